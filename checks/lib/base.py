@@ -1,0 +1,370 @@
+"""What all benchmarks of the suite share.
+
+:class:`Benchmark` runs a program under its launcher, guards it, turns its
+output into figures and judges them. A family says how a program is called
+(`arguments`), how its output is read (`figures_of`) and what must be there
+(`assert_whole`); everything else follows.
+"""
+from __future__ import annotations
+
+import math
+import shlex
+import statistics
+from pathlib import Path
+from typing import Any, ClassVar
+
+import reframe as rfm
+from reframe.core.builtins import (
+    fixture,
+    run_after,
+    run_before,
+    sanity_function,
+    variable,
+    xfail,
+)
+from reframe.core.exceptions import PerformanceError
+from reframe.core.pipeline import RegressionTestDict
+from reframe.utility import sanity as sn
+
+from config.judged import judged
+
+from . import features, guards, metrics, references
+
+SRC = Path(__file__).resolve().parent / 'src'
+
+
+class Settings(rfm.RegressionTestPlugin):
+    """What the modes set with -S.
+
+    Fixtures have these too: ReFrame warns of a variable that a test lacks,
+    and the suite takes warnings as errors.
+    """
+
+    #: Runs of the program inside one job; the median over them is judged.
+    #: Unit: runs. Default: 1.
+    repeats = variable(int, value=1)
+
+    #: No references yet: record everything, judge by limits alone.
+    bringup = variable(bool, value=False)
+
+
+class Sentinel(rfm.CompileOnlyRegressionTest, Settings):
+    """Builds the program that tells the machine's speed, where it is used."""
+
+    sourcesdir = str(SRC)
+    build_system = 'CustomBuild'
+    build_locally = False
+
+    @run_before('compile')
+    def compile_where_needed(self) -> None:
+        wanted = 'speed_sentinel' in self.current_partition.features
+        self.build_system.commands = [
+            f'{self.current_environ.cc} -O2 -std=gnu11 -pthread '
+            'sentinel.c -o sentinel' if wanted else 'true']
+
+    @sanity_function
+    def built(self) -> Any:
+        return sn.assert_true(True)
+
+
+class Glossary(rfm.RegressionTestPlugin):
+    """Refuses needs that no site could ever meet."""
+
+    @run_after('init', always_last=True)
+    def needs_are_in_the_glossary(self) -> None:
+        features.check_needs(self.valid_systems, self.valid_prog_environs,
+                             type(self).__name__)
+
+
+class Launch(rfm.RegressionTestPlugin):
+    """Pins ranks where cores suffice, oversubscribes where they do not."""
+
+    @run_after('setup')
+    def pin_or_oversubscribe(self) -> None:
+        part = self.current_partition
+        cores = part.processor.num_cores or part.processor.num_cpus or 1
+        short = (self.num_tasks_per_node or 1) * self.threads > cores
+        kind = 'launcher_oversubscribe' if short else 'launcher_pin'
+        self.job.launcher.options += part.extras.get(kind, [])
+        if short:
+            self.env_vars.update(part.extras.get('oversubscribe_env', {}))
+        asked = self.current_environ.extras.get('transport')
+        if asked:
+            self.env_vars.update(asked.get('env', {}))
+
+
+class Measured(rfm.RegressionTestPlugin):
+    """Puts measure.sh before the launcher and rank.sh before the program."""
+
+    #: Exit codes of the program that are no failure (known faults only).
+    accept = variable(list, value=[0])
+
+    #: Options of one more run that validates data; empty: no such run.
+    validation = variable(str, value='')
+
+    sentinel = fixture(Sentinel, scope='environment')
+
+    @run_before('run', always_last=True)
+    def measure(self) -> None:
+        part = self.current_partition
+        options = ['--repeats', self.repeats, '--accept',
+                   ' '.join(map(str, self.accept))]
+        if 'speed_sentinel' in part.features:
+            options += ['--sentinel', f'{self.sentinel.stagedir}/sentinel',
+                        '--boundary', part.extras['speed_boundary_ns']]
+        if self.validation:
+            options += ['--validate', self.validation]
+        self.job.launcher.modifier = shlex.quote(str(SRC / 'measure.sh'))
+        self.job.launcher.modifier_options = [
+            *(shlex.quote(str(o)) for o in options), '--']
+        self.executable_opts = [self.executable, *self.executable_opts]
+        self.executable = shlex.quote(str(SRC / 'rank.sh'))
+        self.keep_files = [*self.keep_files, 'run.*.out', 'run.*.err',
+                           'runs.tsv', 'validate.*']
+
+
+class Referenced(rfm.RegressionTestPlugin):
+    """References from the site's file, judged strictly (contract 6)."""
+
+    #: Why nothing was judged, for the perflog and the summary.
+    unjudged = variable(str, value='')
+
+    def references_of_case(self) -> dict[str, Any] | None:
+        """The entry for this case, None where the file has none."""
+        table = references.load(self.family)
+        entry = table.get(type(self).variant_name())
+        if not entry:
+            return None
+        try:
+            return RegressionTestDict(dict(entry))[self]
+        except KeyError:
+            return None
+
+    @run_after('setup')
+    def reference_file_is_sound(self) -> None:
+        if not self.bringup:
+            references.load(self.family)
+
+    def entry(self) -> dict[str, Any] | None:
+        """Like references_of_case, at each speed in a dry run."""
+        if self.bringup:
+            self.unjudged = 'bring-up'
+            return {}
+        sentinel = 'speed_sentinel' in self.current_partition.features
+        if self.speed == 'mixed':
+            self.unjudged = 'the machine kept changing its speed'
+            return {}
+        found = self.references_of_case()
+        if found is None and sentinel:
+            now, others = self.speed, []
+            for self.speed in ('fast', 'slow'):
+                others.append(self.references_of_case())
+            self.speed = now
+            other = next((o for o in others if o is not None), None)
+            if other is not None and not self.is_dry_run():
+                self.unjudged = f'no reference at speed {now}'
+                return {}
+            found = other
+        return found
+
+    def judge_by_references(self, figures: dict[str, float]) -> None:
+        """Sets `reference` for every figure; only judged ones are bounded."""
+        found = self.entry()
+        where = f'{references.prefix()}/{self.family}.yaml: ' \
+                f'{type(self).variant_name()}: {self.params}'
+        if found is None:
+            raise PerformanceError(
+                f'{where}: no reference for this case on '
+                f'{self.current_partition.fullname} {self.current_environ} '
+                f'{self.source} {self.speed}; propose one, or run with '
+                '--bringup')
+        plain = {f: (e[2] if e and e[0] == '$xfail' else e)
+                 for f, e in found.items()}
+        try:
+            known = references.validate(plain, set(figures) | set(
+                plain if self.is_dry_run() else ()), where)
+        except references.ReferenceError_ as err:
+            raise PerformanceError(str(err)) from None
+        missing = [] if self.unjudged else sorted(
+            set(self.judged_figures(figures)) - set(known))
+        if missing:
+            raise PerformanceError(f'{where}: no reference for the judged '
+                                   f'{", ".join(missing)}')
+        for figure in found:
+            if plain[figure] is not found[figure]:
+                known[figure] = xfail(found[figure][1], known[figure])
+        self.reference = {'*': {
+            f: known.get(f, (0, None, None, metrics.metric(
+                metrics.split(f)[0]).unit)) for f in figures}}
+
+
+class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
+                Measured, Referenced, special=True):
+    """A program of the suite under the partition's launcher.
+
+    After a run: `samples` holds every figure of every repeat, `speed` the
+    machine's speed class, `guard` the name of the guard that refused.
+    """
+
+    #: Family of the check: names its reference file and its parser.
+    family: ClassVar[str]
+
+    #: Name of the program, for the records; a check makes it a parameter.
+    program: str
+
+    #: Version of the program, from its own output.
+    version = variable(str, value='')
+
+    #: Where the program came from: spack, module, system, embedded.
+    source = variable(str, value='')
+
+    #: Spack hash of the program, empty otherwise.
+    spec = variable(str, value='')
+
+    #: What the program was built on, for the records.
+    stack = variable(str, value='')
+
+    #: True where a device or a server is emulated. Never a reference.
+    emulated = variable(bool, value=False)
+
+    #: Speed class of the machine: fast, slow, mixed, - (no sentinel).
+    speed = variable(str, value='-')
+
+    #: Nodes of the job.
+    num_nodes = variable(int, value=1)
+
+    #: Threads or processes that each rank adds while it measures.
+    threads = variable(int, value=1)
+
+    #: The guard that refused the run.
+    guard = variable(str, value='')
+
+    sourcesdir = None
+    time_limit = '10m'
+    max_pending_time = '1h'
+
+    @property
+    def params(self) -> str:
+        """All that makes this case different from others of its check."""
+        own = {n: type(self).raw_params[n].format(getattr(self, n))
+               for n in sorted(type(self).raw_params)
+               if not n.startswith('.')}
+        own |= self.more_params()
+        return ' '.join(f'{k}={str(v).replace(" ", "_")}'
+                        for k, v in own.items())
+
+    # What a family adds ------------------------------------------------
+
+    def more_params(self) -> dict[str, Any]:
+        """Variables that make another case when they are set."""
+        return {}
+
+    def figures_of(self, run: guards.Run) -> dict[str, float]:
+        """Figures of one run's output, figure key -> value."""
+        raise NotImplementedError
+
+    def planned_figures(self) -> list[str]:
+        """Figures that every run of this case must have."""
+        raise NotImplementedError
+
+    def assert_whole(self, run: guards.Run) -> None:
+        """Refuses an output that is not all that was asked for."""
+
+    def judged_figures(self, figures: Any) -> set[str]:
+        """Those of the figures that a reference must bound."""
+        points = [metrics.split(f) for f in figures]
+        return {metrics.key(*p) for p in judged(self.family, points)}
+
+    # The pipeline ------------------------------------------------------
+
+    @run_after('setup')
+    def describe_origin(self) -> None:
+        extras = self.current_environ.extras
+        origin = extras.get('programs', {}).get(self.family, {})
+        self.source = origin.get('source', 'system')
+        self.spec = origin.get('spec', '')
+        self.stack = extras.get('mpi_library', '')
+
+    @sanity_function
+    def run_is_whole(self) -> bool:
+        """Every guard, then the figures of every repeat."""
+        try:
+            guards.job_ended_well(self.job)
+            runs = guards.read_runs(Path(self.stagedir), self.repeats,
+                                    self.accept)
+            self.samples: list[dict[str, float]] = []
+            for run in runs:
+                guards.ranks_are(run, self.num_tasks, self.num_nodes)
+                guards.transport_is(
+                    run, self.current_environ.extras.get('transport'))
+                self.assert_whole(run)
+                sample = {**self.figures_of(run), 'wall_time': run.wall,
+                          'user_time': run.user, 'system_time': run.system}
+                if not math.isnan(run.before + run.after):
+                    sample['cacheline_roundtrip'] = max(run.before, run.after)
+                self.samples.append(sample)
+            self.speed = self.speed_class(runs)
+            self.figures = {
+                f: statistics.median(s[f] for s in self.samples if f in s)
+                for f in dict.fromkeys(f for s in self.samples for f in s)}
+            guards.figures_are_sound(
+                self.figures, self.planned_figures(), self.params,
+                self.current_partition.extras)
+        except guards.Refused as err:
+            self.guard = err.guard
+            raise
+        return True
+
+    def speed_class(self, runs: list[guards.Run]) -> str:
+        """fast or slow; mixed when the runs do not agree."""
+        boundary = self.current_partition.extras.get('speed_boundary_ns')
+        readings = [x for run in runs for x in (run.before, run.after)]
+        if boundary is None or any(map(math.isnan, readings)):
+            return '-'
+        classes = {'fast' if x < boundary else 'slow' for x in readings}
+        return classes.pop() if len(classes) == 1 else 'mixed'
+
+    @run_before('performance')
+    def declare_metrics(self) -> None:
+        if self.is_dry_run():
+            self.figures = dict.fromkeys(self.planned_figures(), 0.0)
+        self.add_worst_ratio()
+        self.judge_by_references(self.figures)
+        for figure, value in self.figures.items():
+            self.perf_variables[figure] = sn.make_performance_function(
+                sn.defer(value),
+                metrics.metric(metrics.split(figure)[0]).unit)
+
+    def add_worst_ratio(self) -> None:
+        """The worst point of the curve against its reference.
+
+        For each point that has a reference: value / reference where lower
+        is better, reference / value where higher is; the largest of them.
+        """
+        found = self.entry() or {}
+        ratios = []
+        for figure, value in self.figures.items():
+            name, size = metrics.split(figure)
+            entry = found.get(figure)
+            if size is None or not entry or entry[0] == '$xfail':
+                continue
+            better = metrics.metric(name).better
+            if better != 'none' and entry[0] and value:
+                ratio = value / entry[0]
+                ratios.append(ratio if better == 'lower' else 1 / ratio)
+        if ratios:
+            self.figures['worst_ratio'] = max(ratios)
+        elif 'worst_ratio' in found:
+            self.figures['worst_ratio'] = 1.0 if self.is_dry_run() else \
+                math.inf
+
+    @run_after('performance', always_last=True)
+    def every_figure_was_judged(self) -> None:
+        if self.is_dry_run():
+            return
+        done = {name.split(':')[-1] for name in self.perfvalues}
+        lost = sorted(set(self.perf_variables) - done)
+        if lost or not done:
+            self.guard = 'missing_metric'
+            raise PerformanceError('missing_metric: not extracted: '
+                                   f'{", ".join(lost) or "anything"}')

@@ -1,0 +1,132 @@
+"""The glossary of features and extras, and the errors of a wrong name.
+
+One table: what a site may offer and what a check may ask for. A name that is
+not in it would never match and the check would silently never run, so an
+unknown name anywhere is an error that suggests the nearest one. The table in
+``site-configs/README.md`` is printed by ``python -m checks.lib.features``.
+"""
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+#: Number of nodes that the suite's node counts may reach.
+NODE_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+#: Features of a partition: name -> meaning.
+PARTITION_FEATURES: dict[str, str] = {
+    'gpu_nvidia': 'NVIDIA GPUs on every node',
+    'gpu_amd': 'AMD GPUs on every node',
+    'speed_sentinel': 'the machine changes speed under a benchmark: take a '
+                      'sentinel before and after each program',
+    **{f'nodes_{n}': f'jobs of {n} node{"s" * (n > 1)} can run'
+       for n in NODE_COUNTS},
+}
+
+#: Features of an environment: name -> meaning.
+ENVIRON_FEATURES: dict[str, str] = {
+    'mpi': 'an MPI compiler wrapper and a launcher',
+    'mpi_cuda': 'an MPI that takes CUDA buffers',
+    'mpi_rocm': 'an MPI that takes ROCm buffers',
+    'osu': 'OSU micro-benchmarks, or the embedded ones',
+}
+
+#: Features that name one program of an installation: pattern -> meaning.
+PROGRAM_FEATURES: dict[str, str] = {
+    'osu_[a-z_]+': 'that program is in the installation',
+}
+
+#: Extras of a partition: name -> meaning, with the unit.
+PARTITION_EXTRAS: dict[str, str] = {
+    'launcher_pin': 'launcher options that pin each rank to a core (list)',
+    'launcher_oversubscribe': 'launcher options for more ranks than cores '
+                              '(list)',
+    'oversubscribe_env': 'environment variables for more ranks than cores '
+                         '(mapping)',
+    'speed_boundary_ns': 'sentinel: round trip in ns that parts the speed '
+                         'classes fast and slow',
+    'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
+}
+
+#: Extras of an environment: name -> meaning.
+ENVIRON_EXTRAS: dict[str, str] = {
+    'mpi_library': 'name and version of the MPI, for the records',
+    'programs': 'family -> {source, prefix, version, list}: where the '
+                "family's programs come from",
+    'transport': '{name, env, evidence}: the transport that must be used, '
+                 'the variables that make the library tell, and the regular '
+                 'expression that its words must match',
+}
+
+
+class GlossaryError(ValueError):
+    """A feature or extra that is not in the glossary."""
+
+
+def _check(names: Iterable[str], known: Mapping[str, str], where: str,
+           patterns: Mapping[str, str] = {}) -> None:
+    for name in names:
+        if name in known or any(re.fullmatch(p, name) for p in patterns):
+            continue
+        near = difflib.get_close_matches(name, known, 1, 0.5)
+        hint = f'did you mean {near[0]!r}?' if near else (
+            'see the glossary in site-configs/README.md')
+        raise GlossaryError(f'{where}: unknown name {name!r}; {hint}')
+
+
+def check_site(configuration: Mapping[str, Any], where: str) -> None:
+    """Refuses a site's configuration that uses a name not in the glossary.
+
+    :raises GlossaryError: with the file, the partition or environment, the
+        wrong name and the nearest right one.
+    """
+    for system in configuration.get('systems', ()):
+        for part in system.get('partitions', ()):
+            label = f"{where}: partition {system['name']}:{part['name']}"
+            _check(part.get('features', ()), PARTITION_FEATURES, label)
+            _check(part.get('extras', ()), PARTITION_EXTRAS, label)
+    for env in configuration.get('environments', ()):
+        label = f"{where}: environment {env['name']}"
+        _check(env.get('features', ()), ENVIRON_FEATURES, label,
+               PROGRAM_FEATURES)
+        _check(env.get('extras', ()), ENVIRON_EXTRAS, label)
+
+
+def check_needs(systems: Iterable[str], environs: Iterable[str],
+                where: str) -> None:
+    """Refuses a check that asks for a feature not in the glossary.
+
+    :arg systems: ``valid_systems`` of the check, e.g. ``['+gpu_nvidia']``.
+    :arg environs: ``valid_prog_environs`` of the check.
+    """
+    def asked(specs: Iterable[str]) -> list[str]:
+        return [word[1:] for spec in specs for word in spec.split()
+                if word[0] in '+-']
+
+    _check(asked(systems), PARTITION_FEATURES, where)
+    _check(asked(environs), ENVIRON_FEATURES, where, PROGRAM_FEATURES)
+
+
+def node_features(nodes: int) -> list[str]:
+    """The features ``nodes_N`` of a partition with that many nodes."""
+    return [f'nodes_{n}' for n in NODE_COUNTS if n <= nodes]
+
+
+def markdown() -> str:
+    """The glossary as a table for the docs."""
+    rows = ['| name | of | meaning |', '|---|---|---|']
+    for kind, table in (
+            ('partition, feature', PARTITION_FEATURES),
+            ('environment, feature', ENVIRON_FEATURES),
+            ('environment, feature (pattern)', PROGRAM_FEATURES),
+            ('partition, extra', PARTITION_EXTRAS),
+            ('environment, extra', ENVIRON_EXTRAS)):
+        rows += [f'| `{name}` | {kind} | {means} |'
+                 for name, means in table.items()]
+    return '\n'.join(rows)
+
+
+if __name__ == '__main__':
+    print(markdown())

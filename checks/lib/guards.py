@@ -1,0 +1,153 @@
+"""The guards: what must hold before a run may leave a figure.
+
+ReFrame passes many broken runs (a program that dies after its table, a
+metric that cannot be extracted, a reference with another unit). Every
+benchmark of the suite goes through :class:`Guards`, and each guard that
+refuses says what, where and what to do, and leaves its name in the perflog.
+"""
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from reframe.core.exceptions import SanityError
+
+from . import limits, metrics
+
+#: Job states that mean: ended, and with exit code 0.
+GOOD_STATES = ('SUCCESS', 'COMPLETED')
+
+
+class Refused(SanityError):
+    """A guard refused the run."""
+
+    def __init__(self, guard: str, reason: str) -> None:
+        super().__init__(f'{guard}: {reason}')
+        self.guard = guard
+
+
+def refuse(guard: str, reason: str) -> NoReturn:
+    """Ends a case with the guard's name and one line."""
+    raise Refused(guard, reason)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the program inside the job, as measure.sh recorded it.
+
+    Times in s, sentinel in ns (nan without one); `out` and `err` are texts.
+    """
+    repeat: int
+    attempt: int
+    kept: bool
+    rc: int
+    wall: float
+    user: float
+    system: float
+    before: float
+    after: float
+    out: str
+    err: str
+    name: str
+
+
+def job_ended_well(job: Any) -> None:
+    """State and exit code of the job, under every scheduler."""
+    where = f'job {job.jobid} on {",".join(job.nodelist or ["?"])}'
+    state = job.state or 'unknown'
+    if state == 'TIMEOUT':
+        refuse('time_limit', f'{where} ran into its time limit '
+               f'({job.time_limit} s); its output does not count. See why it '
+               'hung, or give it more with -S time_limit=...')
+    if job.signal:
+        refuse('signal', f'{where} died of signal {job.signal}')
+    # Some backends cannot know an exit code; measure.sh's records do.
+    if job.exitcode not in (0, None):
+        refuse('exit_code', f'{where} ended with exit code {job.exitcode}; '
+               'see its stderr in the stage directory')
+    if state not in GOOD_STATES:
+        refuse('job_state', f'{where} ended in state {state}')
+
+
+def read_runs(stage: Path, repeats: int, accept: Iterable[int] = (0,)
+              ) -> list[Run]:
+    """The runs that count, one a repeat, each with an accepted exit code."""
+    try:
+        lines = (stage / 'runs.tsv').read_text().splitlines()
+    except OSError:
+        refuse('runs', f'{stage}/runs.tsv is missing: the program never ran')
+    runs = []
+    for line in lines:
+        cells = line.split('\t')
+        try:
+            repeat, attempt, kept, rc = map(int, cells[:4])
+            wall, user, system = map(float, cells[4:7])
+            before, after = (math.nan if c == '-' else float(c)
+                             for c in cells[7:9])
+        except ValueError:
+            refuse('runs', f'{stage}/runs.tsv: cannot read {line!r}')
+        name = f'run.{repeat}.{attempt}'
+        runs.append(Run(repeat, attempt, bool(kept), rc, wall, user, system,
+                        before, after,
+                        _text(stage / f'{name}.out'),
+                        _text(stage / f'{name}.err'), name))
+    for run in runs:
+        if run.rc not in accept:
+            died = (f'died of signal {run.rc - 128}' if run.rc > 128
+                    else f'ended with exit code {run.rc}')
+            words = [ln for ln in run.err.splitlines()
+                     if ln.strip(' -') and 'plumbline-rank' not in ln]
+            refuse('signal' if run.rc > 128 else 'exit_code',
+                   f'{run.name}: the program {died}; first words on stderr: '
+                   f'{words[0].strip() if words else "none"}')
+    kept_runs = [run for run in runs if run.kept]
+    if [run.repeat for run in kept_runs] != list(range(1, repeats + 1)):
+        refuse('runs', f'{stage}/runs.tsv: {repeats} repeats asked for, '
+               f'{len(kept_runs)} finished')
+    return kept_runs
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors='replace')
+    except OSError:
+        return ''
+
+
+def ranks_are(run: Run, ranks: int, nodes: int) -> None:
+    """As many ranks on as many hosts as the case asked for."""
+    hosts = Counter(re.findall(r'plumbline-rank (\S+)', run.err))
+    if sum(hosts.values()) != ranks or len(hosts) != nodes:
+        seen = ', '.join(f'{h}: {n}' for h, n in sorted(hosts.items()))
+        refuse('ranks', f'{run.name}: {ranks} ranks on {nodes} node(s) asked '
+               f'for, started: {seen or "none"}; does the launcher belong to '
+               'the MPI that the program was built with?')
+
+
+def transport_is(run: Run, asked: Mapping[str, Any] | None) -> None:
+    """The transport that the environment demands was really used."""
+    if asked and not re.search(asked['evidence'], run.err):
+        refuse('transport', f"{run.name}: {asked['name']} was asked for, but "
+               f"nothing in {run.name}.err matches {asked['evidence']!r}; "
+               'another transport was taken')
+
+
+def figures_are_sound(figures: Mapping[str, float], wanted: Iterable[str],
+                      params: str, site: Mapping[str, Any]) -> None:
+    """Every declared figure is there, finite, and possible."""
+    missing = sorted(set(wanted) - set(figures))
+    if missing:
+        refuse('missing_metric', f'no figure for {", ".join(missing)}')
+    for figure, value in figures.items():
+        metrics.metric(metrics.split(figure)[0])
+        if (isinstance(value, bool) or not isinstance(value, (int, float))
+                or not math.isfinite(value)):
+            refuse('not_finite', f'{figure} = {value!r} is no finite number')
+    bad = limits.beyond(figures, params, site)
+    if bad:
+        refuse('limits', 'too good to be true: ' + '; '.join(bad[:3]))

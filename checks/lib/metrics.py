@@ -1,0 +1,60 @@
+"""The table of metrics (config/metrics.yaml) and the keys made from it."""
+from __future__ import annotations
+
+import difflib
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+TABLE = Path(__file__).resolve().parents[2] / 'config' / 'metrics.yaml'
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One row of the table; `better` is higher, lower or none."""
+    name: str
+    unit: str
+    better: str
+    point: str
+    means: str
+
+
+@functools.cache
+def table() -> dict[str, Metric]:
+    """Every metric by its name."""
+    rows = yaml.safe_load(TABLE.read_text())
+    return {name: Metric(name, **row) for name, row in rows.items()}
+
+
+def metric(name: str) -> Metric:
+    """The metric of that name.
+
+    :raises KeyError: with the nearest name that exists.
+    """
+    try:
+        return table()[name]
+    except KeyError:
+        near = difflib.get_close_matches(name, table(), 1, 0)
+        raise KeyError(f'unknown metric {name!r}: did you mean '
+                       f'{near[0]!r}? (config/metrics.yaml)') from None
+
+
+def key(name: str, size: int | None = None) -> str:
+    """Name of a figure in a check and in a reference file.
+
+    ``latency@8B`` at a message size in bytes, ``wall_time`` without one.
+    """
+    return name if size is None else f'{name}@{size}B'
+
+
+def split(figure: str) -> tuple[str, int | None]:
+    """The inverse of :func:`key`: metric name and size in bytes."""
+    name, _, point = figure.partition('@')
+    if not point:
+        return name, None
+    if not point.endswith('B') or not point[:-1].isdigit():
+        raise ValueError(f'{figure!r} is no metric: after @ comes a size '
+                         'like 8B')
+    return name, int(point[:-1])

@@ -1,0 +1,95 @@
+"""Reference files: loaded with errors that name the line, judged strictly.
+
+A file ``<family>.yaml`` under the reference prefix (the environment variable
+RFM_REFERENCE_PREFIX) has ReFrame's own form: check class, ``$index``, levels,
+then ``metric@size: [value, lower, upper, unit]``. ReFrame itself warns and
+goes on where a file is missing, a unit differs or a metric is misspelt; here
+each of these is an error.
+"""
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from . import metrics
+
+#: One reference: centre, lower and upper as fractions (None: open), unit.
+Reference = tuple[float, float | None, float | None, str]
+
+
+class ReferenceError_(ValueError):
+    """A reference file that cannot be used; names file and line or key."""
+
+
+def prefix() -> Path:
+    """The folder of the site's reference files."""
+    return Path(os.environ.get('RFM_REFERENCE_PREFIX') or 'references')
+
+
+@functools.cache
+def load(family: str) -> dict[str, Any]:
+    """The references of a family: check class -> indexed references.
+
+    :raises ReferenceError_: missing, unreadable or broken file.
+    """
+    path = prefix() / f'{family}.yaml'
+    try:
+        data = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise ReferenceError_(
+            f'{path}: no such reference file; make one with '
+            '`plumb references propose`, or run with --bringup') from None
+    except (OSError, UnicodeDecodeError) as err:
+        raise ReferenceError_(f'{path}: cannot be read: {err}') from None
+    except yaml.YAMLError as err:
+        mark = getattr(err, 'problem_mark', None)
+        line = f':{mark.line + 1}' if mark else ''
+        raise ReferenceError_(f'{path}{line}: not YAML: '
+                              f'{getattr(err, "problem", err)}') from None
+    if not isinstance(data, dict) or not all(
+            isinstance(v, dict) for v in data.values()):
+        raise ReferenceError_(f'{path}: expected check classes at the top, '
+                              'each with $index and its references')
+    return data
+
+
+def validate(found: Mapping[str, Any], figures: Iterable[str],
+             where: str) -> dict[str, Reference]:
+    """The references of one case, each one checked.
+
+    :arg found: what the index led to: figure -> [value, lower, upper, unit].
+    :arg figures: every figure that this case has.
+    :raises ReferenceError_: unknown figure, other unit, not a reference.
+    """
+    known = set(figures)
+    result = {}
+    for figure, entry in found.items():
+        at = f'{where}: {figure}'
+        try:
+            name, _ = metrics.split(str(figure))
+            unit = metrics.metric(name).unit
+        except (KeyError, ValueError) as err:
+            raise ReferenceError_(f'{where}: {err.args[0]}') from None
+        if figure not in known:
+            raise ReferenceError_(f'{at}: this case has no such figure')
+        if not isinstance(entry, (list, tuple)) or len(entry) != 4:
+            raise ReferenceError_(
+                f'{at}: expected [value, lower, upper, unit], got {entry!r}')
+        value, lower, upper, ref_unit = entry
+        if ref_unit != unit:
+            raise ReferenceError_(f'{at}: unit is {ref_unit!r}, the metric '
+                                  f'is in {unit!r}')
+        for number in (value, lower, upper):
+            if number is not None and (isinstance(number, bool) or
+                                       not isinstance(number, (int, float))):
+                raise ReferenceError_(f'{at}: {number!r} is not a number')
+        if value is None or (lower or 0) > 0 or (upper or 0) < 0:
+            raise ReferenceError_(f'{at}: a value is needed, lower <= 0 and '
+                                  'upper >= 0 (fractions), null leaves open')
+        result[str(figure)] = (value, lower, upper, ref_unit)
+    return result

@@ -1,0 +1,79 @@
+#!/bin/bash
+# Runs a program (launcher and all) several times and keeps what each run
+# said, how it ended and what it cost. Used in front of the launcher:
+#
+#   measure.sh [OPTION VALUE]... -- LAUNCHER ... PROGRAM ...
+#     --repeats N      how often (1)
+#     --accept CODES   exit codes that are no failure (0)
+#     --sentinel FILE  program that prints the machine's speed in ns; taken
+#     --boundary NS    before and after; a run that began at one side of the
+#     --attempts N     boundary and ended at the other is made again (4)
+#     --validate OPTS  one more, untimed run with these options at the end
+#
+# Leaves in the current folder: run.REPEAT.ATTEMPT.out and .err, and runs.tsv
+# with a line a run: repeat attempt kept rc wall user system before after
+# (times in s, sentinel in ns, "-" without one). Ends with the first exit
+# code that was not accepted, so that a scheduler sees it too.
+set -u
+repeats=1 accept=0 sentinel='' boundary=0 attempts=4 validate=''
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case $1 in
+        --repeats) repeats=$2 ;;
+        --accept) accept=$2 ;;
+        --sentinel) sentinel=$2 ;;
+        --boundary) boundary=$2 ;;
+        --attempts) attempts=$2 ;;
+        --validate) validate=$2 ;;
+        *) echo "measure.sh: unknown option $1" >&2; exit 2 ;;
+    esac
+    shift 2
+done
+shift
+status=0
+TIMEFORMAT='%R %U %S'
+: > runs.tsv || exit 1
+
+speed() { if [ -n "$sentinel" ]; then "$sentinel" | cut -d' ' -f2
+          else echo -; fi; }
+
+# Both sides of the boundary: the machine changed its speed on the way.
+changed() {
+    awk -v a="$1" -v b="$2" -v x="$boundary" \
+        'BEGIN { exit !(a != "-" && (a < x) != (b < x)) }'
+}
+
+one() {  # repeat attempt command...
+    local name="run.$1.$2" repeat=$1 attempt=$2 rc kept before after times
+    shift 2
+    before=$(speed)
+    { time "$@" >"$name.out" 2>"$name.err" </dev/null; rc=$?; } 2>times.txt
+    after=$(speed)
+    times=$(tail -n 1 times.txt)
+    kept=1
+    if [ "$rc" = 0 ] && [ "$attempt" != "$attempts" ] \
+            && changed "$before" "$after"; then kept=0; fi
+    printf '%s\t' "$repeat" "$attempt" "$kept" "$rc" $times "$before" >>runs.tsv
+    printf '%s\n' "$after" >>runs.tsv || status=1
+    cat "$name.out"
+    cat "$name.err" >&2
+    case " $accept " in
+        *" $rc "*) ;;
+        *) if [ "$status" = 0 ]; then status=$rc; fi ;;
+    esac
+    [ "$kept" = 1 ]
+}
+
+for ((r = 1; r <= repeats; r++)); do
+    for ((a = 1; a <= attempts; a++)); do
+        if one "$r" "$a" "$@"; then break; fi
+    done
+done
+
+if [ -n "$validate" ] && [ "$status" = 0 ]; then
+    # Validation has a run of its own: comparing buffers between iterations
+    # changes what lies in the caches, and with it the figures.
+    # shellcheck disable=SC2086
+    "$@" $validate >validate.out 2>validate.err </dev/null
+    echo $? >validate.rc
+fi
+exit "$status"

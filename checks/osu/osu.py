@@ -1,0 +1,462 @@
+"""OSU micro-benchmarks: what MPI gives to two ranks, and to many."""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import reframe as rfm
+import reframe.core.runtime as rt
+from reframe.core.builtins import (
+    fixture,
+    parameter,
+    run_after,
+    run_before,
+    sanity_function,
+    variable,
+)
+from reframe.utility import sanity as sn
+
+from ..lib import features, guards, metrics
+from ..lib.base import Benchmark, Settings
+from ..lib.parsers import ParseError
+from ..lib.parsers.osu import parse
+from . import programs
+
+
+def offered(wanted: Iterable[str] | None = None) -> list[str]:
+    """Programs that some environment of this system has, in order.
+
+    Asks the installations (their lists are features of the environments),
+    so that nothing is declared that no environment could run.
+    """
+    here = {f for part in rt.runtime().system.partitions
+            for env in part.environs for f in env.features}
+    if wanted is None:
+        return sorted(f for f in here if programs.COLLECTIVE.fullmatch(f))
+    return [name for name in wanted if name in here]
+
+
+def at_most(nodes: Iterable[int]) -> list[int]:
+    """Node counts that some partition of this system can run."""
+    here = {f for part in rt.runtime().system.partitions
+            for f in part.features}
+    return [n for n in nodes if f'nodes_{n}' in here]
+
+
+def placements() -> list[str]:
+    """On one node, and on two where the system has them."""
+    return ['intra_node', *['inter_node' for _ in at_most([2])]]
+
+
+def buffers_here() -> list[str]:
+    """Memory that messages may live in on this system."""
+    here = {f for part in rt.runtime().system.partitions
+            for f in part.features}
+    return ['host', *(name for name, feature in
+                      (('cuda', 'gpu_nvidia'), ('rocm', 'gpu_amd'))
+                      if feature in here)]
+
+
+def layouts() -> list[tuple[int, str]]:
+    """(nodes, ranks a node): all cores, and one rank on several nodes."""
+    return [(n, ranks) for n in at_most(features.NODE_COUNTS)
+            for ranks in ('one', 'full') if (n, ranks) != (1, 'one')]
+
+
+def as_layout(layout: tuple[int, str]) -> str:
+    return f'{layout[0]}x{layout[1]}'
+
+
+class OsuPrograms(rfm.CompileOnlyRegressionTest, Settings):
+    """The programs of an environment: the installed, or ours, built here."""
+
+    sourcesdir = 'src'
+    build_system = 'CustomBuild'
+    build_locally = False
+
+    @run_before('compile')
+    def build_the_embedded(self) -> None:
+        origin = self.current_environ.extras['programs']['osu']
+        self.build_system.commands = ['true']
+        if origin['source'] == 'embedded':
+            self.build_system.commands = [
+                f'{self.current_environ.cc} -O2 -std=gnu11 -pthread '
+                '-o osu_embedded *.c -lm',
+                f'for name in {" ".join(programs.EMBEDDED)}; do '
+                'ln -sf osu_embedded $name || exit 1; done']
+
+    @sanity_function
+    def there(self) -> Any:
+        return sn.assert_true(True)
+
+    def path(self, program: str) -> str:
+        """Full path of a program.
+
+        :raises KeyError: when the installation has none of that name.
+        """
+        origin = self.current_environ.extras['programs']['osu']
+        if origin['source'] == 'embedded':
+            return f'{self.stagedir}/{program}'
+        if 'prefix' not in origin:
+            return program
+        return programs.installed(origin['prefix'])[program]
+
+
+class OsuBenchmark(Benchmark, special=True):
+    """One program of OMB (or of ours), its whole table recorded."""
+
+    family = 'osu'
+
+    #: More options for the program, e.g. '-i 100'; makes another case.
+    options = variable(str, value='')
+
+    #: Largest message. Unit: bytes. 0: the program's own largest.
+    max_size = variable(int, value=0)
+
+    #: Modes that this case belongs to.
+    modes: frozenset[str] = frozenset()
+
+    programs = fixture(OsuPrograms, scope='environment')
+
+    valid_systems = ['*']
+    valid_prog_environs = ['+osu']
+
+    #: Where messages live; a parameter of programs that have a choice.
+    buffers: str
+
+    #: Size to which validation runs. Unit: bytes.
+    VALIDATED = 65536
+
+    @run_after('init')
+    def ask_for_what_it_needs(self) -> None:
+        needs = [f'+nodes_{self.nodes_needed()}']
+        environ = [f'+{self.program}']
+        if self.memory() != 'host':
+            needs.append({'cuda': '+gpu_nvidia',
+                          'rocm': '+gpu_amd'}[self.buffers])
+            environ.append(f'+mpi_{self.buffers}')
+        self.valid_systems = [' '.join(needs)]
+        self.valid_prog_environs = [' '.join(environ)]
+        self.tags = {'full', self.family}
+        if self.is_default():
+            self.tags |= {'nightly'}
+            if self.nodes_needed() <= 2 and self.memory() == 'host':
+                self.tags |= {'quick', 'bringup'}
+        self.descr = f'{self.program} of the OSU micro-benchmarks'
+
+    @run_after('setup')
+    def lay_out_ranks(self) -> None:
+        self.num_nodes = self.nodes_needed()
+        self.num_tasks, self.num_tasks_per_node = self.ranks()
+        self.num_cpus_per_task = 1
+
+    @run_after('setup')
+    def few_cores_few_threads(self) -> None:
+        # With more threads than cores osu_latency_mt measures the kernel's
+        # scheduler: two receivers that spin on one core were seen to take
+        # 0.18 to 1445 us for the same message.
+        if self.program in programs.THREADED:
+            self.threads = 2 if self.cores() >= 4 else 1
+
+    @run_before('run')
+    def call_the_program(self) -> None:
+        self.executable = self.programs.path(self.program)
+        self.executable_opts = self.arguments()
+        if self.source != 'embedded' and self.program == 'osu_latency_mt':
+            # OMB 7.2 and 7.4 leave out MPI_Finalize here: the launcher ends
+            # with 1 after a complete table. The table is judged by itself.
+            self.accept = [0, 1]
+        if self.has_validation():
+            kind = ' -T mpi_int' if self.source != 'embedded' and \
+                'reduce' in self.program else ''
+            self.validation = f'-c -i 10 -x 2 -m 1:{self.VALIDATED}{kind}'
+
+    # What a kind of program says of itself ------------------------------
+
+    def nodes_needed(self) -> int:
+        """Nodes of the case."""
+        raise NotImplementedError
+
+    def ranks(self) -> tuple[int, int]:
+        """Ranks in all, and on each node."""
+        raise NotImplementedError
+
+    def is_default(self) -> bool:
+        """Belongs to the modes nightly and quick."""
+        return True
+
+    def largest(self) -> int | None:
+        """Size of the last row in bytes, None where there is no size."""
+        return self.max_size or 4194304
+
+    def arguments(self) -> list[str]:
+        """The program's options."""
+        args = self.options.split()
+        if self.largest() and self.largest() > 8:
+            args += ['-m', str(self.largest())]
+        if self.memory() != 'host':
+            args += ['-d', self.buffers]
+        return args
+
+    def has_validation(self) -> bool:
+        """Whether some version of the program takes -c."""
+        return self.memory() == 'host'
+
+    def planned_figures(self) -> list[str]:
+        size = self.largest()
+        name = ('bandwidth' if re.search('bi?bw|_bw|mbw', self.program)
+                else 'latency')
+        if size is None or size <= 8:
+            return []
+        # The first size depends on the version (0, 1 or 4 B).
+        sizes = [2**n for n in range(3, size.bit_length()) if 2**n <= size]
+        return [metrics.key(name, n) for n in sizes]
+
+    # What all share ------------------------------------------------------
+
+    def memory(self) -> str:
+        return getattr(self, 'buffers', 'host')
+
+    def cores(self) -> int:
+        cpu = self.current_partition.processor
+        return cpu.num_cores or cpu.num_cpus or 1
+
+    def more_params(self) -> dict[str, Any]:
+        more: dict[str, Any] = {'program': self.program}
+        if self.options:
+            more['options'] = self.options
+        if self.max_size:
+            more['max_size'] = self.max_size
+        return more
+
+    def figures_of(self, run: guards.Run) -> dict[str, float]:
+        figures = {}
+        for record in self.table(run.out, f'{run.name}.out'):
+            figure = metrics.key(record.metric, record.size)
+            if metrics.metric(record.metric).unit != record.unit:
+                guards.refuse('unit', f'{run.name}.out:{record.line}: '
+                              f'{record.metric} in {record.unit}')
+            if figure in figures:
+                guards.refuse('table', f'{run.name}.out:{record.line}: '
+                              f'{figure} stands twice')
+            figures[figure] = record.value
+            self.version = record.version
+        return figures
+
+    def table(self, text: str, name: str) -> Any:
+        """The records of an output, which must be this program's."""
+        try:
+            records = parse(text)
+        except ParseError as err:
+            guards.refuse('table', f'{name}:{err}')
+        if records[0].program != self.program:
+            guards.refuse('table', f'{name}: output of {records[0].program}, '
+                          f'not of {self.program}')
+        return records
+
+    def assert_whole(self, run: guards.Run) -> None:
+        records = self.table(run.out, f'{run.name}.out')
+        last, wanted = records[-1].size, self.largest()
+        if wanted and wanted > 8 and last != wanted:
+            guards.refuse('rows', f'{run.name}.out:{records[-1].line}: the '
+                          f'table ends at {last} B, {wanted} B were asked '
+                          'for; a memory limit (-M), or a run cut short?')
+        if self.validation:
+            self.assert_validated()
+        for record in records:
+            if record.metric == 'ranks' and record.value != self.num_tasks:
+                guards.refuse('ranks', f'{run.name}.out:{record.line}: '
+                              f'{record.value:g} ranks answered, '
+                              f'{self.num_tasks} were started')
+
+    def assert_validated(self) -> None:
+        """The validating run passed, or the version cannot validate."""
+        texts = {}
+        for end in ('rc', 'out', 'err'):
+            with open(f'validate.{end}', errors='replace') as handle:
+                texts[end] = handle.read()
+        said = texts['out'] + texts['err']
+        if re.search(r'^Usage:|[Ii]nvalid (option|argument)', said, re.M):
+            return
+        if texts['rc'].strip() not in map(str, self.accept):
+            guards.refuse('validation', 'validate.out: ended with exit code '
+                          f'{texts["rc"].strip()}; data arrived wrong, or '
+                          'the program died')
+        self.table(texts['out'], 'validate.out')
+        if ' Pass' not in texts['out']:
+            guards.refuse('validation', 'validate.out: has no column '
+                          'Validation')
+
+
+@rfm.simple_test
+class OsuPt2pt(OsuBenchmark):
+    """Latency and bandwidth between two ranks, over the range of sizes."""
+
+    #: Program of the suite, as OMB names it.
+    program = parameter(offered(programs.PT2PT + programs.THREADED))
+
+    #: Both ranks on one node, or on two.
+    placement = parameter(placements())
+
+    #: Memory that the messages live in.
+    buffers = parameter(buffers_here())
+
+    def nodes_needed(self) -> int:
+        return 1 if self.placement == 'intra_node' else 2
+
+    def ranks(self) -> tuple[int, int]:
+        return 2, 2 // self.nodes_needed()
+
+    def arguments(self) -> list[str]:
+        if self.program == 'osu_latency_mt':
+            return ['-t', f'{self.threads}:{self.threads}',
+                    *super().arguments()]
+        if self.program == 'osu_latency_mp':
+            return ['-t', '1:1', *super().arguments()]
+        return super().arguments()
+
+    def has_validation(self) -> bool:
+        return self.program in programs.PT2PT and super().has_validation()
+
+
+@rfm.simple_test
+class OsuMulti(OsuBenchmark):
+    """Pairs of ranks at once: latency, bandwidth and message rate."""
+
+    program = parameter(offered(programs.MULTI))
+
+    #: Pairs on one node, or each pair across two.
+    placement = parameter(placements())
+
+    #: Ranks on each node: one, or as many as there are cores.
+    ranks_per_node = parameter(['one', 'full'])
+
+    @run_after('init')
+    def needs_a_partner(self) -> None:
+        # On one node "one" still means a pair: one rank at each end.
+        self.pairs_ends = 2 if self.placement == 'intra_node' else 1
+
+    def nodes_needed(self) -> int:
+        return 1 if self.placement == 'intra_node' else 2
+
+    def ranks(self) -> tuple[int, int]:
+        nodes = self.nodes_needed()
+        if self.ranks_per_node == 'one':
+            return 2, 2 // nodes
+        each = max(2, self.cores() // 2 * 2)
+        return each * nodes, each
+
+    def is_default(self) -> bool:
+        return self.ranks_per_node == 'full'
+
+
+class OsuOneSided(OsuBenchmark, special=True):
+    """One-sided operations: one rank works, the other's memory answers."""
+
+    #: How the window is made (-w).
+    window = parameter(['allocate', 'create', 'dynamic'])
+
+    placement = parameter(placements())
+
+    def nodes_needed(self) -> int:
+        return 1 if self.placement == 'intra_node' else 2
+
+    def ranks(self) -> tuple[int, int]:
+        return 2, 2 // self.nodes_needed()
+
+    def largest(self) -> int | None:
+        # An atomic has one size, which is its data type's.
+        if re.search('cas|fop', self.program):
+            return 8
+        return super().largest()
+
+    def arguments(self) -> list[str]:
+        return ['-w', self.window, '-s', self.synchronisation,
+                *super().arguments()]
+
+    def has_validation(self) -> bool:
+        return False
+
+
+@rfm.simple_test
+class OsuRma(OsuOneSided):
+    """Put, get, accumulate and atomics over windows."""
+
+    program = parameter(offered(programs.ONE_SIDED))
+
+    #: How the two ranks synchronise (-s).
+    synchronisation = parameter(['flush', 'flush_local', 'lock', 'lock_all',
+                                 'pscw', 'fence'])
+
+    def is_default(self) -> bool:
+        return (self.window, self.synchronisation) == ('allocate', 'flush')
+
+
+@rfm.simple_test
+class OsuPutBibw(OsuOneSided):
+    """Both ranks put at once; knows active synchronisation only."""
+
+    program = parameter(offered(['osu_put_bibw']))
+    synchronisation = parameter(['pscw', 'fence'])
+
+    def is_default(self) -> bool:
+        return (self.window, self.synchronisation) == ('allocate', 'pscw')
+
+
+@rfm.simple_test
+class OsuCollective(OsuBenchmark):
+    """A collective over all ranks, for every one that is installed."""
+
+    program = parameter(offered())
+
+    #: Nodes and ranks a node.
+    layout = parameter(layouts(), fmt=as_layout)
+
+    buffers = parameter(buffers_here())
+
+    def nodes_needed(self) -> int:
+        return self.layout[0]
+
+    def ranks(self) -> tuple[int, int]:
+        nodes, kind = self.layout
+        each = 1 if kind == 'one' else max(2 // nodes, self.cores())
+        return nodes * each, each
+
+    def largest(self) -> int | None:
+        return None if 'barrier' in self.program else (
+            self.max_size or 1048576)
+
+    def planned_figures(self) -> list[str]:
+        if self.program.startswith(('osu_ibarrier', 'osu_i')) and \
+                self.program != 'osu_init':
+            kinds = ('overall_time', 'pure_comm_time', 'overlap')
+            size = 8 if self.largest() else None
+            return [metrics.key(k, size) for k in kinds]
+        if self.largest() is None:
+            return ['latency']
+        return super().planned_figures()
+
+    def has_validation(self) -> bool:
+        return 'barrier' not in self.program and super().has_validation()
+
+
+@rfm.simple_test
+class OsuStartup(OsuBenchmark):
+    """How long a parallel program takes to come up."""
+
+    program = parameter(offered(programs.STARTUP))
+    layout = parameter(layouts(), fmt=as_layout)
+
+    nodes_needed = OsuCollective.nodes_needed
+    ranks = OsuCollective.ranks
+
+    def largest(self) -> int | None:
+        return None
+
+    def planned_figures(self) -> list[str]:
+        return {'osu_init': ['init_time'],
+                'osu_hello': ['ranks']}[self.program]
+
+    def has_validation(self) -> bool:
+        return False

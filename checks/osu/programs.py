@@ -1,0 +1,40 @@
+"""What OSU programs there are, and which of them an installation has."""
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+PT2PT = ('osu_latency', 'osu_bw', 'osu_bibw')
+THREADED = ('osu_latency_mt', 'osu_latency_mp')
+MULTI = ('osu_multi_lat', 'osu_mbw_mr')
+ONE_SIDED = ('osu_acc_latency', 'osu_get_latency', 'osu_put_latency',
+             'osu_get_acc_latency', 'osu_cas_latency', 'osu_fop_latency',
+             'osu_get_bw', 'osu_put_bw')
+STARTUP = ('osu_hello', 'osu_init')
+
+#: Any collective: blocking, non-blocking, vector, neighbourhood, persistent.
+COLLECTIVE = re.compile(
+    r'osu_i?(neighbor_)?(allgather|allreduce|alltoall|barrier|bcast|gather|'
+    r'reduce|reduce_scatter|reduce_scatter_block|scatter)[vw]?(_persistent)?')
+
+#: What the embedded program implements.
+EMBEDDED = (*PT2PT, *THREADED, *MULTI, *ONE_SIDED, 'osu_put_bibw', *STARTUP,
+            'osu_allgather', 'osu_allreduce', 'osu_barrier', 'osu_ibarrier')
+
+
+def installed(prefix: str | os.PathLike[str]) -> dict[str, str]:
+    """Programs of an installation: name -> path.
+
+    Looks below `prefix`, which may be that of the installation or the folder
+    of the programs: they lie in libexec/osu-micro-benchmarks/mpi/<kind> (to
+    6.x) or c/mpi/<kind> (7.x).
+    """
+    found = {}
+    for path in sorted(Path(prefix).glob('**/osu_*')):
+        if (re.fullmatch(r'osu_[a-z_0-9]+', path.name) and path.is_file()
+                and os.access(path, os.X_OK)
+                and not {'openshmem', 'upc', 'upcxx', 'xccl'}
+                & set(path.parts)):
+            found.setdefault(path.name, str(path))
+    return found

@@ -1,0 +1,302 @@
+"""The commands of plumb that need the venv."""
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from cli.setup import (
+    ROOT,
+    WORK,
+    SetupError,
+    detect_local,
+    ensure_mpi,
+    ensure_venv,
+    say,
+)
+
+MODES = ('quick', 'nightly', 'full', 'bringup')
+
+
+def site_folder(name: str) -> Path:
+    """The folder of a site given by name or path.
+
+    :raises SetupError: no such site; names those that exist.
+    """
+    known = {p.parent.name: p.parent
+             for p in sorted(ROOT.glob('site-configs/*/system.py'))}
+    path = known.get(name) or Path(name).absolute()
+    if not (path / 'system.py').is_file():
+        near = difflib.get_close_matches(name, known, 1, 0.4)
+        hint = f'did you mean {near[0]}? ' if near else ''
+        raise SetupError(f'unknown site {name!r}: {hint}there are '
+                         f'{", ".join(known)}, or give the path of a folder '
+                         'with a system.py')
+    return path
+
+
+def environment(site: str) -> dict[str, str]:
+    """What plain reframe needs to run the suite on a site.
+
+    :raises SetupError: unknown or broken site.
+    """
+    folder = site_folder(site)
+    local = folder.name == 'local'
+    path = [str(WORK / 'bin')]
+    if local:
+        mpi = ensure_mpi()
+        detect_local(mpi)
+        if mpi['origin'] == 'wheel':
+            path.append(str(Path(mpi['mpirun']).parent))
+    # What belongs to this machine alone stays out of the site's folder.
+    references = (WORK if local else folder) / 'references'
+    env = {
+        'PLUMBLINE_ROOT': str(ROOT),
+        'PLUMBLINE_WORK': str(WORK),
+        'PLUMBLINE_SITE': str(folder),
+        'PLUMBLINE_PERFLOGS': os.environ.get('PLUMBLINE_PERFLOGS')
+        or str(ROOT / 'perflogs'),
+        'RFM_CONFIG_FILES': f'{ROOT}/config/common.py:{folder}/system.py',
+        'RFM_CHECK_SEARCH_PATH': str(ROOT / 'checks'),
+        'RFM_REFERENCE_PREFIX': os.environ.get('RFM_REFERENCE_PREFIX')
+        or str(references),
+        'RFM_REPORT_FILE': str(WORK / 'report.json'),
+        # A check that cannot be imported is only a warning to ReFrame.
+        'RFM_WARN_AS_ERROR': '1',
+        'PATH': ':'.join([*path, os.environ.get('PATH', '')]),
+    }
+    os.environ.update({k: v for k, v in env.items() if k != 'PATH'})
+    site_is_sound(folder / 'system.py')
+    return env
+
+
+def site_is_sound(path: Path) -> dict[str, Any]:
+    """The site's configuration, every name in it checked.
+
+    :raises SetupError: the file cannot be run, or uses an unknown name.
+    """
+    from checks.lib.features import GlossaryError, check_site
+    try:
+        configuration = runpy.run_path(str(path))['site_configuration']
+        check_site(configuration, str(path))
+    except GlossaryError as err:
+        raise SetupError(str(err)) from None
+    except SyntaxError as err:
+        raise SetupError(f'{path}:{err.lineno}: {err.msg}') from None
+    except KeyError as err:
+        raise SetupError(f'{path}: {err} is missing') from None
+    except Exception as err:
+        raise SetupError(f'{path}: {type(err).__name__}: {err}') from None
+    return configuration
+
+
+def env(args: argparse.Namespace) -> int:
+    """Prints the exports."""
+    for name, value in environment(args.site).items():
+        if name == 'PATH':
+            ours = value.removesuffix(os.environ.get('PATH', ''))
+            # A second eval must not make PATH grow.
+            old = ':'.join(p for p in os.environ.get('PATH', '').split(':')
+                           if p and p not in ours.split(':'))
+            value = ours + old
+        print(f'export {name}={shlex.quote(value)}')
+    return 0
+
+
+def _reframe(variables: dict[str, str], *args: str) -> int:
+    command = [str(WORK / 'bin' / 'reframe'), *args]
+    return subprocess.run(command, env={**os.environ, **variables}).returncode
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs a mode, then the table, the report and an honest exit code."""
+    if args.mode not in MODES:
+        near = difflib.get_close_matches(args.mode, MODES, 1, 0.4)
+        hint = f' did you mean {near[0]}?' if near else ''
+        raise SetupError(f'unknown mode {args.mode!r}:{hint} there are '
+                         f'{", ".join(MODES)}')
+    start = time.monotonic()
+    variables = environment(args.site)
+    references = Path(variables['RFM_REFERENCE_PREFIX'])
+    bringup = args.bringup or args.mode == 'bringup'
+    if not bringup and site_folder(args.site).name == 'local' \
+            and not any(references.glob('*.yaml')):
+        bringup = True
+        say('no references of this machine yet: recording, judged by limits '
+            'alone (bring-up)')
+    say(f'set-up took {time.monotonic() - start:.1f} s')
+    report = Path(variables['RFM_REPORT_FILE'])
+    report.unlink(missing_ok=True)
+    options = ['-r', f'--mode={args.mode}']
+    if bringup and args.mode != 'bringup':
+        options.append('-Sbringup=1')
+    code = _reframe(variables, *options, *args.reframe)
+    cases = _cases(report)
+    if not cases:
+        print('plumb: zero cases ran: nothing was measured. See the lines '
+              'above, `./plumb doctor`, and the filters after --',
+              file=sys.stderr)
+        return 1
+    failed = _table(cases)
+    page = _report(variables['PLUMBLINE_PERFLOGS'])
+    print(f'\n{len(cases)} cases, {len(failed)} failed, '
+          f'{time.monotonic() - start:.0f} s in all')
+    if bringup:
+        print('Bring-up: nothing was judged by references, by limits alone. '
+              'After 3 runs: ./plumb references propose')
+    print(f'Page: {page}' if page else 'No page: see the error above')
+    return 1 if code or failed or not page else 0
+
+
+def _cases(report: Path) -> list[dict[str, Any]]:
+    """Test cases of ReFrame's report that measure (fixtures left out)."""
+    try:
+        data = json.loads(report.read_text())
+    except (OSError, ValueError):
+        return []
+    return [case for session in data['runs'] for case in session['testcases']
+            if not case.get('fixture')]
+
+
+def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Prints a line a case; returns those that failed."""
+    failed = [c for c in cases if c['result'] not in ('pass', 'xfail')]
+    rows = []
+    for case in cases:
+        judged, text = _headline(case.get('perfvalues') or {})
+        note = case.get('unjudged') or ''
+        if case in failed:
+            text = ' '.join(str(case.get('fail_reason') or '').split())[:300]
+        rows.append((case['result'] if judged or case in failed
+                     else 'recorded', case['display_name'], text, note))
+    width = max(len(r[1]) for r in rows)
+    print()
+    for result, name, text, note in sorted(
+            rows, key=lambda r: r[0] == 'fail'):
+        print(f'{result:9}{name:{width}}  {text}'
+              f'{"  (" + note + ")" if note else ""}')
+    return failed
+
+
+def _headline(values: dict[str, Any]) -> tuple[bool, str]:
+    """The judged figures of a case, or its first and last ones."""
+    def tell(key: str, entry: Any) -> str:
+        value, ref, lower, upper, unit = entry[:5]
+        text = f'{key.split(":")[-1]} {value:.4g} {unit}'
+        return text + f' (reference {ref:g})' if ref else text
+
+    judged = {k: v for k, v in values.items()
+              if v[2] is not None or v[3] is not None}
+    plain = [k for k in values if not k.endswith('_time')
+             and 'cacheline' not in k]
+    shown = list(judged) or plain[:1] + plain[1:][-1:]
+    return bool(judged), ', '.join(tell(k, values[k]) for k in shown)
+
+
+def _report(perflogs: str) -> str | None:
+    """Writes the page; its path, or None where that failed."""
+    from postprocess import report as page
+    folder = ROOT / 'report'
+    try:
+        code = page.main(['--perflogs', perflogs, '--output', str(folder)])
+    except SystemExit as err:
+        code = int(err.code or 0)
+    return str(folder / 'index.html') if code in (0, 1) else None
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """What would run here, what would not, and what changes it."""
+    variables = environment(args.site)
+    folder = site_folder(args.site)
+    configuration = site_is_sound(folder / 'system.py')
+    cc = shutil.which('cc') or shutil.which('gcc')
+    print(f'site      {folder}')
+    print(f'python    {sys.version.split()[0]} ({sys.executable})')
+    print(f'compiler  {cc or "none: install gcc or load a module"}')
+    spack = os.environ.get('SPACK_ROOT') or shutil.which('spack')
+    print(f'spack     {spack or "none (only Spack stacks need it)"}')
+    features = {f for s in configuration['systems']
+                for p in s['partitions'] for f in p.get('features', ())}
+    for env_ in configuration['environments']:
+        extras = env_.get('extras', {})
+        origin = extras.get('programs', {}).get('osu', {})
+        print(f"\nenvironment {env_['name']}: {extras.get('mpi_library')}; "
+              f"osu: {origin.get('source')} {origin.get('prefix', '')}")
+    done = subprocess.run(
+        [str(WORK / 'bin' / 'reframe'), '--describe', '-Sbringup=1'],
+        env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        print('reframe cannot list the checks: see above', file=sys.stderr)
+        return 1
+    cases = [c for c in json.loads(done.stdout) if 'family' in c
+             or 'osu' in (c.get('tags') or ())]
+    print('\nfamily osu')
+    for mode in MODES:
+        number = sum(mode in c['tags'] for c in cases)
+        print(f'  runs here  --mode {mode:8} {number:5d} cases')
+    reasons = {
+        'inter-node placement': (
+            'nodes_2' in features,
+            'the site has one node: use a site with several (--site)'),
+        'CUDA buffers': (
+            'gpu_nvidia' in features,
+            'no partition offers gpu_nvidia: on a machine with NVIDIA GPUs, '
+            'add the feature in its site folder'),
+        'ROCm buffers': (
+            'gpu_amd' in features,
+            'no partition offers gpu_amd: on a machine with AMD GPUs, add '
+            'the feature in its site folder'),
+        'real OMB, and all collectives': (
+            bool(os.environ.get('OMB_PREFIX'))
+            or folder.name != 'local',
+            'set OMB_PREFIX to an installation of the OSU micro-benchmarks'),
+    }
+    for what, (there, why) in reasons.items():
+        print(f'  {"runs here" if there else "not here "}  {what}'
+              f'{"" if there else ": " + why}')
+    prefix = Path(variables['RFM_REFERENCE_PREFIX'])
+    there = (prefix / 'osu.yaml').is_file()
+    print(f'  references {prefix / "osu.yaml"}'
+          f'{"" if there else ": none yet: ./plumb run three times, then"}'
+          f'{"" if there else " ./plumb references propose"}')
+    return 0
+
+
+def references(args: argparse.Namespace) -> int:
+    """Hands over to postprocess, with the site's places as defaults."""
+    from postprocess import references as module
+    return _postprocess(module.main, args.rest)
+
+
+def report(args: argparse.Namespace) -> int:
+    """Hands over to postprocess."""
+    from postprocess import report as module
+    return _postprocess(module.main, args.rest)
+
+
+def _postprocess(main: Any, words: list[str]) -> int:
+    os.environ.setdefault('PLUMBLINE_PERFLOGS', str(ROOT / 'perflogs'))
+    os.environ.setdefault('PLUMBLINE_WORK', str(WORK))
+    return main(words)
+
+
+def test(args: argparse.Namespace) -> int:
+    """Runs the tests; zero tests are a failure (pytest's exit code 5)."""
+    mpi = ensure_mpi()
+    python = ensure_venv(tests=True)
+    path = os.environ.get('PATH', '')
+    if mpi['origin'] == 'wheel':
+        path = f"{Path(mpi['mpirun']).parent}:{path}"
+    code = subprocess.run(
+        [str(python), '-m', 'pytest', *args.pytest], cwd=ROOT,
+        env={**os.environ, 'PATH': path}).returncode
+    return 1 if code else 0

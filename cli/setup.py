@@ -1,0 +1,237 @@
+"""Set-up of the checkout: a venv from the lock files, and an MPI.
+
+Standard library only: this runs before anything is installed. Everything
+made lies under ``$PLUMBLINE_WORK`` (``.plumbline`` in the checkout).
+"""
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
+LOCKS = ROOT / 'config' / 'python'
+
+
+class SetupError(Exception):
+    """Set-up cannot go on; the message says what is missing and what to do."""
+
+
+def say(text: str) -> None:
+    """A plain line of progress: on stderr, so that stdout stays data."""
+    print(f'plumb: {text}', file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _step(text: str) -> Iterator[None]:
+    """Announces a step that takes longer than a moment, and its end."""
+    say(f'{text} ...')
+    start = time.monotonic()
+    yield
+    say(f'{text}: done in {time.monotonic() - start:.0f} s')
+
+
+@contextlib.contextmanager
+def _locked() -> Iterator[None]:
+    """One set-up at a time in a checkout; a second one waits its turn."""
+    try:
+        WORK.mkdir(parents=True, exist_ok=True)
+        handle = open(WORK / 'setup.lock', 'w')
+    except OSError as err:
+        raise SetupError(f'cannot write to {WORK}: {err.strerror}; free it '
+                         'or set PLUMBLINE_WORK to a folder that can be '
+                         'written') from None
+    with handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _run(command: list[str], what: str, advice: str) -> None:
+    """Runs a command of the set-up; its last words go into the error."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors='replace')
+    if done.returncode:
+        lines = [ln for ln in done.stdout.splitlines() if ln.strip()]
+        errors = [ln for ln in lines if 'rror' in ln] or lines
+        last = errors[-1].strip() if errors else 'no output'
+        raise SetupError(f'{what} failed: {last}; {advice}')
+
+
+def _pip(python: Path, what: str, *args: str) -> None:
+    _run([str(python), '-m', 'pip', 'install', '--quiet', '--retries', '2',
+          '--disable-pip-version-check', '--require-hashes', '--no-deps',
+          '--only-binary', ':all:', *args], what,
+         'is a package index reachable (PIP_INDEX_URL, PIP_FIND_LINKS) and '
+         'is there space on the disk?')
+
+
+def _stamp(*parts: str) -> str:
+    text = '\0'.join((str(ROOT), *parts))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ''
+
+
+def ensure_venv(tests: bool = False) -> Path:
+    """Makes or checks the venv; returns its python.
+
+    A stamp written last (hash of the locks, the Python and the checkout's
+    place) tells a finished venv from one that was interrupted.
+    """
+    venv = WORK / 'venv'
+    python = venv / 'bin' / 'python'
+    base = Path(sys.base_prefix).as_posix() + sys.version
+
+    def sync(lock: str) -> None:
+        text = _read(LOCKS / f'{lock}.lock')
+        if not text:
+            raise SetupError(f'{LOCKS / lock}.lock is missing: restore it '
+                             'with git checkout config/python')
+        mark = venv / f'{lock}.stamp'
+        if _read(mark) == _stamp(base, text):
+            return
+        with _step(f'installing Python packages ({lock})'):
+            if lock == 'requirements':
+                shutil.rmtree(venv, ignore_errors=True)
+                _run([sys.executable, '-m', 'venv', str(venv)],
+                     'making a virtual environment',
+                     'Debian and Ubuntu need the package python3-venv')
+            _pip(python, f'installing {lock}.lock',
+                 '-r', str(LOCKS / f'{lock}.lock'))
+            if lock == 'requirements':
+                _adopt(venv, python)
+            mark.write_text(_stamp(base, text))
+
+    with _locked():
+        sync('requirements')
+        if tests:
+            sync('test')
+    return python
+
+
+def _adopt(venv: Path, python: Path) -> None:
+    """Lets the venv find the checkout's packages, from any folder."""
+    site = next(venv.glob('lib/python3*/site-packages'))
+    (site / 'plumbline.pth').write_text(f'{ROOT}\n')
+    # A folder with just our commands: a venv's bin in front of PATH would
+    # also change which python, pip and mpirun a user gets.
+    links = WORK / 'bin'
+    links.mkdir(exist_ok=True)
+    for name, target in (('reframe', venv / 'bin' / 'reframe'),
+                         ('plumb', ROOT / 'plumb')):
+        link = links / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+
+
+# ------------------------------------------------------------------ MPI
+
+_FLAVOURS = (
+    ('openmpi', re.compile(r'\(Open MPI\) (\S+)')),
+    ('intelmpi', re.compile(r'Intel\(R\) MPI Library.*Version (\S+)')),
+    ('mpich', re.compile(r'HYDRA[\s\S]*?Version:\s+(\S+)')),
+)
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, text=True,
+                              stdout=subprocess.PIPE, errors='replace',
+                              stderr=subprocess.STDOUT, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ''
+    return done.stdout
+
+
+def identify_mpi(banner: str) -> tuple[str, str]:
+    """Flavour and version from what ``mpirun --version`` prints.
+
+    Returns ('unknown', '') where it is none of Open MPI, MPICH, Intel MPI.
+    """
+    for flavour, pattern in _FLAVOURS:
+        found = pattern.search(banner)
+        if found:
+            return flavour, found.group(1)
+    return 'unknown', ''
+
+
+def detect_mpi(search: str | None = None) -> dict[str, str] | None:
+    """The MPI of PATH (or of a loaded module, which is on PATH), or None.
+
+    Keys: flavour, version, mpicc, mpirun, compiler, origin.
+    """
+    mpicc = shutil.which('mpicc', path=search)
+    mpirun = shutil.which('mpirun', path=search)
+    if not mpicc or not mpirun:
+        return None
+    flavour, version = identify_mpi(_output(mpirun, '--version'))
+    if flavour == 'unknown':
+        say(f'{mpirun} is none of Open MPI, MPICH, Intel MPI: not used')
+        return None
+    words = _output(mpicc, '-show').split()
+    return {'flavour': flavour, 'version': version, 'mpicc': mpicc,
+            'mpirun': mpirun, 'compiler': words[0] if words else '',
+            'origin': 'wheel' if str(WORK) in mpicc else 'system'}
+
+
+def ensure_mpi() -> dict[str, str]:
+    """The MPI at hand; where there is none, the Open MPI wheel.
+
+    Raises SetupError where no C compiler is found, for nothing could be
+    built with the MPI then.
+    """
+    found = detect_mpi()
+    prefix = WORK / 'mpi'
+    if found is None:
+        lock = LOCKS / 'mpi.lock'
+        mark = prefix / 'stamp'
+        stamp = _stamp(_read(lock))
+        if _read(mark) != stamp:
+            python = ensure_venv()
+            with _locked(), _step('installing Open MPI (no MPI on PATH)'):
+                shutil.rmtree(prefix, ignore_errors=True)
+                _pip(python, 'installing Open MPI', '--prefix', str(prefix),
+                     '--ignore-installed', '-r', str(lock))
+                mark.write_text(stamp)
+        found = detect_mpi(str(prefix / 'bin'))
+        if found is None:
+            raise SetupError(f'the MPI installed in {prefix} does not start; '
+                             'remove that folder and try again, or load an '
+                             'MPI module')
+    if not found['compiler'] or not shutil.which(found['compiler']):
+        raise SetupError(
+            f'no C compiler: {found["mpicc"]} calls '
+            f'{found["compiler"] or "none that it names"}, which is not on '
+            'PATH; install gcc or load a compiler module')
+    return found
+
+
+def detect_local(mpi: dict[str, str]) -> Path:
+    """Writes what was detected of this machine, for the site ``local``.
+
+    ReFrame reads a site's file at start, where no process may be started;
+    so what needs one (the MPI's flavour) is found here and kept as JSON.
+    """
+    path = WORK / 'local.json'
+    text = json.dumps({'mpi': mpi}, indent=1) + '\n'
+    if _read(path) != text:
+        temp = path.with_suffix('.new')
+        temp.write_text(text)
+        temp.replace(path)
+    return path

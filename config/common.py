@@ -1,0 +1,60 @@
+"""ReFrame settings that all sites share: logging, perflogs, modes.
+
+Loaded before a site's own file (`plumb env` puts both into
+RFM_CONFIG_FILES). Paths come from the environment that `plumb env` exports.
+"""
+import os
+
+import config.perflog  # noqa: F401  (registers the handler 'perflog')
+
+_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
+_PERFLOGS = os.environ.get('PLUMBLINE_PERFLOGS', 'perflogs')
+
+site_configuration = {
+    'general': [{
+        'check_search_recursive': True,
+        'clean_stagedir': True,
+        # Ours, not the default ~/.reframe: nothing of a run leaves the
+        # checkout.
+        'topology_prefix': f'{_WORK}/topology',
+        'remote_detect': False,
+    }],
+    'storage': [{
+        'enable': True,
+        'backend': 'sqlite',
+        'sqlite_db_file': f'{_WORK}/results.db',
+    }],
+    'logging': [{
+        'level': 'info',
+        'handlers$': [{
+            'type': 'stream',
+            'name': 'stdout',
+            'level': 'info',
+            'format': '%(message)s',
+        }],
+        # Level info: at ReFrame's stock level, debug, the file log alone was
+        # seen to cost five times the CPU of all the rest.
+        'handlers': [{
+            'type': 'file',
+            'name': f'{_WORK}/reframe.log',
+            'level': 'info',
+            'format': '[%(asctime)s] %(levelname)s: %(check_info)s: '
+                      '%(message)s',
+            'append': False,
+        }],
+        'handlers_perflog': [{
+            'type': 'perflog',
+            'level': 'info',
+            'format': '%(message)s',
+            'basedir': _PERFLOGS,
+            'prefix': '',
+        }],
+    }],
+    'modes': [
+        {'name': 'quick', 'options': ['--tag=^quick$']},
+        {'name': 'nightly', 'options': ['--tag=^nightly$', '-Srepeats=5']},
+        {'name': 'full', 'options': ['--tag=^full$', '-Srepeats=20',
+                                     '-Stime_limit=2h']},
+        {'name': 'bringup', 'options': ['--tag=^bringup$', '-Sbringup=1']},
+    ],
+}

@@ -1,0 +1,53 @@
+"""Which figures of a family are judged: config/judged.yaml, as a function.
+
+Needs nothing but PyYAML, so that checks and postprocess can both ask it.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
+
+FILE = Path(__file__).with_name('judged.yaml')
+
+
+@functools.cache
+def table() -> dict[str, list[dict]]:
+    """config/judged.yaml: family -> list of {metric, at}."""
+    return yaml.safe_load(FILE.read_text(encoding='utf-8'))
+
+
+def key(metric: str, size: int | None = None) -> str:
+    """Name of a figure: `latency@8B`, or `init_time` without a size."""
+    return metric if size is None else f'{metric}@{size}B'
+
+
+def judged(family: str,
+           available: Iterable[tuple[str, int | None]]) -> set[str]:
+    """Keys of the figures that are judged, out of those that are available.
+
+    :param family: a family of config/judged.yaml
+    :param available: (metric, message size in B; None: the whole run)
+    :raises ValueError: the family has no entry
+    """
+    if family not in table():
+        raise ValueError(
+            f"family '{family}' has no entry in config/judged.yaml; add one "
+            '([] judges nothing)')
+    sizes: dict[str, set[int | None]] = {}
+    for metric, size in available:
+        sizes.setdefault(metric, set()).add(size)
+    keys = set()
+    for rule in table()[family]:
+        points = sizes.get(rule['metric'], set())
+        if None in points:
+            keys.add(key(rule['metric']))
+        elif points:
+            named = {'smallest': min(points), 'largest': max(points)}
+            wanted = (named.get(at, at) for at in rule.get('at', ()))
+            first = next((size for size in wanted if size in points), None)
+            if first is not None:
+                keys.add(key(rule['metric'], first))
+    return keys

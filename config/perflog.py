@@ -1,0 +1,188 @@
+"""Writes the suite's perflogs: a handler for ReFrame's performance log.
+
+The format is described in config/perflog.yaml. ReFrame's own file handler
+cannot quote a value, writes nothing for a run that a guard refused, and
+renames files when a header changes; this one does the first two and never
+needs the third.
+"""
+from __future__ import annotations
+
+import csv
+import datetime
+import fcntl
+import functools
+import io
+import logging
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import reframe
+import yaml
+from reframe.core.exceptions import LoggingError
+from reframe.core.logging import register_log_handler
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@functools.cache
+def columns() -> tuple[int, tuple[str, ...]]:
+    """Schema number and column names, in order."""
+    data = yaml.safe_load((ROOT / 'config' / 'perflog.yaml').read_text())
+    return data['schema'], tuple(data['columns'])
+
+
+@functools.cache
+def suite_commit() -> str:
+    """Commit of the checkout, '-dirty' when changed, 'unknown' without git."""
+    try:
+        return subprocess.run(
+            ['git', '-C', str(ROOT), 'describe', '--always', '--dirty',
+             '--abbrev=12', '--exclude=*'],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            check=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return 'unknown'
+
+
+def line(cells: list[Any]) -> str:
+    """One CSV line; control characters become blanks, None is empty."""
+    clean = []
+    for cell in cells:
+        text = '' if cell is None else (
+            repr(cell) if isinstance(cell, float) else str(cell))
+        clean.append(''.join(c if c.isprintable() else ' ' for c in text))
+    out = io.StringIO()
+    csv.writer(out, lineterminator='\n').writerow(clean)
+    return out.getvalue()
+
+
+def append(path: Path, header: list[str], rows: list[list[Any]]) -> None:
+    """Appends records whole or not at all.
+
+    The file is locked (several sessions may share it); a line that an
+    earlier crash left unfinished is closed first, so that it harms no other.
+
+    :raises OSError: with the file as it was before.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, 'ab+', buffering=0) as handle:
+        fcntl.lockf(handle, fcntl.LOCK_EX)
+        size = handle.seek(0, os.SEEK_END)
+        text = ''
+        if size == 0:
+            text = line(header)
+        else:
+            handle.seek(-1, os.SEEK_END)
+            if handle.read(1) != b'\n':
+                text = '\n'
+        data = (text + ''.join(line(row) for row in rows)).encode()
+        try:
+            while data:
+                data = data[handle.write(data):]
+            os.fsync(handle.fileno())
+        except OSError:
+            handle.truncate(size)
+            raise
+
+
+class PerflogHandler(logging.Handler):
+    """Appends one record a metric and point for each case that ended."""
+
+    def __init__(self, basedir: str) -> None:
+        super().__init__()
+        self.basedir = Path(basedir)
+        now = datetime.datetime.now(datetime.timezone.utc)
+        self.run = f'{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}'
+
+    def emit(self, record: logging.LogRecord) -> None:
+        check = getattr(record, '__rfm_check__', None)
+        if not hasattr(check, 'family') or check.is_dry_run():
+            return
+        schema, names = columns()
+        common = self.common(check, record, schema)
+        rows = [[{**common, **figure}.get(name) for name in names]
+                for figure in figures(check)]
+        path = (self.basedir / common['system'] / common['partition']
+                / f"{common['check']}.v{schema}.csv")
+        try:
+            append(path, list(names), rows)
+        except OSError as err:
+            raise LoggingError(f'{path}: cannot be written ({err.strerror}): '
+                               'the figures of this case are lost; free the '
+                               'disk and run it again') from None
+
+    def common(self, check: Any, record: logging.LogRecord,
+               schema: int) -> dict[str, Any]:
+        """What all records of a case have in common."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        job = check.job
+        nodes = job.nodelist if job else None
+        return {
+            'schema': schema, 'time': f'{now:%Y-%m-%dT%H:%M:%SZ}',
+            'run': self.run, 'commit': suite_commit(),
+            'reframe': reframe.VERSION,
+            'system': check.current_system.name,
+            'partition': check.current_partition.name,
+            'environ': check.current_environ.name,
+            'family': check.family, 'check': type(check).variant_name(),
+            'params': check.params, 'case': check.hashcode,
+            'job': job.jobid if job else None,
+            'nodes': ' '.join(nodes or ()), 'num_nodes': check.num_nodes,
+            'num_tasks': check.num_tasks,
+            'tasks_per_node': check.num_tasks_per_node,
+            'source': check.source, 'program': check.program,
+            'version': check.version, 'stack': check.stack,
+            'spec': check.spec, 'emulated': int(check.emulated),
+            'speed': check.speed, 'guard': check.guard,
+        }
+
+
+def figures(check: Any) -> Iterator[dict[str, Any]]:
+    """The figures of a case: each repeat, then what was judged.
+
+    With one repeat the two are the same record. A case without figures (a
+    guard refused it) leaves one record: completed = 0.
+    """
+    # Late: the config is read before ReFrame knows any check.
+    from checks.lib import metrics
+
+    def record(figure: str, value: float, repeat: int, **judged: Any
+               ) -> dict[str, Any]:
+        name, size = metrics.split(figure)
+        metric = metrics.metric(name)
+        return {'repeat': repeat, 'metric': name,
+                'point': '' if size is None else f'{size} B',
+                'value': float(value), 'unit': metric.unit,
+                'better': metric.better, 'result': 'recorded', **judged}
+
+    # After a failure ReFrame fills in the names, with None for the values.
+    values = {key.split(':')[-1]: v for key, v in check.perfvalues.items()
+              if v[0] is not None}
+    if not values or check.guard:
+        yield record('completed', 0.0, 0, reference=1.0, lower=0.0,
+                     result='fail')
+        return
+    samples = getattr(check, 'samples', [])
+    several = len(samples) > 1
+    if several:
+        for repeat, sample in enumerate(samples, 1):
+            for figure, value in sample.items():
+                yield record(figure, value, repeat)
+    for figure, (value, ref, lower, upper, _, result) in values.items():
+        judged = {}
+        if lower is not None or upper is not None:
+            judged = {'result': result}
+        if judged or ref:
+            judged |= {'reference': float(ref), 'lower': lower,
+                       'upper': upper}
+        yield record(figure, value, 0 if several else 1, **judged)
+
+
+@register_log_handler('perflog')
+def _create(site_config: Any, prefix: str) -> PerflogHandler:
+    return PerflogHandler(os.path.expandvars(
+        site_config.get(f'{prefix}/basedir')))

@@ -1,0 +1,111 @@
+"""This machine, whatever it is: detected, not written down.
+
+Cores and memory are read here; the MPI was found by `plumb env` (or `plumb
+run`), which left it in $PLUMBLINE_WORK/local.json.
+"""
+import json
+import os
+from pathlib import Path
+
+from checks.lib.features import node_features
+from checks.osu import programs
+
+_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
+_FOUND = Path(_WORK, 'local.json')
+
+try:
+    _mpi = json.loads(_FOUND.read_text())['mpi']
+except (OSError, ValueError, KeyError):
+    raise RuntimeError(f'{_FOUND} is missing or damaged: run `./plumb env` '
+                       'once more') from None
+
+
+def _cores() -> int:
+    """Cores that a job may use: the affinity, and the cgroup's quota."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path('/sys/fs/cgroup/cpu.max').read_text().split()
+        if quota != 'max':
+            cores = max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):
+        pass
+    return cores
+
+
+#: Launcher options and variables of each MPI.
+_LAUNCH = {
+    'openmpi': {
+        'pin': ['--map-by', 'core', '--bind-to', 'core'],
+        'over': ['--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none'],
+        'env': {'OMPI_MCA_mpi_yield_when_idle': '1'},
+    },
+    'mpich': {'pin': ['-bind-to', 'core'], 'over': [], 'env': {}},
+    'intelmpi': {'pin': ['-genv', 'I_MPI_PIN', '1'],
+                 'over': ['-genv', 'I_MPI_PIN', '0'],
+                 'env': {'I_MPI_WAIT_MODE': '1'}},
+}[_mpi['flavour']]
+
+_env_vars = []
+if _mpi['flavour'] == 'openmpi' and os.geteuid() == 0:
+    # Open MPI asks for both before it starts anything as root (containers).
+    _env_vars = [['OMPI_ALLOW_RUN_AS_ROOT', '1'],
+                 ['OMPI_ALLOW_RUN_AS_ROOT_CONFIRM', '1']]
+
+
+def _environment(name: str, origin: dict, found: list) -> dict:
+    extras = {'mpi_library': f"{_mpi['flavour']} {_mpi['version']}",
+              'programs': {'osu': origin}}
+    if _mpi['origin'] == 'wheel':
+        # Known here, because the build is: two ranks of one machine talk
+        # through shared memory, and the library says so when asked.
+        extras['transport'] = {
+            'name': 'shared memory',
+            'env': {'OMPI_MCA_btl_base_verbose': '10'},
+            'evidence': 'Using (sm|vader) btl for send',
+        }
+    return {'name': name, 'cc': _mpi['mpicc'], 'cxx': '', 'ftn': '',
+            'features': ['mpi', 'osu', *found], 'extras': extras}
+
+
+_environments = [_environment(_mpi['flavour'], {'source': 'embedded'},
+                              list(programs.EMBEDDED))]
+if os.environ.get('OMB_PREFIX'):
+    _prefix = os.environ['OMB_PREFIX']
+    _installed = list(programs.installed(_prefix))
+    if not _installed:
+        raise RuntimeError(f'OMB_PREFIX={_prefix}: no program osu_* below it')
+    _environments.append(_environment(
+        f"{_mpi['flavour']}-omb", {'source': 'system', 'prefix': _prefix},
+        _installed))
+
+site_configuration = {
+    'systems': [{
+        'name': 'local',
+        'descr': 'this machine',
+        'hostnames': ['.*'],
+        'stagedir': f'{_WORK}/stage',
+        'outputdir': f'{_WORK}/output',
+        'partitions': [{
+            'name': 'thishost',
+            'scheduler': 'local',
+            'launcher': 'mpirun',
+            'max_jobs': 1,
+            'environs': [env['name'] for env in _environments],
+            'env_vars': _env_vars,
+            'features': [*node_features(1), 'speed_sentinel'],
+            'processor': {'num_cpus': _cores(), 'num_cpus_per_core': 1,
+                          'num_sockets': 1,
+                          'num_cpus_per_socket': _cores()},
+            'extras': {
+                'launcher_pin': _LAUNCH['pin'],
+                'launcher_oversubscribe': _LAUNCH['over'],
+                'oversubscribe_env': _LAUNCH['env'],
+                # Between the two speeds seen on virtual machines: 62 to 135
+                # and 363 to 440 ns (two CPUs of one core, or of two).
+                'speed_boundary_ns': float(os.environ.get(
+                    'PLUMBLINE_SPEED_BOUNDARY_NS', 220)),
+            },
+        }],
+    }],
+    'environments': _environments,
+}

@@ -1,0 +1,131 @@
+"""Each guard sees its fault (DESIGN, contract 5): on records of a run."""
+from __future__ import annotations
+
+import types
+
+import pytest
+
+from checks.lib import guards, references
+
+GOOD = '1\t1\t1\t0\t2.5\t1.0\t0.5\t97.0\t98.0\n'
+
+
+def stage(tmp_path, tsv=GOOD, err='plumbline-rank a\n' * 2):
+    (tmp_path / 'runs.tsv').write_text(tsv)
+    for name in ('run.1.1', 'run.1.2', 'run.2.1'):
+        (tmp_path / f'{name}.out').write_text('out')
+        (tmp_path / f'{name}.err').write_text(err)
+    return tmp_path
+
+
+def job(**more):
+    return types.SimpleNamespace(**{
+        'jobid': 7, 'nodelist': ['n1'], 'state': 'SUCCESS', 'signal': None,
+        'exitcode': 0, 'time_limit': 600, **more})
+
+
+def refused(guard, call, *args):
+    with pytest.raises(guards.Refused) as err:
+        call(*args)
+    assert err.value.guard == guard
+    assert '\n' not in str(err.value)
+    return str(err.value)
+
+
+def test_a_good_run_passes(tmp_path):
+    guards.job_ended_well(job())
+    guards.job_ended_well(job(state='COMPLETED', exitcode=None))
+    run, = guards.read_runs(stage(tmp_path), 1)
+    assert (run.wall, run.before, run.rc) == (2.5, 97.0, 0)
+    guards.ranks_are(run, 2, 1)
+
+
+@pytest.mark.parametrize('guard, change', [
+    ('time_limit', {'state': 'TIMEOUT'}),
+    ('exit_code', {'exitcode': 3}),
+    ('signal', {'signal': 11, 'exitcode': None}),
+    ('job_state', {'state': 'NODE_FAIL'}),
+    ('job_state', {'state': None}),
+])
+def test_job(guard, change):
+    assert 'n1' in refused(guard, guards.job_ended_well, job(**change))
+
+
+@pytest.mark.parametrize('guard, tsv', [
+    ('exit_code', GOOD.replace('\t0\t', '\t3\t')),
+    ('signal', GOOD.replace('\t0\t', '\t139\t')),
+    ('runs', ''),
+    ('runs', 'garbage\n'),
+    ('runs', GOOD.replace('1\t1\t1', '1\t1\t0')),
+    ('runs', GOOD + GOOD.replace('1\t1', '2\t1', 1)),
+])
+def test_runs(tmp_path, guard, tsv):
+    refused(guard, guards.read_runs, stage(tmp_path, tsv), 1)
+
+
+def test_runs_missing(tmp_path):
+    refused('runs', guards.read_runs, tmp_path, 1)
+
+
+@pytest.mark.parametrize('err', [
+    'plumbline-rank a\n', 'plumbline-rank a\n' * 3,
+    'plumbline-rank a\nplumbline-rank b\n', ''])
+def test_ranks(tmp_path, err):
+    run, = guards.read_runs(stage(tmp_path, err=err), 1)
+    refused('ranks', guards.ranks_are, run, 2, 1)
+
+
+def test_transport(tmp_path):
+    asked = {'name': 'ucx', 'evidence': 'pml ucx'}
+    run, = guards.read_runs(stage(tmp_path), 1)
+    refused('transport', guards.transport_is, run, asked)
+    run, = guards.read_runs(stage(tmp_path, err='selected pml ucx'), 1)
+    guards.transport_is(run, asked)
+    guards.transport_is(run, None)
+
+
+@pytest.mark.parametrize('guard, figures', [
+    ('missing_metric', {}),
+    ('not_finite', {'latency@8B': float('nan')}),
+    ('not_finite', {'latency@8B': float('inf')}),
+    ('not_finite', {'latency@8B': '1.0'}),
+    ('limits', {'latency@8B': 0.0001}),
+])
+def test_figures(guard, figures):
+    refused(guard, guards.figures_are_sound, figures, ['latency@8B'],
+            'program=osu_latency', {})
+
+
+FIGURES = ['latency@8B', 'bandwidth@8B']
+
+
+@pytest.mark.parametrize('entry, words', [
+    ({'latency@8B': [1, None, 0.1, 'ms']}, "unit is 'ms'"),
+    ({'latncy@8B': [1, None, 0.1, 'us']}, "did you mean 'latency'"),
+    ({'latency@16B': [1, None, 0.1, 'us']}, 'no such figure'),
+    ({'latency@8': [1, None, 0.1, 'us']}, 'size'),
+    ({'latency@8B': [1, None, 0.1]}, 'expected'),
+    ({'latency@8B': 1}, 'expected'),
+    ({'latency@8B': ['1', None, 0.1, 'us']}, 'not a number'),
+    ({'latency@8B': [1, 0.1, 0.1, 'us']}, 'lower <= 0'),
+    ({'latency@8B': [None, None, 0.1, 'us']}, 'a value is needed'),
+])
+def test_references(entry, words):
+    with pytest.raises(references.ReferenceError_, match=words):
+        references.validate(entry, FIGURES, 'osu.yaml')
+
+
+@pytest.mark.parametrize('text, words', [
+    (None, 'no such reference file'),
+    ('a: [', 'osu.yaml:1'),
+    ('- 1\n', 'expected check classes'),
+    ('OsuPt2pt: 3\n', 'expected check classes'),
+])
+def test_reference_file(tmp_path, monkeypatch, text, words):
+    monkeypatch.setenv('RFM_REFERENCE_PREFIX', str(tmp_path))
+    references.load.cache_clear()
+    if text is not None:
+        (tmp_path / 'osu.yaml').write_text(text)
+    with pytest.raises(references.ReferenceError_, match=words):
+        references.load('osu')
+    references.load.cache_clear()

@@ -1,0 +1,280 @@
+"""Broken programs through the real ReFrame: each must end as a failure.
+
+The programs are shell scripts that stand in for OMB and misbehave on
+demand (they are started by the real launcher, and their good output is real
+output of OMB 7.2); the suite finds them through OMB_PREFIX.
+"""
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / 'golden' / 'osu' / '7.2'
+
+SCRIPT = '''#!/bin/bash
+# Stands in for an OSU program; $FAULT says how it misbehaves.
+case " $* " in *" -c "*) echo "Invalid option [-c]"; exit 1;; esac
+rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}
+echo "Using sm btl for send to nobody" >&2
+[ "$rank" = 0 ] || exit 0
+good() { cat "$GOLDEN"; }
+case $FAULT in
+    none) good ;;
+    exit_code) good; exit 3 ;;
+    signal) good; kill -SEGV $$ ;;
+    time_limit) good; trap '' TERM; sleep 60 ;;
+    table) good | head -c 400 ;;
+    rows) good | head -n 12 ;;
+    missing) good | sed 1,2d ;;
+    nan) good | sed 's/^1024 .*/1024                   -nan/' ;;
+    unit) good | sed 's/(us)/(ms)/' ;;
+    program) good | sed 's/MPI Latency/MPI Bandwidth/' ;;
+    physics) good | sed 's/^\\(8 .*\\)....$/\\10.00/' ;;
+esac
+'''
+
+CASE = ['-n', 'OsuPt2pt', '-E', 'program=="osu_latency"',
+        '--exec-policy=serial']
+
+
+@pytest.fixture
+def faulty(suite, tmp_path):
+    prefix = tmp_path / 'omb'
+    prefix.mkdir()
+    (prefix / 'osu_latency').write_text(SCRIPT)
+    (prefix / 'osu_latency').chmod(0o755)
+    suite.variables |= {'OMB_PREFIX': str(prefix),
+                        'PLUMBLINE_SPEED_BOUNDARY_NS': '1e9',
+                        'GOLDEN': str(GOLDEN / 'osu_latency.txt')}
+
+    def run(fault, *args, env='.*-omb', **more):
+        return suite.reframe('-r', *CASE, '-p', env, *args, FAULT=fault,
+                             **more)
+    suite.run = run
+    return suite
+
+
+def failed_for(suite, done, words):
+    text = done.stdout + done.stderr
+    assert done.returncode == 1, text
+    assert words in text, text
+    if suite.records:
+        last = suite.records[-1]
+        assert (last['metric'], last['value'], last['result']) == (
+            'completed', '0.0', 'fail')
+    return text
+
+
+def test_the_stand_in_passes_when_it_behaves(faulty):
+    done = faulty.run('none', '-Sbringup=1')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {r['metric'] for r in faulty.records} >= {
+        'latency', 'wall_time', 'user_time', 'system_time'}
+    assert {r['source'] for r in faulty.records} == {'system'}
+    assert {r['version'] for r in faulty.records} == {'7.2'}
+    assert {r['guard'] for r in faulty.records} == {''}
+
+
+@pytest.mark.parametrize('fault, words', [
+    ('exit_code', 'exit code 3'),
+    ('signal', 'signal 11'),
+    ('table', 'table: run.1.1.out:'),
+    ('rows', 'the table ends at'),
+    ('missing', 'table: run.1.1.out:'),
+    ('nan', 'table: run.1.1.out:'),
+    ('unit', 'table: run.1.1.out:'),
+    ('program', 'not of osu_latency'),
+])
+def test_guard_fails_the_run(faulty, fault, words):
+    failed_for(faulty, faulty.run(fault, '-Sbringup=1'), words)
+
+
+def test_time_out_after_good_output(faulty):
+    done = faulty.run('time_limit', '-Sbringup=1', '-Stime_limit=6s')
+    text = failed_for(faulty, done, 'ran into its time limit')
+    assert 'time_limit' in text
+
+
+def test_wrong_rank_count(faulty, tmp_path):
+    # A launcher of another MPI starts each rank as a world of its own; here
+    # one that starts too few.
+    fake = tmp_path / 'fake' / 'mpirun'
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/bash\nwhile [ "${1##*/}" != rank.sh ]; do shift; '
+                    'done\nexec "$@"\n')
+    fake.chmod(0o755)
+    real = faulty.reframe
+
+    def with_fake(*args, **more):
+        # After `plumb env`, so that it detects the real one.
+        return real(*args, BASH_ENV='', **more)
+    site = tmp_path / 'site'
+    site.mkdir()
+    from conftest import ROOT
+    text = (ROOT / 'site-configs' / 'local' / 'system.py').read_text()
+    (site / 'system.py').write_text(text + f'''
+for _part in site_configuration['systems'][0]['partitions']:
+    _part['env_vars'] = [['PATH', '{fake.parent}:$PATH']]
+''')
+    faulty.variables['PLUMBLINE_TEST_SITE'] = str(site)
+    done = with_fake('-r', *CASE, '-p', '.*-omb', '-Sbringup=1', '-C',
+                     f'{ROOT}/config/common.py:{site}/system.py',
+                     FAULT='none')
+    failed_for(faulty, done, '2 ranks on 1 node(s) asked for')
+
+
+def test_unwanted_transport(faulty):
+    # The script's words on stderr are all that speaks of a transport.
+    path = Path(faulty.variables['OMB_PREFIX']) / 'osu_latency'
+    path.write_text(SCRIPT.replace('sm btl', 'tcp btl'))
+    done = faulty.run('none', '-Sbringup=1')
+    if '"origin": "wheel"' not in Path(
+            faulty.variables['PLUMBLINE_WORK'], 'local.json').read_text():
+        pytest.skip('only the wheel MPI demands a transport on this site')
+    failed_for(faulty, done, 'shared memory was asked for')
+
+
+PARAMS = 'buffers=host placement=intra_node program=osu_latency'
+
+
+def reference(env, **figures):
+    return {'OsuPt2pt': {
+        '$index': ['$partition', '$environ', 'source', 'speed', 'params'],
+        'local:thishost': {env: {'system': {'fast': {PARAMS: figures}}}}}}
+
+
+def flavour(suite):
+    import json
+    suite.plumb('env')
+    found = json.loads(Path(suite.variables['PLUMBLINE_WORK'],
+                            'local.json').read_text())
+    return found['mpi']['flavour'] + '-omb'
+
+
+GOOD = [1.0, None, 1000.0, 'us']
+
+
+@pytest.mark.parametrize('figures, words', [
+    ({'latency@8B': GOOD}, None),
+    ({'latency@8B': [1e-3, None, 0.1, 'us']}, 'failed to meet reference'),
+    ({'latency@8B': [1e3, None, 0.1, 'us']}, None),     # a faster machine
+    ({'latency@8B': [1.0, None, 0.1, 'ms']}, "unit is 'ms'"),
+    ({'latency@8B': GOOD, 'latncy@8B': GOOD}, "did you mean 'latency'"),
+    ({'latency@8B': GOOD, 'bandwidth@8B': [1.0, None, None, 'MB/s']},
+     'no such figure'),
+    ({'latency@16B': GOOD}, 'no reference for the judged latency@8B'),
+    ({'latency@8B': GOOD, 'latency@1024B': [1e-3, None, None, 'us'],
+      'worst_ratio': [1.0, None, 0.3, '1']}, 'worst_ratio'),
+])
+def test_references_in_a_run(faulty, figures, words):
+    faulty.write_references(reference(flavour(faulty), **figures))
+    done = faulty.run('none')
+    text = done.stdout + done.stderr
+    if words is None:
+        assert done.returncode == 0, text
+        judged, = (r for r in faulty.records if r['metric'] == 'latency'
+                   and r['point'] == '8 B')
+        assert judged['result'] == 'pass'
+        assert float(judged['reference']) == figures['latency@8B'][0]
+    else:
+        assert done.returncode == 1 and words in text, text
+
+
+def test_missing_reference_file(faulty):
+    failed_for(faulty, faulty.run('none'), 'no such reference file')
+
+
+def test_broken_reference_file(faulty):
+    faulty.write_references('OsuPt2pt: [\n')
+    failed_for(faulty, faulty.run('none'), 'osu.yaml:2: not YAML')
+
+
+def test_case_without_reference(faulty):
+    faulty.write_references({'OsuRma': {'$index': ['speed'], 'fast': {}}})
+    done = faulty.run('none')
+    assert done.returncode == 1
+    assert 'no reference for this case' in done.stdout + done.stderr
+
+
+def test_another_speed_is_not_judged(faulty):
+    table = reference(flavour(faulty), **{'latency@8B': [1e-3, None, .1,
+                                                         'us']})
+    part = table['OsuPt2pt']['local:thishost'][flavour(faulty)]['system']
+    part['slow'] = part.pop('fast')
+    faulty.write_references(table)
+    done = faulty.run('none')
+    assert done.returncode == 0, done.stdout
+    assert {r['speed'] for r in faulty.records} == {'fast'}
+    assert {r['result'] for r in faulty.records} == {'recorded'}
+
+
+def test_dry_run_is_a_gate_for_coverage(faulty):
+    env = flavour(faulty)
+    faulty.write_references(reference(env, **{'latency@8B': GOOD}))
+    done = faulty.reframe('--dry-run', *CASE, '-p', env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    faulty.write_references({'OsuPt2pt': {'$index': ['speed'], 'x': {}}})
+    done = faulty.reframe('--dry-run', *CASE, '-p', env)
+    assert done.returncode == 1, done.stdout
+    assert 'no reference for this case' in done.stdout + done.stderr
+
+
+def test_check_file_that_cannot_be_imported(suite, tmp_path):
+    (tmp_path / 'broken.py').write_text(
+        'import reframe as rfm\nimport no_such_module\n'
+        '@rfm.simple_test\nclass X(rfm.RunOnlyRegressionTest): pass\n')
+    done = suite.reframe('-r', '-c', str(tmp_path / 'broken.py'))
+    assert done.returncode == 1
+    assert 'no_such_module' in done.stdout + done.stderr
+
+
+def test_zero_cases(suite):
+    done = suite.plumb('run', '--', '-n', 'NoSuchCheck')
+    assert done.returncode == 1
+    assert 'zero cases ran' in done.stderr
+
+
+def test_speed_change_repeats_the_run(tmp_path):
+    """measure.sh: a run that changed speed on the way is made again."""
+    import subprocess
+    readings = tmp_path / 'readings'
+    readings.write_text('100\n400\n100\n120\n')
+    sentinel = tmp_path / 'sentinel'
+    sentinel.write_text('#!/bin/bash\nread -r x < readings\n'
+                        'sed -i 1d readings\necho "ns $x"\n')
+    sentinel.chmod(0o755)
+    from conftest import ROOT
+    done = subprocess.run(
+        [ROOT / 'checks/lib/src/measure.sh', '--sentinel', './sentinel',
+         '--boundary', '220', '--', 'echo', 'hello'], cwd=tmp_path,
+        capture_output=True, text=True)
+    assert done.returncode == 0
+    rows = [ln.split('\t') for ln in
+            (tmp_path / 'runs.tsv').read_text().splitlines()]
+    assert [r[:4] for r in rows] == [['1', '1', '0', '0'],
+                                     ['1', '2', '1', '0']]
+    assert rows[0][-2:] == ['100', '400'] and len(rows[1]) == 9
+
+
+def test_perflog_append_is_whole_or_not_at_all(tmp_path):
+    """A disk that fills: /dev/full refuses every byte."""
+    from config import perflog
+    path = tmp_path / 'x.csv'
+    perflog.append(path, ['a', 'b'], [['1', 'x,"y"\nz']])
+    before = path.read_bytes()
+    assert before == b'a,b\n1,"x,""y"" z"\n'
+    real = os.fsync
+    try:
+        def full(fd):
+            raise OSError(28, 'No space left on device')
+        os.fsync = full
+        with pytest.raises(OSError):
+            perflog.append(path, ['a', 'b'], [['2', '3']])
+    finally:
+        os.fsync = real
+    assert path.read_bytes() == before
+    path.write_bytes(before[:-3])                # a crash in mid-line
+    perflog.append(path, ['a', 'b'], [['4', '5']])
+    assert path.read_bytes().endswith(b'\n4,5\n')

@@ -205,7 +205,7 @@ def _headline(values: dict[str, Any]) -> tuple[bool, str]:
 def _report(perflogs: str) -> str | None:
     """Writes the page; its path, or None where that failed."""
     from postprocess import report as page
-    folder = ROOT / 'report'
+    folder = Path(os.environ.get('PLUMBLINE_REPORT') or ROOT / 'report')
     try:
         code = page.main(['--perflogs', perflogs, '--output', str(folder)])
     except SystemExit as err:

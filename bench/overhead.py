@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""What the suite itself costs; needs a checkout that is set up.
+
+    bench/overhead.py list    `reframe -l` of the suite against a trivial one
+                              with as many cases: ratio of CPU time
+    bench/overhead.py run     100 trivial local cases under the suite's
+                              settings: CPU seconds
+    bench/overhead.py quick   `plumb run`: wall time minus the programs' own,
+                              per case
+
+Alternates the two sides and gives medians; the ratio is what counts, for
+absolute times differ between machines.
+"""
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+TRIVIAL = '''
+import reframe as rfm
+import reframe.utility.sanity as sn
+from reframe.core.builtins import parameter, sanity_function
+
+@rfm.simple_test
+class Trivial(rfm.RunOnlyRegressionTest):
+    number = parameter(range({cases}))
+    valid_systems = ['*']
+    valid_prog_environs = ['*']
+    executable = 'true'
+
+    @sanity_function
+    def passes(self):
+        return sn.assert_true(True)
+'''
+
+
+def environment() -> dict[str, str]:
+    done = subprocess.run([ROOT / 'plumb', 'env'], text=True, check=True,
+                          stdout=subprocess.PIPE)
+    shell = subprocess.run(
+        ['bash', '-c', f'{done.stdout}\nenv -0'], text=True, check=True,
+        stdout=subprocess.PIPE)
+    return dict(x.split('=', 1) for x in shell.stdout.split('\0') if x)
+
+
+def cpu(command: list[str], env: dict[str, str]) -> tuple[float, str]:
+    """CPU seconds of a command and its children, and its output."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, env=env, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        sys.exit(f'{shlex.join(command)} failed:\n{done.stdout[-2000:]}')
+    return (after.ru_utime - before.ru_utime + after.ru_stime
+            - before.ru_stime), done.stdout
+
+
+def trivial(folder: str, cases: int) -> str:
+    path = Path(folder) / 'trivial.py'
+    path.write_text(TRIVIAL.format(cases=cases))
+    return str(path)
+
+
+def bench_list(rounds: int) -> None:
+    env = environment()
+    _, text = cpu(['reframe', '-l'], env)
+    cases = sum(ln.startswith('- ') for ln in text.splitlines())
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        path = trivial(folder, cases)
+        for _ in range(rounds):
+            ours.append(cpu(['reframe', '-l'], env)[0])
+            theirs.append(cpu(['reframe', '-l', '-c', path], env)[0])
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    print(f'{cases} cases, {rounds} rounds: suite '
+          f'{statistics.median(ours):.2f} CPU s, trivial '
+          f'{statistics.median(theirs):.2f} CPU s, ratio (median of pairs) '
+          f'{statistics.median(ratios):.2f}')
+
+
+def bench_run(rounds: int) -> None:
+    env = environment()
+    with tempfile.TemporaryDirectory() as folder:
+        env |= {'RFM_PREFIX': folder, 'PLUMBLINE_PERFLOGS': f'{folder}/p'}
+        command = ['reframe', '-r', '-c', trivial(folder, 100),
+                   f'--stage={folder}/s', f'--output={folder}/o']
+        times = [cpu(command, env)[0] for _ in range(rounds)]
+    print(f'100 trivial cases, {rounds} rounds: '
+          f'{statistics.median(times):.2f} CPU s')
+
+
+def bench_quick(rounds: int) -> None:
+    rows = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            env = {**os.environ, 'PLUMBLINE_PERFLOGS': folder}
+            start = time.monotonic()
+            subprocess.run([ROOT / 'plumb', 'run', '--bringup'], env=env,
+                           check=True, stdout=subprocess.DEVNULL)
+            wall = time.monotonic() - start
+            cases, own = set(), 0.0
+            for path in Path(folder).rglob('*.csv'):
+                with open(path, newline='') as handle:
+                    for r in csv.DictReader(handle):
+                        cases.add((r['environ'], r['case']))
+                        if r['metric'] == 'wall_time':
+                            own += float(r['value'])
+        rows.append((wall, own, len(cases)))
+        print(f'{len(cases)} cases: {wall:.0f} s, programs {own:.0f} s, '
+              f'overhead {(wall - own) / len(cases):.2f} s a case')
+    print('median overhead '
+          f'{statistics.median((w - o) / n for w, o, n in rows):.2f} s a case'
+          ' (builds, sentinels, validation runs and the page included)')
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('what', choices=['list', 'run', 'quick'])
+    parser.add_argument('--rounds', type=int, default=5)
+    args = parser.parse_args()
+    {'list': bench_list, 'run': bench_run, 'quick': bench_quick}[args.what](
+        args.rounds)
+
+
+if __name__ == '__main__':
+    main()

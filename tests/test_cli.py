@@ -1,0 +1,157 @@
+"""plumb on a command line: bad input is one line that says what to do."""
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from cli.setup import identify_mpi
+
+GOLDEN = ROOT / 'tests' / 'golden' / 'osu' / '7.2'
+
+
+def complaint(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
+    """The one line on stderr of a command that refused."""
+    lines = [ln for ln in done.stderr.splitlines()
+             if ln.startswith('plumb: ') and not ln.endswith('...')]
+    assert done.returncode == code, done.stdout + done.stderr
+    assert len(lines) == 1, done.stderr
+    assert 'Traceback' not in done.stderr
+    return lines[0]
+
+
+def test_help_teaches_by_example(suite):
+    done = suite.plumb('--help')
+    assert done.returncode == 0
+    for words in ('./plumb run', './plumb parse osu', 'Exit codes'):
+        assert words in done.stdout
+
+
+@pytest.mark.parametrize('args, words', [
+    (['run', '--site', 'locl'], 'did you mean local'),
+    (['run', '--mode', 'quik'], 'did you mean quick'),
+    (['env', '--site', '/no/such/site'], 'unknown site'),
+])
+def test_wrong_names(suite, args, words):
+    assert words in complaint(suite.plumb(*args))
+
+
+@pytest.mark.parametrize('args', [[], ['runn'], ['run', '--fast'],
+                                  ['env', 'x']])
+def test_usage(suite, args):
+    done = suite.plumb(*args)
+    assert done.returncode == 2 and 'usage:' in done.stderr
+
+
+def test_old_python(suite, tmp_path):
+    old = tmp_path / 'python3'
+    old.write_text('#!/bin/sh\nexit 1\n')
+    old.chmod(0o755)
+    done = suite.plumb('env', PLUMBLINE_PYTHON=str(old))
+    assert 'no Python 3.10 or newer' in complaint(done)
+
+
+def test_no_compiler(suite, tmp_path):
+    tools = tmp_path / 'tools'
+    tools.mkdir()
+    for name in ('sh', 'dirname', 'readlink', 'bash', 'git', 'env'):
+        for folder in ('/usr/bin', '/bin'):
+            if Path(folder, name).exists():
+                (tools / name).symlink_to(Path(folder, name))
+                break
+    work = Path(suite.variables['PLUMBLINE_WORK'])
+    done = suite.plumb('env', PATH=str(tools),
+                       PLUMBLINE_PYTHON=str(work / 'venv/bin/python'))
+    assert 'no C compiler' in complaint(done)
+
+
+def test_no_network(suite, tmp_path):
+    done = suite.plumb(
+        'env', PLUMBLINE_WORK=str(tmp_path / 'fresh'), PIP_NO_INDEX='1',
+        PIP_FIND_LINKS='', PIP_RETRIES='0')
+    assert 'package index' in complaint(done)
+    # Half a venv must not pass for one the next time.
+    assert not list((tmp_path / 'fresh').glob('venv/*.stamp'))
+
+
+def test_work_folder_that_cannot_be_written(suite):
+    done = suite.plumb('env', PLUMBLINE_WORK='/proc/plumbline')
+    assert 'set PLUMBLINE_WORK' in complaint(done)
+
+
+@pytest.mark.parametrize('text, words', [
+    ('site_configuration = {', 'system.py:1'),
+    ('x = 1\n', "'site_configuration' is missing"),
+    ('import no_such_thing\n', 'no_such_thing'),
+    ("site_configuration = {'systems': [{'name': 's', 'partitions': "
+     "[{'name': 'p', 'features': ['gpu_nvida']}]}]}", 'gpu_nvidia'),
+])
+def test_broken_site(suite, tmp_path, text, words):
+    site = tmp_path / 'site'
+    site.mkdir()
+    (site / 'system.py').write_text(text)
+    assert words in complaint(suite.plumb('env', '--site', str(site)))
+
+
+def test_env_prints_exports_that_do_not_grow(suite):
+    first = suite.plumb('env').stdout
+    assert 'export RFM_CONFIG_FILES=' in first
+    twice = subprocess.run(
+        ['bash', '-c', f'{first}\n{ROOT}/plumb env'], text=True,
+        capture_output=True, env={**os.environ, **suite.variables}).stdout
+    assert twice == first
+
+
+def test_parse(suite, tmp_path):
+    good = GOLDEN / 'osu_latency.txt'
+    done = suite.plumb('parse', 'osu', str(good))
+    assert done.returncode == 0
+    rows = done.stdout.splitlines()
+    assert rows[0] == 'file,program,version,size,metric,value,unit'
+    assert rows[1].startswith(f'{good},osu_latency,7.2,1,latency,')
+    cut = tmp_path / 'cut.txt'
+    cut.write_text(good.read_text()[:300])
+    done = suite.plumb('parse', 'osu', str(cut), str(good))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f'{cut}:')
+    assert str(cut) not in done.stdout and str(good) in done.stdout
+
+
+def test_parse_unknown_family(suite):
+    done = suite.plumb('parse', 'osv', 'x')
+    assert done.returncode == 2 and 'osu' in done.stderr
+
+
+@pytest.mark.parametrize('banner, expected', [
+    ('mpirun (Open MPI) 4.1.4\n\nReport bugs', ('openmpi', '4.1.4')),
+    ('mpirun (Open MPI) 5.0.11', ('openmpi', '5.0.11')),
+    ('HYDRA build details:\n    Version:                    5.0.2\n',
+     ('mpich', '5.0.2')),
+    ('Intel(R) MPI Library for Linux* OS, Version 2021.18 Build 2026\n',
+     ('intelmpi', '2021.18')),
+    ('srun 22.05', ('unknown', '')),
+    ('', ('unknown', '')),
+])
+def test_mpi_flavours(banner, expected):
+    assert identify_mpi(banner) == expected
+
+
+def test_a_broken_mpi_on_path_is_not_used(suite, tmp_path):
+    tools = tmp_path / 'tools'
+    tools.mkdir()
+    for name in ('mpicc', 'mpirun'):
+        (tools / name).write_text('#!/bin/sh\nexit 1\n')
+        (tools / name).chmod(0o755)
+    done = suite.plumb('env', PATH=f'{tools}:{os.environ["PATH"]}')
+    assert 'is none of Open MPI, MPICH, Intel MPI' in done.stderr
+
+
+def test_doctor_says_what_would_run_and_what_not(suite):
+    done = suite.plumb('doctor')
+    assert done.returncode == 0, done.stderr
+    assert 'family osu' in done.stdout
+    assert 'runs here  --mode quick' in done.stdout
+    assert 'set OMB_PREFIX' in done.stdout

@@ -127,7 +127,7 @@ class Referenced(rfm.RegressionTestPlugin):
     """References from the site's file, judged strictly (contract 6)."""
 
     #: Why nothing was judged, for the perflog and the summary.
-    unjudged = variable(str, value='')
+    unjudged = variable(str, value='', loggable=True)
 
     def references_of_case(self) -> dict[str, Any] | None:
         """The entry for this case, None where the file has none."""

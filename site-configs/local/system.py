@@ -50,6 +50,10 @@ if _mpi['flavour'] == 'openmpi' and os.geteuid() == 0:
     # Open MPI asks for both before it starts anything as root (containers).
     _env_vars = [['OMPI_ALLOW_RUN_AS_ROOT', '1'],
                  ['OMPI_ALLOW_RUN_AS_ROOT_CONFIRM', '1']]
+if _mpi['origin'] == 'wheel':
+    # The wheel's UCX support for windows cannot be used here, and says so in
+    # a line for every window and rank.
+    _env_vars.append(['OMPI_MCA_osc', '^ucx'])
 
 
 def _environment(name: str, origin: dict, found: list) -> dict:

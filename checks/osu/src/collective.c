@@ -1,0 +1,338 @@
+/*
+ * collective.c - osu_allgather, osu_allreduce, osu_barrier, osu_ibarrier.
+ *
+ * The clock runs around the call alone. The barrier after each iteration is
+ * outside it: without one, ranks would drift apart and the next call would
+ * be charged for waiting. A pure barrier test needs none.
+ */
+#include "osu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the ranks found, in microseconds, complete on rank 0 only. */
+struct spread { double avg, min, max; };
+
+static struct spread over_ranks(double mine)
+{
+    struct spread s = {0, 0, 0};
+
+    MPI_Reduce(&mine, &s.min, 1, MPI_DOUBLE, MPI_MIN, 0, MPI_COMM_WORLD);
+    MPI_Reduce(&mine, &s.max, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    MPI_Reduce(&mine, &s.avg, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    s.avg /= num_ranks;
+    return s;
+}
+
+/* The columns after the size; the first is narrower where no size leads. */
+static void print_header(int first)
+{
+    printf("%*s", first, "Avg Latency(us)");
+    if (opt.full)
+        printf("%*s%*s%12s", FIELD, "Min Latency(us)", FIELD,
+               "Max Latency(us)", "Iterations");
+    if (opt.check)
+        printf("%*s", FIELD, "Validation");
+    printf("\n");
+    fflush(stdout);
+}
+
+static void print_spread(int first, struct spread s, int iters, long errors)
+{
+    printf("%*.2f", first, s.avg);
+    if (opt.full)
+        printf("%*.2f%*.2f%12d", FIELD, s.min, FIELD, s.max, iters);
+    if (opt.check)
+        printf("%*s", FIELD, errors ? "Fail" : "Pass");
+    printf("\n");
+    fflush(stdout);
+}
+
+static void blank_and_title(void)
+{
+    if (my_rank == 0)
+        printf("\n");
+    print_title();
+}
+
+/* The receive buffer has to fit the memory limit, as in the real program. */
+static void limit_max_size(size_t buffers)
+{
+    size_t limit = opt.mem_limit / buffers;
+
+    if (opt.max_size <= limit)
+        return;
+    if (my_rank == 0)
+        fprintf(stderr, "osu_%s: sizes above %zu bytes left out: the memory "
+                "limit is %zu (-M raises it)\n", bench->name, limit,
+                opt.mem_limit);
+    opt.max_size = limit;
+}
+
+typedef void collective(const void *send, void *recv, int n);
+
+static inline void call_allgather(const void *send, void *recv, int n)
+{
+    MPI_Allgather(send, n, MPI_CHAR, recv, n, MPI_CHAR, MPI_COMM_WORLD);
+}
+
+static inline void call_allreduce(const void *send, void *recv, int n)
+{
+    MPI_Allreduce(send, recv, n, MPI_CHAR, MPI_SUM, MPI_COMM_WORLD);
+}
+
+/* Small contributions: a sum over 63 ranks still fits a signed char. */
+static unsigned char addend(size_t k, int rank, int i)
+{
+    return (unsigned char)((k + (size_t)rank + (size_t)i) % 3);
+}
+
+static long check_sum(const unsigned char *recv, size_t n, int i)
+{
+    long wrong = 0;
+
+    for (size_t k = 0; k < n; k++) {
+        unsigned char sum = 0;
+
+        for (int r = 0; r < num_ranks; r++)
+            sum = (unsigned char)(sum + addend(k, r, i));
+        wrong += recv[k] != sum;
+    }
+    return wrong;
+}
+
+static long check_blocks(const unsigned char *recv, size_t n, int i)
+{
+    long wrong = 0;
+
+    for (int r = 0; r < num_ranks; r++)
+        wrong += count_wrong(recv + (size_t)r * n, n, (unsigned)(r + i));
+    return wrong;
+}
+
+/* Inlined once per collective, so that the timed loop holds a direct call.*/
+static inline __attribute__((always_inline))
+int blocking(collective *call, bool sums)
+{
+    size_t blocks = sums ? 1 : (size_t)num_ranks;
+    unsigned char *send, *recv;
+
+    limit_max_size(blocks);
+    send = page_alloc(opt.max_size);
+    recv = page_alloc(opt.max_size * blocks);
+    memset(send, 1, opt.max_size);
+    memset(recv, 0, opt.max_size * blocks);
+
+    blank_and_title();
+    if (my_rank == 0) {
+        printf("# Datatype: MPI_CHAR.\n%-10s", "# Size");
+        print_header(FIELD);
+    }
+
+    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+        struct counts c = counts_for(n);
+        double sum = 0, begin;
+        long errors = 0;
+        struct spread s;
+
+        MPI_Barrier(MPI_COMM_WORLD);
+        for (int i = 0; i < c.total; i++) {
+            if (opt.check) {
+                for (int w = 0; w < opt.check_warmup; w++)
+                    call(send, recv, (int)n);
+                if (sums)
+                    for (size_t k = 0; k < n; k++)
+                        send[k] = addend(k, my_rank, i);
+                else
+                    fill_pattern(send, n, (unsigned)(my_rank + i));
+                memset(recv, 0xee, n * blocks);
+                MPI_Barrier(MPI_COMM_WORLD);
+            }
+            begin = MPI_Wtime();
+            call(send, recv, (int)n);
+            if (i >= c.skip)
+                sum += MPI_Wtime() - begin;
+            if (opt.check) {
+                INJECT_FAULT(recv);
+                errors += sums ? check_sum(recv, n, i)
+                               : check_blocks(recv, n, i);
+            }
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        s = over_ranks(sum * 1e6 / c.timed);
+        if (opt.check)
+            errors = sum_errors(errors);
+        if (my_rank == 0) {
+            printf("%-10zu", n);
+            print_spread(FIELD, s, c.timed, errors);
+        }
+        if (errors)
+            return validation_failed(n);
+    }
+    free(send);
+    free(recv);
+    return 0;
+}
+
+int run_allgather(void)
+{
+    return blocking(call_allgather, false);
+}
+
+int run_allreduce(void)
+{
+    return blocking(call_allreduce, true);
+}
+
+int run_barrier(void)
+{
+    struct counts c = counts_for(0);
+    double sum = 0, begin;
+    struct spread s;
+
+    blank_and_title();
+    if (my_rank == 0) {
+        printf("# ");
+        print_header(FIELD - 3);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < c.total; i++) {
+        begin = MPI_Wtime();
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (i >= c.skip)
+            sum += MPI_Wtime() - begin;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    s = over_ranks(sum * 1e6 / c.timed);
+    if (my_rank == 0)
+        print_spread(FIELD - 1, s, c.timed, 0);
+    return 0;
+}
+
+/*
+ * One pass of the dummy computation. It is as coarse as in the real program
+ * on purpose: with a short target the last pass overshoots, and overall time
+ * and overlap depend on by how much.
+ */
+#define DIM 25
+
+static float matrix[DIM][DIM], in_vec[DIM], out_vec[DIM];
+
+static __attribute__((noinline)) void compute_pass(void)
+{
+    for (int i = 0; i < DIM; i++)
+        for (int j = 0; j < DIM; j++)
+            out_vec[i] = out_vec[i] + matrix[i][j] * in_vec[j];
+    /* Keep the compiler from merging passes or dropping them. */
+    __asm__ volatile("" : : "r"(out_vec) : "memory");
+}
+
+/* Computes for at least `target` seconds; returns the seconds it took. */
+static double compute_for(double target)
+{
+    double spent = 0, begin;
+
+    while (spent < target) {
+        begin = MPI_Wtime();
+        compute_pass();
+        spent += MPI_Wtime() - begin;
+    }
+    return spent;
+}
+
+int run_ibarrier(void)
+{
+    /* No message size here, yet the real program uses the large counts. */
+    struct counts c = counts_for(LARGE_ABOVE + 1);
+    double pure = 0, all = 0, compute = 0, init = 0, test = 0, wait = 0;
+    MPI_Request request;
+    struct spread p, o, k, t_init, t_test, t_wait;
+    double overlap;
+
+    for (int i = 0; i < DIM; i++) {
+        in_vec[i] = out_vec[i] = 0.5f;
+        for (int j = 0; j < DIM; j++)
+            matrix[i][j] = 0.01f;
+    }
+    blank_and_title();
+    if (my_rank == 0) {
+        printf("# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n"
+               "# Overall(us)%*s", FIELD, "Compute(us)");
+        if (opt.full)
+            printf("%*s%*s%*s", FIELD, "Coll. Init(us)", FIELD,
+                   "MPI_Test(us)", FIELD, "MPI_Wait(us)");
+        printf("%*s", FIELD, "Pure Comm.(us)");
+        if (opt.full)
+            printf("%*s%*s", FIELD, "Min Comm.(us)", FIELD, "Max Comm.(us)");
+        printf("%*s\n", FIELD, "Overlap(%)");
+        fflush(stdout);
+    }
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < c.total; i++) {
+        double begin = MPI_Wtime();
+
+        MPI_Ibarrier(MPI_COMM_WORLD, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        if (i >= c.skip)
+            pure += MPI_Wtime() - begin;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    /* Each rank computes as long as the barrier took on that rank. */
+    pure /= c.timed;
+
+    for (int i = 0; i < c.total; i++) {
+        double begin, started, waiting, end, busy = 0, testing = 0;
+        int done = 0;
+
+        begin = MPI_Wtime();
+        MPI_Ibarrier(MPI_COMM_WORLD, &request);
+        started = MPI_Wtime();
+        if (opt.tests == 0)
+            busy = compute_for(pure);
+        for (int t = 0; t < opt.tests; t++) {
+            double now;
+
+            busy += compute_for(pure / opt.tests);
+            now = MPI_Wtime();
+            if (!done)
+                MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+            testing += MPI_Wtime() - now;
+        }
+        waiting = MPI_Wtime();
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        end = MPI_Wtime();
+        if (i >= c.skip) {
+            all += end - begin;
+            init += started - begin;
+            compute += busy;
+            test += testing;
+            wait += end - waiting;
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+
+    p = over_ranks(pure * 1e6);
+    o = over_ranks(all * 1e6 / c.timed);
+    k = over_ranks(compute * 1e6 / c.timed);
+    t_init = over_ranks(init * 1e6 / c.timed);
+    t_test = over_ranks(test * 1e6 / c.timed);
+    t_wait = over_ranks(wait * 1e6 / c.timed);
+    if (my_rank)
+        return 0;
+    /* The share of the barrier that computing hid; never negative. */
+    overlap = 100.0 * (1.0 - (o.avg - k.avg) / p.avg);
+    if (!(overlap > 0))
+        overlap = 0;
+    printf("%13.2f%*.2f", o.avg, FIELD, k.avg);
+    if (opt.full)
+        printf("%*.2f%*.2f%*.2f", FIELD, t_init.avg, FIELD, t_test.avg,
+               FIELD, t_wait.avg);
+    printf("%*.2f", FIELD, p.avg);
+    if (opt.full)
+        printf("%*.2f%*.2f", FIELD, p.min, FIELD, p.max);
+    printf("%*.2f\n", FIELD, overlap);
+    return 0;
+}

@@ -1,0 +1,564 @@
+/*
+ * one_sided.c - the benchmarks on MPI windows.
+ *
+ * The real program reads the clock around the whole loop AND twice in every
+ * timed iteration (for graphs, even when none is asked for). The figure is
+ * the outer time, so those two reads are part of it: about 45 ns, most of a
+ * small put. They are made here too, see struct stopwatch.
+ *
+ * Operation and synchronisation are constants of inlined functions; the
+ * switch that picks one lies outside the timed loop.
+ */
+#include "osu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+enum op { OP_PUT, OP_GET, OP_ACC, OP_GET_ACC, OP_FOP, OP_CAS };
+
+/* --- windows ----------------------------------------------------------- */
+
+static unsigned char *user_buf, *result_buf, *compare_buf, *win_mem;
+static MPI_Win win;
+static MPI_Aint remote;              /* displacement at the other rank    */
+static MPI_Group peer_group;
+
+static const char *win_names[] = {
+    [WIN_CREATE] = "MPI_Win_create",
+    [WIN_ALLOCATE] = "MPI_Win_allocate",
+    [WIN_DYNAMIC] = "MPI_Win_create_dynamic",
+};
+
+static const char *sync_names[] = {
+    [SYNC_LOCK] = "MPI_Win_lock/unlock",
+    [SYNC_FLUSH] = "MPI_Win_flush",
+    [SYNC_FLUSH_LOCAL] = "MPI_Win_flush_local",
+    [SYNC_LOCK_ALL] = "MPI_Win_lock_all/unlock_all",
+    [SYNC_PSCW] = "MPI_Win_post/start/complete/wait",
+    [SYNC_FENCE] = "MPI_Win_fence",
+};
+
+static void open_window(size_t bytes)
+{
+    MPI_Aint here;
+
+    remote = 0;
+    switch (opt.win) {
+    case WIN_ALLOCATE:
+        /* This memory stays untouched: who writes first, places it. */
+        MPI_Win_allocate((MPI_Aint)bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
+                         &win_mem, &win);
+        break;
+    case WIN_CREATE:
+        win_mem = page_alloc(bytes);
+        memset(win_mem, 'a', bytes);
+        MPI_Win_create(win_mem, (MPI_Aint)bytes, 1, MPI_INFO_NULL,
+                       MPI_COMM_WORLD, &win);
+        break;
+    case WIN_DYNAMIC:
+        win_mem = page_alloc(bytes);
+        memset(win_mem, 'a', bytes);
+        MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+        MPI_Win_attach(win, win_mem, (MPI_Aint)bytes);
+        MPI_Get_address(win_mem, &here);
+        /* In a dynamic window the displacement is the peer's address. */
+        MPI_Sendrecv(&here, 1, MPI_AINT, 1 - my_rank, 0, &remote, 1,
+                     MPI_AINT, 1 - my_rank, 0, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        break;
+    }
+}
+
+static void close_window(void)
+{
+    if (opt.win == WIN_DYNAMIC) {
+        /* The peer may still be at work in it. */
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Win_detach(win, win_mem);
+    }
+    MPI_Win_free(&win);
+    if (opt.win != WIN_ALLOCATE)
+        free(win_mem);
+}
+
+static unsigned char *filled_buffer(size_t bytes, int value)
+{
+    unsigned char *p = page_alloc(bytes);
+
+    memset(p, value, bytes);
+    return p;
+}
+
+static void set_up_group(void)
+{
+    MPI_Group all;
+    int peer = 1 - my_rank;
+
+    MPI_Comm_group(MPI_COMM_WORLD, &all);
+    MPI_Group_incl(all, 1, &peer, &peer_group);
+    MPI_Group_free(&all);
+}
+
+static void print_one_sided_header(const char *value, bool datatype)
+{
+    print_title();
+    if (my_rank)
+        return;
+    printf("# Window creation: %s\n# Synchronization: %s\n",
+           win_names[opt.win], sync_names[opt.sync]);
+    if (datatype)
+        printf("# Datatype: MPI_CHAR.\n");
+    print_value_header(value);
+}
+
+/* --- the operations ---------------------------------------------------- */
+
+ALWAYS_INLINE void one_op(enum op op, size_t n, size_t at)
+{
+    int count = (int)n, peer = 1 - my_rank;
+    MPI_Aint to = remote + (MPI_Aint)at;
+
+    switch (op) {
+    case OP_PUT:
+        MPI_Put(user_buf + at, count, MPI_CHAR, peer, to, count, MPI_CHAR,
+                win);
+        break;
+    case OP_GET:
+        MPI_Get(user_buf + at, count, MPI_CHAR, peer, to, count, MPI_CHAR,
+                win);
+        break;
+    case OP_ACC:
+        MPI_Accumulate(user_buf, count, MPI_CHAR, peer, to, count, MPI_CHAR,
+                       MPI_SUM, win);
+        break;
+    case OP_GET_ACC:
+        MPI_Get_accumulate(user_buf, count, MPI_CHAR, result_buf, count,
+                           MPI_CHAR, peer, to, count, MPI_CHAR, MPI_SUM,
+                           win);
+        break;
+    case OP_FOP:
+        MPI_Fetch_and_op(user_buf, result_buf, MPI_CHAR, peer, to, MPI_SUM,
+                         win);
+        break;
+    case OP_CAS:
+        MPI_Compare_and_swap(user_buf, compare_buf, result_buf, MPI_CHAR,
+                             peer, to, win);
+        break;
+    }
+}
+
+/* `count` operations; number j uses slot j of user buffer and window, so
+ * that a window of large messages does not run out of one cached slot. */
+ALWAYS_INLINE void ops(enum op op, size_t n, int count)
+{
+    for (int j = 0; j < count; j++)
+        one_op(op, n, (size_t)j * n);
+}
+
+/* Exclusive where the real program locks so; shared otherwise. */
+ALWAYS_INLINE int lock_type(enum op op, enum sync sync)
+{
+    if (op == OP_GET_ACC && sync != SYNC_LOCK_ALL)
+        return MPI_LOCK_EXCLUSIVE;
+    if ((op == OP_FOP || op == OP_CAS) && sync == SYNC_LOCK)
+        return MPI_LOCK_EXCLUSIVE;
+    return MPI_LOCK_SHARED;
+}
+
+struct stopwatch { double begin, lap, laps; };
+
+ALWAYS_INLINE void start_iteration(struct stopwatch *w, int i, int skip)
+{
+    if (i == skip)
+        w->begin = MPI_Wtime();
+    if (i >= skip)
+        w->lap = MPI_Wtime();
+}
+
+ALWAYS_INLINE void end_iteration(struct stopwatch *w, int i, int skip)
+{
+    if (i >= skip)
+        w->laps += MPI_Wtime() - w->lap;
+}
+
+/* Rank 0 works on rank 1's window and rank 1 waits in a barrier. */
+ALWAYS_INLINE double passive(enum op op, enum sync sync, size_t n,
+                             struct counts c, int count)
+{
+    struct stopwatch w = {0, 0, 0};
+    int lock = lock_type(op, sync);
+    bool held = sync == SYNC_FLUSH || sync == SYNC_FLUSH_LOCAL;
+    double end = 0;
+
+    if (my_rank == 0) {
+        if (held)
+            MPI_Win_lock(lock, 1, 0, win);
+        for (int i = 0; i < c.total; i++) {
+            start_iteration(&w, i, c.skip);
+            if (sync == SYNC_LOCK)
+                MPI_Win_lock(lock, 1, 0, win);
+            else if (sync == SYNC_LOCK_ALL)
+                MPI_Win_lock_all(0, win);
+            ops(op, n, count);
+            if (sync == SYNC_LOCK)
+                MPI_Win_unlock(1, win);
+            else if (sync == SYNC_LOCK_ALL)
+                MPI_Win_unlock_all(win);
+            else if (sync == SYNC_FLUSH)
+                MPI_Win_flush(1, win);
+            else
+                MPI_Win_flush_local(1, win);
+            end_iteration(&w, i, c.skip);
+        }
+        end = MPI_Wtime();
+        if (held)
+            MPI_Win_unlock(1, win);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    return end - w.begin;
+}
+
+/* Latency in the active modes is a ping-pong: each rank in turn is origin
+ * and target, and the caller halves the time. */
+ALWAYS_INLINE double ping_pong(enum op op, enum sync sync, size_t n,
+                               struct counts c)
+{
+    struct stopwatch w = {0, 0, 0};
+    double end;
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < c.total; i++) {
+        if (sync == SYNC_FENCE) {
+            start_iteration(&w, i, c.skip);
+            MPI_Win_fence(0, win);
+            if (my_rank == 0)
+                one_op(op, n, 0);
+            MPI_Win_fence(0, win);
+            if (my_rank == 1)
+                one_op(op, n, 0);
+            MPI_Win_fence(0, win);
+        } else if (my_rank == 0) {
+            MPI_Win_start(peer_group, 0, win);
+            /* The first start comes before the clock, as in 7.2. */
+            start_iteration(&w, i, c.skip);
+            one_op(op, n, 0);
+            MPI_Win_complete(win);
+            MPI_Win_post(peer_group, 0, win);
+            MPI_Win_wait(win);
+        } else {
+            MPI_Win_post(peer_group, 0, win);
+            MPI_Win_wait(win);
+            MPI_Win_start(peer_group, 0, win);
+            one_op(op, n, 0);
+            MPI_Win_complete(win);
+        }
+        if (my_rank == 0)
+            end_iteration(&w, i, c.skip);
+    }
+    end = MPI_Wtime();
+    return (end - w.begin) / 2;
+}
+
+/* A window of operations, one way (rank 0 to rank 1) or both ways. */
+ALWAYS_INLINE double active_window(enum op op, enum sync sync, size_t n,
+                                   struct counts c, int count, bool both)
+{
+    struct stopwatch w = {0, 0, 0};
+    bool origin = both || my_rank == 0, target = both || my_rank == 1;
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < c.total; i++) {
+        if (sync == SYNC_FENCE) {
+            start_iteration(&w, i, c.skip);
+            MPI_Win_fence(0, win);
+            if (origin)
+                ops(op, n, count);
+            MPI_Win_fence(0, win);
+        } else {
+            if (target)
+                MPI_Win_post(peer_group, 0, win);
+            if (origin) {
+                MPI_Win_start(peer_group, 0, win);
+                start_iteration(&w, i, c.skip);
+                ops(op, n, count);
+                MPI_Win_complete(win);
+            }
+            if (target)
+                MPI_Win_wait(win);
+        }
+        if (my_rank == 0)
+            end_iteration(&w, i, c.skip);
+    }
+    return MPI_Wtime() - w.begin;
+}
+
+/* --- one function per operation, the mode picked outside the loop ------ */
+
+ALWAYS_INLINE double latency_loop(enum op op, size_t n, struct counts c)
+{
+    switch (opt.sync) {
+    case SYNC_LOCK:
+        return passive(op, SYNC_LOCK, n, c, 1);
+    case SYNC_FLUSH:
+        return passive(op, SYNC_FLUSH, n, c, 1);
+    case SYNC_FLUSH_LOCAL:
+        return passive(op, SYNC_FLUSH_LOCAL, n, c, 1);
+    case SYNC_LOCK_ALL:
+        return passive(op, SYNC_LOCK_ALL, n, c, 1);
+    case SYNC_PSCW:
+        return ping_pong(op, SYNC_PSCW, n, c);
+    case SYNC_FENCE:
+        return ping_pong(op, SYNC_FENCE, n, c);
+    }
+    return 0;
+}
+
+ALWAYS_INLINE double window_loop(enum op op, size_t n, struct counts c)
+{
+    int count = opt.window;
+
+    switch (opt.sync) {
+    case SYNC_LOCK:
+        return passive(op, SYNC_LOCK, n, c, count);
+    case SYNC_FLUSH:
+        return passive(op, SYNC_FLUSH, n, c, count);
+    case SYNC_FLUSH_LOCAL:
+        return passive(op, SYNC_FLUSH_LOCAL, n, c, count);
+    case SYNC_LOCK_ALL:
+        return passive(op, SYNC_LOCK_ALL, n, c, count);
+    case SYNC_PSCW:
+        return active_window(op, SYNC_PSCW, n, c, count, false);
+    case SYNC_FENCE:
+        return active_window(op, SYNC_FENCE, n, c, count, false);
+    }
+    return 0;
+}
+
+typedef double loop(size_t n, struct counts c);
+
+#define LOOP(name, kind, op)                                             \
+    static __attribute__((noinline)) double name(size_t n,               \
+                                                 struct counts c)        \
+    {                                                                    \
+        return kind(op, n, c);                                           \
+    }
+
+LOOP(put_latency, latency_loop, OP_PUT)
+LOOP(get_latency, latency_loop, OP_GET)
+LOOP(acc_latency, latency_loop, OP_ACC)
+LOOP(get_acc_latency, latency_loop, OP_GET_ACC)
+LOOP(fop_latency, latency_loop, OP_FOP)
+LOOP(cas_latency, latency_loop, OP_CAS)
+LOOP(put_window, window_loop, OP_PUT)
+LOOP(get_window, window_loop, OP_GET)
+
+static double put_both(size_t n, struct counts c)
+{
+    if (opt.sync == SYNC_FENCE)
+        return active_window(OP_PUT, SYNC_FENCE, n, c, opt.window, true);
+    return active_window(OP_PUT, SYNC_PSCW, n, c, opt.window, true);
+}
+
+/* --- validation of the atomic operations (-c) -------------------------- */
+
+/*
+ * A few operations on a window of known content, in the mode that was
+ * measured, on a window of their own: the measured one has been summed into
+ * thousands of times. All values stay small enough for a signed char.
+ */
+enum { CHECK_OPS = 5 };
+
+static unsigned char at_first(size_t k) { return (unsigned char)(k % 11); }
+static unsigned char added(size_t k) { return (unsigned char)(1 + k % 7); }
+
+static bool passive_mode(void)
+{
+    return opt.sync != SYNC_PSCW && opt.sync != SYNC_FENCE;
+}
+
+static void lock_own(bool lock)
+{
+    if (!passive_mode())
+        return;
+    if (lock)
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, my_rank, 0, win);
+    else
+        MPI_Win_unlock(my_rank, win);
+}
+
+static long check_atomic(enum op op, loop *run, size_t n)
+{
+    struct counts c = {.timed = CHECK_OPS, .skip = 0, .total = CHECK_OPS};
+    /* Who was origin, who target? Both were both in the active modes. */
+    bool origin = my_rank == 0 || !passive_mode();
+    bool target = my_rank == 1 || !passive_mode();
+    long wrong = 0;
+
+    open_window(n);
+    lock_own(true);
+    for (size_t k = 0; k < n; k++)
+        win_mem[k] = at_first(k);
+    lock_own(false);
+    for (size_t k = 0; k < n; k++)
+        user_buf[k] = op == OP_CAS ? 42 : added(k);
+    if (op == OP_CAS)
+        compare_buf[0] = at_first(0);
+    if (op != OP_ACC)
+        result_buf[0] = 0xee;
+    MPI_Barrier(MPI_COMM_WORLD);
+    run(n, c);
+    MPI_Barrier(MPI_COMM_WORLD);
+
+    lock_own(true);
+    INJECT_FAULT(win_mem);
+    for (size_t k = 0; k < n; k++) {
+        unsigned char sum = (unsigned char)(at_first(k)
+                                            + CHECK_OPS * added(k));
+        unsigned char now = op == OP_CAS ? 42 : sum;
+
+        wrong += win_mem[k] != (target ? now : at_first(k));
+    }
+    lock_own(false);
+    /* What the last operation fetched is the content before it. */
+    if (origin && op == OP_FOP)
+        wrong += result_buf[0]
+                 != at_first(0) + (CHECK_OPS - 1) * added(0);
+    if (origin && op == OP_CAS)
+        wrong += result_buf[0] != 42;
+    close_window();
+    return sum_errors(wrong);
+}
+
+/* --- the tables -------------------------------------------------------- */
+
+static int latency_table(enum op op, loop *run, bool checks)
+{
+    /* get_acc is the one that allocates once; its buffers hold zeros. */
+    bool once = op == OP_GET_ACC;
+
+    print_one_sided_header("Latency (us)", op != OP_GET_ACC);
+    set_up_group();
+    if (once) {
+        user_buf = filled_buffer(opt.max_size, 0);
+        result_buf = filled_buffer(opt.max_size, 0);
+    }
+    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+        struct counts c = counts_for(n);
+        long errors = 0;
+        double seconds;
+
+        if (!once)
+            user_buf = filled_buffer(n, 'a');
+        open_window(n);
+        seconds = run(n, c);
+        close_window();
+        if (checks && opt.check)
+            errors = check_atomic(op, run, n);
+        print_row(n, seconds * 1e6 / c.timed, FIELD, errors);
+        if (!once)
+            free(user_buf);
+        if (errors)
+            return validation_failed(n);
+    }
+    if (once) {
+        free(user_buf);
+        free(result_buf);
+    }
+    MPI_Group_free(&peer_group);
+    return 0;
+}
+
+/* One element in 4 MiB buffers and a 4 MiB window, and a single row. */
+static int element_table(enum op op, loop *run)
+{
+    size_t room = bench->max_size;
+    struct counts c = counts_for(1);
+    long errors = 0;
+    double seconds;
+
+    print_one_sided_header("Latency (us)", true);
+    set_up_group();
+    user_buf = filled_buffer(room, 'a');
+    result_buf = filled_buffer(room, 'a');
+    compare_buf = filled_buffer(room, 'a');
+    open_window(room);
+    seconds = run(1, c);
+    close_window();
+    if (opt.check)
+        errors = check_atomic(op, run, 1);
+    print_row(1, seconds * 1e6 / c.timed, FIELD, errors);
+    free(user_buf);
+    free(result_buf);
+    free(compare_buf);
+    MPI_Group_free(&peer_group);
+    return errors ? validation_failed(1) : 0;
+}
+
+static int bandwidth_table(loop *run, int directions)
+{
+    print_one_sided_header("Bandwidth (MB/s)", true);
+    set_up_group();
+    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+        struct counts c = counts_for(n);
+        size_t room = n * (size_t)opt.window;
+        double seconds;
+
+        user_buf = filled_buffer(room, 'a');
+        open_window(room);
+        seconds = run(n, c);
+        close_window();
+        free(user_buf);
+        print_row(n, (double)room / 1e6 * c.timed * directions / seconds,
+                  FIELD, 0);
+    }
+    MPI_Group_free(&peer_group);
+    return 0;
+}
+
+int run_put_latency(void)
+{
+    return latency_table(OP_PUT, put_latency, false);
+}
+
+int run_get_latency(void)
+{
+    return latency_table(OP_GET, get_latency, false);
+}
+
+int run_acc_latency(void)
+{
+    return latency_table(OP_ACC, acc_latency, true);
+}
+
+int run_get_acc_latency(void)
+{
+    return latency_table(OP_GET_ACC, get_acc_latency, false);
+}
+
+int run_fop_latency(void)
+{
+    return element_table(OP_FOP, fop_latency);
+}
+
+int run_cas_latency(void)
+{
+    return element_table(OP_CAS, cas_latency);
+}
+
+int run_put_bw(void)
+{
+    return bandwidth_table(put_window, 1);
+}
+
+int run_get_bw(void)
+{
+    return bandwidth_table(get_window, 1);
+}
+
+int run_put_bibw(void)
+{
+    return bandwidth_table(put_both, 2);
+}

@@ -1,0 +1,110 @@
+/*
+ * osu.h - what the files of the embedded OSU-style micro-benchmarks share.
+ *
+ * The programs measure the way the OSU Micro-Benchmarks 7.2 do, so that a
+ * figure from one can be compared with a figure from the other, but this is
+ * a separate implementation: no code was taken over.
+ */
+#ifndef OSU_H
+#define OSU_H
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define OSU_VERSION "v7.2-embedded.1"
+
+/* Above this many bytes the (smaller) "large" iteration counts apply. */
+#define LARGE_ABOVE 8192
+
+/* Which options a benchmark takes: used as a bit set in struct bench. */
+enum {
+    O_SIZE = 1 << 0,     /* -m [MIN:]MAX            */
+    O_ITER = 1 << 1,     /* -i, -x                  */
+    O_FULL = 1 << 2,     /* -f                      */
+    O_CHECK = 1 << 3,    /* -c, -u                  */
+    O_WIN = 1 << 4,      /* -w, -s                  */
+    O_THREADS = 1 << 5,  /* -t SEND[:RECV]          */
+    O_TESTS = 1 << 6,    /* -t number of MPI_Test   */
+    O_WINDOW = 1 << 7,   /* -W messages in flight   */
+    O_RATE = 1 << 8,     /* -R, -p                  */
+    O_MEM = 1 << 9,      /* -M memory limit         */
+    O_ACTIVE = 1 << 10,  /* -s only pscw and fence  */
+};
+
+enum ranks { RANKS_ANY, RANKS_TWO, RANKS_EVEN, RANKS_MANY };
+enum wintype { WIN_CREATE, WIN_ALLOCATE, WIN_DYNAMIC };
+enum sync {
+    SYNC_LOCK, SYNC_FLUSH, SYNC_FLUSH_LOCAL, SYNC_LOCK_ALL, SYNC_PSCW,
+    SYNC_FENCE
+};
+
+struct bench {
+    const char *name;        /* without "osu_"                           */
+    const char *title;       /* as the real program prints it            */
+    unsigned options;        /* O_ bits                                  */
+    enum ranks ranks;
+    size_t max_size;
+    int iters, skip, iters_large, skip_large;
+    enum wintype win;
+    enum sync sync;
+    int threads;             /* default of the sending side's -t         */
+    int (*run)(void);        /* returns the exit status                  */
+    int thread_level;
+    bool owns_init;          /* calls MPI_Init itself                    */
+};
+
+struct options {
+    size_t min_size, max_size, mem_limit;
+    int iters, skip, iters_large, skip_large;
+    int window, senders, receivers, tests, check_warmup;
+    bool full, check, print_rate;
+    enum wintype win;
+    enum sync sync;
+};
+
+extern const struct bench *bench;
+extern struct options opt;
+extern int my_rank, num_ranks;
+
+/* Iterations of one size: timed ones, and untimed ones before them. */
+struct counts { int timed, skip, total; };
+struct counts counts_for(size_t size);
+
+/* --- util.c ------------------------------------------------------------ */
+_Noreturn void die(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+void *page_alloc(size_t bytes);          /* page-aligned; never NULL       */
+void print_title(void);                  /* the "# OSU MPI ... Test" line  */
+void print_value_header(const char *value);
+void print_row(size_t size, double value, int width, long errors);
+void fill_pattern(unsigned char *buf, size_t n, unsigned seed);
+long count_wrong(const unsigned char *buf, size_t n, unsigned seed);
+long sum_errors(long mine);              /* over all ranks                 */
+int validation_failed(size_t size);      /* prints the line, returns 1     */
+
+/* For fault-injection tests of -c: `-DOSU_EMBEDDED_FAULT` flips a byte. */
+#ifdef OSU_EMBEDDED_FAULT
+#define INJECT_FAULT(buf) (*(unsigned char *)(buf) ^= 0x55)
+#else
+#define INJECT_FAULT(buf) ((void)(buf))
+#endif
+
+#define FIELD 18             /* width of every column but the first       */
+
+static inline bool wanted(size_t size)
+{
+    return size <= opt.max_size;
+}
+
+/* --- the benchmarks ---------------------------------------------------- */
+int run_latency(void), run_bw(void), run_bibw(void), run_latency_mt(void);
+int run_latency_mp(void), run_multi_lat(void), run_mbw_mr(void);
+int run_put_latency(void), run_get_latency(void), run_acc_latency(void);
+int run_get_acc_latency(void), run_fop_latency(void), run_cas_latency(void);
+int run_put_bw(void), run_get_bw(void), run_put_bibw(void);
+int run_allgather(void), run_allreduce(void);
+int run_barrier(void), run_ibarrier(void);
+int run_hello(void), run_init(void);
+
+#endif

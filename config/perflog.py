@@ -99,7 +99,7 @@ class PerflogHandler(logging.Handler):
         self.run = f'{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}'
 
     def emit(self, record: logging.LogRecord) -> None:
-        check = getattr(record, '__rfm_check__', None)
+        check: Any = getattr(record, '__rfm_check__', None)
         if not hasattr(check, 'family') or check.is_dry_run():
             return
         schema, names = columns()

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 GOLDEN = Path(__file__).parent / 'golden' / 'osu' / '7.2'
 
@@ -30,7 +31,7 @@ case $FAULT in
     missing) good | sed 1,2d ;;
     nan) good | sed 's/^1024 .*/1024                   -nan/' ;;
     unit) good | sed 's/(us)/(ms)/' ;;
-    program) good | sed 's/MPI Latency/MPI Bandwidth/' ;;
+    program) cat "${GOLDEN/latency/bw}" ;;
     physics) good | sed 's/^\\(8 .*\\)....$/\\10.00/' ;;
 esac
 '''
@@ -93,8 +94,7 @@ def test_guard_fails_the_run(faulty, fault, words):
 
 def test_time_out_after_good_output(faulty):
     done = faulty.run('time_limit', '-Sbringup=1', '-Stime_limit=6s')
-    text = failed_for(faulty, done, 'ran into its time limit')
-    assert 'time_limit' in text
+    failed_for(faulty, done, 'job timed out')
 
 
 def test_wrong_rank_count(faulty, tmp_path):
@@ -105,23 +105,16 @@ def test_wrong_rank_count(faulty, tmp_path):
     fake.write_text('#!/bin/bash\nwhile [ "${1##*/}" != rank.sh ]; do shift; '
                     'done\nexec "$@"\n')
     fake.chmod(0o755)
-    real = faulty.reframe
-
-    def with_fake(*args, **more):
-        # After `plumb env`, so that it detects the real one.
-        return real(*args, BASH_ENV='', **more)
     site = tmp_path / 'site'
     site.mkdir()
-    from conftest import ROOT
     text = (ROOT / 'site-configs' / 'local' / 'system.py').read_text()
     (site / 'system.py').write_text(text + f'''
 for _part in site_configuration['systems'][0]['partitions']:
     _part['env_vars'] = [['PATH', '{fake.parent}:$PATH']]
 ''')
-    faulty.variables['PLUMBLINE_TEST_SITE'] = str(site)
-    done = with_fake('-r', *CASE, '-p', '.*-omb', '-Sbringup=1', '-C',
-                     f'{ROOT}/config/common.py:{site}/system.py',
-                     FAULT='none')
+    faulty.plumb('env')                         # detects the real launcher
+    faulty.variables['PLUMBLINE_SITE'] = str(site)
+    done = faulty.run('none', '-Sbringup=1')
     failed_for(faulty, done, '2 ranks on 1 node(s) asked for')
 
 
@@ -245,7 +238,6 @@ def test_speed_change_repeats_the_run(tmp_path):
     sentinel.write_text('#!/bin/bash\nread -r x < readings\n'
                         'sed -i 1d readings\necho "ns $x"\n')
     sentinel.chmod(0o755)
-    from conftest import ROOT
     done = subprocess.run(
         [ROOT / 'checks/lib/src/measure.sh', '--sentinel', './sentinel',
          '--boundary', '220', '--', 'echo', 'hello'], cwd=tmp_path,

@@ -272,8 +272,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     def judged_figures(self, figures: Any) -> set[str]:
         """Those of the figures that a reference must bound."""
-        points = [metrics.split(f) for f in figures]
-        return {metrics.key(*p) for p in judged(self.family, points)}
+        return judged(self.family, map(metrics.split, figures))
 
     # The pipeline ------------------------------------------------------
 
@@ -352,7 +351,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             if better != 'none' and entry[0] and value:
                 ratio = value / entry[0]
                 ratios.append(ratio if better == 'lower' else 1 / ratio)
-        if ratios:
+        # One point alone is no curve: it is judged by its own reference.
+        if len(ratios) > 1:
             self.figures['worst_ratio'] = max(ratios)
         elif 'worst_ratio' in found:
             self.figures['worst_ratio'] = 1.0 if self.is_dry_run() else \

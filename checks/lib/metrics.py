@@ -8,6 +8,10 @@ from pathlib import Path
 
 import yaml
 
+from config.judged import key
+
+__all__ = ['Metric', 'key', 'metric', 'split', 'table']
+
 TABLE = Path(__file__).resolve().parents[2] / 'config' / 'metrics.yaml'
 
 
@@ -41,16 +45,8 @@ def metric(name: str) -> Metric:
                        f'{near[0]!r}? (config/metrics.yaml)') from None
 
 
-def key(name: str, size: int | None = None) -> str:
-    """Name of a figure in a check and in a reference file.
-
-    ``latency@8B`` at a message size in bytes, ``wall_time`` without one.
-    """
-    return name if size is None else f'{name}@{size}B'
-
-
 def split(figure: str) -> tuple[str, int | None]:
-    """The inverse of :func:`key`: metric name and size in bytes."""
+    """The inverse of `key`: metric name and size in bytes."""
     name, _, point = figure.partition('@')
     if not point:
         return name, None

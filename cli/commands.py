@@ -194,6 +194,8 @@ def _headline(values: dict[str, Any]) -> tuple[bool, str]:
         text = f'{key.split(":")[-1]} {value:.4g} {unit}'
         return text + f' (reference {ref:g})' if ref else text
 
+    # After a failure ReFrame fills in the names, with None for the values.
+    values = {k: v for k, v in values.items() if v[0] is not None}
     judged = {k: v for k, v in values.items()
               if v[2] is not None or v[3] is not None}
     plain = [k for k in values if not k.endswith('_time')
@@ -205,12 +207,9 @@ def _headline(values: dict[str, Any]) -> tuple[bool, str]:
 def _report(perflogs: str) -> str | None:
     """Writes the page; its path, or None where that failed."""
     from postprocess import report as page
-    folder = Path(os.environ.get('PLUMBLINE_REPORT') or ROOT / 'report')
-    try:
-        code = page.main(['--perflogs', perflogs, '--output', str(folder)])
-    except SystemExit as err:
-        code = int(err.code or 0)
-    return str(folder / 'index.html') if code in (0, 1) else None
+    folder = _report_folder()
+    code = page.main(['--perflogs', perflogs, '--output', folder])
+    return f'{folder}/index.html' if code in (0, 1) else None
 
 
 def doctor(args: argparse.Namespace) -> int:
@@ -271,22 +270,44 @@ def doctor(args: argparse.Namespace) -> int:
     return 0
 
 
+def _with(words: list[str], **defaults: str) -> list[str]:
+    """A command line with options that the user did not give."""
+    given = {w.partition('=')[0] for w in words}
+    return words + [word for name, value in defaults.items()
+                    if f'--{name}' not in given
+                    for word in (f'--{name}', value)]
+
+
+def _perflogs() -> str:
+    return os.environ.get('PLUMBLINE_PERFLOGS') or str(ROOT / 'perflogs')
+
+
+def _report_folder() -> str:
+    return os.environ.get('PLUMBLINE_REPORT') or str(ROOT / 'report')
+
+
 def references(args: argparse.Namespace) -> int:
     """Hands over to postprocess, with the site's places as defaults."""
     from postprocess import references as module
-    return _postprocess(module.main, args.rest)
+    words = args.rest
+    if words[:1] != ['propose'] or {'-h', '--help'} & set(words):
+        return module.main(words)
+    words = _with(words, site='local', perflogs=_perflogs())
+    site = words[words.index('--site') + 1] if '--site' in words else ''
+    if site == 'local':
+        # What is true of this machine alone stays out of git.
+        words = _with(words, output=os.environ.get('RFM_REFERENCE_PREFIX')
+                      or str(WORK / 'references'))
+    return module.main(words)
 
 
 def report(args: argparse.Namespace) -> int:
-    """Hands over to postprocess."""
+    """Hands over to postprocess, with the usual places as defaults."""
     from postprocess import report as module
-    return _postprocess(module.main, args.rest)
-
-
-def _postprocess(main: Any, words: list[str]) -> int:
-    os.environ.setdefault('PLUMBLINE_PERFLOGS', str(ROOT / 'perflogs'))
-    os.environ.setdefault('PLUMBLINE_WORK', str(WORK))
-    return main(words)
+    if {'-h', '--help'} & set(args.rest):
+        return module.main(args.rest)
+    return module.main(_with(args.rest, perflogs=_perflogs(),
+                             output=_report_folder()))
 
 
 def test(args: argparse.Namespace) -> int:

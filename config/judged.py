@@ -24,6 +24,11 @@ def key(metric: str, size: int | None = None) -> str:
     return metric if size is None else f'{metric}@{size}B'
 
 
+def judged_metrics(family: str) -> set[str]:
+    """Names of the metrics that a reference judges somewhere."""
+    return {rule['metric'] for rule in table()[family]}
+
+
 def judged(family: str,
            available: Iterable[tuple[str, int | None]]) -> set[str]:
     """Keys of the figures that are judged, out of those that are available.

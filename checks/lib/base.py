@@ -26,7 +26,7 @@ from reframe.core.exceptions import PerformanceError
 from reframe.core.pipeline import RegressionTestDict
 from reframe.utility import sanity as sn
 
-from config.judged import judged
+from config.judged import judged, judged_metrics
 
 from . import features, guards, metrics, references
 
@@ -337,15 +337,17 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def add_worst_ratio(self) -> None:
         """The worst point of the curve against its reference.
 
-        For each point that has a reference: value / reference where lower
+        For each point of a judged metric that has a reference: value / reference where lower
         is better, reference / value where higher is; the largest of them.
         """
         found = self.entry() or {}
+        curves = judged_metrics(self.family)
         ratios = []
         for figure, value in self.figures.items():
             name, size = metrics.split(figure)
             entry = found.get(figure)
-            if size is None or not entry or entry[0] == '$xfail':
+            if name not in curves or size is None or not entry \
+                    or entry[0] == '$xfail':
                 continue
             better = metrics.metric(name).better
             if better != 'none' and entry[0] and value:

@@ -430,6 +430,9 @@ class OsuCollective(OsuBenchmark):
     def ranks(self) -> tuple[int, int]:
         nodes, kind = self.layout
         each = 1 if kind == 'one' else max(2 // nodes, self.cores())
+        if 'neighbor' in self.program:
+            # With two ranks OMB 7.2 prints nothing here, and ends with 0.
+            each = max(each, 4 // nodes)
         return nodes * each, each
 
     def largest(self) -> int | None:

@@ -113,8 +113,14 @@ def env(args: argparse.Namespace) -> int:
 
 
 def _reframe(variables: dict[str, str], *args: str) -> int:
-    command = [str(WORK / 'bin' / 'reframe'), *args]
-    return subprocess.run(command, env={**os.environ, **variables}).returncode
+    process = subprocess.Popen([str(WORK / 'bin' / 'reframe'), *args],
+                               env={**os.environ, **variables})
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            # ReFrame got it too, and cancels its jobs: leave it the time.
+            continue
 
 
 def run(args: argparse.Namespace) -> int:

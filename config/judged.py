@@ -41,18 +41,17 @@ def judged(family: str,
         raise ValueError(
             f"family '{family}' has no entry in config/judged.yaml; add one "
             '([] judges nothing)')
-    sizes: dict[str, set[int | None]] = {}
-    for metric, size in available:
-        sizes.setdefault(metric, set()).add(size)
+    points = set(available)
     keys = set()
     for rule in table()[family]:
-        points = sizes.get(rule['metric'], set())
-        if None in points:
+        sizes = {size for metric, size in points
+                 if metric == rule['metric'] and size is not None}
+        if (rule['metric'], None) in points:
             keys.add(key(rule['metric']))
-        elif points:
-            named = {'smallest': min(points), 'largest': max(points)}
+        elif sizes:
+            named = {'smallest': min(sizes), 'largest': max(sizes)}
             wanted = (named.get(at, at) for at in rule.get('at', ()))
-            first = next((size for size in wanted if size in points), None)
+            first = next((size for size in wanted if size in sizes), None)
             if first is not None:
                 keys.add(key(rule['metric'], first))
     return keys

@@ -97,6 +97,16 @@ def test_time_out_after_good_output(faulty):
     failed_for(faulty, done, 'job timed out')
 
 
+def another_site(suite, tmp_path, more):
+    """The local site with more Python at its end, in another folder."""
+    suite.plumb('env')                          # detects the real MPI
+    site = tmp_path / 'site'
+    site.mkdir()
+    text = (ROOT / 'site-configs' / 'local' / 'system.py').read_text()
+    (site / 'system.py').write_text(text + more)
+    suite.variables['PLUMBLINE_SITE'] = str(site)
+
+
 def test_wrong_rank_count(faulty, tmp_path):
     # A launcher of another MPI starts each rank as a world of its own; here
     # one that starts too few.
@@ -105,28 +115,40 @@ def test_wrong_rank_count(faulty, tmp_path):
     fake.write_text('#!/bin/bash\nwhile [ "${1##*/}" != rank.sh ]; do shift; '
                     'done\nexec "$@"\n')
     fake.chmod(0o755)
-    site = tmp_path / 'site'
-    site.mkdir()
-    text = (ROOT / 'site-configs' / 'local' / 'system.py').read_text()
-    (site / 'system.py').write_text(text + f'''
+    another_site(faulty, tmp_path, f'''
 for _part in site_configuration['systems'][0]['partitions']:
     _part['env_vars'] = [['PATH', '{fake.parent}:$PATH']]
 ''')
-    faulty.plumb('env')                         # detects the real launcher
-    faulty.variables['PLUMBLINE_SITE'] = str(site)
     done = faulty.run('none', '-Sbringup=1')
     failed_for(faulty, done, '2 ranks on 1 node(s) asked for')
 
 
-def test_unwanted_transport(faulty):
-    # The script's words on stderr are all that speaks of a transport.
-    path = Path(faulty.variables['OMB_PREFIX']) / 'osu_latency'
-    path.write_text(SCRIPT.replace('sm btl', 'tcp btl'))
+def test_unwanted_transport(faulty, tmp_path):
+    another_site(faulty, tmp_path, '''
+for _env in site_configuration['environments']:
+    _env['extras']['transport'] = {
+        'name': 'UCX', 'env': {}, 'evidence': 'selected pml ucx'}
+''')
     done = faulty.run('none', '-Sbringup=1')
-    if '"origin": "wheel"' not in Path(
-            faulty.variables['PLUMBLINE_WORK'], 'local.json').read_text():
-        pytest.skip('only the wheel MPI demands a transport on this site')
-    failed_for(faulty, done, 'shared memory was asked for')
+    failed_for(faulty, done, 'UCX was asked for')
+
+
+def test_real_transport_is_seen(suite, tmp_path):
+    """Open MPI over TCP where shared memory was demanded: refused."""
+    suite.plumb('env')
+    found = Path(suite.variables['PLUMBLINE_WORK'], 'local.json').read_text()
+    if '"openmpi"' not in found:
+        pytest.skip('tells the transports of Open MPI apart')
+    another_site(suite, tmp_path, '''
+for _env in site_configuration['environments']:
+    _env['extras']['transport'] = {
+        'name': 'shared memory', 'evidence': 'Using (sm|vader) btl for send',
+        'env': {'OMPI_MCA_btl_base_verbose': '10', 'OMPI_MCA_pml': 'ob1',
+                'OMPI_MCA_btl': 'tcp,self'}}
+''')
+    done = suite.reframe('-r', *CASE, '-Sbringup=1', '-S',
+                         'OsuPt2pt.max_size=1024')
+    failed_for(suite, done, 'shared memory was asked for')
 
 
 PARAMS = 'buffers=host placement=intra_node program=osu_latency'

@@ -240,6 +240,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     guard = variable(str, value='')
 
     sourcesdir = None
+    require_reference = True
     time_limit = '10m'
     max_pending_time = '1h'
 
@@ -337,8 +338,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def add_worst_ratio(self) -> None:
         """The worst point of the curve against its reference.
 
-        For each point of a judged metric that has a reference: value / reference where lower
-        is better, reference / value where higher is; the largest of them.
+        The largest over the points of the judged metrics that have a
+        reference: value / reference where lower is better, reference /
+        value where higher is.
         """
         found = self.entry() or {}
         curves = judged_metrics(self.family)

@@ -159,6 +159,8 @@ class OsuBenchmark(Benchmark, special=True):
         self.num_nodes = self.nodes_needed()
         self.num_tasks, self.num_tasks_per_node = self.ranks()
         self.num_cpus_per_task = 1
+        if self.memory() != 'host':
+            self.num_gpus_per_node = self.num_tasks_per_node
 
     @run_after('setup')
     def few_cores_few_threads(self) -> None:
@@ -207,6 +209,13 @@ class OsuBenchmark(Benchmark, special=True):
         if self.memory() != 'host':
             args += ['-d', self.buffers]
         return args
+
+    def places(self) -> int:
+        """Ranks that a full node takes: its cores, or its GPUs."""
+        if self.memory() == 'host':
+            return self.cores()
+        return sum(d.num_devices or 1 for d in
+                   self.current_partition.select_devices('gpu')) or 1
 
     def has_validation(self) -> bool:
         """Whether some version of the program takes -c."""
@@ -318,12 +327,16 @@ class OsuPt2pt(OsuBenchmark):
         return 2, 2 // self.nodes_needed()
 
     def arguments(self) -> list[str]:
+        args = super().arguments()
         if self.program == 'osu_latency_mt':
-            return ['-t', f'{self.threads}:{self.threads}',
-                    *super().arguments()]
+            args += ['-t', f'{self.threads}:{self.threads}']
         if self.program == 'osu_latency_mp':
-            return ['-t', '1:1', *super().arguments()]
-        return super().arguments()
+            args += ['-t', '1:1']
+        if self.buffers != 'host':
+            # -d names the kind of device; that both ends use it is said
+            # apart, and both use the host when it is not.
+            args += ['D', 'D']
+        return args
 
     def has_validation(self) -> bool:
         return self.program in programs.PT2PT and super().has_validation()
@@ -429,7 +442,7 @@ class OsuCollective(OsuBenchmark):
 
     def ranks(self) -> tuple[int, int]:
         nodes, kind = self.layout
-        each = 1 if kind == 'one' else max(2 // nodes, self.cores())
+        each = 1 if kind == 'one' else max(2 // nodes, self.places())
         if 'neighbor' in self.program:
             # With two ranks OMB 7.2 prints nothing here, and ends with 0.
             each = max(each, 4 // nodes)

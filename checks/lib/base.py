@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import reframe as rfm
 from reframe.core.builtins import (
-    fixture,
     run_after,
     run_before,
     sanity_function,
@@ -48,23 +47,41 @@ class Settings(rfm.RegressionTestPlugin):
     bringup = variable(bool, value=False)
 
 
-class Sentinel(rfm.CompileOnlyRegressionTest, Settings):
-    """Builds the program that tells the machine's speed, where it is used."""
+class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
+    """Programs of one family in one environment: built once for all checks.
 
-    sourcesdir = str(SRC)
+    Builds what `build_commands` says, and the sentinel where the machine's
+    speed is watched (here, not in a fixture of its own: every fixture costs
+    each case that uses it). Installed programs need no build.
+    """
+
     build_system = 'CustomBuild'
     build_locally = False
 
+    def build_commands(self) -> list[str]:
+        """Shell commands that build the embedded programs."""
+        raise NotImplementedError
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What the environment says of the family: source, prefix, ..."""
+        return self.current_environ.extras['programs'][self.family]
+
     @run_before('compile')
-    def compile_where_needed(self) -> None:
-        wanted = 'speed_sentinel' in self.current_partition.features
-        self.build_system.commands = [
-            f'{self.current_environ.cc} -O2 -std=gnu11 -pthread '
-            'sentinel.c -o sentinel' if wanted else 'true']
+    def build_what_is_ours(self) -> None:
+        commands = ['true']
+        if self.origin['source'] == 'embedded':
+            commands += self.build_commands()
+        if 'speed_sentinel' in self.current_partition.features:
+            commands.append(
+                f'{self.current_environ.cc} -O2 -std=gnu11 -pthread '
+                f'{shlex.quote(str(SRC / "sentinel.c"))} -o sentinel')
+        # One list: a failed command must end the build.
+        self.build_system.commands = [' && '.join(commands)]
 
     @sanity_function
     def built(self) -> Any:
-        return sn.assert_true(True)
+        return sn.assert_eq(self.build_job.exitcode or 0, 0)
 
 
 class Glossary(rfm.RegressionTestPlugin):
@@ -94,7 +111,10 @@ class Launch(rfm.RegressionTestPlugin):
 
 
 class Measured(rfm.RegressionTestPlugin):
-    """Puts measure.sh before the launcher and rank.sh before the program."""
+    """Puts measure.sh before the launcher and rank.sh before the program.
+
+    The family's fixture of :class:`Programs` is called `programs`.
+    """
 
     #: Exit codes of the program that are no failure (known faults only).
     accept = variable(list, value=[0])
@@ -102,15 +122,13 @@ class Measured(rfm.RegressionTestPlugin):
     #: Options of one more run that validates data; empty: no such run.
     validation = variable(str, value='')
 
-    sentinel = fixture(Sentinel, scope='environment')
-
     @run_before('run', always_last=True)
     def measure(self) -> None:
         part = self.current_partition
         options = ['--repeats', self.repeats, '--accept',
                    ' '.join(map(str, self.accept))]
         if 'speed_sentinel' in part.features:
-            options += ['--sentinel', f'{self.sentinel.stagedir}/sentinel',
+            options += ['--sentinel', f'{self.programs.stagedir}/sentinel',
                         '--boundary', part.extras['speed_boundary_ns']]
         if self.validation:
             options += ['--validate', self.validation]

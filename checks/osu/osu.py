@@ -12,13 +12,11 @@ from reframe.core.builtins import (
     parameter,
     run_after,
     run_before,
-    sanity_function,
     variable,
 )
-from reframe.utility import sanity as sn
 
 from ..lib import features, guards, metrics
-from ..lib.base import Benchmark, Settings
+from ..lib.base import Benchmark, Programs
 from ..lib.parsers import ParseError
 from ..lib.parsers.osu import parse
 from . import programs
@@ -77,39 +75,28 @@ def as_layout(layout: tuple[int, str]) -> str:
     return f'{layout[0]}x{layout[1]}'
 
 
-class OsuPrograms(rfm.CompileOnlyRegressionTest, Settings):
+class OsuPrograms(Programs):
     """The programs of an environment: the installed, or ours, built here."""
 
+    family = 'osu'
     sourcesdir = 'src'
-    build_system = 'CustomBuild'
-    build_locally = False
 
-    @run_before('compile')
-    def build_the_embedded(self) -> None:
-        origin = self.current_environ.extras['programs']['osu']
-        self.build_system.commands = ['true']
-        if origin['source'] == 'embedded':
-            self.build_system.commands = [
-                f'{self.current_environ.cc} -O2 -std=gnu11 -pthread '
+    def build_commands(self) -> list[str]:
+        return [f'{self.current_environ.cc} -O2 -std=gnu11 -pthread '
                 '-o osu_embedded *.c -lm',
                 f'for name in {" ".join(programs.EMBEDDED)}; do '
                 'ln -sf osu_embedded $name || exit 1; done']
-
-    @sanity_function
-    def there(self) -> Any:
-        return sn.assert_true(True)
 
     def path(self, program: str) -> str:
         """Full path of a program.
 
         :raises KeyError: when the installation has none of that name.
         """
-        origin = self.current_environ.extras['programs']['osu']
-        if origin['source'] == 'embedded':
+        if self.origin['source'] == 'embedded':
             return f'{self.stagedir}/{program}'
-        if 'prefix' not in origin:
+        if 'prefix' not in self.origin:
             return program
-        return programs.installed(origin['prefix'])[program]
+        return programs.installed(self.origin['prefix'])[program]
 
 
 class OsuBenchmark(Benchmark, special=True):

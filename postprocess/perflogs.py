@@ -1,0 +1,398 @@
+"""Perflogs in, one tidy table out.
+
+The format is described in config/perflog.yaml. What is damaged is said with
+file and line, never skipped in silence: `read` raises at the first fault, or
+returns the faults beside the good records.
+"""
+from __future__ import annotations
+
+import csv
+import datetime
+import difflib
+import functools
+import io
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Literal, overload
+
+import numpy as np
+import pandas as pd
+import yaml
+
+CONFIG = Path(__file__).resolve().parent.parent / 'config'
+
+#: Columns of schemas that are no longer written, for files that still are.
+OLD_SCHEMAS: dict[int, tuple[str, ...]] = {}
+
+#: What makes a case: all its records of one run belong together.
+CASE = ['family', 'system', 'partition', 'environ', 'source', 'check',
+        'params', 'program']
+
+RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'recorded')
+_NAME = re.compile(r'.+\.v(\d+)\.csv(\.h\d+)?')
+_REPAIR = 'remove the line, or restore the file'
+
+
+class PerflogError(Exception):
+    """A fault of a perflog: `FILE:LINE: reason; what to do`."""
+
+    def __init__(self, file: os.PathLike | str, line: int,
+                 reason: str) -> None:
+        super().__init__(f'{file}:{line}: {reason}')
+        self.file, self.line, self.reason = str(file), line, reason
+
+
+@functools.cache
+def metrics() -> dict[str, dict[str, str]]:
+    """config/metrics.yaml: name -> {unit, better, point, means}."""
+    return yaml.safe_load((CONFIG / 'metrics.yaml').read_text('utf-8'))
+
+
+@functools.cache
+def schemas() -> dict[int, tuple[str, ...]]:
+    """Every schema that can be read: number -> names of its columns."""
+    current = yaml.safe_load((CONFIG / 'perflog.yaml').read_text('utf-8'))
+    return OLD_SCHEMAS | {current['schema']: tuple(current['columns'])}
+
+
+@overload
+def read(paths: os.PathLike | str | Iterable[os.PathLike | str],
+         on_error: Literal['raise'] = ...) -> pd.DataFrame: ...
+
+
+@overload
+def read(paths: os.PathLike | str | Iterable[os.PathLike | str],
+         on_error: Literal['collect']
+         ) -> tuple[pd.DataFrame, list[PerflogError]]: ...
+
+
+def read(paths, on_error='raise'):
+    """Reads perflogs into one row a record, sorted by time.
+
+    The columns are those of the format, and
+
+    - `time`: UTC timestamps; `value`, `reference`, `lower`, `upper`: floats
+      (NaN where empty; value in `unit`, the thresholds are fractions);
+    - `schema`, `repeat`, `num_nodes`, `num_tasks`, `tasks_per_node`: Int64;
+      `emulated`: bool;
+    - `size`: message size in bytes, Int64, <NA> for a figure without one;
+    - `file`, `line`: where the record stands;
+    - everything else is text, as a category (group with observed=True).
+
+    :param paths: files, folders to search, or one of either
+    :param on_error: 'raise': PerflogError at the first fault. 'collect':
+        returns (table of the good records, list of PerflogError).
+    """
+    errors: list[PerflogError] = []
+
+    def report(file, line: int, reason: str) -> None:
+        error = PerflogError(file, line, reason)
+        if on_error == 'raise':
+            raise error
+        errors.append(error)
+
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    table = _Table()
+    for file in _files(paths, report):
+        for columns, rows, lines in _rows(file, report):
+            table.add(str(file), columns, rows, lines)
+    frame = _typed(table.frame(), report)
+    return frame if on_error == 'raise' else (frame, errors)
+
+
+def expand(frame: pd.DataFrame) -> pd.DataFrame:
+    """The parameters of each record: a column of text each, '' if unset.
+
+    Same index as `frame`; read from `params` ("name=value name=value").
+    """
+    def split(text: str) -> dict[str, str]:
+        parts = re.split(r'(?:^| )([^\s=]+)=', text)
+        return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+    texts = frame['params'].astype(str)
+    known = {text: split(text) for text in texts.unique()}
+    names = list(dict.fromkeys(n for p in known.values() for n in p))
+    return pd.DataFrame(
+        {n: texts.map({t: p.get(n, '') for t, p in known.items()})
+         for n in names}, index=frame.index)
+
+
+def judged_records(frame: pd.DataFrame) -> pd.DataFrame:
+    """Without the single repeats where their median (repeat 0) is there."""
+    where = [frame[c] for c in [*CASE, 'run', 'metric', 'point']]
+    least = frame['repeat'].groupby(where, observed=True).transform('min')
+    return frame[(frame['repeat'] == 0) | (least > 0)]
+
+
+def _files(paths: Iterable, report: Callable) -> Iterator[Path]:
+    """Every perflog once, in the order of its path."""
+    found: set[Path] = set()
+
+    def unreadable(err: OSError) -> None:
+        report(err.filename, 1, f'cannot be read ({err.strerror}); '
+               'check the path and its permissions')
+
+    for path in map(Path, paths):
+        if not path.exists():
+            report(path, 1, 'does not exist; run `./plumb run` first, or '
+                   'give another path')
+        elif not path.is_dir():
+            found.add(path)
+        else:
+            for folder, _, names in os.walk(path, onerror=unreadable):
+                found.update(Path(folder, n) for n in names
+                             if not n.startswith('.')
+                             and (n.endswith('.csv') or _NAME.fullmatch(n)))
+    yield from sorted(found)
+
+
+def _rows(file: Path, report: Callable) -> Iterator[tuple]:
+    """(columns, well-formed rows of text, their line numbers) of a file."""
+    name = _NAME.fullmatch(file.name)
+    if not name:
+        return report(file, 1, 'not the name of a perflog '
+                      '(<check>.v<schema>.csv); move the file elsewhere')
+    columns = schemas().get(int(name[1]))
+    if not columns:
+        known = ', '.join(map(str, schemas()))
+        return report(file, 1, f'schema {name[1]} is not known (known: '
+                      f'{known}); read it with a newer checkout of the suite')
+    try:
+        data = file.read_bytes()
+    except OSError as err:
+        return report(file, 1, f'cannot be read ({err.strerror}); check the '
+                      'path and its permissions')
+    lines = data.split(b'\n')
+    tail = lines.pop()
+    if not lines and not tail:
+        return report(file, 1, 'the file is empty; remove it')
+    if not lines or _cells(lines[0]) != list(columns):
+        return report(file, 1, f'not the header of schema {name[1]} '
+                      '(config/perflog.yaml); restore the file')
+    if tail:
+        report(file, len(lines) + 1, 'the last line is cut off; remove it, '
+               'or restore the file')
+    elif len(lines) == 1:
+        return report(file, 1, 'no record after the header; remove the file')
+    rows, numbers = _quick(data, len(lines), len(columns))
+    if rows is None:
+        rows, numbers = [], []
+        for number, line in enumerate(lines[1:], 2):
+            cells = _cells(line)
+            if cells is None:
+                report(file, number, f'not a line of CSV; {_REPAIR}')
+            elif len(cells) != len(columns):
+                report(file, number, f'{len(cells)} columns, not '
+                       f'{len(columns)}; {_REPAIR}')
+            else:
+                rows.append(cells)
+                numbers.append(number)
+    # Every schema has its number in the first column.
+    kept = [n for n, row in enumerate(rows) if row[0] == name[1]]
+    if len(kept) < len(rows):
+        first = next(n for n, row in enumerate(rows) if row[0] != name[1])
+        report(file, numbers[first], f'a record of another schema than '
+               f'{name[1]} ({len(rows) - len(kept)} of them); {_REPAIR}')
+        rows, numbers = [rows[n] for n in kept], [numbers[n] for n in kept]
+    if rows:
+        yield columns, rows, numbers
+
+
+def _quick(data: bytes, lines: int, columns: int):
+    """All rows after the header at once; (None, None) if any is not well."""
+    try:
+        text = data[:data.rfind(b'\n') + 1].decode()
+        rows = list(csv.reader(io.StringIO(text, newline=''), strict=True))
+    except (UnicodeDecodeError, csv.Error):
+        return None, None
+    # A quote gone astray joins lines: then there are fewer rows.
+    if len(rows) != lines or '\0' in text or any(
+            len(row) != columns for row in rows):
+        return None, None
+    return rows[1:], range(2, lines + 1)
+
+
+def _cells(line: bytes) -> list[str] | None:
+    """Cells of one line; None if it is not CSV."""
+    if b'\0' in line:
+        return None
+    try:
+        rows = list(csv.reader([line.decode().removesuffix('\r')],
+                               strict=True))
+    except (UnicodeDecodeError, csv.Error):
+        return None
+    return rows[0] if len(rows) == 1 else []
+
+
+class _Codes(dict):
+    """Distinct text -> its number, in order of appearance."""
+
+    def __missing__(self, text: str) -> int:
+        self[text] = code = len(self)
+        return code
+
+
+class _Table:
+    """Rows of many files as columns of codes: each text is kept once."""
+
+    def __init__(self) -> None:
+        names = dict.fromkeys(n for c in schemas().values() for n in c)
+        self.codes = {name: _Codes() for name in [*names, 'file']}
+        self.parts: dict[str, list] = {name: [] for name in self.codes}
+        self.lines: list[np.ndarray] = []
+
+    def add(self, file: str, columns: tuple[str, ...], rows: list,
+            lines: Iterable[int]) -> None:
+        """Rows of cells, one a column, and the line each stands at."""
+        given = dict(zip(columns, zip(*rows, strict=True), strict=True))
+        for name, codes in self.codes.items():
+            cells = given.get(name, (file if name == 'file' else '',
+                                     ) * len(rows))
+            self.parts[name].append(np.fromiter(
+                map(codes.__getitem__, cells), np.int32, len(rows)))
+        self.lines.append(np.asarray(lines))
+
+    def frame(self) -> pd.DataFrame:
+        """All columns as categories of text, and `line`."""
+        def joined(parts: list) -> np.ndarray:
+            return np.concatenate([np.empty(0, np.int32), *parts])
+
+        columns = {
+            name: pd.Categorical.from_codes(
+                joined(self.parts[name]), pd.Index(list(codes), dtype=object))
+            for name, codes in self.codes.items()}
+        return pd.DataFrame(columns).assign(
+            line=joined(self.lines).astype(int))
+
+
+def _typed(frame: pd.DataFrame, report: Callable) -> pd.DataFrame:
+    """Checks every cell; gives the columns their types, drops bad records.
+
+    Works on the distinct texts of a column, so that its cost hardly grows
+    with the number of records.
+    """
+    good = np.ones(len(frame), bool)
+
+    def refuse(faults: pd.Series) -> None:
+        """Rows with a reason (others None): one report a file and reason."""
+        faults = faults[good].dropna()
+        for (file, reason), rows in faults.groupby(
+                [frame['file'].astype(object), faults], sort=False):
+            more = f' (and {len(rows) - 1} more)' if len(rows) > 1 else ''
+            report(file, frame['line'][rows.index[0]],
+                   f'{reason}; {_REPAIR}{more}')
+        good[faults.index] = False
+
+    typed: dict[str, pd.Series] = {}
+    for name, (parse, dtype) in _PARSERS.items():
+        cells = frame[name].cat
+        values: list = []
+        faults: list[str | None] = []
+        for text in cells.categories:
+            try:
+                values.append(parse(text))
+                faults.append(None)
+            except ValueError as err:
+                values.append(None)
+                faults.append(f'{name} {text[:40]!r} {err}')
+        codes = cells.codes.to_numpy()
+        if any(faults):
+            refuse(pd.Series(np.array(faults, dtype=object)[codes]))
+        if dtype:
+            typed['size' if name == 'point' else name] = pd.Series(
+                pd.array(values, dtype=dtype)[codes])
+    refuse(_against_metrics(frame, good))
+    typed['emulated'] = frame['emulated'] == '1'
+    typed['repeat'] = typed['repeat'].fillna(1)
+    frame = frame.assign(**typed)[good]
+    return frame.sort_values(['time', 'file', 'line'], ignore_index=True)
+
+
+def _against_metrics(frame: pd.DataFrame, good: np.ndarray) -> pd.Series:
+    """Why a record disagrees with config/metrics.yaml; None where not."""
+    faults = pd.Series(None, index=frame.index, dtype=object)
+    for (metric, unit, point), rows in frame[good].groupby(
+            ['metric', 'unit', 'point'], observed=True).groups.items():
+        row = metrics()[metric]
+        if unit != row['unit']:
+            faults[rows] = (f'unit {unit[:40]!r} of {metric} is not '
+                            f"{row['unit']!r} (config/metrics.yaml)")
+        elif point and not row['point']:
+            faults[rows] = (f'{metric} has no point, but {point!r} is given '
+                            '(config/metrics.yaml)')
+    return faults
+
+
+def _time(text: str) -> datetime.datetime:
+    try:
+        time = datetime.datetime.fromisoformat(text.replace('Z', '+00:00'))
+    except ValueError:
+        time = None
+    if time is None or not time.tzinfo:
+        raise ValueError('is not a time (RFC 3339)')
+    return time.astimezone(datetime.timezone.utc)
+
+
+def _finite(text: str) -> float:
+    if not re.fullmatch(r'[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?', text,
+                        re.ASCII) or math.isinf(float(text)):
+        raise ValueError('is not a finite number')
+    return float(text)
+
+
+def _finite_or_open(text: str) -> float:
+    return _finite(text) if text else math.nan
+
+
+def _count(text: str) -> int | None:
+    if text and not re.fullmatch(r'\d{1,18}', text, re.ASCII):
+        raise ValueError('is not a whole number')
+    return int(text) if text else None
+
+
+def _size(text: str) -> int | None:
+    if text and not re.fullmatch(r'\d{1,18} B', text, re.ASCII):
+        raise ValueError("is not a size like '8 B'")
+    return int(text[:-2]) if text else None
+
+
+def _one_of(*words: str) -> Callable[[str], None]:
+    def parse(text: str) -> None:
+        if text not in words:
+            raise ValueError('is not one of ' + ', '.join(words))
+    return parse
+
+
+def _known_metric(text: str) -> None:
+    if text not in metrics():
+        near = difflib.get_close_matches(text, metrics(), 1)
+        hint = f", nearest: '{near[0]}'" if near else ''
+        raise ValueError(f'is not in config/metrics.yaml{hint}')
+
+
+def _not_empty(text: str) -> None:
+    if not text:
+        raise ValueError('must not be empty')
+
+
+#: Column -> what reads one text of it (ValueError: why not), and the type
+#: that the column gets (None: stays text).
+_PARSERS: dict[str, tuple[Callable, str | None]] = {
+    'time': (_time, 'datetime64[us, UTC]'),
+    'value': (_finite, 'float64'),
+    **dict.fromkeys(('reference', 'lower', 'upper'),
+                    (_finite_or_open, 'float64')),
+    **dict.fromkeys(('schema', 'repeat', 'num_nodes', 'num_tasks',
+                     'tasks_per_node'), (_count, 'Int64')),
+    'point': (_size, 'Int64'),
+    'emulated': (_one_of('', '0', '1'), None),
+    'better': (_one_of('higher', 'lower', 'none'), None),
+    'result': (_one_of(*RESULTS), None),
+    'metric': (_known_metric, None),
+    **dict.fromkeys(('run', 'system', 'partition', 'environ', 'family',
+                     'check'), (_not_empty, None)),
+}

@@ -1,0 +1,416 @@
+"""`./plumb report`: one page of verdicts and figures from the perflogs.
+
+The page needs nothing beside itself: style and figures are inside, nothing
+is asked of the network. The figures lie beside it as SVG and PNG too.
+"""
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from config.judged import table
+
+from . import charts, perflogs
+from .files import write_all
+
+TIMES = ['wall_time', 'user_time', 'system_time']
+#: What can tell two series of a program apart, most telling first; the
+#: parameters of the case come before these.
+FIELDS = ['num_nodes', 'num_tasks', 'environ', 'partition', 'system',
+          'source', 'version', 'stack', 'emulated']
+MOST_SERIES = 4
+#: What figures and tables are made of.
+DRAWN = ['family', 'program', 'label', 'panel', 'row', 'speed', 'run', 'time',
+         'metric', 'size', 'value', 'reference', 'lower', 'upper', 'judged',
+         'sample', 'num_nodes', 'system', 'partition', 'environ']
+
+EXAMPLES = """\
+examples:
+  ./plumb report
+      all perflogs; writes report/index.html
+  ./plumb report --system alpha --last 10 --output /srv/www/alpha
+      the ten newest runs of one system
+
+exit codes: 0 good; 1 a case failed in its newest run, or a perflog is
+damaged (the page says where); 2 usage, no perflogs, or nothing written
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    cmd = argparse.ArgumentParser(
+        prog='plumb report', description='One page of verdicts and figures '
+        'from the perflogs.', epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
+                     help='where the perflogs are (default: perflogs)')
+    cmd.add_argument('--output', default='report', metavar='DIR', type=Path,
+                     help='gets index.html and figures/ (default: report)')
+    cmd.add_argument('--system', metavar='NAME', help='only this system')
+    cmd.add_argument('--last', type=int, metavar='N',
+                     help='only the newest N runs')
+    cmd.add_argument('--title', metavar='TEXT', help='heading of the page')
+    return cmd
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code (usage errors exit with 2)."""
+    cmd = parser()
+    args = cmd.parse_args(argv)
+    if args.last is not None and args.last < 1:
+        cmd.error(f'--last is {args.last}; the least is 1')
+    frame, faults = perflogs.read(args.perflogs, on_error='collect')
+    for fault in faults:
+        print(f'plumb report: {fault}', file=sys.stderr)
+    if args.system and args.system not in set(frame['system']) and len(frame):
+        return _say(f'no records of system {args.system!r} (there: '
+                    f"{', '.join(sorted(frame['system'].unique()))})")
+    if args.system:
+        frame = frame[frame['system'] == args.system]
+    if args.last:
+        runs = list(dict.fromkeys(frame.sort_values('time')['run']))
+        frame = frame[frame['run'].isin(runs[-args.last:])]
+    if frame.empty:
+        return _say(f'no records in {args.perflogs}: run `./plumb run` first, '
+                    'or name another folder with --perflogs')
+    files, counts = build(frame, faults, args.title)
+    try:
+        write_all(args.output, files)
+    except OSError as err:
+        return _say(f'{err.filename or args.output}: cannot be written '
+                    f'({err.strerror}); the page is as it was before')
+    print(f"{args.output / 'index.html'}: {counts['fail']} failed, "
+          f"{counts['pass']} passed, {counts['recorded']} recorded, "
+          f"{frame['run'].nunique()} runs"
+          + f', {len(faults)} damaged places in perflogs' * bool(faults))
+    return 1 if counts['fail'] or faults else 0
+
+
+def build(frame: pd.DataFrame, faults: list | None = None,
+          title: str | None = None) -> tuple[dict[str, bytes], dict]:
+    """The page and its figures.
+
+    :param frame: as perflogs.read gives it, at least one record
+    :param faults: what was damaged, shown on the page
+    :returns: {path: content}, index.html last; and the number of verdicts
+        by result of the newest run of each case (xpass counts as pass,
+        xfail on its own)
+    """
+    import jinja2
+    frame = _labelled(frame)
+    files: dict[str, bytes] = {}
+    rows, counts = verdicts(frame)
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / 'templates'),
+        autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    page = env.get_template('report.html').render(
+        title=title or 'Plumbline · '
+        + ', '.join(sorted(frame['system'].unique())),
+        made=f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M}',
+        facts=facts(frame), verdicts=rows, counts=counts,
+        faults=[str(f) for f in faults or []],
+        emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
+        families=[_family(name, mine, files) for name, mine in
+                  _drawn(frame).groupby('family')],
+        colours=charts.COLOURS)
+    files['index.html'] = page.encode()
+    return files, counts
+
+
+def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    """What ran: (name, text) for the head of the page."""
+    def values(*columns: str) -> str:
+        rows = frame[list(columns)].drop_duplicates().astype(str)
+        return ', '.join(sorted({' '.join(filter(None, r)) for r in
+                                 rows.itertuples(index=False)} - {''}))
+
+    first, last = frame['time'].min(), frame['time'].max()
+    programs = frame.groupby(['version', 'source'], observed=True)[
+        'program'].unique()
+    cases = frame[perflogs.CASE].drop_duplicates()
+    runs = frame['run'].nunique()
+    speeds = frame.groupby('speed', observed=True)['run'].nunique()
+    return [(name, text) for name, text in [
+        ('System', ', '.join(sorted({
+            f'{s}:{p}' for s, p in frame[['system', 'partition']]
+            .drop_duplicates().itertuples(index=False)}))),
+        ('Environment', values('environ')),
+        ('Stack', values('stack')),
+        ('Programs', '; '.join(
+            f"{_list(list(names))} {version} ({source})"
+            for (version, source), names in programs.items())),
+        ('Suite', values('commit')),
+        ('ReFrame', values('reframe')),
+        ('Time (UTC)', f'{first:%Y-%m-%d %H:%M}' + (
+            f' to {last:%Y-%m-%d %H:%M}' if last > first else '')),
+        ('Runs', f"{runs} run{'s' * (runs > 1)} of {len(cases)} "
+                 f"case{'s' * (len(cases) > 1)}"
+                 f', {charts.short(len(frame))} records'),
+        ('Speed class', ', '.join(
+            f"{'no sentinel' if s == '-' else s} ({n} "
+            f"run{'s' * (n > 1)})" for s, n in speeds.items()))] if text]
+
+
+def verdicts(frame: pd.DataFrame) -> tuple[list[dict], dict[str, int]]:
+    """Judged records of the newest run of each case, failed ones first.
+
+    :returns: rows for the table, and the number of records by result
+    """
+    case = [frame[c] for c in perflogs.CASE]
+    newest = frame['time'].groupby(case, observed=True).transform('max')
+    frame = perflogs.judged_records(frame[frame['time'] == newest])
+    # A guard fails a run whatever its records say.
+    result = frame['result'].astype(object).mask(frame['guard'] != '', 'fail')
+    order = ['fail', 'xpass', 'xfail', 'pass']
+    judged = frame.assign(result=result)[result.isin(order)]
+    counts = {r: int((result == r).sum()) for r in [*order, 'recorded']}
+    rank = judged['result'].map(order.index)
+    judged = judged.assign(rank=rank).sort_values(
+        ['rank', 'family', 'program', 'params', 'metric', 'size'])
+    return [_verdict(row) for row in judged.itertuples()], counts
+
+
+def _verdict(row) -> dict:
+    sign = {'lower': '≤', 'higher': '≥'}
+    bounds = [f'{sign[side]} {charts.short(row.reference * (1 + fraction))}'
+              for side, fraction in (('higher', row.lower),
+                                     ('lower', row.upper))
+              if pd.notna(fraction) and pd.notna(row.reference)]
+    ratio = row.value / row.reference if row.reference else float('nan')
+    if row.metric == 'completed':      # the guard says it all
+        row = row._replace(metric='no figures', value=0, unit='',
+                           reference=float('nan'))
+        ratio, bounds = float('nan'), []
+    return {
+        'result': row.result,
+        'anchor': f'{row.family}-{row.program}',
+        'program': row.program or row.check,
+        'label': row.label, 'speed': row.speed.strip('-'),
+        'place': f'{row.system}:{row.partition} {row.environ}',
+        'metric': row.metric,
+        'size': '' if pd.isna(row.size) else charts.human(row.size),
+        'value': '' if row.metric == 'no figures'
+        else charts.short(row.value), 'unit': row.unit.strip('1'),
+        'reference': '' if pd.isna(row.reference)
+        else charts.short(row.reference),
+        'bound': ', '.join(bounds), 'guard': row.guard,
+        'ratio': '' if pd.isna(ratio) else f'{ratio:.2f}\u2009×',
+        'run': row.run, 'where': f'{row.file}:{row.line}',
+        'emulated': row.emulated}
+
+
+def _labelled(frame: pd.DataFrame) -> pd.DataFrame:
+    """With columns `label`, `panel` (what splits a figure) and `row`."""
+    # A parameter that is called like a column says the same.
+    params = perflogs.expand(frame).drop(
+        columns=[*FIELDS, 'family', 'program'], errors='ignore')
+    fields = [*params, *FIELDS]
+    wide = pd.concat([params, frame[[*FIELDS, 'family', 'program']].astype(
+        str)], axis=1)
+    parts = []
+    for _, mine in wide.groupby(['family', 'program'], sort=False):
+        cases = mine[fields].drop_duplicates()
+        telling = _telling(cases, fields)
+        split: list[str] = []
+        while _most(cases, telling, split) > MOST_SERIES and len(
+                telling) - len(split) > 1:
+            split.append(min((f for f in telling if f not in split),
+                             key=lambda f: cases[f].nunique()))
+        kept = [f for f in telling if f not in split]
+        nodes = [f for f in telling if f != 'num_nodes'
+                 and cases.groupby('num_nodes')[f].nunique().max() > 1]
+        texts = {tuple(c): (_words(kept, c, fields), _words(split, c, fields),
+                            _words(nodes, c, fields))
+                 for c in cases.itertuples(index=False)}
+        parts.append(pd.DataFrame(
+            [texts[c] for c in mine[fields].itertuples(index=False,
+                                                       name=None)],
+            columns=['label', 'panel', 'row'], index=mine.index))
+    named = pd.concat(parts).reindex(frame.index)
+    named['row'] = (frame['program'].astype(str) + ' ' + named['row']
+                    ).str.strip()
+    return pd.concat([frame, named], axis=1)
+
+
+def _drawn(frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns that are drawn, as plain text and numbers; and whether a
+    record is the `judged` one of its run, or a `sample` of one repeat."""
+    judged = frame.index.isin(perflogs.judged_records(frame).index)
+    alone = ~frame.duplicated([*perflogs.CASE, 'run', 'metric', 'point'],
+                              keep=False)
+    frame = frame.assign(judged=judged, sample=(frame['repeat'] > 0) | alone,
+                         size=frame['size'].astype(float))[DRAWN]
+    texts = frame.select_dtypes('category').columns
+    return frame.astype(dict.fromkeys(texts, object))
+
+
+def _telling(cases: pd.DataFrame, fields: list[str]) -> list[str]:
+    """The fields that tell the cases apart, without those that follow from
+    others chosen before."""
+    chosen: list[str] = []
+    for field in fields:
+        known = (cases.groupby(chosen)[field].nunique().max() if chosen
+                 else cases[field].nunique())
+        if known > 1:
+            chosen.append(field)
+    return chosen
+
+
+def _most(cases: pd.DataFrame, telling: list[str], split: list[str]) -> int:
+    """The largest number of series in a figure when `split` splits them."""
+    distinct = cases[telling].drop_duplicates()
+    return (distinct.groupby(split).size().max() if split
+            else len(distinct))
+
+
+def _words(names: list[str], case: tuple, fields: list[str]) -> str:
+    """What people call the case: 'inter_node, 2 nodes'."""
+    words = []
+    for name in names:
+        value = case[fields.index(name)]
+        count = {'num_nodes': 'node', 'num_tasks': 'rank'}.get(name)
+        if name == 'emulated':
+            words += ['EMULATED'] * (value == 'True')
+        elif count and value.isdecimal():
+            words.append(f"{value} {count}{'s' * (value != '1')}")
+        elif re.fullmatch(r'[\d.]*', value):
+            words.append(f"{name} {value or '-'}")
+        else:
+            words.append(value)
+    return ', '.join(words)
+
+
+def _list(names: list[str], most: int = 6) -> str:
+    """'a, b, c' or 'a, b and 20 more'."""
+    if len(names) <= most:
+        return ', '.join(names)
+    return f"{', '.join(names[:most - 1])} and {len(names) - most + 1} more"
+
+
+def _family(name: str, frame: pd.DataFrame, files: dict[str, bytes]) -> dict:
+    """The section of a family; its figures go into `files`."""
+    programs = [_program(name, program, mine, files)
+                for program, mine in frame.groupby('program')]
+    figures = []
+    spent = frame[frame['metric'].isin(TIMES)]
+    for place, mine in spent[spent['judged']].groupby(
+            ['system', 'partition', 'environ']):
+        where = '{}:{} {}'.format(*place)
+        nodes = mine['num_nodes'].astype('Int64')
+        mine = mine.assign(nodes=nodes.fillna(0)).sort_values(
+            ['nodes', 'row'])
+        mine['label'] = [f"{n} node{'s' * (n != 1)}"
+                         for n in map(int, mine['nodes'])]
+        order = sorted(mine['row'].unique())
+        for n in range(0, len(order), 30):
+            figures.append(_draw(
+                files, f'{name} times {where} {n}', 'Time of the whole '
+                f'program on {where}', charts.times,
+                mine[mine['row'].isin(order[n:n + 30])].sort_values(
+                    ['nodes', 'row']),
+                f'{name}: time of the whole program ({where})'))
+    return {'name': name, 'programs': [p for p in programs if p],
+            'times': figures}
+
+
+def _program(family: str, program: str, frame: pd.DataFrame,
+             files: dict[str, bytes]) -> dict | None:
+    """The section of a program: figures of its main metrics, tables."""
+    frame = frame[frame['metric'] != 'completed']
+    known = perflogs.metrics()
+    there = [m for m in known if m in set(frame['metric'])]
+    main = [r['metric'] for r in table().get(family, [])
+            if r['metric'] in there and r['metric'] != 'worst_ratio']
+    main = main or [m for m in there if known[m]['better'] != 'none'
+                    and m not in [*TIMES, 'worst_ratio']][:1]
+    if not there:
+        return None
+    figures = []
+    for (metric, panel), mine in frame[frame['metric'].isin(main)].groupby(
+            ['metric', 'panel']):
+        unit = known[metric]['unit'].strip('1')
+        name = f'{family} {program} {metric} {panel}'
+        title = ', '.join(filter(None, [f'{program}: {metric}', panel]))
+        about = f"{title}. {known[metric]['means']}"
+        sized = mine['size'].notna()
+        if sized.any():
+            figures.append(_draw(files, f'{name} curve', about, charts.curve,
+                                 mine[sized & mine['judged']], title, unit))
+            samples = mine[sized & mine['sample']]
+            # One sample of each point has no spread.
+            if samples.duplicated(['label', 'speed', 'size']).any():
+                figures.append(_draw(
+                    files, f'{name} spread', f'{title}: spread',
+                    charts.spread, samples,
+                    f'{title}, spread around the median'))
+        if not sized.all():
+            figures.append(_draw(files, f'{name} runs', about, charts.strip,
+                                 mine[~sized], title, unit))
+    return {'name': program or 'unnamed', 'anchor': f'{family}-{program}',
+            'figures': figures,
+            'metrics': [(m, known[m]['means']) for m in main],
+            'tables': list(_tables(frame, main, there))}
+
+
+def _tables(frame: pd.DataFrame, main: list[str],
+            there: list[str]) -> Iterator[dict]:
+    """The figures as numbers: a table for each series."""
+    order = main + [m for m in there if m not in main]
+    units = perflogs.metrics()
+    for (label, panel, speed), mine in frame.groupby(
+            ['label', 'panel', 'speed']):
+        at = mine[mine['sample']].groupby(['metric', 'size'], dropna=False)[
+            'value'].agg(['median', 'min', 'max', 'count'])
+        whole: list[tuple] = []
+        sized: dict[float, dict] = {}
+        for (metric, size), row in zip(at.index, at.to_numpy(), strict=True):
+            if pd.isna(size):
+                whole.append((metric, *map(charts.short, row[:3]),
+                              units[metric]['unit'].strip('1'), int(row[3])))
+            else:
+                sized.setdefault(size, {})[metric] = row
+        metrics = [m for m in order if any(m in c for c in sized.values())]
+        heads = [h for m in metrics for h in (
+            [f"{m} {units[m]['unit'].strip('1')}".strip()]
+            + ['min', 'max', 'samples'] * (m in main))]
+        body = []
+        for size, cells in sorted(sized.items()):
+            line = []
+            for m in metrics:
+                wide = 4 if m in main else 1
+                row = cells.get(m)
+                line += ([''] * wide if row is None else
+                         [*map(charts.short, row[:3]), str(int(row[3]))]
+                         [:wide])
+            body.append((charts.human(size), line))
+        yield {'name': ' · '.join(filter(
+            None, [panel, label, speed.strip('-')])) or 'all runs',
+            'whole': sorted(whole, key=lambda w: order.index(w[0])),
+            'heads': heads, 'body': body}
+
+
+def _draw(files: dict[str, bytes], name: str, about: str, chart,
+          *args) -> dict:
+    """Draws a figure into `files`; returns what the page shows of it."""
+    stem = re.sub(r'[^\w.]+', '-', name).strip('-')
+    while f'figures/{stem}.svg' in files:
+        stem += '-'
+    svg, png = charts.render(chart(*args), stem)
+    files[f'figures/{stem}.svg'] = svg
+    files[f'figures/{stem}.png'] = png
+    return {'svg': charts.inline(svg, about), 'stem': stem, 'about': about}
+
+
+def _say(reason: str) -> int:
+    print(f'plumb report: {reason}', file=sys.stderr)
+    return 2
+
+
+if __name__ == '__main__':
+    sys.exit(main())

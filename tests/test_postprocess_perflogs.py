@@ -1,0 +1,219 @@
+"""Reading perflogs: whole files become a table, damage is always said."""
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pd = pytest.importorskip('pandas')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make  # noqa: E402
+
+from postprocess import perflogs  # noqa: E402
+
+V1 = ['schema', 'time', 'run', 'commit', 'reframe', 'system', 'partition',
+      'environ', 'family', 'check', 'params', 'case', 'job', 'nodes',
+      'num_nodes', 'num_tasks', 'tasks_per_node', 'source', 'program',
+      'version', 'stack', 'spec', 'emulated', 'speed', 'repeat', 'metric',
+      'point', 'value', 'unit', 'better', 'reference', 'lower', 'upper',
+      'result', 'guard']
+
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def small(tmp_path) -> Path:
+    """A file of three records, one with a quoted cell."""
+    return make.write(tmp_path, [
+        make.record('latency', 1.25, 8),
+        make.record('latency', 2.5, 16, stack='mpi "x", 5'),
+        make.record('wall_time', 3.0)])[0]
+
+
+def change(file: Path, old: str, new: str, count: int = 1) -> None:
+    file.write_text(file.read_text().replace(old, new, count))
+
+
+def fault(file: Path) -> str:
+    """The one fault of a file, in both ways of reading."""
+    with pytest.raises(perflogs.PerflogError) as strict:
+        perflogs.read(file)
+    _, errors = perflogs.read(file, on_error='collect')
+    assert [str(e) for e in errors] == [str(strict.value)]
+    assert str(errors[0]).startswith(f'{file}:{errors[0].line}: ')
+    return errors[0].reason
+
+
+def test_changed_columns_need_a_new_schema():
+    """Old files stay readable: schema 1 is these columns, for good."""
+    assert list(perflogs.schemas()[1]) == V1
+
+
+def test_types(small):
+    frame = perflogs.read(small)
+    assert list(frame['size'].astype(object).where(
+        frame['size'].notna(), None)) == [8, 16, None]
+    assert str(frame['size'].dtype) == 'Int64'
+    assert frame['time'].iloc[0] == pd.Timestamp('2026-11-02T03:00Z')
+    assert frame['value'].tolist() == [1.25, 2.5, 3.0]
+    assert frame['stack'].iloc[1] == 'mpi "x", 5'
+    assert frame['line'].tolist() == [2, 3, 4]
+    assert frame['emulated'].dtype == bool
+    assert frame['reference'].isna().all()
+
+
+def test_tree_of_files_is_one_table_in_order_of_time(tmp_path):
+    make.write(tmp_path, [make.record(day=2), make.record(
+        day=1, partition='gpu'), make.record(day=3, check='OsuCollective')])
+    frame = perflogs.read(tmp_path)
+    assert frame['time'].is_monotonic_increasing
+    assert frame['file'].nunique() == len(frame) == 3
+    assert len(perflogs.read([tmp_path, tmp_path])) == 3
+
+
+def test_renamed_files_are_read_too(small):
+    small.rename(f'{small}.h0')
+    assert len(perflogs.read(small.parent)) == 3
+
+
+def test_no_files_is_an_empty_table(tmp_path):
+    frame = perflogs.read(tmp_path)
+    assert frame.empty and {'size', 'value', 'run'} <= set(frame)
+
+
+def test_params_are_expanded(tmp_path):
+    make.write(tmp_path, [
+        make.record(params='a=1 b=x y c=p=q'), make.record(params='a=2')])
+    wide = perflogs.expand(perflogs.read(tmp_path))
+    assert wide.to_dict('list') == {
+        'a': ['1', '2'], 'b': ['x y', ''], 'c': ['p=q', '']}
+
+
+def test_judged_records_are_the_median_where_there_is_one(tmp_path):
+    make.write(tmp_path, [
+        make.record(repeat=1), make.record(repeat=2),
+        make.record(repeat=0, value=7.0), make.record(day=2, value=9.0)])
+    frame = perflogs.judged_records(perflogs.read(tmp_path))
+    assert frame['value'].tolist() == [7.0, 9.0]
+
+
+@pytest.mark.parametrize(('old', 'new', 'reason'), [
+    ('1.25', 'nan', "value 'nan' is not a finite number"),
+    ('1.25', 'inf', "value 'inf' is not a finite number"),
+    ('1.25', '1e999', 'is not a finite number'),
+    ('1.25', '', "value '' is not a finite number"),
+    ('1.25', '1_0', 'is not a finite number'),
+    ('8 B', '8', "point '8' is not a size"),
+    (',us,', ',ms,', "unit 'ms' of latency is not 'us'"),
+    ('latency,8 B', 'latencyy,8 B', "nearest: 'latency'"),
+    ('2026-11-02T03', '2026-13-02T03', 'is not a time'),
+    ('03:00:00Z', '03:00:00', 'is not a time'),
+    (',recorded,', ',fine,', 'is not one of pass, fail'),
+    (',us,lower,', ',us,less,', 'is not one of higher'),
+    ('embedded', 'embedded,more', '36 columns, not 35'),
+    (',embedded', '', '34 columns, not 35'),
+    ('embedded', 'embe\0ded', 'not a line of CSV'),
+    ('embedded', '"embedded', 'not a line of CSV'),
+    ('alpha', '', "system '' must not be empty"),
+    ('\n1,', '\n2,', 'another schema'),
+])
+def test_a_bad_cell_is_a_fault_with_its_line(small, old, new, reason):
+    change(small, old, new)
+    assert reason in fault(small)
+    frame, errors = perflogs.read(small, on_error='collect')
+    assert errors[0].line == 2
+    assert frame['line'].tolist() == [3, 4]
+
+
+def test_a_metric_of_the_whole_run_has_no_point(small):
+    change(small, 'wall_time,', 'wall_time,8 B')
+    assert 'wall_time has no point' in fault(small)
+
+
+def test_same_fault_on_many_lines_is_said_once(tmp_path):
+    [file] = make.write(tmp_path, [make.record(unit='ms')] * 500)
+    assert fault(file).endswith('(and 499 more)')
+
+
+@pytest.mark.parametrize(('content', 'reason'), [
+    (b'', 'the file is empty'),
+    (b'a,b\n1,2\n', 'not the header of schema 1'),
+    (b'\xff\xfe\n', 'not the header of schema 1'),
+    ((','.join(V1) + '\n').encode(), 'no record after the header'),
+])
+def test_bad_file(tmp_path, content, reason):
+    file = tmp_path / 'X.v1.csv'
+    file.write_bytes(content)
+    assert reason in fault(file)
+
+
+def test_bytes_that_are_not_text(small):
+    small.write_bytes(small.read_bytes().replace(b'embedded', b'\xff', 1))
+    assert 'not a line of CSV' in fault(small)
+
+
+def test_unknown_schema(small):
+    new = small.rename(small.with_name('X.v9.csv'))
+    assert 'schema 9 is not known (known: 1)' in fault(new)
+
+
+def test_foreign_csv(small):
+    new = small.rename(small.with_name('notes.csv'))
+    assert 'not the name of a perflog' in fault(new)
+    with pytest.raises(perflogs.PerflogError):
+        perflogs.read(new.parent)
+
+
+def test_a_link_to_nothing(tmp_path):
+    (tmp_path / 'X.v1.csv').symlink_to(tmp_path / 'gone')
+    assert 'cannot be read' in str(perflogs.read(
+        tmp_path, on_error='collect')[1][0])
+
+
+def test_missing_file(tmp_path):
+    assert 'does not exist' in fault(tmp_path / 'X.v1.csv')
+
+
+def test_a_line_that_a_crash_left_and_the_next_run_closed(small):
+    lines = small.read_text().splitlines(keepends=True)
+    small.write_text(''.join([*lines[:2], lines[2][:40] + '\n', lines[3]]))
+    assert 'columns, not 35' in fault(small)
+    frame, _ = perflogs.read(small, on_error='collect')
+    assert frame['value'].tolist() == [1.25, 3.0]
+
+
+def test_cut_at_every_byte(small):
+    """Never an unhandled exception, never silently fewer records."""
+    whole = small.read_bytes()
+    ends = [n + 1 for n, byte in enumerate(whole) if byte == 0x0a]
+    for cut in range(len(whole)):
+        small.write_bytes(whole[:cut])
+        frame, errors = perflogs.read(small, on_error='collect')
+        if cut in ends[1:]:      # whole records: a shorter, sound history
+            assert not errors and len(frame) == ends.index(cut)
+        else:
+            assert len(errors) == 1, cut
+            assert len(frame) == max(0, sum(e <= cut for e in ends) - 1)
+
+
+@pytest.mark.parametrize('byte', [b'"', b'\n', b'\0', b',', b'\xff', b'\r'])
+def test_a_byte_changed_anywhere(small, byte):
+    """Records stay three, or somebody is told."""
+    whole = small.read_bytes()
+    for at in range(0, len(whole), 7):
+        small.write_bytes(whole[:at] + byte + whole[at + 1:])
+        frame, errors = perflogs.read(small, on_error='collect')
+        assert errors or len(frame) == 3, at
+
+
+def test_hundred_thousand_records_take_seconds(tmp_path):
+    make.write(tmp_path, [
+        make.record('latency', n * 0.001 + 1, 2 ** (n % 23), day=n // 5000,
+                    check=f'Check{n % 20}') for n in range(100_000)])
+    start = time.process_time()
+    assert len(perflogs.read(tmp_path)) == 100_000
+    assert time.process_time() - start < 15     # 1.5 s on a quiet core

@@ -1,0 +1,274 @@
+"""Proposed references: right centres, one-sided, never from bad runs."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pd = pytest.importorskip('pandas')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make  # noqa: E402
+
+from config.judged import judged  # noqa: E402
+from postprocess import references  # noqa: E402
+
+INTRA = 'program=osu_latency placement=intra_node'
+
+
+def run(tmp_path, records, *options) -> tuple[int, dict]:
+    """Exit code, and the proposed file if any."""
+    make.write(tmp_path / 'perflogs', records)
+    code = references.main([
+        'propose', '--site', 'alpha', '--perflogs',
+        str(tmp_path / 'perflogs'), '--output', str(tmp_path / 'out'),
+        *options])
+    file = tmp_path / 'out' / 'osu.yaml'
+    return code, yaml.safe_load(file.read_text()) if file.exists() else {}
+
+
+def entry(refs: dict, params=INTRA, check='OsuPt2pt', speed='fast',
+          source='embedded') -> dict:
+    return refs[check]['alpha:cpu']['openmpi'][source][speed][params]
+
+
+def latencies(values, sizes=(1, 8, 64), **columns) -> list[dict]:
+    """A run for each value: a curve that is `value` everywhere."""
+    return [r for day, value in enumerate(values)
+            for r in make.curve('latency', lambda s, v=value: v, sizes,
+                                day=day, **columns)]
+
+
+def test_what_is_judged():
+    ask = judged('osu', [('latency', 1), ('latency', 8), ('latency_p50', 8)])
+    assert ask == {'latency@8B'}
+    assert judged('osu', [('latency', 16), ('latency', 64)]) == {
+        'latency@16B'}
+    assert judged('osu', [('bandwidth', 1), ('bandwidth', 4194304),
+                          ('bandwidth', 8388608)]) == {'bandwidth@4194304B'}
+    assert judged('osu', [('bandwidth', 1), ('bandwidth', 64)]) == {
+        'bandwidth@64B'}
+    assert judged('osu', [('latency', None), ('init_time', None),
+                          ('worst_ratio', None), ('ranks', None)]) == {
+        'latency', 'init_time', 'worst_ratio'}
+    assert judged('osu', []) == set()
+    with pytest.raises(ValueError, match="'none' has no entry"):
+        judged('none', [])
+
+
+def test_centre_spread_and_one_side(tmp_path, capsys):
+    code, refs = run(tmp_path, latencies([1.0, 1.02, 0.98, 1.0, 1.01]))
+    assert code == 0
+    assert refs['OsuPt2pt']['$index'] == [
+        '$partition', '$environ', 'source', 'speed', 'params']
+    assert entry(refs) == {
+        'latency@1B': [1.0, None, None, 'us'],
+        'latency@8B': [1.0, None, 0.06, 'us'],    # 4 * 1.4826 * 1 %
+        'latency@64B': [1.0, None, None, 'us'],
+        'worst_ratio': [1.0, None, 0.3, '1']}
+    text = (tmp_path / 'out/osu.yaml').read_text()
+    for said in ('n=5 runs, spread 1.5 %', '2026-11-01..2026-11-05',
+                 'suite: 0123456789ab; ReFrame: 4.10.4', 'osu_latency 7.5',
+                 'openmpi 5.0.6', 'nodes: n1'):
+        assert said in text
+    assert 'osu.yaml: proposed' in capsys.readouterr().out
+
+
+def test_higher_is_better_is_bounded_below(tmp_path):
+    params = 'program=osu_bw placement=intra_node'
+    code, refs = run(tmp_path, [
+        r for day in range(3) for r in make.curve(
+            'bandwidth', lambda s: s * 2.0, [1, 4194304], day=day,
+            params=params)])
+    assert code == 0
+    assert entry(refs, params)['bandwidth@4194304B'] == [
+        8388610.0, -0.05, None, 'MB/s']
+
+
+def test_open_figures_and_figures_without_size(tmp_path):
+    _, refs = run(tmp_path, [
+        make.record(metric, value, day=day) for day in range(3)
+        for metric, value in (('latency', 2.0), ('wall_time', 3.0),
+                              ('ranks', 2.0), ('init_time', 100.0))])
+    assert entry(refs) == {
+        'latency': [2.0, None, 0.05, 'us'],
+        'wall_time': [3.0, None, None, 's'],
+        'ranks': [2.0, None, None, '1'],
+        'init_time': [100.0, None, 0.05, 'ms']}
+
+
+def test_worst_ratio_passes_every_run_that_it_came_from(tmp_path):
+    records = latencies([1.0, 1.0, 1.0, 1.0])
+    records += [make.record('latency', v, s, day=4)
+                for s, v in ((1, 1.0), (8, 1.0), (64, 1.9))]
+    _, refs = run(tmp_path, records)
+    assert entry(refs)['worst_ratio'] == [1.0, None, 1.09, '1']
+    assert entry(refs)['latency@8B'] == [1.0, None, 0.05, 'us']
+
+
+def test_median_within_a_run_and_repeat_0_first(tmp_path):
+    records = []
+    for day in range(3):
+        records += [make.record('latency', v, 8, day=day, repeat=n)
+                    for n, v in enumerate((1.0, 9.0, 2.0), 1)]
+        records.append(make.record('latency', 2.5, 8, day=day, repeat=0))
+    _, refs = run(tmp_path, records)
+    assert entry(refs)['latency@8B'][0] == 2.5
+
+
+def test_speeds_and_sources_never_meet(tmp_path):
+    records = (latencies([1.0] * 3) + latencies([2.0] * 3, speed='slow')
+               + latencies([3.0] * 3, source='spack', spec='abc'))
+    _, refs = run(tmp_path, records)
+    assert entry(refs)['latency@8B'][0] == 1.0
+    assert entry(refs, speed='slow')['latency@8B'][0] == 2.0
+    assert entry(refs, source='spack')['latency@8B'][0] == 3.0
+
+
+@pytest.mark.parametrize(('columns', 'why'), [
+    ({'speed': 'mixed'}, 'at mixed speed'),
+    ({'emulated': 1}, 'emulated'),
+    ({'guard': 'transport'}, 'refused by a guard'),
+    ({'result': 'fail'}, 'failed'),
+    ({'result': 'xfail'}, 'failed'),
+])
+def test_bad_runs_are_never_used(tmp_path, capsys, columns, why):
+    bad = latencies([50.0] * 4, **columns)
+    code, _ = run(tmp_path / 'a', bad)
+    said = capsys.readouterr()
+    assert code == 1 and why in said.err and said.err.count('\n') == 1
+    good = [{**r, 'run': r['run'] + '-b', 'time': r['time']}
+            for r in latencies([1.0] * 3)]
+    code, refs = run(tmp_path / 'b', bad + good)
+    assert code == 0
+    assert entry(refs)['latency@8B'][0] == 1.0
+    assert why in capsys.readouterr().err
+
+
+def test_one_failed_record_keeps_its_whole_case_out(tmp_path):
+    records = latencies([1.0] * 3) + latencies([1.0] * 4)[-3:]
+    records += [{**r, 'value': '9.0'} for r in latencies([0] * 6)[-3:]]
+    records[-1]['result'] = 'fail'
+    _, refs = run(tmp_path, records)
+    assert entry(refs)['latency@1B'][0] == 1.0
+    assert 'n=4 runs' in (tmp_path / 'out/osu.yaml').read_text()
+
+
+def test_too_few_runs_refuse_and_write_nothing(tmp_path, capsys):
+    code, _ = run(tmp_path, latencies([1.0])
+                  + latencies([1.0], params='program=osu_latency b'))
+    assert code == 1 and not (tmp_path / 'out').exists()
+    assert ('3 runs needed, 1 found for 2 cases of osu at speed fast: run '
+            '`./plumb run` 2 more times') in capsys.readouterr().err
+
+
+def test_cases_with_too_few_runs_are_counted_not_written(tmp_path, capsys):
+    code, refs = run(tmp_path, latencies([1.0] * 3)
+                     + latencies([1.0] * 2, params='program=other'))
+    assert code == 0
+    assert 'program=other' not in refs['OsuPt2pt']['alpha:cpu']['openmpi'][
+        'embedded']['fast']
+    assert '2 found for 1 case of' in capsys.readouterr().err
+
+
+def test_figures_of_too_few_runs_are_left_out(tmp_path):
+    _, refs = run(tmp_path, latencies([1.0] * 3)
+                  + [make.record('latency', 1.0, 128, day=0)])
+    assert 'latency@128B' not in entry(refs)
+    assert '1 figures of too few' in (tmp_path / 'out/osu.yaml').read_text()
+
+
+def test_different_ranks_under_one_key_are_refused(tmp_path, capsys):
+    code, _ = run(tmp_path, latencies([1.0] * 3)
+                  + latencies([1.0] * 3, num_tasks=4))
+    assert code == 1
+    assert 'several programs or numbers of ranks' in capsys.readouterr().err
+
+
+def test_choice_of_runs(tmp_path):
+    records = latencies([1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0])
+    folder = tmp_path / 'x'
+    make.write(folder, records)
+
+    def centre(*options):
+        out = tmp_path / '-'.join(options).replace(':', '_')
+        code = references.main(['propose', '--site', 'alpha', '--perflogs',
+                                str(folder), '--output', str(out), *options])
+        return code or entry(yaml.safe_load(
+            (out / 'osu.yaml').read_text()))['latency@8B'][0]
+
+    assert centre('--first', '3') == 1.0
+    assert centre('--last', '3') == 2.0
+    assert centre('--runs', '20261104:') == 2.0
+    assert centre('--runs', ':20261103T030000Z-aaaaaa') == 1.0
+    assert centre('--last', '2') == 1           # exit code: refused
+    assert centre('--runs', '2026:') == 2       # not unique
+    assert centre('--runs', 'x:') == 2
+    assert centre('--runs', '20261105:20261104') == 2
+
+
+def test_tolerance(tmp_path):
+    _, refs = run(tmp_path, latencies([1.0] * 3), '--tolerance', '0.1',
+                  '--tolerance', 'worst_ratio=0.5')
+    assert entry(refs)['latency@8B'][2] == 0.1
+    assert entry(refs)['worst_ratio'][2] == 0.5
+
+
+def test_accepted_files_stay_unless_forced(tmp_path, capsys):
+    out = tmp_path / 'out' / 'osu.yaml'
+    out.parent.mkdir()
+    out.write_text('kept: 1\n')
+    code, refs = run(tmp_path, latencies([1.0] * 3))
+    assert code == 1 and refs == {'kept': 1}
+    assert '--force' in capsys.readouterr().err
+    code, refs = run(tmp_path, [], '--force')
+    assert code == 0 and entry(refs)
+
+
+@pytest.mark.parametrize('option', [('--dry-run',), ('--output', '-')])
+def test_printing_writes_nothing(tmp_path, capsys, option):
+    code, _ = run(tmp_path, latencies([1.0] * 3), *option)
+    assert code == 0 and not (tmp_path / 'out').exists()
+    assert entry(yaml.safe_load(capsys.readouterr().out))
+
+
+def test_keys_and_numbers_survive_yaml(tmp_path):
+    hard = "a='x' b=c++ (d) e: #f"
+    _, refs = run(tmp_path, latencies([1.5e-7, 1.5e-7, 1.5e-7], params=hard,
+                                      environ='on', speed='-'))
+    got = refs['OsuPt2pt']['alpha:cpu']['on']['embedded']['-']
+    assert list(got) == [r"a='x' b=c\+\+ \(d\) e: #f"]
+    assert next(iter(got.values()))['latency@1B'] == [
+        1.5e-7, None, None, 'us']
+
+
+def test_unreadable_and_unknown(tmp_path, capsys):
+    assert run(tmp_path, latencies([1.0] * 3), '--system', 'beta')[0] == 2
+    assert "(there: alpha)" in capsys.readouterr().err
+    assert run(tmp_path, [], '--family', 'nccl')[0] == 2
+    [file] = (tmp_path / 'perflogs').rglob('*.csv')
+    file.write_text(file.read_text()[:-5])
+    assert run(tmp_path, [])[0] == 2
+    assert f'{file}:' in capsys.readouterr().err
+    assert references.main(['propose', '--site', 'a', '--perflogs',
+                            str(tmp_path / 'no')]) == 2
+
+
+@pytest.mark.parametrize('options', [
+    ['--min-runs', '2'], ['--tolerance', 'x'], ['--tolerance', '-1'],
+    ['--tolerance', 'latncy=1'], ['--last', '0'], ['--bogus']])
+def test_usage(options):
+    with pytest.raises(SystemExit) as end:
+        references.main(['propose', '--site', 'a', *options])
+    assert end.value.code == 2
+
+
+def test_a_full_disk_leaves_what_was(tmp_path, capsys, monkeypatch):
+    def full(*args):
+        raise OSError(28, 'No space left on device', 'osu.yaml')
+    monkeypatch.setattr('os.replace', full)
+    assert run(tmp_path, latencies([1.0] * 3))[0] == 2
+    assert 'No space left' in capsys.readouterr().err
+    assert not list((tmp_path / 'out').iterdir())

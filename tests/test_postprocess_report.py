@@ -1,0 +1,290 @@
+"""The page: verdicts true and first, nothing asked of the network."""
+from __future__ import annotations
+
+import html
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip('pandas')
+pytest.importorskip('matplotlib')
+pytest.importorskip('jinja2')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make
+
+from postprocess import charts, perflogs, report
+
+ROOT = Path(__file__).resolve().parents[1]
+JUDGED = {'reference': '1.0', 'upper': '0.2', 'result': 'pass'}
+
+
+def page(tmp_path, records, *options) -> tuple[int, str]:
+    """Exit code and text of the page ('' if none)."""
+    make.write(tmp_path / 'perflogs', records)
+    code = report.main(['--perflogs', str(tmp_path / 'perflogs'),
+                        '--output', str(tmp_path / 'out'), *options])
+    file = tmp_path / 'out' / 'index.html'
+    return code, file.read_text('utf-8') if file.exists() else ''
+
+
+def visible(text: str) -> str:
+    """Words of a page, without tags, style and figures."""
+    text = re.sub(r'<(style|svg).*?</\1>', ' ', text, flags=re.S)
+    return ' '.join(html.unescape(re.sub(r'<[^>]*>', ' ', text)).split())
+
+
+def labelled(tmp_path, records):
+    make.write(tmp_path / 'perflogs', records)
+    return report._labelled(perflogs.read(tmp_path / 'perflogs'))
+
+
+@pytest.fixture(scope='module')
+def site(tmp_path_factory) -> tuple[int, str, Path]:
+    """The made-up site: twenty programs, six runs."""
+    folder = tmp_path_factory.mktemp('site')
+    return *page(folder, make.site(runs=5)), folder / 'out'
+
+
+def test_exit_code_and_order_of_verdicts(site):
+    code, text, _ = site
+    assert code == 1
+    words = visible(text)
+    assert '✗ failed osu_bcast 2 nodes · fast' in words
+    assert 'guard: transport: tcp used, shared memory asked for' in words
+    assert words.index('✗ failed') < words.index('✓ passed')
+
+
+def test_the_page_needs_nothing_else(site):
+    _, text, _ = site
+    assert not re.search(r'<(script|link|img|iframe|object)\b', text)
+    assert not re.search(r'(src|href)="(?:https?:)?//', text)
+    assert not re.search(r'@import|url\((?!#)', text)
+    # The only addresses are the names of XML.
+    assert set(re.findall(r'https?://[\w./]+', text)) <= {
+        'http://www.w3.org/2000/svg', 'http://www.w3.org/1999/xlink'}
+    assert len(text) < 4e6
+
+
+def test_page_is_well_formed_and_every_link_leads_somewhere(site):
+    _, text, folder = site
+    ids = re.findall(r'\sid="([^"]*)"', text)
+    assert len(ids) == len(set(ids))
+    for target in re.findall(r'href="([^"]*)"', text):
+        if target.startswith('#'):
+            assert target[1:] in ids
+        else:
+            assert (folder / target).is_file()
+    for svg in re.findall(r'<svg.*?</svg>', text, re.S):
+        ET.fromstring(svg)
+        used = set(re.findall(r'(?:url\(|href=")#([^")]+)', svg))
+        assert used <= set(re.findall(r'id="([^"]+)"', svg))
+
+
+def test_figures_come_as_files(site):
+    _, text, folder = site
+    svgs = list((folder / 'figures').glob('*.svg'))
+    pngs = list((folder / 'figures').glob('*.png'))
+    assert len(svgs) == len(pngs) == text.count('<figure>') > 30
+    assert all(p.read_bytes()[:4] == b'\x89PNG' for p in pngs)
+    for svg in svgs:
+        ET.parse(svg)
+
+
+def test_light_and_dark_follow_the_reader(site):
+    _, text, _ = site
+    assert 'prefers-color-scheme: dark' in text
+    figures = ''.join(re.findall(r'<svg.*?</svg>', text, re.S))
+    assert 'var(--c0)' in figures and 'currentColor' in figures
+    for colour in (*charts.COLOURS, charts.INK, charts.PAPER):
+        assert colour not in figures
+
+
+def test_all_well_is_0(tmp_path, capsys):
+    code, text = page(tmp_path, [
+        make.record('latency', 1.1, 8, **JUDGED), make.record('wall_time')])
+    assert code == 0
+    assert '✓ passed osu_latency' in visible(text)
+    assert '≤ 1.2' in text and '1.10\u2009×' in text
+    assert '0 failed, 1 passed, 1 recorded' in capsys.readouterr().out
+
+
+def test_only_the_newest_run_is_judged(tmp_path):
+    bad = {**JUDGED, 'result': 'fail'}
+    records = [make.record('latency', 3.0, 8, day=1, **bad),
+               make.record('latency', 1.0, 8, day=2, **JUDGED)]
+    assert page(tmp_path / 'a', records)[0] == 0
+    assert page(tmp_path / 'b', records + [
+        make.record('latency', 3.0, 8, day=3, **bad)])[0] == 1
+    # Another case keeps its own newest run.
+    assert page(tmp_path / 'c', records + [make.record(
+        'latency', 3.0, 8, day=1, **{**bad, 'params': 'x=2'})])[0] == 1
+
+
+def test_known_faults_do_not_fail_but_show(tmp_path):
+    code, text = page(tmp_path, [make.record(
+        'latency', 3.0, 8, **{**JUDGED, 'result': 'xfail'})])
+    assert code == 0 and '~ known fault' in visible(text)
+
+
+def test_nothing_judged_says_what_to_do(tmp_path):
+    code, text = page(tmp_path, [make.record('latency', 1.0, 8)])
+    assert code == 0
+    assert 'Nothing is judged yet' in text
+    assert './plumb references propose' in text
+
+
+def test_damage_is_shown_and_exits_1(tmp_path, capsys):
+    [file] = make.write(tmp_path / 'perflogs', [
+        make.record('latency', 1.0, 8, **JUDGED)] * 2)
+    file.write_text(file.read_text()[:-7])
+    code, text = page(tmp_path, [])
+    assert code == 1
+    assert f'{file}:3: the last line is cut off' in visible(text)
+    assert f'{file}:3:' in capsys.readouterr().err
+    assert '✓ passed' in text
+
+
+def test_emulated_is_loud(tmp_path):
+    _, text = page(tmp_path, [make.record('latency', 1.0, 8, emulated=1),
+                              make.record('latency', 9.0, 8)])
+    assert 'EMULATED. Some figures' in visible(text)
+
+
+@pytest.mark.parametrize('options', [['--system', 'beta'], []])
+def test_nothing_to_show_is_2(tmp_path, capsys, options):
+    records = [make.record()] if options else []
+    (tmp_path / 'perflogs').mkdir()
+    code, text = page(tmp_path, records, *options)
+    assert code == 2 and not text
+    assert capsys.readouterr().err.startswith('plumb report: no records')
+
+
+def test_no_such_folder_is_2(tmp_path, capsys):
+    assert report.main(['--perflogs', str(tmp_path / 'no'), '--output',
+                        str(tmp_path / 'out')]) == 2
+    assert 'does not exist' in capsys.readouterr().err
+    assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize('options', [['--last', '0'], ['--last', 'x'],
+                                     ['--bogus']])
+def test_usage_is_2(options):
+    with pytest.raises(SystemExit) as end:
+        report.main(options)
+    assert end.value.code == 2
+
+
+def test_last_and_title(tmp_path):
+    _, text = page(tmp_path, [make.record('latency', 1.0, 8, day=d)
+                              for d in range(5)],
+                   '--last', '2', '--title', 'Nights <of> alpha')
+    assert '2 runs of 1 case,' in visible(text)
+    assert '<h1>Nights &lt;of&gt; alpha</h1>' in text
+
+
+def test_a_full_disk_leaves_the_old_page(tmp_path, capsys, monkeypatch):
+    code, old = page(tmp_path, [make.record('latency', 1.0, 8)])
+
+    def full(*args):
+        raise OSError(28, 'No space left on device')
+    monkeypatch.setattr('os.replace', full)
+    code, text = page(tmp_path, [make.record('latency', 2.0, 8, day=2)])
+    assert code == 2 and text == old
+    assert 'No space left on device' in capsys.readouterr().err
+    assert not list((tmp_path / 'out').rglob('.*'))
+
+
+def test_hostile_text_stays_text(tmp_path):
+    evil = '<script>alert(1)</script>"& $x^$ \\frac'
+    _, text = page(tmp_path, [
+        make.record('latency', 1.0, 8, program=evil, params=f'a={p}{evil}',
+                    nodes=evil, guard=g, **JUDGED)
+        for p, g in (('', ''), ('x', evil))])
+    assert '<script>' not in text
+
+
+def test_numbers_in_figures_are_not_rounded_away(tmp_path):
+    frame = labelled(tmp_path, [make.record('latency', 1.0, 8)])
+    svg, _ = charts.render(charts.curve(frame, 'mpi 1.23456', 'us'), 'x')
+    assert 'mpi 1.23456' in svg.decode()
+    assert not re.search(r'[ "]\d+\.\d{3,}[ "]', svg.decode())
+
+
+def test_one_sample_has_no_spread(tmp_path):
+    _, text = page(tmp_path, [make.record('latency', 1.0, 8)])
+    assert text.count('<figure>') == 1
+
+
+def test_speeds_have_a_series_each(tmp_path):
+    frame = labelled(tmp_path, [
+        make.record('latency', v, 8, speed=s) for s, v in
+        (('fast', 1.0), ('slow', 9.0), ('slow', 9.2))])
+    parts = {s[1]: s[-1]['value'].median() for s in charts.series(frame)}
+    assert parts == {'fast': 1.0, 'slow': 9.1}
+
+
+def test_series_are_named_by_what_differs(tmp_path):
+    frame = labelled(tmp_path, [
+        make.record('latency', 1.0, 8, num_nodes=n, num_tasks=2 * n,
+                    params=f'program=osu_latency placement={p} buffers=host')
+        for n, p in ((1, 'intra_node'), (2, 'inter_node'))])
+    assert frame['label'].tolist() == ['intra_node', 'inter_node']
+    assert set(frame['panel']) == {''}
+
+
+def test_many_series_are_split_over_figures(tmp_path):
+    frame = labelled(tmp_path, [
+        make.record('latency', 1.0, 8, num_nodes=n, params=f'algorithm={a}')
+        for n in (1, 2, 4) for a in ('ring', 'tree')])
+    assert set(frame['panel']) == {'ring', 'tree'}
+    assert set(frame['label']) == {'1 node', '2 nodes', '4 nodes'}
+
+
+def test_few_samples_are_points_not_boxes(tmp_path):
+    from matplotlib.patches import PathPatch
+    for many, boxes in ((2, 0), (3, 1)):
+        frame = labelled(tmp_path / str(many), [
+            make.record('latency', 1.0 + d / 10, 8, day=d)
+            for d in range(many)])
+        [axes] = charts.spread(frame, 'title').axes
+        assert sum(isinstance(p, PathPatch) for p in axes.patches) == boxes
+
+
+@pytest.mark.parametrize('sizes', [[0, 1, 8], [8], [1, 3, 4096]])
+@pytest.mark.parametrize('values', [[0.0, 0.0, 0.0], [-1.0, 2.0, 99.0]])
+def test_odd_sizes_and_values_can_be_drawn(tmp_path, sizes, values):
+    code, text = page(tmp_path, [
+        make.record('latency', v, s, day=d) for s, v in zip(
+            sizes, values, strict=False) for d in range(3)])
+    assert code == 0 and '<svg' in text
+
+
+@pytest.mark.parametrize(('size', 'text'), [
+    (1, '1 B'), (1024, '1 KiB'), (1536, '1.5 KiB'), (4194304, '4 MiB'),
+    (0, '0 B'), (2 ** 31, '2 GiB'), (2 ** 41, '2048 GiB')])
+def test_sizes_for_people(size, text):
+    assert charts.human(size) == text
+
+
+def test_command_line(tmp_path):
+    def call(*args):
+        return subprocess.run([sys.executable, '-m', 'postprocess', *args],
+                              cwd=ROOT, capture_output=True, text=True)
+    assert call('--help').returncode == 0
+    assert call().returncode == call('bogus').returncode == 2
+    for command in (['report'], ['references', 'propose']):
+        shown = call(*command, '--help')
+        assert shown.returncode == 0 and 'examples:' in shown.stdout
+    missing = call('report', '--perflogs', str(tmp_path / 'x'))
+    assert missing.returncode == 2 and 'Traceback' not in missing.stderr
+
+
+def test_postprocess_stands_alone():
+    for file in (ROOT / 'postprocess').glob('*.py'):
+        assert not re.search(r'^\s*(from|import) (checks|reframe)\b',
+                             file.read_text(), re.M)

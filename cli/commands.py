@@ -99,6 +99,19 @@ def site_is_sound(path: Path) -> dict[str, Any]:
     return configuration
 
 
+def references_are_sound(folder: Path) -> None:
+    """Every reference file of the site can be read.
+
+    :raises SetupError: one cannot; once, and not once a case.
+    """
+    from checks.lib import references
+    for path in sorted(folder.glob('*.yaml')):
+        try:
+            references.load(path.stem)
+        except references.ReferenceError_ as err:
+            raise SetupError(str(err)) from None
+
+
 def env(args: argparse.Namespace) -> int:
     """Prints the exports."""
     for name, value in environment(args.site).items():
@@ -139,6 +152,8 @@ def run(args: argparse.Namespace) -> int:
         bringup = True
         say('no references of this machine yet: recording, judged by limits '
             'alone (bring-up)')
+    if not bringup:
+        references_are_sound(references)
     say(f'set-up took {time.monotonic() - start:.1f} s')
     report = Path(variables['RFM_REPORT_FILE'])
     report.unlink(missing_ok=True)
@@ -151,7 +166,7 @@ def run(args: argparse.Namespace) -> int:
         print('plumb: zero cases ran: nothing was measured. See the lines '
               'above, `./plumb doctor`, and the filters after --',
               file=sys.stderr)
-        return 1
+        return 2 if code == 2 else 1        # 2: ReFrame's own usage error
     failed = _table(cases)
     page = _report(variables['PLUMBLINE_PERFLOGS'])
     print(f'\n{len(cases)} cases, {len(failed)} failed, '

@@ -18,6 +18,8 @@ site_configuration = {
         # checkout.
         'topology_prefix': f'{_WORK}/topology',
         'remote_detect': False,
+        # A curve is thirty lines a case: with -v, and always in the perflog.
+        'perf_info_level': 'verbose',
     }],
     'storage': [{
         'enable': True,

@@ -68,7 +68,8 @@ def curve(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     figure, axes = _figure(title, _names(frame))
     every = _sizes(frame)
     for _, _, colour, line, marker, mine in series(frame):
-        runs = mine.groupby(['size', 'run'])['value'].median().unstack()
+        runs = mine.groupby(['size', 'run'], observed=True)[
+            'value'].median().unstack()
         x = _position(runs.index, every)
         newest = list(dict.fromkeys(mine.sort_values('time')['run']))
         if len(newest) > 1:
@@ -143,7 +144,7 @@ def strip(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     :param frame: with columns `sample` (one repeat) and `judged` (the run)
     """
     figure, axes = _figure(title, _names(frame))
-    runs = frame.groupby('run')['time'].max().sort_values()
+    runs = frame.groupby('run', observed=True)['time'].max().sort_values()
     place = {run: n for n, run in enumerate(runs.index)}
     for _, _, colour, line, marker, mine in series(frame):
         mine = mine.assign(x=mine['run'].map(place))

@@ -96,6 +96,16 @@ def test_broken_site(suite, tmp_path, text, words):
     assert words in complaint(suite.plumb('env', '--site', str(site)))
 
 
+def test_broken_reference_file(suite):
+    suite.write_references('OsuPt2pt: [\n')
+    assert 'osu.yaml:2: not YAML' in complaint(suite.plumb('run'))
+
+
+def test_option_that_reframe_does_not_know(suite):
+    done = suite.plumb('run', '--bringup', '--', '--no-such-option')
+    assert done.returncode == 2 and 'no-such-option' in done.stderr
+
+
 def test_env_prints_exports_that_do_not_grow(suite):
     first = suite.plumb('env').stdout
     assert 'export RFM_CONFIG_FILES=' in first

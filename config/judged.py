@@ -29,6 +29,26 @@ def judged_metrics(family: str) -> set[str]:
     return {rule['metric'] for rule in table()[family]}
 
 
+def worse_by(family: str, metric: str, better: str, value: float,
+             reference: float) -> float:
+    """How much worse a value is than its reference: a ratio, 1 = as good.
+
+    value / reference where lower is better, the inverse where higher is; 1
+    where the two differ by less than the program can print, or where one
+    is 0 and there is no ratio.
+    """
+    near = abs(value - reference) <= resolution(family, metric) * 1.001
+    if near or not value or not reference:
+        return 1.0
+    return value / reference if better == 'lower' else reference / value
+
+
+def resolution(family: str, metric: str) -> float:
+    """Last digit that the program prints, in the metric's unit; 0: any."""
+    return next((rule.get('resolution', 0) for rule in table()[family]
+                 if rule['metric'] == metric), 0)
+
+
 def judged(family: str,
            available: Iterable[tuple[str, int | None]]) -> set[str]:
     """Keys of the figures that are judged, out of those that are available.

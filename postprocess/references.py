@@ -4,13 +4,18 @@ One YAML file a family, in the form that ReFrame reads, for a person to read,
 accept and commit. The rules:
 
 - The centre is the median over runs of the median within each run.
-- The spread is the robust sigma over runs (1.4826 MAD) over the centre.
+- The spread is a robust sigma over runs, over the centre: the larger of
+  1.4826 MAD and IQR / 1.349 (the first is 0 as soon as half of the runs
+  print the same two digits).
 - A judged figure (config/judged.yaml) may be worse than its centre by
-  max(floor, 4 spreads), rounded up to 0.01; better is never a fault. All
-  other figures are written down open.
+  max(floor, two of the last digits printed, reach * spread), rounded up to
+  0.01; better is never a fault. All other figures are written down open.
+  `reach` is Student's t for a one-sided prediction of one more run: one
+  false alarm in a thousand, so that few runs give wide bounds and many
+  narrow ones.
 - `worst_ratio` stands for the whole curve. Each run has its worst ratio
-  against the proposed curve; the bound is max(floor, 4 robust sigmas of
-  these, the largest of them * 1.1 - 1), so every run used passes it.
+  against the proposed curve; the bound is max(floor, their median - 1 +
+  reach * sigma, the largest of them * 1.1 - 1), so every run used passes it.
 - Failed, guarded, xfailed and emulated runs, and runs while the machine
   changed speed (`mixed`), are never used. Program source and speed class are
   part of the key, so figures of two sources or speeds never meet.
@@ -28,7 +33,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from config.judged import judged, key, table
+from config.judged import judged, key, resolution, table, worse_by
 
 from . import perflogs
 from .files import write_all
@@ -38,6 +43,9 @@ INDEX = ['partition', 'environ', 'source', 'speed', 'params']
 FEWEST_RUNS = 3
 #: Smallest thresholds; '' is any metric without its own.
 FLOORS = {'': 0.05, 'worst_ratio': 0.3}
+#: Quantile 0.999 of Student's t by degrees of freedom.
+STUDENT = {2: 22.33, 3: 10.21, 4: 7.17, 5: 5.89, 6: 5.21, 7: 4.79, 8: 4.50,
+           9: 4.30, 11: 4.02, 14: 3.79, 19: 3.58, 29: 3.40, 59: 3.23}
 
 EXAMPLES = """\
 examples:
@@ -308,8 +316,19 @@ def _up(value: float) -> float:
 
 
 def _sigma(values: pd.Series | np.ndarray) -> float:
-    """Robust standard deviation: 1.4826 times the median deviation."""
-    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
+    """Robust standard deviation, from the median deviation and quartiles."""
+    middle = float(np.median(np.abs(values - np.median(values))))
+    low, high = np.percentile(values, [25, 75])
+    return max(1.4826 * middle, float(high - low) / 1.349)
+
+
+def _reach(runs: int) -> float:
+    """Sigmas within which one more run lies in 999 of 1000 cases.
+
+    t(0.999, runs - 1) * sqrt(1 + 1 / runs), a one-sided prediction bound.
+    """
+    free = max(d for d in STUDENT if d <= max(runs - 1, 2))
+    return STUDENT[free] * math.sqrt(1 + 1 / runs)
 
 
 def _file(family: str, entries: list[dict], min_runs: int,
@@ -389,7 +408,9 @@ def _entry(family: str, records: pd.DataFrame, min_runs: int,
             seen = values[~np.isnan(values)]
             spread = _sigma(seen) / middle
             spreads.append(spread)
-            bound = _up(max(floors.get(metric, floors['']), 4 * spread))
+            bound = _up(max(floors.get(metric, floors['']),
+                            2 * resolution(family, metric) / middle,
+                            _reach(len(seen)) * spread))
             if row['better'] == 'higher':
                 bound = min(bound, 0.99)   # ReFrame takes no more than 1
             if bound >= 0.5:
@@ -400,7 +421,8 @@ def _entry(family: str, records: pd.DataFrame, min_runs: int,
         lines.append(_line(name, middle, bound, row))
     worst = _worst(family, runs, centre)
     if 'worst_ratio' in to_judge and len(worst):
-        bound = _up(max(floors['worst_ratio'], 4 * _sigma(worst),
+        bound = _up(max(floors['worst_ratio'], np.median(worst) - 1
+                        + _reach(len(worst)) * _sigma(worst),
                         worst.max() * 1.1 - 1))
         lines.append(_line('worst_ratio', 1.0, bound,
                            perflogs.metrics()['worst_ratio']))
@@ -426,11 +448,12 @@ def _worst(family: str, runs: pd.DataFrame,
     metric = runs.index.get_level_values('metric').astype(str)
     size = runs.index.get_level_values('size')
     curve = metric.isin(names) & size.notna() & (centre > 0).to_numpy()
-    ratios = runs[curve].div(centre[curve], axis=0)
-    higher = [perflogs.metrics()[m]['better'] == 'higher'
-              for m in metric[curve]]
-    ratios[higher] = 1 / ratios[higher]
-    return ratios.max().dropna().to_numpy()
+    better = [perflogs.metrics()[m]['better'] for m in metric[curve]]
+    return np.array([
+        max(ratios) for run in runs.columns
+        if (ratios := [worse_by(family, *row) for row in zip(
+            metric[curve], better, runs.loc[curve, run], centre[curve],
+            strict=True) if not math.isnan(row[2])])])
 
 
 def _line(name: str, centre: float, bound: float | None,

@@ -6,6 +6,7 @@ output of OMB 7.2); the suite finds them through OMB_PREFIX.
 """
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -92,6 +93,22 @@ def test_guard_fails_the_run(faulty, fault, words):
     failed_for(faulty, faulty.run(fault, '-Sbringup=1'), words)
 
 
+def test_data_that_arrives_wrong(faulty, tmp_path):
+    """The embedded program, built so that it spoils a byte before -c looks."""
+    import shlex
+    import subprocess
+    program = Path(faulty.variables['OMB_PREFIX']) / 'osu_latency'
+    faulty.plumb('env')
+    found = json.loads(Path(faulty.variables['PLUMBLINE_WORK'],
+                            'local.json').read_text())['mpi']
+    subprocess.run(
+        f'{shlex.quote(found["mpicc"])} -O2 -std=gnu11 -pthread '
+        f'-DOSU_EMBEDDED_FAULT -o {shlex.quote(str(program))} *.c -lm',
+        shell=True, check=True, cwd=ROOT / 'checks' / 'osu' / 'src')
+    done = faulty.run('none', '-Sbringup=1', '-S', 'OsuPt2pt.max_size=1024')
+    failed_for(faulty, done, 'validation: validate.out: ended with exit')
+
+
 def test_time_out_after_good_output(faulty):
     done = faulty.run('time_limit', '-Sbringup=1', '-Stime_limit=6s')
     failed_for(faulty, done, 'job timed out')
@@ -161,7 +178,6 @@ def reference(env, **figures):
 
 
 def flavour(suite):
-    import json
     suite.plumb('env')
     found = json.loads(Path(suite.variables['PLUMBLINE_WORK'],
                             'local.json').read_text())

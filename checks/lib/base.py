@@ -25,7 +25,7 @@ from reframe.core.exceptions import PerformanceError
 from reframe.core.pipeline import RegressionTestDict
 from reframe.utility import sanity as sn
 
-from config.judged import judged, judged_metrics
+from config.judged import judged, judged_metrics, worse_by
 
 from . import features, guards, metrics, references
 
@@ -356,9 +356,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def add_worst_ratio(self) -> None:
         """The worst point of the curve against its reference.
 
-        The largest over the points of the judged metrics that have a
-        reference: value / reference where lower is better, reference /
-        value where higher is.
+        The largest of `worse_by` over the points of the judged metrics that
+        have a reference.
         """
         found = self.entry() or {}
         curves = judged_metrics(self.family)
@@ -369,16 +368,12 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             if name not in curves or size is None or not entry \
                     or entry[0] == '$xfail':
                 continue
-            better = metrics.metric(name).better
-            if better != 'none' and entry[0] and value:
-                ratio = value / entry[0]
-                ratios.append(ratio if better == 'lower' else 1 / ratio)
+            ratios.append(worse_by(self.family, name,
+                                   metrics.metric(name).better, value,
+                                   entry[0]))
         # One point alone is no curve: it is judged by its own reference.
-        if len(ratios) > 1:
+        if len(ratios) > 1 or ratios and 'worst_ratio' in found:
             self.figures['worst_ratio'] = max(ratios)
-        elif 'worst_ratio' in found:
-            self.figures['worst_ratio'] = 1.0 if self.is_dry_run() else \
-                math.inf
 
     @run_after('performance', always_last=True)
     def every_figure_was_judged(self) -> None:

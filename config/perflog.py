@@ -138,7 +138,7 @@ class PerflogHandler(logging.Handler):
             'source': check.source, 'program': check.program,
             'version': check.version, 'stack': check.stack,
             'spec': check.spec, 'emulated': int(check.emulated),
-            'speed': check.speed, 'guard': check.guard,
+            'speed': check.speed,
         }
 
 
@@ -146,7 +146,8 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     """The figures of a case: each repeat, then what was judged.
 
     With one repeat the two are the same record. A case without figures (a
-    guard refused it) leaves one record: completed = 0.
+    guard refused it) leaves one record: completed = 0. One whose references
+    are wrong or missing leaves that record besides its figures.
     """
     # Late: the config is read before ReFrame knows any check.
     from checks.lib import metrics
@@ -165,8 +166,9 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
               if v[0] is not None}
     if not values or check.guard:
         yield record('completed', 0.0, 0, reference=1.0, lower=0.0,
-                     result='fail')
-        return
+                     result='fail', guard=check.guard)
+        if check.guard != 'reference':
+            return
     samples = getattr(check, 'samples', [])
     several = len(samples) > 1
     if several:

@@ -229,6 +229,19 @@ def test_case_without_reference(faulty):
     assert 'no reference for this case' in done.stdout + done.stderr
 
 
+def test_figures_without_a_reference_are_kept(faulty):
+    # Else a case that was added later could never get one.
+    faulty.write_references({'OsuRma': {'$index': ['speed'], 'fast': {}}})
+    for _ in range(3):
+        faulty.run('none')
+    assert {r['metric'] for r in faulty.records} >= {'completed', 'latency'}
+    assert {r['guard'] for r in faulty.records} == {'', 'reference'}
+    done = faulty.plumb('references', 'propose', '--force')
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = faulty.run('none')
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_another_speed_is_not_judged(faulty):
     table = reference(flavour(faulty), **{'latency@8B': [1e-3, None, .1,
                                                          'us']})

@@ -144,6 +144,9 @@ class Measured(rfm.RegressionTestPlugin):
 class Referenced(rfm.RegressionTestPlugin):
     """References from the site's file, judged strictly (contract 6)."""
 
+    #: What is wrong with the case's references.
+    reference_fault = variable(str, value='')
+
     #: Why nothing was judged, for the perflog and the summary.
     unjudged = variable(str, value='', loggable=True)
 
@@ -186,34 +189,46 @@ class Referenced(rfm.RegressionTestPlugin):
         return found
 
     def judge_by_references(self, figures: dict[str, float]) -> None:
-        """Sets `reference` for every figure; only judged ones are bounded."""
+        """Sets `reference` for every figure; only judged ones are bounded.
+
+        A fault of the file fails the case, but not before its figures were
+        recorded: they are what the missing reference will be made from.
+        """
+        try:
+            known = self.known_references(figures)
+        except references.ReferenceError_ as err:
+            self.guard, self.reference_fault, known = 'reference', str(err), {}
+        self.reference = {'*': {
+            f: known.get(f, (0, None, None, metrics.metric(
+                metrics.split(f)[0]).unit)) for f in figures}}
+
+    def known_references(self, figures: dict[str, float]) -> dict[str, Any]:
+        """The case's references, each one checked.
+
+        :raises ReferenceError_: none for the case, or one that is wrong.
+        """
         found = self.entry()
         where = f'{references.prefix()}/{self.family}.yaml: ' \
                 f'{type(self).variant_name()}: {self.params}'
         if found is None:
-            raise PerformanceError(
+            raise references.ReferenceError_(
                 f'{where}: no reference for this case on '
                 f'{self.current_partition.fullname} {self.current_environ} '
                 f'{self.source} {self.speed}; propose one, or run with '
                 '--bringup')
         plain = {f: (e[2] if e and e[0] == '$xfail' else e)
                  for f, e in found.items()}
-        try:
-            known = references.validate(plain, set(figures) | set(
-                plain if self.is_dry_run() else ()), where)
-        except references.ReferenceError_ as err:
-            raise PerformanceError(str(err)) from None
+        known = references.validate(plain, set(figures) | set(
+            plain if self.is_dry_run() else ()), where)
         missing = [] if self.unjudged else sorted(
             set(self.judged_figures(figures)) - set(known))
         if missing:
-            raise PerformanceError(f'{where}: no reference for the judged '
-                                   f'{", ".join(missing)}')
+            raise references.ReferenceError_(
+                f'{where}: no reference for the judged {", ".join(missing)}')
         for figure in found:
             if plain[figure] is not found[figure]:
                 known[figure] = xfail(found[figure][1], known[figure])
-        self.reference = {'*': {
-            f: known.get(f, (0, None, None, metrics.metric(
-                metrics.split(f)[0]).unit)) for f in figures}}
+        return known
 
 
 class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
@@ -377,6 +392,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     @run_after('performance', always_last=True)
     def every_figure_was_judged(self) -> None:
+        if self.reference_fault:
+            raise PerformanceError(f'reference: {self.reference_fault}')
         if self.is_dry_run():
             return
         done = {name.split(':')[-1] for name in self.perfvalues}

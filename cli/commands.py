@@ -162,12 +162,13 @@ def run(args: argparse.Namespace) -> int:
         options.append('-Sbringup=1')
     code = _reframe(variables, *options, *args.reframe)
     cases = _cases(report)
-    if not cases:
+    if all(c.get('fixture') for c in cases):
         print('plumb: zero cases ran: nothing was measured. See the lines '
               'above, `./plumb doctor`, and the filters after --',
               file=sys.stderr)
         return 2 if code == 2 else 1        # 2: ReFrame's own usage error
     failed = _table(cases)
+    cases = [c for c in cases if not c.get('fixture')]
     page = _report(variables['PLUMBLINE_PERFLOGS'])
     print(f'\n{len(cases)} cases, {len(failed)} failed, '
           f'{time.monotonic() - start:.0f} s in all')
@@ -179,13 +180,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cases(report: Path) -> list[dict[str, Any]]:
-    """Test cases of ReFrame's report that measure (fixtures left out)."""
+    """Test cases of ReFrame's report: those that measure, failed builds."""
     try:
         data = json.loads(report.read_text())
     except (OSError, ValueError):
         return []
     return [case for session in data['runs'] for case in session['testcases']
-            if not case.get('fixture')]
+            if not case.get('fixture') or case['result'] == 'fail']
 
 
 def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -196,14 +197,20 @@ def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         judged, text = _headline(case.get('perfvalues') or {})
         note = case.get('unjudged') or ''
         if case in failed:
-            text = ' '.join(str(case.get('fail_reason') or '').split())[:300]
+            text = ' '.join(str(case.get('fail_reason') or '').split())[:400]
+            if case['result'] == 'fail_deps':
+                text = 'not run: what it needs could not be built'
+            elif case.get('fixture'):
+                text += f" (see {case['stagedir']}/rfm_build.err)"
         rows.append((case['result'] if judged or case in failed
                      else 'recorded', case['display_name'], text, note))
     width = max(len(r[1]) for r in rows)
     print()
+    # Failures last, where the eye is; what could not start before its cause.
+    order = {'fail_deps': 1, 'fail': 2}
     for result, name, text, note in sorted(
-            rows, key=lambda r: r[0] == 'fail'):
-        print(f'{result:9}{name:{width}}  {text}'
+            rows, key=lambda r: order.get(r[0], 0)):
+        print(f'{result:10}{name:{width}}  {text}'
               f'{"  (" + note + ")" if note else ""}')
     return failed
 

@@ -321,3 +321,15 @@ def test_perflog_append_is_whole_or_not_at_all(tmp_path):
     path.write_bytes(before[:-3])                # a crash in mid-line
     perflog.append(path, ['a', 'b'], [['4', '5']])
     assert path.read_bytes().endswith(b'\n4,5\n')
+
+
+def test_a_build_that_fails(suite, tmp_path):
+    another_site(suite, tmp_path, '''
+for _env in site_configuration['environments']:
+    _env['cc'] = 'false'
+''')
+    done = suite.plumb('run', '--bringup', '--', '-n', 'OsuStartup')
+    assert done.returncode == 1
+    assert 'build job failed' in done.stdout
+    assert 'rfm_build.err' in done.stdout
+    assert 'not run: what it needs could not be built' in done.stdout

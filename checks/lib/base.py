@@ -19,10 +19,8 @@ from reframe.core.builtins import (
     run_before,
     sanity_function,
     variable,
-    xfail,
 )
 from reframe.core.exceptions import PerformanceError
-from reframe.core.pipeline import RegressionTestDict
 from reframe.utility import sanity as sn
 
 from config.judged import judged, judged_metrics, worse_by
@@ -150,43 +148,10 @@ class Referenced(rfm.RegressionTestPlugin):
     #: Why nothing was judged, for the perflog and the summary.
     unjudged = variable(str, value='', loggable=True)
 
-    def references_of_case(self) -> dict[str, Any] | None:
-        """The entry for this case, None where the file has none."""
-        table = references.load(self.family)
-        entry = table.get(type(self).variant_name())
-        if not entry:
-            return None
-        try:
-            return RegressionTestDict(dict(entry))[self]
-        except KeyError:
-            return None
-
     @run_after('setup')
     def reference_file_is_sound(self) -> None:
         if not self.bringup:
             references.load(self.family)
-
-    def entry(self) -> dict[str, Any] | None:
-        """Like references_of_case, at each speed in a dry run."""
-        if self.bringup:
-            self.unjudged = 'bring-up'
-            return {}
-        sentinel = 'speed_sentinel' in self.current_partition.features
-        if self.speed == 'mixed':
-            self.unjudged = 'the machine kept changing its speed'
-            return {}
-        found = self.references_of_case()
-        if found is None and sentinel:
-            now, others = self.speed, []
-            for self.speed in ('fast', 'slow'):
-                others.append(self.references_of_case())
-            self.speed = now
-            other = next((o for o in others if o is not None), None)
-            if other is not None and not self.is_dry_run():
-                self.unjudged = f'no reference at speed {now}'
-                return {}
-            found = other
-        return found
 
     def judge_by_references(self, figures: dict[str, float]) -> None:
         """Sets `reference` for every figure; only judged ones are bounded.
@@ -195,40 +160,12 @@ class Referenced(rfm.RegressionTestPlugin):
         recorded: they are what the missing reference will be made from.
         """
         try:
-            known = self.known_references(figures)
+            known = references.known(self, figures)
         except references.ReferenceError_ as err:
             self.guard, self.reference_fault, known = 'reference', str(err), {}
         self.reference = {'*': {
             f: known.get(f, (0, None, None, metrics.metric(
                 metrics.split(f)[0]).unit)) for f in figures}}
-
-    def known_references(self, figures: dict[str, float]) -> dict[str, Any]:
-        """The case's references, each one checked.
-
-        :raises ReferenceError_: none for the case, or one that is wrong.
-        """
-        found = self.entry()
-        where = f'{references.prefix()}/{self.family}.yaml: ' \
-                f'{type(self).variant_name()}: {self.params}'
-        if found is None:
-            raise references.ReferenceError_(
-                f'{where}: no reference for this case on '
-                f'{self.current_partition.fullname} {self.current_environ} '
-                f'{self.source} {self.speed}; propose one, or run with '
-                '--bringup')
-        plain = {f: (e[2] if e and e[0] == '$xfail' else e)
-                 for f, e in found.items()}
-        known = references.validate(plain, set(figures) | set(
-            plain if self.is_dry_run() else ()), where)
-        missing = [] if self.unjudged else sorted(
-            set(self.judged_figures(figures)) - set(known))
-        if missing:
-            raise references.ReferenceError_(
-                f'{where}: no reference for the judged {", ".join(missing)}')
-        for figure in found:
-            if plain[figure] is not found[figure]:
-                known[figure] = xfail(found[figure][1], known[figure])
-        return known
 
 
 class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
@@ -374,18 +311,20 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         The largest of `worse_by` over the points of the judged metrics that
         have a reference.
         """
-        found = self.entry() or {}
+        found = references.entry(self) or {}
         curves = judged_metrics(self.family)
         ratios = []
         for figure, value in self.figures.items():
             name, size = metrics.split(figure)
             entry = found.get(figure)
-            if name not in curves or size is None or not entry \
-                    or entry[0] == '$xfail':
-                continue
-            ratios.append(worse_by(self.family, name,
-                                   metrics.metric(name).better, value,
-                                   entry[0]))
+            centre = entry[0] if isinstance(entry, list) and entry else None
+            # Neither for an expected failure nor for what is no reference;
+            # the latter is refused when all of them are checked.
+            if (name in curves and size is not None
+                    and isinstance(centre, (int, float))):
+                ratios.append(worse_by(
+                    self.family, name, metrics.metric(name).better, value,
+                    centre))
         # One point alone is no curve: it is judged by its own reference.
         if len(ratios) > 1 or ratios and 'worst_ratio' in found:
             self.figures['worst_ratio'] = max(ratios)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from reframe.core.builtins import xfail
+from reframe.core.pipeline import RegressionTestDict
 
 from . import metrics
 
@@ -92,4 +94,72 @@ def validate(found: Mapping[str, Any], figures: Iterable[str],
             raise ReferenceError_(f'{at}: a value is needed, lower <= 0 and '
                                   'upper >= 0 (fractions), null leaves open')
         result[str(figure)] = (value, lower, upper, ref_unit)
+    return result
+
+
+def _at_speed(check: Any, speed: str) -> dict[str, Any] | None:
+    """The entry of a case, were it at that speed; None: there is none."""
+    table = load(check.family).get(type(check).variant_name())
+    if not table:
+        return None
+    now, check.speed = check.speed, speed
+    try:
+        return RegressionTestDict(dict(table))[check]
+    except KeyError:
+        return None
+    finally:
+        check.speed = now
+
+
+def entry(check: Any) -> dict[str, Any] | None:
+    """What the file says of a case; None: nothing, which is a fault.
+
+    Empty where nothing can be judged (bring-up, a machine that changed its
+    speed, a speed that has no reference yet); `check.unjudged` says why. A
+    dry run cannot know the speed: it takes any.
+    """
+    if check.bringup:
+        check.unjudged = 'bring-up'
+        return {}
+    if check.speed == 'mixed':
+        check.unjudged = 'the machine kept changing its speed'
+        return {}
+    found = _at_speed(check, check.speed)
+    if found is None and ('speed_sentinel'
+                          in check.current_partition.features):
+        others = [_at_speed(check, speed) for speed in ('fast', 'slow')]
+        found = next((e for e in others if e is not None), None)
+        if found is not None and not check.is_dry_run():
+            check.unjudged = f'no reference at speed {check.speed}'
+            return {}
+    return found
+
+
+def known(check: Any, figures: Iterable[str]) -> dict[str, Any]:
+    """The references of a case, each one checked.
+
+    :raises ReferenceError_: none for the case, or one that is wrong.
+    """
+    found = entry(check)
+    where = (f'{prefix()}/{check.family}.yaml: '
+             f'{type(check).variant_name()}: {check.params}')
+    if found is None:
+        raise ReferenceError_(
+            f'{where}: no reference for this case on '
+            f'{check.current_partition.fullname} '
+            f'{check.current_environ.name} {check.source} {check.speed}; '
+            'propose one, or run with --bringup')
+    plain = {f: (e[2] if isinstance(e, list) and len(e) == 3
+                 and e[0] == '$xfail' else e) for f, e in found.items()}
+    # A dry run knows only the figures that are planned.
+    there = set(figures) | set(plain if check.is_dry_run() else ())
+    result: dict[str, Any] = dict(validate(plain, there, where))
+    missing = set() if check.unjudged else (
+        check.judged_figures(figures) - set(result))
+    if missing:
+        raise ReferenceError_(f'{where}: no reference for the judged '
+                              f'{", ".join(sorted(missing))}')
+    for figure in found:
+        if plain[figure] is not found[figure]:
+            result[figure] = xfail(found[figure][1], result[figure])
     return result

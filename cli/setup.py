@@ -65,6 +65,8 @@ def _run(command: list[str], what: str, advice: str) -> None:
         lines = [ln for ln in done.stdout.splitlines() if ln.strip()]
         errors = [ln for ln in lines if 'rror' in ln] or lines
         last = errors[-1].strip() if errors else 'no output'
+        if 'No space left' in last:
+            advice = 'free the disk, or set PLUMBLINE_WORK to another one'
         raise SetupError(f'{what} failed: {last}; {advice}')
 
 

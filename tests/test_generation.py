@@ -19,7 +19,10 @@ site_configuration = {
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
             'devices': [{'type': 'gpu', 'model': 'H100',
                          'num_devices': 4}],
-            'extras': {'nic_bandwidth': 200000},
+            'extras': {'nic_bandwidth': 200000,
+                       'launcher_pin': ['--pin'],
+                       'launcher_oversubscribe': ['--share'],
+                       'oversubscribe_env': {'YIELD': '1'}},
         }]}],
     'environments': [{
         'name': 'gnu', 'cc': 'mpicc',
@@ -74,6 +77,20 @@ def test_options_of_the_cases_of_a_cluster(cluster):
                for s in scripts)
     assert any(re.search(r'-np 16 .*osu_allreduce .* -d cuda', s)
                for s in scripts)
+
+
+@pytest.mark.parametrize('cpus, option', [(2, '--pin'), (1, '--share')])
+def test_ranks_share_cores_only_where_they_are_short(cluster, tmp_path, cpus,
+                                                     option):
+    path = tmp_path / 'cluster' / 'system.py'
+    path.write_text(SITE.replace("'num_cpus': 64", f"'num_cpus': {cpus}"))
+    cluster.reframe('--dry-run', '-Sbringup=1', '-n', 'OsuPt2pt', '-E',
+                    'program == "osu_bw" and placement == "intra_node"')
+    scripts = [p.read_text() for p in cluster.tmp.rglob('rfm_job.sh')]
+    assert scripts
+    for script in scripts:
+        assert f'mpirun -np 2 {option} ' in script
+        assert ('YIELD' in script) == (option == '--share')
 
 
 def test_an_installation_without_a_program_is_no_error(cluster, tmp_path):

@@ -94,7 +94,8 @@ class Glossary(rfm.RegressionTestPlugin):
 class Launch(rfm.RegressionTestPlugin):
     """Pins ranks where cores suffice, oversubscribes where they do not."""
 
-    @run_after('setup')
+    # Not after setup: the family lays out its ranks there, later than this.
+    @run_before('run')
     def pin_or_oversubscribe(self) -> None:
         part = self.current_partition
         cores = part.processor.num_cores or part.processor.num_cpus or 1

@@ -63,8 +63,7 @@ def environment(site: str) -> dict[str, str]:
         'PLUMBLINE_ROOT': str(ROOT),
         'PLUMBLINE_WORK': str(WORK),
         'PLUMBLINE_SITE': str(folder),
-        'PLUMBLINE_PERFLOGS': os.environ.get('PLUMBLINE_PERFLOGS')
-        or str(ROOT / 'perflogs'),
+        'PLUMBLINE_PERFLOGS': _perflogs(),
         'RFM_CONFIG_FILES': f'{ROOT}/config/common.py:{folder}/system.py',
         'RFM_CHECK_SEARCH_PATH': str(ROOT / 'checks'),
         'RFM_REFERENCE_PREFIX': os.environ.get('RFM_REFERENCE_PREFIX')

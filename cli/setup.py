@@ -111,7 +111,8 @@ def ensure_venv(tests: bool = False) -> Path:
         with _step(f'installing Python packages ({lock})'):
             if lock == 'requirements':
                 shutil.rmtree(venv, ignore_errors=True)
-                _run([sys.executable, '-m', 'venv', str(venv)],
+                # The venv's own python, if that runs this, is gone by now.
+                _run([sys._base_executable, '-m', 'venv', str(venv)],  # type: ignore[attr-defined]
                      'making a virtual environment',
                      'Debian and Ubuntu need the package python3-venv')
             _pip(python, f'installing {lock}.lock',

@@ -31,6 +31,13 @@ ENVIRON_FEATURES: dict[str, str] = {
     'mpi_cuda': 'an MPI that takes CUDA buffers',
     'mpi_rocm': 'an MPI that takes ROCm buffers',
     'osu': 'OSU micro-benchmarks, or the embedded ones',
+    'nccl_tests': 'nccl-tests and the NCCL that they use',
+    'rccl_tests': 'rccl-tests and the RCCL that they use',
+    'smartredis': 'the SmartRedis clients (Python and C++)',
+    'redis': 'redis-server',
+    'valkey': 'valkey-server',
+    'keydb': 'keydb-server',
+    'memcached': 'memcached',
 }
 
 #: Features that name one program of an installation: pattern -> meaning.
@@ -48,13 +55,18 @@ PARTITION_EXTRAS: dict[str, str] = {
     'speed_boundary_ns': 'sentinel: round trip in ns that parts the speed '
                          'classes fast and slow',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
+    'gpu_link_bandwidth': 'all links between two GPUs of a node, or of one '
+                          'GPU to the switch, one way, in MB/s',
 }
 
 #: Extras of an environment: name -> meaning.
 ENVIRON_EXTRAS: dict[str, str] = {
     'mpi_library': 'name and version of the MPI, for the records',
-    'programs': 'family -> {source, prefix, version, list}: where the '
-                "family's programs come from",
+    'programs': 'family -> {source, prefix, version}: where the '
+                "family's programs come from; with source spack, from the "
+                "environment's stack",
+    'stack': 'the folder under spack-envs/ that is installed before anything '
+             'is built or run in this environment',
     'transport': '{name, env, evidence}: the transport that must be used, '
                  'the variables that make the library tell, and the regular '
                  'expression that its words must match',

@@ -22,6 +22,18 @@ COLLECTIVE = re.compile(
 EMBEDDED = (*PT2PT, *THREADED, *MULTI, *ONE_SIDED, 'osu_put_bibw', *STARTUP,
             'osu_allgather', 'osu_allreduce', 'osu_barrier', 'osu_ibarrier')
 
+_KINDS = ('allgather', 'allgatherv', 'allreduce', 'alltoall', 'alltoallv',
+          'alltoallw', 'barrier', 'bcast', 'gather', 'gatherv', 'reduce',
+          'reduce_scatter', 'scatter', 'scatterv')
+_NEIGHBOUR = ('allgather', 'allgatherv', 'alltoall', 'alltoallv', 'alltoallw')
+
+#: What an installation of OMB 7.2 or newer has, for a site to name before
+#: it is installed.
+OMB7 = (*PT2PT, *THREADED, *MULTI, *ONE_SIDED, 'osu_put_bibw', *STARTUP,
+        *(f'osu_{i}{kind}' for i in ('', 'i') for kind in _KINDS),
+        *(f'osu_{i}neighbor_{kind}' for i in ('', 'i') for kind in _NEIGHBOUR))
+
+
 
 def installed(prefix: str | os.PathLike[str]) -> dict[str, str]:
     """Programs of an installation: name -> path.

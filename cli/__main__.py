@@ -9,6 +9,7 @@ Examples:
   ./plumb parse osu out.txt        any saved OSU output as tidy CSV
   ./plumb references propose       references from at least 3 runs
   ./plumb report                   page and figures from the perflogs
+  ./plumb spack install            what the site's stacks need, beforehand
   ./plumb test                     set up and pass the tests
 
 Exit codes: 0 good, 1 something failed or regressed, 2 usage or unreadable
@@ -78,10 +79,45 @@ def arguments() -> argparse.ArgumentParser:
             ('report', 'page and figures from perflogs')):
         sub = commands.add_parser(name, help=text, add_help=False)
         sub.add_argument('rest', nargs=argparse.REMAINDER)
+    _spack(command('spack', 'install software stacks beforehand'), site)
     test = command('test', 'set up and pass the tests')
     test.add_argument('pytest', nargs='*', metavar='-- OPTION',
                       help='options for pytest, after --')
     return parser
+
+
+def _spack(parser: argparse.ArgumentParser, site: argparse.ArgumentParser
+           ) -> None:
+    """The actions of `plumb spack`."""
+    parser.epilog = ('Spack is found by SPACK_ROOT or on PATH. Everything is '
+                     'made under $PLUMBLINE_WORK/spack, except where the '
+                     "site's settings say otherwise.")
+    actions = parser.add_subparsers(dest='action', required=True,
+                                    metavar='ACTION')
+    for name, text in (
+            ('concretize', 'solve, check what the stack promises, print '
+                           'where the lock is'),
+            ('install', 'solve and install; print where the view is'),
+            ('lock', "solve anew and keep the solution in the site's folder "
+                     '(locks/STACK.lock): it is installed as it stands from '
+                     'then on'),
+            ('buildcache', 'install, then push everything into a build '
+                           'cache')):
+        action = actions.add_parser(name, parents=[site], help=text,
+                                    description=text)
+        action.add_argument(
+            '--stack', action='append', metavar='STACK',
+            help='a folder under spack-envs/, may be given again (default: '
+                 'all that the environments of the site name)')
+        if name == 'install':
+            action.add_argument(
+                '--record', metavar='DIR',
+                help='leave record, lock and a file to source there, as the '
+                     'checks do')
+        if name == 'buildcache':
+            action.add_argument(
+                'mirror', metavar='MIRROR',
+                help='a folder, or the name of a mirror of the site')
 
 
 def main() -> int:
@@ -96,8 +132,9 @@ def main() -> int:
         return parse_files(args.family, args.files, sys.stdout, sys.stderr)
     try:
         in_venv(args)
-        from cli import commands
-        return getattr(commands, args.command)(args)
+        from cli import commands, stacks
+        module = stacks if args.command == 'spack' else commands
+        return getattr(module, args.command)(args)
     except setup.SetupError as err:
         print(f'plumb: {err}', file=sys.stderr)
         return 2

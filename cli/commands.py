@@ -199,8 +199,6 @@ def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
             text = ' '.join(str(case.get('fail_reason') or '').split())[:400]
             if case['result'] == 'fail_deps':
                 text = 'not run: what it needs could not be built'
-            elif case.get('fixture'):
-                text += f" (see {case['stagedir']}/rfm_build.err)"
         rows.append((case['result'] if judged or case in failed
                      else 'recorded', case['display_name'], text, note))
     width = max(len(r[1]) for r in rows)

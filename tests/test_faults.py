@@ -337,6 +337,6 @@ for _env in site_configuration['environments']:
 ''')
     done = suite.plumb('run', '--bringup', '--', '-n', 'OsuStartup')
     assert done.returncode == 1
-    assert 'build job failed' in done.stdout
+    assert 'build: ' in done.stdout
     assert 'rfm_build.err' in done.stdout
     assert 'not run: what it needs could not be built' in done.stdout

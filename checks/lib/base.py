@@ -7,6 +7,7 @@ output into figures and judges them. A family says how a program is called
 """
 from __future__ import annotations
 
+import json
 import math
 import shlex
 import statistics
@@ -14,18 +15,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import reframe as rfm
+import reframe.core.runtime as rt
 from reframe.core.builtins import (
     run_after,
     run_before,
     sanity_function,
     variable,
 )
-from reframe.core.exceptions import PerformanceError
+from reframe.core.exceptions import PerformanceError, SanityError
 from reframe.utility import sanity as sn
 
 from config.judged import judged, judged_metrics, worse_by
 
-from . import features, guards, metrics, references
+from . import features, guards, metrics, references, stack
 
 SRC = Path(__file__).resolve().parent / 'src'
 
@@ -54,32 +56,79 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     """
 
     build_system = 'CustomBuild'
-    build_locally = False
+    keep_files = ['stack.*']
+
+    @run_after('init')
+    def build_where_spack_is(self) -> None:
+        # A stack is installed where people log in: compute nodes often have
+        # neither Spack nor a network. All else is built where it runs.
+        here = {env.name: env for part in rt.runtime().system.partitions
+                for env in part.environs}
+        self.build_locally = any(
+            'stack' in here[name].extras
+            for name in self.valid_prog_environs if name in here)
 
     def build_commands(self) -> list[str]:
         """Shell commands that build the embedded programs."""
         raise NotImplementedError
 
     @property
-    def origin(self) -> dict[str, Any]:
-        """What the environment says of the family: source, prefix, ..."""
-        return self.current_environ.extras['programs'][self.family]
+    def record(self) -> dict[str, Any] | None:
+        """The record of the environment's stack; None: no stack, or a dry
+        run, which installs nothing."""
+        path = Path(self.stagedir, 'stack.record.json')
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def origin(self, program: str = '') -> dict[str, Any]:
+        """Where the programs came from: source, prefix, version, spec, mpi.
+
+        What the environment says, and what its stack really has. Embedded
+        programs are no package: of a stack they have the MPI.
+        """
+        origin = dict(self.current_environ.extras['programs'][self.family])
+        if self.record:
+            mpi = self.record['mpi']
+            has = stack.described(self.record, mpi) if mpi else {'spec': ''}
+            origin |= {'mpi': has['spec'].partition('/')[0],
+                       'spec': has['spec']}
+            if origin['source'] == 'spack':
+                origin |= stack.origin(self.record, self.family, program)
+        return origin
 
     @run_before('compile')
     def build_what_is_ours(self) -> None:
         commands = ['true']
-        if self.origin['source'] == 'embedded':
+        extras = self.current_environ.extras
+        if 'stack' in extras:
+            self.logger.info(f"stack {extras['stack']}: tail -f "
+                             f'{self.stagedir}/rfm_build.err shows how far '
+                             'it is')
+            commands += [f"{shlex.quote(str(stack.ROOT / 'plumb'))} spack "
+                         f"install --stack {extras['stack']} --record .",
+                         '. ./stack.sh']
+        if extras['programs'][self.family]['source'] == 'embedded':
             commands += self.build_commands()
         if 'speed_sentinel' in self.current_partition.features:
             commands.append(
-                f'{self.current_environ.cc} -O2 -std=gnu11 -pthread '
+                f'{self.current_environ.cc or "cc"} -O2 -std=gnu11 -pthread '
                 f'{shlex.quote(str(SRC / "sentinel.c"))} -o sentinel')
-        # One list: a failed command must end the build.
-        self.build_system.commands = [' && '.join(commands)]
+        # One list: a failed command must end the build. The job itself ends
+        # well, so that it is we who say what failed, and not its exit code.
+        self.build_system.commands = [
+            f'( {" && ".join(commands)} ) || touch build.failed']
 
     @sanity_function
-    def built(self) -> Any:
-        return sn.assert_eq(self.build_job.exitcode or 0, 0)
+    def built(self) -> bool:
+        if not Path(self.stagedir, 'build.failed').exists():
+            return True
+        said = Path(self.stagedir, 'rfm_build.err')
+        lines = [ln.strip() for ln in
+                 said.read_text(errors='replace').splitlines() if ln.strip()]
+        # Compilers say first what is wrong, we say it last.
+        ours = [ln for ln in lines if ln.startswith('plumb: ')][-1:]
+        found = ours or [ln for ln in lines if 'rror' in ln] or lines
+        raise SanityError(f'build: {found[0] if found else "no word why"} '
+                          f'(all of it: {said})')
 
 
 class Glossary(rfm.RegressionTestPlugin):
@@ -253,8 +302,17 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         extras = self.current_environ.extras
         origin = extras.get('programs', {}).get(self.family, {})
         self.source = origin.get('source', 'system')
-        self.spec = origin.get('spec', '')
         self.stack = extras.get('mpi_library', '')
+
+    @run_before('run')
+    def use_what_was_installed(self) -> None:
+        origin = self.programs.origin(self.program)
+        self.spec = origin.get('spec', '')
+        self.stack = origin.get('mpi') or self.stack
+        if self.programs.record:
+            self.prerun_cmds = [
+                f'. {shlex.quote(self.programs.stagedir)}/stack.sh',
+                *self.prerun_cmds]
 
     @sanity_function
     def run_is_whole(self) -> bool:

@@ -92,11 +92,12 @@ class OsuPrograms(Programs):
 
         :raises KeyError: when the installation has none of that name.
         """
-        if self.origin['source'] == 'embedded':
+        origin = self.origin(program)
+        if origin['source'] == 'embedded':
             return f'{self.stagedir}/{program}'
-        if 'prefix' not in self.origin:
+        if 'prefix' not in origin:
             return program
-        return programs.installed(self.origin['prefix'])[program]
+        return programs.installed(origin['prefix'])[program]
 
 
 class OsuBenchmark(Benchmark, special=True):

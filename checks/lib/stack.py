@@ -1,0 +1,622 @@
+"""Software stacks: spack-envs/<stack> solved and installed for a site.
+
+A :class:`Stack` is a manifest and a site. It is solved and installed once,
+in a folder outside of every test's stage directory, and found again by a key
+over all that decides what comes out: the manifest, the site's Spack settings,
+our recipes, Spack's version. The fixture of a family (`base.Programs`) and
+``plumb spack`` both come here, so what a person installs beforehand is what
+the checks use.
+
+ReFrame's own Spack build system is not used. It puts the environment and (by
+default) the install tree into the stage directory of each test, so that each
+test solves anew and builds everything; with a shared store it was still seen
+to take 14 s a test and session, where an installed stack is recognised here
+in milliseconds. It also runs Spack on the compute node, and two tests at once
+were seen to fail on the lock of a build stage that they shared.
+"""
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVS = ROOT / 'spack-envs'
+
+#: Oldest Spack whose configuration files are those of the stacks.
+OLDEST = (1, 0)
+
+#: What a site may say in stacks.yaml, and what holds where it does not.
+DEFAULTS: dict[str, Any] = {
+    'offline': False,       # nothing but the site's mirrors is asked
+    'solve_limit': 1800,    # seconds for one concretization
+    'install_limit': 21600,  # seconds for one installation
+}
+
+
+class StackError(Exception):
+    """A stack cannot be had; one line says what, where and what to do."""
+
+
+@dataclass(frozen=True)
+class Spack:
+    """A Spack that was found: its command and what `--version` said."""
+    command: str
+    version: str
+
+
+def find_spack() -> Spack:
+    """The Spack of $SPACK_ROOT, or the one on PATH.
+
+    :raises StackError: there is none, it does not run, or it is too old.
+    """
+    root = os.environ.get('SPACK_ROOT')
+    command = f'{root}/bin/spack' if root else shutil.which('spack')
+    if not command:
+        raise StackError('no Spack: set SPACK_ROOT to a clone of it, or put '
+                         '`spack` on PATH')
+    try:
+        done = subprocess.run([command, '--version'], text=True, timeout=60,
+                              stdin=subprocess.DEVNULL, capture_output=True,
+                              env=environment(Path('none')))
+    except (OSError, subprocess.TimeoutExpired) as err:
+        raise StackError(f'{command}: does not run: {err}') from None
+    found = re.match(r'(\d+)\.(\d+)', done.stdout)
+    if done.returncode or not found:
+        raise StackError(f'{command} --version: {_last(done.stderr)}')
+    if tuple(map(int, found.groups())) < OLDEST:
+        raise StackError(f'{command} is Spack {done.stdout.strip()}: the '
+                         f'stacks need {OLDEST[0]}.{OLDEST[1]} or newer')
+    return Spack(command, done.stdout.strip())
+
+
+def _work() -> Path:
+    return Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline'
+                ).absolute()
+
+
+def environment(site: Path) -> dict[str, str]:
+    """What Spack runs with: the paths of the manifests, no one's ~/.spack."""
+    return {
+        **os.environ,
+        'PLUMBLINE_ROOT': str(ROOT),
+        'PLUMBLINE_WORK': str(_work()),
+        'PLUMBLINE_SITE': str(site),
+        # A user's ~/.spack would merge into the site's settings.
+        'SPACK_DISABLE_LOCAL_CONFIG': '1',
+        'SPACK_USER_CACHE_PATH': str(_work() / 'spack' / 'cache'),
+        # This Python has the solver, so Spack need not bootstrap one.
+        'SPACK_PYTHON': os.environ.get('SPACK_PYTHON') or sys.executable,
+        'SPACK_COLOR': 'never',
+    }
+
+
+def builtin_repo() -> dict[str, Any]:
+    """Where Spack's own recipes come from: as spack-envs/common says.
+
+    A checkout that $PLUMBLINE_SPACK_PACKAGES names goes first.
+    """
+    checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
+    if checkout:
+        return {'builtin': f'{checkout}/repos/spack_repo/builtin'}
+    pinned = _yaml(ENVS / 'common' / 'packages-pinned.yaml')
+    return {'builtin': pinned['repos']['builtin']}
+
+
+def _last(text: str) -> str:
+    lines = [ln.strip() for ln in text.splitlines() if ln.strip()]
+    return lines[-1] if lines else 'no output'
+
+
+def _yaml(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text())
+    except OSError as err:
+        raise StackError(f'{path}: {err.strerror}') from None
+    except (yaml.YAMLError, UnicodeDecodeError) as err:
+        mark = getattr(err, 'problem_mark', None)
+        line = f':{mark.line + 1}' if mark else ''
+        raise StackError(f'{path}{line}: not YAML: '
+                         f'{getattr(err, "problem", err)}') from None
+
+
+# ------------------------------------------------------------ promises
+
+_PROMISE = re.compile(r'[+~]?[\w.:-]+(=[\w.,:-]+)?')
+
+
+def broken_promises(lock: dict[str, Any], promises: list[str]) -> list[str]:
+    """What a solved stack lacks of what it promises, one line each.
+
+    :arg lock: contents of a spack.lock.
+    :arg promises: ``name[@version] [+v|~v|key=value]...``; one node of the
+        lock must meet all words of a promise. A version is met by itself and
+        by what begins with it; a value by a list that contains it.
+    """
+    nodes = list(lock.get('concrete_specs', {}).values())
+    broken = []
+    for promise in promises:
+        words = re.findall(r'[+~]?[^\s+~]+', promise)
+        if not words or not all(_PROMISE.fullmatch(w.replace('@', '.'))
+                                for w in words):
+            raise StackError(f'promise {promise!r}: expected name[@version] '
+                             '[+v|~v|key=value]...')
+        name, _, version = words[0].partition('@')
+        there = [n for n in nodes if n['name'] == name]
+        if not there:
+            broken.append(f'{promise}: {name} is not in the solution')
+        elif not any(_meets(n, version, words[1:]) for n in there):
+            got = ', '.join(spec_of(n, words[1:]) for n in there)
+            broken.append(f'{promise}: the solution has {got}')
+    return broken
+
+
+def _meets(node: dict[str, Any], version: str, words: list[str]) -> bool:
+    have = str(node.get('version', ''))
+    if version and have != version and not have.startswith(f'{version}.'):
+        return False
+    parameters = node.get('parameters', {})
+    for word in words:
+        key, _, value = word.lstrip('+~').partition('=')
+        got = parameters.get(key)
+        wanted: Any = (True if word[0] == '+' else False if word[0] == '~'
+                       else value)
+        if got != wanted and not (isinstance(got, list) and wanted in got):
+            return False
+    return True
+
+
+def spec_of(node: dict[str, Any], words: list[str] = []) -> str:
+    """name@version of a node of a lock, and the variants that words name."""
+    text = f"{node['name']}@{node.get('version', '?')}"
+    for word in words:
+        key = word.lstrip('+~').partition('=')[0]
+        value = node.get('parameters', {}).get(key)
+        if isinstance(value, bool):
+            text += f' {"+" if value else "~"}{key}'
+        else:
+            value = ','.join(value) if isinstance(value, list) else value
+            text += f' {key}={value or "nothing"}'
+    return text
+
+
+def write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    new = path.with_name(f'.{path.name}.{os.getpid()}')
+    new.write_text(text)
+    new.replace(path)
+
+
+@contextlib.contextmanager
+def _ended(process: subprocess.Popen[str], limit: float
+           ) -> Iterator[threading.Event]:
+    """Ends the process when its time is up (the event) or ours is."""
+    late = threading.Event()
+
+    def end() -> None:
+        process.terminate()                 # Spack ends its children itself
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+    def time_is_up() -> None:
+        late.set()
+        end()
+
+    timer = threading.Timer(limit, time_is_up)
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+        if process.poll() is None:
+            end()
+
+
+def _reason(text: str) -> str:
+    """The line of Spack's words that says why."""
+    if 'No space left on device' in text:
+        return ('no space left on the disk: free it, or move install_tree '
+                'and build_stage in the settings of the site')
+    patterns = [r'^> (.*)', r'(FetchError: .*)', r'(ChecksumError: .*)',
+                r'^==> Error: (.*)', r'^(.*[Ee]rror: .*)']
+    if 'failed to concretize' in text:
+        patterns.insert(0, r'^ *1\. (.*)')
+    for pattern in patterns:
+        found = re.search(pattern, text, re.M)
+        if found:
+            hint = (': its source is in no mirror of the site and upstream '
+                    'did not give it' if 'FetchError' in pattern else '')
+            return found[1].strip() + hint
+    return _last(text)
+
+
+def _provider_of_mpi(lock: dict[str, Any]) -> str:
+    """Name of the package that is the MPI of a solution; '' without one."""
+    nodes = lock['concrete_specs']
+    for node in nodes.values():
+        for edge in node.get('dependencies', ()):
+            if 'mpi' in edge.get('parameters', {}).get('virtuals', ()):
+                return edge['name']
+    return next((nodes[root['hash']]['name'] for root in lock['roots']
+                 if root['spec'] == 'mpi'), '')
+
+
+# --------------------------------------------------------------- stacks
+
+def names() -> list[str]:
+    """Every stack there is."""
+    return sorted(p.parent.name for p in ENVS.glob('*/spack.yaml'))
+
+
+def of_site(configuration: dict[str, Any]) -> list[str]:
+    """The stacks that the environments of a site name."""
+    return sorted({env['extras']['stack']
+                   for env in configuration.get('environments', ())
+                   if 'stack' in env.get('extras', {})})
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One stack for one site.
+
+    :arg name: folder under spack-envs/.
+    :arg site: folder of the site; its spack/ holds Spack's settings.
+    :arg say: takes each line of progress.
+    """
+    name: str
+    site: Path
+    spack: Spack
+    say: Callable[[str], None] = field(default=lambda text: None)
+
+    # Where things are ---------------------------------------------------
+
+    @property
+    def manifest(self) -> Path:
+        return ENVS / self.name / 'spack.yaml'
+
+    @property
+    def kept_lock(self) -> Path:
+        """A solution that the site keeps, so that no night solves anew."""
+        return self.site / 'locks' / f'{self.name}.lock'
+
+    @property
+    def folder(self) -> Path:
+        """The Spack environment: manifest, lock, view, logs, record."""
+        return (_work() / 'spack' / 'envs' / self.site.name
+                / f'{self.name}-{self.key}')
+
+    @property
+    def view(self) -> Path:
+        return self.folder / '.spack-env' / 'view'
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """stack.yaml: descr, provides, promises."""
+        if not self.manifest.is_file():
+            raise StackError(f'unknown stack {self.name!r}: there are '
+                             f'{", ".join(names())}')
+        about = _yaml(self.manifest.with_name('stack.yaml'))
+        wrong = set(about or {'nothing'}) - {'descr', 'provides', 'promises'}
+        if wrong:
+            raise StackError(f'{self.manifest.with_name("stack.yaml")}: '
+                             f'unknown key {sorted(wrong)[0]!r}')
+        return about
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The site's stacks.yaml over the defaults."""
+        path = self.site / 'stacks.yaml'
+        own = (_yaml(path) or {}) if path.exists() else {}
+        for name, value in own.items():
+            if type(value) is not type(DEFAULTS.get(name)):
+                raise StackError(f'{path}: {name}: expected one of '
+                                 f'{DEFAULTS}')
+        return {**DEFAULTS, **own}
+
+    @cached_property
+    def key(self) -> str:
+        """Twelve digits over everything that decides what comes out."""
+        _ = self.about
+        if not (self.site / 'spack').is_dir():
+            raise StackError(f'{self.site}/spack is missing: the site has no '
+                             'Spack settings; see site-configs/README.md')
+        digest = hashlib.sha256(self.spack.version.encode())
+        packages = os.environ.get('PLUMBLINE_SPACK_PACKAGES', '')
+        digest.update(packages.encode())
+        if packages:
+            digest.update(subprocess.run(
+                ['git', '-C', packages, 'rev-parse', 'HEAD'],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
+        for base in (self.manifest.parent, ENVS / 'common', ENVS / 'repo',
+                     self.site / 'spack', self.kept_lock,
+                     _work() / 'local-spack'):
+            files = [base] if base.is_file() else sorted(base.rglob('*'))
+            for path in files:
+                if path.suffix in ('.yaml', '.py', '.patch', '.lock'):
+                    digest.update(path.name.encode() + path.read_bytes())
+        return digest.hexdigest()[:12]
+
+    def activation(self) -> str:
+        """Shell lines for a job: programs by name, and nothing frozen.
+
+        What `spack env activate` prints holds the whole PATH of the shell
+        that installed; programs need no more than the view's bin, for their
+        libraries are found by RPATH.
+        """
+        return f'export PATH={shlex.quote(str(self.view / "bin"))}:"$PATH"\n'
+
+    # What is done -------------------------------------------------------
+
+    def concretize(self) -> dict[str, Any]:
+        """Solves the stack, unless it is solved; returns its spack.lock.
+
+        :raises StackError: no solution, a broken promise, a trap of Spack's.
+        """
+        with self._locked():
+            return self._solved()
+
+    def install(self) -> dict[str, Any]:
+        """Solves and installs what is not there yet; returns the record.
+
+        The record: stack, site, key, spack, view, provides (family ->
+        package), packages (name -> version, hash, prefix) and mpi (its name).
+
+        :raises StackError: names the package, its last words and its log.
+        """
+        done = self._recorded()
+        if done:
+            return done
+        with self._locked():
+            done = self._recorded()         # by the one that we waited for
+            if done:
+                return done
+            lock = self._solved()
+            self.say(f'{self.name}: installing {len(lock["concrete_specs"])}'
+                     f' packages into {self.folder}')
+            start = time.monotonic()
+            code, text = self._spack('install', '--fail-fast',
+                                     limit=self.settings['install_limit'],
+                                     log='install.log', progress=True)
+            if code:
+                raise StackError(self._why_not_installed(text))
+            self.say(f'{self.name}: installed in '
+                     f'{time.monotonic() - start:.0f} s')
+            return self._record(lock)
+
+    def push(self, mirror: str) -> None:
+        """Puts the installed stack into a build cache, a folder or a name.
+
+        :raises StackError: not installed, or Spack cannot write there.
+        """
+        if not self._recorded():
+            raise StackError(f'{self.name} is not installed for '
+                             f'{self.site.name}: plumb spack install first')
+        with self._locked():
+            code, text = self._spack(
+                'buildcache', 'push', '--unsigned', '--update-index', mirror,
+                limit=self.settings['install_limit'], log='buildcache.log',
+                progress=True)
+        if code:
+            raise StackError(f'{self.name}: build cache {mirror}: '
+                             f'{_reason(text)}')
+
+    # How ----------------------------------------------------------------
+
+    def _solved(self) -> dict[str, Any]:
+        lock_file = self.folder / 'spack.lock'
+        self.folder.mkdir(parents=True, exist_ok=True)
+        ours = self.folder / 'spack.yaml'
+        text = self.manifest.read_text()
+        if not ours.exists() or ours.read_text() != text:
+            write(ours, text)
+            lock_file.unlink(missing_ok=True)
+        old = self._lock_of(lock_file)
+        if old is None and self.kept_lock.exists():
+            old = self._lock_of(self.kept_lock)
+            if old is None:
+                raise StackError(f'{self.kept_lock}: no lock of Spack: '
+                                 'make it again with plumb spack lock')
+            shutil.copy(self.kept_lock, lock_file)
+        start = time.monotonic()
+        before = self._compilers_of_spack()
+        code, said = self._spack('concretize',
+                                 limit=self.settings['solve_limit'],
+                                 log='concretize.log')
+        if self._compilers_of_spack() != before or ours.read_text() != text:
+            shutil.rmtree(self.folder)
+            raise StackError(
+                f'{self.site}/spack: names no compiler, so Spack wrote '
+                f'settings of its own ({self._scope()}); remove that file '
+                'and add gcc with extra_attributes to packages.yaml')
+        if code:
+            raise StackError(f'{self.name} does not concretize for '
+                             f'{self.site.name}: {_reason(said)} (all of it: '
+                             f'{self.folder}/concretize.log)')
+        lost = re.search(r'Error constructing repository.*', said)
+        if lost:
+            raise StackError(f'{self.name}: a recipe repository was dropped: '
+                             f'{lost.group()}')
+        lock = self._lock_of(lock_file)
+        if lock is None:
+            raise StackError(f'{self.name}: Spack left no {lock_file}; see '
+                             f'{self.folder}/concretize.log')
+        if old is not None and old['roots'] != lock['roots'] \
+                and self.kept_lock.exists():
+            lock_file.unlink()
+            raise StackError(f'{self.kept_lock} is older than the stack: '
+                             'make it again with plumb spack lock')
+        broken = broken_promises(lock, self.about.get('promises', []))
+        if broken:
+            lock_file.unlink()
+            raise StackError(f'{self.name} solves, but not as promised '
+                             f'({self.manifest.with_name("stack.yaml")}): '
+                             f'{"; ".join(broken)}')
+        self.say(f'{self.name}: {len(lock["concrete_specs"])} packages '
+                 f'solved in {time.monotonic() - start:.0f} s')
+        return lock
+
+    def _lock_of(self, path: Path) -> dict[str, Any] | None:
+        """A lock file's contents; a damaged one of ours is thrown away.
+
+        With a damaged one every command of Spack fails, and none says why.
+        """
+        try:
+            lock = json.loads(path.read_text())
+            lock['roots'], lock['concrete_specs']
+            return lock
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            self.say(f'{path}: is damaged')
+            if path != self.kept_lock:
+                path.unlink()
+            return None
+
+    def _scope(self) -> Path:
+        return Path(self.spack.command).parents[1] / 'etc/spack/packages.yaml'
+
+    def _compilers_of_spack(self) -> bytes | None:
+        try:
+            return self._scope().read_bytes()
+        except OSError:
+            return None
+
+    def _why_not_installed(self, text: str) -> str:
+        """The package, its last words, and where its whole log is."""
+        failed = re.search(
+            r'^\[x\] \w+ (?P<name>\S+) failed: (?P<log>\S+)', text, re.M
+        ) or re.search(r'(?P<name>\S+?)/\w{32}: (?P<log>/\S+)', text)
+        log = Path(failed['log']) if failed else self.folder / 'install.log'
+        name = failed['name'] if failed else 'a package'
+        return (f'{self.name}: {name} failed to install: {_reason(text)} '
+                f'(whole log: {log})')
+
+    def _recorded(self) -> dict[str, Any] | None:
+        """The record of a whole installation that is still there."""
+        try:
+            record = json.loads((self.folder / 'record.json').read_text())
+            there = (Path(record['view']).is_dir()
+                     and (self.folder / 'spack.lock').is_file()
+                     and all(Path(p['prefix']).is_dir()
+                             for p in record['packages'].values()))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return record if there else None
+
+    def _record(self, lock: dict[str, Any]) -> dict[str, Any]:
+        _, text = self._spack('find', '--json', '--deps', limit=600,
+                              log='find.log')
+        write(self.folder / 'specs.json', text)
+        _, text = self._spack(
+            'find', '--deps', '--format',
+            'plumb:{name}:{version}:{hash}:{prefix}', limit=600,
+            log='prefix.log')
+        packages = {
+            name: {'version': version, 'hash': digest, 'prefix': prefix}
+            for name, version, digest, prefix in re.findall(
+                r'plumb:(.*?):(.*?):(.*?):(.*\S)', text)}
+        there = {p['hash'] for p in packages.values()}
+        lost = [r['spec'] for r in lock['roots'] if r['hash'] not in there]
+        if lost:
+            raise StackError(f'{self.name}: Spack ended well, but '
+                             f'{", ".join(lost)} cannot be found; see '
+                             f'{self.folder}/prefix.log')
+        record = {
+            'stack': self.name, 'site': self.site.name, 'key': self.key,
+            'spack': self.spack.version, 'folder': str(self.folder),
+            'view': str(self.view),
+            'provides': self.about.get('provides', {}),
+            'mpi': _provider_of_mpi(lock), 'packages': packages,
+        }
+        write(self.folder / 'record.json', json.dumps(record, indent=1))
+        return record
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One solve or installation of a stack at a time."""
+        path = self.folder.with_suffix('.guard')
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, 'w') as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self.say(f'{self.name}: another process is at work on it: '
+                         'waiting')
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+    def _spack(self, *words: str, limit: float, log: str,
+               progress: bool = False) -> tuple[int, str]:
+        """Runs Spack in the environment; its exit code and all it said."""
+        env = environment(self.site)
+        if self.settings['offline']:
+            # Spack has no such switch, and would try every upstream for
+            # minutes: a proxy that refuses at once is the whole network.
+            env |= dict.fromkeys(
+                ('http_proxy', 'https_proxy', 'ftp_proxy', 'all_proxy',
+                 'HTTP_PROXY', 'HTTPS_PROXY', 'ALL_PROXY'),
+                'http://127.0.0.1:9')
+        command = [self.spack.command, '-e', str(self.folder), *words]
+        said: list[str] = []
+        with open(self.folder / log, 'w') as handle:
+            print('$', shlex.join(command), file=handle, flush=True)
+            process = subprocess.Popen(
+                command, env=env, stdin=subprocess.DEVNULL, text=True,
+                errors='replace', stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, bufsize=1)
+            assert process.stdout
+            with _ended(process, limit) as late:
+                for line in process.stdout:
+                    said.append(line)
+                    handle.write(line)
+                    handle.flush()
+                    if progress and line.strip():
+                        self.say(f'{self.name}: {line.rstrip()}')
+                code = process.wait()
+        if late.is_set():
+            raise StackError(f'{self.name}: `spack {words[0]}` took more than '
+                             f'{limit:g} s and was ended; a longer limit '
+                             f'stands in {self.site}/stacks.yaml')
+        return code, ''.join(said)
+
+
+def origin(record: Mapping[str, Any], family: str, program: str = ''
+           ) -> dict[str, str]:
+    """Where a family's programs of an installed stack are, and what they are.
+
+    :arg program: where the family has a package for each of its programs.
+    :returns: prefix, version, and spec (name@version/hash).
+    :raises StackError: the stack has nothing of that family.
+    """
+    package = record['provides'].get(family)
+    if isinstance(package, dict):
+        package = package.get(program)
+    if package not in record['packages']:
+        raise StackError(f"stack {record['stack']} provides no "
+                         f'{program or family}: see its stack.yaml')
+    return described(record, package)
+
+
+def described(record: Mapping[str, Any], package: str) -> dict[str, str]:
+    """prefix, version and spec of one package of an installed stack."""
+    one = record['packages'][package]
+    return {'prefix': one['prefix'], 'version': one['version'],
+            'spec': f"{package}@{one['version']}/{one['hash']}"}

@@ -42,8 +42,8 @@ def settings_of_this_machine(spack: stacks.Spack) -> None:
     if os.environ.get('PLUMBLINE_SPACK_CACHE'):
         mirrors['cache'] = {'url': os.environ['PLUMBLINE_SPACK_CACHE'],
                             'source': False, 'binary': True, 'signed': False}
-    stacks.write(folder / 'mirrors.yaml', yaml.safe_dump({'mirrors':
-                                                          mirrors}))
+    stacks.write(folder / 'mirrors.yaml',
+                 yaml.safe_dump({'mirrors': mirrors}))
     if not (folder / 'packages.yaml').exists():
         say('looking for compilers and tools on this machine ...')
         stacks.write(folder / 'packages.yaml', _detected(spack))

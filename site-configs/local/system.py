@@ -82,6 +82,30 @@ if os.environ.get('OMB_PREFIX'):
         f"{_mpi['flavour']}-omb", {'source': 'system', 'prefix': _prefix},
         _installed))
 
+
+def _stack(name: str) -> dict:
+    """The environment of a stack that $PLUMBLINE_STACKS names."""
+    if name not in _STACKS:
+        raise RuntimeError(f'PLUMBLINE_STACKS: unknown stack {name!r}: this '
+                           f'site knows {", ".join(_STACKS)}')
+    features, origin = _STACKS[name]
+    return {'name': name, 'cc': 'mpicc' if 'mpi' in features else 'cc',
+            'cxx': '', 'ftn': '', 'features': list(features),
+            'extras': {'stack': name, 'programs': origin}}
+
+
+#: Stack -> features of its environment, and where its programs come from.
+_STACKS = {
+    'mpi': (['mpi', 'osu', *programs.EMBEDDED],
+            {'osu': {'source': 'embedded'}}),
+    'mpi-host': (['mpi', 'osu', *programs.OMB7], {'osu': {'source': 'spack'}}),
+    'keyvalue': (['redis', 'valkey', 'memcached'],
+                 {'keyvalue': {'source': 'spack'}}),
+}
+_environments += [_stack(name.strip()) for name in
+                  os.environ.get('PLUMBLINE_STACKS', '').split(',')
+                  if name.strip()]
+
 site_configuration = {
     'systems': [{
         'name': 'local',

@@ -16,6 +16,7 @@ from typing import TextIO
 
 #: Parser of each family; imported when it is asked for.
 PARSERS = {
+    'keyvalue': 'checks.lib.parsers.resp_benchmark',
     'osu': 'checks.lib.parsers.osu',
 }
 

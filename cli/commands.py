@@ -250,23 +250,38 @@ def doctor(args: argparse.Namespace) -> int:
     print(f'spack     {spack or "none (only Spack stacks need it)"}')
     features = {f for s in configuration['systems']
                 for p in s['partitions'] for f in p.get('features', ())}
+    print()
     for env_ in configuration['environments']:
         extras = env_.get('extras', {})
-        origin = extras.get('programs', {}).get('osu', {})
-        print(f"\nenvironment {env_['name']}: {extras.get('mpi_library')}; "
-              f"osu: {origin.get('source')} {origin.get('prefix', '')}")
+        print(f"environment {env_['name']}: "
+              + ', '.join(filter(None, (
+                  extras.get('mpi_library'),
+                  f"stack {extras['stack']}" if 'stack' in extras else '',
+                  *(f"{family}: {origin['source']} "
+                    f"{origin.get('prefix', '')}".strip()
+                    for family, origin in
+                    extras.get('programs', {}).items())))))
     done = subprocess.run(
         [str(WORK / 'bin' / 'reframe'), '--describe', '-Sbringup=1'],
         env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         print('reframe cannot list the checks: see above', file=sys.stderr)
         return 1
-    cases = [c for c in json.loads(done.stdout) if 'family' in c
-             or 'osu' in (c.get('tags') or ())]
-    print('\nfamily osu')
-    for mode in MODES:
-        number = sum(mode in c['tags'] for c in cases)
-        print(f'  runs here  --mode {mode:8} {number:5d} cases')
+    prefix = Path(variables['RFM_REFERENCE_PREFIX'])
+    cases = json.loads(done.stdout)
+    for family in _families():
+        print(f'\nfamily {family}')
+        for mode in MODES:
+            number = sum({mode, family} <= set(c.get('tags') or ())
+                         for c in cases)
+            print(f'  runs here  --mode {mode:8} {number:5d} cases')
+        if not any(family in (c.get('tags') or ()) for c in cases):
+            continue
+        there = (prefix / f'{family}.yaml').is_file()
+        print(f'  references {prefix / family}.yaml'
+              f'{"" if there else ": none yet: ./plumb run three times, then"}'
+              f'{"" if there else " ./plumb references propose"}')
+    print()
     reasons = {
         'inter-node placement': (
             'nodes_2' in features,
@@ -283,16 +298,22 @@ def doctor(args: argparse.Namespace) -> int:
             bool(os.environ.get('OMB_PREFIX'))
             or folder.name != 'local',
             'set OMB_PREFIX to an installation of the OSU micro-benchmarks'),
+        'Redis, Valkey': (
+            any({'redis', 'valkey'} & set(e.get('features', ()))
+                for e in configuration['environments']),
+            'no environment offers them: with Spack, PLUMBLINE_STACKS='
+            'keyvalue'),
     }
     for what, (there, why) in reasons.items():
         print(f'  {"runs here" if there else "not here "}  {what}'
               f'{"" if there else ": " + why}')
-    prefix = Path(variables['RFM_REFERENCE_PREFIX'])
-    there = (prefix / 'osu.yaml').is_file()
-    print(f'  references {prefix / "osu.yaml"}'
-          f'{"" if there else ": none yet: ./plumb run three times, then"}'
-          f'{"" if there else " ./plumb references propose"}')
     return 0
+
+
+def _families() -> list[str]:
+    """A folder each under checks/."""
+    return sorted(p.parent.name for p in ROOT.glob('checks/*/__init__.py')
+                  if p.parent.name != 'lib')
 
 
 def _with(words: list[str], **defaults: str) -> list[str]:

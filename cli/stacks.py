@@ -4,7 +4,9 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -12,7 +14,12 @@ import yaml
 
 from checks.lib import stack as stacks
 from cli.commands import site_folder, site_is_sound
-from cli.setup import WORK, SetupError, say
+from cli.setup import WORK, SetupError, ensure_mpi, say
+
+#: Flavour of the MPI that was found here -> Spack's name of it. The site's
+#: launcher options are those of the flavour, so a stack must have the same.
+_MPI = {'openmpi': 'openmpi', 'mpich': 'mpich',
+        'intelmpi': 'intel-oneapi-mpi'}
 
 #: What a build on this machine takes from the system, where it is there:
 #: Spack package -> a file that shows it (None: the program is enough).
@@ -77,12 +84,16 @@ def _detected(spack: stacks.Spack) -> str:
     if 'extra_attributes' not in text:
         raise SetupError('Spack found no compiler: install gcc and g++; it '
                          f'said: {" ".join(said.split())[-300:]}')
-    return text
+    settings = yaml.safe_load(text)
+    settings['packages']['mpi'] = {'require': [_MPI[ensure_mpi()['flavour']]]}
+    return yaml.safe_dump(settings)
 
 
 def spack(args: argparse.Namespace) -> int:
     """Does one thing with each stack asked for, or with all of the site."""
     folder = site_folder(args.site)
+    # So that Spack is ended too, and not left behind to build for no one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         found = stacks.find_spack()
         if folder.name == 'local':

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from checks.lib import stack as stacks
 from tests.conftest import ROOT
@@ -292,3 +294,103 @@ def test_a_stack_that_fails_fails_what_needs_it(with_stack):
     assert 'openmpi@1.0 failed to install: cc: error: no such file' in last
     assert 'the-build.log' in last
     assert 'not run: what it needs could not be built' in done.stdout
+
+
+# ---------------------------------------------------------- a real Spack
+
+@pytest.fixture
+def real(tmp_path, monkeypatch, tmp_path_factory):
+    """Makes stacks of tiny packages for a real Spack, and a site."""
+    if not (os.environ.get('SPACK_ROOT') or shutil.which('spack')):
+        pytest.skip('no Spack: neither SPACK_ROOT nor `spack` on PATH')
+    if not os.environ.get('PLUMBLINE_SPACK_PACKAGES'):
+        pytest.skip('PLUMBLINE_SPACK_PACKAGES names no checkout of '
+                    'spack-packages')
+    work = tmp_path / 'work'
+    monkeypatch.setenv('PLUMBLINE_WORK', str(work))
+    # Spack's index of all recipes takes half a minute: once is enough.
+    cache = tmp_path_factory.getbasetemp() / 'spack-cache'
+    (work / 'spack').mkdir(parents=True)
+    cache.mkdir(exist_ok=True)
+    (work / 'spack' / 'cache').symlink_to(cache)
+    monkeypatch.setattr(stacks, 'ENVS', tmp_path / 'spack-envs')
+    settings = tmp_path / 'site' / 'spack'
+    settings.mkdir(parents=True)
+    (settings / 'packages.yaml').write_text(yaml.safe_dump({'packages': {
+        'gcc': {'buildable': False, 'externals': [{
+            'spec': "gcc@12.2.0 languages:='c,c++'", 'prefix': '/usr',
+            'extra_attributes': {'compilers': {
+                'c': '/usr/bin/gcc', 'cxx': '/usr/bin/g++'}}}]}}}))
+    (settings / 'config.yaml').write_text(yaml.safe_dump({'config': {
+        'install_tree': {'root': '$PLUMBLINE_WORK/spack/opt'},
+        'build_stage': ['$PLUMBLINE_WORK/spack/stage']}}))
+    (settings / 'repos.yaml').write_text(yaml.safe_dump({'repos:': {
+        'tiny': str(ROOT / 'tests/data/stacks/spack_repo/tiny'),
+        **stacks.builtin_repo()}}).replace("'repos:':", 'repos::'))
+    (settings / 'mirrors.yaml').write_text('mirrors:: {}\n')
+    (tmp_path / 'site' / 'stacks.yaml').write_text('offline: true\n')
+
+    def make(spec, name='tiny', promises=()):
+        folder = tmp_path / 'spack-envs' / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / 'spack.yaml').write_text(yaml.safe_dump({'spack': {
+            'include': ['${PLUMBLINE_SITE}/spack'], 'specs': [spec],
+            'concretizer': {'unify': True, 'reuse': False}, 'view': True}}))
+        (folder / 'stack.yaml').write_text(yaml.safe_dump({
+            'descr': name, 'provides': {'keyvalue': 'tiny-ok'},
+            'promises': list(promises)}))
+        return stacks.Stack(name, tmp_path / 'site', stacks.find_spack(),
+                            print)
+    make.place = tmp_path
+    return make
+
+
+def test_real_install_and_its_record(real):
+    record = real('tiny-ok@1.0 +tls', promises=['tiny-ok@1.0 +tls']).install()
+    where = stacks.origin(record, 'keyvalue')
+    assert where['version'] == '1.0' and len(where['spec']) == 44
+    assert Path(where['prefix'], 'bin', 'tiny-ok').exists()
+    assert Path(record['view'], 'bin', 'tiny-ok').exists()
+    specs = json.loads(Path(record['folder'], 'specs.json').read_text())
+    assert specs[0]['name'] == 'tiny-ok'
+
+
+@pytest.mark.parametrize('spec, promises, words', [
+    ('tiny-ok@3.0', [], 'does not concretize for site: .*3.0'),
+    ('tiny-okk', [], 'does not concretize for site: .*tiny-okk'),
+    ('tiny-ok', ['tiny-ok@1.0 +tls'], r'has tiny-ok@2.0 ~tls'),
+    ('tiny-fail', [], r'tiny-fail@1.0 failed to install: /bin/ls: cannot '
+                      r'access .* \(whole log: /'),
+    ('tiny-far', [], 'tiny-far@1.0 failed to install: FetchError: .* in no '
+                     'mirror of the site'),
+])
+def test_real_failures_are_one_line(real, spec, promises, words):
+    with pytest.raises(stacks.StackError, match=words) as caught:
+        real(spec, promises=promises).install()
+    assert '\n' not in str(caught.value)
+
+
+def test_real_spack_without_a_compiler(real):
+    (real.place / 'site' / 'spack' / 'packages.yaml').write_text(
+        'packages: {}\n')
+    with pytest.raises(stacks.StackError, match='names no compiler'):
+        real('tiny-ok').install()
+    assert not stacks.find_spack().scope.exists()
+
+
+def test_real_kill_and_real_concurrency(real):
+    stack = real('tiny-slow')
+    stack.concretize()
+    first = start(real.place, TINY_SECONDS='60')
+    log = stack.folder / 'install.log'
+    while not log.exists() or 'tiny-slow' not in log.read_text():
+        time.sleep(0.1)
+    time.sleep(1)
+    os.killpg(first.pid, 9)
+    first.wait()
+    both = [start(real.place), start(real.place)]
+    said = [p.communicate()[0] for p in both]
+    assert [p.returncode for p in both] == [0, 0], said
+    assert sum('waiting' in text for text in said) == 1
+    record = stack.install()
+    assert Path(record['view'], 'bin', 'tiny-slow').exists()

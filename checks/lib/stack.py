@@ -60,6 +60,18 @@ class Spack:
     command: str
     version: str
 
+    @property
+    def scope(self) -> Path:
+        """The file that Spack writes for itself when it has no compiler."""
+        return Path(self.command).parents[1] / 'etc/spack/packages.yaml'
+
+    def own_settings(self) -> bytes | None:
+        """Contents of that file; None: there is none."""
+        try:
+            return self.scope.read_bytes()
+        except OSError:
+            return None
+
 
 def find_spack() -> Spack:
     """The Spack of $SPACK_ROOT, or the one on PATH.
@@ -244,7 +256,12 @@ def _reason(text: str) -> str:
         if found:
             hint = (': its source is in no mirror of the site and upstream '
                     'did not give it' if 'FetchError' in pattern else '')
-            return found[1].strip() + hint
+            reason = found[1].strip()
+            if reason.endswith(':'):
+                rest = text[found.end():].split('\n')
+                reason += next((f' {ln.strip()}' for ln in rest
+                                if ln.strip()), '')
+            return reason + hint
     return _last(text)
 
 
@@ -436,15 +453,15 @@ class Stack:
                                  'make it again with plumb spack lock')
             shutil.copy(self.kept_lock, lock_file)
         start = time.monotonic()
-        before = self._compilers_of_spack()
+        before = self.spack.own_settings()
         code, said = self._spack('concretize',
                                  limit=self.settings['solve_limit'],
                                  log='concretize.log')
-        if self._compilers_of_spack() != before or ours.read_text() != text:
+        if self.spack.own_settings() != before or ours.read_text() != text:
             shutil.rmtree(self.folder)
             raise StackError(
                 f'{self.site}/spack: names no compiler, so Spack wrote '
-                f'settings of its own ({self._scope()}); remove that file '
+                f'settings of its own ({self.spack.scope}); remove that file '
                 'and add gcc with extra_attributes to packages.yaml')
         if code:
             raise StackError(f'{self.name} does not concretize for '
@@ -488,15 +505,6 @@ class Stack:
             self.say(f'{path}: is damaged')
             if path != self.kept_lock:
                 path.unlink()
-            return None
-
-    def _scope(self) -> Path:
-        return Path(self.spack.command).parents[1] / 'etc/spack/packages.yaml'
-
-    def _compilers_of_spack(self) -> bytes | None:
-        try:
-            return self._scope().read_bytes()
-        except OSError:
             return None
 
     def _why_not_installed(self, text: str) -> str:

@@ -55,6 +55,8 @@ PARTITION_EXTRAS: dict[str, str] = {
     'speed_boundary_ns': 'sentinel: round trip in ns that parts the speed '
                          'classes fast and slow',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
+    'one_nic_bandwidth': 'one NIC, one way, in MB/s, where one pair of ranks '
+                         'can fill it',
     'gpu_link_bandwidth': 'all links between two GPUs of a node, or of one '
                           'GPU to the switch, one way, in MB/s',
 }

@@ -15,17 +15,23 @@ import yaml
 
 from . import metrics
 
+#: The least message that must fill a link. Unit: bytes.
+LARGE = 1 << 20
+
+#: Where a row takes its bound from.
+BOUNDS = {'min', 'max', 'max_of', 'half_of'}
+
 TABLE = Path(__file__).resolve().parents[2] / 'config' / 'limits.yaml'
 
 
 @functools.cache
 def table() -> tuple[dict[str, Any], ...]:
-    """The limits, each with metric, and min or max; see the file."""
+    """The limits, each with a metric and a bound; see the file."""
     rows = yaml.safe_load(TABLE.read_text())
     for row in rows:
         metrics.metric(row['metric'])
-        unknown = set(row) - {'metric', 'when', 'min', 'max', 'max_of', 'why'}
-        if unknown or not {'min', 'max', 'max_of'} & set(row):
+        unknown = set(row) - {'metric', 'when', 'why', *BOUNDS}
+        if unknown or not BOUNDS & set(row):
             raise ValueError(f'{TABLE}: bad entry {row}')
     return tuple(rows)
 
@@ -56,3 +62,29 @@ def beyond(figures: Mapping[str, float], params: str,
                 bad.append(f'{figure} = {value:g} {metrics.metric(name).unit}'
                            f' is beyond {bound:g}: {row["why"]}')
     return bad
+
+
+def far_below(figures: Mapping[str, float], params: str,
+              site: Mapping[str, Any]) -> str:
+    """What is far below the hardware, in a sentence; empty: nothing is.
+
+    Looks at the largest message of a curve alone. It fails nothing: a good
+    reason is possible (a shared link, a slower rail chosen on purpose), and
+    only the site knows.
+
+    :arg figures: as for `beyond`, like the other two.
+    """
+    notes = []
+    for row in table():
+        bound = site.get(row.get('half_of', ''))
+        if bound is None or not re.search(row.get('when', ''), params):
+            continue
+        sizes = [size for name, size in map(metrics.split, figures)
+                 if name == row['metric'] and size and size >= LARGE]
+        if not sizes:
+            continue
+        figure = metrics.key(row['metric'], max(sizes))
+        if figures[figure] < bound / 2:
+            notes.append(f'{figure} = {figures[figure]:g} is below half of '
+                         f'{bound:g}: {row["why"]}')
+    return '; '.join(notes)

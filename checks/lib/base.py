@@ -27,7 +27,7 @@ from reframe.utility import sanity as sn
 
 from config.judged import judged, judged_metrics, worse_by
 
-from . import features, guards, metrics, references, stack
+from . import features, guards, limits, metrics, references, stack, vendor
 
 SRC = Path(__file__).resolve().parent / 'src'
 
@@ -195,12 +195,15 @@ class Referenced(rfm.RegressionTestPlugin):
     #: What is wrong with the case's references.
     reference_fault = variable(str, value='')
 
-    #: Why nothing was judged, for the perflog and the summary.
+    #: Note for the summary: why nothing was judged, whose figures judged
+    #: instead of the site's, what is far below the hardware.
     unjudged = variable(str, value='', loggable=True)
 
     @run_after('setup')
     def reference_file_is_sound(self) -> None:
-        if not self.bringup:
+        # Called in any case: a broken vendor profile must be told at once.
+        published = vendor.figures(self)
+        if not self.bringup and not published:
             references.load(self.family)
 
     def judge_by_references(self, figures: dict[str, float]) -> None:
@@ -359,10 +362,17 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.figures = dict.fromkeys(self.planned_figures(), 0.0)
         self.add_worst_ratio()
         self.judge_by_references(self.figures)
+        self.note_what_is_far_below()
         for figure, value in self.figures.items():
             self.perf_variables[figure] = sn.make_performance_function(
                 sn.defer(value),
                 metrics.metric(metrics.split(figure)[0]).unit)
+
+    def note_what_is_far_below(self) -> None:
+        """Adds to the summary's note; fails nothing."""
+        far = '' if self.is_dry_run() else limits.far_below(
+            self.figures, self.params, self.current_partition.extras)
+        self.unjudged = '; '.join(filter(None, (self.unjudged, far)))
 
     def add_worst_ratio(self) -> None:
         """The worst point of the curve against its reference.

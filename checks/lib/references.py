@@ -18,7 +18,7 @@ import yaml
 from reframe.core.builtins import xfail
 from reframe.core.pipeline import RegressionTestDict
 
-from . import metrics
+from . import metrics, vendor
 
 #: One reference: centre, lower and upper as fractions (None: open), unit.
 Reference = tuple[float, float | None, float | None, str]
@@ -33,13 +33,18 @@ def prefix() -> Path:
     return Path(os.environ.get('RFM_REFERENCE_PREFIX') or 'references')
 
 
+def file(family: str) -> Path:
+    """The reference file of a family."""
+    return prefix() / f'{family}.yaml'
+
+
 @functools.cache
 def load(family: str) -> dict[str, Any]:
     """The references of a family: check class -> indexed references.
 
     :raises ReferenceError_: missing, unreadable or broken file.
     """
-    path = prefix() / f'{family}.yaml'
+    path = file(family)
     try:
         data = yaml.safe_load(path.read_text())
     except FileNotFoundError:
@@ -116,11 +121,13 @@ def entry(check: Any) -> dict[str, Any] | None:
 
     Empty where nothing can be judged (bring-up, a machine that changed its
     speed, a speed that has no reference yet); `check.unjudged` says why. A
-    dry run cannot know the speed: it takes any.
+    dry run cannot know the speed: it takes any. Where the site has nothing
+    of its own, the vendor profile speaks; `check.unjudged` says that too.
     """
-    if check.bringup:
-        check.unjudged = 'bring-up'
-        return {}
+    published = vendor.figures(check)
+    if check.bringup or published and not file(check.family).exists():
+        check.unjudged = vendor.note(published) or 'bring-up'
+        return vendor.bounds(published)
     if check.speed == 'mixed':
         check.unjudged = 'the machine kept changing its speed'
         return {}
@@ -132,6 +139,9 @@ def entry(check: Any) -> dict[str, Any] | None:
         if found is not None and not check.is_dry_run():
             check.unjudged = f'no reference at speed {check.speed}'
             return {}
+    if found is None and published:
+        check.unjudged = vendor.note(published)
+        return vendor.bounds(published)
     return found
 
 
@@ -141,7 +151,8 @@ def known(check: Any, figures: Iterable[str]) -> dict[str, Any]:
     :raises ReferenceError_: none for the case, or one that is wrong.
     """
     found = entry(check)
-    where = (f'{prefix()}/{check.family}.yaml: '
+    # Who judges: the file, or the vendor profile.
+    where = (f'{check.unjudged or file(check.family)}: '
              f'{type(check).variant_name()}: {check.params}')
     if found is None:
         raise ReferenceError_(

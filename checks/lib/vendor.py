@@ -1,0 +1,176 @@
+"""The vendor profile: published figures that judge until the site has its own.
+
+``vendor.yaml`` in the site's folder is a flat list of rows::
+
+    - {family: osu, partition: cluster-c, when: 'program=osu_latency$',
+       metric: latency, at: 8, value: 1.8, worse: 1.0, unit: us,
+       source: 'who published it', date: 2025-12}
+
+`when` is a regular expression on the case's parameters; `at` a size in bytes
+(left out: the figure of the whole run); `worse` the fraction by which a
+figure may be worse than `value`. A case that any row speaks of is judged by
+such rows alone, and says so; the site's own references override them. They
+are never written to, nor proposed as, references.
+"""
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import reframe.core.runtime as rt
+import yaml
+
+from . import metrics
+
+
+class VendorError(ValueError):
+    """A vendor profile that cannot be used; names file and row."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published figure, with where it is from."""
+    family: str
+    partition: str
+    when: str
+    metric: str
+    value: float
+    worse: float
+    unit: str
+    source: str
+    date: str
+    at: int | None = None
+
+    @property
+    def figure(self) -> str:
+        return metrics.key(self.metric, self.at)
+
+    @property
+    def bounds(self) -> list[Any]:
+        """As in a reference file: [value, lower, upper, unit]."""
+        if metrics.metric(self.metric).better == 'higher':
+            return [self.value, -self.worse, None, self.unit]
+        return [self.value, None, self.worse, self.unit]
+
+
+#: Keys of a row; those without a default must be there.
+KEYS = {f.name for f in fields(Row)}
+MUST = KEYS - {'at'}
+
+
+def load(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, ...]:
+    """The rows of a profile, each one checked.
+
+    :arg places: partition -> families that its environments have programs
+        of (`places_of`); a row for any other place would never apply.
+    :raises VendorError: with the file, the row and what is wrong.
+    """
+    try:
+        data = yaml.safe_load(path.read_text()) or []
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
+        raise VendorError(f'{path}: cannot be read: {err}') from None
+    if not isinstance(data, list):
+        raise VendorError(f'{path}: expected a list of rows')
+    rows = []
+    for number, entry in enumerate(data, 1):
+        try:
+            rows.append(_row(entry, places))
+        except (KeyError, ValueError) as err:
+            raise VendorError(f'{path}: row {number}: '
+                              f'{err.args[0]}') from None
+    return tuple(rows)
+
+
+def _row(entry: Any, places: Mapping[str, set[str]]) -> Row:
+    """One row; a ValueError or KeyError says what is wrong with it."""
+    if not isinstance(entry, dict):
+        raise ValueError(f'expected keys and values, got {entry!r}')
+    for key in entry:
+        _known(key, KEYS, 'key')
+    missing = sorted(key for key in MUST if entry.get(key) in (None, ''))
+    if missing:
+        raise ValueError(f'{", ".join(missing)} missing')
+    _known(entry['partition'], places, 'partition')
+    _known(entry['family'], places[entry['partition']],
+           f"family on {entry['partition']}:")
+    metric = metrics.metric(entry['metric'])
+    if metric.better == 'none':
+        raise ValueError(f'{metric.name} has no better and no worse')
+    if entry['unit'] != metric.unit:
+        raise ValueError(f"unit is {entry['unit']!r}, {metric.name} is in "
+                         f'{metric.unit!r}')
+    for key in ('value', 'worse'):
+        if type(entry[key]) not in (int, float) or entry[key] <= 0:
+            raise ValueError(f'{key}: {entry[key]!r} is no number above 0')
+    if type(entry.get('at')) not in (int, type(None)):
+        raise ValueError(f"at: {entry['at']!r} is no size in bytes")
+    try:
+        re.compile(entry['when'])
+    except re.error as err:
+        raise ValueError(f'when: {err}') from None
+    return Row(**{**entry, 'date': str(entry['date'])})
+
+
+def _known(name: str, known: Iterable[str], what: str) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(str(name), known, 1, 0)
+        raise ValueError(f'unknown {what} {name!r}'
+                         f'{f": did you mean {near[0]!r}?" if near else ""}')
+
+
+def places_of(configuration: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Partition -> families, from a site's configuration."""
+    families = {env['name']: set(env.get('extras', {}).get('programs', ()))
+                for env in configuration['environments']}
+    return {part['name']: set().union(*(families.get(name, set())
+                                        for name in part['environs']))
+            for system in configuration['systems']
+            for part in system['partitions']}
+
+
+@functools.cache
+def profile() -> tuple[Row, ...]:
+    """The rows of the site that runs; none where it has no such file."""
+    path = Path(os.environ.get('PLUMBLINE_SITE', ''), 'vendor.yaml')
+    if 'PLUMBLINE_SITE' not in os.environ or not path.exists():
+        return ()
+    return load(path, {
+        part.name: {family for env in part.environs
+                    for family in env.extras.get('programs', ())}
+        for part in rt.runtime().system.partitions})
+
+
+def figures(check: Any) -> tuple[Row, ...]:
+    """The rows that speak of a case; none of an embedded program's."""
+    origin = check.current_environ.extras.get('programs', {}).get(
+        check.family, {})
+    if check.emulated or origin.get('source') == 'embedded':
+        return ()
+    rows = tuple(
+        row for row in profile()
+        if (row.family, row.partition) == (check.family,
+                                           check.current_partition.name)
+        and re.search(row.when, check.params))
+    names = [row.figure for row in rows]
+    for name in names:
+        if names.count(name) > 1:
+            raise VendorError(f'vendor.yaml: two rows give {name} of '
+                              f'{check.params}: make `when` narrower')
+    return rows
+
+
+def bounds(rows: Iterable[Row]) -> dict[str, list[Any]]:
+    """Figure -> [value, lower, upper, unit], as references say it."""
+    return {row.figure: row.bounds for row in rows}
+
+
+def note(rows: Iterable[Row]) -> str:
+    """Who published the figures, and when; empty without rows."""
+    told = dict.fromkeys(f'{row.source} ({row.date})' for row in rows)
+    return f'vendor profile: {"; ".join(told)}' if told else ''

@@ -1,0 +1,91 @@
+"""AWS ParallelCluster with two queues, both over EFA.
+
+p5: p5.48xlarge, eight H100. hpc7a: hpc7a.96xlarge, 192 Genoa cores. What
+differs from cluster to cluster is marked SITE.
+"""
+import os
+
+from checks.lib import hardware
+from checks.lib.features import node_features
+from checks.osu import programs
+
+_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
+_P5 = hardware.devices(('H100-SXM5-80GB', 8), ('EFA-100', 32))
+_HPC7A = hardware.devices(('EFA-150', 2))
+
+#: ParallelCluster's Slurm has PMIx; srun must be told to use it.
+_PMIX = [['SLURM_MPI_TYPE', 'pmix']]
+
+#: Open MPI must take libfabric's provider efa, and it says which it took
+#: (words as seen with other providers, Open MPI 5.0.11; 4.1 says them at
+#: the framework's verbosity).
+_EFA = {'name': 'EFA',
+        'env': {'OMPI_MCA_pml': 'cm', 'OMPI_MCA_mtl': 'ofi',
+                'OMPI_MCA_mtl_ofi_provider_include': 'efa',
+                'OMPI_MCA_mtl_ofi_verbose': '1',
+                'OMPI_MCA_mtl_base_verbose': '1'},
+        'evidence': r'mtl:ofi:provider: efa\b'}
+
+site_configuration = {
+    'systems': [{
+        'name': 'aws-parallelcluster',
+        'descr': 'AWS ParallelCluster with EFA',
+        'hostnames': ['.*'],                # the site is chosen by its name
+        'stagedir': f'{_WORK}/stage',       # must be on a shared file system
+        'outputdir': f'{_WORK}/output',
+        'partitions': [{
+            'name': 'p5',
+            'descr': 'p5.48xlarge: 8 H100, 32 EFA of 100 Gb/s',
+            'scheduler': 'slurm',
+            'launcher': 'srun',
+            'access': ['--partition=p5',                # SITE: queue
+                       '--exclusive', '--hint=nomultithread'],
+            'resources': [{'name': '_rfm_gpu', 'options': [
+                '--gpus-per-node={num_gpus_per_node}']}],
+            'environs': ['openmpi', 'openmpi-cuda', 'nccl'],
+            'features': [*node_features(2), 'gpu_nvidia'],      # SITE: nodes
+            'processor': {'arch': 'zen3', 'num_cpus': 192,
+                          'num_cpus_per_core': 2, 'num_sockets': 2,
+                          'num_cpus_per_socket': 96},
+            'devices': _P5,
+            'extras': {**hardware.limits(_P5),
+                       'launcher_pin': ['--cpu-bind=cores']},
+        }, {
+            'name': 'hpc7a',
+            'descr': 'hpc7a.96xlarge: 192 cores, EFA of 300 Gb/s',
+            'scheduler': 'slurm',
+            'launcher': 'srun',
+            'access': ['--partition=hpc7a', '--exclusive'],     # SITE: queue
+            'environs': ['openmpi', 'stores'],
+            'features': node_features(8),               # SITE: nodes
+            # One thread a core, whatever the cluster's settings say.
+            'processor': {'arch': 'zen4', 'num_cpus': 192,
+                          'num_cpus_per_core': 1, 'num_sockets': 2,
+                          'num_cpus_per_socket': 96},
+            'devices': _HPC7A,
+            'extras': {**hardware.limits(_HPC7A),
+                       'launcher_pin': ['--cpu-bind=cores']},
+        }],
+    }],
+    'environments': [
+        {'name': 'openmpi', 'cc': 'mpicc', 'env_vars': _PMIX,
+         'features': ['mpi', 'osu', *programs.OMB7],
+         'extras': {'mpi_library': 'openmpi 5.0.x', 'stack': 'mpi-host',
+                    'programs': {'osu': {'source': 'spack'}},
+                    'transport': _EFA}},
+        {'name': 'openmpi-cuda', 'cc': 'mpicc', 'env_vars': _PMIX,
+         'features': ['mpi', 'mpi_cuda', 'osu', *programs.OMB7],
+         'extras': {'mpi_library': 'openmpi 5.0.x with CUDA',
+                    'stack': 'mpi-cuda',
+                    'programs': {'osu': {'source': 'spack'}},
+                    'transport': _EFA}},
+        {'name': 'nccl', 'env_vars': _PMIX,
+         'features': ['nccl_tests'],
+         'extras': {'stack': 'nccl',
+                    'programs': {'nccl': {'source': 'spack'}}}},
+        {'name': 'stores',
+         'features': ['redis', 'valkey', 'memcached'],
+         'extras': {'stack': 'keyvalue',
+                    'programs': {'keyvalue': {'source': 'spack'}}}},
+    ],
+}

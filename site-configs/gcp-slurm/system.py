@@ -1,0 +1,86 @@
+"""Slurm on Google Cloud: two machine types over gVNIC Ethernet.
+
+c2d: c2d-standard-112 (Milan), 100 Gb/s; c3: c3-standard-176 (Sapphire
+Rapids), 200 Gb/s; both with per-VM Tier_1 networking. What differs from
+cluster to cluster is marked SITE.
+"""
+import os
+
+from checks.lib import hardware
+from checks.lib.features import node_features
+from checks.osu import programs
+
+_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
+_C2D = hardware.devices(('gVNIC-100', 1))
+_C3 = hardware.devices(('gVNIC-200', 1))
+
+#: Open MPI must take its own TCP (and shared memory), not what UCX or
+#: libfabric make of it: the three differ (words as seen with 5.0.11).
+_TCP = {'name': 'TCP of Open MPI',
+        'env': {'OMPI_MCA_pml': 'ob1', 'OMPI_MCA_btl': 'self,sm,tcp',
+                'OMPI_MCA_pml_base_verbose': '10'},
+        'evidence': 'select: component ob1 selected'}
+
+#: Open MPI's own launcher: asks nothing of Slurm but the nodes.
+_PIN = ['--map-by', 'core', '--bind-to', 'core']
+
+site_configuration = {
+    'systems': [{
+        'name': 'gcp-slurm',
+        'descr': 'Slurm on Google Cloud, gVNIC',
+        'hostnames': ['.*'],                # the site is chosen by its name
+        'stagedir': f'{_WORK}/stage',       # must be on a shared file system
+        'outputdir': f'{_WORK}/output',
+        'partitions': [{
+            'name': 'c2d',
+            'descr': 'c2d-standard-112, gVNIC 100 Gb/s',
+            'scheduler': 'slurm',
+            'launcher': 'mpirun',
+            'access': ['--partition=c2d',               # SITE
+                       '--exclusive', '--hint=nomultithread'],
+            'environs': ['openmpi', 'openmpi-embedded', 'stores',
+                         'smartredis'],
+            'features': node_features(4),               # SITE: nodes
+            # Sockets as a VM sees them are not published: see lscpu.
+            'processor': {'arch': 'zen3', 'num_cpus': 112,
+                          'num_cpus_per_core': 2},
+            'devices': _C2D,
+            'extras': {**hardware.limits(_C2D), 'launcher_pin': _PIN},
+        }, {
+            'name': 'c3',
+            'descr': 'c3-standard-176, gVNIC 200 Gb/s',
+            'scheduler': 'slurm',
+            'launcher': 'mpirun',
+            'access': ['--partition=c3',                # SITE
+                       '--exclusive', '--hint=nomultithread'],
+            'environs': ['openmpi', 'openmpi-embedded', 'stores',
+                         'smartredis'],
+            'features': node_features(4),               # SITE: nodes
+            'processor': {'arch': 'sapphirerapids', 'num_cpus': 176,
+                          'num_cpus_per_core': 2},
+            'devices': _C3,
+            'extras': {**hardware.limits(_C3), 'launcher_pin': _PIN},
+        }],
+    }],
+    'environments': [
+        {'name': 'openmpi', 'cc': 'mpicc',
+         'features': ['mpi', 'osu', *programs.OMB7],
+         'extras': {'mpi_library': 'openmpi 5.0.x', 'stack': 'mpi-host',
+                    'programs': {'osu': {'source': 'spack'}},
+                    'transport': _TCP}},
+        # The suite's own programs, with the mpicc of the same stack.
+        {'name': 'openmpi-embedded', 'cc': 'mpicc',
+         'features': ['mpi', 'osu', *programs.EMBEDDED],
+         'extras': {'mpi_library': 'openmpi 5.0.x', 'stack': 'mpi-host',
+                    'programs': {'osu': {'source': 'embedded'}},
+                    'transport': _TCP}},
+        {'name': 'stores',
+         'features': ['redis', 'valkey', 'memcached'],
+         'extras': {'stack': 'keyvalue',
+                    'programs': {'keyvalue': {'source': 'spack'}}}},
+        {'name': 'smartredis',
+         'features': ['smartredis', 'redis'],
+         'extras': {'stack': 'smartredis',
+                    'programs': {'smartredis': {'source': 'spack'}}}},
+    ],
+}

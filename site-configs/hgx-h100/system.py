@@ -1,0 +1,76 @@
+"""Nodes with an HGX H100 board and InfiniBand NDR, under Slurm.
+
+Eight H100 SXM5 behind NVSwitch and eight 400 Gb/s NICs a node, as many
+vendors build them. What differs from cluster to cluster is marked SITE.
+"""
+import os
+
+from checks.lib import hardware
+from checks.lib.features import node_features
+from checks.osu import programs
+
+_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
+_NODE = hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
+
+#: Open MPI must take UCX, which by its defaults needs a Mellanox NIC; it
+#: says that it did (words as seen with Open MPI 5.0.11).
+_UCX = {'name': 'UCX',
+        'env': {'OMPI_MCA_pml': 'ucx', 'OMPI_MCA_pml_base_verbose': '10'},
+        'evidence': 'select: component ucx selected'}
+
+site_configuration = {
+    'systems': [{
+        'name': 'hgx-h100',
+        'descr': 'HGX H100 with InfiniBand NDR',
+        'hostnames': ['.*'],                # the site is chosen by its name
+        'stagedir': f'{_WORK}/stage',       # must be on a shared file system
+        'outputdir': f'{_WORK}/output',
+        'partitions': [{
+            'name': 'h100',
+            'descr': '8 H100 SXM5, 8 NDR400',
+            'scheduler': 'slurm',
+            # Open MPI's own launcher: asks nothing of Slurm but the nodes.
+            'launcher': 'mpirun',
+            'access': ['--partition=gpu',               # SITE
+                       '--exclusive', '--hint=nomultithread'],
+            'resources': [{'name': '_rfm_gpu', 'options': [
+                '--gpus-per-node={num_gpus_per_node}']}],
+            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores',
+                         'smartredis'],
+            'features': [*node_features(4), 'gpu_nvidia'],      # SITE: nodes
+            # SITE: two Xeon 8480C as in a DGX H100, with hyperthreads.
+            'processor': {'arch': 'sapphirerapids', 'num_cpus': 224,
+                          'num_cpus_per_core': 2, 'num_sockets': 2,
+                          'num_cpus_per_socket': 112},
+            'devices': _NODE,
+            'extras': {**hardware.limits(_NODE),
+                       'launcher_pin': ['--map-by', 'core',
+                                        '--bind-to', 'core']},
+        }],
+    }],
+    'environments': [
+        {'name': 'openmpi', 'cc': 'mpicc',
+         'features': ['mpi', 'osu', *programs.OMB7],
+         'extras': {'mpi_library': 'openmpi 5.0.x', 'stack': 'mpi-host',
+                    'programs': {'osu': {'source': 'spack'}},
+                    'transport': _UCX}},
+        {'name': 'openmpi-cuda', 'cc': 'mpicc',
+         'features': ['mpi', 'mpi_cuda', 'osu', *programs.OMB7],
+         'extras': {'mpi_library': 'openmpi 5.0.x with CUDA',
+                    'stack': 'mpi-cuda',
+                    'programs': {'osu': {'source': 'spack'}},
+                    'transport': _UCX}},
+        {'name': 'nccl',
+         'features': ['nccl_tests'],
+         'extras': {'stack': 'nccl',
+                    'programs': {'nccl': {'source': 'spack'}}}},
+        {'name': 'stores',
+         'features': ['redis', 'valkey', 'memcached'],
+         'extras': {'stack': 'keyvalue',
+                    'programs': {'keyvalue': {'source': 'spack'}}}},
+        {'name': 'smartredis',
+         'features': ['smartredis', 'redis'],
+         'extras': {'stack': 'smartredis',
+                    'programs': {'smartredis': {'source': 'spack'}}}},
+    ],
+}

@@ -1,0 +1,84 @@
+"""LUMI (CSC, Kajaani): HPE Cray EX, Slingshot-11.
+
+lumi-c: two Milan, one NIC. lumi-g: one Trento, four MI250X, which are eight
+GPUs (dies) to Slurm and to programs, four NICs.
+"""
+import os
+
+from checks.lib import hardware
+from checks.lib.features import node_features
+from checks.osu import programs
+
+_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
+_LUMI_C = hardware.devices(('Cassini-200', 1))
+_LUMI_G = hardware.devices(('MI250X-GCD', 8), ('Cassini-200', 4))
+
+site_configuration = {
+    'systems': [{
+        'name': 'lumi',
+        'descr': 'LUMI: HPE Cray EX, Slingshot-11',
+        'hostnames': ['.*'],                # the site is chosen by its name
+        'stagedir': f'{_WORK}/stage',       # must be on a shared file system
+        'outputdir': f'{_WORK}/output',
+        'partitions': [{
+            'name': 'lumi-c',
+            'descr': '2 EPYC 7763, 1 Slingshot-11 NIC',
+            'scheduler': 'slurm',
+            'launcher': 'srun',
+            # The project comes from SBATCH_ACCOUNT, which Slurm reads.
+            'access': ['--partition=standard', '--exclusive',
+                       '--hint=nomultithread'],
+            'environs': ['cray-mpich', 'stores', 'smartredis'],
+            'features': node_features(16),
+            'processor': {'arch': 'zen3', 'num_cpus': 256,
+                          'num_cpus_per_core': 2, 'num_sockets': 2,
+                          'num_cpus_per_socket': 128},
+            'devices': _LUMI_C,
+            'extras': {**hardware.limits(_LUMI_C),
+                       'launcher_pin': ['--cpu-bind=cores']},
+        }, {
+            'name': 'lumi-g',
+            'descr': '1 EPYC 7A53, 4 MI250X, 4 Slingshot-11 NICs',
+            'scheduler': 'slurm',
+            'launcher': 'srun',
+            'access': ['--partition=standard-g', '--exclusive',
+                       '--hint=nomultithread'],
+            'resources': [{'name': '_rfm_gpu', 'options': [
+                '--gpus-per-node={num_gpus_per_node}']}],
+            'environs': ['cray-mpich', 'cray-mpich-rocm', 'rccl'],
+            'features': [*node_features(16), 'gpu_amd'],
+            # 56 of the 64 cores: the system keeps one of every eight.
+            'processor': {'arch': 'zen3', 'num_cpus': 112,
+                          'num_cpus_per_core': 2, 'num_sockets': 1,
+                          'num_cpus_per_socket': 112},
+            'devices': _LUMI_G,
+            'extras': {**hardware.limits(_LUMI_G),
+                       'launcher_pin': ['--cpu-bind=cores']},
+        }],
+    }],
+    'environments': [
+        # No `transport`: see README.md.
+        {'name': 'cray-mpich', 'cc': 'mpicc',
+         'features': ['mpi', 'osu', *programs.OMB7],
+         'extras': {'mpi_library': 'cray-mpich 8.1.x', 'stack': 'mpi-host',
+                    'programs': {'osu': {'source': 'spack'}}}},
+        {'name': 'cray-mpich-rocm', 'cc': 'mpicc',
+         'env_vars': [['MPICH_GPU_SUPPORT_ENABLED', '1']],
+         'features': ['mpi', 'mpi_rocm', 'osu', *programs.OMB7],
+         'extras': {'mpi_library': 'cray-mpich 8.1.x with ROCm',
+                    'stack': 'mpi-rocm',
+                    'programs': {'osu': {'source': 'spack'}}}},
+        {'name': 'rccl',
+         'features': ['rccl_tests'],
+         'extras': {'stack': 'rccl',
+                    'programs': {'nccl': {'source': 'spack'}}}},
+        {'name': 'stores',
+         'features': ['redis', 'valkey', 'memcached'],
+         'extras': {'stack': 'keyvalue',
+                    'programs': {'keyvalue': {'source': 'spack'}}}},
+        {'name': 'smartredis',
+         'features': ['smartredis', 'redis'],
+         'extras': {'stack': 'smartredis',
+                    'programs': {'smartredis': {'source': 'spack'}}}},
+    ],
+}

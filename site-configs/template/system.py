@@ -1,0 +1,80 @@
+"""A site to copy: the smallest that runs. README.md says how, in ten steps.
+
+A site is data: which partitions there are, what they have, and where the
+programs come from. It is Python because some of that is worth computing.
+"""
+import os
+
+from checks.lib import hardware
+from checks.lib.features import node_features
+from checks.osu import programs
+
+# Where runs and results live; `plumb env` sets it.
+_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
+
+# The devices of a node: (model, how many). The models are in
+# config/hardware.yaml; the limits of physics follow from them. With GPUs:
+# hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8)).
+_NODE = hardware.devices(('ConnectX-7-NDR400', 1))
+
+site_configuration = {
+    'systems': [{
+        # The name in every record. No check may know it.
+        'name': 'mysite',
+        # Any host: the site is chosen by name (--site), not by host.
+        'hostnames': ['.*'],
+        # Both must be on a file system that the nodes share.
+        'stagedir': f'{_WORK}/stage',
+        'outputdir': f'{_WORK}/output',
+        # A partition: nodes that are alike. Two kinds of node are two
+        # partitions, even if Slurm has them in one.
+        'partitions': [{
+            'name': 'mynodes',
+            # As ReFrame calls them: slurm, squeue (Slurm without
+            # accounting), pbs, flux, local, ...
+            'scheduler': 'slurm',
+            # mpirun is Open MPI's own and asks nothing of Slurm but nodes;
+            # srun needs an MPI and a Slurm that know each other.
+            'launcher': 'mpirun',
+            # What sbatch needs here. The account is better not written
+            # down: Slurm reads it from SBATCH_ACCOUNT. --exclusive: a
+            # neighbour on the node would be measured too. With two threads
+            # a core: --hint=nomultithread, so that a rank gets a core.
+            'access': ['--partition=compute', '--exclusive'],
+            # Environments (below) that can be used on these nodes.
+            'environs': ['openmpi'],
+            # What the nodes offer; the names are in
+            # site-configs/README.md. node_features(4): jobs of up to four
+            # nodes, which is as far as this site wants the suite to go.
+            'features': node_features(4),
+            # As lscpu tells. A full node gets a rank for every core.
+            'processor': {'num_cpus': 64, 'num_cpus_per_core': 1,
+                          'num_sockets': 2, 'num_cpus_per_socket': 32},
+            'devices': _NODE,
+            'extras': {
+                **hardware.limits(_NODE),
+                # Options that pin each rank to a core. srun:
+                # ['--cpu-bind=cores'].
+                'launcher_pin': ['--map-by', 'core', '--bind-to', 'core'],
+            },
+        }],
+    }],
+    # An environment: one way to get programs. This one is installed by
+    # Spack from spack-envs/mpi-host, with this site's spack/ folder.
+    'environments': [{
+        'name': 'openmpi',
+        'cc': 'mpicc',
+        # What can be run with it: an MPI, and these OSU programs.
+        'features': ['mpi', 'osu', *programs.OMB7],
+        'extras': {
+            # For the records: what the figures were made with.
+            'mpi_library': 'openmpi 5.0.x',
+            'stack': 'mpi-host',
+            # Where each family's programs come from: spack, module or
+            # system (both with a prefix), or embedded.
+            'programs': {'osu': {'source': 'spack'}},
+            # Add 'transport' as soon as you know what your MPI prints:
+            # without it a run that went over TCP is only slow.
+        },
+    }],
+}

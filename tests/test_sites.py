@@ -1,0 +1,297 @@
+"""The sites, and the data they are made from: hardware, vendor profiles."""
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from conftest import ROOT
+from test_faults import GOLDEN, SCRIPT, another_site, flavour, reference
+
+from checks.lib import hardware, limits, vendor
+from checks.lib.base import Benchmark
+from cli.commands import site_is_sound
+
+#: Every site but `local`, which is detected.
+SITES = sorted(path.parent.name
+               for path in ROOT.glob('site-configs/*/system.py')
+               if path.parent.name != 'local')
+
+
+def folder(site: str) -> Path:
+    return ROOT / 'site-configs' / site
+
+
+@pytest.mark.parametrize('site', SITES)
+def test_site_is_sound(site):
+    configuration = site_is_sound(folder(site) / 'system.py')
+    environments = {e['name']: e for e in configuration['environments']}
+    system, = configuration['systems']
+    used = set()
+    for part in system['partitions']:
+        used |= set(part['environs'])
+        # What its hardware allows, and ranks that stay on their cores.
+        assert part['extras'].items() >= hardware.limits(
+            part['devices']).items()
+        assert part['extras']['launcher_pin']
+        assert part['processor']['num_cpus_per_core'] in (1, 2)
+    assert used == set(environments)
+    for environment in environments.values():
+        extras = environment['extras']
+        assert extras['stack'] and extras['programs']
+    assert (folder(site) / 'README.md').is_file()
+
+
+@pytest.mark.parametrize('site', SITES)
+def test_vendor_profile_of_the_site_is_sound(site):
+    path = folder(site) / 'vendor.yaml'
+    configuration = runpy.run_path(str(folder(site) / 'system.py'))[
+        'site_configuration']
+    vendor.load(path, vendor.places_of(configuration))
+
+
+@pytest.mark.parametrize('site', SITES)
+def test_reframe_takes_the_site(suite, site):
+    """Without Slurm, without Lmod, without the programs."""
+    suite.variables['PLUMBLINE_SITE'] = site
+    done = suite.reframe('--dry-run', '-Sbringup=1', '-n', 'OsuPt2pt', '-E',
+                         'program == "osu_bw" and '
+                         'placement == "inter_node"')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'Ran 0' not in done.stdout
+    scripts = [p.read_text() for p in suite.tmp.rglob('rfm_job.sh')
+               if 'osu_bw' in p.read_text()]
+    assert scripts and all('#SBATCH --ntasks-per-node=1' in s
+                           for s in scripts)
+
+
+# Hardware ---------------------------------------------------------------
+
+def test_devices_and_limits_of_a_node():
+    node = hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
+    assert node[0] == {'type': 'gpu', 'arch': 'sm_90', 'num_devices': 8,
+                       'model': 'H100-SXM5-80GB'}
+    assert hardware.limits(node) == {
+        'nic_bandwidth': 400000, 'one_nic_bandwidth': 50000,
+        'gpu_link_bandwidth': 450000}
+
+
+def test_no_half_of_a_nic_that_one_pair_cannot_fill():
+    assert hardware.limits(hardware.devices(('gVNIC-200', 1))) == {
+        'nic_bandwidth': 25000}
+
+
+def test_unknown_model_suggests_the_nearest():
+    with pytest.raises(hardware.HardwareError, match='H100-SXM5-80GB'):
+        hardware.devices(('H100-SXM-80GB', 8))
+
+
+@pytest.mark.parametrize('change, words', [
+    (lambda row: row.pop('source'), 'X1: missing or unknown: source'),
+    (lambda row: row.update(rates=1), 'X1: missing or unknown: rates')])
+def test_broken_table_of_hardware(monkeypatch, tmp_path, change, words):
+    row = {'arch': 'a', 'rate': 1, 'source': 's', 'date': '2025-01'}
+    change(row)
+    path = tmp_path / 'hardware.yaml'
+    path.write_text(yaml.safe_dump({'nic': {'X1': row}}))
+    monkeypatch.setattr(hardware, 'TABLE', path)
+    hardware.table.cache_clear()
+    try:
+        with pytest.raises(hardware.HardwareError, match=words):
+            hardware.model('X1')
+    finally:
+        hardware.table.cache_clear()
+
+
+def test_what_two_gpus_of_a_node_can_exchange():
+    def bad(figure, program='osu_bw', buffers='cuda'):
+        return limits.beyond(
+            {'bandwidth@4194304B': figure}, f'buffers={buffers} '
+            f'placement=intra_node program={program}',
+            {'gpu_link_bandwidth': 450000})
+    assert 'GPUs' in bad(451000)[0]
+    assert 'GPUs' in bad(451000, buffers='rocm')[0]
+    assert not bad(449000)
+    assert not bad(600000, program='osu_bibw')      # both ways at once
+    assert not bad(451000, buffers='host')
+
+
+INTER = 'buffers=host placement=inter_node program=osu_bw'
+
+
+def test_far_below_the_hardware():
+    site = {'one_nic_bandwidth': 25000}
+    figures = {'bandwidth@8B': 3.0, 'bandwidth@4194304B': 12000.0}
+    assert 'bandwidth@4194304B = 12000 is below half of 25000' in (
+        limits.far_below(figures, INTER, site))
+    assert not limits.far_below({'bandwidth@4194304B': 13e3}, INTER, site)
+    assert not limits.far_below({'bandwidth@8192B': 3.0}, INTER, site)
+    assert not limits.far_below(figures, INTER, {})
+    assert not limits.far_below(
+        figures, INTER.replace('inter', 'intra'), site)
+
+
+def test_far_below_is_noted_in_the_summary():
+    case = SimpleNamespace(
+        figures={'bandwidth@4194304B': 12000.0}, params=INTER,
+        current_partition=SimpleNamespace(
+            extras={'one_nic_bandwidth': 25000}),
+        unjudged='bring-up', is_dry_run=lambda: False)
+    Benchmark.note_what_is_far_below(case)
+    assert case.unjudged.startswith('bring-up; bandwidth@4194304B = 12000')
+
+
+# Vendor profiles --------------------------------------------------------
+
+ROW = {'family': 'osu', 'partition': 'thishost',
+       'when': 'placement=intra_node program=osu_latency$',
+       'metric': 'latency', 'at': 8, 'value': 123.5, 'worse': 1.0,
+       'unit': 'us', 'source': 'somebody', 'date': '2025-12'}
+PLACES = {'thishost': {'osu'}}
+
+
+def written(path, *rows):
+    path.write_text(yaml.safe_dump([dict(row) for row in rows]))
+    return path
+
+
+def test_bounds_are_open_to_the_better_side(tmp_path):
+    path = written(tmp_path / 'vendor.yaml', ROW,
+                   {**ROW, 'metric': 'bandwidth', 'unit': 'MB/s',
+                    'worse': 0.5})
+    assert vendor.bounds(vendor.load(path, PLACES)) == {
+        'latency@8B': [123.5, None, 1.0, 'us'],
+        'bandwidth@8B': [123.5, -0.5, None, 'MB/s']}
+
+
+@pytest.mark.parametrize('change, words', [
+    ({'valeu': 1}, "row 2: unknown key 'valeu': did you mean 'value'"),
+    ({'metric': 'latancy'}, "row 2: unknown metric .*'latency'"),
+    ({'metric': 'ranks', 'unit': '1'}, 'no better and no worse'),
+    ({'unit': 'ms'}, "row 2: unit is 'ms', latency is in 'us'"),
+    ({'partition': 'thathost'}, "unknown partition .*'thishost'"),
+    ({'family': 'osv'}, "unknown family on thishost: .*'osu'"),
+    ({'source': ''}, 'row 2: source missing'),
+    ({'date': None}, 'row 2: date missing'),
+    ({'value': 'fast'}, 'no number above 0'),
+    ({'worse': 0}, 'no number above 0'),
+    ({'at': '8 B'}, 'no size in bytes'),
+    ({'when': '('}, 'row 2: when: '),
+])
+def test_wrong_row_of_a_profile(tmp_path, change, words):
+    path = written(tmp_path / 'vendor.yaml', ROW, {**ROW, **change})
+    with pytest.raises(vendor.VendorError, match=words) as caught:
+        vendor.load(path, PLACES)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize('text', ['[\n', 'family: osu\n', '- osu\n'])
+def test_profile_that_is_no_list_of_rows(tmp_path, text):
+    path = tmp_path / 'vendor.yaml'
+    path.write_text(text)
+    with pytest.raises(vendor.VendorError):
+        vendor.load(path, PLACES)
+
+
+def case(source='spack', emulated=False):
+    return SimpleNamespace(
+        family='osu', emulated=emulated,
+        params='buffers=host placement=intra_node program=osu_latency',
+        current_partition=SimpleNamespace(name='thishost'),
+        current_environ=SimpleNamespace(
+            extras={'programs': {'osu': {'source': source}}}))
+
+
+def test_rows_of_a_case(monkeypatch):
+    rows = (vendor.Row(**ROW),)
+    monkeypatch.setattr(vendor, 'profile', lambda: rows)
+    assert vendor.figures(case()) == rows
+    # Another program's figures judge neither ours nor an emulation.
+    assert not vendor.figures(case('embedded'))
+    assert not vendor.figures(case(emulated=True))
+    monkeypatch.setattr(vendor, 'profile', lambda: rows * 2)
+    with pytest.raises(vendor.VendorError, match='two rows give latency'):
+        vendor.figures(case())
+
+
+@pytest.fixture
+def published(suite, tmp_path):
+    """The local site with a vendor profile, and OMB's real output."""
+    program = tmp_path / 'omb' / 'osu_latency'
+    program.parent.mkdir()
+    program.write_text(SCRIPT)
+    program.chmod(0o755)
+    suite.variables |= {'OMB_PREFIX': str(program.parent),
+                        'PLUMBLINE_SPEED_BOUNDARY_NS': '1e9',
+                        'GOLDEN': str(GOLDEN / 'osu_latency.txt')}
+    another_site(suite, tmp_path, '')
+
+    def run(*args, **change):
+        written(tmp_path / 'site' / 'vendor.yaml', {**ROW, **change})
+        return suite.reframe('-r', '-n', 'OsuPt2pt', '-E',
+                             'program=="osu_latency"', '-p', '.*-omb',
+                             '--exec-policy=serial', *args, FAULT='none')
+    suite.run = run
+    return suite
+
+
+def judged(suite):
+    """The reference and the result of the figure, and the case's note."""
+    record, = (r for r in suite.records
+               if (r['metric'], r['point']) == ('latency', '8 B'))
+    report = Path(suite.variables['PLUMBLINE_WORK'], 'report.json')
+    cases = json.loads(report.read_text())['runs'][0]['testcases']
+    return record['reference'], record['result'], cases[-1]['unjudged']
+
+
+@pytest.mark.parametrize('bringup', [[], ['-Sbringup=1']])
+def test_a_profile_judges_where_the_site_has_nothing(published, bringup):
+    done = published.run(*bringup)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert judged(published) == ('123.5', 'pass',
+                                 'vendor profile: somebody (2025-12)')
+
+
+@pytest.mark.parametrize('bringup', [[], ['-Sbringup=1']])
+def test_a_profile_can_fail_a_case(published, bringup):
+    done = published.run(*bringup, value=1e-3)
+    assert done.returncode == 1, done.stdout
+    assert judged(published)[:2] == ('0.001', 'fail')
+
+
+def test_own_references_override(published):
+    published.write_references(reference(
+        flavour(published), **{'latency@8B': [1.0, None, 1e3, 'us']}))
+    done = published.run(value=1e-3)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert judged(published) == ('1.0', 'pass', '')
+
+
+def test_a_case_that_neither_speaks_of_is_judged_by_a_profile(published):
+    published.write_references({'OsuRma': {'$index': ['speed'], 'fast': {}}})
+    done = published.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert judged(published)[0] == '123.5'
+
+
+@pytest.mark.parametrize('change, words', [
+    ({'when': 'program=osu_bw$'}, 'no such reference file'),
+    ({'at': 7}, 'vendor profile: somebody (2025-12): OsuPt2pt: '),
+    ({'unit': 'ms'}, 'row 1: unit is'),
+])
+def test_a_profile_that_does_not_fit(published, change, words):
+    done = published.run(**change)
+    assert done.returncode == 1
+    assert words in done.stdout + done.stderr, done.stdout
+
+
+def test_published_figures_are_never_proposed(published):
+    for _ in range(3):
+        published.run()
+    done = published.plumb('references', 'propose', '--force')
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (published.tmp / 'references' / 'osu.yaml').read_text()
+    assert 'latency@8B' in text and '123.5' not in text

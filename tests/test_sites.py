@@ -11,7 +11,7 @@ import yaml
 from conftest import ROOT
 from test_faults import GOLDEN, SCRIPT, another_site, flavour, reference
 
-from checks.lib import hardware, limits, vendor
+from checks.lib import hardware, limits, references, vendor
 from checks.lib.base import Benchmark
 from cli.commands import site_is_sound
 
@@ -66,6 +66,19 @@ def test_reframe_takes_the_site(suite, site):
                if 'osu_bw' in p.read_text()]
     assert scripts and all('#SBATCH --ntasks-per-node=1' in s
                            for s in scripts)
+
+
+@pytest.mark.parametrize('system, buffers', [
+    ('lumi:lumi-c', 'host'), ('lumi:lumi-g', 'rocm'), ('alps:gh200', 'cuda')])
+def test_profiles_speak_of_cases_that_there_are(suite, system, buffers):
+    """Without them a case without references would fail."""
+    suite.variables['PLUMBLINE_SITE'] = system.partition(':')[0]
+    done = suite.reframe(
+        '--dry-run', '--system', system, '-n', 'OsuPt2pt', '-E',
+        f'program in ("osu_bw", "osu_latency") and buffers == "{buffers}" '
+        'and placement == "inter_node"')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'Ran 0' not in done.stdout
 
 
 # Hardware ---------------------------------------------------------------
@@ -209,12 +222,21 @@ def test_rows_of_a_case(monkeypatch):
     rows = (vendor.Row(**ROW),)
     monkeypatch.setattr(vendor, 'profile', lambda: rows)
     assert vendor.figures(case()) == rows
+    assert vendor.note(rows) == 'vendor profile: somebody (2025-12)'
     # Another program's figures judge neither ours nor an emulation.
     assert not vendor.figures(case('embedded'))
     assert not vendor.figures(case(emulated=True))
     monkeypatch.setattr(vendor, 'profile', lambda: rows * 2)
     with pytest.raises(vendor.VendorError, match='two rows give latency'):
         vendor.figures(case())
+
+
+def test_a_machine_that_changes_its_speed_is_not_judged(monkeypatch):
+    monkeypatch.setattr(vendor, 'profile', lambda: (vendor.Row(**ROW),))
+    mixed = case()
+    mixed.speed, mixed.bringup = 'mixed', True
+    assert references.entry(mixed) == {}
+    assert 'speed' in mixed.unjudged
 
 
 @pytest.fixture
@@ -225,9 +247,11 @@ def published(suite, tmp_path):
     program.write_text(SCRIPT)
     program.chmod(0o755)
     suite.variables |= {'OMB_PREFIX': str(program.parent),
-                        'PLUMBLINE_SPEED_BOUNDARY_NS': '1e9',
                         'GOLDEN': str(GOLDEN / 'osu_latency.txt')}
-    another_site(suite, tmp_path, '')
+    another_site(suite, tmp_path, '''
+for _part in site_configuration['systems'][0]['partitions']:
+    _part['features'].remove('speed_sentinel')
+''')
 
     def run(*args, **change):
         written(tmp_path / 'site' / 'vendor.yaml', {**ROW, **change})
@@ -263,8 +287,11 @@ def test_a_profile_can_fail_a_case(published, bringup):
 
 
 def test_own_references_override(published):
-    published.write_references(reference(
-        flavour(published), **{'latency@8B': [1.0, None, 1e3, 'us']}))
+    table = reference(flavour(published),
+                      **{'latency@8B': [1.0, None, 1e3, 'us']})
+    part = table['OsuPt2pt']['local:thishost'][flavour(published)]['system']
+    part['-'] = part.pop('fast')
+    published.write_references(table)
     done = published.run(value=1e-3)
     assert done.returncode == 0, done.stdout + done.stderr
     assert judged(published) == ('1.0', 'pass', '')

@@ -124,13 +124,13 @@ def entry(check: Any) -> dict[str, Any] | None:
     dry run cannot know the speed: it takes any. Where the site has nothing
     of its own, the vendor profile speaks; `check.unjudged` says that too.
     """
+    if check.speed == 'mixed':
+        check.unjudged = 'the machine kept changing its speed'
+        return {}
     published = vendor.figures(check)
     if check.bringup or published and not file(check.family).exists():
         check.unjudged = vendor.note(published) or 'bring-up'
         return vendor.bounds(published)
-    if check.speed == 'mixed':
-        check.unjudged = 'the machine kept changing its speed'
-        return {}
     found = _at_speed(check, check.speed)
     if found is None and ('speed_sentinel'
                           in check.current_partition.features):

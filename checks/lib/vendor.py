@@ -18,12 +18,12 @@ import difflib
 import functools
 import os
 import re
+import runpy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import reframe.core.runtime as rt
 import yaml
 
 from . import metrics
@@ -137,13 +137,14 @@ def places_of(configuration: Mapping[str, Any]) -> dict[str, set[str]]:
 @functools.cache
 def profile() -> tuple[Row, ...]:
     """The rows of the site that runs; none where it has no such file."""
-    path = Path(os.environ.get('PLUMBLINE_SITE', ''), 'vendor.yaml')
-    if 'PLUMBLINE_SITE' not in os.environ or not path.exists():
+    site = Path(os.environ.get('PLUMBLINE_SITE') or os.devnull)
+    if not (site / 'vendor.yaml').exists():
         return ()
-    return load(path, {
-        part.name: {family for env in part.environs
-                    for family in env.extras.get('programs', ())}
-        for part in rt.runtime().system.partitions})
+    # The file, not ReFrame's runtime: with --system NAME:PARTITION that
+    # knows one partition alone.
+    configuration = runpy.run_path(str(site / 'system.py'))
+    return load(site / 'vendor.yaml',
+                places_of(configuration['site_configuration']))
 
 
 def figures(check: Any) -> tuple[Row, ...]:

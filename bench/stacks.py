@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""Does every stack concretize for every site that wants it?
+
+    bench/stacks.py                                  # all pairs below
+    bench/stacks.py --site lumi                      # one site's pairs
+    bench/stacks.py --site lumi --stack mpi-rocm     # one pair, any pair
+
+Prints a Markdown table. Nothing is installed and nothing is fetched: Spack's
+recipes have to be there (PLUMBLINE_SPACK_PACKAGES, a clone of them), and so
+has clingo. The sites' machines need not be: external paths are not looked at,
+and Spack is told that a foreign processor is fine.
+
+Exit status: 0 all concretized and kept their promises, 1 some did not, 2
+something needed is missing.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STACKS = ROOT / 'spack-envs'
+SITES = ROOT / 'site-configs'
+
+#: The stacks that make sense at a site: with its GPUs, or without any.
+PAIRS = {
+    'hgx-h100': ['mpi-host', 'mpi-cuda', 'nccl', 'keyvalue', 'smartredis'],
+    'lumi': ['mpi-host', 'mpi-rocm', 'rccl', 'keyvalue', 'smartredis'],
+    'alps': ['mpi-host', 'mpi-cuda', 'nccl', 'keyvalue'],
+    'aws-parallelcluster': ['mpi-host', 'mpi-cuda', 'nccl', 'keyvalue'],
+    'gcp-slurm': ['mpi-host', 'keyvalue', 'smartredis'],
+    'template': ['mpi-host', 'keyvalue'],
+}
+
+#: Sites whose processors are of another family than most benches'. Spack never
+#: considers targets of another family than the machine's own, so it is told
+#: another machine (see `pretend`).
+FAMILY = {'alps': 'aarch64'}
+
+#: For this bench only. At the site itself Spack should refuse a target that
+#: the login node cannot run, and may use its cache of earlier solutions.
+FOREIGN = ['-c', 'concretizer:targets:host_compatible:false',
+           '-c', 'concretizer:concretization_cache:enable:false']
+
+
+class Setup(Exception):
+    """Something the bench needs is missing or wrong."""
+
+
+# --- Spack -----------------------------------------------------------------
+
+def find_spack(given: str | None) -> Path:
+    root = os.environ.get('SPACK_ROOT')
+    found = given or (f'{root}/bin/spack' if root else shutil.which('spack'))
+    if not found or not os.access(found, os.X_OK):
+        raise Setup(f'skipped, nothing was tried: no Spack ({found or "none"}'
+                    '); set SPACK_ROOT, put spack on PATH or give --spack')
+    return Path(found).resolve()
+
+
+def environment(spack: Path, site: Path, work: Path) -> dict[str, str]:
+    return os.environ | {
+        'SPACK_ROOT': str(spack.parent.parent),
+        'SPACK_DISABLE_LOCAL_CONFIG': '1',
+        'SPACK_USER_CACHE_PATH': str(work / 'spack' / 'cache'),
+        'PLUMBLINE_ROOT': str(ROOT), 'PLUMBLINE_SITE': str(site),
+        'PLUMBLINE_WORK': str(work),
+        # Set and empty: Spack clones its recipes itself.
+        'PLUMBLINE_SPACK_PACKAGES':
+            os.environ.get('PLUMBLINE_SPACK_PACKAGES', ''),
+    }
+
+
+def pretend(site: Path, work: Path) -> dict[str, str]:
+    """Lets Spack, and nothing else, take this machine for one of the site's
+    family: Python imports a module of this name by itself."""
+    family = FAMILY.get(site.name)
+    if family in (None, platform.machine()):
+        return {}
+    folder = work / family
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / 'sitecustomize.py').write_text(
+        f'import platform\nplatform.machine = lambda: {family!r}\n')
+    return {'PYTHONPATH': str(folder)}
+
+
+def run(command: list[str], env: dict[str, str],
+        limit: float) -> tuple[int | None, str, float, float]:
+    """Exit status (None: out of time), output, seconds, CPU user seconds."""
+    begin = time.monotonic()
+    with tempfile.TemporaryFile('w+', errors='replace') as out:
+        child = subprocess.Popen(command, env=env, stdout=out,
+                                 stderr=subprocess.STDOUT,
+                                 start_new_session=True)
+        # wait4 and not the sum over all children: the CPU time is this one's.
+        status = used = None
+        try:
+            while status is None:
+                pid, code, used = os.wait4(child.pid, os.WNOHANG)
+                if pid:
+                    status = os.waitstatus_to_exitcode(code)
+                elif time.monotonic() - begin > limit:
+                    break
+                else:
+                    time.sleep(0.1)
+        finally:
+            if status is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                used = os.wait4(child.pid, 0)[2]
+            child.returncode = status
+        out.seek(0)
+        text = out.read()
+    return status, text, time.monotonic() - begin, used.ru_utime
+
+
+def reason(output: str) -> str:
+    """The first line that says why: reason 1 of the solver, else an error."""
+    for pattern in (r'^\s*1\. +(.+)', r'^==> (Error: .+)', r'^(.*Error: .+)'):
+        found = re.search(pattern, output, re.MULTILINE)
+        if found:
+            return found[1].strip()
+    lines = output.strip().splitlines()
+    return lines[-1].strip() if lines else 'no output'
+
+
+# --- promises --------------------------------------------------------------
+
+try:
+    sys.path.insert(0, str(ROOT))
+    from checks.lib.stack import broken_promises
+except ImportError:
+    def broken_promises(lock: dict, promises: list[str]) -> list[str]:
+        """Those of `promises` (`name@version +variant key=value`) that no
+        package of the lock keeps."""
+        return [promise for promise in promises
+                if not any(_keeps(node, promise)
+                           for node in lock['concrete_specs'].values())]
+
+    def _keeps(node: dict, promise: str) -> bool:
+        name, *terms = re.findall(
+            r'^[\w-]+|@[\w.=-]+|[+~][\w-]+|[\w-]+=[\w.,:*-]+', promise)
+        return node['name'] == name and all(_has(node, t) for t in terms)
+
+    def _has(node: dict, term: str) -> bool:
+        if term[0] == '@':
+            asked = term[1:].lstrip('=')
+            return f'{node["version"]}.'.startswith(f'{asked}.')
+        parameters = node.get('parameters', {})
+        if term[0] in '+~':
+            return parameters.get(term[1:]) is (term[0] == '+')
+        key, asked = term.split('=', 1)
+        value = parameters.get(key)
+        values = value if isinstance(value, list) else [value]
+        return asked == '*' and value is not None or (
+            set(asked.split(',')) <= {str(v) for v in values})
+
+
+def promises(stack: str) -> list[str]:
+    path = STACKS / stack / 'stack.yaml'
+    if not path.exists():
+        return []
+    try:
+        import yaml
+    except ImportError as err:
+        raise Setup(f'{path} cannot be read without PyYAML: use the Python '
+                    'of the suite, .plumbline/venv/bin/python') from err
+    return list((yaml.safe_load(path.read_text()) or {}).get('promises', ()))
+
+
+# --- one pair --------------------------------------------------------------
+
+def concretize(stack: str, site: Path, args) -> list[str]:
+    """One row of the table, result last."""
+    folder = args.work / 'envs' / f'{site.name}-{stack}'
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    shutil.copy(STACKS / stack / 'spack.yaml', folder)
+    env = environment(args.spack, site, args.work)
+    env |= pretend(site, args.work)
+    status, output, wall, cpu = run(
+        [str(args.spack), *FOREIGN, '-e', str(folder), 'concretize'],
+        env, args.limit)
+    (folder / 'concretize.log').write_text(output)
+    row = [stack, site.name, '–', '–', f'{wall:.0f}', f'{cpu:.0f}']
+    if status is None:
+        return [*row, f'no answer in {args.limit:g} s']
+    if status != 0:
+        return [*row, reason(output)]
+    if (folder / 'spack.yaml').read_text() != (
+            STACKS / stack / 'spack.yaml').read_text():
+        return [*row, 'Spack rewrote spack.yaml: does the site name gcc?']
+    if 'constructing repository' in output:
+        return [*row, 'a repository of recipes was dropped']
+    lock = json.loads((folder / 'spack.lock').read_text())
+    nodes = lock['concrete_specs'].values()
+    row[2:4] = [str(len(nodes)), str(sum('external' in n for n in nodes))]
+    broken = broken_promises(lock, promises(stack))
+    return [*row, 'not as promised: ' + '; '.join(broken) if broken else 'ok']
+
+
+def pairs(args) -> list[tuple[str, Path]]:
+    found = []
+    for site in args.site or PAIRS:
+        path = Path(site) if '/' in site else SITES / site
+        if not (path / 'spack').is_dir():
+            raise Setup(f'{path}: no folder spack in it')
+        for stack in args.stack or PAIRS.get(site, PAIRS['template']):
+            if not (STACKS / stack / 'spack.yaml').is_file():
+                raise Setup(f'{STACKS / stack}: no spack.yaml in it')
+            # What a site is not meant for is tried only when asked for by
+            # both names.
+            if args.site or stack in PAIRS[site]:
+                found.append((stack, path.resolve()))
+    if not found:
+        raise Setup('no pair left: see PAIRS in this file')
+    return found
+
+
+# --- command line ----------------------------------------------------------
+
+def parse_arguments():
+    p = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],
+        epilog='Exit status: 0 all did, 1 some did not, 2 cannot run.')
+    p.add_argument('--site', action='append',
+                   help='a site, or the folder of one (repeatable; default: '
+                        f'{", ".join(PAIRS)})')
+    p.add_argument('--stack', action='append',
+                   help='a folder of spack-envs/ (repeatable; default: those '
+                        'that make sense at the site)')
+    p.add_argument('--spack', help='the spack command (default: '
+                                   '$SPACK_ROOT/bin/spack, or on PATH)')
+    p.add_argument('--limit', type=float, default=900.0,
+                   help='seconds for one pair (default: 900)')
+    p.add_argument('--work', type=Path,
+                   help="keep Spack's caches, spack.lock and the output of "
+                        'each pair here (default: a temporary folder)')
+    return p.parse_args()
+
+
+def main() -> int:
+    args = parse_arguments()
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix='stacks-') as scratch:
+        try:
+            args.spack = find_spack(args.spack)
+            args.work = (args.work or Path(scratch)).resolve()
+            wanted = pairs(args)
+            # Written by Spack when it finds no compiler, then in force for
+            # good, and all figures below would be of that configuration.
+            stray = args.spack.parent.parent / 'etc/spack/packages.yaml'
+            if stray.exists():
+                raise Setup(f'{stray} exists: it would change every result')
+            # Indices of all recipes, so that the first pair does not pay.
+            run([str(args.spack), '-e', str(STACKS / wanted[0][0]),
+                 'providers', 'mpi'],
+                environment(args.spack, wanted[0][1], args.work), args.limit)
+            print('| stack | site | specs | externals | wall s | CPU user s '
+                  '| result |\n|---|---|---|---|---|---|---|', flush=True)
+            for stack, site in wanted:
+                row = concretize(stack, site, args)
+                failed += row[-1] != 'ok'
+                print('| ' + ' | '.join(cell.replace('|', r'\|')
+                                        for cell in row) + ' |', flush=True)
+            if stray.exists():
+                raise Setup(f'Spack wrote {stray}: remove it; a site names '
+                            'no compiler')
+        except Setup as problem:
+            print(f'stacks.py: {problem}', file=sys.stderr)
+            return 2
+    return 1 if failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,32 @@
+from spack_repo.builtin.packages.redis.package import Redis as BuiltinRedis
+
+from spack.package import *
+
+
+class Redis(BuiltinRedis):
+    """Redis 7.0 and 7.2, the last lines under the BSD licence.
+
+    The checksums are those of the archives that the project's repository
+    makes of its tags; Debian ships the same bytes.
+    """
+
+    license("BSD-3-Clause")
+
+    version(
+        "7.2.4",
+        sha256="0a62b9ae89b4be4e8d40c0035c83a72cb6776f4b62fe53553981a57f0f4ff73d",
+        url="https://github.com/redis/redis/archive/refs/tags/7.2.4.tar.gz",
+    )
+    version(
+        "7.0.15",
+        sha256="4b1dc4ee6d622a09fff9c6777191209750fb5e5a725ef78ea012d6eef4c22982",
+        url="https://github.com/redis/redis/archive/refs/tags/7.0.15.tar.gz",
+    )
+
+    def test_version(self):
+        """server, client and load generator say their version"""
+        for name in ("redis-server", "redis-cli", "redis-benchmark"):
+            with test_part(self, f"test_version_{name}", purpose=name):
+                program = which(self.prefix.bin.join(name), required=True)
+                said = program("--version", output=str.split, error=str.split)
+                check_outputs([str(self.version)], said)

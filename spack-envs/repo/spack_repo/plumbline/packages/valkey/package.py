@@ -1,0 +1,74 @@
+from spack_repo.builtin.build_systems.makefile import MakefilePackage
+
+from spack.package import *
+
+
+class Valkey(MakefilePackage):
+    """Valkey, the in-memory store that went on from Redis 7.2 under the BSD
+    licence: server, command line client and load generator."""
+
+    homepage = "https://valkey.io"
+    git = "https://github.com/valkey-io/valkey.git"
+    url = "https://github.com/valkey-io/valkey/archive/refs/tags/8.0.1.tar.gz"
+
+    license("BSD-3-Clause")
+
+    # Debian's archive is the release without two files for macOS, whose
+    # licence Debian does not take.
+    version(
+        "8.1.1",
+        sha256="d9bbd82eecb82f359e649a0007ad3dc1b47cc15afa626348ca86b73c4ae2c7ee",
+        url="https://deb.debian.org/debian/pool/main/v/valkey/"
+        "valkey_8.1.1+dfsg1.orig.tar.xz",
+    )
+    version(
+        "8.0.1",
+        sha256="1e1d6dfbed2f932a87afbc7402be050a73974a9b19a9116897e537a6638e5e1d",
+    )
+
+    variant("tls", default=False, description="Encrypted connections")
+    variant(
+        "malloc",
+        default="jemalloc",
+        values=("jemalloc", "libc"),
+        multi=False,
+        description="The allocator: the bundled jemalloc, or the system's",
+    )
+
+    depends_on("c", type="build")
+    # 8.1 parses numbers with a C++ library.
+    depends_on("cxx", type="build", when="@8.1:")
+    depends_on("gmake", type="build")
+    depends_on("openssl@1.1.1:", when="+tls")
+
+    def options(self):
+        tls = "yes" if self.spec.satisfies("+tls") else "no"
+        return [
+            f"BUILD_TLS={tls}",
+            "USE_SYSTEMD=no",
+            f"MALLOC={self.spec.variants['malloc'].value}",
+            f"PREFIX={self.prefix}",
+        ]
+
+    @property
+    def build_targets(self):
+        return self.options()
+
+    @property
+    def install_targets(self):
+        # The options once more: other ones would build it anew.
+        return [*self.options(), "install"]
+
+    def test_version(self):
+        """server, client and load generator say their version"""
+        for name in ("valkey-server", "valkey-cli", "valkey-benchmark"):
+            with test_part(self, f"test_version_{name}", purpose=name):
+                program = which(self.prefix.bin.join(name), required=True)
+                said = program("--version", output=str.split, error=str.split)
+                check_outputs([str(self.version)], said)
+
+    def test_allocator(self):
+        """the server has the allocator that was asked for"""
+        server = which(self.prefix.bin.join("valkey-server"), required=True)
+        said = server("--version", output=str.split, error=str.split)
+        check_outputs([f"malloc={self.spec.variants['malloc'].value}"], said)

@@ -12,8 +12,6 @@ class Memcached(BuiltinMemcached):
     cache, the server would take the system's libevent, or none.
     """
 
-    license("BSD-3-Clause")
-
     version(
         "1.6.18",
         sha256="35872bd25f8d29d7cc2072d23e74344530891bfd0aa4f4f64184a8ae7291164b",

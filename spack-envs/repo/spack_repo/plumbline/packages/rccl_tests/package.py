@@ -11,8 +11,6 @@ class RcclTests(BuiltinRcclTests):
     """rccl-tests at a commit: the project has no releases, and a branch is
     another program every month."""
 
-    license("BSD-3-Clause")
-
     version("2024-09-10", commit="ae3e6357cb3514d5649b3b5dfaa80cb2d2af3532")
 
     def test_programs(self):

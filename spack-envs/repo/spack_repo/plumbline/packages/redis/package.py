@@ -10,8 +10,6 @@ class Redis(BuiltinRedis):
     makes of its tags; Debian ships the same bytes.
     """
 
-    license("BSD-3-Clause")
-
     version(
         "7.2.4",
         sha256="0a62b9ae89b4be4e8d40c0035c83a72cb6776f4b62fe53553981a57f0f4ff73d",

@@ -1,4 +1,8 @@
 from spack_repo.builtin.build_systems.cmake import CMakePackage
+from spack_repo.builtin.build_systems.python import (
+    PythonExtension,
+    PythonPackage,
+)
 
 from spack.package import *
 
@@ -49,7 +53,7 @@ endif()
 """
 
 
-class Smartredis(CMakePackage):
+class Smartredis(CMakePackage, PythonExtension):
     """The SmartRedis clients: the C++ and C library, and on demand the
     Python module and the Fortran library on top of it.
 
@@ -59,7 +63,10 @@ class Smartredis(CMakePackage):
 
     homepage = "https://github.com/CrayLabs/SmartRedis"
     git = "https://github.com/CrayLabs/SmartRedis.git"
+    # Where Python's package index keeps it is known to Spack's Python
+    # packages only.
     pypi = "smartredis/smartredis-0.6.1.tar.gz"
+    url = PythonPackage.__dict__["url"]
 
     license("BSD-2-Clause")
 

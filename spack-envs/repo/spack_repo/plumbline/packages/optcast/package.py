@@ -9,20 +9,22 @@ class Optcast(Package):
     """Optcast, reductions of NCCL on servers in the network, as an external
     only.
 
-    Its authors build a reduction server in Rust and a plug-in for NCCL, and
-    need their forks of NCCL and nccl-tests. Register a prefix with
-    bin/optcast-reduction-server and lib/libnccl-net.so; there are no
-    releases, so the version is the commit's month.
+    It has two parts: a reduction server (`cargo build -r` in
+    reduction_server, with a nightly Rust) and a plug-in for NCCL
+    (`autogen.sh`, `configure --with-cuda=...`, `make install` in
+    nccl_plugin). Register a prefix with bin/optcast-reduction-server and
+    lib/libnccl-net.so. There are no releases: the version is the commit's
+    day.
     """
 
     homepage = "https://github.com/osrg/optcast"
     git = "https://github.com/osrg/optcast.git"
     has_code = False
 
-    license("Apache-2.0")
+    license("BSD-3-Clause")
 
     # Named for externals; nothing is fetched.
-    version("2024-04")
+    version("2024-04-09")
 
     def install(self, spec, prefix):
         raise InstallError(
@@ -31,7 +33,7 @@ class Optcast(Package):
             "packages.yaml (spack-envs/repo/README.md)"
         )
 
-    def test_server(self):
-        """the reduction server is there"""
-        name = self.prefix.bin.join("optcast-reduction-server")
-        assert os.path.exists(name), name
+    def test_parts(self):
+        """server and plug-in are there"""
+        for name in ("bin/optcast-reduction-server", "lib/libnccl-net.so"):
+            assert os.path.exists(self.prefix.join(name)), name

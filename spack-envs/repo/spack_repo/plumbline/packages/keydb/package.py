@@ -9,9 +9,8 @@ class Keydb(Package):
     """KeyDB, a fork of Redis with several threads, as an external only.
 
     Its last release is of 2023. Its authors build it with `make` in a clone
-    (`BUILD_TLS=yes` for TLS), with libcurl, zlib, zstd, bzip2, lz4, snappy
-    and libuuid where the default FLASH support is wanted; `make install
-    PREFIX=...` leaves bin/keydb-server. Register that prefix.
+    with submodules; `make install PREFIX=...` leaves bin/keydb-server.
+    Register that prefix.
     """
 
     homepage = "https://docs.keydb.dev"

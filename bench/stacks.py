@@ -20,6 +20,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -97,38 +98,34 @@ def pretend(site: Path, work: Path) -> dict[str, str]:
 def run(command: list[str], env: dict[str, str],
         limit: float) -> tuple[int | None, str, float, float]:
     """Exit status (None: out of time), output, seconds, CPU user seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     begin = time.monotonic()
-    with tempfile.TemporaryFile('w+', errors='replace') as out:
-        child = subprocess.Popen(command, env=env, stdout=out,
-                                 stderr=subprocess.STDOUT,
-                                 start_new_session=True)
-        # wait4 and not the sum over all children: the CPU time is this one's.
-        status = used = None
-        try:
-            while status is None:
-                pid, code, used = os.wait4(child.pid, os.WNOHANG)
-                if pid:
-                    status = os.waitstatus_to_exitcode(code)
-                elif time.monotonic() - begin > limit:
-                    break
-                else:
-                    time.sleep(0.1)
-        finally:
-            if status is None:
-                os.killpg(child.pid, signal.SIGKILL)
-                used = os.wait4(child.pid, 0)[2]
-            child.returncode = status
-        out.seek(0)
-        text = out.read()
-    return status, text, time.monotonic() - begin, used.ru_utime
+    # A session of its own, so that nothing outlives the limit.
+    child = subprocess.Popen(command, env=env, text=True, errors='replace',
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             start_new_session=True)
+    status: int | None = None
+    try:
+        output = child.communicate(timeout=limit)[0]
+        status = child.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        output = child.communicate()[0]
+    except BaseException:
+        os.killpg(child.pid, signal.SIGKILL)
+        raise
+    wall = time.monotonic() - begin
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    return status, output, wall, used
 
 
 def reason(output: str) -> str:
     """The first line that says why: reason 1 of the solver, else an error."""
-    for pattern in (r'^\s*1\. +(.+)', r'^==> (Error: .+)', r'^(.*Error: .+)'):
+    for pattern in (r'^ *1\. +(.+)', r'^==> Error: (.+(?:\n {4}.+)*)',
+                    r'^(.*Error: .+)'):
         found = re.search(pattern, output, re.MULTILINE)
         if found:
-            return found[1].strip()
+            return ' '.join(found[1].split())
     lines = output.strip().splitlines()
     return lines[-1].strip() if lines else 'no output'
 
@@ -179,12 +176,18 @@ def promises(stack: str) -> list[str]:
 
 # --- one pair --------------------------------------------------------------
 
-def concretize(stack: str, site: Path, args) -> list[str]:
-    """One row of the table, result last."""
-    folder = args.work / 'envs' / f'{site.name}-{stack}'
+def copy(stack: str, site: Path, work: Path) -> Path:
+    """Spack writes beside spack.yaml, so it gets a copy."""
+    folder = work / 'envs' / f'{site.name}-{stack}'
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     shutil.copy(STACKS / stack / 'spack.yaml', folder)
+    return folder
+
+
+def concretize(stack: str, site: Path, args) -> list[str]:
+    """One row of the table, result last."""
+    folder = copy(stack, site, args.work)
     env = environment(args.spack, site, args.work)
     env |= pretend(site, args.work)
     status, output, wall, cpu = run(
@@ -262,7 +265,7 @@ def main() -> int:
             if stray.exists():
                 raise Setup(f'{stray} exists: it would change every result')
             # Indices of all recipes, so that the first pair does not pay.
-            run([str(args.spack), '-e', str(STACKS / wanted[0][0]),
+            run([str(args.spack), '-e', str(copy(*wanted[0], args.work)),
                  'providers', 'mpi'],
                 environment(args.spack, wanted[0][1], args.work), args.limit)
             print('| stack | site | specs | externals | wall s | CPU user s '

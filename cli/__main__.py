@@ -10,6 +10,8 @@ Examples:
   ./plumb references propose       references from at least 3 runs
   ./plumb report                   page and figures from the perflogs
   ./plumb spack install            what the site's stacks need, beforehand
+  ./plumb site new NAME            a folder for this cluster, from what is here
+  ./plumb site check --all         are the sites' folders sound?
   ./plumb test                     set up and pass the tests
 
 Exit codes: 0 good, 1 something failed or regressed, 2 usage or unreadable
@@ -21,6 +23,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 if not __package__:                     # called by path, from ./plumb
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
@@ -80,6 +83,7 @@ def arguments() -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, add_help=False)
         sub.add_argument('rest', nargs=argparse.REMAINDER)
     _spack(command('spack', 'install software stacks beforehand'), site)
+    site_arguments(commands)
     test = command('test', 'set up and pass the tests')
     test.add_argument('pytest', nargs='*', metavar='-- OPTION',
                       help='options for pytest, after --')
@@ -120,6 +124,79 @@ def _spack(parser: argparse.ArgumentParser, site: argparse.ArgumentParser
                 help='a folder, or the name of a mirror of the site')
 
 
+NEW = """Makes a site's folder from what this machine and its Slurm tell.
+
+Run it on a login node, or better on a compute node, where the GPUs and the
+network cards are. It only asks (sinfo, scontrol, lscpu, nvidia-smi, rocm-smi,
+ibstat, fi_info, module, mpicc, spack), starts no job and changes nothing; it
+shows every file, and writes them after a yes.
+
+Examples:
+  ./plumb site new aurora
+  srun -p gpu -N1 --pty ./plumb site new aurora --partition gpu
+  ./plumb site new aurora --yes --access=--account=abc --stack mpi-host
+  ./plumb site new aurora --recorded DIR     outputs kept as DIR/sinfo.txt, ...
+
+Exit codes: 0 written, 1 answered no, 2 usage, or nobody to ask.
+"""
+
+CHECK = """Checks sites without running anything, on any machine.
+
+  system.py      the glossary's names, ReFrame's schema, what it generates
+  cases.txt      the cases that can run, kept in git; a change is shown
+  references/    there for every judged case of mode quick
+  spack/*.yaml   Spack's schema (where Spack is at hand), and what it misses
+
+Examples:
+  ./plumb site check --all
+  ./plumb site check hgx-h100 --update     accept the cases as they are now
+
+Exit codes: 0 good, 1 something to mend, 2 usage.
+"""
+
+
+def site_arguments(commands: Any) -> None:
+    """plumb site new, plumb site check."""
+    def text(doc: str) -> dict[str, Any]:
+        head, _, rest = doc.partition('\n\n')
+        return {'description': head, 'epilog': rest,
+                'formatter_class': argparse.RawDescriptionHelpFormatter}
+
+    actions = commands.add_parser(
+        'site', help='make a site\'s folder, or check it').add_subparsers(
+            dest='action', required=True, metavar='new|check')
+    new = actions.add_parser('new', help='a folder for this cluster',
+                             **text(NEW))
+    new.add_argument('name', help='a-z, 0-9 and -: name of site and folder')
+    new.add_argument('--path', type=Path,
+                     help='folder to make (default: site-configs/NAME)')
+    new.add_argument('--yes', action='store_true',
+                     help='write without asking')
+    new.add_argument('--recorded', type=Path, metavar='DIR',
+                     help='read the commands\' outputs from files in DIR')
+    new.add_argument('--partition', action='append', metavar='P',
+                     help='only this Slurm partition; may be repeated')
+    new.add_argument('--launcher', choices=('srun', 'mpirun'),
+                     help='default: what the MPI found is started with')
+    new.add_argument('--access', action='append', default=[], metavar='OPT',
+                     help='an option that jobs need, e.g. '
+                          '--access=--account=x; may be repeated')
+    new.add_argument('--modules', metavar='"M ..."',
+                     help='modules to load for the MPI')
+    new.add_argument('--stack', action='append', default=[],
+                     help='an environment with this stack of spack-envs/; '
+                          'may be repeated')
+    check = actions.add_parser('check', help='are sites\' folders sound?',
+                               **text(CHECK))
+    check.add_argument('sites', nargs='*', metavar='SITE',
+                       help='name, or path of a folder')
+    check.add_argument('--all', action='store_true',
+                       help='every folder of site-configs/')
+    check.add_argument('--update', action='store_true',
+                       help='accept the cases as they are now: write '
+                            'cases.txt')
+
+
 def main() -> int:
     words = sys.argv[1:]
     if words[:1] in (['report'], ['references']):
@@ -132,8 +209,8 @@ def main() -> int:
         return parse_files(args.family, args.files, sys.stdout, sys.stderr)
     try:
         in_venv(args)
-        from cli import commands, stacks
-        module = stacks if args.command == 'spack' else commands
+        from cli import commands, sites, stacks
+        module = {'spack': stacks, 'site': sites}.get(args.command, commands)
         return getattr(module, args.command)(args)
     except setup.SetupError as err:
         print(f'plumb: {err}', file=sys.stderr)

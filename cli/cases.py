@@ -1,0 +1,135 @@
+"""What ReFrame would generate for a site, and what it would be judged by.
+
+A program of its own, called by `plumb site check` once a site: a check asks
+the system for its parameters while it is imported, so that one process can
+see one site only. Nothing is run or written, and neither a scheduler nor a
+modules system is needed. Prints JSON: the cases, or `error`.
+"""
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from reframe.core import config, logging, runtime
+from reframe.core.exceptions import ReframeError
+from reframe.frontend.executors import generate_testcases
+from reframe.frontend.loader import RegressionCheckLoader
+
+from checks.lib import references
+from cli.commands import MODES, site_is_sound
+from cli.setup import ROOT, SetupError
+
+#: A check that cannot be imported is a warning to ReFrame; on stderr it is a
+#: finding to the caller.
+LOGGING = {'logging': [{'level': 'warning', 'handlers': [], 'handlers$': [
+    {'type': 'stream', 'name': 'stderr', 'level': 'warning',
+     'format': '%(message)s'}]}]}
+
+
+def load(folder: Path) -> None:
+    """Makes the site ReFrame's current system.
+
+    :raises SetupError: what is wrong with the site's file.
+    """
+    path = folder / 'system.py'
+    systems = site_is_sound(path)['systems']
+    if len(systems) != 1:
+        raise SetupError(f'{path}: {len(systems)} systems; a site is one '
+                         'system, with a folder of its own')
+    try:
+        site = config.load_config(str(ROOT / 'config' / 'common.py'),
+                                  str(path))
+        site.validate()
+    except ReframeError as err:
+        cause = err.__cause__
+        if not isinstance(cause, jsonschema.ValidationError):
+            raise SetupError(f'{path}: {err}') from None
+        where = '/'.join(map(str, cause.absolute_path))
+        raise SetupError(f'{path}: {where}: {cause.message[:200]} '
+                         "(ReFrame's schema)") from None
+    site.update_config(LOGGING, '<site check>')
+    # Not here, in general: the site's modules.
+    site.add_sticky_option('systems/modules_system', 'nomod')
+    site.select_subconfig(systems[0]['name'], ignore_resolve_errors=True)
+    runtime.init_runtime(site)
+    logging.configure_logging(site)
+
+
+def judged(check: Any) -> bool:
+    """Whether some figure of the case is to be bounded by a reference."""
+    try:
+        return bool(check.judged_figures(check.planned_figures()))
+    except AttributeError:
+        # Its figures are known once it is set up: of its kind, assume so.
+        return True
+
+
+def reference(check: Any) -> tuple[str, str]:
+    """Whether the case has references, and what is wrong with them.
+
+    own: in the site's folder; none: there is none; -: nothing is judged.
+    """
+    if not hasattr(check, 'judged_figures') or not judged(check):
+        return '-', ''
+    # What ReFrame's set-up of a dry run would do, short of making folders.
+    check._rfm_dry_run = True
+    check.describe_origin()
+    try:
+        if references.entry(check) is None:
+            return 'none', ''
+        check.figures = dict.fromkeys(check.planned_figures(), 0.0)
+        check.add_worst_ratio()
+        references.known(check, check.figures)
+    except references.ReferenceError_ as err:
+        missing = 'no such reference file' in str(err)
+        return 'none', '' if missing else str(err)
+    return 'own', ''
+
+
+def cases() -> Iterator[dict[str, Any]]:
+    """Every case of the current system; fixtures are not cases."""
+    loader = RegressionCheckLoader([str(ROOT / 'checks')], recurse=True)
+    for case in generate_testcases(loader.load_all()):
+        check, partition, environ = case
+        if check.is_fixture():
+            continue
+        check._current_partition = partition
+        check._current_environ = environ
+        found, fault = reference(check)
+        yield {'check': type(check).variant_name(),
+               'family': getattr(check, 'family', ''),
+               'params': getattr(check, 'params', ''),
+               'where': f'{partition.name}+{environ.name}',
+               'modes': [m for m in MODES if m in check.tags],
+               'reference': found, 'fault': fault}
+
+
+def stacks(folder: Path) -> dict[str, str]:
+    """Environment -> the stack that it names."""
+    configuration = site_is_sound(folder / 'system.py')
+    return {env['name']: env['extras']['stack']
+            for env in configuration['environments']
+            if env.get('extras', {}).get('stack')}
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    answer: dict[str, Any] = {}
+    try:
+        load(folder)
+        answer = {'cases': list(cases()), 'stacks': stacks(folder)}
+    except SetupError as err:
+        answer = {'error': str(err)}
+    except ReframeError as err:
+        answer = {'error': f'{folder}/system.py: {err}'}
+    json.dump(answer, sys.stdout)
+    return 0
+
+
+if __name__ == '__main__':
+    sys.path[0] = str(ROOT)
+    sys.exit(main())

@@ -1,0 +1,526 @@
+"""plumb site new: a site's folder from what the machine tells.
+
+Found (cli/detect.py), asked, shown, and only then written: the folder
+appears as a whole or not at all.
+"""
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cli import detect, sites
+from cli.detect import Gpus, Machine, Mpi, Nic, Partition
+from cli.setup import ROOT, SetupError, say
+from cli.spack_yaml import near
+
+#: Stack -> features of an environment that has it, and the families whose
+#: programs come from it.
+STACKS: dict[str, tuple[list[str], list[str]]] = {
+    'mpi-host': (['mpi', 'osu', '*programs.OMB7'], ['osu']),
+    'mpi-cuda': (['mpi', 'mpi_cuda', 'osu', '*programs.OMB7'], ['osu']),
+    'mpi-rocm': (['mpi', 'mpi_rocm', 'osu', '*programs.OMB7'], ['osu']),
+    'nccl': (['mpi', 'nccl_tests'], ['nccl']),
+    'rccl': (['mpi', 'rccl_tests'], ['rccl']),
+    'keyvalue': (['redis', 'valkey', 'memcached'], ['keyvalue']),
+    'smartredis': (['smartredis', 'redis'], ['smartredis']),
+}
+
+#: Launcher, and the MPI under mpirun -> options that pin, that let ranks
+#: share cores, and the variables for the latter.
+LAUNCH: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
+    'srun': (['--cpu-bind=cores'], ['--overcommit', '--cpu-bind=none'], {}),
+    'openmpi': (['--map-by', 'core', '--bind-to', 'core'],
+                ['--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none'],
+                {'OMPI_MCA_mpi_yield_when_idle': '1'}),
+    'mpich': (['-bind-to', 'core'], [], {}),
+    'intelmpi': (['-genv', 'I_MPI_PIN', '1'], ['-genv', 'I_MPI_PIN', '0'],
+                 {'I_MPI_WAIT_MODE': '1'}),
+}
+
+#: What srun is told of the MPI where the cluster has no default.
+MPI_TYPE = {'openmpi': 'pmix', 'mpich': 'pmi2', 'intelmpi': 'pmi2'}
+
+
+@dataclass
+class Found:
+    """All that was detected."""
+    machine: Machine
+    host: str
+    partitions: list[Partition]
+    nodes: dict[str, dict[str, str]]
+    config: dict[str, str]
+    cpu: detect.Cpu | None
+    gpus: Gpus | None
+    nics: list[Nic]
+    modules_system: str
+    mpi: Mpi | None
+    externals: dict[str, dict]
+
+
+@dataclass
+class Choices:
+    """What was asked, or taken from options."""
+    partitions: list[Partition]
+    launcher: str
+    access: list[str]
+    stacks: list[str]
+
+
+def look(recorded: Path | None, modules: str | None) -> Found:
+    """Asks the machine."""
+    if recorded and not recorded.is_dir():
+        raise SetupError(f'--recorded {recorded}: no such folder')
+    machine = Machine(recorded)
+    tell = machine.tell
+    parts = detect.partitions(tell('sinfo'))
+    # One node of each partition stands for all of its kind.
+    names = ','.join(dict.fromkeys(p.node.name for p in parts))
+    slurm = bool(parts)
+    rdma = tell('rdma')
+    nics = [*(detect.ibstat_nics(tell('ibstat')) or detect.sysfs_nics(rdma)),
+            *detect.fabric_nics(tell('fi_info'), rdma)]
+    avail = tell('modules')
+    paths = tell('paths')
+    mpi = (detect.mpi_of_path(tell('mpirun'), paths)
+           or detect.mpi_of_modules(detect.modules(avail)))
+    if modules is not None:
+        mpi = chosen_modules(modules, mpi)
+    return Found(
+        machine, tell('hostname').strip().split('.')[0], parts,
+        detect.node_facts(tell('scontrol-node', names)) if slurm else {},
+        detect.slurm_config(tell('scontrol-config')) if slurm else {},
+        detect.cpu(tell('lscpu')),
+        detect.nvidia_gpus(tell('nvidia-smi'))
+        or detect.amd_gpus(tell('rocm-smi')),
+        detect.fabric(nics), detect.modules_system(avail), mpi,
+        externals(machine, mpi, paths))
+
+
+def chosen_modules(text: str, found: Mpi | None) -> Mpi:
+    """The MPI of modules that were named by hand."""
+    names = tuple(text.split())
+    for name in names:
+        flavour = detect.MPI_MODULES.get(name.split('/')[0])
+        if flavour:
+            return Mpi(flavour, name.partition('/')[2],
+                       'cc' if flavour == 'cray' else 'mpicc', names, '',
+                       'option --modules')
+    if found and not found.modules:
+        return Mpi(found.flavour, found.version, found.cc, names,
+                   found.prefix, found.source)
+    raise SetupError(f'--modules {text!r}: none of them is an MPI that is '
+                     f'known ({", ".join(detect.MPI_MODULES)})')
+
+
+def externals(machine: Machine, mpi: Mpi | None,
+              paths: str) -> dict[str, dict]:
+    """`packages:` for Spack: gcc always, or nothing at all."""
+    found = detect.spack_packages(machine.tell('spack'))
+    packages: dict[str, dict] = {
+        name: {'externals': entry['externals']}
+        for name, entry in found.items() if entry.get('externals')}
+    gcc = detect.gcc_external(machine.tell('gcc'), paths)
+    good = [e for e in packages.get('gcc', {}).get('externals', [])
+            if e.get('extra_attributes', {}).get('compilers')]
+    if good or gcc:
+        packages['gcc'] = {'externals': good or [gcc]}
+    else:
+        return {}
+    name = {'cray': 'cray-mpich', 'openmpi': 'openmpi',
+            'mpich': 'mpich'}.get(mpi.flavour if mpi else '', '')
+    if mpi and name and name not in packages and mpi.version:
+        place: dict[str, Any] = {'prefix': mpi.prefix} if mpi.prefix else {
+            'modules': list(mpi.modules)}
+        packages[name] = {'externals': [
+            {'spec': f'{name}@{mpi.version}', **place}]}
+    if name in packages:
+        packages[name]['buildable'] = False
+    packages['mpi'] = {'require': [name or 'openmpi']}
+    return dict(sorted(packages.items()))
+
+
+# ----------------------------------------------------------------- choices
+
+def words_of_checks() -> set[str]:
+    """Words in the checks' strings: no place may be called by one."""
+    words: set[str] = set()
+    for path in (ROOT / 'checks').rglob('*.py'):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                words |= set(re.split(r'[\s:+%|,]+', node.value))
+    return words
+
+
+def check_name(name: str) -> None:
+    if not re.fullmatch('[a-z][a-z0-9-]*', name):
+        raise SetupError(f'{name!r} is no name of a site: a-z, 0-9 and -, '
+                         'a letter first')
+    if name in words_of_checks():
+        raise SetupError(f'{name!r} is a word that the checks use; a check '
+                         'must name no place, so choose another, e.g. '
+                         f'{name}-1')
+
+
+def pick(name: str, known: list[str], what: str) -> str:
+    if name not in known:
+        raise SetupError(f'unknown {what} {name!r}: ' + near(
+            name, known, f'there are {", ".join(known) or "none"}'))
+    return name
+
+
+def choose(args: argparse.Namespace, found: Found,
+           ask: Callable[[str, str], str]) -> Choices:
+    """Options before answers before what was found."""
+    names = [p.name for p in found.partitions]
+    wanted = args.partition or (names and ask(
+        'Slurm partitions', ' '.join(names)).split()) or []
+    for name in wanted:
+        pick(name, names, 'partition')
+    flavour = found.mpi.flavour if found.mpi else 'openmpi'
+    usual = 'mpirun' if flavour == 'openmpi' or not names else 'srun'
+    launcher = args.launcher or pick(
+        ask('Launcher, srun or mpirun', usual), ['srun', 'mpirun'],
+        'launcher')
+    access = args.access or (names and ask(
+        'Options that every job needs, such as --account=x',
+        '').split()) or []
+    known = sorted(p.parent.name for p in sites.ENVS.glob('*/spack.yaml')
+                   if p.parent.name in STACKS)
+    stacks = args.stack or (known and ask(
+        f'Stacks that Spack installs (of {" ".join(known)})',
+        '').split()) or []
+    for stack in stacks:
+        pick(stack, known, 'stack')
+    if stacks and not found.externals:
+        raise SetupError('a stack needs a gcc for Spack, and none was found: '
+                         'load a compiler module, or leave out --stack')
+    return Choices([p for p in found.partitions if p.name in wanted],
+                   launcher, access, stacks)
+
+
+# -------------------------------------------------------------- the files
+
+def quoted(value: object) -> str:
+    """A value as Python; `*name` stays a name."""
+    if isinstance(value, list):
+        return '[' + ', '.join(map(quoted, value)) + ']'
+    if isinstance(value, str) and value.startswith('*'):
+        return value
+    return repr(value)
+
+
+def lines(indent: int, text: str, items: list[object]) -> list[str]:
+    """`'key': [a, b, c],` in lines that fit once indented by 12 more."""
+    start = ' ' * indent + text + '['
+    done, line = [], start
+    for n, item in enumerate(items):
+        word = quoted(item) + (', ' if n + 1 < len(items) else '],')
+        if len(line) + len(word.rstrip()) > 67 and line != start:
+            done.append(line.rstrip())
+            line = ' ' * len(start)
+        line += word
+    return [*done, line if items else start + '],']
+
+
+def partition_lines(name: str, part: Partition, found: Found,
+                    choices: Choices, environs: list[str]) -> list[str]:
+    """One partition, with the command that each fact comes from."""
+    label = f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}'
+    node, facts = part.node, found.nodes.get(part.node.name, {})
+    cpus = int(facts.get('CPUEfctv') or node.cpus)
+    per_core = max(1, node.threads)
+    here = found.host in [n.name for n in part.nodes]
+    gpus = gpus_of(part, found.gpus if here else None)
+    text = [f'# sinfo: {len(part.nodes)} nodes; {len(part.kinds)} '
+            f'{"kind" if len(part.kinds) == 1 else "kinds"} of node']
+    if len(part.kinds) > 1:
+        text += [f'# The most common kind ({part.kinds[0][1]} nodes) is '
+                 'described: choose it in access,',
+                 '# with --constraint or --exclude.']
+    text += ['{', f"    'name': '{label}',",
+             f"    'scheduler': '{scheduler(found)}',",
+             f"    'launcher': '{choices.launcher}',"]
+    text += lines(4, "'access': ", [f'--partition={part.name}',
+                                    *choices.access])
+    text += lines(4, "'environs': ", list(environs))
+    text += env_vars(found, choices)
+    text += ["    'max_jobs': 4,",
+             f'    # sinfo: jobs of up to {part.jobs} nodes now']
+    features = [f'*node_features({part.jobs})']
+    always = all(detect.gres_gpus(n.gres) for n in part.nodes)
+    if gpus and gpus.vendor and always:
+        features.append(f'gpu_{gpus.vendor}')
+    text += lines(4, "'features': ", list(features))
+    if gpus and not gpus.vendor:
+        text += ['    # sinfo says how many GPUs and not whose: add '
+                 'gpu_nvidia or gpu_amd', '    # to the features.']
+    if gpus and not always:
+        text += ['    # No gpu_* feature: not every node has GPUs.']
+    source = f'scontrol show node {node.name}' if facts else 'sinfo'
+    text += [f'    # {source}: {node.sockets} sockets x {node.cores} cores '
+             f'x {node.threads} threads'
+             + (f', {cpus} of {node.cpus} CPUs for jobs'
+                if cpus != node.cpus else '')]
+    text += processor(4, cpus, per_core, node.sockets)
+    text += devices(gpus, found.nics if here else [])
+    if not here:
+        text += ['    # Network cards: not known, for this was not a node of '
+                 'this partition.',
+                 f'    # Run it there: srun -p {part.name} -N1 --pty ./plumb '
+                 'site new ...']
+    text += extras(found, choices, found.nics if here else [])
+    return [*text, '},']
+
+
+def gpus_of(part: Partition, seen: Gpus | None) -> Gpus | None:
+    """What a node of a partition has: seen on one, else what Slurm says."""
+    says = detect.gres_gpus(part.node.gres)
+    return seen if seen and (not says or says.number == seen.number) else says
+
+
+def scheduler(found: Found) -> str:
+    """slurm asks sacct, which needs accounting; squeue does not."""
+    kind = found.config.get('AccountingStorageType', '')
+    return 'slurm' if 'slurmdbd' in kind else 'squeue'
+
+
+def env_vars(found: Found, choices: Choices) -> list[str]:
+    flavour = found.mpi.flavour if found.mpi else ''
+    default = found.config.get('MpiDefault', 'none').lower()
+    if (choices.launcher != 'srun' or default not in ('none', '(null)', '')
+            or flavour not in MPI_TYPE):
+        return []
+    return ['    # scontrol show config: no MpiDefault, so srun is told',
+            f"    'env_vars': [['SLURM_MPI_TYPE', '{MPI_TYPE[flavour]}']],"]
+
+
+def processor(indent: int, cpus: int, per_core: int,
+              sockets: int) -> list[str]:
+    space = ' ' * indent
+    return [f"{space}'processor': {{'num_cpus': {cpus}, "
+            f"'num_cpus_per_core': {per_core},",
+            f"{space}              'num_sockets': {sockets},",
+            f"{space}              'num_cpus_per_socket': "
+            f'{cpus // max(1, sockets)}}},']
+
+
+def devices(gpus: Gpus | None, nics: list[Nic]) -> list[str]:
+    text = []
+    if gpus:
+        text += [f'        # {gpus.source}',
+                 f"        {{'type': 'gpu', 'model': {gpus.model!r},",
+                 f"         'num_devices': {gpus.number}}},"]
+    if nics:
+        text += [f'        # {nics[0].source}: {len(nics)} ports, '
+                 f'{nics[0].layer}',
+                 f"        {{'type': 'nic', 'model': {nics[0].model!r},",
+                 f"         'num_devices': {len(nics)}}},"]
+    return ["    'devices': [", *text, '    ],'] if text else []
+
+
+def extras(found: Found, choices: Choices, nics: list[Nic]) -> list[str]:
+    flavour = found.mpi.flavour if found.mpi else 'openmpi'
+    pin, over, env = LAUNCH.get(
+        choices.launcher if choices.launcher == 'srun' else flavour,
+        ([], [], {}))
+    text = ["    'extras': {", *lines(8, "'launcher_pin': ", list(pin)),
+            *lines(8, "'launcher_oversubscribe': ", list(over)),
+            f"        'oversubscribe_env': {env!r},"]
+    rate = sum(nic.rate for nic in nics)
+    if rate:
+        each = ' + '.join(f'{nic.rate:g}' for nic in nics[:8])
+        more = ' + ...' if nics[8:] else ''
+        text += [f'        # {each}{more} Gb/s,', '        # 125 MB/s each',
+                 f"        'nic_bandwidth': {rate * 125:.0f},"]
+    return [*text, '    },']
+
+
+def host_lines(name: str, found: Found, choices: Choices,
+               environs: list[str]) -> list[str]:
+    """The one partition of a machine without Slurm."""
+    cpu = found.cpu or detect.Cpu('unknown', os.cpu_count() or 1, 1, 1, 1)
+    gpus = found.gpus
+    features = ['*node_features(1)'] + ([f'gpu_{gpus.vendor}'] if gpus else [])
+    return ['# No Slurm here: this machine alone.', '{',
+            f"    'name': '{name}-node',", "    'scheduler': 'local',",
+            f"    'launcher': '{choices.launcher}',", "    'max_jobs': 1,",
+            *lines(4, "'environs': ", list(environs)),
+            *lines(4, "'features': ", list(features)),
+            f'    # lscpu: {cpu.model}, {cpu.sockets} sockets, {cpu.numa} '
+            'NUMA nodes',
+            *processor(4, cpu.cpus, cpu.threads, cpu.sockets),
+            *devices(gpus, found.nics),
+            *extras(found, choices, found.nics), '},']
+
+
+def environments(found: Found, choices: Choices) -> dict[str, list[str]]:
+    """Name -> the lines of an environment."""
+    mpi = found.mpi or Mpi('openmpi', '', 'mpicc', (), '', '')
+    label = f'{mpi.flavour} {mpi.version}'.strip()
+    source = {'mpirun': 'mpirun --version', 'modules': 'module -t avail',
+              '': 'NO MPI WAS FOUND: load one and mend this, or add a stack'
+              }.get(mpi.source, mpi.source)
+    modules = lines(0, "'modules': ", list(mpi.modules)) if mpi.modules else []
+    made = {mpi.flavour: [
+        f'# {source}', f"'cc': '{mpi.cc}', 'cxx': '', 'ftn': '',", *modules,
+        *lines(0, "'features': ", ['mpi', 'osu', '*programs.EMBEDDED']),
+        f"'extras': {{'mpi_library': {label!r},",
+        "           'programs': {'osu': {'source': 'embedded'}}},"]}
+    for stack in choices.stacks:
+        features, families = STACKS[stack]
+        origins = {family: {'source': 'spack'} for family in families}
+        made[stack] = [
+            f'# Installed by Spack from spack-envs/{stack}',
+            f"'cc': '{mpi.cc}', 'cxx': '', 'ftn': '',", *modules,
+            *lines(0, "'features': ", list(features)),
+            f"'extras': {{'stack': {stack!r}, 'mpi_library': {label!r},",
+            f"           'programs': {origins!r}}},"]
+    return made
+
+
+def system_py(name: str, found: Found, choices: Choices) -> str:
+    """The site's configuration, as a person would write it."""
+    made = environments(found, choices)
+    parts = [partition_lines(name, part, found, choices, list(made))
+             for part in choices.partitions]
+    parts = parts or [host_lines(name, found, choices, list(made))]
+    body = [line for part in parts for line in part]
+    cluster = found.config.get('ClusterName', name)
+    text = [f'"""{cluster}, as `./plumb site new` found it: mend freely.',
+            '', 'A comment above a value says which command told it.', '"""',
+            'from checks.lib.features import node_features',
+            'from checks.osu import programs', '', 'site_configuration = {',
+            "    'systems': [{", f"        'name': '{name}',",
+            f"        'descr': {cluster!r},",
+            f"        'hostnames': [{hostnames(found)!r}],",
+            f"        'modules_system': '{found.modules_system}',",
+            "        'partitions': [",
+            *(' ' * 12 + line for line in body), '        ],', '    }],',
+            "    'environments': ["]
+    for env, env_lines in made.items():
+        text += ['        {', f"            'name': '{env}',",
+                 *(' ' * 12 + line for line in env_lines), '        },']
+    return '\n'.join([*text, '    ],', '}', ''])
+
+
+def hostnames(found: Found) -> str:
+    """A pattern for this host and those that are named like it."""
+    base = re.sub(r'\d+$', '', found.host)
+    return f'^{re.escape(base)}' if base else '.*'
+
+
+def packages_yaml(packages: dict[str, dict]) -> str:
+    body = yaml.safe_dump({'packages': packages}, sort_keys=False, width=70)
+    return ('# What this site has, for Spack. The target is left to Spack; '
+            'for one that\n# fits several kinds of node add:\n'
+            '#   all: {require: ["target=x86_64_v3"]}\n'
+            '# Never without gcc: Spack would look for one, and rewrite '
+            'files.\n' + body)
+
+
+def readme(name: str, found: Found, choices: Choices) -> str:
+    silent = [f'- {command}: {why}' for command, why in sorted(
+        found.machine.silent.items())]
+    return '\n'.join([
+        f'# {name}', '', 'Made by `./plumb site new`; every value is there '
+        'to be mended.', '',
+        f'Told by: {", ".join(found.machine.heard)}.', '',
+        *(['Gave nothing:', '', *silent, ''] if silent else []),
+        'Next:', '', f'    ./plumb site check {name}',
+        f'    ./plumb run --site {name} --mode bringup',
+        f'    ./plumb references propose --site {name}     # after three '
+        'runs', '',
+        'Not to be detected, so look at them: the account or quality of '
+        'service that\njobs need (`access` in system.py), the transport that '
+        'MPI must use\n(`transport`, see ../README.md).', ''])
+
+
+def files(name: str, found: Found, choices: Choices) -> dict[str, str]:
+    """Path in the folder -> text."""
+    made = {'system.py': system_py(name, found, choices),
+            'README.md': readme(name, found, choices)}
+    if found.externals:
+        made['spack/packages.yaml'] = packages_yaml(found.externals)
+    # The snapshot also proves that ReFrame takes what was written.
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch, name)
+        write(folder, made)
+        answer = sites.ask_reframe(folder)
+    if 'error' in answer or answer['said']:
+        raise SetupError('what was made is no good, which is a fault of '
+                         'plumb: ' + (answer.get('error')
+                                      or answer['said'][0]))
+    made[sites.SNAPSHOT] = sites.snapshot(answer['cases'])
+    return made
+
+
+def write(folder: Path, made: dict[str, str]) -> None:
+    for path, text in made.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+
+def show(folder: Path, found: Found, made: dict[str, str]) -> None:
+    """All that would be written, for a person to read."""
+    for command, why in sorted(found.machine.silent.items()):
+        print(f'{why}: {command}')
+    if not found.externals:
+        print('no gcc found, so no spack/packages.yaml: Spack would look '
+              'for one and rewrite files')
+    for path, text in made.items():
+        print(f'\n=== {folder / path}')
+        if path == sites.SNAPSHOT:
+            print(f'({text.count(chr(10))} lines: the cases that can run)')
+        else:
+            print(text, end='')
+
+
+def new(args: argparse.Namespace) -> int:
+    """Makes a site's folder."""
+    check_name(args.name)
+    folder = (args.path or ROOT / 'site-configs' / args.name).absolute()
+    if folder.exists() or folder.is_symlink():
+        raise SetupError(f'{folder}: there already; choose another name or '
+                         '--path, nothing is ever overwritten')
+    asked = sys.stdin.isatty() and not args.yes
+
+    def ask(question: str, usual: str) -> str:
+        if not asked:
+            return usual
+        return input(f'{question} [{usual or "none"}]: ').strip() or usual
+
+    found = look(args.recorded, args.modules)
+    made = files(args.name, found, choose(args, found, ask))
+    show(folder, found, made)
+    print()
+    if not args.yes:
+        if not asked:
+            say('nothing was written: nobody to ask; say --yes')
+            return 2
+        if input(f'Write these files to {folder}? [y/N] '
+                 ).strip().lower() not in ('y', 'yes'):
+            say('nothing was written')
+            return 1
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix='.new-', dir=folder.parent))
+    try:
+        write(scratch, made)
+        scratch.chmod(0o755)
+        scratch.rename(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    print(f'Written: {folder}. Next: ./plumb site check '
+          f'{args.path or args.name}')
+    return 0

@@ -1,0 +1,245 @@
+"""plumb site new, plumb site check: a site's folder, made and proved."""
+from __future__ import annotations
+
+import argparse
+import collections
+import difflib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cli import spack_yaml
+from cli.commands import MODES, site_folder
+from cli.setup import (
+    ROOT,
+    WORK,
+    SetupError,
+    detect_local,
+    ensure_mpi,
+    ensure_venv,
+)
+from cli.spack_yaml import Finding
+
+ENVS = ROOT / 'spack-envs'
+
+#: First line of a snapshot.
+HEADER = ('# What can run on this site, and whether a reference judges it; '
+          'written by\n# `./plumb site check --update`.\n'
+          '# check parameters | modes | reference | partition+environment\n')
+
+
+def site(args: argparse.Namespace) -> int:
+    """plumb site new|check."""
+    if args.action == 'check':
+        return check(args)
+    from cli import new
+    return new.new(args)
+
+
+# ------------------------------------------------------------------ check
+
+@dataclass
+class Verdict:
+    """What was found of one site."""
+    name: str
+    facts: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    diff: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def check(args: argparse.Namespace) -> int:
+    """Checks sites: exit code 1 where something is to mend."""
+    start = time.monotonic()
+    if args.all == bool(args.sites):
+        raise SetupError('name the sites to check, or say --all')
+    folders = ([p.parent for p in sorted(
+        ROOT.glob('site-configs/*/system.py'))] if args.all
+        else [site_folder(name) for name in args.sites])
+    if any(map(is_local, folders)):
+        detect_local(ensure_mpi())
+    # Each site is a process of its own: two at a time, as cores allow.
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        verdicts = list(pool.map(
+            lambda folder: examine(folder, args.update), folders))
+    for verdict in verdicts:
+        show(verdict)
+    stacks = sorted(ENVS.glob('*/spack.yaml'))
+    found, note = spack_yaml.findings(Path(), stacks)
+    if stacks:
+        show(Verdict(f'spack-envs ({len(stacks)} stacks)', [f'yaml  {note}'],
+                     list(map(str, found))))
+    bad = sum(bool(v.findings or v.diff) for v in verdicts) + bool(found)
+    print(f'\nsites: {len(verdicts)}, to mend: {bad}; '
+          f'{time.monotonic() - start:.1f} s in all ('
+          + ', '.join(f'{v.name} {v.seconds:.1f} s' for v in verdicts) + ')')
+    return 1 if bad else 0
+
+
+def show(verdict: Verdict) -> None:
+    print(verdict.name)
+    for text in (*verdict.facts, *verdict.findings, *verdict.diff):
+        print(f'  {text}' if text in verdict.facts else text)
+    if verdict.diff:
+        print(f'{verdict.name}: other cases than {SNAPSHOT} has; if that is '
+              f'right: ./plumb site check {verdict.name} --update')
+
+
+SNAPSHOT = 'cases.txt'
+
+
+def is_local(folder: Path) -> bool:
+    return folder.name == 'local' and folder.parent == ROOT / 'site-configs'
+
+
+def examine(folder: Path, update: bool = False) -> Verdict:
+    """One site: its file, its cases, its references, its YAML."""
+    start = time.monotonic()
+    verdict = Verdict(folder.name if folder.parent == ROOT / 'site-configs'
+                      else str(folder))
+    answer = ask_reframe(folder)
+    verdict.findings += answer['said']
+    if 'error' in answer:
+        verdict.findings.append(answer['error'])
+    else:
+        judge_cases(verdict, folder, answer['cases'], update)
+        verdict.findings += map(str, stack_faults(folder, answer['stacks']))
+    found, note = spack_yaml.findings(folder / 'spack', [])
+    number = len(list((folder / 'spack').glob('*.yaml')))
+    verdict.facts.append(f'yaml        {number} files, {note}' if number
+                         else 'yaml        no spack/ folder')
+    verdict.findings += map(str, found)
+    verdict.seconds = time.monotonic() - start
+    return verdict
+
+
+def ask_reframe(folder: Path) -> dict[str, Any]:
+    """What cli/cases.py says of a site; never raises for a site's fault."""
+    home = WORK if is_local(folder) else folder
+    variables = {
+        'PLUMBLINE_ROOT': str(ROOT), 'PLUMBLINE_WORK': str(WORK),
+        'PLUMBLINE_SITE': str(folder),
+        'RFM_REFERENCE_PREFIX': str(home / 'references')}
+    # ReFrame's own variables could point to other sites and other checks.
+    plain = {k: v for k, v in os.environ.items() if not k.startswith('RFM_')}
+    done = subprocess.run(
+        [str(ensure_venv()), str(ROOT / 'cli' / 'cases.py'), str(folder)],
+        env={**plain, **variables}, text=True, capture_output=True,
+        stdin=subprocess.DEVNULL)
+    said = [f'{folder}/system.py: {line}'
+            for line in done.stderr.splitlines() if line.strip()]
+    try:
+        return {**json.loads(done.stdout), 'said': said}
+    except ValueError:
+        return {'error': f'{folder}/system.py: ReFrame ended with exit code '
+                         f'{done.returncode}', 'said': said[-3:]}
+
+
+def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
+                update: bool) -> None:
+    """The cases against the snapshot, and the references that they have."""
+    counts = ', '.join(f'{mode} {sum(mode in c["modes"] for c in cases)}'
+                       for mode in MODES)
+    places = sorted({c['where'] for c in cases})
+    verdict.facts.append(f'cases       {len(cases)} on '
+                         f'{", ".join(places) or "nothing"}; {counts}')
+    if not cases:
+        verdict.findings.append(
+            f'{folder}/system.py:1: no case can run here; see features in '
+            'site-configs/README.md')
+    verdict.facts += coverage(cases)
+    home = WORK if is_local(folder) else folder
+    if not any((home / 'references').glob('*.yaml')):
+        verdict.facts.append('references  none yet: bring-up')
+    else:
+        verdict.findings += reference_faults(home / 'references', cases)
+    if is_local(folder):
+        verdict.facts.append('snapshot    none kept: this site is whatever '
+                             'machine it runs on')
+        return
+    path, now = folder / SNAPSHOT, snapshot(cases)
+    kept = path.read_text() if path.is_file() else ''
+    if now == kept:
+        verdict.facts.append(f'snapshot    {SNAPSHOT} unchanged')
+    elif update:
+        path.write_text(now)
+        verdict.facts.append(f'snapshot    {SNAPSHOT} written')
+    elif not kept:
+        verdict.findings.append(
+            f'{path}:1: no snapshot is kept; write it: ./plumb site check '
+            f'{verdict.name} --update')
+    else:
+        verdict.diff = list(difflib.unified_diff(
+            kept.splitlines(), now.splitlines(), str(path), 'now',
+            n=0, lineterm=''))
+
+
+def snapshot(cases: list[dict[str, Any]]) -> str:
+    """The cases as text: a line for each set of parameters.
+
+    Partitions and environments that agree in modes and reference share a
+    line; one each would be thousands.
+    """
+    lines = collections.defaultdict(list)
+    for case in cases:
+        lines[f'{case["check"]} {case["params"]} | '
+              f'{",".join(case["modes"])} | {case["reference"]}'].append(
+                  case['where'])
+    return HEADER + ''.join(f'{key} | {" ".join(sorted(where))}\n'
+                            for key, where in sorted(lines.items()))
+
+
+def coverage(cases: Iterable[dict[str, Any]]) -> list[str]:
+    """How many judged cases of each family have a reference."""
+    kinds: dict[str, collections.Counter[str]] = {}
+    for case in cases:
+        if case['reference'] != '-':
+            kinds.setdefault(case['family'], collections.Counter())[
+                case['reference']] += 1
+    return [f'{family:12}{n.total() - n["none"]} of {n.total()} judged cases '
+            'have a reference' + (f' ({n["vendor"]} of them a vendor\'s)'
+                                  if n['vendor'] else '')
+            for family, n in sorted(kinds.items())]
+
+
+def reference_faults(folder: Path,
+                     cases: Iterable[dict[str, Any]]) -> list[str]:
+    """Cases of mode quick without a reference, and wrong references."""
+    faults = sorted({c['fault'] for c in cases if c['fault']
+                     and 'no reference for this case' not in c['fault']})
+    missing = [c for c in cases
+               if c['reference'] == 'none' and 'quick' in c['modes']]
+    faults += [f'{folder}/{c["family"]}.yaml:1: no reference for '
+               f'{c["check"]} {c["params"]} on {c["where"]}; propose one: '
+               './plumb references propose' for c in missing[:5]]
+    if missing[5:]:
+        faults.append(f'{folder}: {len(missing) - 5} more cases of mode '
+                      'quick have no reference')
+    return faults
+
+
+def stack_faults(folder: Path, stacks: dict[str, str]) -> list[Finding]:
+    """Environments that name a stack which is not there."""
+    path = folder / 'system.py'
+    known = [p.parent.name for p in ENVS.glob('*/spack.yaml')]
+    found = []
+    for environ, stack in stacks.items():
+        line = next((n for n, text in enumerate(
+            path.read_text().splitlines(), 1) if f"'{stack}'" in text), 1)
+        if stack not in known:
+            found.append(Finding(
+                str(path), line, f'environment {environ}: no stack {stack!r} '
+                'in spack-envs/', spack_yaml.near(
+                    stack, known, f'there are {", ".join(known) or "none"}')))
+        elif not (folder / 'spack').is_dir():
+            found.append(Finding(
+                str(path), line, f'environment {environ} has the stack '
+                f'{stack}, and the site no spack/ folder that says how to '
+                'build', 'add spack/packages.yaml, with gcc and the MPI'))
+    return found

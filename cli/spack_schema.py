@@ -1,0 +1,58 @@
+"""Spack's own schema over YAML files, in a Python of its own.
+
+    python spack_schema.py SPACK_ROOT FILE...
+
+Spack's modules never enter ours: they bring their own copies of libraries.
+Neither clingo nor a package repository is needed. Prints JSON: the version,
+the keys of each section, and for each file its errors as (path, message).
+"""
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+sys.path.insert(0, f'{sys.argv[1]}/lib/spack')
+
+import spack
+import spack.schema
+import spack.schema.env
+import spack.schema.merged
+from spack.util import spack_yaml
+
+
+def deepest(error: Any) -> Any:
+    """Of the alternatives that all failed, the one that went furthest."""
+    while error.context:
+        error = max(error.context, key=lambda e: (
+            len(e.absolute_path), e.validator != 'type'))
+    return error
+
+
+def errors(path: str) -> list[tuple[list[str], str]]:
+    with open(path) as handle:
+        try:
+            data = spack_yaml.load_config(handle)
+        except Exception as err:
+            return [([], str(err).splitlines()[0])]
+    schema = spack.schema.env if 'spack' in data else spack.schema.merged
+    found = map(deepest, spack.schema.Validator(schema.schema)
+                .iter_errors(data))
+    return [([str(step) for step in e.absolute_path], e.message)
+            for e in found]
+
+
+def keys() -> dict[str, list[str]]:
+    """Section -> the keys that the schema knows."""
+    schema: dict[str, Any] = spack.schema.merged.schema
+    known = {}
+    for name, section in schema['properties'].items():
+        if '$ref' in section:
+            section = schema['definitions'][section['$ref'].split('/')[-1]]
+        known[name] = sorted(section.get('properties', {}))
+    return known
+
+
+json.dump({'version': spack.spack_version, 'keys': keys(),
+           'errors': {path: errors(path) for path in sys.argv[2:]}},
+          sys.stdout)

@@ -7,6 +7,7 @@ modules system is needed. Prints JSON: the cases, or `error`.
 """
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 from collections.abc import Iterator
@@ -49,14 +50,23 @@ def load(folder: Path) -> None:
         if not isinstance(cause, jsonschema.ValidationError):
             raise SetupError(f'{path}: {err}') from None
         where = '/'.join(map(str, cause.absolute_path))
-        raise SetupError(f'{path}: {where}: {cause.message[:200]} '
-                         "(ReFrame's schema)") from None
+        raise SetupError(f'{path}: {where}: {cause.message[:200]}'
+                         f"{misspelt(cause)} (ReFrame's schema)") from None
     site.update_config(LOGGING, '<site check>')
     # Not here, in general: the site's modules.
     site.add_sticky_option('systems/modules_system', 'nomod')
     site.select_subconfig(systems[0]['name'], ignore_resolve_errors=True)
     runtime.init_runtime(site)
     logging.configure_logging(site)
+
+
+def misspelt(error: jsonschema.ValidationError) -> str:
+    """The key that was written where a required one is missing."""
+    if error.validator != 'required':
+        return ''
+    missing = error.message.split("'")[1]
+    found = difflib.get_close_matches(missing, error.instance, 1, 0.7)
+    return f', and there is {found[0]!r}' if found else ''
 
 
 def judged(check: Any) -> bool:
@@ -71,23 +81,25 @@ def judged(check: Any) -> bool:
 def reference(check: Any) -> tuple[str, str]:
     """Whether the case has references, and what is wrong with them.
 
-    own: in the site's folder; none: there is none; -: nothing is judged.
+    own: in the site's folder; vendor: published figures stand in; none:
+    there is none; -: nothing is judged.
     """
     if not hasattr(check, 'judged_figures') or not judged(check):
         return '-', ''
     # What ReFrame's set-up of a dry run would do, short of making folders.
-    check._rfm_dry_run = True
+    check._rfm_dry_run, check.unjudged = True, ''
     check.describe_origin()
     try:
         if references.entry(check) is None:
             return 'none', ''
+        kind = 'vendor' if check.unjudged.startswith('vendor') else 'own'
         check.figures = dict.fromkeys(check.planned_figures(), 0.0)
         check.add_worst_ratio()
         references.known(check, check.figures)
-    except references.ReferenceError_ as err:
+    except ValueError as err:
         missing = 'no such reference file' in str(err)
         return 'none', '' if missing else str(err)
-    return 'own', ''
+    return kind, ''
 
 
 def cases() -> Iterator[dict[str, Any]]:

@@ -314,6 +314,8 @@ def _families() -> list[str]:
     """A folder each under checks/."""
     return sorted(p.parent.name for p in ROOT.glob('checks/*/__init__.py')
                   if p.parent.name != 'lib')
+
+
 def _with(words: list[str], **defaults: str) -> list[str]:
     """A command line with options that the user did not give."""
     given = {w.partition('=')[0] for w in words}

@@ -12,6 +12,8 @@ import re
 import shutil
 import sys
 import tempfile
+import textwrap
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +32,8 @@ STACKS: dict[str, tuple[list[str], list[str]]] = {
     'mpi-host': (['mpi', 'osu', '*programs.OMB7'], ['osu']),
     'mpi-cuda': (['mpi', 'mpi_cuda', 'osu', '*programs.OMB7'], ['osu']),
     'mpi-rocm': (['mpi', 'mpi_rocm', 'osu', '*programs.OMB7'], ['osu']),
-    'nccl': (['mpi', 'nccl_tests'], ['nccl']),
-    'rccl': (['mpi', 'rccl_tests'], ['rccl']),
+    'nccl': (['nccl_tests'], ['nccl']),
+    'rccl': (['rccl_tests'], ['rccl']),
     'keyvalue': (['redis', 'valkey', 'memcached'], ['keyvalue']),
     'smartredis': (['smartredis', 'redis'], ['smartredis']),
 }
@@ -66,6 +68,12 @@ class Found:
     modules_system: str
     mpi: Mpi | None
     externals: dict[str, dict]
+
+    @property
+    def host_kind(self) -> tuple:
+        """The kind of node that this is; nodes like it have its devices."""
+        return next((n.kind for p in self.partitions for n in p.nodes
+                     if n.name == self.host), ())
 
 
 @dataclass
@@ -233,54 +241,75 @@ def lines(indent: int, text: str, items: list[object]) -> list[str]:
     return [*done, line if items else start + '],']
 
 
+def comment(indent: int, text: str) -> list[str]:
+    """A comment in lines that fit once indented by 12 more."""
+    return textwrap.wrap(text, 67, initial_indent=' ' * indent + '# ',
+                         subsequent_indent=' ' * indent + '# ',
+                         break_long_words=False, break_on_hyphens=False)
+
+
+def counted(number: int, what: str) -> str:
+    return f'{number} {what}{"" if number == 1 else "s"}'
+
+
 def partition_lines(name: str, part: Partition, found: Found,
                     choices: Choices, environs: list[str]) -> list[str]:
     """One partition, with the command that each fact comes from."""
     label = f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}'
     node, facts = part.node, found.nodes.get(part.node.name, {})
     cpus = int(facts.get('CPUEfctv') or node.cpus)
-    per_core = max(1, node.threads)
-    here = found.host in [n.name for n in part.nodes]
+    here = found.host_kind == node.kind
     gpus = gpus_of(part, found.gpus if here else None)
-    text = [f'# sinfo: {len(part.nodes)} nodes; {len(part.kinds)} '
-            f'{"kind" if len(part.kinds) == 1 else "kinds"} of node']
+    text = comment(0, f'sinfo: {counted(len(part.nodes), "node")} of '
+                   f'{counted(len(part.kinds), "kind")}')
     if len(part.kinds) > 1:
-        text += [f'# The most common kind ({part.kinds[0][1]} nodes) is '
-                 'described: choose it in access,',
-                 '# with --constraint or --exclude.']
+        text += comment(0, f'The most common kind ({part.kinds[0][1]} nodes) '
+                        'is described: choose it in access, with '
+                        '--constraint or --exclude.')
     text += ['{', f"    'name': '{label}',",
              f"    'scheduler': '{scheduler(found)}',",
              f"    'launcher': '{choices.launcher}',"]
-    text += lines(4, "'access': ", [f'--partition={part.name}',
-                                    *choices.access])
+    # Whole nodes, and a CPU a core: else ranks land on hyperthreads.
+    text += lines(4, "'access': ", [
+        f'--partition={part.name}', '--exclusive',
+        *(['--hint=nomultithread'] if node.threads > 1 else []),
+        *choices.access])
+    if gpus:
+        text += ["    'resources': [{'name': '_rfm_gpu', 'options': [",
+                 "        '--gpus-per-node={num_gpus_per_node}']}],"]
     text += lines(4, "'environs': ", list(environs))
     text += env_vars(found, choices)
     text += ["    'max_jobs': 4,",
-             f'    # sinfo: jobs of up to {part.jobs} nodes now']
-    features = [f'*node_features({part.jobs})']
+             *comment(4, f'sinfo: jobs of up to {counted(part.jobs, "node")} '
+                      'now')]
+    text += partition_features(part, gpus)
+    text += comment(4, (
+        f'scontrol show node {node.name}' if facts else 'sinfo') +
+        f': {node.sockets} x {node.cores} cores x {node.threads} threads' +
+        (f', {cpus} of {node.cpus} CPUs for jobs' if cpus != node.cpus
+         else ''))
+    text += processor(4, cpus, max(1, node.threads), node.sockets)
+    nics = found.nics if here else []
+    text += devices(gpus, nics)
+    if not nics:
+        text += comment(4, 'Network cards: not known here. To see them, run '
+                        f'it on a node: srun -p {part.name} -N1 --pty '
+                        './plumb site new ...')
+    return [*text, *extras(nics), '},']
+
+
+def partition_features(part: Partition, gpus: Gpus | None) -> list[str]:
     always = all(detect.gres_gpus(n.gres) for n in part.nodes)
+    features = [f'*node_features({part.jobs})']
     if gpus and gpus.vendor and always:
         features.append(f'gpu_{gpus.vendor}')
-    text += lines(4, "'features': ", list(features))
+    text = lines(4, "'features': ", list(features))
     if gpus and not gpus.vendor:
-        text += ['    # sinfo says how many GPUs and not whose: add '
-                 'gpu_nvidia or gpu_amd', '    # to the features.']
+        text += comment(4, 'sinfo says how many GPUs and not whose: add '
+                        'gpu_nvidia or gpu_amd to the features.')
     if gpus and not always:
-        text += ['    # No gpu_* feature: not every node has GPUs.']
-    source = f'scontrol show node {node.name}' if facts else 'sinfo'
-    text += [f'    # {source}: {node.sockets} sockets x {node.cores} cores '
-             f'x {node.threads} threads'
-             + (f', {cpus} of {node.cpus} CPUs for jobs'
-                if cpus != node.cpus else '')]
-    text += processor(4, cpus, per_core, node.sockets)
-    text += devices(gpus, found.nics if here else [])
-    if not here:
-        text += ['    # Network cards: not known, for this was not a node of '
-                 'this partition.',
-                 f'    # Run it there: srun -p {part.name} -N1 --pty ./plumb '
-                 'site new ...']
-    text += extras(found, choices, found.nics if here else [])
-    return [*text, '},']
+        text += comment(4, 'No gpu_* feature: not every node has GPUs.')
+    return text
 
 
 def gpus_of(part: Partition, seen: Gpus | None) -> Gpus | None:
@@ -318,32 +347,38 @@ def processor(indent: int, cpus: int, per_core: int,
 def devices(gpus: Gpus | None, nics: list[Nic]) -> list[str]:
     text = []
     if gpus:
-        text += [f'        # {gpus.source}',
+        text += [f'        # {gpus.source}'
+                 + (': halves of a card' if 'MI250' in gpus.model else ''),
                  f"        {{'type': 'gpu', 'model': {gpus.model!r},",
                  f"         'num_devices': {gpus.number}}},"]
     if nics:
-        text += [f'        # {nics[0].source}: {len(nics)} ports, '
-                 f'{nics[0].layer}',
+        text += [f'        # {nics[0].source}: '
+                 f'{counted(len(nics), "port")}, {nics[0].layer}',
                  f"        {{'type': 'nic', 'model': {nics[0].model!r},",
                  f"         'num_devices': {len(nics)}}},"]
     return ["    'devices': [", *text, '    ],'] if text else []
 
 
-def extras(found: Found, choices: Choices, nics: list[Nic]) -> list[str]:
+def extras(nics: list[Nic]) -> list[str]:
+    rate = sum(nic.rate for nic in nics)
+    if not rate:
+        return ["    'extras': _LAUNCH,"]
+    alike = Counter(f'{nic.rate:g} Gb/s' for nic in nics)
+    return [*comment(4, ' + '.join(f'{n} x {each}' for each, n in
+                                   alike.items()) + '; 1 Gb/s is 125 MB/s'),
+            "    'extras': {**_LAUNCH, "
+            f"'nic_bandwidth': {rate * 125:.0f}}},"]
+
+
+def launch(found: Found, choices: Choices) -> list[str]:
+    """How ranks are pinned, once for all partitions."""
     flavour = found.mpi.flavour if found.mpi else 'openmpi'
     pin, over, env = LAUNCH.get(
         choices.launcher if choices.launcher == 'srun' else flavour,
         ([], [], {}))
-    text = ["    'extras': {", *lines(8, "'launcher_pin': ", list(pin)),
-            *lines(8, "'launcher_oversubscribe': ", list(over)),
-            f"        'oversubscribe_env': {env!r},"]
-    rate = sum(nic.rate for nic in nics)
-    if rate:
-        each = ' + '.join(f'{nic.rate:g}' for nic in nics[:8])
-        more = ' + ...' if nics[8:] else ''
-        text += [f'        # {each}{more} Gb/s,', '        # 125 MB/s each',
-                 f"        'nic_bandwidth': {rate * 125:.0f},"]
-    return [*text, '    },']
+    return ['_LAUNCH = {', *lines(4, "'launcher_pin': ", list(pin)),
+            *lines(4, "'launcher_oversubscribe': ", list(over)),
+            f"    'oversubscribe_env': {env!r},", '}']
 
 
 def host_lines(name: str, found: Found, choices: Choices,
@@ -357,11 +392,10 @@ def host_lines(name: str, found: Found, choices: Choices,
             f"    'launcher': '{choices.launcher}',", "    'max_jobs': 1,",
             *lines(4, "'environs': ", list(environs)),
             *lines(4, "'features': ", list(features)),
-            f'    # lscpu: {cpu.model}, {cpu.sockets} sockets, {cpu.numa} '
-            'NUMA nodes',
+            *comment(4, f'lscpu: {cpu.model}, {counted(cpu.sockets, "socket")}'
+                     f', {counted(cpu.numa, "NUMA node")}'),
             *processor(4, cpu.cpus, cpu.threads, cpu.sockets),
-            *devices(gpus, found.nics),
-            *extras(found, choices, found.nics), '},']
+            *devices(gpus, found.nics), *extras(found.nics), '},']
 
 
 def environments(found: Found, choices: Choices) -> dict[str, list[str]]:
@@ -399,11 +433,17 @@ def system_py(name: str, found: Found, choices: Choices) -> str:
     cluster = found.config.get('ClusterName', name)
     text = [f'"""{cluster}, as `./plumb site new` found it: mend freely.',
             '', 'A comment above a value says which command told it.', '"""',
+            'import os', '',
             'from checks.lib.features import node_features',
-            'from checks.osu import programs', '', 'site_configuration = {',
+            'from checks.osu import programs', '',
+            "_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')",
+            *launch(found, choices), '', 'site_configuration = {',
             "    'systems': [{", f"        'name': '{name}',",
             f"        'descr': {cluster!r},",
-            f"        'hostnames': [{hostnames(found)!r}],",
+            "        'hostnames': ['.*'],            # chosen by its name",
+            "        'stagedir': f'{_WORK}/stage',   # must be seen by all "
+            'nodes',
+            "        'outputdir': f'{_WORK}/output',",
             f"        'modules_system': '{found.modules_system}',",
             "        'partitions': [",
             *(' ' * 12 + line for line in body), '        ],', '    }],',
@@ -412,12 +452,6 @@ def system_py(name: str, found: Found, choices: Choices) -> str:
         text += ['        {', f"            'name': '{env}',",
                  *(' ' * 12 + line for line in env_lines), '        },']
     return '\n'.join([*text, '    ],', '}', ''])
-
-
-def hostnames(found: Found) -> str:
-    """A pattern for this host and those that are named like it."""
-    base = re.sub(r'\d+$', '', found.host)
-    return f'^{re.escape(base)}' if base else '.*'
 
 
 def packages_yaml(packages: dict[str, dict]) -> str:
@@ -434,8 +468,8 @@ def readme(name: str, found: Found, choices: Choices) -> str:
         found.machine.silent.items())]
     return '\n'.join([
         f'# {name}', '', 'Made by `./plumb site new`; every value is there '
-        'to be mended.', '',
-        f'Told by: {", ".join(found.machine.heard)}.', '',
+        'to be mended.', '', textwrap.fill(
+            f'Told by: {", ".join(found.machine.heard)}.', 78), '',
         *(['Gave nothing:', '', *silent, ''] if silent else []),
         'Next:', '', f'    ./plumb site check {name}',
         f'    ./plumb run --site {name} --mode bringup',

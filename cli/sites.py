@@ -28,7 +28,9 @@ from cli.spack_yaml import Finding
 
 ENVS = ROOT / 'spack-envs'
 
-#: First line of a snapshot.
+SNAPSHOT = 'cases.txt'
+
+#: First lines of a snapshot.
 HEADER = ('# What can run on this site, and whether a reference judges it; '
           'written by\n# `./plumb site check --update`.\n'
           '# check parameters | modes | reference | partition+environment\n')
@@ -71,7 +73,9 @@ def check(args: argparse.Namespace) -> int:
     for verdict in verdicts:
         show(verdict)
     stacks = sorted(ENVS.glob('*/spack.yaml'))
-    found, note = spack_yaml.findings(Path(), stacks)
+    # common/ is a scope that the stacks share, not one of them.
+    found, note = spack_yaml.findings(
+        None, [*stacks, *sorted(ENVS.glob('common/*.yaml'))])
     if stacks:
         show(Verdict(f'spack-envs ({len(stacks)} stacks)', [f'yaml  {note}'],
                      list(map(str, found))))
@@ -83,15 +87,15 @@ def check(args: argparse.Namespace) -> int:
 
 
 def show(verdict: Verdict) -> None:
+    """A site's facts, then what is to mend: a line each."""
     print(verdict.name)
-    for text in (*verdict.facts, *verdict.findings, *verdict.diff):
-        print(f'  {text}' if text in verdict.facts else text)
+    for fact in verdict.facts:
+        print(f'  {fact}')
+    for line in (*verdict.findings, *verdict.diff):
+        print(line.replace(f'{Path.cwd()}/', ''))
     if verdict.diff:
         print(f'{verdict.name}: other cases than {SNAPSHOT} has; if that is '
               f'right: ./plumb site check {verdict.name} --update')
-
-
-SNAPSHOT = 'cases.txt'
 
 
 def is_local(folder: Path) -> bool:
@@ -110,7 +114,7 @@ def examine(folder: Path, update: bool = False) -> Verdict:
     else:
         judge_cases(verdict, folder, answer['cases'], update)
         verdict.findings += map(str, stack_faults(folder, answer['stacks']))
-    found, note = spack_yaml.findings(folder / 'spack', [])
+    found, note = spack_yaml.findings(folder / 'spack')
     number = len(list((folder / 'spack').glob('*.yaml')))
     verdict.facts.append(f'yaml        {number} files, {note}' if number
                          else 'yaml        no spack/ folder')

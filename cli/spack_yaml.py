@@ -7,6 +7,7 @@ Each finding is one line: `file:line: what; what to do`.
 from __future__ import annotations
 
 import difflib
+import functools
 import glob
 import json
 import os
@@ -168,6 +169,7 @@ def ask_spack(root: Path | None, paths: Sequence[Path]) -> dict | str:
         return f'{root}: its schema cannot be asked ({last})'
 
 
+@functools.cache
 def package_names(root: Path | None) -> set[str]:
     """Names in Spack's package repository and in the suite's own; empty
     where the former is not at hand."""
@@ -190,9 +192,9 @@ def package_names(root: Path | None) -> set[str]:
 
 def _folders(pattern: str) -> set[str]:
     """Package names of recipes: `_7zip` holds 7zip, `py_numpy` py-numpy."""
-    return {os.path.basename(path).lstrip('_').replace('_', '-')
-            for folder in glob.glob(pattern) for path in
-            glob.glob(f'{folder}/*') if os.path.isdir(path)}
+    return {item.name.lstrip('_').replace('_', '-')
+            for folder in glob.glob(pattern) for item in os.scandir(folder)
+            if item.is_dir()}
 
 
 # --------------------------------------------------------------- the lint
@@ -325,13 +327,13 @@ def has_compiler(roots: Iterable[yaml.Node | None]) -> bool:
                for root in roots for entry in entries(get(root, 'packages')))
 
 
-def findings(site: Path, manifests: Sequence[Path]
+def findings(scope: Path | None, files: Sequence[Path] = ()
              ) -> tuple[list[Finding], str]:
-    """All that is to mend in a site's files and in stacks' manifests.
+    """All that is to mend in a scope (a site's folder spack/) and in files.
 
     Returns them with what was asked: Spack's version, or why not.
     """
-    own = sorted(site.glob('*.yaml')) if site.is_dir() else []
+    own = sorted(scope.glob('*.yaml')) if scope else []
     trees: dict[Path, yaml.Node | None] = {}
     found: dict[tuple[str, int], Finding] = {}
 
@@ -339,7 +341,7 @@ def findings(site: Path, manifests: Sequence[Path]
         for finding in new:
             found.setdefault((finding.path, finding.line), finding)
 
-    for path in (*own, *manifests):
+    for path in (*own, *files):
         try:
             trees[path] = yaml.compose(path.read_text(), yaml.SafeLoader)
         except (OSError, UnicodeDecodeError) as err:
@@ -357,8 +359,11 @@ def findings(site: Path, manifests: Sequence[Path]
     lint = Lint(keys, names)
     for path, tree in trees.items():
         add(lint.file(path, tree))
-    if own and not has_compiler(trees[p] for p in own if p in trees):
-        add([Finding(str(site / 'packages.yaml'), 1, 'no compiler among the '
+    roots = [trees[path] for path in own if path in trees]
+    # What a file includes is not seen here, and may hold the compiler.
+    if own and not has_compiler(roots) and not any(
+            get(root, 'include') for root in roots):
+        add([Finding(str(own[0]), 1, 'no compiler among the '
                      'packages: Spack would look for one and rewrite files',
                      'add gcc with externals: and extra_attributes:')])
     if isinstance(said, str):

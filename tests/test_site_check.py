@@ -1,0 +1,308 @@
+"""plumb site check: every kind of fault in a site's folder is one line."""
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli import sites, spack_yaml
+
+SITE = '''
+from checks.lib.features import node_features
+
+site_configuration = {
+    'systems': [{
+        'name': 'cluster', 'hostnames': ['cluster'],
+        'modules_system': 'lmod',
+        'partitions': [{
+            'name': 'cluster-a', 'scheduler': 'slurm',
+            'launcher': 'srun', 'environs': ['gnu'],
+            'features': [*node_features(2)],
+            'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
+        }]}],
+    'environments': [{
+        'name': 'gnu', 'cc': 'mpicc', 'modules': ['openmpi/5'],
+        'features': ['mpi', 'osu', 'osu_latency'],
+        'extras': {'mpi_library': 'openmpi 5',
+                   'programs': {'osu': {'source': 'module'}}}}],
+}
+'''
+
+PACKAGES = '''
+packages:
+  gcc:
+    externals:
+    - spec: gcc@12.2.0
+      prefix: /usr
+      extra_attributes: {compilers: {c: /usr/bin/gcc}}
+  mpi: {require: [openmpi]}
+'''
+
+
+@pytest.fixture(autouse=True)
+def without_spack(monkeypatch):
+    """Spack is asked in the one test that is about it."""
+    monkeypatch.setattr(spack_yaml, 'spack_root', lambda: None)
+
+
+@pytest.fixture
+def site(tmp_path):
+    folder = tmp_path / 'cluster'
+    folder.mkdir()
+    (folder / 'system.py').write_text(SITE)
+    return folder
+
+
+def change(folder: Path, old: str, new: str) -> None:
+    path = folder / 'system.py'
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def findings(folder: Path) -> str:
+    return '\n'.join(sites.examine(folder).findings)
+
+
+# -------------------------------------------------------------- snapshots
+
+def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
+    def check(*more):
+        return suite.plumb('site', 'check', str(site), *more)
+
+    done = check()
+    assert done.returncode == 1 and 'no snapshot is kept' in done.stdout
+    assert check('--update').returncode == 0
+    kept = (site / 'cases.txt').read_text()
+    assert ('OsuPt2pt buffers=host placement=inter_node program=osu_latency '
+            '| quick,nightly,full,bringup | none | cluster-a+gnu\n') in kept
+    # A site loses the second node: cases go, and it is seen.
+    change(site, 'node_features(2)', 'node_features(1)')
+    done = check()
+    assert done.returncode == 1
+    assert re.search(r'^-OsuPt2pt .*inter_node', done.stdout, re.M)
+    assert not re.search(r'^\+[^+]', done.stdout, re.M)
+    assert f'./plumb site check {site} --update' in done.stdout
+    assert (site / 'cases.txt').read_text() == kept
+    assert re.search(r'sites: 1, to mend: 1; [\d.]+ s in all', done.stdout)
+
+
+def test_this_machine_has_no_snapshot(suite):
+    done = suite.plumb('site', 'check', 'local')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'snapshot    none kept' in done.stdout
+
+
+def test_partitions_that_agree_share_a_line():
+    case = {'check': 'C', 'params': 'x=1', 'modes': ['full'],
+            'reference': 'own', 'where': 'a+gnu'}
+    text = sites.snapshot([{**case, 'where': 'b+gnu'}, case,
+                           {**case, 'where': 'c+gnu', 'reference': 'none'}])
+    assert text.splitlines()[3:] == ['C x=1 | full | none | c+gnu',
+                                     'C x=1 | full | own | a+gnu b+gnu']
+
+
+@pytest.mark.parametrize('args, words', [
+    ([], 'say --all'), (['local', '--all'], 'say --all'),
+    (['locl'], 'did you mean local'), (['/no/such/site'], 'unknown site')])
+def test_usage(suite, args, words):
+    done = suite.plumb('site', 'check', *args)
+    assert done.returncode == 2 and words in done.stderr
+
+
+# -------------------------------------------------------------- system.py
+
+@pytest.mark.parametrize('old, new, words', [
+    ('*node_features(2)', '"nodes_3"', "did you mean 'nodes_"),
+    ("'mpi_library'", "'mpi_libary'", "did you mean 'mpi_library'"),
+    ("'scheduler'", "'schedular'", "required property, and there is "
+     "'schedular'"),
+    ("'num_cpus': 64", "'num_cpus': 'many'", "'many' is not of type"),
+    ("'slurm'", "'slrum'", 'slrum'),
+    ("'environs': ['gnu']", "'environs': ['gun']", 'gun'),
+    ("'systems': [{", "'systems': [{", ''),
+    ('site_configuration = {', 'site_configuration = {{', 'system.py:'),
+    ("'osu_latency'", "'osu_latencies'", 'no case can run'),
+    ("'mpi_library'", "'stack': 'mpi-hots', 'mpi_library'",
+     "system.py:17: environment gnu: no stack 'mpi-hots'"),
+])
+def test_a_fault_of_the_site_is_one_line(site, old, new, words):
+    change(site, old, new)
+    lines = [ln for ln in sites.examine(site).findings
+             if 'no snapshot' not in ln]
+    assert (words in lines[0]) if words else not lines
+    assert len(lines) <= 1
+
+
+def test_two_systems_are_two_sites(site):
+    change(site, '}]}],\n', "}]}, {'name': 'b', 'hostnames': ['b'], "
+           "'partitions': []}],\n")
+    assert '2 systems' in findings(site)
+
+
+def test_a_stack_needs_the_sites_word(site, tmp_path, monkeypatch):
+    (tmp_path / 'envs' / 'mpi-host').mkdir(parents=True)
+    (tmp_path / 'envs' / 'mpi-host' / 'spack.yaml').write_text('spack: {}')
+    monkeypatch.setattr(sites, 'ENVS', tmp_path / 'envs')
+    faults = sites.stack_faults(site, {'gnu': 'mpi-host'})
+    assert 'no spack/ folder' in str(faults[0])
+    (site / 'spack').mkdir()
+    assert not sites.stack_faults(site, {'gnu': 'mpi-host'})
+    near, = sites.stack_faults(site, {'gnu': 'mpi-hots'})
+    assert 'did you mean mpi-host?' in str(near)
+
+
+# ------------------------------------------------------------- references
+
+def references(folder: Path, placements: list[str], metric: str) -> None:
+    (folder / 'references').mkdir(exist_ok=True)
+    cases = {f'buffers=host placement={p} program=osu_latency':
+             {metric: [1.0, None, 0.1, 'us']} for p in placements}
+    (folder / 'references' / 'osu.yaml').write_text(yaml.safe_dump({
+        'OsuPt2pt': {'$index': ['params'], **cases}}))
+
+
+def test_every_judged_case_of_quick_needs_a_reference(site):
+    both = ['intra_node', 'inter_node']
+    change(site, "'mpi_library': 'openmpi 5',", '')
+    verdict = sites.examine(site)
+    assert 'osu         0 of 2 judged cases have a reference' in verdict.facts
+    assert 'references  none yet: bring-up' in verdict.facts
+    references(site, both[:1], 'latency@8B')
+    assert 'no reference for OsuPt2pt' in findings(site)
+    references(site, both, 'latency@8B')
+    verdict = sites.examine(site)
+    # The ratio of a curve asks for one of its own where it has points.
+    assert 'osu         2 of 2' in '\n'.join(verdict.facts), verdict
+    assert not [f for f in verdict.findings if 'reference' in f]
+    references(site, both, 'latncy@8B')
+    assert "did you mean 'latency'" in findings(site) or \
+        'latncy' in findings(site)
+
+
+# ------------------------------------------------------------- Spack's YAML
+
+def lint(folder: Path, text: str, name: str = 'packages.yaml') -> list[str]:
+    (folder / name).write_text(text)
+    return [str(f) for f in spack_yaml.findings(folder)[0]]
+
+
+@pytest.fixture
+def names(monkeypatch):
+    monkeypatch.setattr(spack_yaml, 'package_names', lambda root: {
+        'gcc', 'openmpi', 'mpich', 'cuda', 'zlib', 'redis', 'nccl'})
+
+
+def test_a_good_file_is_good(tmp_path, names):
+    assert lint(tmp_path, PACKAGES) == []
+
+
+@pytest.mark.parametrize('text, line, words', [
+    ('config:\n  build_job: 2\n', 2, 'did you mean build_jobs?'),
+    ('config:\n  install_tree: /opt\n', 2, '{root: PATH}'),
+    ('concretizer:\n  reuze: false\n', 2, 'did you mean reuse?'),
+    ('bootstrap:\n  enabled: false\n', 2, 'did you mean enable?'),
+    ('concretiser: {}\n', 1, 'did you mean concretizer?'),
+    ('packages:\n  opemnpi: {buildable: false}\n', 2, 'mean openmpi?'),
+    ('packages:\n  openmpi:\n    buildabel: false\n', 3, 'mean buildable?'),
+    ('packages:\n  mpi:\n    require: [opnmpi]\n', 3, 'mean openmpi?'),
+    ('packages:\n  mpi::\n    require: [{one_of: ["mpich", "opnmpi"]}]\n', 3,
+     'openmpi'),
+    ('packages:\n  all:\n    compiler: [gcc]\n', 3, 'is ignored'),
+    ('packages:\n  all:\n    providers: {mpi: [opnmpi]}\n', 3, 'openmpi'),
+    ('packages:\n  zlib:\n    paths: {zlib@1: /usr}\n', 3, 'externals:'),
+    ('packages:\n  openmpi:\n    externals:\n    - {spec: opnmpi@5, '
+     'prefix: /usr}\n', 4, 'openmpi'),
+    ('packages:\n  gcc:\n    externals:\n    - {spec: gcc@9, prefix: /usr}\n',
+     4, 'extra_attributes'),
+    ('compilers:\n- compiler: {spec: gcc@9}\n', 1, 'no longer read'),
+    ('mirrors:\n  local: {url: "file://$WORK/m"}\n', 2, '$WORK/m'),
+    ('include:\n- $env/../site\n', 2, '$env is not expanded'),
+    ('packages: [\n', 2, 'not YAML'),
+    ('packages:\n\tgcc: {}\n', 2, 'not YAML'),
+])
+def test_each_fault_names_its_line(tmp_path, names, text, line, words):
+    (tmp_path / 'packages.yaml').write_text(PACKAGES)
+    found = lint(tmp_path, text, 'faulty.yaml')
+    assert len(found) == 1, found
+    assert found[0].startswith(f'{tmp_path}/faulty.yaml:{line}: ')
+    assert words in found[0] and '; ' in found[0]
+
+
+def test_a_stack_has_specs(tmp_path, names):
+    path = tmp_path / 'spack.yaml'
+    path.write_text('spack:\n  definitions:\n  - mpis: [opnmpi]\n  specs:\n'
+                    '  - redis@7 ^ncll cuda_arch=90\n'
+                    '  - matrix: [[$mpis], [zlb]]\n  config: {build_job: 1}\n')
+    found = [str(f) for f in spack_yaml.findings(None, [path])[0]]
+    assert [re.sub(r'.*spack.yaml', '', f).split(';')[0] for f in found] == [
+        ":3: no package 'opnmpi' in Spack", ":5: no package 'ncll' in Spack",
+        ":6: no package 'zlb' in Spack",
+        ":7: config: has no key 'build_job', and Spack says nothing of it"]
+
+
+def test_a_scope_without_compiler_is_refused(tmp_path, names):
+    found = lint(tmp_path, 'packages:\n  mpi: {require: [openmpi]}\n')
+    assert len(found) == 1 and 'no compiler' in found[0]
+    # It may be in what the file includes.
+    assert lint(tmp_path, 'include: [../more]\n') == []
+
+
+def test_old_compilers_file(tmp_path, names):
+    (tmp_path / 'packages.yaml').write_text(PACKAGES)
+    found = lint(tmp_path, 'compilers: []\n', 'compilers.yaml')
+    assert len(found) == 1 and 'no longer read' in found[0]
+
+
+@pytest.mark.parametrize('spec, expected', [
+    ('osu-micro-benchmarks+cuda ^nccl cuda_arch=90 %gcc', [
+        'osu-micro-benchmarks', 'nccl', 'gcc']),
+    ('target=x86_64_v3', []), ('%gcc@12', ['gcc']), ('@1.2:', []),
+    ('builtin.redis@7 %c,cxx=gcc@12 ^[virtuals=mpi] openmpi', [
+        'redis', 'gcc', 'openmpi']),
+    ("gcc@12.2.0 languages:='c,c++,fortran'", ['gcc']),
+    ('$packages', []), ('/abc123', []),
+])
+def test_names_in_specs(spec, expected):
+    assert spack_yaml.names_in(spec) == expected
+
+
+def test_without_spack_it_says_so(tmp_path):
+    (tmp_path / 'packages.yaml').write_text(PACKAGES)
+    assert 'schema skipped: no Spack' in spack_yaml.findings(tmp_path)[1]
+
+
+def test_spacks_own_schema(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    root = spack_yaml.spack_root()
+    if root is None:
+        pytest.skip('no Spack (SPACK_ROOT, or spack on PATH)')
+    text = PACKAGES + ('  openmpi:\n    buildable: maybe\n'
+                       'mirrors:\n  local: {url: /x, binray: true}\n')
+    found = lint(tmp_path, text)
+    assert any(re.search(r":10: .*'maybe' is not of type", f) for f in found)
+    assert any(re.search(r":12: .*'binray'", f) for f in found), found
+    assert 'schema of Spack' in spack_yaml.findings(tmp_path)[1]
+    # The lists of our own are still Spack's.
+    there = spack_yaml.ask_spack(root, [])
+    for section, keys in spack_yaml.KEYS.items():
+        assert not set(there['keys'][section]) - set(keys.split()), section
+    assert not set(there['keys']) - set(spack_yaml.SECTIONS)
+
+
+def test_a_broken_spack_is_skipped_and_named(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    (tmp_path / 'lib/spack/spack').mkdir(parents=True)
+    monkeypatch.setenv('SPACK_ROOT', str(tmp_path))
+    (tmp_path / 'packages.yaml').write_text(PACKAGES)
+    note = spack_yaml.findings(tmp_path)[1]
+    assert note.startswith('schema skipped: ') and str(tmp_path) in note
+
+
+def test_reframes_own_variables_do_not_leak_in(site, monkeypatch):
+    monkeypatch.setenv('RFM_CHECK_SEARCH_PATH', os.devnull)
+    monkeypatch.setenv('RFM_REFERENCE_PREFIX', '/no/such')
+    monkeypatch.setenv('RFM_SYSTEM', 'elsewhere')
+    assert 'no snapshot is kept' in findings(site)

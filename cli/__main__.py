@@ -132,10 +132,11 @@ ibstat, fi_info, module, mpicc, spack), starts no job and changes nothing; it
 shows every file, and writes them after a yes.
 
 Examples:
-  ./plumb site new aurora
-  srun -p gpu -N1 --pty ./plumb site new aurora --partition gpu
-  ./plumb site new aurora --yes --access=--account=abc --stack mpi-host
-  ./plumb site new aurora --recorded DIR     outputs kept as DIR/sinfo.txt, ...
+  ./plumb site new mycluster
+  srun -p gpu -N1 --pty ./plumb site new mycluster --partition gpu
+  ./plumb site new mycluster --yes --access=--account=abc --stack mpi-host
+  ./plumb site new mycluster --recorded DIR    outputs kept in files, named as
+                                           tests/data/sites/README.md says
 
 Exit codes: 0 written, 1 answered no, 2 usage, or nobody to ask.
 """

@@ -184,7 +184,10 @@ def partitions(text: str) -> list[Partition]:
         if len(cells) != 9:
             continue
         name, node, state, *numbers, gres, jobs = cells
-        cpus, sockets, cores, threads = (int(n.rstrip('+')) for n in numbers)
+        try:
+            cpus, sockets, cores, threads = map(int, numbers)
+        except ValueError:
+            continue
         largest = jobs.rpartition('-')[2]
         part = found.setdefault(name.rstrip('*'), Partition(
             name.rstrip('*'), name.endswith('*'),
@@ -193,6 +196,15 @@ def partitions(text: str) -> list[Partition]:
             node, not _GONE.match(state.lower()), cpus, sockets, cores,
             threads, '' if gres == '(null)' else gres))
     return list(found.values())
+
+
+def distinct(parts: list[Partition]) -> list[Partition]:
+    """Without those whose nodes are all in a larger one (debug, preempt):
+    they would measure the same nodes again."""
+    names = [{n.name for n in part.nodes} for part in parts]
+    return [part for i, part in enumerate(parts) if not any(
+        names[i] < other or names[i] == other and j < i
+        for j, other in enumerate(names))]
 
 
 def node_facts(text: str) -> dict[str, dict[str, str]]:

@@ -191,8 +191,10 @@ def choose(args: argparse.Namespace, found: Found,
            ask: Callable[[str, str], str]) -> Choices:
     """Options before answers before what was found."""
     names = [p.name for p in found.partitions]
+    usual_ones = [p.name for p in detect.distinct(found.partitions)]
     wanted = args.partition or (names and ask(
-        'Slurm partitions', ' '.join(names)).split()) or []
+        f'Slurm partitions (of {" ".join(names)})',
+        ' '.join(usual_ones)).split()) or []
     for name in wanted:
         pick(name, names, 'partition')
     flavour = found.mpi.flavour if found.mpi else 'openmpi'
@@ -506,8 +508,13 @@ def write(folder: Path, made: dict[str, str]) -> None:
         target.write_text(text)
 
 
-def show(folder: Path, found: Found, made: dict[str, str]) -> None:
+def show(folder: Path, found: Found, choices: Choices,
+         made: dict[str, str]) -> None:
     """All that would be written, for a person to read."""
+    for part in found.partitions:
+        if part not in choices.partitions:
+            print(f'left out: partition {part.name} ({len(part.nodes)} '
+                  f'nodes); --partition {part.name} takes it')
     for command, why in sorted(found.machine.silent.items()):
         print(f'{why}: {command}')
     if not found.externals:
@@ -519,6 +526,14 @@ def show(folder: Path, found: Found, made: dict[str, str]) -> None:
             print(f'({text.count(chr(10))} lines: the cases that can run)')
         else:
             print(text, end='')
+
+
+def answer(question: str) -> str:
+    """What a person types; nothing where the input ends."""
+    try:
+        return input(question).strip()
+    except EOFError:
+        return ''
 
 
 def new(args: argparse.Namespace) -> int:
@@ -533,18 +548,19 @@ def new(args: argparse.Namespace) -> int:
     def ask(question: str, usual: str) -> str:
         if not asked:
             return usual
-        return input(f'{question} [{usual or "none"}]: ').strip() or usual
+        return answer(f'{question} [{usual or "none"}]: ') or usual
 
     found = look(args.recorded, args.modules)
-    made = files(args.name, found, choose(args, found, ask))
-    show(folder, found, made)
+    choices = choose(args, found, ask)
+    made = files(args.name, found, choices)
+    show(folder, found, choices, made)
     print()
     if not args.yes:
         if not asked:
             say('nothing was written: nobody to ask; say --yes')
             return 2
-        if input(f'Write these files to {folder}? [y/N] '
-                 ).strip().lower() not in ('y', 'yes'):
+        if answer(f'Write these files to {folder}? [y/N] '
+                  ).lower() not in ('y', 'yes'):
             say('nothing was written')
             return 1
     folder.parent.mkdir(parents=True, exist_ok=True)

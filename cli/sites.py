@@ -158,11 +158,13 @@ def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
             f'{folder}/system.py:1: no case can run here; see features in '
             'site-configs/README.md')
     verdict.facts += coverage(cases)
-    home = WORK if is_local(folder) else folder
-    if not any((home / 'references').glob('*.yaml')):
-        verdict.facts.append('references  none yet: bring-up')
+    home = (WORK if is_local(folder) else folder) / 'references'
+    verdict.findings += some(sorted(
+        {c['fault'] for c in cases if c['fault'] and c['reference'] != '-'}))
+    if any(home.glob('*.yaml')):
+        verdict.findings += some(without_reference(home, cases))
     else:
-        verdict.findings += reference_faults(home / 'references', cases)
+        verdict.facts.append('references  none yet: bring-up')
     if is_local(folder):
         verdict.facts.append('snapshot    none kept: this site is whatever '
                              'machine it runs on')
@@ -212,20 +214,19 @@ def coverage(cases: Iterable[dict[str, Any]]) -> list[str]:
             for family, n in sorted(kinds.items())]
 
 
-def reference_faults(folder: Path,
-                     cases: Iterable[dict[str, Any]]) -> list[str]:
-    """Cases of mode quick without a reference, and wrong references."""
-    faults = sorted({c['fault'] for c in cases if c['fault']
-                     and 'no reference for this case' not in c['fault']})
-    missing = [c for c in cases
-               if c['reference'] == 'none' and 'quick' in c['modes']]
-    faults += [f'{folder}/{c["family"]}.yaml:1: no reference for '
-               f'{c["check"]} {c["params"]} on {c["where"]}; propose one: '
-               './plumb references propose' for c in missing[:5]]
-    if missing[5:]:
-        faults.append(f'{folder}: {len(missing) - 5} more cases of mode '
-                      'quick have no reference')
-    return faults
+def without_reference(folder: Path,
+                      cases: Iterable[dict[str, Any]]) -> list[str]:
+    """Judged cases of mode quick that have no reference."""
+    return [f'{folder}/{c["family"]}.yaml:1: no reference for {c["check"]} '
+            f'{c["params"]} on {c["where"]}; propose one: ./plumb '
+            'references propose' for c in cases if not c['fault']
+            and c['reference'] == 'none' and 'quick' in c['modes']]
+
+
+def some(lines: list[str]) -> list[str]:
+    """The first few, and how many more: one fault may be in every case."""
+    return lines[:5] + [f'... and {len(lines) - 5} more like these'
+                        for _ in lines[5:6]]
 
 
 def stack_faults(folder: Path, stacks: dict[str, str]) -> list[Finding]:

@@ -178,8 +178,15 @@ def test_every_judged_case_of_quick_needs_a_reference(site):
     assert 'osu         2 of 2' in '\n'.join(verdict.facts), verdict
     assert not [f for f in verdict.findings if 'reference' in f]
     references(site, both, 'latncy@8B')
-    assert "did you mean 'latency'" in findings(site) or \
-        'latncy' in findings(site)
+    assert "'latency'" in findings(site)
+
+    (site / 'references' / 'osu.yaml').write_text('OsuPt2pt: [\n')
+    assert 'osu.yaml:2: not YAML' in findings(site)
+
+
+def test_one_fault_in_every_case_is_not_a_thousand_lines():
+    assert sites.some(list('abcdefg'))[-1] == '... and 2 more like these'
+    assert sites.some(['a']) == ['a']
 
 
 # ------------------------------------------------------------- Spack's YAML

@@ -39,10 +39,12 @@ def made(tmp_path_factory):
     env = {k: v for k, v in os.environ.items() if k != 'SPACK_ROOT'}
     running = [subprocess.Popen(
         [ROOT / 'plumb', 'site', 'new', name, '--path', folder / name,
-         '--yes', *(['--recorded', machine] if machine else [])],
+         '--yes', *(['--recorded', machine] if machine else []),
+         *(f'--partition={p}' for p in wanted)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env)
-        for name, machine in (('quarry', H100), ('fjord', MI250X),
-                              ('bench-1', None))]
+        for name, machine, wanted in (
+            ('quarry', H100, ['gpu', 'debug', 'cpu', 'mixed.q']),
+            ('fjord', MI250X, []), ('bench-1', None, []))]
     for process in running:
         said = process.communicate()[0]
         assert process.returncode == 0, said
@@ -136,6 +138,7 @@ def test_nobody_to_ask_writes_nothing(suite, tmp_path):
     assert done.returncode == 2 and 'nothing was written' in done.stderr
     assert f'=== {folder}/system.py' in done.stdout
     assert 'not found: fi_info' in done.stdout
+    assert 'left out: partition cpu (40 nodes)' in done.stdout
     assert not folder.exists()
 
 
@@ -217,6 +220,13 @@ def test_partitions_of_sinfo():
         14, 1, 8)
     assert len(parts['mixed.q'].kinds) == 2 and parts['mixed.q'].jobs == 3
     assert detect.partitions('slurm_load_partitions: Unable to contact') == []
+
+
+def test_the_same_nodes_are_not_taken_twice():
+    parts = detect.partitions(told(H100, 'sinfo'))
+    assert [p.name for p in detect.distinct(parts)] == [
+        'gpu', 'cpu', 'mixed.q']
+    assert detect.distinct([parts[0], parts[0]]) == [parts[0]]
 
 
 @pytest.mark.parametrize('gres, expected', [
@@ -329,3 +339,10 @@ def test_spack_is_asked_in_a_scope_of_its_own(tmp_path, monkeypatch):
     assert '/recipes/repos/' in (tmp_path / 'repos.yaml').read_text()
     scope = Path((tmp_path / 'scope').read_text().strip())
     assert scope != tmp_path and not scope.exists()
+
+
+def test_every_recording_is_explained():
+    text = (DATA / 'README.md').read_text()
+    assert all(f'`{name}.txt`' in text for name in detect.COMMANDS)
+    for path in DATA.glob('*/*.txt'):
+        assert path.stem in detect.COMMANDS, path

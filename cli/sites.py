@@ -33,7 +33,7 @@ SNAPSHOT = 'cases.txt'
 #: First lines of a snapshot.
 HEADER = ('# What can run on this site, and whether a reference judges it; '
           'written by\n# `./plumb site check --update`.\n'
-          '# check parameters | modes | reference | partition+environment\n')
+          '# [partition+environment | modes | reference] check parameters\n')
 
 
 def site(args: argparse.Namespace) -> int:
@@ -187,18 +187,40 @@ def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
 
 
 def snapshot(cases: list[dict[str, Any]]) -> str:
-    """The cases as text: a line for each set of parameters.
+    """The cases as text, short enough that a change of it can be read.
 
-    Partitions and environments that agree in modes and reference share a
-    line; one each would be thousands.
+    Cases that agree in places, modes and reference stand together; cases
+    that differ in one parameter share a line. One each would be thousands.
     """
-    lines = collections.defaultdict(list)
+    places = collections.defaultdict(list)
     for case in cases:
-        lines[f'{case["check"]} {case["params"]} | '
-              f'{",".join(case["modes"])} | {case["reference"]}'].append(
-                  case['where'])
-    return HEADER + ''.join(f'{key} | {" ".join(sorted(where))}\n'
-                            for key, where in sorted(lines.items()))
+        places[case['check'], case['params'], ','.join(case['modes']),
+               case['reference']].append(case['where'])
+    sections = collections.defaultdict(list)
+    for (check, params, modes, kind), where in places.items():
+        sections[f'{" ".join(sorted(where))} | {modes} | {kind}'].append(
+            {'': check, **dict(w.split('=', 1) for w in params.split())})
+    return HEADER + ''.join(
+        f'\n[{title}]\n' + ''.join(f'{line}\n' for line in merged(rows))
+        for title, rows in sorted(sections.items()))
+
+
+def merged(rows: list[dict[str, str]]) -> list[str]:
+    """Lines for rows of parameters, values of one parameter joined.
+
+    The program is never joined: it is what a reader looks for.
+    """
+    names = sorted({name for row in rows for name in row} - {'', 'program'})
+    for name in names:
+        groups = collections.defaultdict(list)
+        for row in rows:
+            rest = {k: v for k, v in row.items() if k != name}
+            groups[tuple(rest.items())].append(row.get(name))
+        rows = [{**dict(rest), **({name: ','.join(filter(None, values))}
+                                  if any(values) else {})}
+                for rest, values in groups.items()]
+    return sorted(' '.join([row.pop(''), *sorted(
+        f'{name}={value}' for name, value in row.items())]) for row in rows)
 
 
 def coverage(cases: Iterable[dict[str, Any]]) -> list[str]:

@@ -95,13 +95,19 @@ def test_this_machine_has_no_snapshot(suite):
     assert 'snapshot    none kept' in done.stdout
 
 
-def test_partitions_that_agree_share_a_line():
-    case = {'check': 'C', 'params': 'x=1', 'modes': ['full'],
+def test_cases_that_agree_share_a_line():
+    case = {'check': 'C', 'params': 'program=p x=1', 'modes': ['full'],
             'reference': 'own', 'where': 'a+gnu'}
-    text = sites.snapshot([{**case, 'where': 'b+gnu'}, case,
-                           {**case, 'where': 'c+gnu', 'reference': 'none'}])
-    assert text.splitlines()[3:] == ['C x=1 | full | none | c+gnu',
-                                     'C x=1 | full | own | a+gnu b+gnu']
+    text = sites.snapshot([
+        {**case, 'where': 'b+gnu'}, case,
+        {**case, 'where': 'b+gnu', 'params': 'program=p x=2'},
+        {**case, 'params': 'program=p x=2'},
+        {**case, 'params': 'program=q x=2'},
+        {**case, 'where': 'c+gnu', 'reference': 'none'}])
+    assert [ln for ln in text.splitlines()[3:] if ln] == [
+        '[a+gnu b+gnu | full | own]', 'C program=p x=1,2',
+        '[a+gnu | full | own]', 'C program=q x=2',
+        '[c+gnu | full | none]', 'C program=p x=1']
 
 
 @pytest.mark.parametrize('args, words', [
@@ -110,6 +116,11 @@ def test_partitions_that_agree_share_a_line():
 def test_usage(suite, args, words):
     done = suite.plumb('site', 'check', *args)
     assert done.returncode == 2 and words in done.stderr
+
+
+def test_every_site_is_sound(suite):
+    done = suite.plumb('site', 'check', '--all')
+    assert done.returncode == 0, done.stdout
 
 
 # -------------------------------------------------------------- system.py

@@ -437,8 +437,15 @@ class OsuCollective(OsuBenchmark):
         return nodes * each, each
 
     def largest(self) -> int | None:
-        return None if 'barrier' in self.program else (
-            self.max_size or 1048576)
+        if 'barrier' in self.program:
+            return None
+        size = self.max_size or 1048576
+        if re.search('gather|alltoall|(?<!reduce_)scatter', self.program):
+            # Each rank's buffer holds a message for every rank: OMB ends the
+            # table where that would pass 512 MiB (-M), at 16 nodes of 128.
+            fits = 2**29 // self.ranks()[0]
+            size = min(size, 1 << fits.bit_length() - 1)
+        return size
 
     def planned_figures(self) -> list[str]:
         if self.program.startswith(('osu_ibarrier', 'osu_i')) and \

@@ -5,7 +5,6 @@ from typing import Any
 
 import reframe as rfm
 import reframe.core.runtime as rt
-from reframe.core.backends import getlauncher
 from reframe.core.builtins import (
     fixture,
     parameter,
@@ -13,6 +12,7 @@ from reframe.core.builtins import (
     run_before,
     variable,
 )
+from reframe.core.launchers.local import LocalLauncher
 
 from ..lib import guards, metrics
 from ..lib.base import Benchmark, Programs
@@ -78,7 +78,7 @@ class StoreBundled(Benchmark):
     def start_without_a_launcher(self) -> None:
         # The script is a server and its clients, to be spread over the
         # CPUs of the job: not one rank on one core.
-        self.job.launcher = getlauncher('local')()
+        self.job.launcher = LocalLauncher()
         prefix = self.programs.origin(self.program).get('prefix', '/usr')
         self.executable = './bundled.sh'
         self.executable_opts = [

@@ -130,7 +130,8 @@ def test_perflog_columns_are_unique_and_documented():
 def test_no_place_of_a_machine_and_no_registry_is_named():
     listed = subprocess.run(['git', 'ls-files'], cwd=ROOT, text=True,
                             capture_output=True).stdout.split()
-    bad = re.compile(r'files\.pythonhosted|pypi\.org|(?<!\w)/root/|/home/[a-z]')
+    bad = re.compile(r'files\.pythonhosted|pypi\.org|(?<!\w)/root/|'
+                     '/home/[a-z]')
     for name in listed:
         path = ROOT / name
         if name == 'tests/test_contracts.py' or 'golden' in path.parts:

@@ -85,8 +85,8 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
     done = check()
     assert done.returncode == 1
     assert re.search(r'^-OsuPt2pt .*inter_node', done.stdout, re.M)
-    assert re.search(r'^\+OsuPt2pt .*placement=intra_node program', done.stdout,
-                     re.M)
+    assert re.search(r'^\+OsuPt2pt .*placement=intra_node program',
+                     done.stdout, re.M)
     assert f'./plumb site check {site} --update' in done.stdout
     assert (site / 'cases.txt').read_text() == kept
     assert re.search(r'sites: 1, to mend: 1; [\d.]+ s in all', done.stdout)

@@ -31,6 +31,7 @@ def place(tmp_path, monkeypatch):
     (envs / 'tiny' / 'stack.yaml').write_text(
         'descr: tiny\nprovides: {keyvalue: redis}\n'
         'promises: ["redis@7.0.15 +tls"]\n')
+    shutil.copytree(stacks.ENVS / 'common', envs / 'common')
     (tmp_path / 'site' / 'spack').mkdir(parents=True)
     (tmp_path / 'site' / 'spack' / 'packages.yaml').write_text('{}\n')
     monkeypatch.setattr(stacks, 'ENVS', envs)
@@ -248,10 +249,14 @@ def test_killed_in_the_middle_is_installed_the_next_time(place):
     while 'install' not in (calls(place) if (place / 'calls').exists()
                             else []):
         time.sleep(0.05)
-    os.killpg(first.pid, 9)
+    os.kill(first.pid, 9)
     first.wait()
-    record = tiny(place).install()
+    stack = tiny(place)
+    record = stack.install()
     assert record['packages']['redis']
+    assert any('killed run' in line for line in stack.said)
+    assert not [c for _, _, c in stacks._processes()
+                if f'-e\0{stack.folder}\0' in c]
 
 
 # ------------------------------------------------- the fixture of checks
@@ -327,6 +332,8 @@ def real(tmp_path, monkeypatch, tmp_path_factory):
     (settings / 'repos.yaml').write_text(yaml.safe_dump({'repos:': {
         'tiny': str(ROOT / 'tests/data/stacks/spack_repo/tiny'),
         **stacks.builtin_repo()}}).replace("'repos:':", 'repos::'))
+    shutil.copytree(ROOT / 'spack-envs' / 'common',
+                    tmp_path / 'spack-envs' / 'common')
     (settings / 'mirrors.yaml').write_text('mirrors:: {}\n')
     (tmp_path / 'site' / 'stacks.yaml').write_text('offline: true\n')
 

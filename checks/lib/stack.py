@@ -24,6 +24,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -131,6 +132,16 @@ def builtin_repo() -> dict[str, Any]:
     return {'builtin': pinned['repos']['builtin']}
 
 
+def _checkout() -> str:
+    """The commit of $PLUMBLINE_SPACK_PACKAGES; '' where there is none."""
+    folder = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
+    if not folder:
+        return ''
+    return subprocess.run(
+        ['git', '-C', folder, 'rev-parse', 'HEAD'], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip()
+
+
 def _last(text: str) -> str:
     lines = [ln.strip() for ln in text.splitlines() if ln.strip()]
     return lines[-1] if lines else 'no output'
@@ -222,11 +233,10 @@ def _ended(process: subprocess.Popen[str], limit: float
     late = threading.Event()
 
     def end() -> None:
-        process.terminate()                 # Spack ends its children itself
-        try:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        _kill(_sessions({process.pid}))
 
     def time_is_up() -> None:
         late.set()
@@ -240,6 +250,31 @@ def _ended(process: subprocess.Popen[str], limit: float
         timer.cancel()
         if process.poll() is None:
             end()
+
+
+def _processes() -> Iterator[tuple[int, int, str]]:
+    """Process, session and command line of every process of this host."""
+    for folder in Path('/proc').glob('[0-9]*'):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            # After the name, which may hold anything: state, parent, group.
+            stat = (folder / 'stat').read_text().rpartition(')')[2].split()
+            yield (int(folder.name), int(stat[3]),
+                   (folder / 'cmdline').read_text(errors='replace'))
+
+
+def _sessions(leaders: set[int]) -> set[int]:
+    """The processes of some sessions.
+
+    Spack's builds are process groups of their own: they outlive it, go on
+    building, and hold locks that the next installation then waits for.
+    """
+    return {pid for pid, session, _ in _processes() if session in leaders}
+
+
+def _kill(processes: set[int]) -> None:
+    for pid in processes - {os.getpid()}:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _reason(text: str) -> str:
@@ -356,12 +391,8 @@ class Stack:
             raise StackError(f'{self.site}/spack is missing: the site has no '
                              'Spack settings; see site-configs/README.md')
         digest = hashlib.sha256(self.spack.version.encode())
-        packages = os.environ.get('PLUMBLINE_SPACK_PACKAGES', '')
-        digest.update(packages.encode())
-        if packages:
-            digest.update(subprocess.run(
-                ['git', '-C', packages, 'rev-parse', 'HEAD'],
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
+        digest.update(os.environ.get('PLUMBLINE_SPACK_PACKAGES', '').encode())
+        digest.update(_checkout().encode())
         for base in (self.manifest.parent, ENVS / 'common', ENVS / 'repo',
                      self.site / 'spack', self.kept_lock,
                      _work() / 'local-spack'):
@@ -452,6 +483,7 @@ class Stack:
                 raise StackError(f'{self.kept_lock}: no lock of Spack: '
                                  'make it again with plumb spack lock')
             shutil.copy(self.kept_lock, lock_file)
+        self._say_which_recipes()
         start = time.monotonic()
         before = self.spack.own_settings()
         code, said = self._spack('concretize',
@@ -489,6 +521,15 @@ class Stack:
         self.say(f'{self.name}: {len(lock["concrete_specs"])} packages '
                  f'solved in {time.monotonic() - start:.0f} s')
         return lock
+
+    def _say_which_recipes(self) -> None:
+        """A checkout of recipes may be another than the pinned one."""
+        pinned = _yaml(ENVS / 'common' / 'packages-pinned.yaml')
+        commit = pinned['repos']['builtin']['commit']
+        checkout = _checkout()
+        if checkout and checkout != commit:
+            self.say(f'PLUMBLINE_SPACK_PACKAGES is at {checkout[:10]}, the '
+                     f'stacks were made with {commit[:10]}')
 
     def _lock_of(self, path: Path) -> dict[str, Any] | None:
         """A lock file's contents; a damaged one of ours is thrown away.
@@ -569,7 +610,16 @@ class Stack:
                 self.say(f'{self.name}: another process is at work on it: '
                          'waiting')
                 fcntl.flock(handle, fcntl.LOCK_EX)
+            self._end_leftovers()
             yield
+
+    def _end_leftovers(self) -> None:
+        """Ends what a killed run left: only who has the lock runs Spack."""
+        left = {session for _, session, command in _processes()
+                if f'-e\0{self.folder}\0' in command}
+        if left:
+            self.say(f'{self.name}: ending what a killed run left behind')
+            _kill(_sessions(left))
 
     def _spack(self, *words: str, limit: float, log: str,
                progress: bool = False) -> tuple[int, str]:
@@ -589,7 +639,7 @@ class Stack:
             process = subprocess.Popen(
                 command, env=env, stdin=subprocess.DEVNULL, text=True,
                 errors='replace', stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, bufsize=1)
+                stderr=subprocess.STDOUT, bufsize=1, start_new_session=True)
             assert process.stdout
             with _ended(process, limit) as late:
                 for line in process.stdout:

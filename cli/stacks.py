@@ -24,9 +24,10 @@ _MPI = {'openmpi': 'openmpi', 'mpich': 'mpich',
 #: What a build on this machine takes from the system, where it is there:
 #: Spack package -> a file that shows it (None: the program is enough).
 _FROM_THE_SYSTEM = {
-    'autoconf': None, 'automake': None, 'cmake': None, 'diffutils': None,
-    'gettext': None, 'gmake': None, 'libtool': None, 'm4': None,
-    'ninja': None, 'perl': None, 'pkgconf': None, 'python': None,
+    **dict.fromkeys((
+        'autoconf', 'automake', 'bison', 'cmake', 'diffutils', 'findutils',
+        'flex', 'gawk', 'gettext', 'gmake', 'libtool', 'm4', 'ninja', 'perl',
+        'pkgconf', 'python', 'sed', 'tar', 'texinfo')),
     'openssl': '/usr/include/openssl/ssl.h', 'zlib': '/usr/include/zlib.h',
 }
 

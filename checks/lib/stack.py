@@ -646,7 +646,8 @@ class Stack:
                     said.append(line)
                     handle.write(line)
                     handle.flush()
-                    if progress and line.strip():
+                    # Spack's steps; the rest is in the log.
+                    if progress and line.startswith(('[', '==>')):
                         self.say(f'{self.name}: {line.rstrip()}')
                 code = process.wait()
         if late.is_set():

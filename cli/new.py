@@ -21,34 +21,12 @@ from typing import Any
 
 import yaml
 
+from checks.lib import stack
 from cli import detect, sites
 from cli.detect import Gpus, Machine, Mpi, Nic, Partition
 from cli.setup import ROOT, SetupError, say
 from cli.spack_yaml import near
-
-#: Stack -> features of an environment that has it, and the families whose
-#: programs come from it.
-STACKS: dict[str, tuple[list[str], list[str]]] = {
-    'mpi-host': (['mpi', 'osu', '*programs.OMB7'], ['osu']),
-    'mpi-cuda': (['mpi', 'mpi_cuda', 'osu', '*programs.OMB7'], ['osu']),
-    'mpi-rocm': (['mpi', 'mpi_rocm', 'osu', '*programs.OMB7'], ['osu']),
-    'nccl': (['nccl_tests'], ['nccl']),
-    'rccl': (['rccl_tests'], ['rccl']),
-    'keyvalue': (['redis', 'valkey', 'memcached'], ['keyvalue']),
-    'smartredis': (['smartredis', 'redis'], ['smartredis']),
-}
-
-#: Launcher, and the MPI under mpirun -> options that pin, that let ranks
-#: share cores, and the variables for the latter.
-LAUNCH: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
-    'srun': (['--cpu-bind=cores'], ['--overcommit', '--cpu-bind=none'], {}),
-    'openmpi': (['--map-by', 'core', '--bind-to', 'core'],
-                ['--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none'],
-                {'OMPI_MCA_mpi_yield_when_idle': '1'}),
-    'mpich': (['-bind-to', 'core'], [], {}),
-    'intelmpi': (['-genv', 'I_MPI_PIN', '1'], ['-genv', 'I_MPI_PIN', '0'],
-                 {'I_MPI_WAIT_MODE': '1'}),
-}
+from config.launch import LAUNCH
 
 #: What srun is told of the MPI where the cluster has no default.
 MPI_TYPE = {'openmpi': 'pmix', 'mpich': 'pmi2', 'intelmpi': 'pmi2'}
@@ -205,13 +183,12 @@ def choose(args: argparse.Namespace, found: Found,
     access = args.access or (names and ask(
         'Options that every job needs, such as --account=x',
         '').split()) or []
-    known = sorted(p.parent.name for p in sites.ENVS.glob('*/spack.yaml')
-                   if p.parent.name in STACKS)
+    known = stack.names()
     stacks = args.stack or (known and ask(
         f'Stacks that Spack installs (of {" ".join(known)})',
         '').split()) or []
-    for stack in stacks:
-        pick(stack, known, 'stack')
+    for name in stacks:
+        pick(name, known, 'stack')
     if stacks and not found.externals:
         raise SetupError('a stack needs a gcc for Spack, and none was found: '
                          'load a compiler module, or leave out --stack')
@@ -413,15 +390,18 @@ def environments(found: Found, choices: Choices) -> dict[str, list[str]]:
         *lines(0, "'features': ", ['mpi', 'osu', '*programs.EMBEDDED']),
         f"'extras': {{'mpi_library': {label!r},",
         "           'programs': {'osu': {'source': 'embedded'}}},"]}
-    for stack in choices.stacks:
-        features, families = STACKS[stack]
-        origins = {family: {'source': 'spack'} for family in families}
-        made[stack] = [
-            f'# Installed by Spack from spack-envs/{stack}',
+    for name in choices.stacks:
+        families = stack.programs_of(name)
+        features = list(stack.about(name)['features'])
+        if 'osu' in families:
+            own = families['osu']['source'] == 'embedded'
+            features.append('*programs.EMBEDDED' if own else '*programs.OMB7')
+        made[name] = [
+            f'# Installed by Spack from spack-envs/{name}',
             f"'cc': '{mpi.cc}', 'cxx': '', 'ftn': '',", *modules,
-            *lines(0, "'features': ", list(features)),
-            f"'extras': {{'stack': {stack!r}, 'mpi_library': {label!r},",
-            f"           'programs': {origins!r}}},"]
+            *lines(0, "'features': ", features),
+            f"'extras': {{'stack': {name!r}, 'mpi_library': {label!r},",
+            f"           'programs': {families!r}}},"]
     return made
 
 

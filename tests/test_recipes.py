@@ -49,7 +49,7 @@ def test_stack_is_whole(stack: Path) -> None:
     assert 'packages' not in spack, 'that is the choice of the site'
 
     about = yaml.safe_load((stack / 'stack.yaml').read_text())
-    assert set(about) == {'descr', 'provides', 'promises'}
+    assert set(about) == {'descr', 'features', 'provides', 'promises'}
     assert about['descr'] and '\n' not in about['descr']
     assert set(about['provides']) <= FAMILIES
     for promise in about['promises']:

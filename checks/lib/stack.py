@@ -318,6 +318,39 @@ def names() -> list[str]:
     return sorted(p.parent.name for p in ENVS.glob('*/spack.yaml'))
 
 
+def about(name: str) -> dict[str, Any]:
+    """stack.yaml of a stack.
+
+    descr; features of an environment that has it; provides (family ->
+    package, or program -> package); promises (see `broken_promises`).
+
+    :raises StackError: no such stack, or an unknown key.
+    """
+    path = ENVS / name / 'stack.yaml'
+    if name not in names():
+        raise StackError(f'unknown stack {name!r}: there are '
+                         f'{", ".join(names())}')
+    found = _yaml(path)
+    wrong = set(found or {'nothing'}) - {'descr', 'features', 'provides',
+                                         'promises'}
+    if wrong:
+        raise StackError(f'{path}: unknown key {sorted(wrong)[0]!r}')
+    return found
+
+
+def programs_of(name: str) -> dict[str, dict[str, str]]:
+    """Family -> {source}: what an environment with a stack says of it.
+
+    Where a stack is an MPI and no OSU programs, the embedded ones are built
+    with that MPI.
+    """
+    said = about(name)
+    families = {family: {'source': 'spack'} for family in said['provides']}
+    if 'osu' in said['features']:
+        families.setdefault('osu', {'source': 'embedded'})
+    return families
+
+
 def of_site(configuration: dict[str, Any]) -> list[str]:
     """The stacks that the environments of a site name."""
     return sorted({env['extras']['stack']
@@ -361,16 +394,8 @@ class Stack:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """stack.yaml: descr, provides, promises."""
-        if not self.manifest.is_file():
-            raise StackError(f'unknown stack {self.name!r}: there are '
-                             f'{", ".join(names())}')
-        about = _yaml(self.manifest.with_name('stack.yaml'))
-        wrong = set(about or {'nothing'}) - {'descr', 'provides', 'promises'}
-        if wrong:
-            raise StackError(f'{self.manifest.with_name("stack.yaml")}: '
-                             f'unknown key {sorted(wrong)[0]!r}')
-        return about
+        """stack.yaml; see the function `about`."""
+        return about(self.name)
 
     @cached_property
     def settings(self) -> dict[str, Any]:

@@ -7,8 +7,10 @@ import json
 import os
 from pathlib import Path
 
+from checks.lib import stack
 from checks.lib.features import node_features
 from checks.osu import programs
+from config.launch import LAUNCH
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _FOUND = Path(_WORK, 'local.json')
@@ -32,18 +34,7 @@ def _cores() -> int:
     return cores
 
 
-#: Launcher options and variables of each MPI.
-_LAUNCH = {
-    'openmpi': {
-        'pin': ['--map-by', 'core', '--bind-to', 'core'],
-        'over': ['--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none'],
-        'env': {'OMPI_MCA_mpi_yield_when_idle': '1'},
-    },
-    'mpich': {'pin': ['-bind-to', 'core'], 'over': [], 'env': {}},
-    'intelmpi': {'pin': ['-genv', 'I_MPI_PIN', '1'],
-                 'over': ['-genv', 'I_MPI_PIN', '0'],
-                 'env': {'I_MPI_WAIT_MODE': '1'}},
-}[_mpi['flavour']]
+_pin, _share, _share_env = LAUNCH[_mpi['flavour']]
 
 _env_vars = []
 if _mpi['flavour'] == 'openmpi' and os.geteuid() == 0:
@@ -85,23 +76,16 @@ if os.environ.get('OMB_PREFIX'):
 
 def _stack(name: str) -> dict:
     """The environment of a stack that $PLUMBLINE_STACKS names."""
-    if name not in _STACKS:
-        raise RuntimeError(f'PLUMBLINE_STACKS: unknown stack {name!r}: this '
-                           f'site knows {", ".join(_STACKS)}')
-    features, origin = _STACKS[name]
+    families = stack.programs_of(name)
+    features = list(stack.about(name)['features'])
+    if 'osu' in families:
+        features += (programs.OMB7 if families['osu']['source'] == 'spack'
+                     else programs.EMBEDDED)
     return {'name': name, 'cc': 'mpicc' if 'mpi' in features else 'cc',
-            'cxx': '', 'ftn': '', 'features': list(features),
-            'extras': {'stack': name, 'programs': origin}}
+            'cxx': '', 'ftn': '', 'features': features,
+            'extras': {'stack': name, 'programs': families}}
 
 
-#: Stack -> features of its environment, and where its programs come from.
-_STACKS = {
-    'mpi': (['mpi', 'osu', *programs.EMBEDDED],
-            {'osu': {'source': 'embedded'}}),
-    'mpi-host': (['mpi', 'osu', *programs.OMB7], {'osu': {'source': 'spack'}}),
-    'keyvalue': (['redis', 'valkey', 'memcached'],
-                 {'keyvalue': {'source': 'spack'}}),
-}
 _environments += [_stack(name.strip()) for name in
                   os.environ.get('PLUMBLINE_STACKS', '').split(',')
                   if name.strip()]
@@ -125,9 +109,9 @@ site_configuration = {
                           'num_sockets': 1,
                           'num_cpus_per_socket': _cores()},
             'extras': {
-                'launcher_pin': _LAUNCH['pin'],
-                'launcher_oversubscribe': _LAUNCH['over'],
-                'oversubscribe_env': _LAUNCH['env'],
+                'launcher_pin': _pin,
+                'launcher_oversubscribe': _share,
+                'oversubscribe_env': _share_env,
                 # Between the two speeds seen on virtual machines: 62 to 135
                 # and 363 to 440 ns (two CPUs of one core, or of two).
                 'speed_boundary_ns': float(os.environ.get(

@@ -1,0 +1,14 @@
+"""How ranks are pinned, and how they share cores, by launcher or MPI."""
+from __future__ import annotations
+
+#: Launcher, and the MPI under mpirun -> options that pin, that let ranks
+#: share cores, and the variables for the latter.
+LAUNCH: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
+    'srun': (['--cpu-bind=cores'], ['--overcommit', '--cpu-bind=none'], {}),
+    'openmpi': (['--map-by', 'core', '--bind-to', 'core'],
+                ['--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none'],
+                {'OMPI_MCA_mpi_yield_when_idle': '1'}),
+    'mpich': (['-bind-to', 'core'], [], {}),
+    'intelmpi': (['-genv', 'I_MPI_PIN', '1'], ['-genv', 'I_MPI_PIN', '0'],
+                 {'I_MPI_WAIT_MODE': '1'}),
+}

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Does every stack concretize for every site that wants it?
 
-    bench/stacks.py                                  # all pairs below
-    bench/stacks.py --site lumi                      # one site's pairs
-    bench/stacks.py --site lumi --stack mpi-rocm     # one pair, any pair
+    P=.plumbline/venv/bin/python                   # made by ./plumb
+    $P bench/stacks.py                                # what the sites name
+    $P bench/stacks.py --site lumi                    # one site's stacks
+    $P bench/stacks.py --site lumi --stack mpi-rocm   # one pair, any pair
 
 Prints a Markdown table. Nothing is installed and nothing is fetched: Spack's
 recipes have to be there (PLUMBLINE_SPACK_PACKAGES, a clone of them), and so
@@ -19,8 +20,8 @@ import argparse
 import json
 import os
 import platform
-import re
 import resource
+import runpy
 import shutil
 import signal
 import subprocess
@@ -30,18 +31,18 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from checks.lib.stack import (  # noqa: E402
+    about,
+    broken_promises,
+    of_site,
+    reason,
+)
+from checks.lib.stack import environment as stack_environment  # noqa: E402
+
 STACKS = ROOT / 'spack-envs'
 SITES = ROOT / 'site-configs'
-
-#: The stacks that make sense at a site: with its GPUs, or without any.
-PAIRS = {
-    'hgx-h100': ['mpi-host', 'mpi-cuda', 'nccl', 'keyvalue', 'smartredis'],
-    'lumi': ['mpi-host', 'mpi-rocm', 'rccl', 'keyvalue', 'smartredis'],
-    'alps': ['mpi-host', 'mpi-cuda', 'nccl', 'keyvalue'],
-    'aws-parallelcluster': ['mpi-host', 'mpi-cuda', 'nccl', 'keyvalue'],
-    'gcp-slurm': ['mpi-host', 'keyvalue', 'smartredis'],
-    'template': ['mpi-host', 'keyvalue'],
-}
 
 #: Sites whose processors are of another family than most benches'. Spack never
 #: considers targets of another family than the machine's own, so it is told
@@ -69,17 +70,11 @@ def find_spack(given: str | None) -> Path:
     return Path(found).resolve()
 
 
-def environment(spack: Path, site: Path, work: Path) -> dict[str, str]:
-    return os.environ | {
-        'SPACK_ROOT': str(spack.parent.parent),
-        'SPACK_DISABLE_LOCAL_CONFIG': '1',
-        'SPACK_USER_CACHE_PATH': str(work / 'spack' / 'cache'),
-        'PLUMBLINE_ROOT': str(ROOT), 'PLUMBLINE_SITE': str(site),
+def environment(site: Path, work: Path) -> dict[str, str]:
+    """As the suite calls Spack, with a work folder of our own."""
+    return stack_environment(site) | {
         'PLUMBLINE_WORK': str(work),
-        # Set and empty: Spack clones its recipes itself.
-        'PLUMBLINE_SPACK_PACKAGES':
-            os.environ.get('PLUMBLINE_SPACK_PACKAGES', ''),
-    }
+        'SPACK_USER_CACHE_PATH': str(work / 'spack' / 'cache')}
 
 
 def pretend(site: Path, work: Path) -> dict[str, str]:
@@ -119,61 +114,6 @@ def run(command: list[str], env: dict[str, str],
     return status, output, wall, used
 
 
-def reason(output: str) -> str:
-    """The first line that says why: reason 1 of the solver, else an error."""
-    for pattern in (r'^ *1\. +(.+)', r'^==> Error: (.+(?:\n {4}.+)*)',
-                    r'^(.*Error: .+)'):
-        found = re.search(pattern, output, re.MULTILINE)
-        if found:
-            return ' '.join(found[1].split())
-    lines = output.strip().splitlines()
-    return lines[-1].strip() if lines else 'no output'
-
-
-# --- promises --------------------------------------------------------------
-
-try:
-    sys.path.insert(0, str(ROOT))
-    from checks.lib.stack import broken_promises
-except ImportError:
-    def broken_promises(lock: dict, promises: list[str]) -> list[str]:
-        """Those of `promises` (`name@version +variant key=value`) that no
-        package of the lock keeps."""
-        return [promise for promise in promises
-                if not any(_keeps(node, promise)
-                           for node in lock['concrete_specs'].values())]
-
-    def _keeps(node: dict, promise: str) -> bool:
-        name, *terms = re.findall(
-            r'^[\w-]+|@[\w.=-]+|[+~][\w-]+|[\w-]+=[\w.,:*-]+', promise)
-        return node['name'] == name and all(_has(node, t) for t in terms)
-
-    def _has(node: dict, term: str) -> bool:
-        if term[0] == '@':
-            asked = term[1:].lstrip('=')
-            return f'{node["version"]}.'.startswith(f'{asked}.')
-        parameters = node.get('parameters', {})
-        if term[0] in '+~':
-            return parameters.get(term[1:]) is (term[0] == '+')
-        key, asked = term.split('=', 1)
-        value = parameters.get(key)
-        values = value if isinstance(value, list) else [value]
-        return asked == '*' and value is not None or (
-            set(asked.split(',')) <= {str(v) for v in values})
-
-
-def promises(stack: str) -> list[str]:
-    path = STACKS / stack / 'stack.yaml'
-    if not path.exists():
-        return []
-    try:
-        import yaml
-    except ImportError as err:
-        raise Setup(f'{path} cannot be read without PyYAML: use the Python '
-                    'of the suite, .plumbline/venv/bin/python') from err
-    return list((yaml.safe_load(path.read_text()) or {}).get('promises', ()))
-
-
 # --- one pair --------------------------------------------------------------
 
 def copy(stack: str, site: Path, work: Path) -> Path:
@@ -188,7 +128,7 @@ def copy(stack: str, site: Path, work: Path) -> Path:
 def concretize(stack: str, site: Path, args) -> list[str]:
     """One row of the table, result last."""
     folder = copy(stack, site, args.work)
-    env = environment(args.spack, site, args.work)
+    env = environment(site, args.work)
     env |= pretend(site, args.work)
     status, output, wall, cpu = run(
         [str(args.spack), *FOREIGN, '-e', str(folder), 'concretize'],
@@ -207,25 +147,30 @@ def concretize(stack: str, site: Path, args) -> list[str]:
     lock = json.loads((folder / 'spack.lock').read_text())
     nodes = lock['concrete_specs'].values()
     row[2:4] = [str(len(nodes)), str(sum('external' in n for n in nodes))]
-    broken = broken_promises(lock, promises(stack))
+    broken = broken_promises(lock, about(stack)['promises'])
     return [*row, 'not as promised: ' + '; '.join(broken) if broken else 'ok']
 
 
-def pairs(args) -> list[tuple[str, Path]]:
+def pairs(args: argparse.Namespace) -> list[tuple[str, Path]]:
+    """Stack and site's folder: those asked for, or that the sites name."""
+    sites = args.site or sorted(p.parent.name for p in SITES.glob('*/spack')
+                                if p.parent.name != 'local')
     found = []
-    for site in args.site or PAIRS:
+    for site in sites:
         path = Path(site) if '/' in site else SITES / site
         if not (path / 'spack').is_dir():
             raise Setup(f'{path}: no folder spack in it')
-        for stack in args.stack or PAIRS.get(site, PAIRS['template']):
+        configuration = runpy.run_path(str(path / 'system.py'))
+        named = of_site(configuration['site_configuration'])
+        for stack in args.stack or named:
             if not (STACKS / stack / 'spack.yaml').is_file():
                 raise Setup(f'{STACKS / stack}: no spack.yaml in it')
-            # What a site is not meant for is tried only when asked for by
-            # both names.
-            if args.site or stack in PAIRS[site]:
+            # What a site does not name is tried only when asked for by both
+            # names.
+            if args.site or stack in named:
                 found.append((stack, path.resolve()))
     if not found:
-        raise Setup('no pair left: see PAIRS in this file')
+        raise Setup('no pair left: no site names such a stack')
     return found
 
 
@@ -237,7 +182,7 @@ def parse_arguments():
         epilog='Exit status: 0 all did, 1 some did not, 2 cannot run.')
     p.add_argument('--site', action='append',
                    help='a site, or the folder of one (repeatable; default: '
-                        f'{", ".join(PAIRS)})')
+                        'all but local)')
     p.add_argument('--stack', action='append',
                    help='a folder of spack-envs/ (repeatable; default: those '
                         'that make sense at the site)')
@@ -267,7 +212,7 @@ def main() -> int:
             # Indices of all recipes, so that the first pair does not pay.
             run([str(args.spack), '-e', str(copy(*wanted[0], args.work)),
                  'providers', 'mpi'],
-                environment(args.spack, wanted[0][1], args.work), args.limit)
+                environment(wanted[0][1], args.work), args.limit)
             print('| stack | site | specs | externals | wall s | CPU user s '
                   '| result |\n|---|---|---|---|---|---|---|', flush=True)
             for stack, site in wanted:

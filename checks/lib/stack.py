@@ -277,7 +277,7 @@ def _kill(processes: set[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _reason(text: str) -> str:
+def reason(text: str) -> str:
     """The line of Spack's words that says why."""
     if 'No space left on device' in text:
         return ('no space left on the disk: free it, or move install_tree '
@@ -291,12 +291,12 @@ def _reason(text: str) -> str:
         if found:
             hint = (': its source is in no mirror of the site and upstream '
                     'did not give it' if 'FetchError' in pattern else '')
-            reason = found[1].strip()
-            if reason.endswith(':'):
+            why = found[1].strip()
+            if why.endswith(':'):
                 rest = text[found.end():].split('\n')
-                reason += next((f' {ln.strip()}' for ln in rest
-                                if ln.strip()), '')
-            return reason + hint
+                why += next((f' {ln.strip()}' for ln in rest if ln.strip()),
+                            '')
+            return why + hint
     return _last(text)
 
 
@@ -489,7 +489,7 @@ class Stack:
                 progress=True)
         if code:
             raise StackError(f'{self.name}: build cache {mirror}: '
-                             f'{_reason(text)}')
+                             f'{reason(text)}')
 
     # How ----------------------------------------------------------------
 
@@ -522,7 +522,7 @@ class Stack:
                 'and add gcc with extra_attributes to packages.yaml')
         if code:
             raise StackError(f'{self.name} does not concretize for '
-                             f'{self.site.name}: {_reason(said)} (all of it: '
+                             f'{self.site.name}: {reason(said)} (all of it: '
                              f'{self.folder}/concretize.log)')
         lost = re.search(r'Error constructing repository.*', said)
         if lost:
@@ -580,7 +580,7 @@ class Stack:
         ) or re.search(r'(?P<name>\S+?)/\w{32}: (?P<log>/\S+)', text)
         log = Path(failed['log']) if failed else self.folder / 'install.log'
         name = failed['name'] if failed else 'a package'
-        return (f'{self.name}: {name} failed to install: {_reason(text)} '
+        return (f'{self.name}: {name} failed to install: {reason(text)} '
                 f'(whole log: {log})')
 
     def _recorded(self) -> dict[str, Any] | None:

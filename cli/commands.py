@@ -44,13 +44,18 @@ def site_folder(name: str) -> Path:
     return path
 
 
+def is_local(folder: Path) -> bool:
+    """Whether the site is this machine, whatever it is."""
+    return folder == ROOT / 'site-configs' / 'local'
+
+
 def environment(site: str) -> dict[str, str]:
     """What plain reframe needs to run the suite on a site.
 
     :raises SetupError: unknown or broken site.
     """
     folder = site_folder(site)
-    local = folder.name == 'local'
+    local = is_local(folder)
     path = [str(WORK / 'bin')]
     if local:
         mpi = ensure_mpi()
@@ -146,7 +151,7 @@ def run(args: argparse.Namespace) -> int:
     variables = environment(args.site)
     references = Path(variables['RFM_REFERENCE_PREFIX'])
     bringup = args.bringup or args.mode == 'bringup'
-    if not bringup and site_folder(args.site).name == 'local' \
+    if not bringup and is_local(site_folder(args.site)) \
             and not any(references.glob('*.yaml')):
         bringup = True
         say('no references of this machine yet: recording, judged by limits '
@@ -296,7 +301,7 @@ def doctor(args: argparse.Namespace) -> int:
             'the feature in its site folder'),
         'real OMB, and all collectives': (
             bool(os.environ.get('OMB_PREFIX'))
-            or folder.name != 'local',
+            or not is_local(folder),
             'set OMB_PREFIX to an installation of the OSU micro-benchmarks'),
         'Redis, Valkey': (
             any({'redis', 'valkey'} & set(e.get('features', ()))

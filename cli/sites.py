@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cli import spack_yaml
-from cli.commands import MODES, site_folder
+from cli.commands import MODES, is_local, site_folder
 from cli.setup import (
     ROOT,
     WORK,
@@ -96,10 +96,6 @@ def show(verdict: Verdict) -> None:
     if verdict.diff:
         print(f'{verdict.name}: other cases than {SNAPSHOT} has; if that is '
               f'right: ./plumb site check {verdict.name} --update')
-
-
-def is_local(folder: Path) -> bool:
-    return folder.name == 'local' and folder.parent == ROOT / 'site-configs'
 
 
 def examine(folder: Path, update: bool = False) -> Verdict:

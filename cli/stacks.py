@@ -13,8 +13,11 @@ from pathlib import Path
 import yaml
 
 from checks.lib import stack as stacks
-from cli.commands import site_folder, site_is_sound
+from cli.commands import is_local, site_folder, site_is_sound
 from cli.setup import WORK, SetupError, ensure_mpi, say
+
+#: Spack's settings of this machine, as they were found.
+OWN = WORK / 'local-spack'
 
 #: Flavour of the MPI that was found here -> Spack's name of it. The site's
 #: launcher options are those of the flavour, so a stack must have the same.
@@ -41,8 +44,7 @@ def settings_of_this_machine(spack: stacks.Spack) -> None:
 
     :raises SetupError: no compiler was found.
     """
-    folder = WORK / 'local-spack'
-    folder.mkdir(parents=True, exist_ok=True)
+    OWN.mkdir(parents=True, exist_ok=True)
     mirrors: dict[str, object] = {}
     if os.environ.get('PLUMBLINE_SPACK_MIRROR'):
         mirrors['sources'] = {'url': os.environ['PLUMBLINE_SPACK_MIRROR'],
@@ -50,11 +52,11 @@ def settings_of_this_machine(spack: stacks.Spack) -> None:
     if os.environ.get('PLUMBLINE_SPACK_CACHE'):
         mirrors['cache'] = {'url': os.environ['PLUMBLINE_SPACK_CACHE'],
                             'source': False, 'binary': True, 'signed': False}
-    stacks.write(folder / 'mirrors.yaml',
+    stacks.write(OWN / 'mirrors.yaml',
                  yaml.safe_dump({'mirrors': mirrors}))
-    if not (folder / 'packages.yaml').exists():
+    if not (OWN / 'packages.yaml').exists():
         say('looking for compilers and tools on this machine ...')
-        stacks.write(folder / 'packages.yaml', _detected(spack))
+        stacks.write(OWN / 'packages.yaml', _detected(spack))
 
 
 def _detected(spack: stacks.Spack) -> str:
@@ -77,7 +79,7 @@ def _detected(spack: stacks.Spack) -> str:
             said += subprocess.run(
                 [spack.command, *words], env=env, text=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT).stdout
+                stderr=subprocess.STDOUT, timeout=600).stdout
         try:
             text = Path(private, 'packages.yaml').read_text()
         except OSError:
@@ -94,18 +96,23 @@ def spack(args: argparse.Namespace) -> int:
     """Does one thing with each stack asked for, or with all of the site."""
     folder = site_folder(args.site)
     # So that Spack is ended too, and not left behind to build for no one.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         found = stacks.find_spack()
-        if folder.name == 'local':
+        if is_local(folder):
             settings_of_this_machine(found)
         names = args.stack or stacks.of_site(_configuration(folder))
         if not names:
             raise SetupError(f'{folder}: no environment names a stack; say '
                              f'which with --stack: '
                              f'{", ".join(stacks.names())}')
+        own = OWN if is_local(folder) else None
         for name in names:
-            _DO[args.action](stacks.Stack(name, folder, found, say), args)
+            _DO[args.action](stacks.Stack(name, folder, found, say, own),
+                             args)
+    except stacks.NoStack as err:
+        raise SetupError(str(err)) from None
     except stacks.StackError as err:
         say(str(err))
         return 1
@@ -113,11 +120,11 @@ def spack(args: argparse.Namespace) -> int:
 
 
 def _configuration(folder: Path) -> dict:
-    if folder.name == 'local':
+    if is_local(folder):
         # Its environments need an MPI; its stacks are known without.
         words = os.environ.get('PLUMBLINE_STACKS', '').split(',')
-        return {'environments': [{'extras': {'stack': w}}
-                                 for w in words if w]}
+        return {'environments': [{'extras': {'stack': word.strip()}}
+                                 for word in words if word.strip()]}
     return site_is_sound(folder / 'system.py')
 
 
@@ -138,13 +145,7 @@ def _install(stack: stacks.Stack, args: argparse.Namespace) -> None:
 
 
 def _lock(stack: stacks.Stack, args: argparse.Namespace) -> None:
-    stack.kept_lock.unlink(missing_ok=True)
-    stack = stacks.Stack(stack.name, stack.site, stack.spack, stack.say)
-    stack.concretize()
-    stack.kept_lock.parent.mkdir(exist_ok=True)
-    stacks.write(stack.kept_lock,
-                 (stack.folder / 'spack.lock').read_text())
-    print(stack.kept_lock)
+    print(stack.keep_lock())
 
 
 def _buildcache(stack: stacks.Stack, args: argparse.Namespace) -> None:

@@ -94,6 +94,27 @@ def test_unknown_extra_is_refused():
         features.check_site(site, 'system.py')
 
 
+@pytest.mark.parametrize('extras, words', [
+    ({}, "feature 'redis' needs programs: keyvalue"),
+    ({'programs': ['keyvalue']}, 'expected family -> source'),
+    ({'programs': {'keyvlue': {'source': 'system'}}}, "'keyvalue'"),
+    ({'programs': {'keyvalue': {'source': 'spak'}}}, "'spack'"),
+    ({'programs': {'keyvalue': {'source': 'system', 'prefx': '/x'}}},
+     "'prefix'"),
+    ({'programs': {'keyvalue': {}}}, 'expected a source'),
+    ({'programs': {'keyvalue': {'source': 'spack'}}}, 'no stack is named'),
+    ({'programs': {'keyvalue': {'source': 'system'}},
+      'transport': {'name': 'x', 'env': {}, 'evidnce': 'y'}}, "'evidence'"),
+    ({'programs': {'keyvalue': {'source': 'system'}},
+      'transport': {'name': 'x', 'env': {}}}, 'evidence is missing'),
+])
+def test_typos_in_what_an_environment_says_of_its_programs(extras, words):
+    site = {'systems': [], 'environments': [
+        {'name': 'e', 'features': ['redis'], 'extras': extras}]}
+    with pytest.raises(features.GlossaryError, match=words):
+        features.check_site(site, 'system.py')
+
+
 def test_metrics_table_is_well_formed():
     for row in metrics.table().values():
         assert row.better in ('higher', 'lower', 'none')

@@ -67,7 +67,7 @@ def test_from_runs_to_references_to_a_verdict(suite):
     def judged(factor):
         path.write_text(re.sub(
             r'(latency@\d+B: \[)([\d.]+)',
-            lambda m: f'{m[1]}{float(m[2]) * factor:.6g}', proposed))
+            lambda m: f'{m[1]}{float(m[2]) * factor:.9f}', proposed))
         return suite.plumb('run', *pick)
 
     done = judged(100)                          # a machine far faster: fine

@@ -29,7 +29,7 @@ def place(tmp_path, monkeypatch):
     (envs / 'tiny').mkdir(parents=True)
     (envs / 'tiny' / 'spack.yaml').write_text('spack: {specs: [redis]}\n')
     (envs / 'tiny' / 'stack.yaml').write_text(
-        'descr: tiny\nprovides: {keyvalue: redis}\n'
+        'descr: tiny\nfeatures: [redis]\nprovides: {keyvalue: redis}\n'
         'promises: ["redis@7.0.15 +tls"]\n')
     shutil.copytree(stacks.ENVS / 'common', envs / 'common')
     (tmp_path / 'site' / 'spack').mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_a_prefix_that_is_gone_is_installed_again(place):
     ('unsolvable', 'does not concretize for site: Cannot build openmpi'),
     ('promise', r'not as promised .*stack.yaml.*redis@7.0.15 \+tls: redis is '
                 'not in the solution'),
-    ('rewrites', 'names no compiler'),
+    ('rewrites', 'names no compiler .*spack.yaml; add gcc'),
     ('repository', 'a recipe repository was dropped'),
     ('install', r'redis@1.0 failed to install: cc: error: no such file '
                 r'\(whole log: .*the-build.log\)'),
@@ -147,7 +147,8 @@ def test_what_goes_wrong_is_one_line_and_the_next_run_is_clean(
     assert tiny(place).install()['packages']
 
 
-@pytest.mark.parametrize('text', ['', '{"roots": [', '[]', '{"roots": []}'])
+@pytest.mark.parametrize('text', ['', '{"roots": [', '[]', '{"roots": []}',
+                                  '{"roots": 5, "concrete_specs": []}'])
 def test_a_damaged_lock_is_solved_again(place, text):
     stack = tiny(place)
     stack.concretize()
@@ -155,6 +156,54 @@ def test_a_damaged_lock_is_solved_again(place, text):
     again = tiny(place)
     assert again.install()
     assert any('damaged' in line for line in again.said)
+
+
+@pytest.mark.parametrize('name', ['spack.lock', 'specs.json', 'record.json'])
+def test_a_damaged_installation_is_mended(place, name):
+    stack = tiny(place)
+    record = stack.install()
+    (stack.folder / name).write_text('{')
+    assert tiny(place).install() == record
+    json.loads((stack.folder / name).read_text())
+
+
+def test_settings_of_spack_itself_are_refused(place):
+    spack = place / 'root' / 'bin' / 'spack'
+    spack.parent.mkdir(parents=True)
+    spack.write_text('#!/bin/sh\necho 1.2\n')
+    spack.chmod(0o755)
+    scope = place / 'root' / 'etc' / 'spack' / 'packages.yaml'
+    scope.parent.mkdir(parents=True)
+    scope.write_text('packages: {}\n')
+    stack = stacks.Stack('tiny', place / 'site',
+                         stacks.Spack(str(spack), '1.2'))
+    with pytest.raises(stacks.StackError, match='in force for every site'):
+        stack.concretize()
+
+
+def test_a_person_who_calls_spack_by_hand_is_left_alone(place):
+    stack = tiny(place)
+    shell = subprocess.Popen(
+        ['bash', '-c', f'{sys.executable} -c "import time; time.sleep(30)" '
+         f'-e {stack.folder} find; true'], start_new_session=True)
+    time.sleep(1)
+    stack.concretize()
+    assert shell.poll() is None
+    os.killpg(shell.pid, 9)
+    shell.wait()
+
+
+def test_a_new_lock_replaces_the_old_one_only_when_it_is_there(
+        place, monkeypatch):
+    path = tiny(place).keep_lock()
+    old = path.read_text()
+    monkeypatch.setenv('FAKE_SPACK', 'unsolvable')
+    with pytest.raises(stacks.StackError):
+        tiny(place).keep_lock()
+    assert path.read_text() == old
+    monkeypatch.setenv('FAKE_SPACK', '')
+    path.write_text('{')
+    assert tiny(place).keep_lock().read_text() == old
 
 
 def test_a_kept_lock_is_used_and_a_damaged_one_refused(place):
@@ -173,6 +222,10 @@ def test_a_kept_lock_is_used_and_a_damaged_one_refused(place):
 @pytest.mark.parametrize('file, text, words', [
     ('spack-envs/tiny/stack.yaml', 'promise: []\n', "unknown key 'promise'"),
     ('spack-envs/tiny/stack.yaml', 'descr: [\n', r'stack.yaml:\d: not YAML'),
+    ('spack-envs/tiny/stack.yaml', 'descr: x\n', 'features: expected a list'),
+    ('spack-envs/tiny/stack.yaml', 'descr: x\nfeatures: []\nprovides: {}\n'
+     'promises: [{redis: 7}]\n', 'stack.yaml: promise .*expected name'),
+    ('site/stacks.yaml', '- a\n', 'expected keys and values'),
     ('site/stacks.yaml', 'ofline: true\n', 'ofline: expected one of'),
     ('site/stacks.yaml', 'offline: 1\n', 'offline: expected one of'),
 ])
@@ -242,6 +295,27 @@ def test_two_at_once_install_once(place):
     assert first.returncode == second.returncode == 0, one + two
     assert 'waiting' in two and calls(place).count('install') == 1
     assert one.splitlines()[-1] == two.splitlines()[-1]
+
+
+@pytest.mark.parametrize('number', [1, 15])
+def test_ended_means_that_spack_is_ended(suite, monkeypatch, number):
+    monkeypatch.delenv('SPACK_ROOT', raising=False)
+    monkeypatch.setenv('PATH', f'{FAKE}:{os.environ["PATH"]}')
+    folder = suite.tmp / 'work' / 'local-spack'
+    folder.mkdir()
+    (folder / 'packages.yaml').write_text('packages: {}\n')
+    first = subprocess.Popen(
+        [str(ROOT / 'plumb'), 'spack', 'install', '--stack', 'mpi'],
+        env={**os.environ, **suite.variables, 'FAKE_SECONDS': '60',
+             'FAKE_ENVS': str(stacks.ENVS),
+             'FAKE_CALLS': str(suite.tmp / 'calls')})
+    while 'install' not in (calls(suite.tmp) if (suite.tmp / 'calls').exists()
+                            else []):
+        time.sleep(0.05)
+    first.send_signal(number)
+    assert first.wait(60) == 128 + number
+    assert not [c for _, _, c in stacks._processes()
+                if str(suite.tmp / 'work') in c and 'install' in c]
 
 
 def test_killed_in_the_middle_is_installed_the_next_time(place):
@@ -344,7 +418,8 @@ def real(tmp_path, monkeypatch, tmp_path_factory):
             'include': ['${PLUMBLINE_SITE}/spack'], 'specs': [spec],
             'concretizer': {'unify': True, 'reuse': False}, 'view': True}}))
         (folder / 'stack.yaml').write_text(yaml.safe_dump({
-            'descr': name, 'provides': {'keyvalue': 'tiny-ok'},
+            'descr': name, 'features': [],
+            'provides': {'keyvalue': 'tiny-ok'},
             'promises': list(promises)}))
         return stacks.Stack(name, tmp_path / 'site', stacks.find_spack(),
                             print)

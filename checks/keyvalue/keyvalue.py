@@ -1,6 +1,7 @@
 """In-memory stores: what a server gives to clients on its own node."""
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import reframe as rfm
@@ -79,10 +80,11 @@ class StoreBundled(Benchmark):
         # The script is a server and its clients, to be spread over the
         # CPUs of the job: not one rank on one core.
         self.job.launcher = LocalLauncher()
+        # Without a prefix: the system's own.
         prefix = self.programs.origin(self.program).get('prefix', '/usr')
         self.executable = './bundled.sh'
         self.executable_opts = [
-            self.program, f'{prefix}/bin', self.operation,
+            self.program, shlex.quote(f'{prefix}/bin'), self.operation,
             str(self.payload), str(self.connections), str(self.requests)]
 
     def more_params(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 #: Number of nodes that the suite's node counts may reach.
@@ -75,11 +75,26 @@ ENVIRON_EXTRAS: dict[str, str] = {
 }
 
 
+#: Feature of an environment -> the family whose programs it promises.
+FAMILY = {'osu': 'osu', 'nccl_tests': 'nccl', 'rccl_tests': 'nccl',
+          'redis': 'keyvalue', 'valkey': 'keyvalue', 'keydb': 'keyvalue',
+          'memcached': 'keyvalue', 'smartredis': 'smartredis'}
+
+#: Where a family's programs may come from.
+SOURCES = ('spack', 'module', 'system', 'embedded')
+
+#: What an environment may say of a family's programs.
+ORIGIN = ('source', 'prefix', 'version', 'spec')
+
+#: What an environment must say of its transport.
+TRANSPORT = ('name', 'env', 'evidence')
+
+
 class GlossaryError(ValueError):
     """A feature or extra that is not in the glossary."""
 
 
-def _check(names: Iterable[str], known: Mapping[str, str], where: str,
+def _check(names: Iterable[str], known: Collection[str], where: str,
            patterns: Mapping[str, str] = {}) -> None:
     for name in names:
         if name in known or any(re.fullmatch(p, name) for p in patterns):
@@ -106,6 +121,36 @@ def check_site(configuration: Mapping[str, Any], where: str) -> None:
         _check(env.get('features', ()), ENVIRON_FEATURES, label,
                PROGRAM_FEATURES)
         _check(env.get('extras', ()), ENVIRON_EXTRAS, label)
+        _check_extras(env, label)
+
+
+def _check_extras(env: Mapping[str, Any], where: str) -> None:
+    """Where the programs come from, and the transport: whole and known."""
+    extras = env.get('extras', {})
+    families = extras.get('programs', {})
+    if not isinstance(families, Mapping):
+        raise GlossaryError(f'{where}: programs: expected family -> source')
+    _check(families, set(FAMILY.values()), f'{where}: programs')
+    for family, origin in families.items():
+        label = f'{where}: programs: {family}'
+        if not isinstance(origin, Mapping) or 'source' not in origin:
+            raise GlossaryError(f'{label}: expected a source')
+        _check(origin, ORIGIN, label)
+        _check([origin['source']], SOURCES, f'{label}: source')
+        if origin['source'] == 'spack' and 'stack' not in extras:
+            raise GlossaryError(f'{label}: source is spack, and no stack is '
+                                'named')
+    for feature in env.get('features', ()):
+        if feature in FAMILY and FAMILY[feature] not in families:
+            raise GlossaryError(f'{where}: feature {feature!r} needs '
+                                f'programs: {FAMILY[feature]}')
+    if 'transport' in extras:
+        _check(extras['transport'], TRANSPORT,
+               f'{where}: transport')
+        missing = set(TRANSPORT) - set(extras['transport'])
+        if missing:
+            raise GlossaryError(f'{where}: transport: {sorted(missing)[0]} '
+                                'is missing')
 
 
 def check_needs(systems: Iterable[str], environs: Iterable[str],

@@ -17,6 +17,7 @@ were seen to fail on the lock of a build stage that they shared.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import fcntl
 import hashlib
 import json
@@ -55,6 +56,10 @@ class StackError(Exception):
     """A stack cannot be had; one line says what, where and what to do."""
 
 
+class NoStack(StackError):
+    """What was asked for, or a file of ours, cannot be used at all."""
+
+
 @dataclass(frozen=True)
 class Spack:
     """A Spack that was found: its command and what `--version` said."""
@@ -66,13 +71,6 @@ class Spack:
         """The file that Spack writes for itself when it has no compiler."""
         return Path(self.command).parents[1] / 'etc/spack/packages.yaml'
 
-    def own_settings(self) -> bytes | None:
-        """Contents of that file; None: there is none."""
-        try:
-            return self.scope.read_bytes()
-        except OSError:
-            return None
-
 
 def find_spack() -> Spack:
     """The Spack of $SPACK_ROOT, or the one on PATH.
@@ -82,21 +80,21 @@ def find_spack() -> Spack:
     root = os.environ.get('SPACK_ROOT')
     command = f'{root}/bin/spack' if root else shutil.which('spack')
     if not command:
-        raise StackError('no Spack: set SPACK_ROOT to a clone of it, or put '
+        raise NoStack('no Spack: set SPACK_ROOT to a clone of it, or put '
                          '`spack` on PATH')
     try:
         done = subprocess.run([command, '--version'], text=True, timeout=60,
                               stdin=subprocess.DEVNULL, capture_output=True,
                               env=environment(Path('none')))
     except (OSError, subprocess.TimeoutExpired) as err:
-        raise StackError(f'{command}: does not run: {err}') from None
+        raise NoStack(f'{command}: does not run: {err}') from None
     found = re.match(r'(\d+)\.(\d+)', done.stdout)
     if done.returncode or not found:
-        raise StackError(f'{command} --version: {_last(done.stderr)}')
+        raise NoStack(f'{command} --version: {_last(done.stderr)}')
     if tuple(map(int, found.groups())) < OLDEST:
-        raise StackError(f'{command} is Spack {done.stdout.strip()}: the '
+        raise NoStack(f'{command} is Spack {done.stdout.strip()}: the '
                          f'stacks need {OLDEST[0]}.{OLDEST[1]} or newer')
-    return Spack(command, done.stdout.strip())
+    return Spack(os.path.realpath(command), done.stdout.strip())
 
 
 def _work() -> Path:
@@ -147,16 +145,20 @@ def _last(text: str) -> str:
     return lines[-1] if lines else 'no output'
 
 
-def _yaml(path: Path) -> Any:
+def _yaml(path: Path) -> dict[str, Any]:
+    """A mapping of ours; empty for an empty file."""
     try:
-        return yaml.safe_load(path.read_text())
+        found = yaml.safe_load(path.read_text())
     except OSError as err:
-        raise StackError(f'{path}: {err.strerror}') from None
+        raise NoStack(f'{path}: {err.strerror}') from None
     except (yaml.YAMLError, UnicodeDecodeError) as err:
         mark = getattr(err, 'problem_mark', None)
         line = f':{mark.line + 1}' if mark else ''
-        raise StackError(f'{path}{line}: not YAML: '
-                         f'{getattr(err, "problem", err)}') from None
+        raise NoStack(f'{path}{line}: not YAML: '
+                      f'{getattr(err, "problem", err)}') from None
+    if not isinstance(found, (dict, type(None))):
+        raise NoStack(f'{path}: expected keys and values')
+    return found or {}
 
 
 # ------------------------------------------------------------ promises
@@ -175,7 +177,7 @@ def broken_promises(lock: dict[str, Any], promises: list[str]) -> list[str]:
     nodes = list(lock.get('concrete_specs', {}).values())
     broken = []
     for promise in promises:
-        words = re.findall(r'[+~]?[^\s+~]+', promise)
+        words = re.findall(r'[+~]?[^\s+~]+', str(promise))
         if not words or not all(_PROMISE.fullmatch(w.replace('@', '.'))
                                 for w in words):
             raise StackError(f'promise {promise!r}: expected name[@version] '
@@ -222,8 +224,11 @@ def spec_of(node: dict[str, Any], words: list[str] = []) -> str:
 def write(path: Path, text: str) -> None:
     """Whole or not at all."""
     new = path.with_name(f'.{path.name}.{os.getpid()}')
-    new.write_text(text)
-    new.replace(path)
+    try:
+        new.write_text(text)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -318,23 +323,34 @@ def names() -> list[str]:
     return sorted(p.parent.name for p in ENVS.glob('*/spack.yaml'))
 
 
+#: Key of stack.yaml -> its type.
+_ABOUT = {'descr': str, 'features': list, 'provides': dict, 'promises': list}
+
+
 def about(name: str) -> dict[str, Any]:
     """stack.yaml of a stack.
 
     descr; features of an environment that has it; provides (family ->
     package, or program -> package); promises (see `broken_promises`).
 
-    :raises StackError: no such stack, or an unknown key.
+    :raises NoStack: no such stack, an unknown key, another type.
     """
-    path = ENVS / name / 'stack.yaml'
     if name not in names():
-        raise StackError(f'unknown stack {name!r}: there are '
-                         f'{", ".join(names())}')
+        near = difflib.get_close_matches(name, names(), 1)
+        raise NoStack(f'unknown stack {name!r}: '
+                      f'{f"did you mean {near[0]}? " if near else ""}'
+                      f'there are {", ".join(names())}')
+    path = ENVS / name / 'stack.yaml'
     found = _yaml(path)
-    wrong = set(found or {'nothing'}) - {'descr', 'features', 'provides',
-                                         'promises'}
-    if wrong:
-        raise StackError(f'{path}: unknown key {sorted(wrong)[0]!r}')
+    for key in found | _ABOUT:
+        if key not in _ABOUT:
+            raise NoStack(f'{path}: unknown key {key!r}')
+        if not isinstance(found.get(key), _ABOUT[key]):
+            raise NoStack(f'{path}: {key}: expected a {_ABOUT[key].__name__}')
+    try:
+        broken_promises({}, found['promises'])
+    except StackError as err:
+        raise NoStack(f'{path}: {err}') from None
     return found
 
 
@@ -365,11 +381,14 @@ class Stack:
     :arg name: folder under spack-envs/.
     :arg site: folder of the site; its spack/ holds Spack's settings.
     :arg say: takes each line of progress.
+    :arg own: folder of what was detected here, where the site is this machine
+        and nothing of it belongs into the checkout.
     """
     name: str
     site: Path
     spack: Spack
     say: Callable[[str], None] = field(default=lambda text: None)
+    own: Path | None = None
 
     # Where things are ---------------------------------------------------
 
@@ -380,7 +399,7 @@ class Stack:
     @property
     def kept_lock(self) -> Path:
         """A solution that the site keeps, so that no night solves anew."""
-        return self.site / 'locks' / f'{self.name}.lock'
+        return (self.own or self.site) / 'locks' / f'{self.name}.lock'
 
     @property
     def folder(self) -> Path:
@@ -401,11 +420,10 @@ class Stack:
     def settings(self) -> dict[str, Any]:
         """The site's stacks.yaml over the defaults."""
         path = self.site / 'stacks.yaml'
-        own = (_yaml(path) or {}) if path.exists() else {}
+        own = _yaml(path) if path.exists() else {}
         for name, value in own.items():
             if type(value) is not type(DEFAULTS.get(name)):
-                raise StackError(f'{path}: {name}: expected one of '
-                                 f'{DEFAULTS}')
+                raise NoStack(f'{path}: {name}: expected one of {DEFAULTS}')
         return {**DEFAULTS, **own}
 
     @cached_property
@@ -420,7 +438,7 @@ class Stack:
         digest.update(_checkout().encode())
         for base in (self.manifest.parent, ENVS / 'common', ENVS / 'repo',
                      self.site / 'spack', self.kept_lock,
-                     _work() / 'local-spack'):
+                     *([self.own / 'packages.yaml'] if self.own else [])):
             files = [base] if base.is_file() else sorted(base.rglob('*'))
             for path in files:
                 if path.suffix in ('.yaml', '.py', '.patch', '.lock'):
@@ -445,6 +463,19 @@ class Stack:
         """
         with self._locked():
             return self._solved()
+
+    def keep_lock(self) -> Path:
+        """Solves anew, and keeps the solution as the site's.
+
+        :raises StackError: as `concretize`; an older kept lock stays then.
+        """
+        with self._locked():
+            lock_file = self.folder / 'spack.lock'
+            lock_file.unlink(missing_ok=True)
+            self._solved(anew=True)
+            self.kept_lock.parent.mkdir(exist_ok=True)
+            write(self.kept_lock, lock_file.read_text())
+        return self.kept_lock
 
     def install(self) -> dict[str, Any]:
         """Solves and installs what is not there yet; returns the record.
@@ -493,7 +524,7 @@ class Stack:
 
     # How ----------------------------------------------------------------
 
-    def _solved(self) -> dict[str, Any]:
+    def _solved(self, anew: bool = False) -> dict[str, Any]:
         lock_file = self.folder / 'spack.lock'
         self.folder.mkdir(parents=True, exist_ok=True)
         ours = self.folder / 'spack.yaml'
@@ -502,24 +533,27 @@ class Stack:
             write(ours, text)
             lock_file.unlink(missing_ok=True)
         old = self._lock_of(lock_file)
-        if old is None and self.kept_lock.exists():
+        if old is None and self.kept_lock.exists() and not anew:
             old = self._lock_of(self.kept_lock)
             if old is None:
                 raise StackError(f'{self.kept_lock}: no lock of Spack: '
                                  'make it again with plumb spack lock')
             shutil.copy(self.kept_lock, lock_file)
-        self._say_which_recipes()
+        self._look_for_traps()
         start = time.monotonic()
-        before = self.spack.own_settings()
         code, said = self._spack('concretize',
                                  limit=self.settings['solve_limit'],
                                  log='concretize.log')
-        if self.spack.own_settings() != before or ours.read_text() != text:
-            shutil.rmtree(self.folder)
+        if ours.read_text() != text or self.spack.scope.exists():
+            lock_file.unlink(missing_ok=True)
+            changed = (f'{self.spack.scope}, which must go'
+                       if self.spack.scope.exists() else ours)
+            ours.unlink()
             raise StackError(
-                f'{self.site}/spack: names no compiler, so Spack wrote '
-                f'settings of its own ({self.spack.scope}); remove that file '
-                'and add gcc with extra_attributes to packages.yaml')
+                f'{self.site}/spack: names no compiler that Spack can use, '
+                f'so it wrote settings of its own: {changed}; add gcc with '
+                'extra_attributes to packages.yaml (what Spack said: '
+                f'{self.folder}/concretize.log)')
         if code:
             raise StackError(f'{self.name} does not concretize for '
                              f'{self.site.name}: {reason(said)} (all of it: '
@@ -533,7 +567,7 @@ class Stack:
             raise StackError(f'{self.name}: Spack left no {lock_file}; see '
                              f'{self.folder}/concretize.log')
         if old is not None and old['roots'] != lock['roots'] \
-                and self.kept_lock.exists():
+                and self.kept_lock.exists() and not anew:
             lock_file.unlink()
             raise StackError(f'{self.kept_lock} is older than the stack: '
                              'make it again with plumb spack lock')
@@ -547,14 +581,22 @@ class Stack:
                  f'solved in {time.monotonic() - start:.0f} s')
         return lock
 
-    def _say_which_recipes(self) -> None:
-        """A checkout of recipes may be another than the pinned one."""
+    def _look_for_traps(self) -> None:
+        """What would go into the solution without a word of Spack's."""
+        if self.spack.scope.exists():
+            raise StackError(
+                f'{self.spack.scope} is in force for every site; Spack may '
+                "have written it itself. Move it away, to the site's spack/ "
+                'if it is meant')
+        checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
+        if checkout and not Path(checkout, 'repos').is_dir():
+            raise NoStack(f'PLUMBLINE_SPACK_PACKAGES={checkout}: no checkout '
+                          'of spack-packages')
         pinned = _yaml(ENVS / 'common' / 'packages-pinned.yaml')
         commit = pinned['repos']['builtin']['commit']
-        checkout = _checkout()
-        if checkout and checkout != commit:
-            self.say(f'PLUMBLINE_SPACK_PACKAGES is at {checkout[:10]}, the '
-                     f'stacks were made with {commit[:10]}')
+        if checkout and _checkout() != commit:
+            self.say(f'PLUMBLINE_SPACK_PACKAGES is at {_checkout()[:10]}, '
+                     f'the stacks were made with {commit[:10]}')
 
     def _lock_of(self, path: Path) -> dict[str, Any] | None:
         """A lock file's contents; a damaged one of ours is thrown away.
@@ -563,7 +605,9 @@ class Stack:
         """
         try:
             lock = json.loads(path.read_text())
-            lock['roots'], lock['concrete_specs']
+            if not (isinstance(lock['roots'], list)
+                    and isinstance(lock['concrete_specs'], dict)):
+                raise TypeError
             return lock
         except FileNotFoundError:
             return None
@@ -586,11 +630,13 @@ class Stack:
     def _recorded(self) -> dict[str, Any] | None:
         """The record of a whole installation that is still there."""
         try:
-            record = json.loads((self.folder / 'record.json').read_text())
-            there = (Path(record['view']).is_dir()
-                     and (self.folder / 'spack.lock').is_file()
-                     and all(Path(p['prefix']).is_dir()
-                             for p in record['packages'].values()))
+            record, _, _ = (json.loads((self.folder / name).read_text())
+                            for name in ('record.json', 'spack.lock',
+                                         'specs.json'))
+            # An external of a module has no prefix.
+            there = Path(record['view']).is_dir() and all(
+                Path(p['prefix']).is_dir()
+                for p in record['packages'].values() if p['prefix'])
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return record if there else None
@@ -598,13 +644,21 @@ class Stack:
     def _record(self, lock: dict[str, Any]) -> dict[str, Any]:
         _, text = self._spack('find', '--json', '--deps', limit=600,
                               log='find.log')
-        write(self.folder / 'specs.json', text)
+        try:
+            # Warnings of Spack's may stand around it.
+            start = 0 if text[0] == '[' else text.index('\n[')
+            specs = json.loads(text[start:text.rindex(']') + 1])
+        except (ValueError, IndexError):
+            raise StackError(f'{self.name}: `spack find --json` gave no '
+                             f'JSON: {_last(text)}') from None
+        write(self.folder / 'specs.json', json.dumps(specs, indent=1))
         _, text = self._spack(
             'find', '--deps', '--format',
             'plumb:{name}:{version}:{hash}:{prefix}', limit=600,
             log='prefix.log')
         packages = {
-            name: {'version': version, 'hash': digest, 'prefix': prefix}
+            name: {'version': version, 'hash': digest,
+                   'prefix': '' if prefix == 'None' else prefix}
             for name, version, digest, prefix in re.findall(
                 r'plumb:(.*?):(.*?):(.*?):(.*\S)', text)}
         there = {p['hash'] for p in packages.values()}
@@ -639,9 +693,16 @@ class Stack:
             yield
 
     def _end_leftovers(self) -> None:
-        """Ends what a killed run left: only who has the lock runs Spack."""
-        left = {session for _, session, command in _processes()
-                if f'-e\0{self.folder}\0' in command}
+        """Ends what a killed run left: only who has the lock runs Spack.
+
+        Spack leads a session of its own when we start it; a person's, called
+        by hand in this folder, does not.
+        """
+        running = list(_processes())
+        commands = {pid: command for pid, _, command in running}
+        ours = f'-e\0{self.folder}\0'
+        left = {session for _, session, command in running if ours in command
+                and ours in commands.get(session, ours)}
         if left:
             self.say(f'{self.name}: ending what a killed run left behind')
             _kill(_sessions(left))

@@ -69,7 +69,7 @@ site_configuration = {
          'extras': {'stack': 'keyvalue',
                     'programs': {'keyvalue': {'source': 'spack'}}}},
         {'name': 'smartredis',
-         'features': ['smartredis', 'redis'],
+         'features': ['smartredis'],
          'extras': {'stack': 'smartredis',
                     'programs': {'smartredis': {'source': 'spack'}}}},
     ],

@@ -292,8 +292,14 @@ def ibstat_nics(text: str) -> list[Nic]:
             if _after('State', port) == 'Active':
                 found.append(Nic(CARDS.get(kind, kind),
                                  _after('Link layer', port),
-                                 float(_after('Rate', port) or 0), 'ibstat'))
+                                 number(_after('Rate', port)), 'ibstat'))
     return found
+
+
+def number(text: str) -> int:
+    """A number as a tool prints it; 0 for N/A and other words."""
+    found = re.match(r'\d+', text)
+    return int(found[0]) if found else 0
 
 
 def _after(key: str, text: str) -> str:

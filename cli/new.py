@@ -115,7 +115,8 @@ def externals(machine: Machine, mpi: Mpi | None,
     found = detect.spack_packages(machine.tell('spack'))
     packages: dict[str, dict] = {
         name: {'externals': entry['externals']}
-        for name, entry in found.items() if entry.get('externals')}
+        for name, entry in found.items()
+        if isinstance(entry, dict) and entry.get('externals')}
     gcc = detect.gcc_external(machine.tell('gcc'), paths)
     good = [e for e in packages.get('gcc', {}).get('externals', [])
             if e.get('extra_attributes', {}).get('compilers')]
@@ -236,7 +237,7 @@ def partition_lines(name: str, part: Partition, found: Found,
     """One partition, with the command that each fact comes from."""
     label = f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}'
     node, facts = part.node, found.nodes.get(part.node.name, {})
-    cpus = int(facts.get('CPUEfctv') or node.cpus)
+    cpus = detect.number(facts.get('CPUEfctv', '')) or node.cpus
     here = found.host_kind == node.kind
     gpus = gpus_of(part, found.gpus if here else None)
     text = comment(0, f'sinfo: {counted(len(part.nodes), "node")} of '
@@ -405,6 +406,14 @@ def environments(found: Found, choices: Choices) -> dict[str, list[str]]:
     return made
 
 
+def modules_system(kind: str) -> list[str]:
+    """Lmod where it is: a dry run elsewhere has to do without."""
+    if kind != 'lmod':
+        return [f"        'modules_system': '{kind}',"]
+    return ["        'modules_system': 'lmod' if 'LMOD_CMD' in os.environ",
+            "                          else 'nomod',"]
+
+
 def system_py(name: str, found: Found, choices: Choices) -> str:
     """The site's configuration, as a person would write it."""
     made = environments(found, choices)
@@ -426,7 +435,7 @@ def system_py(name: str, found: Found, choices: Choices) -> str:
             "        'stagedir': f'{_WORK}/stage',   # must be seen by all "
             'nodes',
             "        'outputdir': f'{_WORK}/output',",
-            f"        'modules_system': '{found.modules_system}',",
+            *modules_system(found.modules_system),
             "        'partitions': [",
             *(' ' * 12 + line for line in body), '        ],', '    }],',
             "    'environments': ["]

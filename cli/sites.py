@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from checks.lib import stack
 from cli import spack_yaml
 from cli.commands import MODES, is_local, site_folder
 from cli.setup import (
@@ -110,6 +111,7 @@ def examine(folder: Path, update: bool = False) -> Verdict:
     else:
         judge_cases(verdict, folder, answer['cases'], update)
         verdict.findings += map(str, stack_faults(folder, answer['stacks']))
+    verdict.findings += own_files(folder, answer.get('cases', []))
     found, note = spack_yaml.findings(folder / 'spack')
     number = len(list((folder / 'spack').glob('*.yaml')))
     verdict.facts.append(f'yaml        {number} files, {note}' if number
@@ -247,22 +249,51 @@ def some(lines: list[str]) -> list[str]:
                         for _ in lines[5:6]]
 
 
-def stack_faults(folder: Path, stacks: dict[str, str]) -> list[Finding]:
-    """Environments that name a stack which is not there."""
-    path = folder / 'system.py'
-    known = [p.parent.name for p in ENVS.glob('*/spack.yaml')]
+def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
+    """Faults of the files that only the suite reads."""
     found = []
-    for environ, stack in stacks.items():
+    try:
+        stack.settings_of(folder)
+    except stack.StackError as err:
+        found.append(str(err))
+    for path in sorted(folder.glob('locks/*')):
+        if path.suffix != '.lock' or path.stem not in stack.names():
+            found.append(f'{path}:1: no stack {path.stem!r} in spack-envs/')
+        elif stack.lock_in(path) is None:
+            found.append(f'{path}:1: no lock of Spack; make it again: ./plumb '
+                         f'spack lock --stack {path.stem}')
+    known = {c['family']: {d['check'] for d in cases
+                           if d['family'] == c['family']} for c in cases}
+    for path in sorted(folder.glob('references/*.yaml')) if known else ():
+        if path.stem not in known:
+            found.append(f'{path}:1: no family {path.stem!r} here; '
+                         + spack_yaml.near(path.stem, known,
+                                           f'there are {", ".join(known)}'))
+            continue
+        # A file that is no YAML is told where references are looked up.
+        for name in spack_yaml.top_keys(path):
+            if name not in known[path.stem]:
+                found.append(f'{path}: no check {name!r} here; '
+                             + spack_yaml.near(name, known[path.stem], ''))
+    return found
+
+
+def stack_faults(folder: Path, named: dict[str, str]) -> list[Finding]:
+    """Environments that name a stack which is not there, or is broken."""
+    path = folder / 'system.py'
+    known = stack.names()
+    found = []
+    for environ, name in named.items():
         line = next((n for n, text in enumerate(
-            path.read_text().splitlines(), 1) if f"'{stack}'" in text), 1)
-        if stack not in known:
+            path.read_text().splitlines(), 1) if f"'{name}'" in text), 1)
+        if name not in known:
             found.append(Finding(
-                str(path), line, f'environment {environ}: no stack {stack!r} '
+                str(path), line, f'environment {environ}: no stack {name!r} '
                 'in spack-envs/', spack_yaml.near(
-                    stack, known, f'there are {", ".join(known) or "none"}')))
+                    name, known, f'there are {", ".join(known) or "none"}')))
         elif not (folder / 'spack').is_dir():
             found.append(Finding(
                 str(path), line, f'environment {environ} has the stack '
-                f'{stack}, and the site no spack/ folder that says how to '
+                f'{name}, and the site no spack/ folder that says how to '
                 'build', 'add spack/packages.yaml, with gcc and the MPI'))
     return found

@@ -133,6 +133,14 @@ def scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
         yield from scalars(entry.value)
 
 
+def top_keys(path: Path) -> list[str]:
+    """Keys at the top of a YAML file; none where it cannot be read."""
+    try:
+        return [str(key) for key in yaml.safe_load(path.read_text()) or ()]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError):
+        return []
+
+
 def near(name: str, known: Iterable[str], otherwise: str) -> str:
     found = difflib.get_close_matches(name, known, 1, 0.6)
     return f'did you mean {found[0]}?' if found else otherwise

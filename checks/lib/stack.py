@@ -374,6 +374,30 @@ def of_site(configuration: dict[str, Any]) -> list[str]:
                    if 'stack' in env.get('extras', {})})
 
 
+def settings_of(site: Path) -> dict[str, Any]:
+    """A site's stacks.yaml over the defaults.
+
+    :raises NoStack: an unknown key, or a value of another type.
+    """
+    path = site / 'stacks.yaml'
+    own = _yaml(path) if path.exists() else {}
+    for name, value in own.items():
+        if type(value) is not type(DEFAULTS.get(name)):
+            raise NoStack(f'{path}: {name}: expected one of {DEFAULTS}')
+    return {**DEFAULTS, **own}
+
+
+def lock_in(path: Path) -> dict[str, Any] | None:
+    """Contents of a spack.lock; None: missing or damaged."""
+    try:
+        lock = json.loads(path.read_text())
+        whole = (isinstance(lock['roots'], list)
+                 and isinstance(lock['concrete_specs'], dict))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return lock if whole else None
+
+
 @dataclass(frozen=True)
 class Stack:
     """One stack for one site.
@@ -419,12 +443,7 @@ class Stack:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The site's stacks.yaml over the defaults."""
-        path = self.site / 'stacks.yaml'
-        own = _yaml(path) if path.exists() else {}
-        for name, value in own.items():
-            if type(value) is not type(DEFAULTS.get(name)):
-                raise NoStack(f'{path}: {name}: expected one of {DEFAULTS}')
-        return {**DEFAULTS, **own}
+        return settings_of(self.site)
 
     @cached_property
     def key(self) -> str:
@@ -603,19 +622,12 @@ class Stack:
 
         With a damaged one every command of Spack fails, and none says why.
         """
-        try:
-            lock = json.loads(path.read_text())
-            if not (isinstance(lock['roots'], list)
-                    and isinstance(lock['concrete_specs'], dict)):
-                raise TypeError
-            return lock
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError):
+        lock = lock_in(path)
+        if lock is None and path.exists():
             self.say(f'{path}: is damaged')
             if path != self.kept_lock:
                 path.unlink()
-            return None
+        return lock
 
     def _why_not_installed(self, text: str) -> str:
         """The package, its last words, and where its whole log is."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 import os
 import re
 import runpy
@@ -96,6 +97,9 @@ def _row(entry: Any, places: Mapping[str, set[str]]) -> Row:
     missing = sorted(key for key in MUST if entry.get(key) in (None, ''))
     if missing:
         raise ValueError(f'{", ".join(missing)} missing')
+    for key in ('family', 'partition', 'when', 'metric', 'unit', 'source'):
+        if not isinstance(entry[key], str):
+            raise ValueError(f'{key}: expected text, got {entry[key]!r}')
     _known(entry['partition'], places, 'partition')
     _known(entry['family'], places[entry['partition']],
            f"family on {entry['partition']}:")
@@ -106,9 +110,13 @@ def _row(entry: Any, places: Mapping[str, set[str]]) -> Row:
         raise ValueError(f"unit is {entry['unit']!r}, {metric.name} is in "
                          f'{metric.unit!r}')
     for key in ('value', 'worse'):
-        if type(entry[key]) not in (int, float) or entry[key] <= 0:
+        if type(entry[key]) not in (int, float) or not (
+                0 < entry[key] < math.inf):
             raise ValueError(f'{key}: {entry[key]!r} is no number above 0')
-    if type(entry.get('at')) not in (int, type(None)):
+    if metric.better == 'higher' and entry['worse'] >= 1:
+        raise ValueError(f"worse: {entry['worse']!r} allows nothing at all: "
+                         'a fraction below 1')
+    if 'at' in entry and (type(entry['at']) is not int or entry['at'] <= 0):
         raise ValueError(f"at: {entry['at']!r} is no size in bytes")
     try:
         re.compile(entry['when'])

@@ -71,7 +71,7 @@ site_configuration = {
         # The suite's own programs, with the mpicc of the same stack.
         {'name': 'openmpi-embedded', 'cc': 'mpicc',
          'features': ['mpi', 'osu', *programs.EMBEDDED],
-         'extras': {'mpi_library': 'openmpi 5.0.x', 'stack': 'mpi-host',
+         'extras': {'mpi_library': 'openmpi 5.0.x', 'stack': 'mpi',
                     'programs': {'osu': {'source': 'embedded'}},
                     'transport': _TCP}},
         {'name': 'stores',

@@ -9,8 +9,11 @@ store=$1 bin=$2 operation=$3 size=$4 clients=$5 requests=$6
 # Not in the stage directory: a socket's path may have 107 characters.
 home=$(mktemp -d "${TMPDIR:-/tmp}/plumbline.XXXXXX")
 server=
+client=
 stop() {
-    [ -z "$server" ] || { kill "$server" 2>/dev/null && wait "$server"; } || :
+    for process in $client $server; do
+        kill "$process" 2>/dev/null && wait "$process" || :
+    done
     rm -rf "$home"
 }
 trap stop EXIT
@@ -25,7 +28,8 @@ ask() { "$bin/$store-cli" -s "$socket" "$@"; }
 for _ in {1..300}; do
     [ "$(ask ping 2>/dev/null || :)" != PONG ] || break
     if ! kill -0 "$server" 2>/dev/null; then
-        echo "$store-server ended before it answered: $(tail -n 1 "$home/log")" >&2
+        echo "$store-server ended before it answered:" \
+             "$(tail -n 1 "$home/log")" >&2
         exit 1
     fi
     sleep 0.1
@@ -35,8 +39,12 @@ done
     exit 1
 }
 load() { # TEST REQUESTS
+    # In the background: the shell hears a signal only while it waits.
     "$bin/$store-benchmark" -s "$socket" -t "$1" -d "$size" -c "$clients" \
-        -n "$2" -r 1000 --csv
+        -n "$2" -r 1000 --csv &
+    client=$!
+    wait "$client"
+    client=
 }
 # Twenty sets for each of the thousand keys leave none of them out.
 load set 20000 >"$home/fill"

@@ -41,6 +41,21 @@ $spack external find --scope user {EXTERNALS} > /dev/null 2>&1
 cat "$scope/packages.yaml"
 '''
 
+#: The stores that this Spack may already take packages from: its upstreams,
+#: and its own where something is installed in it.
+_UPSTREAMS = """
+spack=${SPACK_ROOT:+$SPACK_ROOT/bin/}spack
+command -v $spack > /dev/null || exit 127
+$spack config get upstreams
+$spack python - << 'END'
+import os
+import spack.store
+root = spack.store.STORE.root
+if os.path.exists(os.path.join(root, '.spack-db', 'index.json')):
+    print('  this-spack:\\n    install_tree:', root)
+END
+"""
+
 #: Name -> command. The name is that of the file with a recorded output.
 COMMANDS: dict[str, list[str]] = {
     'hostname': ['hostname', '-s'],
@@ -66,11 +81,12 @@ COMMANDS: dict[str, list[str]] = {
               'command -v $t; done'],
     'gcc': ['gcc', '-dumpfullversion'],
     'spack': ['sh', '-c', _SPACK],
+    'upstreams': ['sh', '-c', _UPSTREAMS],
 }
 
 #: Seconds that a command may take. Spack's first look is a slow one.
 LIMIT = 30
-LIMITS = {'spack': 180}
+LIMITS = {'spack': 180, 'upstreams': 60}
 
 
 @dataclass
@@ -449,6 +465,18 @@ def gcc_external(version: str, paths: str) -> dict | None:
     return {'spec': f"gcc@{version.strip()} languages:='{languages}'",
             'prefix': os.path.dirname(os.path.dirname(there['gcc'])),
             'extra_attributes': {'compilers': compilers}}
+
+
+def spack_upstreams(text: str) -> dict[str, dict]:
+    """`upstreams:` as Spack has them; empty where there are none."""
+    # An empty section is printed as {}, which nothing may follow.
+    text = text.replace('upstreams: {}', 'upstreams:')
+    try:
+        found = dict(yaml.safe_load(text)['upstreams'] or {})
+    except (yaml.YAMLError, TypeError, KeyError, ValueError):
+        return {}
+    return {name: entry for name, entry in found.items()
+            if isinstance(entry, dict) and 'install_tree' in entry}
 
 
 def spack_packages(text: str) -> dict[str, dict]:

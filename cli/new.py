@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from checks.lib import stack
+from checks.lib import hardware, stack
 from cli import detect, sites
 from cli.detect import Gpus, Machine, Mpi, Nic, Partition
 from cli.setup import ROOT, SetupError, say
@@ -46,6 +46,7 @@ class Found:
     modules_system: str
     mpi: Mpi | None
     externals: dict[str, dict]
+    upstreams: dict[str, dict]
 
     @property
     def host_kind(self) -> tuple:
@@ -90,7 +91,8 @@ def look(recorded: Path | None, modules: str | None) -> Found:
         detect.nvidia_gpus(tell('nvidia-smi'))
         or detect.amd_gpus(tell('rocm-smi')),
         detect.fabric(nics), detect.modules_system(avail), mpi,
-        externals(machine, mpi, paths))
+        externals(machine, mpi, paths),
+        detect.spack_upstreams(tell('upstreams')))
 
 
 def chosen_modules(text: str, found: Mpi | None) -> Mpi:
@@ -275,7 +277,7 @@ def partition_lines(name: str, part: Partition, found: Found,
         text += comment(4, 'Network cards: not known here. To see them, run '
                         f'it on a node: srun -p {part.name} -N1 --pty '
                         './plumb site new ...')
-    return [*text, *extras(nics), '},']
+    return [*text, '},']
 
 
 def partition_features(part: Partition, gpus: Gpus | None) -> list[str]:
@@ -325,18 +327,34 @@ def processor(indent: int, cpus: int, per_core: int,
 
 
 def devices(gpus: Gpus | None, nics: list[Nic]) -> list[str]:
-    text = []
+    """The devices and the extras of a partition.
+
+    Of models that config/hardware.yaml has, the limits follow; of others,
+    what the tools said is written down.
+    """
+    found: list[tuple[str, str, int, str | None]] = []
     if gpus:
-        text += [f'        # {gpus.source}'
-                 + (': halves of a card' if 'MI250' in gpus.model else ''),
-                 f"        {{'type': 'gpu', 'model': {gpus.model!r},",
-                 f"         'num_devices': {gpus.number}}},"]
+        found.append(('gpu', gpus.model, gpus.number,
+                      hardware.recognised('gpu', gpus.model)))
     if nics:
-        text += [f'        # {nics[0].source}: '
-                 f'{counted(len(nics), "port")}, {nics[0].layer}',
-                 f"        {{'type': 'nic', 'model': {nics[0].model!r},",
-                 f"         'num_devices': {len(nics)}}},"]
-    return ["    'devices': [", *text, '    ],'] if text else []
+        alike = {hardware.recognised('nic', f'{n.model} {n.layer}', n.rate)
+                 for n in nics}
+        found.append(('nic', nics[0].model, len(nics),
+                      alike.pop() if len(alike) == 1 else None))
+    told = [*(comment(4, gpus.source + (
+                ': halves of a card' if 'MI250' in gpus.model else ''))
+              if gpus else []),
+            *(comment(4, f'{nics[0].source}: {counted(len(nics), "port")}, '
+                      f'{nics[0].layer}') if nics else [])]
+    if found and all(known for *_, known in found):
+        pairs = ', '.join(f'({known!r}, {n})' for _, _, n, known in found)
+        return [*told, f"    'devices': hardware.devices({pairs}),",
+                "    'extras': {**_LAUNCH, **hardware.limits(",
+                f'        hardware.devices({pairs}))}},']
+    rows = [f"        {{'type': {kind!r}, 'model': {model!r}, "
+            f"'num_devices': {n}}}," for kind, model, n, _ in found]
+    return [*told, *(["    'devices': [", *rows, '    ],'] if rows else []),
+            *extras(nics)]
 
 
 def extras(nics: list[Nic]) -> list[str]:
@@ -375,7 +393,7 @@ def host_lines(name: str, found: Found, choices: Choices,
             *comment(4, f'lscpu: {cpu.model}, {counted(cpu.sockets, "socket")}'
                      f', {counted(cpu.numa, "NUMA node")}'),
             *processor(4, cpu.cpus, cpu.threads, cpu.sockets),
-            *devices(gpus, found.nics), *extras(found.nics), '},']
+            *devices(gpus, found.nics), '},']
 
 
 def environments(found: Found, choices: Choices) -> dict[str, list[str]]:
@@ -425,6 +443,8 @@ def system_py(name: str, found: Found, choices: Choices) -> str:
     text = [f'"""{cluster}, as `./plumb site new` found it: mend freely.',
             '', 'A comment above a value says which command told it.', '"""',
             'import os', '',
+            *(['from checks.lib import hardware']
+              if any('hardware.' in line for line in body) else []),
             'from checks.lib.features import node_features',
             'from checks.osu import programs', '',
             "_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')",
@@ -477,6 +497,11 @@ def files(name: str, found: Found, choices: Choices) -> dict[str, str]:
             'README.md': readme(name, found, choices)}
     if found.externals:
         made['spack/packages.yaml'] = packages_yaml(found.externals)
+        if found.upstreams:
+            made['spack/upstreams.yaml'] = (
+                '# Stores that packages are taken from where they have the '
+                'very same hash.\n' + yaml.safe_dump(
+                    {'upstreams': found.upstreams}, sort_keys=False))
     # The snapshot also proves that ReFrame takes what was written.
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, name)

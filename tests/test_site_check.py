@@ -92,6 +92,20 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
     assert re.search(r'sites: 1, to mend: 1; [\d.]+ s in all', done.stdout)
 
 
+@pytest.mark.parametrize('file, text, words', [
+    ('stacks.yaml', 'solve_limt: 3\n', 'stacks.yaml: solve_limt: expected'),
+    ('locks/mpi-host.lock', '{"roots": [', 'no lock of Spack'),
+    ('locks/mpi-hots.lock', '{}', "no stack 'mpi-hots'"),
+    ('references/oso.yaml', '{}', "no family 'oso' here; did you mean osu"),
+    ('references/osu.yaml', 'OsuPt2ptt: {}', "no check 'OsuPt2ptt' here; did "
+     'you mean OsuPt2pt'),
+])
+def test_files_that_only_the_suite_reads(site, file, text, words):
+    (site / file).parent.mkdir(exist_ok=True)
+    (site / file).write_text(text)
+    assert words in findings(site)
+
+
 def test_this_machine_has_no_snapshot(suite):
     done = suite.plumb('site', 'check', 'local')
     assert done.returncode == 0, done.stdout + done.stderr

@@ -346,3 +346,30 @@ def test_every_recording_is_explained():
     assert all(f'`{name}.txt`' in text for name in detect.COMMANDS)
     for path in DATA.glob('*/*.txt'):
         assert path.stem in detect.COMMANDS, path
+
+
+def test_upstreams_of_spack():
+    assert detect.spack_upstreams(told(H100, 'upstreams')) == {
+        'this-spack': {'install_tree': '/opt/apps/spack/opt/spack'}}
+    assert detect.spack_upstreams(
+        'upstreams:\n  old:\n    install_tree: /a\n'
+        '  this-spack:\n    install_tree: /b\n') == {
+        'old': {'install_tree': '/a'}, 'this-spack': {'install_tree': '/b'}}
+    for text in ('', 'upstreams: {}\n', '==> Error: no', 'upstreams: [a]'):
+        assert detect.spack_upstreams(text) == {}
+
+
+@pytest.mark.parametrize('text, number', [
+    ('400', 400), ('N/A', 0), ('', 0), ('56 Gb/s', 56)])
+def test_numbers_that_are_words(text, number):
+    assert detect.number(text) == number
+
+
+def test_limits_follow_from_models_that_are_known(tmp_path):
+    nic = detect.Nic('ConnectX-7', 'InfiniBand', 400, 'ibstat')
+    text = '\n'.join(new.devices(detect.Gpus('nvidia', 'H100 80GB HBM3', 8,
+                                            'nvidia-smi'), [nic] * 8))
+    assert 'hardware.limits(' in text and "'ConnectX-7-NDR400', 8" in text
+    slow = detect.Nic('ConnectX-7', 'InfiniBand', 200, 'ibstat')
+    text = '\n'.join(new.devices(None, [slow] * 2))
+    assert 'hardware' not in text and "'nic_bandwidth': 50000" in text

@@ -19,8 +19,8 @@ import yaml
 TABLE = Path(__file__).resolve().parents[2] / 'config' / 'hardware.yaml'
 
 #: Keys of a row: those that it must have, those that it may have.
-KEYS = {'gpu': ({'arch', 'link', 'source', 'date'}, {'effective'}),
-        'nic': ({'arch', 'rate', 'source', 'date'}, {'one_flow'})}
+KEYS = {'gpu': ({'arch', 'link', 'source', 'date'}, {'effective', 'detect'}),
+        'nic': ({'arch', 'rate', 'source', 'date'}, {'one_flow', 'detect'})}
 
 
 class HardwareError(ValueError):
@@ -56,6 +56,17 @@ def model(name: str) -> dict[str, Any]:
         near = difflib.get_close_matches(name, table(), 1, 0)
         raise HardwareError(f'unknown model {name!r}: did you mean '
                             f'{near[0]!r}? (config/hardware.yaml)') from None
+
+
+def recognised(kind: str, words: str, rate: float = 0) -> str | None:
+    """The model that a tool's words mean; None: none of the table.
+
+    :arg kind: gpu or nic.
+    :arg rate: a NIC's rate in Gb/s, as the tool says; it must agree.
+    """
+    return next((name for name, row in table().items()
+                 if row['type'] == kind and row.get('detect', words + '?')
+                 in words and row.get('rate', rate) == rate), None)
 
 
 def devices(*found: tuple[str, int]) -> list[dict[str, Any]]:

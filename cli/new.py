@@ -347,10 +347,12 @@ def devices(gpus: Gpus | None, nics: list[Nic]) -> list[str]:
             *(comment(4, f'{nics[0].source}: {counted(len(nics), "port")}, '
                       f'{nics[0].layer}') if nics else [])]
     if found and all(known for *_, known in found):
-        pairs = ', '.join(f'({known!r}, {n})' for _, _, n, known in found)
-        return [*told, f"    'devices': hardware.devices({pairs}),",
-                "    'extras': {**_LAUNCH, **hardware.limits(",
-                f'        hardware.devices({pairs}))}},']
+        pairs = ',\n'.join(f'        ({known!r}, {n})'
+                           for _, _, n, known in found).splitlines()
+        return [*told, "    'devices': hardware.devices(", *pairs[:-1],
+                f'{pairs[-1]}),',
+                "    'extras': {**_LAUNCH, **hardware.limits(hardware.devices(",
+                *pairs[:-1], f'{pairs[-1]}))}},']
     rows = [f"        {{'type': {kind!r}, 'model': {model!r}, "
             f"'num_devices': {n}}}," for kind, model, n, _ in found]
     return [*told, *(["    'devices': [", *rows, '    ],'] if rows else []),

@@ -351,7 +351,8 @@ def devices(gpus: Gpus | None, nics: list[Nic]) -> list[str]:
                            for _, _, n, known in found).splitlines()
         return [*told, "    'devices': hardware.devices(", *pairs[:-1],
                 f'{pairs[-1]}),',
-                "    'extras': {**_LAUNCH, **hardware.limits(hardware.devices(",
+                "    'extras': {**_LAUNCH,",
+                '               **hardware.limits(hardware.devices(',
                 *pairs[:-1], f'{pairs[-1]}))}},']
     rows = [f"        {{'type': {kind!r}, 'model': {model!r}, "
             f"'num_devices': {n}}}," for kind, model, n, _ in found]

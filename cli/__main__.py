@@ -63,7 +63,8 @@ def arguments() -> argparse.ArgumentParser:
     run.add_argument('--mode', default='quick',
                      help='quick (default), nightly, full or bringup')
     run.add_argument('--bringup', action='store_true',
-                     help='no references yet: record, judge by limits alone')
+                     help='no references yet: record, judge by limits and '
+                          'vendor profile alone')
     run.add_argument('reframe', nargs='*', metavar='-- OPTION',
                      help='options for ReFrame, after --')
     commands.add_parser(

@@ -177,8 +177,8 @@ def run(args: argparse.Namespace) -> int:
     print(f'\n{len(cases)} cases, {len(failed)} failed, '
           f'{time.monotonic() - start:.0f} s in all')
     if bringup:
-        print('Bring-up: nothing was judged by references, by limits alone. '
-              'After 3 runs: ./plumb references propose')
+        print('Bring-up: only limits judged, and a vendor profile where '
+              'there is one. After 3 runs: ./plumb references propose')
     print(f'Page: {page}' if page else 'No page: see the error above')
     return 1 if code or failed or not page else 0
 

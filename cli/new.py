@@ -538,11 +538,7 @@ def show(folder: Path, found: Found, choices: Choices,
         print('no gcc found, so no spack/packages.yaml: Spack would look '
               'for one and rewrite files')
     for path, text in made.items():
-        print(f'\n=== {folder / path}')
-        if path == sites.SNAPSHOT:
-            print(f'({text.count(chr(10))} lines: the cases that can run)')
-        else:
-            print(text, end='')
+        print(f'\n=== {folder / path}\n{text}', end='')
 
 
 def answer(question: str) -> str:

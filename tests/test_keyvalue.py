@@ -1,8 +1,11 @@
 """Stores: the parser, the guards, and a real server where there is one."""
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -96,6 +99,23 @@ def test_a_store_that_is_broken(suite, tmp_path, broken, words):
     assert done.returncode == 1
     assert re.search(words, done.stdout), done.stdout
     assert {r['metric'] for r in suite.records} <= {'completed'}
+
+
+def test_a_store_that_is_told_to_stop(tmp_path):
+    for part, text in {**FAKE, 'benchmark': 'exec sleep 60'}.items():
+        (tmp_path / f'redis-{part}').write_text(f'#!/bin/bash\n{text}\n')
+        (tmp_path / f'redis-{part}').chmod(0o755)
+    job = subprocess.Popen(
+        [ROOT / 'checks/keyvalue/src/bundled.sh', 'redis', tmp_path, 'get',
+         '64', '1', '10'], env={**os.environ, 'TMPDIR': str(tmp_path)})
+    while not list(tmp_path.glob('plumbline.*/fill')):
+        time.sleep(0.05)
+    job.terminate()
+    assert job.wait(10) == 143
+    assert not list(tmp_path.glob('plumbline.*'))
+    left = subprocess.run(['pgrep', '-f', str(tmp_path)],
+                          capture_output=True, text=True).stdout
+    assert not left
 
 
 def test_a_real_store(suite, tmp_path):

@@ -8,6 +8,18 @@ from checks.osu import programs
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.devices(('GH200-96GB-quad', 4), ('Cassini-200', 4))
 
+#: The stack's Open MPI has a PMIx of its own; srun must be told to use it.
+_PMIX = [['SLURM_MPI_TYPE', 'pmix']]
+
+#: Open MPI must take libfabric's provider cxi, and it says which it took
+#: (words as seen with other providers, Open MPI 5.0.11).
+_CXI = {'name': 'Slingshot',
+        'env': {'OMPI_MCA_pml': 'cm', 'OMPI_MCA_mtl': 'ofi',
+                'OMPI_MCA_mtl_ofi_provider_include': 'cxi',
+                'OMPI_MCA_mtl_ofi_verbose': '1',
+                'OMPI_MCA_mtl_base_verbose': '1'},
+        'evidence': r'mtl:ofi:provider: cxi\b'}
+
 site_configuration = {
     'systems': [{
         'name': 'alps',
@@ -24,7 +36,7 @@ site_configuration = {
             'access': ['--partition=normal', '--exclusive'],
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
-            'environs': ['cray-mpich', 'cray-mpich-cuda', 'nccl', 'stores'],
+            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores'],
             'features': [*node_features(16), 'gpu_nvidia'],
             # Four Grace of 72 cores, one thread each.
             'processor': {'arch': 'neoverse_v2', 'num_cpus': 288,
@@ -36,18 +48,18 @@ site_configuration = {
         }],
     }],
     'environments': [
-        # No `transport`: see README.md.
-        {'name': 'cray-mpich', 'cc': 'mpicc',
+        {'name': 'openmpi', 'cc': 'mpicc', 'env_vars': _PMIX,
          'features': ['mpi', 'osu', *programs.OMB7],
-         'extras': {'mpi_library': 'cray-mpich 8.1.x', 'stack': 'mpi-host',
-                    'programs': {'osu': {'source': 'spack'}}}},
-        {'name': 'cray-mpich-cuda', 'cc': 'mpicc',
-         'env_vars': [['MPICH_GPU_SUPPORT_ENABLED', '1']],
+         'extras': {'mpi_library': 'openmpi 5.0.x', 'stack': 'mpi-host',
+                    'programs': {'osu': {'source': 'spack'}},
+                    'transport': _CXI}},
+        {'name': 'openmpi-cuda', 'cc': 'mpicc', 'env_vars': _PMIX,
          'features': ['mpi', 'mpi_cuda', 'osu', *programs.OMB7],
-         'extras': {'mpi_library': 'cray-mpich 8.1.x with CUDA',
+         'extras': {'mpi_library': 'openmpi 5.0.x with CUDA',
                     'stack': 'mpi-cuda',
-                    'programs': {'osu': {'source': 'spack'}}}},
-        {'name': 'nccl',
+                    'programs': {'osu': {'source': 'spack'}},
+                    'transport': _CXI}},
+        {'name': 'nccl', 'env_vars': _PMIX,
          'features': ['nccl_tests'],
          'extras': {'stack': 'nccl',
                     'programs': {'nccl': {'source': 'spack'}}}},

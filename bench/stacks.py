@@ -34,6 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from checks.lib.stack import (  # noqa: E402
+    Spack,
     about,
     broken_promises,
     of_site,
@@ -206,7 +207,7 @@ def main() -> int:
             wanted = pairs(args)
             # Written by Spack when it finds no compiler, then in force for
             # good, and all figures below would be of that configuration.
-            stray = args.spack.parent.parent / 'etc/spack/packages.yaml'
+            stray = Spack(str(args.spack), '').scope
             if stray.exists():
                 raise Setup(f'{stray} exists: it would change every result')
             # Indices of all recipes, so that the first pair does not pay.

@@ -86,13 +86,14 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         programs are no package: of a stack they have the MPI.
         """
         origin = dict(self.current_environ.extras['programs'][self.family])
-        if self.record:
-            mpi = self.record['mpi']
-            has = stack.described(self.record, mpi) if mpi else {'spec': ''}
+        record = self.record
+        if record:
+            mpi = record['mpi']
+            has = stack.described(record, mpi) if mpi else {'spec': ''}
             origin |= {'mpi': has['spec'].partition('/')[0],
                        'spec': has['spec']}
             if origin['source'] == 'spack':
-                origin |= stack.origin(self.record, self.family, program)
+                origin |= stack.origin(record, self.family, program)
         return origin
 
     @run_before('compile')

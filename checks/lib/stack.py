@@ -81,7 +81,7 @@ def find_spack() -> Spack:
     command = f'{root}/bin/spack' if root else shutil.which('spack')
     if not command:
         raise NoStack('no Spack: set SPACK_ROOT to a clone of it, or put '
-                         '`spack` on PATH')
+                      '`spack` on PATH')
     try:
         done = subprocess.run([command, '--version'], text=True, timeout=60,
                               stdin=subprocess.DEVNULL, capture_output=True,
@@ -93,7 +93,7 @@ def find_spack() -> Spack:
         raise NoStack(f'{command} --version: {_last(done.stderr)}')
     if tuple(map(int, found.groups())) < OLDEST:
         raise NoStack(f'{command} is Spack {done.stdout.strip()}: the '
-                         f'stacks need {OLDEST[0]}.{OLDEST[1]} or newer')
+                      f'stacks need {OLDEST[0]}.{OLDEST[1]} or newer')
     return Spack(os.path.realpath(command), done.stdout.strip())
 
 
@@ -590,7 +590,7 @@ class Stack:
             lock_file.unlink()
             raise StackError(f'{self.kept_lock} is older than the stack: '
                              'make it again with plumb spack lock')
-        broken = broken_promises(lock, self.about.get('promises', []))
+        broken = broken_promises(lock, self.about['promises'])
         if broken:
             lock_file.unlink()
             raise StackError(f'{self.name} solves, but not as promised '
@@ -683,7 +683,7 @@ class Stack:
             'stack': self.name, 'site': self.site.name, 'key': self.key,
             'spack': self.spack.version, 'folder': str(self.folder),
             'view': str(self.view),
-            'provides': self.about.get('provides', {}),
+            'provides': self.about['provides'],
             'mpi': _provider_of_mpi(lock), 'packages': packages,
         }
         write(self.folder / 'record.json', json.dumps(record, indent=1))

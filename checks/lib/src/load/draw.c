@@ -1,0 +1,301 @@
+/* draw.c - which key, how large a value, and which bytes. */
+#include "load.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- random numbers: xoshiro256++ (Blackman and Vigna), public domain ---- */
+static uint64_t mix(uint64_t x)             /* splitmix64: a hash, too     */
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+void rng_seed(struct rng *r, uint64_t a, uint64_t b)
+{
+    uint64_t x = mix(opt.seed) ^ mix(mix(a) + b);
+
+    for (int i = 0; i < 4; i++)
+        r->s[i] = x = mix(x);
+}
+
+static uint64_t rotate(uint64_t x, int k)
+{
+    return x << k | x >> (64 - k);
+}
+
+uint64_t rng_next(struct rng *r)
+{
+    uint64_t *s = r->s, t = s[1] << 17;
+    uint64_t result = rotate(s[0] + s[3], 23) + s[0];
+
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = rotate(s[3], 45);
+    return result;
+}
+
+double rng_unit(struct rng *r)
+{
+    return (double)(rng_next(r) >> 11) * 0x1p-53;
+}
+
+static uint64_t below(uint64_t random, uint64_t n)
+{
+    return (uint64_t)((unsigned __int128)random * n >> 64);
+}
+
+/* --- Zipf: rejection-inversion, W. Hoermann and G. Derflinger, ACM TOMACS
+ * 6 (1996) 169-184: ranks 1..n with weight rank^-theta, no table. ------- */
+static struct { double n, low, high, cut; } zipf;
+
+static double weight(double x) { return exp(-opt.theta * log(x)); }
+
+static double integral(double x)            /* of weight, from 1           */
+{
+    double l = log(x), y = (1 - opt.theta) * l;
+    return fabs(y) > 1e-8 ? expm1(y) / y * l : l * (1 + y / 2);
+}
+
+static double inverse(double x)
+{
+    double y = x * (1 - opt.theta);
+    if (y < -1)
+        y = -1;
+    return exp(fabs(y) > 1e-8 ? log1p(y) / y * x : x * (1 - y / 2));
+}
+
+static void prepare_zipf(uint64_t keys)
+{
+    zipf.n = (double)keys;
+    zipf.low = integral(1.5) - 1;
+    zipf.high = integral(zipf.n + 0.5);
+    zipf.cut = 2 - inverse(integral(2.5) - weight(2));
+}
+
+static uint64_t draw_rank(struct rng *r)    /* from 0                      */
+{
+    for (;;) {
+        double u = zipf.high + rng_unit(r) * (zipf.low - zipf.high);
+        double x = inverse(u), k = floor(x + 0.5);
+        k = k < 1 ? 1 : k > zipf.n ? zipf.n : k;
+        if (k - x <= zipf.cut || u >= integral(k + 0.5) - weight(k))
+            return (uint64_t)k - 1;
+    }
+}
+
+/* Hot keys lie anywhere, the same ones for every client: rank -> key is a
+ * bijection, so that no two ranks meet in one key. */
+static uint64_t factor, offset;
+
+static uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+    return b ? common_divisor(b, a % b) : a;
+}
+
+static void prepare_scramble(uint64_t keys)
+{
+    offset = mix(opt.seed) % keys;
+    factor = (uint64_t)((double)keys * 0.6180339887498949) | 1;
+    while (common_divisor(factor, keys) != 1)
+        factor += 2;
+}
+
+uint64_t draw_key(struct rng *r, uint64_t keys)
+{
+    if (!opt.theta)
+        return below(rng_next(r), keys);
+    return (uint64_t)(((unsigned __int128)draw_rank(r) * factor + offset)
+                      % keys);
+}
+
+/* --- sizes and values ---------------------------------------------------- */
+static size_t size_low, size_high;
+static struct { size_t size; double until; } *sizes;
+static size_t size_count;
+
+static size_t bytes_from(const char *text, char **end)
+{
+    unsigned long long value;
+
+    errno = 0;
+    value = strtoull(text, end, 10);
+    if (*end == text || errno || *text == '-')
+        return 0;
+    for (const char *unit = "KMG"; *unit; unit++)
+        if (**end == *unit) {
+            value <<= 10 * (unit - "KMG" + 1);
+            (*end)++;
+            break;
+        }
+    return value;
+}
+
+static void read_sizes(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char line[256], *end;
+    double sum = 0;
+
+    if (!file)
+        usage("--value-size @%s: %s", path, strerror(errno));
+    for (int n = 1; fgets(line, sizeof line, file); n++) {
+        if (line[0] == '#' || line[0] == '\n')
+            continue;
+        size_t size = bytes_from(line, &end);
+        double share = strtod(end, &end);
+        if (!size || share <= 0 || !isfinite(share) || *end != '\n')
+            usage("%s:%d: expected SIZE WEIGHT, both above 0", path, n);
+        sizes = realloc(sizes, (size_count + 1) * sizeof *sizes);
+        if (!sizes)
+            fail("no memory for %s", path);
+        sizes[size_count].size = size;
+        sizes[size_count++].until = sum += share;
+        if (size > size_high)
+            size_high = size;
+    }
+    fclose(file);
+    if (!size_count)
+        usage("%s: no line with SIZE WEIGHT", path);
+    for (size_t i = 0; i < size_count; i++)
+        sizes[i].until /= sum;
+}
+
+static void prepare_sizes(void)
+{
+    char *end;
+
+    if (opt.value_size[0] == '@') {
+        read_sizes(opt.value_size + 1);
+        return;
+    }
+    size_low = size_high = bytes_from(opt.value_size, &end);
+    if (*end == '-')
+        size_high = bytes_from(end + 1, &end);
+    if (*end || !size_low || size_high < size_low)
+        usage("--value-size %s: expected N, FROM-TO or @FILE, from 1 byte "
+              "(K, M, G are powers of 1024)", opt.value_size);
+}
+
+size_t largest_value(void) { return size_high; }
+
+/* The size belongs to the key, so that a reader knows it, too. */
+size_t value_size(uint64_t key)
+{
+    if (size_low == size_high)
+        return size_low;
+    uint64_t random = mix(key ^ mix(opt.seed + 1));
+    if (!sizes)
+        return size_low + below(random, size_high - size_low + 1);
+    double share = (double)(random >> 11) * 0x1p-53;
+    size_t from = 0, to = size_count - 1;
+    while (from < to) {
+        size_t middle = (from + to) / 2;
+        if (share < sizes[middle].until)
+            to = middle;
+        else
+            from = middle + 1;
+    }
+    return sizes[from].size;
+}
+
+/* Every value is a window of one random text: nothing is made or copied for
+ * a request, and what comes back can be compared in place. */
+enum { WINDOWS = 1 << 20 };
+static char *text;
+
+static void prepare_text(void)
+{
+    size_t words = (largest_value() + WINDOWS) / 8 + 1;
+    uint64_t *word = malloc(words * 8);
+    struct rng r;
+
+    if (!word)
+        fail("no memory for values of %zu bytes", largest_value());
+    rng_seed(&r, 0, UINT64_MAX);
+    for (size_t i = 0; i < words; i++)
+        word[i] = rng_next(&r);
+    text = (char *)word;
+}
+
+const char *value_of(uint64_t key, size_t size)
+{
+    return text + mix(key + mix(opt.seed ^ size)) % WINDOWS;
+}
+
+unsigned decimal(char *out, uint64_t value)
+{
+    char digits[20];
+    unsigned n = 0;
+
+    do
+        digits[n++] = (char)('0' + value % 10);
+    while (value /= 10);
+    for (unsigned i = 0; i < n; i++)
+        out[i] = digits[n - 1 - i];
+    return n;
+}
+
+/* --- slots of a cluster: CRC-16/XMODEM of the key or of its {tag} -------- */
+uint16_t slot_node[SLOTS];
+static uint16_t crc_table[256], prefix_crc;
+static bool tagged;                         /* the prefix holds the tag    */
+
+static uint16_t crc16(uint16_t crc, const char *p, size_t n)
+{
+    while (n--)
+        crc = (uint16_t)(crc << 8
+                         ^ crc_table[(crc >> 8 ^ (unsigned char)*p++) & 255]);
+    return crc;
+}
+
+static void prepare_slots(void)
+{
+    const char *open = memchr(opt.prefix, '{', opt.prefix_size), *shut;
+
+    for (unsigned i = 0; i < 256; i++) {
+        unsigned crc = i << 8;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc << 1 ^ (crc & 0x8000 ? 0x1021 : 0);
+        crc_table[i] = (uint16_t)crc;
+    }
+    shut = open ? strchr(open, '}') : NULL;
+    tagged = shut && shut > open + 1;
+    prefix_crc = tagged ? crc16(0, open + 1, (size_t)(shut - open - 1))
+                        : crc16(0, opt.prefix, opt.prefix_size);
+}
+
+/* `group`: the keys of an MSET, PREFIX{GROUP}:I; else PREFIX KEY. */
+unsigned slot_of(uint64_t key, bool group)
+{
+    char digits[20];
+
+    if (tagged)
+        return prefix_crc % SLOTS;
+    return crc16(group ? 0 : prefix_crc, digits, decimal(digits, key))
+           % SLOTS;
+}
+
+bool node_owns(const struct node *n, uint64_t key, bool group)
+{
+    return !opt.cluster || slot_node[slot_of(key, group)] == n - opt.nodes;
+}
+
+void prepare_draw(void)
+{
+    prepare_sizes();
+    prepare_slots();
+    if (opt.theta) {
+        prepare_zipf(opt.keys);
+        prepare_scramble(opt.keys);
+    }
+    if (!opt.dump_keys)
+        prepare_text();
+}

@@ -1,0 +1,468 @@
+/* engine.c - one thread, many connections. Each is watched once, for ever
+ * and by its edges: an answered request costs one recv and one send, and a
+ * share of an epoll_wait. */
+#define _GNU_SOURCE
+#include "load.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { EVENTS = 256 };
+static const uint64_t LOOK = SECOND / 10;   /* how often limits are seen to */
+
+uint64_t begin_ns, end_ns;
+struct thread *threads;
+
+uint64_t answered_so_far(void)
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < opt.threads; i++)
+        sum += threads[i].answered;
+    return sum;
+}
+
+/* CPU seconds of this thread, and those it stood in line for a CPU. */
+static struct usage usage_now(const struct thread *t)
+{
+    struct usage u = {.at = (double)t->now / 1e9};
+    FILE *file = fopen("/proc/thread-self/schedstat", "r");
+    struct rusage r;
+    double waited;
+
+    getrusage(RUSAGE_THREAD, &r);
+    u.user = (double)r.ru_utime.tv_sec + (double)r.ru_utime.tv_usec / 1e6;
+    u.system = (double)r.ru_stime.tv_sec + (double)r.ru_stime.tv_usec / 1e6;
+    if (file) {
+        if (fscanf(file, "%*u %lf", &waited) == 1)
+            u.waited = waited / 1e9;
+        fclose(file);
+    }
+    return u;
+}
+
+/* --- the life of a connection -------------------------------------------- */
+static _Noreturn void closed(const struct conn *c, bool broken)
+{
+    const char *why = broken ? link_error() : "end of stream";
+
+    if (c->state == CONNECTING)
+        fail("%s: %s: does the server run, and listen there?", c->node->name,
+             why);
+    if (c->state == HANDSHAKE)
+        fail("%s: TLS: %s: does the server speak TLS, and is the CA its "
+             "own?", c->node->name, why);
+    if (c->greetings)
+        fail("%s closed the connection before it answered (%s): too many "
+             "connections for it, or a server that wants TLS?",
+             c->node->name, why);
+    fail("%s closed the connection after %" PRIu64 " operations (%s): did "
+         "the server die?", c->node->name, answered_so_far(), why);
+}
+
+static void flush(struct conn *c)
+{
+    while (c->piece_first < c->piece_count) {
+        struct iovec v[64];
+        int n = 0;
+        for (unsigned i = c->piece_first; i < c->piece_count && n < 64; i++) {
+            const struct piece *p = &c->pieces[i];
+            const char *from = p->at ? p->at : c->bytes + p->offset;
+            v[n++] = (struct iovec){(char *)from, p->size};
+        }
+        ssize_t sent = link_write(&c->link, v, n);
+        if (sent == LINK_AGAIN)
+            return;                         /* the edge will tell          */
+        if (sent < 0)
+            closed(c, true);
+        for (size_t left = (size_t)sent; left;) {
+            struct piece *p = &c->pieces[c->piece_first];
+            size_t take = left < p->size ? left : p->size;
+            if (p->at)
+                p->at += take;
+            else
+                p->offset += take;
+            left -= take;
+            if ((p->size -= take) == 0)
+                c->piece_first++;
+        }
+        c->since = c->thread->now;
+    }
+    c->piece_first = c->piece_count = 0;
+    c->filled = 0;
+}
+
+static void open_one(struct conn *c)
+{
+    struct thread *t = c->thread;
+    struct epoll_event e = {
+        .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = c};
+
+    c->state = CONNECTING;
+    c->since = t->now;
+    c->link.fd = start_connect(c->node, false);
+    if (c->link.fd < 0)
+        closed(c, true);
+    if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, c->link.fd, &e))
+        fail("epoll_ctl: %s", strerror(errno));
+}
+
+static void shake_hands(struct conn *c)
+{
+    int done = tls_step(&c->link);
+
+    if (done == LINK_AGAIN)
+        return;
+    if (done == LINK_BROKEN)
+        closed(c, true);
+    c->state = OPEN;
+    put_greeting(c);
+    flush(c);
+}
+
+static void connected(struct conn *c)
+{
+    socklen_t size = sizeof errno;
+    int code = 0;
+
+    getsockopt(c->link.fd, SOL_SOCKET, SO_ERROR, &code, &size);
+    if (code) {
+        errno = code;
+        closed(c, true);
+    }
+    c->state = HANDSHAKE;
+    shake_hands(c);
+}
+
+/* --- requests ------------------------------------------------------------ */
+static bool may_send(struct thread *t, uint64_t at)
+{
+    if (at >= end_ns)
+        return false;
+    if (!opt.requests || at < begin_ns)
+        return true;
+    if (!t->left)
+        return false;
+    t->left--;
+    return true;
+}
+
+static bool next_to_fill(struct node *n, uint64_t *key)
+{
+    uint64_t end = part(opt.keys, opt.share + 1, opt.shares);
+
+    do
+        *key = atomic_fetch_add(&n->next_fill, 1);
+    while (*key < end && !node_owns(n, *key, false));
+    return *key < end;
+}
+
+static void push(struct conn *c, enum kind kind, uint64_t key, uint64_t start)
+{
+    unsigned at = c->head + c->in_flight;
+    struct op *op = &c->ops[at < opt.pipeline ? at : at - opt.pipeline];
+
+    *op = (struct op){.start = start, .key = key, .kind = kind};
+    op->bytes = put_request(c, op);
+    if (!c->in_flight++)
+        c->since = c->thread->now;
+    c->thread->in_flight++;
+}
+
+static enum kind draw_kind(struct rng *r)
+{
+    switch (opt.operation) {
+    case OP_GET:
+        return GET;
+    case OP_MIXED:
+        return rng_unit(r) < opt.gets ? GET : SET;
+    case OP_MSET:
+        return MSET;
+    case OP_LPUSH:
+        return LPUSH;
+    case OP_XADD:
+        return XADD;
+    default:
+        return SET;
+    }
+}
+
+static bool push_next(struct conn *c, uint64_t start)
+{
+    struct rng *r = &c->thread->rng;
+    bool group = opt.cluster && opt.operation == OP_MSET;
+    uint64_t key;
+
+    if (opt.operation == OP_FILL) {
+        if (!next_to_fill(c->node, &key))
+            return false;
+    } else {
+        do
+            key = draw_key(r, group ? opt.keys / opt.batch : opt.keys);
+        while (!node_owns(c->node, key, group));
+    }
+    push(c, draw_kind(r), key, start);
+    return true;
+}
+
+/* Closed loop: as many in flight as the pipeline takes, in one send. */
+static void refill(struct conn *c)
+{
+    struct thread *t = c->thread;
+
+    while (c->in_flight < opt.pipeline && may_send(t, t->now)
+           && push_next(c, t->now))
+        ;
+    flush(c);
+}
+
+static void give_credit(struct conn *c)
+{
+    struct thread *t = c->thread;
+    unsigned size = t->conn_count * opt.pipeline;
+
+    t->credits[(t->credit_first + t->credit_count++) % size] = c;
+}
+
+/* Open loop: all that is due, on whichever connection has been free longest.
+ * What finds none free stays due, and its latency runs. */
+static void dispatch(struct thread *t)
+{
+    double gap = 1e9 * opt.threads / opt.rate;
+
+    while (t->due <= (double)t->now && t->credit_count) {
+        uint64_t due = (uint64_t)t->due;
+        if (!may_send(t, due)) {
+            t->due = INFINITY;
+            return;
+        }
+        struct conn *c = t->credits[t->credit_first];
+        t->credit_first = (t->credit_first + 1)
+                          % (t->conn_count * opt.pipeline);
+        t->credit_count--;
+        push_next(c, due);
+        flush(c);
+        t->now = clock_ns();
+        if (due >= begin_ns) {
+            t->lag_last = t->now - due;
+            if (t->lag_last > t->lag_max)
+                t->lag_max = t->lag_last;
+        }
+        t->due += opt.poisson ? -log1p(-rng_unit(&t->rng)) * gap : gap;
+    }
+}
+
+/* --- answers ------------------------------------------------------------- */
+static void record(struct thread *t, const struct op *op, size_t bytes,
+                   bool miss)
+{
+    struct tally *tally = &t->tally[op->kind];
+    struct histogram *h = &t->histogram[op->kind];
+    uint64_t ns = t->now - op->start;
+
+    t->answered++;
+    if (op->start < begin_ns || op->start >= end_ns)
+        return;
+    bump(&tally->count, 1);
+    bump(&tally->bytes, bytes);
+    if (miss)
+        bump(&tally->misses, 1);
+    bump(&h->bucket[bucket_of(ns)], 1);
+    h->sum += ns;
+    if (ns > h->max)
+        h->max = ns;
+    if (ns < h->min)
+        h->min = ns;
+    t->last_answer = t->now;
+}
+
+static void begin_connect(struct conn *c)
+{
+    if (!may_send(c->thread, c->thread->now))
+        return;
+    c->ops[0] = (struct op){.start = c->thread->now, .kind = CONNECT};
+    c->thread->in_flight++;
+    open_one(c);
+}
+
+static void connection_up(struct conn *c)
+{
+    struct thread *t = c->thread;
+
+    if (opt.operation != OP_CONNECT) {
+        t->up++;
+        return;
+    }
+    record(t, &c->ops[0], 0, false);
+    t->in_flight--;
+    link_close(&c->link, true);
+    c->state = CLOSED;
+}
+
+/* The reply to the oldest request, or to a greeting, is complete. */
+void op_done(struct conn *c)
+{
+    struct thread *t = c->thread;
+    bool miss = c->miss;
+
+    if (c->greetings) {
+        if (!--c->greetings)
+            connection_up(c);
+        return;
+    }
+    struct op op = c->ops[c->head];
+    if (++c->head == opt.pipeline)
+        c->head = 0;
+    c->in_flight--;
+    t->in_flight--;
+    miss = miss && op.kind == GET;
+    record(t, &op, op.kind != GET ? op.bytes : miss ? 0 : c->size, miss);
+    if (miss && opt.fill_misses)
+        push(c, SET, op.key, t->now);
+    else if (opt.rate)
+        give_credit(c);
+}
+
+static void input(struct conn *c, bool hung_up)
+{
+    struct thread *t = c->thread;
+    ssize_t n;
+
+    for (;;) {
+        n = link_read(&c->link, t->buffer, BUFFER);
+        if (n == LINK_AGAIN)
+            return;
+        if (n <= 0)
+            closed(c, n < 0);
+        t->now = c->since = clock_ns();
+        consume(c, t->buffer, (size_t)n);
+        if (c->state == CLOSED)
+            return;
+        /* What fills not the buffer was all there was: no second look. */
+        if (!hung_up && (c->link.ssl
+                         ? !c->in_flight && !c->greetings
+                           && !link_pending(&c->link)
+                         : n < BUFFER))
+            return;
+    }
+}
+
+static void handle(struct conn *c, uint32_t events)
+{
+    struct thread *t = c->thread;
+    bool hung_up = events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+
+    if (c->state == CONNECTING)
+        connected(c);
+    else if (c->state == HANDSHAKE)
+        shake_hands(c);
+    else if (events & EPOLLOUT && c->piece_count)
+        flush(c);
+    if (c->state == OPEN && (events & EPOLLIN || hung_up))
+        input(c, hung_up);
+    if (c->state == CLOSED)
+        begin_connect(c);
+    else if (c->state == OPEN && t->running && !c->greetings) {
+        if (opt.rate)
+            flush(c);                       /* what misses ask for         */
+        else
+            refill(c);
+    }
+}
+
+/* Whoever has waited too long ends the run. */
+static void look(struct thread *t)
+{
+    uint64_t limit = (uint64_t)(opt.timeout * 1e9);
+
+    t->next_look = t->now + LOOK;
+    for (unsigned i = 0; i < t->conn_count; i++) {
+        const struct conn *c = &t->conns[i];
+        bool waits = c->state == CONNECTING || c->state == HANDSHAKE
+                     || c->greetings || c->in_flight;
+        if (waits && t->now > c->since + limit)
+            fail("%s: no answer for %g s on connection %u of %u%s: does the "
+                 "server hang, or is it at its limit of connections?",
+                 c->node->name, opt.timeout, i * opt.threads + t->index + 1,
+                 opt.connections,
+                 c->state != OPEN || c->greetings ? " (being opened)" : "");
+    }
+}
+
+/* Events until then (ns), at most LOOK later; epoll alone counts in ms. */
+static void turn(struct thread *t, double until)
+{
+    struct epoll_event events[EVENTS];
+    double left = until - (double)t->now;
+    int wait = (int)(LOOK / 1000000);
+
+    if (left < (double)LOOK) {
+        struct timespec time = {.tv_nsec = left > 0 ? (long)left : 0};
+        struct pollfd poll = {.fd = t->epoll, .events = POLLIN};
+        if (left > 0)
+            ppoll(&poll, 1, &time, NULL);
+        wait = 0;
+    }
+    int n = epoll_wait(t->epoll, events, EVENTS, wait);
+    t->now = clock_ns();
+    if (t->running && !t->measuring && t->now >= begin_ns) {
+        t->measuring = true;
+        t->usage[0] = usage_now(t);
+    }
+    for (int i = 0; i < n; i++) {
+        handle(events[i].data.ptr, events[i].events);
+        if (opt.rate && t->running)
+            dispatch(t);
+    }
+    if (t->now >= t->next_look)
+        look(t);
+}
+
+void open_connections(struct thread *t)
+{
+    /* No more at a time than any server's queue takes. */
+    unsigned at_once = 64 / opt.threads ? 64 / opt.threads : 1, started = 0;
+
+    t->now = clock_ns();
+    while (t->up < t->conn_count) {
+        while (started < t->conn_count && started - t->up < at_once)
+            open_one(&t->conns[started++]);
+        turn(t, INFINITY);
+    }
+}
+
+void run_load(struct thread *t)
+{
+    t->now = clock_ns();
+    t->running = true;
+    t->due = INFINITY;
+    if (opt.rate) {
+        t->due = (double)t->now + 1e9 * t->index / opt.rate;
+        for (unsigned p = 0; p < opt.pipeline; p++)
+            for (unsigned i = 0; i < t->conn_count; i++)
+                give_credit(&t->conns[i]);
+    }
+    for (unsigned i = 0; i < t->conn_count; i++) {
+        struct conn *c = &t->conns[i];
+        if (opt.operation == OP_CONNECT)
+            begin_connect(c);
+        else if (!opt.rate)
+            refill(c);
+    }
+    while (t->in_flight || isfinite(t->due)) {
+        turn(t, t->credit_count ? t->due : INFINITY);
+        if (opt.rate)
+            dispatch(t);
+    }
+    t->now = clock_ns();
+    if (!t->measuring)
+        t->usage[0] = usage_now(t);
+    t->usage[1] = usage_now(t);
+}

@@ -1,0 +1,191 @@
+/*
+ * load.h - what the files of plumbload share: a load generator for stores
+ * that speak RESP or memcached's protocols. README.md says what it measures.
+ */
+#ifndef LOAD_H
+#define LOAD_H
+
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define VERSION "1.0"
+#define SECOND 1000000000ull
+#define SLOTS 16384
+#define MAX_NODES 1024
+#define MAX_PREFIX 240       /* a key may have 250 bytes in memcached   */
+
+enum protocol { RESP2, RESP3, BINARY, META };
+enum operation {
+    OP_GET, OP_SET, OP_MIXED, OP_MSET, OP_LPUSH, OP_XADD, OP_CONNECT, OP_FILL
+};
+/* What one request can be; a mixed load has two of them. */
+enum kind { GET, SET, MSET, LPUSH, XADD, CONNECT, KINDS };
+extern const char *const kind_names[KINDS];
+extern const char *const protocol_names[];
+extern const char *const operation_names[];
+
+/* --- histogram.c: log-linear, buckets at most 1/128 wide ---------------- */
+enum { STEPS = 128, BUCKETS = 40 * STEPS };   /* up to 2^46 ns, 19 hours */
+struct histogram {
+    /* One thread writes, the main thread reads along: relaxed is enough. */
+    _Atomic uint64_t bucket[BUCKETS];
+    uint64_t sum, min, max;
+};
+unsigned bucket_of(uint64_t value);
+uint64_t bucket_lower(unsigned index);
+uint64_t percentile(const uint64_t *bucket, uint64_t count, double share);
+void print_buckets(const uint64_t *bucket, FILE *out);
+int histogram_of_stdin(void);
+
+static inline void bump(_Atomic uint64_t *counter, uint64_t by)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(
+        counter, memory_order_relaxed) + by, memory_order_relaxed);
+}
+
+/* --- net.c ------------------------------------------------------------- */
+struct node {
+    char name[128];               /* HOST:PORT or unix:PATH               */
+    struct sockaddr_storage address;
+    socklen_t address_size;
+    bool owns_keys;
+    _Atomic uint64_t next_fill;   /* the next key that `fill` sets here   */
+};
+struct link { int fd; void *ssl; };
+enum { BUFFER = 1 << 16 };        /* bytes a recv may bring               */
+enum { LINK_AGAIN = -1, LINK_BROKEN = -2 };
+
+/* --- options.c --------------------------------------------------------- */
+struct options {
+    struct node *nodes;
+    int node_count;
+    const char *user, *password, *ca, *cert, *key;
+    const char *gate, *gate_token;
+    bool tls, cluster;
+    enum protocol protocol;
+    enum operation operation;
+    double gets;                  /* share of GETs in a mixed load        */
+    const char *ratio;
+    unsigned batch, connections, threads, pipeline;
+    unsigned share, shares;
+    uint64_t keys, seed, requests, dump_keys;
+    const char *prefix;
+    size_t prefix_size;
+    const char *distribution, *value_size;
+    double theta;                 /* 0: uniform                           */
+    bool fill_misses, verify, poisson;
+    double rate, duration, warmup, timeout, interval;
+    const char *series, *name;
+};
+extern struct options opt;
+void read_options(int argc, char **argv);
+_Noreturn void usage(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
+/* --- draw.c: keys, sizes and values ------------------------------------ */
+struct rng { uint64_t s[4]; };
+void rng_seed(struct rng *r, uint64_t a, uint64_t b);
+uint64_t rng_next(struct rng *r);
+double rng_unit(struct rng *r);                   /* in [0, 1)            */
+void prepare_draw(void);
+uint64_t draw_key(struct rng *r, uint64_t keys);
+size_t value_size(uint64_t key);
+size_t largest_value(void);
+const char *value_of(uint64_t key, size_t size);  /* lives for ever       */
+unsigned decimal(char *out, uint64_t value);      /* digits written       */
+unsigned slot_of(uint64_t key, bool group);
+extern uint16_t slot_node[SLOTS];
+bool node_owns(const struct node *n, uint64_t key, bool group);
+
+/* --- net.c ------------------------------------------------------------- */
+uint64_t clock_ns(void);
+bool resolve(struct node *n, const char *where);
+void prepare_net(void);
+int start_connect(const struct node *n, bool blocking);
+int tls_step(struct link *l);         /* 1 done, LINK_AGAIN, LINK_BROKEN   */
+ssize_t link_read(struct link *l, void *buffer, size_t n);
+ssize_t link_write(struct link *l, const struct iovec *v, int count);
+bool link_pending(const struct link *l);
+void link_close(struct link *l, bool abort);
+const char *link_error(void);
+/* One line on stderr, exit code 1; the first thread that fails speaks. */
+_Noreturn void fail(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+_Noreturn void refused(const struct node *n, const char *said);
+extern bool with_tls;
+
+/* --- probe.c: asked once, before the load ------------------------------ */
+extern char store_name[32], store_version[64];
+void probe(void);
+
+/* --- main.c ------------------------------------------------------------ */
+uint64_t part(uint64_t total, unsigned i, unsigned n);  /* i-th of n cuts */
+
+/* --- engine.c ---------------------------------------------------------- */
+struct op { uint64_t start, key; size_t bytes; enum kind kind; };
+/* Bytes that wait to be sent: copied ones lie in `bytes`, large values
+ * stay where they are. */
+struct piece { const char *at; size_t offset, size; };
+struct conn {
+    struct link link;
+    struct node *node;
+    struct thread *thread;
+    enum { CLOSED, CONNECTING, HANDSHAKE, OPEN } state;
+    unsigned greetings;           /* replies before it may be loaded      */
+    uint64_t since;               /* the last sign of life                */
+    struct op *ops;               /* a ring of requests in flight         */
+    unsigned head, in_flight;
+    /* out */
+    char *bytes;
+    size_t filled, room;
+    struct piece *pieces;
+    unsigned piece_count, piece_room, piece_first;
+    /* the reply that is being read */
+    char line[512];
+    unsigned line_size;
+    char type;
+    bool miss, in_body, broken;
+    unsigned elements;
+    size_t body, at, skip, size;  /* bytes left, position, value in body  */
+};
+struct tally { _Atomic uint64_t count, misses, bytes; };
+struct thread {
+    unsigned index, conn_count, up;
+    struct conn *conns;
+    int epoll;
+    struct rng rng;
+    char *buffer;
+    uint64_t now, next_look, in_flight, left, answered;
+    double due;                   /* open loop: the next intended send    */
+    struct conn **credits;        /* a ring: who may take a request       */
+    unsigned credit_first, credit_count;
+    bool running, measuring;
+    struct usage { double user, system, waited, at; } usage[2]; /* seconds */
+    uint64_t last_answer, lag_max, lag_last;
+    struct tally tally[KINDS];
+    struct histogram *histogram;  /* one a kind                           */
+};
+extern uint64_t begin_ns, end_ns;
+extern struct thread *threads;
+void open_connections(struct thread *t);
+void run_load(struct thread *t);
+uint64_t answered_so_far(void);
+void op_done(struct conn *c);
+
+/* --- protocol.c -------------------------------------------------------- */
+void put_greeting(struct conn *c);
+size_t put_request(struct conn *c, const struct op *op);  /* value bytes */
+void consume(struct conn *c, const char *p, size_t n);
+
+/* --- report.c ---------------------------------------------------------- */
+void print_report(double wall);
+void write_series(void);          /* returns when the threads are done     */
+extern _Atomic unsigned running_threads;
+
+#endif

@@ -1,0 +1,217 @@
+/* main.c - from the command line to the report: ask the store, open the
+ * connections, pass the gate, load, tell. */
+#define _GNU_SOURCE
+#include "load.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static pthread_barrier_t opened, started;
+
+uint64_t part(uint64_t total, unsigned i, unsigned n)
+{
+    return (uint64_t)((unsigned __int128)total * i / n);
+}
+
+/* --- the gate: who starts the clients of a job together, and ends them --- */
+static struct { struct node node; struct link link; } gate;
+static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_opens = PTHREAD_COND_INITIALIZER;
+static bool gate_open;
+
+static _Noreturn void gate_ends(const char *why)
+{
+    fprintf(stderr, "plumbload: %s: %s\n", gate.node.name, why);
+    _exit(3);
+}
+
+static void tell_gate(const char *format, const char *a, const char *b)
+{
+    char line[1400];
+    int n = snprintf(line, sizeof line, format, a, b);
+    struct iovec v = {line, (size_t)n};
+
+    if (link_write(&gate.link, &v, 1) != n)
+        gate_ends("the gate is gone: this client ends, too");
+}
+
+static void *watch_gate(void *unused)
+{
+    FILE *lines = fdopen(gate.link.fd, "r");
+    char line[512];
+
+    while (lines && fgets(line, sizeof line, lines)) {
+        line[strcspn(line, "\r\n")] = '\0';
+        if (strcmp(line, "go") == 0) {
+            pthread_mutex_lock(&gate_lock);
+            gate_open = true;
+            pthread_cond_signal(&gate_opens);
+            pthread_mutex_unlock(&gate_lock);
+        } else if (strncmp(line, "stop", 4) == 0) {
+            gate_ends(line);
+        }
+    }
+    gate_ends("the gate is gone: this client ends, too");
+    return unused;
+}
+
+static void find_gate(void)
+{
+    int on = 1, seconds = 5, times = 3;
+    pthread_t watcher;
+
+    if (!resolve(&gate.node, opt.gate))
+        usage("--gate %s: expected HOST:PORT", opt.gate);
+    gate.link.fd = start_connect(&gate.node, true);
+    if (gate.link.fd < 0)
+        fail("gate %s: %s: is the job still there?", gate.node.name,
+             strerror(errno));
+    /* A node that is gone says no goodbye; and it may take long to 'go'. */
+    setsockopt(gate.link.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(gate.link.fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds,
+               sizeof seconds);
+    setsockopt(gate.link.fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds,
+               sizeof seconds);
+    setsockopt(gate.link.fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+    struct timeval never = {0};
+    setsockopt(gate.link.fd, SOL_SOCKET, SO_RCVTIMEO, &never, sizeof never);
+    tell_gate("client %s %s\n", opt.gate_token, opt.name);
+    if (pthread_create(&watcher, NULL, watch_gate, NULL))
+        fail("no thread for the gate: %s", strerror(errno));
+}
+
+static void pass_gate(void)
+{
+    tell_gate("ready%s%s\n", "", "");
+    pthread_mutex_lock(&gate_lock);
+    while (!gate_open)
+        pthread_cond_wait(&gate_opens, &gate_lock);
+    pthread_mutex_unlock(&gate_lock);
+}
+
+/* --- threads ------------------------------------------------------------- */
+static void raise_open_files(void)
+{
+    struct rlimit limit;
+    /* Besides the sockets: an epoll a thread, the standard streams, files. */
+    rlim_t wanted = opt.connections + opt.threads + 16;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max < wanted)
+        fail("open files limit %llu (ulimit -Hn) is too low for %u "
+             "connections: raise it or ask for fewer",
+             (unsigned long long)limit.rlim_max, opt.connections);
+    if (limit.rlim_cur < wanted) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static void *allocate(size_t count, size_t size)
+{
+    void *p = calloc(count, size);
+
+    if (!p)
+        fail("no memory for %u connections", opt.connections);
+    return p;
+}
+
+static void prepare_thread(struct thread *t, unsigned index)
+{
+    t->index = index;
+    t->conn_count = (opt.connections - index + opt.threads - 1)
+                    / opt.threads;
+    t->conns = allocate(t->conn_count, sizeof *t->conns);
+    t->credits = allocate((size_t)t->conn_count * opt.pipeline,
+                          sizeof *t->credits);
+    t->buffer = allocate(1, BUFFER);
+    t->histogram = allocate(KINDS, sizeof *t->histogram);
+    t->left = part(opt.requests, index + 1, opt.threads)
+              - part(opt.requests, index, opt.threads);
+    rng_seed(&t->rng, opt.share, index);
+    for (enum kind k = 0; k < KINDS; k++)
+        t->histogram[k].min = UINT64_MAX;
+    if ((t->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
+        fail("epoll: %s", strerror(errno));
+    for (unsigned i = 0; i < t->conn_count; i++) {
+        struct conn *c = &t->conns[i];
+        c->thread = t;
+        c->node = &opt.nodes[(i * opt.threads + index)
+                             % (unsigned)opt.node_count];
+        c->ops = allocate(opt.pipeline, sizeof *c->ops);
+        c->link.fd = -1;
+    }
+}
+
+static void *work(void *thread)
+{
+    prctl(PR_SET_TIMERSLACK, 1);            /* an open loop sleeps exactly */
+    if (opt.operation != OP_CONNECT)
+        open_connections(thread);
+    pthread_barrier_wait(&opened);
+    pthread_barrier_wait(&started);
+    run_load(thread);
+    running_threads--;
+    return NULL;
+}
+
+static void dump_keys(void)
+{
+    struct rng r;
+
+    rng_seed(&r, opt.share, 0);
+    while (opt.dump_keys--)
+        printf("%" PRIu64 "\n", draw_key(&r, opt.keys));
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t start = clock_ns();
+    pthread_t *ids;
+
+    signal(SIGPIPE, SIG_IGN);
+    read_options(argc, argv);
+    prepare_draw();
+    if (opt.dump_keys) {
+        dump_keys();
+        return 0;
+    }
+    raise_open_files();
+    prepare_net();
+    if (opt.gate)
+        find_gate();
+    probe();
+    ids = allocate(opt.threads, sizeof *ids);
+    threads = allocate(opt.threads, sizeof *threads);
+    running_threads = opt.threads;
+    for (int i = 0; i < opt.node_count; i++)
+        opt.nodes[i].next_fill = part(opt.keys, opt.share, opt.shares);
+    pthread_barrier_init(&opened, NULL, opt.threads + 1);
+    pthread_barrier_init(&started, NULL, opt.threads + 1);
+    for (unsigned i = 0; i < opt.threads; i++) {
+        prepare_thread(&threads[i], i);
+        if (pthread_create(&ids[i], NULL, work, &threads[i]))
+            fail("no %u threads: %s", opt.threads, strerror(errno));
+    }
+    pthread_barrier_wait(&opened);
+    if (opt.gate)
+        pass_gate();
+    begin_ns = clock_ns() + (uint64_t)(opt.warmup * 1e9);
+    end_ns = opt.duration ? begin_ns + (uint64_t)(opt.duration * 1e9)
+                          : UINT64_MAX;
+    pthread_barrier_wait(&started);
+    write_series();
+    for (unsigned i = 0; i < opt.threads; i++)
+        pthread_join(ids[i], NULL);
+    print_report((double)(clock_ns() - start) / 1e9);
+    return 0;
+}

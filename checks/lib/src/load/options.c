@@ -1,0 +1,477 @@
+/* options.c - the command line and the service file: one table says what
+ * there is, what it means and what it may be. */
+#define _GNU_SOURCE
+#include "load.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct options opt = {
+    .batch = 10, .connections = 1, .threads = 1, .pipeline = 1, .shares = 1,
+    .keys = 1000, .seed = 1, .prefix = "key:", .value_size = "64",
+    .ratio = "10:1", .distribution = "uniform", .timeout = 10,
+};
+
+static const char *service, *password_file, *gate_token_file, *share = "0/1";
+static unsigned on_miss, arrivals;
+static const char *const misses[] = {"none", "set", NULL};
+static const char *const arrival_names[] = {"even", "poisson", NULL};
+
+enum type { TITLE, SERVER, WORD, FLAG, COUNT, LONG, REAL, CHOICE };
+static const struct setting {
+    const char *name, *value, *help;
+    enum type type;
+    void *target;
+    double low, high;
+    const char *const *choices;
+} settings[] = {
+    {"where", .type = TITLE},
+    {"server", "HOST:PORT", "a server (or unix:PATH); may be repeated: each "
+     "is a store of its own, with all the keys", .type = SERVER},
+    {"service", "FILE", "instead: lines 'server HOST PORT', 'user NAME', "
+     "'password WORD', 'tls', 'ca PATH', 'cert PATH', 'key PATH', "
+     "'cluster', 'gate HOST PORT TOKEN'", WORD, .target = &service},
+    {"password-file", "FILE", "the password, in the first line", WORD,
+     .target = &password_file},
+    {"user", "NAME", "whose password it is (default: the default user)",
+     WORD, .target = &opt.user},
+    {"tls", NULL, "speak TLS", FLAG, .target = &opt.tls},
+    {"ca", "FILE", "whom to believe that it is the server", WORD,
+     .target = &opt.ca},
+    {"cert", "FILE", "certificate of this client", WORD, .target = &opt.cert},
+    {"key", "FILE", "and its key", WORD, .target = &opt.key},
+    {"cluster", NULL, "ask the server for the masters and their slots", FLAG,
+     .target = &opt.cluster},
+    {"gate", "HOST:PORT", "wait there for 'go'; end when it says 'stop' or "
+     "is gone", WORD, .target = &opt.gate},
+    {"gate-token-file", "FILE", "what the gate wants to hear", WORD,
+     .target = &gate_token_file},
+
+    {"what", .type = TITLE},
+    {"protocol", NULL, "binary and meta are memcached's", CHOICE,
+     &opt.protocol, .choices = protocol_names},
+    {"operation", NULL, "fill sets each key once; connect is a connection "
+     "up, a greeting answered, and down", CHOICE, &opt.operation,
+     .choices = operation_names},
+    {"ratio", "G:S", "GETs to SETs of mixed (10:1)", WORD,
+     .target = &opt.ratio},
+    {"batch", "N", "keys of one MSET (10)", COUNT, &opt.batch, 1,
+     .high = 10000},
+    {"keys", "N", "how many keys there are (1000)", LONG, &opt.keys, 1,
+     .high = 1e15},
+    {"key-prefix", "S", "before the number of a key (key:)", WORD,
+     .target = &opt.prefix},
+    {"key-distribution", "D", "uniform (default) or zipf:THETA", WORD,
+     .target = &opt.distribution},
+    {"value-size", "SIZE", "N, FROM-TO, or @FILE with lines 'SIZE WEIGHT' "
+     "(64); a key's size is always the same", WORD, .target = &opt.value_size},
+    {"on-miss", NULL, "set: a key that is not there is set (look-aside)",
+     CHOICE, &on_miss, .choices = misses},
+    {"verify", NULL, "compare what is read with what a fill of the same "
+     "seed, keys and sizes wrote", FLAG, .target = &opt.verify},
+    {"seed", "N", "of keys, sizes and values (1)", LONG, &opt.seed, 0,
+     .high = 1e15},
+    {"share", "I/N", "this is the I-th of N clients, from 0 (0/1)", WORD,
+     .target = &share},
+
+    {"how", .type = TITLE},
+    {"connections", "N", "of this process (1)", COUNT, &opt.connections, 1,
+     .high = 1e6},
+    {"threads", "N", "that they are spread over (1)", COUNT, &opt.threads, 1,
+     .high = 1024},
+    {"pipeline", "N", "requests in flight on a connection (1)", COUNT,
+     &opt.pipeline, 1, .high = 10000},
+    {"rate", "R", "open loop: requests a second of this process; latency "
+     "counts from when each was to be sent", REAL, &opt.rate, 1e-3,
+     .high = 1e9},
+    {"arrivals", NULL, "spacing of an open loop's requests", CHOICE,
+     &arrivals, .choices = arrival_names},
+    {"duration", "S", "seconds to measure (10)", REAL, &opt.duration, 1e-3,
+     .high = 1e6},
+    {"requests", "N", "instead: requests to measure", LONG, &opt.requests, 1,
+     .high = 1e15},
+    {"warmup", "S", "seconds of load before that (0)", REAL, &opt.warmup, 0,
+     .high = 1e6},
+    {"timeout", "S", "without any answer on a connection: failure (10)",
+     REAL, &opt.timeout, 1e-3, .high = 1e6},
+    {"interval", "S", "a row of --series each", REAL, &opt.interval, 1e-2,
+     .high = 1e6},
+    {"series", "FILE", "CSV: time, operations, misses, latencies, CPU", WORD,
+     .target = &opt.series},
+    {"name", "WORD", "of this client (client-I)", WORD, .target = &opt.name},
+    {"dump-keys", "N", "print N drawn keys and end", LONG, &opt.dump_keys, 1,
+     .high = 1e9},
+    {"histogram", NULL, "nanoseconds from stdin as a histogram, and end",
+     .type = FLAG},
+    {"help", NULL, "this", .type = FLAG},
+};
+enum { COUNT_OF_SETTINGS = sizeof settings / sizeof *settings };
+static bool given[COUNT_OF_SETTINGS];
+
+_Noreturn void usage(const char *format, ...)
+{
+    va_list args;
+
+    fputs("plumbload: ", stderr);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    exit(2);
+}
+
+static void describe(const struct setting *s)
+{
+    char left[80];
+    int n = snprintf(left, sizeof left, "--%s %s", s->name,
+                     s->value ? s->value : "");
+
+    for (int i = 0; s->choices && s->choices[i]; i++)
+        n += snprintf(left + n, sizeof left - (size_t)n, "%s%s",
+                      i ? "|" : "", s->choices[i]);
+    printf("  %-23s", left);
+    if (n > 22)
+        printf("\n%-25s", "");
+    int column = 25;
+    for (const char *word = s->help; *word;) {
+        int size = (int)strcspn(word, " ");
+        if (column + size > 78)
+            column = printf("\n%-25s", "") - 1;
+        column += printf("%.*s%s", size, word, word[size] ? " " : "");
+        word += size + (word[size] == ' ');
+    }
+    putchar('\n');
+}
+
+static _Noreturn void help(void)
+{
+    puts("plumbload " VERSION ": load for stores that speak RESP or "
+         "memcached's protocols.\n\n"
+         "  plumbload --server 127.0.0.1:6379 --operation fill\n"
+         "  plumbload --server 127.0.0.1:6379 --connections 50 "
+         "--duration 5\n"
+         "  plumbload --server 127.0.0.1:6379 --connections 50 "
+         "--rate 20000\n\n"
+         "One JSON document on stdout, one line for people on stderr. Exit "
+         "codes: 0 good,\n1 the load failed, 2 usage, 3 the gate said stop "
+         "or is gone.");
+    for (int i = 0; i < COUNT_OF_SETTINGS; i++)
+        if (settings[i].type == TITLE)
+            printf("\n%s:\n", settings[i].name);
+        else
+            describe(&settings[i]);
+    exit(0);
+}
+
+static double number(const struct setting *s, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (end == text || *end || !isfinite(value) || value < s->low
+        || value > s->high || (s->type != REAL && value != floor(value)))
+        usage("--%s %s: expected %s from %g to %g", s->name, text,
+              s->type == REAL ? "a number" : "a whole number", s->low,
+              s->high);
+    return value;
+}
+
+static void add_server(const char *where)
+{
+    if (opt.node_count == MAX_NODES)
+        usage("--server: at most %d", MAX_NODES);
+    if (!resolve(&opt.nodes[opt.node_count++], where))
+        usage("--server %s: expected HOST:PORT or unix:PATH", where);
+}
+
+static void set(const struct setting *s, const char *text)
+{
+    int i = 0;
+
+    switch (s->type) {
+    case SERVER:
+        add_server(text);
+        break;
+    case WORD:
+        *(const char **)s->target = text;
+        break;
+    case COUNT:
+        *(unsigned *)s->target = (unsigned)number(s, text);
+        break;
+    case LONG:
+        *(uint64_t *)s->target = (uint64_t)number(s, text);
+        break;
+    case REAL:
+        *(double *)s->target = number(s, text);
+        break;
+    case CHOICE:
+        while (s->choices[i] && strcmp(s->choices[i], text))
+            i++;
+        if (!s->choices[i])
+            usage("--%s %s: unknown; see --help", s->name, text);
+        *(unsigned *)s->target = (unsigned)i;
+        break;
+    default:
+        break;
+    }
+}
+
+static int find(const char *name, size_t size)
+{
+    for (int i = 0; i < COUNT_OF_SETTINGS; i++)
+        if (settings[i].type != TITLE && strlen(settings[i].name) == size
+            && memcmp(settings[i].name, name, size) == 0)
+            return i;
+    return -1;
+}
+
+static bool is_given(const char *name)
+{
+    return given[find(name, strlen(name))];
+}
+
+static void read_arguments(int argc, char **argv)
+{
+    for (int a = 1; a < argc; a++) {
+        const char *text = argv[a];
+        size_t size = strncmp(text, "--", 2) ? 0 : strcspn(text + 2, "=");
+        int i = find(text + 2, size);
+        if (size == 0 || i < 0)
+            usage("unknown option %s: see --help", text);
+        const struct setting *s = &settings[i];
+        const char *value = text[2 + size] ? text + 3 + size : NULL;
+        if (given[i] && s->type != SERVER)
+            usage("--%s is given twice", s->name);
+        given[i] = true;
+        if (s->type == FLAG) {
+            if (value)
+                usage("--%s takes no value", s->name);
+            if (s->target)
+                *(bool *)s->target = true;
+        } else if (value || (value = argv[++a])) {
+            set(s, value);
+        } else {
+            usage("--%s wants a value: see --help", s->name);
+        }
+    }
+}
+
+/* --- files --------------------------------------------------------------- */
+static char *copy(const char *text)
+{
+    char *new = strdup(text);
+
+    if (!new)
+        usage("no memory");
+    return new;
+}
+
+static const char *first_line(const char *option, const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char line[1024];
+
+    if (!file)
+        usage("--%s %s: %s", option, path, strerror(errno));
+    if (!fgets(line, sizeof line, file) || line[0] == '\n')
+        usage("--%s %s: the first line is empty", option, path);
+    fclose(file);
+    line[strcspn(line, "\r\n")] = '\0';
+    return copy(line);
+}
+
+static const char *address(const char *text)
+{
+    char host[256], port[32], where[300];
+    int end = 0;
+
+    if (sscanf(text, "%255s %31s%n", host, port, &end) == 2 && !text[end]) {
+        snprintf(where, sizeof where, "%s:%s", host, port);
+        return copy(where);
+    }
+    return strncmp(text, "unix:", 5) ? NULL : text;
+}
+
+static void read_service(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char line[2048], token[1024], where[400];
+    const char *server;
+
+    if (!file)
+        usage("--service %s: %s", path, strerror(errno));
+    for (int n = 1; fgets(line, sizeof line, file); n++) {
+        line[strcspn(line, "\r\n")] = '\0';
+        size_t size = strcspn(line, " ");
+        const char *rest = copy(line + size + (line[size] == ' '));
+        int at = 0;
+        line[size] = '\0';
+        if (!line[0] || line[0] == '#')
+            continue;
+        if (!strcmp(line, "tls") && !*rest)
+            opt.tls = true;
+        else if (!strcmp(line, "cluster") && !*rest)
+            opt.cluster = true;
+        else if (!strcmp(line, "server") && (server = address(rest)))
+            add_server(server);
+        else if (!strcmp(line, "gate")
+                 && sscanf(rest, "%399[^ ] %n", where, &at) == 1 && at
+                 && sscanf(rest + at, "%31s %1023s", where + 300, token) == 2
+                 && strlen(where) < 250) {
+            char *gate;
+            if (asprintf(&gate, "%s:%s", where, where + 300) < 0)
+                usage("no memory");
+            opt.gate = gate;
+            opt.gate_token = copy(token);
+        } else if (!strcmp(line, "password") && *rest)
+            opt.password = rest;
+        else if (!strcmp(line, "user") && *rest)
+            opt.user = rest;
+        else if (!strcmp(line, "ca") && *rest)
+            opt.ca = rest;
+        else if (!strcmp(line, "cert") && *rest)
+            opt.cert = rest;
+        else if (!strcmp(line, "key") && *rest)
+            opt.key = rest;
+        else                                /* it may be the password      */
+            usage("%s:%d: not a line of a service file: see --help", path,
+                  n);
+    }
+    fclose(file);
+}
+
+/* --- what goes together -------------------------------------------------- */
+static void needs(const char *name, bool met, const char *what)
+{
+    if (is_given(name) && !met)
+        usage("--%s %s", name, what);
+}
+
+static void check_where(void)
+{
+    static const char *const single[] = {
+        "server", "password-file", "user", "tls", "ca", "cert", "key",
+        "cluster", "gate", "gate-token-file"};
+
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
+        needs(single[i], !service, "and --service contradict each other");
+    if (service)
+        read_service(service);
+    if (password_file)
+        opt.password = first_line("password-file", password_file);
+    if (gate_token_file)
+        opt.gate_token = first_line("gate-token-file", gate_token_file);
+    if (!opt.node_count)
+        usage("no server: give --server HOST:PORT or --service FILE");
+    if (opt.cluster && opt.node_count > 1)
+        opt.node_count = 1;                 /* one of them knows the rest  */
+    if (opt.cluster && (opt.protocol >= BINARY
+                        || opt.nodes->address.ss_family == AF_UNIX))
+        usage("a cluster speaks RESP over TCP");
+    if (!opt.gate != !opt.gate_token)
+        usage("--gate and --gate-token-file go together");
+    if (!opt.cert != !opt.key)
+        usage("a certificate and its key go together");
+    if (opt.tls && !opt.ca)
+        usage("TLS wants --ca FILE, the CA of the server's certificate");
+    if (!opt.tls && (opt.ca || opt.cert))
+        usage("certificates without --tls");
+    if (opt.tls && !with_tls)
+        usage("built without TLS: build it where openssl/ssl.h is");
+    if (opt.user && !opt.password)
+        usage("a user without a password");
+}
+
+static void check_what(void)
+{
+    enum operation o = opt.operation;
+    bool reads = o == OP_GET || o == OP_MIXED;
+    double gets, sets;
+    char end;
+
+    opt.prefix_size = strlen(opt.prefix);
+    if (opt.prefix_size > MAX_PREFIX - 20)
+        usage("--key-prefix: at most %d bytes", MAX_PREFIX - 20);
+    for (const char *p = opt.prefix; *p; p++)
+        if (*p <= ' ' || *p == 127)
+            usage("--key-prefix: no blanks and no control characters");
+    if (opt.protocol >= BINARY && (o == OP_MSET || o == OP_LPUSH
+                                   || o == OP_XADD))
+        usage("--operation %s: memcached has none", operation_names[o]);
+    needs("ratio", o == OP_MIXED, "is for --operation mixed");
+    needs("batch", o == OP_MSET, "is for --operation mset");
+    needs("on-miss", reads, "is for --operation get or mixed");
+    needs("verify", reads, "is for --operation get or mixed");
+    if (sscanf(opt.ratio, "%lf:%lf%c", &gets, &sets, &end) != 2 || gets < 0
+        || sets < 0 || !isfinite(gets / (gets + sets)))
+        usage("--ratio %s: expected G:S", opt.ratio);
+    opt.gets = gets / (gets + sets);
+    if (sscanf(opt.distribution, "zipf:%lf%c", &opt.theta, &end) == 1
+        ? !(opt.theta > 0 && opt.theta < 10)
+        : strcmp(opt.distribution, "uniform") != 0)
+        usage("--key-distribution %s: expected uniform or zipf:THETA, above "
+              "0 and below 10", opt.distribution);
+    if (sscanf(share, "%u/%u%c", &opt.share, &opt.shares, &end) != 2
+        || opt.share >= opt.shares)
+        usage("--share %s: expected I/N, I from 0 to N-1", share);
+    if (opt.cluster && o == OP_MSET && strchr(opt.prefix, '{'))
+        usage("--key-prefix: MSET in a cluster makes {tags} of its own");
+    if (opt.cluster && o == OP_MSET && opt.keys < opt.batch)
+        usage("--keys %llu: fewer than the --batch",
+              (unsigned long long)opt.keys);
+}
+
+static void check_how(void)
+{
+    bool fill = opt.operation == OP_FILL, connect = opt.operation
+                                                    == OP_CONNECT;
+
+    needs("arrivals", opt.rate > 0, "wants a --rate");
+    needs("rate", !fill && !connect,
+          "is not for --operation fill or connect");
+    needs("duration", !fill, "is not for --operation fill: each key once");
+    needs("requests", !fill, "is not for --operation fill: each key once");
+    needs("warmup", !fill, "is not for --operation fill");
+    needs("pipeline", !connect, "is not for --operation connect");
+    needs("requests", !is_given("duration"),
+          "and --duration contradict each other");
+    if (!opt.series != !opt.interval)
+        usage("--series and --interval go together");
+    if (opt.threads > opt.connections)
+        usage("%u threads for %u connections: each wants one", opt.threads,
+              opt.connections);
+    if (!opt.cluster && opt.connections < (unsigned)opt.node_count)
+        usage("%u connections for %d servers: each wants one",
+              opt.connections, opt.node_count);
+    if (!is_given("duration") && !opt.requests && !fill)
+        opt.duration = 10;
+}
+
+void read_options(int argc, char **argv)
+{
+    opt.nodes = calloc(MAX_NODES, sizeof *opt.nodes);
+    if (!opt.nodes)
+        usage("no memory");
+    read_arguments(argc, argv);
+    if (is_given("help"))
+        help();
+    if (is_given("histogram"))
+        exit(histogram_of_stdin());
+    opt.fill_misses = on_miss;
+    opt.poisson = arrivals;
+    check_what();
+    if (!opt.dump_keys)
+        check_where();
+    check_how();
+    if (!opt.name) {
+        char name[32];
+        snprintf(name, sizeof name, "client-%u", opt.share);
+        opt.name = copy(name);
+    }
+    for (const char *p = opt.name; *p; p++)
+        if (*p <= ' ')
+            usage("--name: a word");
+}

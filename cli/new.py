@@ -26,7 +26,7 @@ from cli import detect, sites
 from cli.detect import Gpus, Machine, Mpi, Nic, Partition
 from cli.setup import ROOT, SetupError, say
 from cli.spack_yaml import near
-from config.launch import LAUNCH
+from config.launch import LAUNCH, SPREAD
 
 #: What srun is told of the MPI where the cluster has no default.
 MPI_TYPE = {'openmpi': 'pmix', 'mpich': 'pmi2', 'intelmpi': 'pmi2'}
@@ -374,11 +374,11 @@ def extras(nics: list[Nic]) -> list[str]:
 def launch(found: Found, choices: Choices) -> list[str]:
     """How ranks are pinned, once for all partitions."""
     flavour = found.mpi.flavour if found.mpi else 'openmpi'
-    pin, over, env = LAUNCH.get(
-        choices.launcher if choices.launcher == 'srun' else flavour,
-        ([], [], {}))
+    kind = choices.launcher if choices.launcher == 'srun' else flavour
+    pin, over, env = LAUNCH.get(kind, ([], [], {}))
     return ['_LAUNCH = {', *lines(4, "'launcher_pin': ", list(pin)),
             *lines(4, "'launcher_oversubscribe': ", list(over)),
+            *lines(4, "'launcher_spread': ", SPREAD.get(kind, [])),
             f"    'oversubscribe_env': {env!r},", '}']
 
 

@@ -1,4 +1,4 @@
-"""How ranks are pinned, and how they share cores, by launcher or MPI."""
+"""How ranks are pinned, share cores or are spread, by launcher or MPI."""
 from __future__ import annotations
 
 #: Launcher, and the MPI under mpirun -> options that pin, that let ranks
@@ -11,4 +11,13 @@ LAUNCH: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     'mpich': (['-bind-to', 'core'], [], {}),
     'intelmpi': (['-genv', 'I_MPI_PIN', '1'], ['-genv', 'I_MPI_PIN', '0'],
                  {'I_MPI_WAIT_MODE': '1'}),
+}
+
+#: The same -> options that start one process on each node, free to run on
+#: all CPUs that the job has there: an agent that starts servers.
+SPREAD: dict[str, list[str]] = {
+    'srun': ['--cpu-bind=none', '--mpi=none'],
+    'openmpi': ['--map-by', 'ppr:1:node', '--bind-to', 'none'],
+    'mpich': ['-ppn', '1', '-bind-to', 'none'],
+    'intelmpi': ['-ppn', '1', '-genv', 'I_MPI_PIN', '0'],
 }

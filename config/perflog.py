@@ -151,6 +151,8 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     """
     # Late: the config is read before ReFrame knows any check.
     from checks.lib import metrics
+    # A machine that changed its speed has a column of its own.
+    result = 'unfit' if check.unfit and check.speed != 'mixed' else 'recorded'
 
     def record(figure: str, value: float, repeat: int, **judged: Any
                ) -> dict[str, Any]:
@@ -159,7 +161,7 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
         return {'repeat': repeat, 'metric': name,
                 'point': '' if size is None else f'{size} B',
                 'value': float(value), 'unit': metric.unit,
-                'better': metric.better, 'result': 'recorded', **judged}
+                'better': metric.better, 'result': result, **judged}
 
     # After a failure ReFrame fills in the names, with None for the values.
     values = {key.split(':')[-1]: v for key, v in check.perfvalues.items()
@@ -175,10 +177,10 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
         for repeat, sample in enumerate(samples, 1):
             for figure, value in sample.items():
                 yield record(figure, value, repeat)
-    for figure, (value, ref, lower, upper, _, result) in values.items():
+    for figure, (value, ref, lower, upper, _, verdict) in values.items():
         judged = {}
         if lower is not None or upper is not None:
-            judged = {'result': result}
+            judged = {'result': verdict}
         if judged or ref:
             judged |= {'reference': float(ref), 'lower': lower,
                        'upper': upper}

@@ -31,7 +31,7 @@ OLD_SCHEMAS: dict[int, tuple[str, ...]] = {}
 CASE = ['family', 'system', 'partition', 'environ', 'source', 'check',
         'params', 'program']
 
-RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'recorded')
+RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'recorded', 'unfit')
 _NAME = re.compile(r'.+\.v(\d+)\.csv(\.h\d+)?')
 _REPAIR = 'remove the line, or restore the file'
 

@@ -278,6 +278,8 @@ def _usable(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             (frame['emulated'], 'emulated'),
             (frame['speed'] == 'mixed', 'at mixed speed'),
             (frame['guard'] != '', 'refused by a guard'),
+            (frame['result'] == 'unfit', 'did not measure the program (its '
+             'client or shared CPUs limited it)'),
             (frame['result'].isin(['fail', 'xfail']), 'failed')):
         out = bad.groupby(case, observed=True).transform('any') & good
         if out.any():

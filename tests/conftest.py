@@ -1,11 +1,15 @@
 """What the tests share: an isolated place for runs of the real suite."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -69,3 +73,51 @@ def suite(tmp_path: Path) -> Suite:
         'RFM_REFERENCE_PREFIX': str(tmp_path / 'references'),
         'RFM_PREFIX': str(tmp_path / 'rfm'),
     })
+
+
+class Store(NamedTuple):
+    """A real store of this machine."""
+    name: str
+    binary: Path
+    version: str
+    tls: bool
+
+
+def stores() -> list[Store]:
+    """Redis-like stores that the set-up found, or that are on PATH."""
+    work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
+    found = {}
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        for one in json.loads((work / 'local.json').read_text())['stores']:
+            found[f"{one['store']}-{one['source']}"] = (
+                one['store'], Path(one['prefix'], 'bin',
+                                   f"{one['store']}-server"))
+    for name in ('redis', 'valkey'):
+        path = shutil.which(f'{name}-server')
+        if path:
+            found[f'{name}-system'] = (name, Path(path))
+    result = []
+    for name, binary in found.values():
+        if binary.exists() and name in ('redis', 'valkey'):
+            said = subprocess.run([binary, '--version'], text=True,
+                                  capture_output=True).stdout
+            version = re.search(r'v=(\S+)', said)
+            # It stops at the first word that it does not know.
+            tls = subprocess.run([binary, '-'], text=True,
+                                 input='tls-port 0\nno-such-word 1\n',
+                                 capture_output=True)
+            result.append(Store(name, binary,
+                                version[1] if version else '',
+                                'tls-port' not in
+                                tls.stdout + tls.stderr))
+    return result
+
+
+@pytest.fixture(scope='session')
+def store() -> Store:
+    """A real store: the set-up brings one along, else it is on PATH."""
+    found = stores()
+    if not found:
+        pytest.skip('no redis-server or valkey-server: no wheel for this '
+                    'Python, and none on PATH')
+    return found[0]

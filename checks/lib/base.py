@@ -7,6 +7,7 @@ output into figures and judges them. A family says how a program is called
 """
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shlex
@@ -72,6 +73,10 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         """Shell commands that build the embedded programs."""
         raise NotImplementedError
 
+    def build_tools(self) -> list[str]:
+        """Shell commands that build what is needed with any program."""
+        return []
+
     @property
     def record(self) -> dict[str, Any] | None:
         """The record of the environment's stack; None: no stack, or a dry
@@ -109,6 +114,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
                          '. ./stack.sh']
         if extras['programs'][self.family]['source'] == 'embedded':
             commands += self.build_commands()
+        commands += self.build_tools()
         if 'speed_sentinel' in self.current_partition.features:
             commands.append(
                 f'{self.current_environ.cc or "cc"} -O2 -std=gnu11 -pthread '
@@ -144,15 +150,19 @@ class Glossary(rfm.RegressionTestPlugin):
 class Launch(rfm.RegressionTestPlugin):
     """Pins ranks where cores suffice, oversubscribes where they do not."""
 
-    # Not after setup: the family lays out its ranks there, later than this.
-    @run_before('run')
-    def pin_or_oversubscribe(self) -> None:
+    def launcher_kind(self) -> str:
+        """The extra of the partition that says how ranks are placed."""
         part = self.current_partition
         cores = part.processor.num_cores or part.processor.num_cpus or 1
         short = (self.num_tasks_per_node or 1) * self.threads > cores
-        kind = 'launcher_oversubscribe' if short else 'launcher_pin'
+        return 'launcher_oversubscribe' if short else 'launcher_pin'
+
+    # Not after setup: the family lays out its ranks there, later than this.
+    @run_before('run')
+    def pin_or_oversubscribe(self) -> None:
+        part, kind = self.current_partition, self.launcher_kind()
         self.job.launcher.options += part.extras.get(kind, [])
-        if short:
+        if kind == 'launcher_oversubscribe':
             self.env_vars.update(part.extras.get('oversubscribe_env', {}))
         asked = self.current_environ.extras.get('transport')
         if asked:
@@ -171,6 +181,10 @@ class Measured(rfm.RegressionTestPlugin):
     #: Options of one more run that validates data; empty: no such run.
     validation = variable(str, value='')
 
+    def before_launcher(self) -> list[str]:
+        """What else stands in front of the launcher, as shell words."""
+        return []
+
     @run_before('run', always_last=True)
     def measure(self) -> None:
         part = self.current_partition
@@ -183,7 +197,8 @@ class Measured(rfm.RegressionTestPlugin):
             options += ['--validate', self.validation]
         self.job.launcher.modifier = shlex.quote(str(SRC / 'measure.sh'))
         self.job.launcher.modifier_options = [
-            *(shlex.quote(str(o)) for o in options), '--']
+            *(shlex.quote(str(o)) for o in options), '--',
+            *self.before_launcher()]
         self.executable_opts = [self.executable, *self.executable_opts]
         self.executable = shlex.quote(str(SRC / 'rank.sh'))
         self.keep_files = [*self.keep_files, 'run.*.out', 'run.*.err',
@@ -263,6 +278,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: The guard that refused the run.
     guard = variable(str, value='')
 
+    #: Why a sound run is no measurement of what is judged; empty: it is.
+    unfit = variable(str, value='')
+
     sourcesdir = None
     require_reference = True
     time_limit = '10m'
@@ -271,9 +289,13 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     @property
     def params(self) -> str:
         """All that makes this case different from others of its check."""
-        own = {n: type(self).raw_params[n].format(getattr(self, n))
-               for n in sorted(type(self).raw_params)
-               if not n.startswith('.')}
+        own: dict[str, Any] = {}
+        for name in sorted(type(self).raw_params):
+            value = getattr(self, name)
+            if dataclasses.is_dataclass(value):
+                own |= dataclasses.asdict(value)
+            elif not name.startswith('.'):
+                own[name] = type(self).raw_params[name].format(value)
         own |= self.more_params()
         return ' '.join(f'{k}={str(v).replace(" ", "_")}'
                         for k, v in own.items())
@@ -322,6 +344,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def run_is_whole(self) -> bool:
         """Every guard, then the figures of every repeat."""
         try:
+            guards.services_lived(Path(self.stagedir), self.job)
             guards.job_ended_well(self.job)
             runs = guards.read_runs(Path(self.stagedir), self.repeats,
                                     self.accept)
@@ -337,6 +360,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                     sample['cacheline_roundtrip'] = max(run.before, run.after)
                 self.samples.append(sample)
             self.speed = self.speed_class(runs)
+            if self.speed == 'mixed':
+                self.unfit = 'the machine kept changing its speed'
             self.figures = {
                 f: statistics.median(s[f] for s in self.samples if f in s)
                 for f in dict.fromkeys(f for s in self.samples for f in s)}

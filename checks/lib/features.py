@@ -38,6 +38,8 @@ ENVIRON_FEATURES: dict[str, str] = {
     'valkey': 'valkey-server',
     'keydb': 'keydb-server',
     'memcached': 'memcached',
+    'dragonfly': 'dragonfly',
+    'store_tls': 'the stores were built with TLS',
 }
 
 #: Features that name one program of an installation: pattern -> meaning.
@@ -50,6 +52,14 @@ PARTITION_EXTRAS: dict[str, str] = {
     'launcher_pin': 'launcher options that pin each rank to a core (list)',
     'launcher_oversubscribe': 'launcher options for more ranks than cores '
                               '(list)',
+    'launcher_spread': 'launcher options that start one process a node, '
+                       'bound to no core: an agent that starts servers '
+                       '(list)',
+    'service_interface': 'network interface that servers inside a job bind '
+                         'to; without it loopback on one node, on several '
+                         'the address that the nodes reach each other by',
+    'scratch': "folder on a node's own disk for the data of servers inside a "
+               'job; without it TMPDIR or /tmp',
     'oversubscribe_env': 'environment variables for more ranks than cores '
                          '(mapping)',
     'speed_boundary_ns': 'sentinel: round trip in ns that parts the speed '
@@ -78,7 +88,8 @@ ENVIRON_EXTRAS: dict[str, str] = {
 #: Feature of an environment -> the family whose programs it promises.
 FAMILY = {'osu': 'osu', 'nccl_tests': 'nccl', 'rccl_tests': 'nccl',
           'redis': 'keyvalue', 'valkey': 'keyvalue', 'keydb': 'keyvalue',
-          'memcached': 'keyvalue', 'smartredis': 'smartredis'}
+          'memcached': 'keyvalue', 'dragonfly': 'keyvalue',
+          'smartredis': 'smartredis'}
 
 #: Where a family's programs may come from.
 SOURCES = ('spack', 'module', 'system', 'embedded')

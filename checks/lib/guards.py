@@ -74,6 +74,19 @@ def job_ended_well(job: Any) -> None:
         refuse('job_state', f'{where} ended in state {state}')
 
 
+def services_lived(stage: Path, job: Any) -> None:
+    """No conductor says why its servers or clients had to end.
+
+    Looked for first: it knows more than the state of the job.
+    """
+    for path in sorted(stage.glob('run.*.err')):
+        for line in _text(path).splitlines():
+            if line.startswith('service: '):
+                how = '' if job.state in GOOD_STATES else f' ({job.state})'
+                refuse('service', f'job {job.jobid}{how}: {path.stem}: '
+                       + line.removeprefix('service: '))
+
+
 def read_runs(stage: Path, repeats: int, accept: Iterable[int] = (0,)
               ) -> list[Run]:
     """The runs that count, one a repeat, each with an accepted exit code."""

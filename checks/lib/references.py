@@ -124,8 +124,8 @@ def entry(check: Any) -> dict[str, Any] | None:
     dry run cannot know the speed: it takes any. Where the site has nothing
     of its own, the vendor profile speaks; `check.unjudged` says that too.
     """
-    if check.speed == 'mixed':
-        check.unjudged = 'the machine kept changing its speed'
+    if check.unfit:
+        check.unjudged = check.unfit
         return {}
     published = vendor.figures(check)
     if check.bringup or published and not file(check.family).exists():

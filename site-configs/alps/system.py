@@ -4,6 +4,7 @@ import os
 from checks.lib import hardware
 from checks.lib.features import node_features
 from checks.osu import programs
+from config.launch import SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.devices(('GH200-96GB-quad', 4), ('Cassini-200', 4))
@@ -44,7 +45,8 @@ site_configuration = {
                           'num_cpus_per_socket': 72},
             'devices': _NODE,
             'extras': {**hardware.limits(_NODE),
-                       'launcher_pin': ['--cpu-bind=cores']},
+                       'launcher_pin': ['--cpu-bind=cores'],
+                       'launcher_spread': SPREAD['srun']},
         }],
     }],
     'environments': [

@@ -8,6 +8,7 @@ import os
 from checks.lib import hardware
 from checks.lib.features import node_features
 from checks.osu import programs
+from config.launch import SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _P5 = hardware.devices(('H100-SXM5-80GB', 8), ('EFA-100', 32))
@@ -49,7 +50,8 @@ site_configuration = {
                           'num_cpus_per_socket': 96},
             'devices': _P5,
             'extras': {**hardware.limits(_P5),
-                       'launcher_pin': ['--cpu-bind=cores']},
+                       'launcher_pin': ['--cpu-bind=cores'],
+                       'launcher_spread': SPREAD['srun']},
         }, {
             'name': 'hpc7a',
             'descr': 'hpc7a.96xlarge: 192 cores, EFA of 300 Gb/s',
@@ -64,7 +66,8 @@ site_configuration = {
                           'num_cpus_per_socket': 96},
             'devices': _HPC7A,
             'extras': {**hardware.limits(_HPC7A),
-                       'launcher_pin': ['--cpu-bind=cores']},
+                       'launcher_pin': ['--cpu-bind=cores'],
+                       'launcher_spread': SPREAD['srun']},
         }],
     }],
     'environments': [

@@ -9,6 +9,7 @@ import os
 from checks.lib import hardware
 from checks.lib.features import node_features
 from checks.osu import programs
+from config.launch import SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _C2D = hardware.devices(('gVNIC-100', 1))
@@ -45,7 +46,8 @@ site_configuration = {
             'processor': {'arch': 'zen3', 'num_cpus': 112,
                           'num_cpus_per_core': 2},
             'devices': _C2D,
-            'extras': {**hardware.limits(_C2D), 'launcher_pin': _PIN},
+            'extras': {**hardware.limits(_C2D), 'launcher_pin': _PIN,
+                       'launcher_spread': SPREAD['openmpi']},
         }, {
             'name': 'c3',
             'descr': 'c3-standard-176, gVNIC 200 Gb/s',
@@ -59,7 +61,8 @@ site_configuration = {
             'processor': {'arch': 'sapphirerapids', 'num_cpus': 176,
                           'num_cpus_per_core': 2},
             'devices': _C3,
-            'extras': {**hardware.limits(_C3), 'launcher_pin': _PIN},
+            'extras': {**hardware.limits(_C3), 'launcher_pin': _PIN,
+                       'launcher_spread': SPREAD['openmpi']},
         }],
     }],
     'environments': [

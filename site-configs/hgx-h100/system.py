@@ -8,6 +8,7 @@ import os
 from checks.lib import hardware
 from checks.lib.features import node_features
 from checks.osu import programs
+from config.launch import SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
@@ -45,7 +46,8 @@ site_configuration = {
             'devices': _NODE,
             'extras': {**hardware.limits(_NODE),
                        'launcher_pin': ['--map-by', 'core',
-                                        '--bind-to', 'core']},
+                                        '--bind-to', 'core'],
+                       'launcher_spread': SPREAD['openmpi']},
         }],
     }],
     'environments': [

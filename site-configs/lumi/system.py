@@ -8,6 +8,7 @@ import os
 from checks.lib import hardware
 from checks.lib.features import node_features
 from checks.osu import programs
+from config.launch import SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _LUMI_C = hardware.devices(('Cassini-200', 1))
@@ -35,7 +36,8 @@ site_configuration = {
                           'num_cpus_per_socket': 128},
             'devices': _LUMI_C,
             'extras': {**hardware.limits(_LUMI_C),
-                       'launcher_pin': ['--cpu-bind=cores']},
+                       'launcher_pin': ['--cpu-bind=cores'],
+                       'launcher_spread': SPREAD['srun']},
         }, {
             'name': 'lumi-g',
             'descr': '1 EPYC 7A53, 4 MI250X, 4 Slingshot-11 NICs',
@@ -53,7 +55,8 @@ site_configuration = {
                           'num_cpus_per_socket': 112},
             'devices': _LUMI_G,
             'extras': {**hardware.limits(_LUMI_G),
-                       'launcher_pin': ['--cpu-bind=cores']},
+                       'launcher_pin': ['--cpu-bind=cores'],
+                       'launcher_spread': SPREAD['srun']},
         }],
     }],
     'environments': [

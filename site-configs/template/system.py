@@ -8,6 +8,7 @@ import os
 from checks.lib import hardware
 from checks.lib.features import node_features
 from checks.osu import programs
+from config.launch import SPREAD
 
 # Where runs and results live; `plumb env` sets it.
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -56,6 +57,8 @@ site_configuration = {
                 # Options that pin each rank to a core. srun:
                 # ['--cpu-bind=cores'].
                 'launcher_pin': ['--map-by', 'core', '--bind-to', 'core'],
+                # Options that start one process a node (servers in a job).
+                'launcher_spread': SPREAD['openmpi'],
             },
         }],
     }],

@@ -46,6 +46,7 @@ one() {  # repeat attempt command...
     local name="run.$1.$2" repeat=$1 attempt=$2 rc kept before after times
     shift 2
     before=$(speed)
+    export PLUMBLINE_RUN=$name
     { time "$@" >"$name.out" 2>"$name.err" </dev/null; rc=$?; } 2>times.txt
     after=$(speed)
     times=$(tail -n 1 times.txt)
@@ -67,6 +68,8 @@ for ((r = 1; r <= repeats; r++)); do
     for ((a = 1; a <= attempts; a++)); do
         if one "$r" "$a" "$@"; then break; fi
     done
+    # A failed run fails the case; and who was killed starts no other.
+    if [ "$status" != 0 ] || ! kill -0 "$PPID"; then break; fi
 done
 
 if [ -n "$validate" ] && [ "$status" = 0 ]; then

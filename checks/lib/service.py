@@ -1,0 +1,82 @@
+"""Services: servers that a check starts inside its job (DESIGN, contract 3).
+
+A check says in one block what it needs, `plan`; everything else (nodes and
+CPUs, ports and addresses, passwords and certificates, readiness, watching,
+the end) follows, see :mod:`checks.lib.serving`.
+"""
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from reframe.core.builtins import run_after, run_before
+from reframe.core.launchers.local import LocalLauncher
+
+from . import guards
+from .base import Benchmark
+from .parsers import ParseError
+from .parsers.service import Services, split
+from .serving.plan import Plan
+
+SERVING = Path(__file__).resolve().parent / 'serving'
+
+#: The plan of a job, in its stage directory.
+PLAN = 'service.json'
+
+
+class ServiceBenchmark(Benchmark, special=True):
+    """Clients that load servers which live as long as the job.
+
+    After a run `services` says what was started where, and what the servers
+    counted around every step.
+    """
+
+    def plan(self) -> Plan:
+        """What this case starts: servers, clients, and their steps."""
+        raise NotImplementedError
+
+    def figures_served(self, services: Services, said: str,
+                       run: guards.Run) -> dict[str, float]:
+        """Figures of a run: from the servers, and what the clients said."""
+        raise NotImplementedError
+
+    @run_after('setup')
+    def take_nodes(self) -> None:
+        plan = self.plan()
+        self.num_nodes = self.num_tasks = plan.nodes
+        self.num_tasks_per_node = 1
+        have = self.current_partition.processor.num_cpus or plan.cpus()
+        self.num_cpus_per_task = min(plan.cpus(), have)
+
+    @run_before('run')
+    def conduct_from_the_batch_script(self) -> None:
+        extras = self.current_partition.extras
+        self.plan().at(extras.get('service_interface', ''),
+                       extras.get('scratch', '')).write(
+            Path(self.stagedir, PLAN))
+        if self.num_nodes == 1:
+            # The script is on the node already, and needs no MPI.
+            self.job.launcher = LocalLauncher()
+        self.executable = shlex.quote(sys.executable)
+        self.executable_opts = [shlex.quote(str(SERVING)), 'agent', PLAN]
+
+    def launcher_kind(self) -> str:
+        # One agent a node, free to place what it starts.
+        return 'launcher_spread'
+
+    def before_launcher(self) -> list[str]:
+        return [shlex.quote(sys.executable), shlex.quote(str(SERVING)),
+                'conduct', PLAN, '--']
+
+    def figures_of(self, run: guards.Run) -> dict[str, float]:
+        try:
+            services, said = split(run.out)
+            figures = self.figures_served(services, said, run)
+            figures['ready_time'] = max(
+                server.ready_ms for server in services.servers)
+        except ParseError as err:
+            guards.refuse('table', f'{run.name}.out:{err}')
+        if services.shared:
+            self.unfit = 'servers and clients shared their CPUs'
+        return figures

@@ -1,0 +1,577 @@
+"""The agent: starts on its node what the conductor says, and stops it all.
+
+It ends, and everything that it started with it, when the conductor says so,
+when the lifeline is cut or silent, and on SIGTERM. Were it killed outright,
+the kernel would kill its children, and the next agent on the node would
+remove its data.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import getpass
+import json
+import os
+import random
+import resource
+import selectors
+import shlex
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import ask, cpus
+from .plan import PlanError, Server, filled
+from .wire import Channel
+
+#: Data folders of agents are called so, and have a file called so.
+PREFIX = 'plumbline-agent-'
+LOCK = '.plumbline-agent'
+
+#: How long a server may take to stop when asked. Unit: seconds.
+GRACE = 3.0
+
+#: A disk with less room is full. Unit: bytes.
+MUCH = 1 << 20
+
+#: How often it is asked whether a server is ready. Unit: seconds.
+POLL = 0.02
+
+#: Connections that a server needs besides those of its clients, and files.
+SPARE_FILES = 128
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+class Failed(Exception):
+    """Why something cannot be started, or did not stay; one line."""
+
+
+def interfaces() -> dict[str, str]:
+    """The IPv4 addresses of this machine, interface -> address."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                # SIOCGIFADDR, see netdevice(7).
+                answer = fcntl.ioctl(sock, 0x8915, struct.pack(
+                    '256s', name.encode()[:15]))
+                found[name] = socket.inet_ntoa(answer[20:24])
+    return found
+
+
+def address_of(interface: str) -> str:
+    """The address of an interface.
+
+    :raises Failed: there is no such, or it has none.
+    """
+    found = interfaces()
+    if interface not in found:
+        there = ', '.join(f'{name} ({address})'
+                          for name, address in sorted(found.items()))
+        raise Failed(f'no interface {interface!r} with an IPv4 address; '
+                     f'there are {there or "none"}: correct service_interface '
+                     "in the site's system.py")
+    return found[interface]
+
+
+def owner_of(port: int) -> str:
+    """Who listens on a TCP port, as far as this user may know."""
+    inodes = {cells[9] for table in ('/proc/net/tcp', '/proc/net/tcp6')
+              for cells in map(str.split, _lines(table))
+              if cells[3:4] == ['0A']
+              and int(cells[1].rpartition(':')[2], 16) == port}
+    for folder in Path('/proc').glob('[0-9]*'):
+        with contextlib.suppress(OSError):
+            for link in (folder / 'fd').iterdir():
+                if os.readlink(link)[8:-1] in inodes:
+                    name = (folder / 'comm').read_text().strip()
+                    return f'{name}, process {folder.name}'
+    return 'another program'
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()[1:]
+    except OSError:
+        return []
+
+
+def can_bind(address: str, port: int) -> bool:
+    """Whether a server could listen there now.
+
+    :raises Failed: the address is not of this machine.
+    """
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((address, port))
+        except OSError as err:
+            if err.errno == errno.EADDRNOTAVAIL:
+                raise Failed(f'{address} is no address of this machine'
+                             ) from None
+            return False
+    return True
+
+
+def free_port(address: str, taken: set[int]) -> int:
+    """A port that is free, and ten thousand above it, the cluster bus's."""
+    for _ in range(200):
+        port = random.randrange(20000, 32000)
+        if (port not in taken and can_bind(address, port)
+                and can_bind(address, port + 10000)):
+            return port
+    raise Failed(f'no free port on {address} between 20000 and 32000')
+
+
+class Process:
+    """A program that the agent started, in a session of its own."""
+
+    def __init__(self, command: list[str], cpu_set: list[int], files: int,
+                 stdin: str, out: Path, err: Path,
+                 folder: str | None = None) -> None:
+        self.log = err
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and files > hard:
+            raise Failed(f'{files} open files are needed for the connections '
+                         f'asked for, the limit is {hard}: raise it '
+                         '(ulimit -Hn, limits.conf, LimitNOFILE of slurmd) or '
+                         'ask for fewer connections')
+        libc = ctypes.CDLL(None)
+        parent = os.getpid()
+
+        def become() -> None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+            os.sched_setaffinity(0, cpu_set)
+            resource.setrlimit(resource.RLIMIT_NOFILE,
+                               (max(soft, files), hard))
+
+        with out.open('ab') as to, err.open('ab') as errors:
+            try:
+                self.process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=to, stderr=errors,
+                    preexec_fn=become, start_new_session=True, cwd=folder)
+            except OSError as err_:
+                raise Failed(f'{command[0]} cannot be started: '
+                             f'{err_.strerror}') from None
+        assert self.process.stdin
+        with contextlib.suppress(OSError), self.process.stdin as pipe:
+            pipe.write(stdin.encode())
+
+    def how_it_ended(self) -> str:
+        """Empty while it runs."""
+        code = self.process.poll()
+        if code is None:
+            return ''
+        return (f'was killed by signal {-code} '
+                f'({signal.Signals(-code).name})' if code < 0
+                else f'ended with exit code {code}')
+
+    def last_words(self, lines: int = 3) -> str:
+        """The end of its log, in one line."""
+        try:
+            text = self.log.read_bytes()[-4000:].decode(errors='replace')
+        except OSError:
+            text = ''
+        said = [line.strip() for line in text.splitlines() if line.strip()]
+        return (f'; the last lines of {self.log.name}: '
+                f'{" | ".join(said[-lines:])}' if said else
+                f'; {self.log.name} is empty')
+
+    def signal(self, number: int) -> None:
+        """To all of its session."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def stop(self, deadline: float) -> None:
+        """Waits until it has ended, to the deadline (monotonic) kindly."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+
+
+class Instance:
+    """One server of the plan, from its start to its answer."""
+
+    def __init__(self, agent: Agent, spec: Mapping[str, Any]) -> None:
+        self.server = Server(**{
+            **spec['server'], 'command': tuple(spec['server']['command'])})
+        self.index: int = spec['index']
+        self.address = agent.address
+        self.cpu_set: list[int] = spec['cpus']
+        self.spec = spec
+        self.agent = agent
+        self.data = agent.folder / f'server{self.index}'
+        self.counters: ask.Counters | None = None
+        self.tries = 0
+        self.start()
+
+    @property
+    def name(self) -> str:
+        where = 'socket' if self.server.socket else (
+            f'{self.address}:{self.port}')
+        return (f'{self.server.program} (server {self.index} on '
+                f'{self.agent.host}, {where})')
+
+    def start(self) -> None:
+        """Starts it on a port that is free.
+
+        :raises Failed: why that cannot be.
+        """
+        self.tries += 1
+        self.port = self.pick_port()
+        self.data.mkdir(mode=0o700, exist_ok=True)
+        values = {**self.spec['values'], 'address': self.address,
+                  'port': self.port, 'bus_port': self.port + 10000,
+                  'data': str(self.data), 'index': self.index,
+                  'cpus': ','.join(map(str, self.cpu_set)),
+                  'memory': self.server.memory, 'user': getpass.getuser()}
+        for name, text in self.server.files.items():
+            with open(self.data / name, 'w', opener=lambda path, flags:
+                      os.open(path, flags, 0o600)) as file:
+                file.write(filled(text, values))
+        command = [filled(word, values) for word in self.server.command]
+        numa = cpus.numa_of(self.agent.cpus, self.cpu_set)
+        if len({cpu.numa for cpu in self.agent.cpus}) > 1 \
+                and shutil.which('numactl'):
+            command = ['numactl', f'--membind={",".join(map(str, numa))}',
+                       *command]
+        log = Path(f'{self.spec["log"]}.server{self.index}.log')
+        self.began = time.monotonic()
+        self.process = Process(
+            command, self.cpu_set, self.server.connections + SPARE_FILES,
+            filled(self.server.config, values), log, log, str(self.data))
+        if self.server.socket:
+            self.address = f'{self.data}/socket'
+        self.where = ask.Server(self.address, self.port,
+                                self.spec['values']['password'],
+                                self.spec['values']['ca'])
+
+    def pick_port(self) -> int:
+        """The port that was asked for, or a free one; 0: it needs none.
+
+        :raises Failed: there is none.
+        """
+        if self.server.socket:
+            if len(f'{self.data}/socket') > 107:
+                raise Failed(f'{self.data}/socket is too long for a socket: '
+                             "name a shorter folder as the site's scratch")
+            return 0
+        if not self.server.port:
+            port = free_port(self.address, self.agent.taken)
+            self.agent.taken |= {port, port + 10000}
+            return port
+        port = self.server.port + self.spec['slot']
+        if not can_bind(self.address, port):
+            raise Failed(f'port {port} on {self.agent.host} is taken by '
+                         f'{owner_of(port)}: stop it, or ask for another '
+                         'port (0: any that is free)')
+        return port
+
+    def is_ready(self) -> bool:
+        """Asks it once.
+
+        :raises Failed: it ended, is another, or has had its time.
+        """
+        ended = self.process.how_it_ended()
+        if ended:
+            # Between our look and its bind somebody took the port.
+            if (self.port and not self.server.port and self.tries < 3
+                    and not can_bind(self.address, self.port)):
+                self.start()
+                return False
+            raise Failed(f'{self.name} {ended} before it answered'
+                         f'{self.process.last_words()}')
+        dialect = ask.DIALECTS[self.server.dialect]
+        try:
+            dialect.ping(self.where)
+            self.seconds = time.monotonic() - self.began
+            counters = dialect.counters(self.where)
+        except ask.Denied as err:
+            raise Failed(f'{self.name} {err}') from None
+        except (OSError, ask.Refusal, ValueError) as err:
+            why = str(err) or type(err).__name__
+            if time.monotonic() - self.began < self.server.ready_limit:
+                return False
+            raise Failed(f'{self.name} did not answer in '
+                         f'{self.server.ready_limit:g} s ({why})'
+                         f'{self.process.last_words()}') from None
+        if not self.is_ours(counters.pid):
+            raise Failed(f'{self.name}: process {counters.pid} answers there, '
+                         f'started was {self.process.process.pid}: another '
+                         'server has the port')
+        self.counters = counters
+        return True
+
+    def is_ours(self, pid: int) -> bool:
+        """What answers was started here; true where it does not say."""
+        try:
+            return not pid or os.getsid(pid) == self.process.process.pid
+        except ProcessLookupError:
+            return False
+
+    def described(self) -> dict[str, Any]:
+        """What the conductor must know."""
+        assert self.counters
+        return {'index': self.index, 'node': self.agent.host,
+                'address': self.address, 'port': self.port,
+                'cpus': self.cpu_set, 'program': self.counters.name
+                or self.server.program, 'version': self.counters.version,
+                'ready_ms': round(self.seconds * 1e3, 3)}
+
+
+class Agent:
+    """What runs on one node."""
+
+    def __init__(self, channel: Channel, scratch: str) -> None:
+        self.channel = channel
+        self.host = socket.gethostname().partition('.')[0]
+        self.address = ''
+        self.cpus = cpus.here()
+        self.taken: set[int] = set()
+        self.instances: list[Instance] = []
+        self.clients: dict[int, Process] = {}
+        #: It is time to stop everything.
+        self.over = False
+        #: The signal that ended the agent.
+        self.signal = 0
+        self.folder = data_folder(scratch)
+
+    # What the conductor says --------------------------------------------
+
+    def servers(self, message: Mapping[str, Any]) -> None:
+        """Starts instances and answers when all of them are ready.
+
+        :raises Failed: one is not.
+        """
+        interface = message['interface']
+        self.address = (address_of(interface) if interface else
+                        self.channel.sock.getsockname()[0])
+        self.has_room(message)
+        for spec in message['instances']:
+            self.instances.append(Instance(self, spec))
+        waiting = list(self.instances)
+        while waiting and not self.over:
+            # One at a time: a server that does not answer takes its time,
+            # and the conductor wants to hear of us.
+            one = waiting.pop(0)
+            if not one.is_ready():
+                waiting.append(one)
+            self.attend(POLL)
+        if not self.over:
+            self.channel.say(say='ready', instances=[
+                one.described() for one in self.instances])
+
+    def has_room(self, message: Mapping[str, Any]) -> None:
+        """There is as much memory as the servers may take."""
+        asked = sum(spec['server']['memory'] for spec in message['instances'])
+        free = next((int(line.split()[1]) // 1024 for line in
+                     _lines('/proc/meminfo')
+                     if line.startswith('MemAvailable')), asked)
+        if asked > free:
+            raise Failed(f'{asked} MiB of memory are asked for the servers on '
+                         f'{self.host}, {free} MiB are free: ask for less, or '
+                         'for a larger node')
+
+    def run(self, message: Mapping[str, Any]) -> None:
+        """Starts clients.
+
+        :raises Failed: one cannot be started.
+        """
+        for one in message['clients']:
+            base = one['output']
+            command = one['command']
+            print('+', shlex.join(command), file=sys.stderr, flush=True)
+            self.clients[one['index']] = Process(
+                command, one['cpus'], one['connections'] + SPARE_FILES, '',
+                Path(f'{base}.out'), Path(f'{base}.err'))
+
+    # Its life -----------------------------------------------------------
+
+    def watch(self) -> None:
+        """Tells of every server and client that has ended.
+
+        :raises Failed: a server has, which it must not.
+        """
+        for one in self.instances:
+            ended = one.process.how_it_ended()
+            if ended and one.counters:
+                raise Failed(f'{one.name} {ended} while it served'
+                             f'{one.process.last_words()}{self.disk()}')
+        for index, client in list(self.clients.items()):
+            ended = client.how_it_ended()
+            if ended:
+                del self.clients[index]
+                code = client.process.returncode
+                self.channel.say(
+                    say='ended', client=index, code=code, how=ended,
+                    words=client.last_words(1) + self.disk() if code else '')
+
+    def disk(self) -> str:
+        """A full disk, which is behind much that a store says."""
+        room = os.statvfs(self.folder)
+        if room.f_bavail * room.f_frsize > MUCH or not any(
+                one.server.persistent for one in self.instances):
+            return ''
+        return (f'; the disk of {self.folder.parent} on {self.host} is full: '
+                "free it, or name another folder as the site's scratch")
+
+    def attend(self, seconds: float) -> None:
+        """Lives for a while.
+
+        :raises Failed: as `watch`, or on a signal.
+        """
+        self.selector.select(seconds)
+        _drain(self.wakeup)
+        lines = self.channel.lines()
+        if self.signal:
+            raise Failed(f'{self.host}: the agent was ended by '
+                         f'{signal.Signals(self.signal).name}')
+        if lines is None or self.channel.silent() > self.silence:
+            raise Failed('the conductor is gone')
+        self.channel.beat()
+        self.watch()
+        for message in map(json.loads, lines):
+            if message['say'] == 'stop':
+                self.over = True
+            elif message['say'] == 'servers':
+                self.servers(message)
+            elif message['say'] == 'run':
+                self.run(message)
+
+    def live(self, silence: float) -> None:
+        """Until it is told to stop, or something that must live ends."""
+        self.silence = silence
+        with self.awake():
+            try:
+                self.channel.say(say='hello', cpus=self.cpus)
+                while not self.over:
+                    self.attend(0.25)
+            except (Failed, PlanError) as err:
+                self.channel.say(say='failed', why=str(err))
+            finally:
+                self.stop()
+
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[None]:
+        """Signals of children and of the outside wake the agent."""
+        self.wakeup, write = os.pipe()
+        for pipe in (self.wakeup, write):
+            os.set_blocking(pipe, False)
+        signal.set_wakeup_fd(write)
+
+        def end(number: int, frame: object) -> None:
+            self.signal = number
+
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, end)
+        with selectors.DefaultSelector() as self.selector:
+            self.selector.register(self.wakeup, selectors.EVENT_READ)
+            self.selector.register(self.channel.sock, selectors.EVENT_READ)
+            yield
+
+    def stop(self) -> None:
+        """Everything that was started ends; what it wrote goes."""
+        everything = [*self.clients.values(),
+                      *(one.process for one in self.instances)]
+        for process in everything:
+            process.signal(signal.SIGTERM)
+        deadline = time.monotonic() + GRACE
+        for process in everything:
+            process.stop(deadline)
+        end_children()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.channel.say(say='stopped')
+
+
+def end_children() -> None:
+    """Ends what a server forked and left to us (a daemon, a snapshot)."""
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        mine = []
+        for stat in Path('/proc').glob('[0-9]*/stat'):
+            with contextlib.suppress(OSError):
+                rest = stat.read_text()
+                if int(rest.rpartition(')')[2].split()[1]) == os.getpid():
+                    mine.append(int(rest.split()[0]))
+        if not mine:
+            return
+        for pid in mine:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(POLL)
+
+
+def data_folder(scratch: str) -> Path:
+    """A new folder of our own; those of agents that were killed are removed.
+
+    :raises Failed: the scratch folder cannot be written.
+    """
+    parent = Path(scratch or os.environ.get('TMPDIR') or '/tmp')
+    try:
+        for old in parent.glob(f'{PREFIX}*/{LOCK}'):
+            # Its agent holds the lock as long as it lives. Folders of other
+            # users cannot be opened.
+            with contextlib.suppress(OSError), old.open('r+') as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(old.parent)
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        # Closed, and with that unlocked, when this process ends.
+        fcntl.flock(os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600),
+                    fcntl.LOCK_EX)
+    except OSError as err:
+        raise Failed(f'{parent}: {err.strerror}: no folder for the data of '
+                     "the servers; name another as the site's scratch"
+                     ) from None
+    return folder
+
+
+def _drain(pipe: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while os.read(pipe, 512):
+            pass
+
+
+def main(path: str) -> int:
+    """Finds the conductor through its private file, and lives."""
+    file = Path(path + '.private', 'conductor')
+    deadline = time.monotonic() + 20
+    while not file.exists() and time.monotonic() < deadline:
+        # A shared file system may show a new file late.
+        time.sleep(0.2)
+    try:
+        told = json.loads(file.read_text())
+        sock = socket.create_connection(tuple(told['address']), 30)
+    except (OSError, ValueError) as err:
+        print(f'plumbline agent: no conductor: {err}', file=sys.stderr)
+        return 1
+    # What a server forks and leaves becomes ours, and not init's.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    channel, agent = Channel(sock), None
+    channel.text(f'agent {told["token"]} '
+                 f'{socket.gethostname().partition(".")[0]}')
+    try:
+        agent = Agent(channel, told['scratch'])
+        agent.live(told['silence'])
+    except Failed as err:
+        channel.say(say='failed', why=str(err))
+    if not (agent and agent.over):
+        # The conductor may be dead, and cannot remove its secrets.
+        shutil.rmtree(file.parent, ignore_errors=True)
+    return 0

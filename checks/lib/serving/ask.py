@@ -1,0 +1,267 @@
+"""What a server is asked: is it ready, who is it, what has it counted."""
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+#: How long one answer may take. Unit: seconds. Less than a node may be
+#: silent: who waits for it says nothing.
+PATIENCE = 3.0
+
+#: Slots of a Redis cluster.
+SLOTS = 16384
+
+
+class Refusal(Exception):
+    """A server answered, but not what was asked for."""
+
+
+class Denied(Exception):
+    """A server does not take the password: waiting will not help."""
+
+    def __init__(self, said: object) -> None:
+        super().__init__(f'refuses the password of this run ({said}): is it '
+                         'another server, or has its configuration another '
+                         'password?')
+
+
+class Server(NamedTuple):
+    """Where a server listens, and what it wants to see.
+
+    Without a port `host` is the path of a socket.
+    """
+    host: str
+    port: int
+    password: str = ''
+    ca: str = ''
+
+    def __str__(self) -> str:
+        return f'{self.host}:{self.port}'
+
+    def connect(self) -> socket.socket:
+        """A connection, encrypted where the server has a certificate."""
+        if not self.port:
+            sock = socket.socket(socket.AF_UNIX)
+            sock.settimeout(PATIENCE)
+            sock.connect(self.host)
+            return sock
+        sock = socket.create_connection((self.host, self.port), PATIENCE)
+        if not self.ca:
+            return sock
+        context = ssl.create_default_context(cafile=self.ca)
+        return context.wrap_socket(sock, server_hostname=self.host)
+
+
+class Counters(NamedTuple):
+    """What a server says of itself; what it does not say is 0.
+
+    `pid` of the process that answers, `cpu` seconds in user mode and in the
+    kernel, `memory` in bytes, `commands` served and `keys` held, keys
+    `evicted`, `connections` accepted since its start.
+    """
+    name: str
+    version: str
+    pid: int
+    cpu: float
+    memory: int
+    commands: int
+    keys: int
+    evicted: int
+    connections: int
+
+
+class Dialect(Protocol):
+    """A protocol, as far as a server must be asked."""
+
+    def ping(self, server: Server) -> None:
+        """:raises OSError: nobody there. :raises Refusal: not ready."""
+
+    def counters(self, server: Server) -> Counters:
+        """What the server has counted."""
+
+
+class Resp:
+    """RESP2, the protocol of Redis, Valkey, KeyDB and Dragonfly."""
+
+    @contextlib.contextmanager
+    def session(self, server: Server) -> Iterator[RespSession]:
+        """A connection that has given the password."""
+        with server.connect() as sock, sock.makefile('rb') as stream:
+            session = RespSession(sock, stream)
+            if server.password:
+                try:
+                    session.ask('AUTH', server.password)
+                except Refusal as err:
+                    raise Denied(err) from None
+            yield session
+
+    def ping(self, server: Server) -> None:
+        with self.session(server) as session:
+            if session.ask('PING') != 'PONG':
+                raise Refusal('no PONG')
+
+    def counters(self, server: Server) -> Counters:
+        with self.session(server) as session:
+            info = _fields(session.ask('INFO'))
+        name = ('valkey' if 'valkey_version' in info else
+                'dragonfly' if 'dragonfly_version' in info else
+                info.get('server_name', 'redis'))
+
+        def number(key: str) -> float:
+            return float(info.get(key, 0))
+
+        keys = sum(int(cell.removeprefix('keys='))
+                   for line, value in info.items() if line.startswith('db')
+                   for cell in value.split(',') if cell.startswith('keys='))
+        return Counters(
+            name, info.get(f'{name}_version', info.get('redis_version', '')),
+            int(number('process_id')),
+            number('used_cpu_user') + number('used_cpu_sys'),
+            int(number('used_memory')),
+            int(number('total_commands_processed')), keys,
+            int(number('evicted_keys')),
+            int(number('total_connections_received')))
+
+
+def _fields(text: str) -> dict[str, str]:
+    """`name:value` lines."""
+    return {name: value for name, colon, value in
+            (line.partition(':') for line in text.splitlines()) if colon}
+
+
+class RespSession(NamedTuple):
+    """One connection of :class:`Resp`."""
+    sock: socket.socket
+    stream: Any
+
+    def ask(self, *words: object) -> Any:
+        """The answer to a command: str, int, None or a list of them.
+
+        :raises Refusal: the server answered with an error.
+        """
+        out = [b'*%d\r\n' % len(words)]
+        for word in words:
+            data = str(word).encode()
+            out.append(b'$%d\r\n%s\r\n' % (len(data), data))
+        self.sock.sendall(b''.join(out))
+        return self._answer()
+
+    def _answer(self) -> Any:
+        line = self.stream.readline()
+        if not line.endswith(b'\r\n'):
+            raise ConnectionError('closed the connection')
+        kind, rest = line[:1], line[1:-2].decode(errors='replace')
+        if kind == b'-':
+            raise Refusal(rest)
+        if kind == b'+':
+            return rest
+        if kind == b':':
+            return int(rest)
+        if kind == b'$':
+            if rest == '-1':
+                return None
+            return self.stream.read(int(rest) + 2)[:-2].decode(
+                errors='replace')
+        if kind == b'*':
+            return [self._answer() for _ in range(int(rest))]
+        raise Refusal(f'speaks no RESP: {line[:40]!r}')
+
+
+class Memcached:
+    """The text protocol of memcached, with its password where it has one."""
+
+    def _ask(self, server: Server, command: str, last: str) -> list[str]:
+        with server.connect() as sock, sock.makefile('rb') as stream:
+            if server.password:
+                # `memcached -Y`: a set of any key gives the password.
+                sock.sendall(f'set auth 0 0 {len(server.password)}\r\n'
+                             f'{server.password}\r\n'.encode())
+                if stream.readline() != b'STORED\r\n':
+                    raise Denied('AUTH')
+            sock.sendall(f'{command}\r\n'.encode())
+            lines: list[str] = []
+            while not lines or not lines[-1].startswith(last):
+                line = stream.readline().decode(errors='replace')
+                if not line.endswith('\r\n'):
+                    raise ConnectionError('closed the connection')
+                if line.startswith(('ERROR', 'CLIENT_ERROR', 'SERVER_ERROR')):
+                    raise Refusal(line.strip())
+                lines.append(line.strip())
+        return lines
+
+    def ping(self, server: Server) -> None:
+        self._ask(server, 'version', 'VERSION')
+
+    def counters(self, server: Server) -> Counters:
+        stats = dict(line.split(' ', 2)[1:] for line in
+                     self._ask(server, 'stats', 'END')
+                     if line.startswith('STAT '))
+
+        def number(key: str) -> float:
+            return float(stats.get(key, 0))
+
+        return Counters(
+            'memcached', stats.get('version', ''), int(number('pid')),
+            number('rusage_user') + number('rusage_system'),
+            int(number('bytes')),
+            int(number('cmd_get') + number('cmd_set') + number('cmd_touch')),
+            int(number('curr_items')), int(number('evictions')),
+            int(number('total_connections')))
+
+
+class Tcp:
+    """A server of which only is known that it accepts connections."""
+
+    def ping(self, server: Server) -> None:
+        server.connect().close()
+
+    def counters(self, server: Server) -> Counters:
+        return Counters('', '', 0, 0.0, 0, 0, 0, 0, 0)
+
+
+#: Name in a plan -> how such a server is asked.
+DIALECTS: Mapping[str, Dialect] = {
+    'resp': Resp(), 'memcached': Memcached(), 'tcp': Tcp()}
+
+
+def form_cluster(servers: Sequence[Server]) -> None:
+    """Gives every server its slots and lets all of them meet."""
+    share, rest = divmod(SLOTS, len(servers))
+    first = 0
+    for index, server in enumerate(servers):
+        last = first + share + (index < rest)
+        with Resp().session(server) as session:
+            session.ask('CLUSTER', 'ADDSLOTS', *range(first, last))
+            # Equal epochs are resolved by and by; different ones at once.
+            session.ask('CLUSTER', 'SET-CONFIG-EPOCH', index + 1)
+            if index:
+                session.ask('CLUSTER', 'MEET', *servers[0][:2])
+        first = last
+
+
+def cluster_agrees(servers: Sequence[Server]) -> str:
+    """What is missing before every server sees the whole cluster.
+
+    Empty: state ok, all slots, and the same map of them, on every server.
+    """
+    maps = set()
+    for server in servers:
+        with Resp().session(server) as session:
+            info = _fields(session.ask('CLUSTER', 'INFO'))
+            slots = session.ask('CLUSTER', 'SLOTS')
+        if info.get('cluster_state') != 'ok':
+            return f'{server} is in state {info.get("cluster_state")}'
+        if int(info.get('cluster_known_nodes', 0)) != len(servers):
+            return (f'{server} knows {info.get("cluster_known_nodes")} of '
+                    f'{len(servers)} nodes')
+        maps.add(tuple(sorted((one[0], one[1], *one[2][:2])
+                              for one in slots)))
+    if len(maps) > 1:
+        return 'their maps of the slots differ'
+    covered = sum(last - first + 1 for first, last, *_ in next(iter(maps)))
+    return '' if covered == SLOTS else f'{covered} of {SLOTS} slots assigned'
+
+

@@ -1,0 +1,524 @@
+"""The conductor: servers up, clients through, everything down.
+
+Runs in the batch script, in front of the launcher. On standard output it
+leaves what the clients of the last step said, after one line `# service
+{...}` of what was started where; a failure is one line on standard error
+that begins with `service: `. Files of a run begin with $PLUMBLINE_RUN.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from . import ask, cpus
+from .agent import Failed, address_of
+from .certificates import NoCertificates, make
+from .plan import Plan, PlanError, Step, filled
+from .wire import Channel
+
+#: How long agents may take to stop everything. Unit: seconds.
+STOP_LIMIT = 8.0
+
+#: A client's failure waits so long for the server's to be told, which is
+#: its cause. Unit: seconds.
+SECOND_THOUGHTS = 0.5
+
+#: How long a new connection may take to say who it is. Unit: seconds.
+MANNERS = 10.0
+
+
+class Node:
+    """An agent and what it was told."""
+
+    def __init__(self, name: str, channel: Channel) -> None:
+        self.name = name
+        self.channel = channel
+        self.cpus: list[cpus.Cpu] = []
+        self.placed: cpus.Placed | None = None
+        self.stopped = False
+
+
+class Conductor:
+    """One run of a plan."""
+
+    def __init__(self, plan: Plan, path: str, launcher: list[str]) -> None:
+        self.plan = plan
+        self.run_name = os.path.abspath(
+            os.environ.get('PLUMBLINE_RUN', 'run'))
+        self.private = Path(path + '.private').absolute()
+        self.command = launcher
+        self.launcher: subprocess.Popen[bytes] | None = None
+        self.token = secrets.token_hex(16)
+        self.password = (secrets.token_hex(24) if plan.server.password
+                         else '')
+        self.strangers: list[Channel] = []
+        self.nodes: dict[str, Node] = {}
+        self.servers: list[dict[str, Any]] = []
+        self.at_gate: dict[str, Channel] = {}
+        self.ready: set[str] = set()
+        self.ended: dict[int, dict[str, Any]] = {}
+        self.running: dict[int, str] = {}
+        self.signal = 0
+        self.record: dict[str, Any] = {}
+        # The batch script: the leader of the session that we are in, as
+        # far as we can see it.
+        self.leader = os.getsid(0) or os.getpid()
+
+    # What happens around it ----------------------------------------------
+
+    def attend(self, seconds: float = 0.25) -> None:
+        """Hears what is said, for a while.
+
+        :raises Failed: something ended or fell silent that must not.
+        """
+        self.rest(seconds)
+        if self.signal:
+            raise Failed(f'ended by {signal.Signals(self.signal).name}: the '
+                         'time limit, a cancelled job, or a node that failed')
+        if not Path('/proc', str(self.leader)).exists():
+            raise Failed('the batch script was killed')
+        self.welcome()
+        for node in self.nodes.values():
+            self.hear(node)
+        for name, channel in list(self.at_gate.items()):
+            lines = channel.lines()
+            if lines is None:
+                self.leave(channel)
+                del self.at_gate[name]
+            elif 'ready' in lines:
+                self.ready.add(name)
+        self.launcher_lives()
+
+    def rest(self, seconds: float) -> None:
+        """Until something happens, at most so long."""
+        self.selector.select(seconds)
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.wakeup, 512):
+                pass
+
+    def welcome(self) -> None:
+        """New connections, and those that have not yet said who they are."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                channel = Channel(self.listener.accept()[0])
+                self.selector.register(channel.sock, selectors.EVENT_READ)
+                self.strangers.append(channel)
+        for channel in list(self.strangers):
+            lines = channel.lines()
+            if lines is None or channel.silent() > MANNERS:
+                self.strangers.remove(channel)
+                self.leave(channel)
+            elif lines:
+                self.strangers.remove(channel)
+                self.introduce(channel, *lines)
+
+    def introduce(self, channel: Channel, first: str, *more: str) -> None:
+        """An agent, a client at the gate, or nobody that we know."""
+        kind, token, name = [*first.split(' ', 2), '', ''][:3]
+        if not secrets.compare_digest(token.encode(), self.token.encode()):
+            self.leave(channel)
+        elif kind == 'agent':
+            if name in self.nodes:
+                raise Failed(f'two agents on {name}: the launcher did not '
+                             'start one on each node')
+            self.nodes[name] = Node(name, channel)
+            self.understand(self.nodes[name], more)
+        else:
+            self.at_gate[name] = channel
+            if 'ready' in more:
+                self.ready.add(name)
+
+    def leave(self, channel: Channel) -> None:
+        """Ends a connection."""
+        self.selector.unregister(channel.sock)
+        channel.sock.close()
+
+    def hear(self, node: Node) -> None:
+        """What an agent says."""
+        if node.stopped:
+            return
+        lines = node.channel.lines()
+        if lines is None:
+            node.stopped = True
+            self.leave(node.channel)
+            raise Failed(f'node {node.name} was lost: its agent closed the '
+                         'connection')
+        if node.channel.silent() > self.plan.silence:
+            node.stopped = True
+            raise Failed(f'node {node.name} was lost: nothing heard from it '
+                         f'for {self.plan.silence:g} s')
+        node.channel.beat()
+        self.understand(node, lines)
+
+    def understand(self, node: Node, lines: list[str] | tuple[str, ...]
+                   ) -> None:
+        for line in lines:
+            message = json.loads(line)
+            match message['say']:
+                case 'hello':
+                    node.cpus = [cpus.Cpu(*cpu) for cpu in message['cpus']]
+                case 'ready':
+                    self.servers += message['instances']
+                case 'ended':
+                    self.ended[message['client']] = message
+                case 'failed':
+                    raise Failed(message['why'])
+                case 'stopped':
+                    node.stopped = True
+                    self.leave(node.channel)
+
+    def launcher_lives(self) -> None:
+        if self.launcher and self.launcher.poll() is not None:
+            words = Path(f'{self.run_name}.launcher.err').read_text(
+                errors='replace').strip().splitlines()
+            said = [line.strip() for line in words
+                    if 'plumbline' not in line and line.strip(' -=')]
+            raise Failed('the launcher ended with code '
+                         f'{self.launcher.returncode} before its time: '
+                         f'{" | ".join(said[:3]) or "it said nothing"}')
+
+    def until(self, done: Callable[[], bool], limit: float,
+              late: Callable[[], str]) -> None:
+        """Attends until something is done.
+
+        :raises Failed: as `attend`; or the limit passed, and why that is.
+        """
+        deadline = time.monotonic() + limit
+        while not done():
+            if time.monotonic() > deadline:
+                raise Failed(late())
+            self.attend(min(0.25, max(0.0, deadline - time.monotonic())))
+
+    # What it does ---------------------------------------------------------
+
+    def start_agents(self) -> None:
+        """One on every node, by the launcher."""
+        address = self.own_address()
+        self.listener = socket.create_server((address, 0))
+        self.listener.setblocking(False)
+        self.selector.register(self.listener, selectors.EVENT_READ)
+        self.private.mkdir(mode=0o700, exist_ok=True)
+        self.secret('conductor', json.dumps({
+            'address': self.listener.getsockname()[:2], 'token': self.token,
+            'scratch': self.plan.scratch, 'silence': self.plan.silence}))
+        with open(f'{self.run_name}.launcher.err', 'wb') as errors:
+            try:
+                # A session of its own: whoever kills our group leaves the
+                # agents the time to end what they started.
+                self.launcher = subprocess.Popen(
+                    self.command, stdin=subprocess.DEVNULL,
+                    stdout=errors, stderr=errors, start_new_session=True)
+            except OSError as err:
+                raise Failed(f'{self.command[0]}: {err.strerror}: the '
+                             'launcher cannot be started') from None
+        self.until(lambda: len(self.nodes) == self.plan.nodes and all(
+            node.cpus for node in self.nodes.values()),
+            self.plan.start_limit,
+            lambda: f'{len(self.nodes)} of {self.plan.nodes} nodes answered '
+            f'in {self.plan.start_limit:g} s: '
+            f'{", ".join(sorted(self.nodes)) or "none"}; see '
+            f'{self.run_name}.launcher.err')
+
+    def own_address(self) -> str:
+        """An address at which the other nodes reach this one."""
+        if self.plan.interface:
+            return address_of(self.plan.interface)
+        if self.plan.nodes == 1:
+            return '127.0.0.1'
+        with contextlib.suppress(OSError), socket.socket(
+                socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            # Sends nothing: asks the kernel which way it would go.
+            sock.connect(('192.0.2.1', 9))
+            return sock.getsockname()[0]
+        raise Failed('no address that other nodes could reach: name an '
+                     "interface in the site's service_interface")
+
+    def secret(self, name: str, text: str) -> Path:
+        """A file that nobody else can read."""
+        path = self.private / name
+        with open(path, 'w', opener=lambda file, flags:
+                  os.open(file, flags, 0o600)) as stream:
+            stream.write(text)
+        return path
+
+    def in_order(self) -> list[Node]:
+        """node2 before node10."""
+        def key(node: Node) -> list[tuple[int, str]]:
+            return [(int(part), '') if part.isdigit() else (-1, part)
+                    for part in re.split(r'(\d+)', node.name) if part]
+        return sorted(self.nodes.values(), key=key)
+
+    def on(self, count: int, last: bool = False) -> list[Node]:
+        """The first nodes, or the last."""
+        nodes = self.in_order()
+        return nodes[-count:] if last else nodes[:count]
+
+    def place(self) -> None:
+        """CPU sets for all roles on all nodes."""
+        server, clients = self.plan.server, self.plan.clients
+        serving = self.on(server.nodes)
+        asking = self.on(clients.nodes, last=not server.beside)
+        for node in self.in_order():
+            node.placed = cpus.place(node.cpus, [
+                *([cpus.Want('server', server.instances, server.cpus)]
+                  if node in serving else []),
+                *([cpus.Want('client', clients.instances, clients.cpus)]
+                  if node in asking else [])])
+        self.serving, self.asking = serving, asking
+
+    def start_servers(self) -> None:
+        """All instances, each ready, each one ours."""
+        self.place()
+        ca = cert = key = ''
+        if self.plan.server.tls:
+            make(self.private, [self.address(node) for node in self.serving])
+            ca = cert = str(self.private / 'server.crt')
+            key = str(self.private / 'server.key')
+        index = 0
+        for node in self.serving:
+            assert node.placed
+            instances = []
+            for slot, cpu_set in enumerate(node.placed.sets['server']):
+                instances.append({
+                    'index': index, 'slot': slot, 'cpus': cpu_set,
+                    'log': self.run_name,
+                    'server': vars(self.plan.server),
+                    'values': {'password': self.password, 'ca': ca,
+                               'cert': cert, 'key': key}})
+                index += 1
+            node.channel.say(say='servers', instances=instances,
+                             interface=self.plan.interface)
+        self.until(lambda: len(self.servers) == index,
+                   self.plan.server.ready_limit * 4 + 10,
+                   lambda: f'{len(self.servers)} of {index} servers ready; '
+                   'their nodes no longer say why')
+        self.servers.sort(key=lambda one: one['index'])
+        self.where = [ask.Server(one['address'], one['port'], self.password,
+                                 ca) for one in self.servers]
+        if self.plan.server.cluster:
+            self.form_cluster()
+        self.dialect = ask.DIALECTS[self.plan.server.dialect]
+
+    def address(self, node: Node) -> str:
+        return node.channel.sock.getpeername()[0]
+
+    def form_cluster(self) -> None:
+        """Slots assigned, and every server agrees."""
+        missing = 'nobody was asked'
+
+        def agreed() -> bool:
+            nonlocal missing
+            missing = ask.cluster_agrees(self.where)
+            return not missing
+
+        try:
+            ask.form_cluster(self.where)
+            self.until(agreed, self.plan.server.ready_limit,
+                       lambda: 'the servers formed no cluster in '
+                       f'{self.plan.server.ready_limit:g} s: {missing}')
+        except (OSError, ask.Refusal) as err:
+            raise Failed(f'the servers form no cluster: {err}') from None
+
+    def counters(self) -> list[dict[str, Any]]:
+        """What every server has counted so far."""
+        found = []
+        for one, server in zip(self.servers, self.where, strict=True):
+            try:
+                found.append(self.dialect.counters(server)._asdict())
+            except (OSError, ask.Refusal, ValueError) as err:
+                # Its death, if that is it, is told by its agent.
+                self.attend(SECOND_THOUGHTS)
+                raise Failed(f'{one["program"]} (server {one["index"]} on '
+                             f'{one["node"]}) no longer answers: {err}'
+                             ) from None
+        return found
+
+    def write_service(self, gate: bool) -> Path:
+        """What clients must know; to whom a gate is named waits there."""
+        host, port = self.listener.getsockname()
+        ca = self.where[0].ca
+        return self.secret('service', '\n'.join([
+            *(f'server {one.host} {one.port}' for one in self.where),
+            *([f'password {self.password}'] if self.password else []),
+            *(['tls', f'ca {ca}'] if ca else []),
+            *(['cluster'] if self.plan.server.cluster else []),
+            *([f'gate {host} {port} {self.token}'] if gate else []), '']))
+
+    def step(self, step: Step) -> dict[str, Any]:
+        """A command on all clients, begun together, ended well."""
+        before, began = self.counters(), time.monotonic()
+        self.service = self.write_service(step.gate)
+        self.at_gate.clear()
+        self.ready.clear()
+        self.ended.clear()
+        clients = [(node, cpu_set) for node in self.asking if node.placed
+                   for cpu_set in node.placed.sets['client']]
+        clients = clients[:1] if step.alone else clients
+        self.running = {index: node.name
+                        for index, (node, _) in enumerate(clients)}
+        for node in self.asking:
+            mine = [self.client(step, index, cpu_set, len(clients))
+                    for index, (at, cpu_set) in enumerate(clients)
+                    if at is node]
+            if mine:
+                node.channel.say(say='run', clients=mine)
+        if step.gate:
+            names = {f'client{index}' for index in self.running}
+            self.until(lambda: self.ready >= names or self.all_went_well(),
+                       step.limit, lambda: f'step {step.name}: '
+                       f'{", ".join(sorted(names - self.ready))} not ready '
+                       f'in {step.limit:g} s')
+            for channel in self.at_gate.values():
+                channel.text('go')
+        self.until(self.all_went_well, step.limit, lambda:
+                   f'step {step.name}: client ' + ', '.join(
+                       f'{index} on {node}' for index, node
+                       in self.running.items() if index not in self.ended)
+                   + f' did not end in {step.limit:g} s')
+        return {'seconds': round(time.monotonic() - began, 3),
+                'before': before, 'after': self.counters()}
+
+    def client(self, step: Step, index: int, cpu_set: list[int],
+               count: int) -> dict[str, Any]:
+        """What an agent must know of one client."""
+        server = self.where[index % len(self.where)]
+        values = {'service': str(self.service), 'host': server.host,
+                  'port': server.port, 'index': index, 'count': count,
+                  'cpus': len(cpu_set),
+                  'connections': self.plan.clients.connections}
+        return {'index': index, 'cpus': cpu_set,
+                'connections': self.plan.clients.connections,
+                'command': [filled(word, values) for word in step.command],
+                'output': f'{self.run_name}.{step.name}.{index}'}
+
+    def all_went_well(self) -> bool:
+        """All clients of the step have ended.
+
+        :raises Failed: one of them badly.
+        """
+        for index, one in self.ended.items():
+            if one['code']:
+                # A server that dies fails its clients: it has the word.
+                deadline = time.monotonic() + SECOND_THOUGHTS
+                while time.monotonic() < deadline:
+                    self.attend(0.1)
+                raise Failed(f'client {index} on {self.running[index]} '
+                             f'{one["how"]}{one["words"]}')
+        return len(self.ended) == len(self.running)
+
+    def conduct(self) -> None:
+        """The whole run.
+
+        :raises Failed: what ended it.
+        """
+        self.start_agents()
+        self.start_servers()
+        steps = {step.name: self.step(step) for step in self.plan.steps}
+        self.record = {
+            'servers': self.servers,
+            'clients': [{'node': node.name, 'cpus': cpu_set}
+                        for node in self.asking if node.placed
+                        for cpu_set in node.placed.sets['client']],
+            'placed': sorted({node.placed.by for node in self.nodes.values()
+                              if node.placed}),
+            'steps': steps}
+
+    def report(self) -> None:
+        """What was started, and what the last step's clients said."""
+        print('# service', json.dumps(self.record))
+        last = self.plan.steps[-1]
+        for index in self.running:
+            text = Path(f'{self.run_name}.{last.name}.{index}.out').read_text(
+                errors='replace')
+            print(text, end='' if text.endswith('\n') else '\n')
+
+    # How it ends ----------------------------------------------------------
+
+    def stop(self) -> None:
+        """Nothing that was started outlives this."""
+        for channel in self.at_gate.values():
+            channel.text('stop the run is over')
+        for node in self.nodes.values():
+            node.channel.say(say='stop')
+        deadline = time.monotonic() + STOP_LIMIT
+        while time.monotonic() < deadline and not all(
+                node.stopped for node in self.nodes.values()):
+            self.rest(0.1)
+            for node in self.nodes.values():
+                # What is told now is no longer news.
+                with contextlib.suppress(Failed):
+                    self.hear(node)
+        if self.launcher:
+            self.end_launcher()
+        shutil.rmtree(self.private, ignore_errors=True)
+
+    def end_launcher(self) -> None:
+        """The agents have ended, so it does; or it is made to."""
+        assert self.launcher
+        for patience, number in ((3, signal.SIGTERM), (3, signal.SIGKILL)):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.launcher.wait(patience)
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.launcher.pid, number)
+        self.launcher.wait()
+
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[None]:
+        """Signals wake the conductor, and end it in its own time."""
+        self.wakeup, write = os.pipe()
+        for end in (self.wakeup, write):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(write)
+
+        def end_soon(number: int, frame: object) -> None:
+            self.signal = number
+
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, end_soon)
+        with selectors.DefaultSelector() as self.selector:
+            self.selector.register(self.wakeup, selectors.EVENT_READ)
+            yield
+
+
+def main(path: str, launcher: list[str]) -> int:
+    """:returns: 0, or 1 after a line that says why."""
+    why = ''
+    try:
+        conductor = Conductor(Plan.read(Path(path)), path, launcher)
+    except PlanError as err:
+        print(f'service: {err}', file=sys.stderr)
+        return 1
+    with conductor.awake():
+        try:
+            conductor.conduct()
+        except (Failed, PlanError, NoCertificates) as err:
+            why = str(err)
+        except Exception as err:
+            traceback.print_exc()
+            why = f'a fault of the suite: {type(err).__name__}: {err}'
+        finally:
+            conductor.stop()
+    launched = Path(f'{conductor.run_name}.launcher.err')
+    if launched.exists():
+        print(launched.read_text(errors='replace'), end='', file=sys.stderr)
+    if why:
+        print(f'service: {why}', file=sys.stderr)
+        return 1
+    conductor.report()
+    return 0

@@ -1,0 +1,121 @@
+"""Which CPUs a process may have, and who gets which: pure but for `here`."""
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Cpu(NamedTuple):
+    """One CPU as the kernel counts them."""
+    numa: int
+    socket: int
+    core: int
+    number: int
+
+
+class Want(NamedTuple):
+    """So many instances of a role on a node, with so many CPUs each."""
+    role: str
+    instances: int
+    cpus: int
+
+
+class Placed(NamedTuple):
+    """CPU sets of the instances, role -> one list an instance.
+
+    `by` says what no two instances share: `core`, `thread` (the threads of
+    a core may belong to two of them), or nothing: `shared`.
+    """
+    by: str
+    sets: dict[str, list[list[int]]]
+
+
+def here(sysfs: str = '/sys/devices/system',
+         allowed: Iterable[int] | None = None) -> list[Cpu]:
+    """The CPUs that this process may use, in the order to fill them.
+
+    A kernel that does not say (containers) is one socket of plain cores.
+    """
+    numbers = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
+    numa = {number: int(node.name[4:])
+            for node in Path(sysfs, 'node').glob('node[0-9]*')
+            for number in parse(_read(node / 'cpulist', ''))}
+
+    def of(number: int) -> Cpu:
+        topology = Path(sysfs, 'cpu', f'cpu{number}', 'topology')
+        return Cpu(numa.get(number, 0),
+                   int(_read(topology / 'physical_package_id', '0')),
+                   int(_read(topology / 'core_id', str(number))), number)
+
+    return sorted(map(of, numbers))
+
+
+def parse(text: str) -> list[int]:
+    """`0-3,8` as [0, 1, 2, 3, 8]."""
+    found: list[int] = []
+    for part in filter(None, text.strip().split(',')):
+        first, _, last = part.partition('-')
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def place(cpus: Sequence[Cpu], wants: Sequence[Want]) -> Placed:
+    """CPU sets for all wants on one node, the first want first.
+
+    Whole cores where there are enough of them, else CPUs; an instance stays
+    in one NUMA node where that has room. Where there are fewer CPUs than
+    asked for everyone gets all of them.
+    """
+    for by, unit in (('core', lambda cpu: cpu[:3]),
+                     ('thread', lambda cpu: cpu)):
+        sets = _split(cpus, wants, unit)
+        if sets is not None:
+            return Placed(by, sets)
+    everything = [cpu.number for cpu in cpus]
+    return Placed('shared', {want.role: [everything] * want.instances
+                             for want in wants})
+
+
+def _split(cpus: Sequence[Cpu], wants: Sequence[Want],
+           unit: Callable[[Cpu], tuple]) -> dict[str, list[list[int]]] | None:
+    """CPU sets of whole units; None: there are not enough of them."""
+    free: dict[int, dict[tuple, list[int]]] = {}
+    for cpu in cpus:
+        free.setdefault(cpu.numa, {}).setdefault(
+            unit(cpu), []).append(cpu.number)
+
+    def take(count: int) -> list[int] | None:
+        # One NUMA node with room for all of it, or as many as it takes.
+        room = {numa: sum(map(len, units.values()))
+                for numa, units in free.items()}
+        fitting = [numa for numa in free if room[numa] >= count]
+        taken: list[int] = []
+        for numa in fitting[:1] or list(free):
+            units = free[numa]
+            while units and len(taken) < count:
+                taken += units.pop(next(iter(units)))
+        return sorted(taken) if len(taken) >= count else None
+
+    sets: dict[str, list[list[int]]] = {}
+    for want in wants:
+        for _ in range(want.instances):
+            taken = take(want.cpus)
+            if taken is None:
+                return None
+            sets.setdefault(want.role, []).append(taken)
+    return sets
+
+
+def numa_of(cpus: Sequence[Cpu], numbers: Iterable[int]) -> list[int]:
+    """The NUMA nodes that a CPU set lies in."""
+    wanted = set(numbers)
+    return sorted({cpu.numa for cpu in cpus if cpu.number in wanted})
+
+
+def _read(path: Path, default: str) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return default

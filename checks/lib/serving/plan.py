@@ -1,0 +1,166 @@
+"""What is to be started: written by a check, read on the nodes.
+
+A plan holds no secret: the conductor makes those when the job runs. Texts
+marked *template* may name, in braces, what is known only then:
+
+    server  {address} {port} {bus_port} {data} {password} {cpus} {memory}
+            {index} {ca} {cert} {key} {user}
+    client  {service} (file that names servers, password and gate) {host}
+            (or socket) {port} {index} {count} {cpus} {connections}
+"""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+
+class PlanError(ValueError):
+    """A plan that cannot be carried out."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A role: servers that run while the clients do."""
+
+    #: Name of the program, for messages.
+    program: str
+    #: The command; templates.
+    command: tuple[str, ...]
+    #: Given on standard input, where no other user can read it; template.
+    config: str = ''
+    #: Files made in the data folder, name -> text; templates.
+    files: Mapping[str, str] = field(default_factory=dict)
+    #: How it is asked whether it is ready: resp, memcached, tcp.
+    dialect: str = 'resp'
+    #: Nodes that it runs on.
+    nodes: int = 1
+    #: Instances on each of them.
+    instances: int = 1
+    #: CPUs of an instance.
+    cpus: int = 1
+    #: Memory of an instance. Unit: MiB.
+    memory: int = 256
+    #: On the clients' nodes, on other CPUs; else on nodes of its own.
+    beside: bool = True
+    #: First port; 0: free ones are taken.
+    port: int = 0
+    #: Listens on the socket {data}/socket and on no port: for clients that
+    #: take a password only on their command line, where all can read it.
+    socket: bool = False
+    #: Needs a password from who wants something.
+    password: bool = True
+    #: Encrypts its connections; certificates are made for the run.
+    tls: bool = False
+    #: The instances form a Redis cluster.
+    cluster: bool = False
+    #: Writes into its data folder while it serves.
+    persistent: bool = False
+    #: Connections that it must be able to take.
+    connections: int = 100
+    #: How long it may take to answer. Unit: seconds.
+    ready_limit: float = 30
+
+
+@dataclass(frozen=True)
+class Clients:
+    """A role: programs that ask the servers, the same on every node."""
+
+    nodes: int = 1
+    #: Clients on each node.
+    instances: int = 1
+    #: CPUs of a client.
+    cpus: int = 1
+    #: Connections of one client.
+    connections: int = 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command, run by all clients at once; the servers live on."""
+
+    name: str
+    #: The command; templates.
+    command: tuple[str, ...]
+    #: How long it may take. Unit: seconds.
+    limit: float
+    #: Clients say when they are ready, and begin together.
+    gate: bool = False
+    #: Run by one client alone.
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that one job starts."""
+
+    server: Server
+    clients: Clients
+    steps: tuple[Step, ...]
+    #: Interface whose address servers bind to; empty: loopback on one node,
+    #: on several the address that the nodes reach each other by.
+    interface: str = ''
+    #: Folder on the nodes for the servers' data; empty: TMPDIR or /tmp.
+    scratch: str = ''
+    #: How long the launcher may take to start all agents. Unit: seconds.
+    start_limit: float = 120
+    #: Silence after which a node counts as lost. Unit: seconds.
+    silence: float = 10
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the job."""
+        if self.server.beside:
+            return max(self.server.nodes, self.clients.nodes)
+        return self.server.nodes + self.clients.nodes
+
+    def cpus(self) -> int:
+        """CPUs that the fullest node needs."""
+        servers = self.server.instances * self.server.cpus
+        clients = self.clients.instances * self.clients.cpus
+        return (servers + clients if self.server.beside
+                else max(servers, clients))
+
+    def at(self, interface: str, scratch: str) -> Plan:
+        """The same plan, in a place."""
+        return replace(self, interface=interface, scratch=scratch)
+
+    def write(self, path: Path) -> None:
+        """As JSON."""
+        path.write_text(json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """:raises PlanError: there is none, or it is damaged."""
+        try:
+            return cls.of(json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError, KeyError,
+                AttributeError) as err:
+            raise PlanError(f'{path}: no plan: {err}') from None
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Plan:
+        """From its JSON form."""
+        def listed(kind: type, entry: Mapping[str, Any]) -> Any:
+            return kind(**{key: tuple(value) if isinstance(value, list)
+                           else value for key, value in entry.items()})
+
+        return cls(**{**data,
+                      'server': listed(Server, data['server']),
+                      'clients': listed(Clients, data['clients']),
+                      'steps': tuple(listed(Step, step)
+                                     for step in data['steps'])})
+
+
+def filled(template: str, values: Mapping[str, Any]) -> str:
+    """A template with its names replaced.
+
+    :raises PlanError: it names what nobody knows.
+    """
+    try:
+        return template.format_map(values)
+    except (KeyError, ValueError, IndexError) as err:
+        raise PlanError(f'{template!r} names an unknown {err}; known: '
+                        f'{", ".join(sorted(values))}') from None

@@ -1,0 +1,840 @@
+"""The load generator: against fake servers for what goes wrong, against real
+ones for what must go right, and its documents.
+
+Real servers are `redis-server`, `valkey-server` and `memcached` in the folder
+PLUMBLINE_STORES or on PATH; what is not there is skipped.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from checks.lib import metrics
+from checks.lib.parsers import ParseError, plumbload
+from tests.conftest import ROOT
+
+BUILD = ROOT / 'checks/lib/src/load/build.sh'
+GOLDEN = ROOT / 'tests' / 'golden' / 'plumbload'
+TWO = (GOLDEN / 'mixed-two-clients.json').read_text()
+INFO = '# Server\r\nredis_version:7.0.0\r\n'
+
+
+@pytest.fixture(scope='session')
+def program(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp('load') / 'plumbload'
+    done = subprocess.run([BUILD, out], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch('plumbload: with(out)? TLS.*\n', done.stdout)
+    return out
+
+
+@pytest.fixture
+def load(program) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*args: object, **more) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program, *map(str, args)], timeout=60,
+                              capture_output=True, text=True, **more)
+    return run
+
+
+def figures(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
+    assert done.returncode == 0, done.stderr
+    return {r.metric: r.value for r in plumbload.parse(done.stdout)}
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int, words: str
+            ) -> None:
+    """One line that says so, and no figures."""
+    assert done.returncode == code, done
+    assert re.fullmatch('plumbload: [^\n]+\n', done.stderr), done.stderr
+    assert re.search(words, done.stderr), done.stderr
+    assert not done.stdout
+
+
+# --- the command line ---------------------------------------------------------
+
+HERE = ['--server', '127.0.0.1:1']
+
+
+@pytest.mark.parametrize('args, words', [
+    ([], 'no server: give --server'),
+    (['--sever', 'x'], 'unknown option --sever: see --help'),
+    (['server'], 'unknown option server'),
+    (['--server'], 'wants a value'),
+    (['--server', 'nowhere'], 'expected HOST:PORT'),
+    ([*HERE, '--keys', '0'], 'a whole number from 1'),
+    ([*HERE, '--keys', '1.5'], 'a whole number from 1'),
+    ([*HERE, '--rate', 'fast'], '--rate fast: expected a number'),
+    ([*HERE, '--keys', '1', '--keys', '2'], 'given twice'),
+    ([*HERE, '--tls=yes'], 'takes no value'),
+    ([*HERE, '--operation', 'put'], '--operation put: unknown'),
+    ([*HERE, '--protocol', 'meta', '--operation', 'lpush'],
+     'memcached has none'),
+    ([*HERE, '--protocol', 'binary', '--cluster'], 'speaks RESP'),
+    ([*HERE, '--duration', '1', '--requests', '9'], 'contradict'),
+    ([*HERE, '--service', 'x'], 'contradict'),
+    ([*HERE, '--operation', 'fill', '--duration', '1'], 'not for .*fill'),
+    ([*HERE, '--operation', 'connect', '--rate', '1'], 'not for .*connect'),
+    ([*HERE, '--arrivals', 'poisson'], 'wants a --rate'),
+    ([*HERE, '--ratio', '1:1'], 'is for --operation mixed'),
+    ([*HERE, '--operation', 'mixed', '--ratio', '0:0'], 'expected G:S'),
+    ([*HERE, '--operation', 'set', '--verify'], 'get or mixed'),
+    ([*HERE, '--operation', 'set', '--on-miss', 'set'], 'get or mixed'),
+    ([*HERE, '--share', '2/2'], 'expected I/N'),
+    ([*HERE, '--value-size', '0'], 'from 1 byte'),
+    ([*HERE, '--value-size', '9-3'], 'from 1 byte'),
+    ([*HERE, '--value-size', '@nowhere'], 'No such file'),
+    ([*HERE, '--key-distribution', 'zipf:0'], 'zipf:THETA'),
+    ([*HERE, '--key-prefix', 'a b'], 'no blanks'),
+    ([*HERE, '--key-prefix', 'x' * 230], 'at most 220 bytes'),
+    ([*HERE, '--threads', '2'], '2 threads for 1 connections'),
+    ([*HERE, '--interval', '1'], 'go together'),
+    ([*HERE, '--gate', 'localhost:1'], 'go together'),
+    ([*HERE, '--ca', 'x'], 'without --tls'),
+    ([*HERE, '--tls'], '--ca FILE|built without'),
+    ([*HERE, '--password-file', 'nowhere'], 'No such file'),
+])
+def test_usage(load, args, words):
+    refused(load(*args), 2, words)
+
+
+def test_help_names_every_option_of_the_table(load):
+    text = load('--help').stdout
+    source = (BUILD.parent / 'options.c').read_text()
+    names = re.findall(r'^    \{"([a-z-]+)", (?:"|NULL)', source, re.M)
+    assert len(names) > 30
+    assert all(f'--{name}' in text for name in names)
+    assert max(map(len, text.splitlines())) < 80
+
+
+def test_a_damaged_service_file_tells_the_line_and_not_the_password(
+        load, tmp_path):
+    file = tmp_path / 'service'
+    file.write_text('server 127.0.0.1 1\npasword hunter2\n')
+    done = load('--service', file)
+    refused(done, 2, 'service:2: not a line of a service file')
+    assert 'hunter2' not in done.stderr
+
+
+# --- what is drawn ------------------------------------------------------------
+
+def drawn(load, count: int, *args: object) -> list[int]:
+    return [int(line) for line in
+            load('--dump-keys', count, *args).stdout.split()]
+
+
+def chi_square(seen: list[float], expected: list[float]) -> float:
+    """In standard deviations from what chance gives."""
+    value = sum((s - e) ** 2 / e for s, e in zip(seen, expected, strict=True))
+    free = len(seen) - 1
+    return (value - free) / math.sqrt(2 * free)
+
+
+@pytest.mark.parametrize('seed', [1, 2, 77])
+def test_uniform_keys_are_uniform(load, seed):
+    seen = Counter(drawn(load, 100000, '--keys', 100, '--seed', seed))
+    assert set(seen) == set(range(100))
+    assert abs(chi_square([*seen.values()], [1000.0] * 100)) < 4
+
+
+@pytest.mark.parametrize('theta', [0.5, 0.99, 1, 1.5])
+def test_zipf_keys_have_its_shape(load, theta):
+    keys, count = 1000, 200000
+    seen = Counter(drawn(load, count, '--keys', keys, '--key-distribution',
+                         f'zipf:{theta}'))
+    weights = [k ** -theta for k in range(1, keys + 1)]
+    expected = [count * w / sum(weights) for w in weights]
+    # The hottest are where the shape shows, and there are no ties.
+    top = [n for _, n in seen.most_common(20)]
+    assert abs(chi_square(top, expected[:20])) < 4
+    # Which keys are hot is the seed's choice, and the same for all clients.
+    other = Counter(drawn(load, count, '--keys', keys, '--share', '1/2',
+                          '--key-distribution', f'zipf:{theta}'))
+    assert other.most_common(1)[0][0] == seen.most_common(1)[0][0] != 0
+    assert other != seen
+
+
+def test_clients_draw_each_their_own_and_always_the_same(load):
+    first = drawn(load, 50, '--share', '0/2')
+    assert first == drawn(load, 50, '--share', '0/2')
+    assert first != drawn(load, 50, '--share', '1/2')
+    assert first != drawn(load, 50, '--share', '0/2', '--seed', 5)
+
+
+@pytest.mark.parametrize('spread', [
+    lambda r: r.randrange(1, 200),
+    lambda r: int(r.lognormvariate(11, 1)),
+    lambda r: int(r.paretovariate(1) * 1e4)])
+def test_percentiles_are_within_a_bucket(load, spread):
+    chance = random.Random(7)
+    samples = sorted(spread(chance) for _ in range(20000))
+    done = load('--histogram', input='\n'.join(map(str, samples)))
+    histogram = dict(json.loads(done.stdout))
+    assert sum(histogram.values()) == len(samples)
+    for share in (0, 0.5, 0.9, 0.99, 0.999, 0.9999, 1):
+        exact = samples[min(int(share * len(samples)), len(samples) - 1)]
+        assert plumbload.percentile(histogram, share) == pytest.approx(
+            exact, rel=1 / 128, abs=0.5)
+
+
+# --- a server that does as it is told -----------------------------------------
+
+class Fake:
+    """A store of RESP2 for a few connections; `answer` may spoil things."""
+
+    def __init__(self, answer: Callable[..., bytes | None] | None = None):
+        self.data: dict[bytes, bytes] = {}
+        self.seen: list[list[bytes]] = []
+        self.spoilt = answer
+        self.listener = socket.create_server(('127.0.0.1', 0), backlog=64)
+        self.where = '127.0.0.1:%d' % self.listener.getsockname()[1]
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                threading.Thread(target=self.serve, args=[connection],
+                                 daemon=True).start()
+
+    def serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError, ValueError, IndexError), \
+                connection, connection.makefile('rb') as stream:
+            while head := stream.readline():
+                words = []
+                for _ in range(int(head[1:])):
+                    size = int(stream.readline()[1:])
+                    words.append(stream.read(size + 2)[:-2])
+                self.seen.append(words)
+                reply = self.spoilt(self, words) if self.spoilt else None
+                if reply is None:
+                    reply = self.answer(words)
+                if reply == b'':
+                    return
+                connection.sendall(reply)
+
+    def answer(self, words: list[bytes]) -> bytes:
+        name = words[0].upper()
+        if name == b'PING':
+            return b'+PONG\r\n'
+        if name == b'INFO':
+            return f'${len(INFO)}\r\n{INFO}\r\n'.encode()
+        if name == b'SET':
+            self.data[words[1]] = words[2]
+            return b'+OK\r\n'
+        value = self.data.get(words[1])
+        return b'$-1\r\n' if value is None else b'$%d\r\n%s\r\n' % (
+            len(value), value)
+
+
+@pytest.fixture
+def fake() -> Iterator[Callable[..., Fake]]:
+    made: list[Fake] = []
+
+    def make(answer: Callable[..., bytes | None] | None = None) -> Fake:
+        made.append(Fake(answer))
+        return made[-1]
+    yield make
+    for server in made:
+        server.listener.close()
+
+
+def on(name: bytes, reply: bytes) -> Callable[..., bytes | None]:
+    return lambda server, words: reply if words[0] == name else None
+
+
+@pytest.mark.parametrize('name, reply, words', [
+    (b'INFO', b'-NOAUTH Authentication required.\r\n',
+     'NOAUTH .*: give the password'),
+    (b'GET', b'-OOM command not allowed when used memory > maxmemory\r\n',
+     r'127.0.0.1:\d+: OOM .*: the store is full: its memory limit is below'),
+    (b'GET', b'-MISCONF Errors writing to the AOF file\r\n',
+     'MISCONF .*is the disk full'),
+    (b'GET', b'-MOVED 866 10.0.0.1:1\r\n', 'MOVED .*wants --cluster'),
+    (b'GET', b'-ERR odd\r\n', "ERR odd: the server's log may say why"),
+    (b'GET', b'', r'closed the connection after \d+ operations .*did the '
+     'server die'),
+    (b'PING', b'-ERR max number of clients reached\r\n',
+     'ask for fewer connections'),
+    (b'PING', b'', 'closed the connection before it answered'),
+    (b'GET', b'$5\r\nhel', 'no answer for 0.3 s on connection 1 of 1'),
+    (b'GET', b'$5\r\nhelloXX$', 'longer than was said'),
+    (b'GET', b'$five\r\n', 'a length that is no number'),
+    (b'GET', b':1\r\n', 'another kind than was asked for'),
+    (b'GET', b'HTTP/1.1 400\r\n', 'another kind'),
+    (b'GET', b'$-1\r\n$-1\r\n', 'an answer to no request'),
+    (b'GET', b'x' * 600, 'a line without end'),
+    (b'GET', b'+OK\n', 'does not end in CR LF'),
+    (b'INFO', b'HTTP/1.1 400\r\n', "no resp2 server: it answers INFO with "
+     "'HTTP"),
+    (b'INFO', b'$9\r\n', 'no answer for 0.3 s to INFO'),
+])
+def test_a_server_that_fails(load, fake, name, reply, words):
+    server = fake(on(name, reply))
+    refused(load('--server', server.where, '--duration', 5, '--timeout',
+                 0.3), 1, words)
+
+
+def test_a_connection_that_breaks_after_some_operations(load, fake):
+    server = fake(lambda server, words: b'' if len(server.seen) > 50
+                  else None)
+    done = load('--server', server.where, '--duration', 5)
+    refused(done, 1, r'after (4\d) operations')
+
+
+def test_nobody_listens(load):
+    with socket.create_server(('127.0.0.1', 0)) as gone:
+        port = gone.getsockname()[1]
+    refused(load('--server', f'127.0.0.1:{port}'), 1,
+            f'127.0.0.1:{port}: Connection refused: does the server run')
+
+
+def test_wrong_bytes_and_wrong_sizes_are_found(load, fake):
+    server = fake()
+    values = ['--keys', 20, '--value-size', '100-300']
+    where = ['--server', server.where]
+    read = [*where, *values, '--verify', '--requests', 500]
+    figures(load(*where, *values, '--operation', 'fill'))
+    assert len(server.data) == 20
+    assert len({len(v) for v in server.data.values()}) > 5
+    figures(load(*read))
+    value = server.data[b'key:7']
+    server.data[b'key:7'] = value[:50] + bytes([value[50] ^ 1]) + value[51:]
+    refused(load(*read), 1, 'key key:7 is wrong at byte 50: 0x')
+    server.data[b'key:7'] = value[:-1]
+    refused(load(*read), 1, rf'key key:7 has {len(value) - 1} bytes, not '
+            rf'{len(value)} as written')
+    server.data[b'key:7'] = server.data[b'key:8'][:len(value)].ljust(
+        len(value))
+    refused(load(*read), 1, 'key key:7 is wrong at byte 0')
+
+
+def test_replies_in_pieces_of_one_byte(load, fake):
+    def crumbs(server: Fake, words: list[bytes]) -> bytes | None:
+        return None
+    server = fake(crumbs)
+    where = ['--server', server.where, '--keys', 5]
+    figures(load(*where, '--operation', 'fill'))
+    serve = server.answer
+
+    class Slow(bytes):
+        pass
+
+    def answer(words: list[bytes]) -> bytes:
+        return Slow(serve(words))
+    server.answer = answer                     # type: ignore[method-assign]
+    original = socket.socket.sendall
+
+    def sendall(self, data, *args):
+        if not isinstance(data, Slow):
+            return original(self, data, *args)
+        for i in range(len(data)):
+            original(self, data[i:i + 1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, 'sendall', sendall)
+        found = figures(load(*where, '--verify', '--requests', 30,
+                             '--pipeline', 4))
+    assert found['hit_ratio'] == 1
+
+
+def test_misses_are_counted_and_filled_where_asked(load, fake):
+    server = fake()
+    where = ['--server', server.where, '--keys', 50]
+    found = figures(load(*where, '--requests', 100))
+    assert found['hit_ratio'] == 0
+    done = load(*where, '--requests', 400, '--on-miss', 'set')
+    kinds = json.loads(done.stdout)['kinds']
+    assert kinds['get']['misses'] == kinds['set']['count'] == 50
+    assert len(server.data) == 50
+    assert figures(done)['hit_ratio'] == 1 - 50 / 400
+
+
+def test_shares_fill_every_key_once(load, fake):
+    server = fake()
+    for i in range(3):
+        figures(load('--server', server.where, '--operation', 'fill',
+                     '--keys', 100, '--share', f'{i}/3', '--connections', 4,
+                     '--threads', 2))
+    sets = [words[1] for words in server.seen if words[0] == b'SET']
+    assert sorted(sets) == sorted(b'key:%d' % k for k in range(100))
+
+
+def test_sizes_from_a_file(load, fake, tmp_path):
+    (tmp_path / 'sizes').write_text('# size weight\n10 3\n1K 1\n')
+    server = fake()
+    figures(load('--server', server.where, '--operation', 'fill', '--keys',
+                 400, '--value-size', f'@{tmp_path}/sizes'))
+    seen = Counter(map(len, server.data.values()))
+    assert set(seen) == {10, 1024} and 250 < seen[10] < 350
+    (tmp_path / 'sizes').write_text('10 3\nten 1\n')
+    refused(load('--server', server.where, '--value-size',
+                 f'@{tmp_path}/sizes'), 2, 'sizes:2: expected SIZE WEIGHT')
+
+
+def test_the_requests_asked_for_are_made(load, fake):
+    server = fake()
+    done = load('--server', server.where, '--requests', 1001, '--threads', 2,
+                '--connections', 3, '--pipeline', 3)
+    assert json.loads(done.stdout)['kinds']['get']['count'] == 1001
+    assert sum(words[0] == b'GET' for words in server.seen) == 1001
+
+
+def test_a_service_file_says_it_all(load, fake, tmp_path):
+    server = fake(on(b'AUTH', b'+OK\r\n'))
+    host, port = server.where.split(':')
+    file = tmp_path / 'service'
+    file.write_text(f'# made for a run\nserver {host} {port}\nuser bench\n'
+                    'password two words\n')
+    figures(load('--service', file, '--requests', 10))
+    assert [b'AUTH', b'bench', b'two words'] in server.seen
+
+
+def test_series(load, fake, tmp_path):
+    server = fake()
+    done = load('--server', server.where, '--duration', 0.5, '--interval',
+                0.1, '--series', tmp_path / 'series.csv')
+    head, *rows = (tmp_path / 'series.csv').read_text().splitlines()
+    assert head == ('time_s,operations,errors,misses,p50_us,p99_us,max_us,'
+                    'cpu')
+    assert len(rows) >= 5
+    count = sum(int(row.split(',')[1]) for row in rows)
+    assert count == json.loads(done.stdout)['kinds']['get']['count']
+
+
+def test_too_few_open_files(load, fake):
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    refused(load('--server', fake().where, '--connections', 100,
+                 preexec_fn=limit), 1,
+            r'open files limit 64 \(ulimit -Hn\) is too low for 100 '
+            'connections: raise it or ask for fewer')
+
+
+def test_the_soft_limit_is_raised(load, fake):
+    def limit() -> None:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (32, hard))
+    done = load('--server', fake().where, '--connections', 50, '--requests',
+                100, preexec_fn=limit)
+    assert json.loads(done.stdout)['connections'] == 50
+
+
+def test_without_openssl(tmp_path):
+    (tmp_path / 'openssl').mkdir()
+    (tmp_path / 'openssl' / 'ssl.h').write_text('#error none\n')
+    done = subprocess.run(
+        [BUILD, tmp_path / 'plumbload'], capture_output=True, text=True,
+        env={**os.environ, 'CC': f'cc -I{tmp_path}'})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ('plumbload: without TLS: openssl/ssl.h not '
+                           'found\n')
+    refused(subprocess.run([tmp_path / 'plumbload', *HERE, '--tls', '--ca',
+                            'x'], capture_output=True, text=True),
+            2, 'built without TLS')
+
+
+# --- the gate -----------------------------------------------------------------
+
+@pytest.fixture
+def gate(program, fake, tmp_path):
+    """A client that has said it is ready: its socket at the gate."""
+    (tmp_path / 'token').write_text('secret\n')
+    listener = socket.create_server(('127.0.0.1', 0))
+    listener.settimeout(20)
+    client = subprocess.Popen(
+        [program, '--server', fake().where, '--gate',
+         '127.0.0.1:%d' % listener.getsockname()[1], '--gate-token-file',
+         tmp_path / 'token', '--name', 'c7', '--requests', '100'],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    connection, _ = listener.accept()
+    with listener, connection, client:
+        lines = connection.makefile('r')
+        assert lines.readline() == 'client secret c7\n'
+        assert lines.readline() == 'ready\n'
+        yield connection, client
+        client.kill()
+
+
+def test_the_gate_starts_a_client(gate):
+    connection, client = gate
+    assert client.poll() is None
+    connection.sendall(b'go\n')
+    out, err = client.communicate(timeout=20)
+    assert client.returncode == 0, err
+    assert json.loads(out)['name'] == 'c7'
+
+
+@pytest.mark.parametrize('last, words', [
+    (b'stop the server died\n', 'stop the server died'),
+    (b'', 'the gate is gone: this client ends, too')])
+def test_the_gate_ends_a_client(gate, last, words):
+    connection, client = gate
+    connection.sendall(last)
+    connection.shutdown(socket.SHUT_RDWR)
+    out, err = client.communicate(timeout=20)
+    assert client.returncode == 3 and not out
+    assert re.fullmatch(f'plumbload: .*{words}\n', err)
+
+
+def test_the_gate_ends_a_client_under_load(program, fake, tmp_path):
+    (tmp_path / 'token').write_text('secret\n')
+    with socket.create_server(('127.0.0.1', 0)) as listener, \
+            subprocess.Popen(
+                [program, '--server', fake().where, '--gate',
+                 '127.0.0.1:%d' % listener.getsockname()[1],
+                 '--gate-token-file', tmp_path / 'token', '--duration',
+                 '1000'], stderr=subprocess.PIPE, text=True) as client:
+        connection, _ = listener.accept()
+        connection.sendall(b'go\n')
+        time.sleep(0.3)
+        assert client.poll() is None
+        connection.close()
+        assert client.wait(20) == 3
+
+
+# --- real servers ---------------------------------------------------------------
+
+def find(name: str) -> str:
+    folder = os.environ.get('PLUMBLINE_STORES')
+    found = shutil.which(name, path=folder) if folder else None
+    found = found or shutil.which(name)
+    if not found:
+        pytest.skip(f'no {name} in PLUMBLINE_STORES or on PATH')
+    return found
+
+
+def free_port() -> int:
+    with socket.create_server(('127.0.0.1', 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def running(port: int, *command: object) -> Iterator[subprocess.Popen]:
+    server = subprocess.Popen([*map(str, command)],
+                              stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            assert server.poll() is None, 'the server ended'
+            with contextlib.suppress(OSError):
+                socket.create_connection(('127.0.0.1', port), 1).close()
+                break
+            time.sleep(0.05)
+        yield server
+    finally:
+        server.send_signal(signal.SIGCONT)
+        server.terminate()
+        server.wait(20)
+
+
+@contextlib.contextmanager
+def resp(name: str, folder: Path, *more: object, port: int = 0
+         ) -> Iterator[tuple[str, subprocess.Popen]]:
+    port = port or free_port()
+    with running(port, find(name), '--port', port, '--bind', '127.0.0.1',
+                 '--save', '', '--dir', folder, *more) as server:
+        yield f'127.0.0.1:{port}', server
+
+
+@contextlib.contextmanager
+def memcached(*more: object) -> Iterator[str]:
+    port = free_port()
+    user = ['-u', 'nobody'] if os.geteuid() == 0 else []
+    with running(port, find('memcached'), *user, '-l', '127.0.0.1', '-p',
+                 port, '-U', 0, *more):
+        yield f'127.0.0.1:{port}'
+
+
+@pytest.mark.parametrize('protocol', ['resp2', 'resp3'])
+@pytest.mark.parametrize('store', ['redis', 'valkey'])
+def test_operations_of_a_redis_like_store(load, tmp_path, store, protocol):
+    password = tmp_path / 'password'
+    password.write_text('geheim\n')
+    with resp(f'{store}-server', tmp_path, '--requirepass', 'geheim') as (
+            where, _):
+        at = ['--server', where, '--protocol', protocol, '--connections', 5,
+              '--threads', 2, '--value-size', '1-50K', '--keys', 100]
+        refused(load(*at), 1, 'NOAUTH.*: give the password')
+        at += ['--password-file', password]
+        assert figures(load(*at, '--operation', 'fill'))['operations'] > 0
+        at += ['--requests', 2000]
+        for more in (['--verify', '--pipeline', 16],
+                     ['--operation', 'mixed', '--verify'],
+                     ['--operation', 'set', '--pipeline', 3],
+                     ['--operation', 'mset'],
+                     ['--operation', 'lpush', '--key-prefix', 'l'],
+                     ['--operation', 'xadd', '--key-prefix', 'x'],
+                     ['--rate', 20000, '--arrivals', 'poisson']):
+            done = load(*at, *more)
+            assert figures(done).get('hit_ratio', 1) == 1
+            document = json.loads(done.stdout)
+            assert document['store'] == store
+            assert sum(k['count'] for k in document['kinds'].values()) \
+                == 2000
+        found = figures(load(*at, '--operation', 'connect'))
+        assert found['connection_rate'] > 0
+        password.write_text('falsch\n')
+        refused(load(*at), 1, "WRONGPASS.*: user or password is not")
+
+
+def test_a_store_without_a_password(load, tmp_path):
+    (tmp_path / 'password').write_text('geheim\n')
+    with resp('redis-server', tmp_path) as (where, _):
+        refused(load('--server', where, '--password-file',
+                     tmp_path / 'password'), 1, 'give none')
+
+
+def test_a_unix_socket(load, tmp_path):
+    with resp('redis-server', tmp_path, '--unixsocket', tmp_path / 's') as (
+            _, server):
+        found = figures(load('--server', f'unix:{tmp_path}/s', '--requests',
+                             1000, '--connections', 20))
+        assert found['operations'] > 0
+
+
+@pytest.mark.parametrize('protocol', ['binary', 'meta'])
+def test_operations_of_memcached(load, protocol):
+    with memcached() as where:
+        at = ['--server', where, '--protocol', protocol, '--connections', 5,
+              '--value-size', '1-50K', '--keys', 100, '--key-prefix',
+              'x' * 219]
+        figures(load(*at, '--operation', 'fill'))
+        at += ['--requests', 2000]
+        for more in (['--verify', '--pipeline', 16],
+                     ['--operation', 'mixed', '--verify'],
+                     ['--operation', 'set', '--pipeline', 3]):
+            assert figures(load(*at, *more)).get('hit_ratio', 1) == 1
+        assert figures(load(*at, '--operation', 'connect'))
+        found = figures(load(*at, '--key-prefix', 'other', '--on-miss', 'set')
+                        if False else load(*at[:-4], '--requests', 2000,
+                                           '--on-miss', 'set'))
+        assert found['hit_ratio'] == 1 - 100 / 2000
+        refused(load('--server', where, '--protocol', protocol,
+                     '--operation', 'fill', '--value-size', '2M'), 1,
+                'above the store')
+
+
+def test_memory_limits(load, tmp_path):
+    data = ['--operation', 'fill', '--keys', 3000, '--value-size', '10K',
+            '--connections', 4]
+    with resp('redis-server', tmp_path, '--maxmemory', '4mb') as (where, _):
+        refused(load('--server', where, *data), 1, 'OOM.*the store is full')
+    with memcached('-m', 8, '-M') as where:
+        for protocol in ('binary', 'meta'):
+            refused(load('--server', where, '--protocol', protocol, *data),
+                    1, '(?i)out of memory.*the store is full')
+
+
+def test_a_server_that_dies_under_load(load, tmp_path):
+    with resp('redis-server', tmp_path) as (where, server):
+        threading.Timer(0.5, server.kill).start()
+        refused(load('--server', where, '--connections', 20, '--duration',
+                     20), 1, 'did the server die|does the server run')
+
+
+def stalled(program: Path, where: str, server: subprocess.Popen, *args: object
+            ) -> dict[str, float]:
+    with subprocess.Popen([program, '--server', where, '--duration', '3',
+                           '--warmup', '0.2', *map(str, args)],
+                          stdout=subprocess.PIPE, text=True) as client:
+        time.sleep(1)
+        server.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)
+        server.send_signal(signal.SIGCONT)
+        out = client.communicate(timeout=30)[0]
+    assert client.returncode == 0
+    return {r.metric: r.value for r in plumbload.parse(out)}
+
+
+def test_an_open_loop_shows_a_stall_that_a_closed_loop_hides(
+        program, tmp_path):
+    with resp('redis-server', tmp_path) as (where, server):
+        closed = stalled(program, where, server)
+        even = stalled(program, where, server, '--rate', 1000)
+    # A tenth of the open loop's requests were to be sent during the stall,
+    # and one of the closed loop's thousands.
+    assert even['latency_p99'] > 3 * closed['latency_p99']
+    assert closed['latency_max'] > 3 * closed['latency_p99']
+    assert even['operations'] == pytest.approx(1000, rel=0.2)
+
+
+def test_a_rate_beyond_the_server_is_told(load, tmp_path):
+    with resp('redis-server', tmp_path) as (where, _):
+        done = load('--server', where, '--rate', 1e7, '--requests', 20000)
+    document = json.loads(done.stdout)
+    assert document['limited'] != 'rate'
+    assert document['rate']['lag_end_ns'] > 0
+
+
+def talk(where: str, *words: object) -> bytes:
+    host, port = where.split(':')
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(b'*%d\r\n' % len(words) + b''.join(
+            b'$%d\r\n%s\r\n' % (len(w), w)
+            for w in (str(word).encode() for word in words)))
+        return connection.recv(65536)
+
+
+def test_a_cluster(load, tmp_path):
+    with contextlib.ExitStack() as stack:
+        nodes = []
+        for i in range(3):
+            (tmp_path / str(i)).mkdir()
+            # The bus listens 10 000 ports higher.
+            while (port := free_port()) > 55000:
+                pass
+            nodes.append(stack.enter_context(resp(
+                'redis-server', tmp_path / str(i), '--cluster-enabled',
+                'yes', port=port))[0])
+        at = ['--server', nodes[0], '--cluster', '--connections', 7,
+              '--threads', 2, '--keys', 500]
+        refused(load(*at), 1, 'slot 0 is served by no node')
+        ends = [0, 5000, 11000, 16384]
+        for i, node in enumerate(nodes):
+            talk(node, 'CLUSTER', 'ADDSLOTSRANGE', ends[i], ends[i + 1] - 1)
+            talk(node, 'CLUSTER', 'MEET', *nodes[0].split(':'))
+        for _ in range(400):
+            if all(b'cluster_state:ok' in talk(node, 'CLUSTER', 'INFO')
+                   and talk(node, 'CLUSTER', 'SLOTS')[:2] == b'*3'
+                   for node in nodes):
+                break
+            time.sleep(0.05)
+        assert figures(load(*at, '--operation', 'fill'))
+        sizes = [int(talk(node, 'DBSIZE')[1:]) for node in nodes]
+        assert sum(sizes) == 500 and min(sizes) > 0
+        at += ['--requests', 3000]
+        assert figures(load(*at, '--verify', '--pipeline', 4))[
+            'hit_ratio'] == 1
+        assert figures(load(*at, '--operation', 'mset'))
+        assert figures(load(*at, '--protocol', 'resp3', '--operation',
+                            'mixed'))
+        refused(load(*at, '--key-prefix', '{one}'), 1, 'none of the keys')
+        refused(load('--server', nodes[0], '--requests', 100), 1,
+                'MOVED.*wants --cluster')
+
+
+def test_tls(load, program, tmp_path):
+    if not shutil.which('openssl'):
+        pytest.skip('no openssl to make certificates with')
+    if b'built without' in subprocess.run(
+            [program, *HERE, '--tls', '--ca', 'x'],
+            capture_output=True).stderr:
+        pytest.skip('plumbload was built without TLS')
+    for name in ('one', 'other'):
+        subprocess.run(
+            ['openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes',
+             '-subj', f'/CN={name}', '-days', '2', '-keyout',
+             tmp_path / f'{name}.key', '-out', tmp_path / f'{name}.crt'],
+            check=True, capture_output=True)
+    port = free_port()
+    pair = ['--cert', tmp_path / 'one.crt', '--key', tmp_path / 'one.key']
+    with running(port, find('redis-server'), '--port', 0, '--tls-port', port,
+                 '--bind', '127.0.0.1', '--save', '', '--dir', tmp_path,
+                 '--tls-cert-file', tmp_path / 'one.crt', '--tls-key-file',
+                 tmp_path / 'one.key', '--tls-ca-cert-file',
+                 tmp_path / 'one.crt'):
+        at = ['--server', f'127.0.0.1:{port}', '--keys', 50, '--value-size',
+              '100K']
+        refused(load(*at, '--requests', 10), 1, 'wants TLS')
+        refused(load(*at, '--requests', 10, '--tls', '--ca',
+                     tmp_path / 'other.crt'), 1, 'is the CA its own')
+        at += ['--tls', '--ca', tmp_path / 'one.crt', *pair, '--connections',
+               3]
+        assert figures(load(*at, '--operation', 'fill'))
+        done = load(*at, '--verify', '--requests', 1000, '--pipeline', 4)
+        assert figures(done)['hit_ratio'] == 1
+        assert json.loads(done.stdout)['tls'] is True
+        assert figures(load(*at, '--operation', 'connect', '--requests', 50))
+
+
+# --- the documents --------------------------------------------------------------
+
+def test_two_clients_become_one_run():
+    run = plumbload.read(TWO)
+    one, two = map(json.loads, TWO.splitlines())
+    assert (run.store, run.operation, run.connections) == (
+        'redis', 'mixed', 16)
+    found = {r.metric: r for r in run.records}
+    assert found['operations'].value == pytest.approx(
+        one['rate']['achieved'] + two['rate']['achieved'], rel=1e-4)
+    assert found['latency_max'].value == max(
+        k['max_ns'] for c in (one, two) for k in c['kinds'].values()) / 1e3
+    assert {r.size for r in run.records} == {100}
+    assert {r.program for r in run.records} == {'plumbload'}
+    rates = {kind: dict((r.metric, r.value) for r in records)['operations']
+             for kind, records in run.kinds.items()}
+    assert sum(rates.values()) == pytest.approx(found['operations'].value)
+    assert rates['get'] == pytest.approx(10 * rates['set'], rel=0.1)
+    for record in run.records:
+        assert metrics.metric(record.metric).unit == record.unit
+
+
+def test_look_aside_with_a_rate():
+    run = plumbload.read((GOLDEN / 'look-aside-open-loop.json').read_text())
+    assert run.limited == {'client-0': 'rate'}
+    assert 0 < {r.metric: r.value for r in run.records}['hit_ratio'] < 1
+    assert {r.size for r in run.records} == {None}
+
+
+def test_a_limited_client_is_told():
+    text = TWO.replace('"limited": "server"', '"limited": "client"', 1)
+    run = plumbload.read(text)
+    assert {r.metric: r.value for r in run.records}['client_limited'] == 1
+    assert set(run.limited.values()) == {'client', 'server'}
+
+
+@pytest.mark.parametrize('old, new, reason', [
+    (r'(?s).*', '', 'no document'),
+    (r'.*', r'\g<0>\n\g<0>', 'differ|2 clients are named'),
+    (r'\n[^\n]*\n\Z', '\n', '1 documents of 2 clients'),
+    (r'.{10}\n\Z', '', 'no whole JSON'),
+    (r'\A\{', 'noise {', 'no whole JSON'),
+    ('"program": "plumbload"', '"program": "memtier"', 'no document of'),
+    ('"schema": 1', '"schema": 2', 'schema 2; this suite reads 1'),
+    ('"name": "client-1"', '"name": "client-0"', '2 clients are named'),
+    (r'"share": \[1, 2\]', '"share": [0, 2]', '2 clients are the share 0/2'),
+    ('"keys": 1000', '"keys": 1001', 'differ in parameters: keys 1000 and '
+     '1001'),
+    ('"store_version": "7', '"store_version": "8', 'differ in store_version'),
+    ('"errors": 0', '"errors": 3', 'client-0: 3 errors of get'),
+    ('"misses": 0', '"misses": -1', '-1 misses'),
+    (r'"count": (\d)', r'"count": 1\1', 'holds'),
+    (r'\[\[(\d+),(\d+)\]', r'[[\1,1\2]', 'holds'),
+    (r'"sum_ns": (\d)', r'"sum_ns": 9\1', 'contradict'),
+    (r'"max_ns": (\d)', r'"max_ns": 9\1', 'contradict'),
+    (r'"measured_s": 0.', '"measured_s": 0.1', 'a second'),
+    (r'"measured_s": 0.', '"measured_s": 9.', 'measured 9'),
+    (r'"achieved": \d', '"achieved": NaN, "x": 1', 'a second'),
+    (r'"cpu_user_s": ', '"cpu_user_s": -', 'CPU time cannot be'),
+    (r'"cpu_system_s": ', '"cpu_system_s": 9', 'CPU time cannot be'),
+    (r'"threads": \[', '"threads": [], "x": [', 'connections'),
+    (r'"kinds": \{', '"kinds": {}, "x": {', 'kinds of requests none'),
+    ('"limited": "server"', '"limited": "god"', "limited by 'god'"),
+    ('"wall_s"', '"wall"', "KeyError 'wall_s'"),
+])
+def test_mutilated_documents_give_no_figure(old, new, reason):
+    broken = re.sub(old, new, TWO, count=1)
+    assert broken != TWO
+    with pytest.raises(ParseError, match=reason):
+        plumbload.parse(broken)
+
+
+def test_cut_anywhere_there_is_no_figure():
+    for end in range(0, len(TWO.rstrip()), 97):
+        with pytest.raises(ParseError):
+            plumbload.parse(TWO[:end])

@@ -66,7 +66,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int, words: str
     assert not done.stdout
 
 
-# --- the command line ---------------------------------------------------------
+# --- the command line --------------------------------------------------------
 
 HERE = ['--server', '127.0.0.1:1']
 
@@ -131,7 +131,7 @@ def test_a_damaged_service_file_tells_the_line_and_not_the_password(
     assert 'hunter2' not in done.stderr
 
 
-# --- what is drawn ------------------------------------------------------------
+# --- what is drawn -----------------------------------------------------------
 
 def drawn(load, count: int, *args: object) -> list[int]:
     return [int(line) for line in
@@ -192,7 +192,11 @@ def test_percentiles_are_within_a_bucket(load, spread):
             exact, rel=1 / 128, abs=0.5)
 
 
-# --- a server that does as it is told -----------------------------------------
+# --- a server that does as it is told ----------------------------------------
+
+def address(listener: socket.socket) -> str:
+    return f'127.0.0.1:{listener.getsockname()[1]}'
+
 
 class Fake:
     """A store of RESP2 for a few connections; `answer` may spoil things."""
@@ -204,7 +208,7 @@ class Fake:
         #: Bytes that it sends at once.
         self.piece = 1 << 20
         self.listener = socket.create_server(('127.0.0.1', 0), backlog=64)
-        self.where = '127.0.0.1:%d' % self.listener.getsockname()[1]
+        self.where = address(self.listener)
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
@@ -434,7 +438,7 @@ def test_without_openssl(tmp_path):
             2, 'built without TLS')
 
 
-# --- the gate -----------------------------------------------------------------
+# --- the gate ----------------------------------------------------------------
 
 @pytest.fixture
 def gate(program, fake, tmp_path):
@@ -444,8 +448,8 @@ def gate(program, fake, tmp_path):
     listener.settimeout(20)
     client = subprocess.Popen(
         [program, '--server', fake().where, '--gate',
-         '127.0.0.1:%d' % listener.getsockname()[1], '--gate-token-file',
-         tmp_path / 'token', '--name', 'c7', '--requests', '100'],
+         address(listener), '--gate-token-file', tmp_path / 'token',
+         '--name', 'c7', '--requests', '100'],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     connection, _ = listener.accept()
     with listener, connection, client:
@@ -482,9 +486,8 @@ def test_the_gate_ends_a_client_under_load(program, fake, tmp_path):
     with socket.create_server(('127.0.0.1', 0)) as listener, \
             subprocess.Popen(
                 [program, '--server', fake().where, '--gate',
-                 '127.0.0.1:%d' % listener.getsockname()[1],
-                 '--gate-token-file', tmp_path / 'token', '--duration',
-                 '1000'], stderr=subprocess.PIPE, text=True) as client:
+                 address(listener), '--gate-token-file', tmp_path / 'token',
+                 '--duration', '1000'], stderr=subprocess.PIPE, text=True) as client:
         connection, _ = listener.accept()
         connection.sendall(b'go\n')
         time.sleep(0.3)
@@ -493,7 +496,7 @@ def test_the_gate_ends_a_client_under_load(program, fake, tmp_path):
         assert client.wait(20) == 3
 
 
-# --- real servers ---------------------------------------------------------------
+# --- real servers ------------------------------------------------------------
 
 def find(name: str) -> str:
     folder = os.environ.get('PLUMBLINE_STORES')
@@ -747,7 +750,7 @@ def test_tls(load, program, tmp_path):
         assert figures(load(*at, '--operation', 'connect', '--requests', 50))
 
 
-# --- the documents --------------------------------------------------------------
+# --- the documents -----------------------------------------------------------
 
 def test_two_clients_become_one_run():
     run = plumbload.read(TWO)

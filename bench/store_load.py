@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""Is plumbload cheap, does it agree with others, and does it see a stall?
+
+    bench/store_load.py --redis-server PATH [--memcached PATH]
+        [--memtier PATH] [--redis-benchmark PATH]
+
+The server runs on one CPU, the clients in turn on another; each figure is
+the median of the rounds.  Three parts:
+
+    cost       requests of 240 B GETs for a second of client CPU, one thread,
+               no pipeline; ours must be 1.1 times memtier's or better
+    agreement  the rate where the server is the slow one (pipeline of 16),
+               also for a second of the server's CPU: within 3 %
+    stall      the server is stopped for 100 ms (SIGSTOP): the p99 of an open
+               loop shows it, that of a closed loop does not
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from checks.lib.parsers import plumbload  # noqa: E402
+
+BUILD = ROOT / 'checks' / 'lib' / 'src' / 'load' / 'build.sh'
+KEYS, SIZE = 10000, 240
+CHEAPER, ALIKE, STALL = 1.1, 0.03, 0.1
+TICK = os.sysconf('SC_CLK_TCK')
+
+
+class Setup(Exception):
+    """Something needed is not there; exit 2."""
+
+
+class Server(NamedTuple):
+    kind: str
+    port: int
+    pid: int
+
+
+class Sample(NamedTuple):
+    """One run of one client."""
+    rate: float
+    #: Requests for a second of CPU of the client, and of the server.
+    client: float
+    server: float
+    #: Share of a core that the server used while the client ran.
+    busy: float
+
+
+def run(command: list[object], what: str) -> tuple[str, float, float]:
+    """Its output, and CPU and wall seconds from its start to its end."""
+    begin = time.monotonic()
+    with subprocess.Popen([str(c) for c in command], text=True,
+                          stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        # Nobody writes much: the pipes hold it until the end.
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        wall = time.monotonic() - begin
+        assert process.stdout and process.stderr
+        out, err = process.stdout.read(), process.stderr.read()
+    if process.returncode:
+        raise Setup(f'{what} ended with {process.returncode}: {err[-300:]}')
+    return out, usage.ru_utime + usage.ru_stime, wall
+
+
+def cpu_of(pid: int) -> float:
+    fields = Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+@contextlib.contextmanager
+def served(args: argparse.Namespace, kind: str) -> Iterator[Server]:
+    """A pinned store on a free port of the loopback, full of our keys."""
+    with socket.create_server(('127.0.0.1', 0)) as listener:
+        port = listener.getsockname()[1]
+    user = ['-u', 'nobody'] if os.geteuid() == 0 else []
+    command = (
+        [args.redis_server, '--port', port, '--bind', '127.0.0.1', '--save',
+         ''] if kind == 'redis' else
+        [args.memcached, *user, '-l', '127.0.0.1', '-p', port, '-U', 0, '-t',
+         1])
+    with tempfile.TemporaryDirectory() as folder, subprocess.Popen(
+            ['taskset', '-c', str(args.server_cpu), *map(str, command)],
+            cwd=folder, stdout=subprocess.DEVNULL) as process:
+        try:
+            for _ in range(100):
+                with contextlib.suppress(OSError):
+                    socket.create_connection(('127.0.0.1', port)).close()
+                    break
+                time.sleep(0.05)
+            server = Server(kind, port, process.pid)
+            fill(args, server)
+            yield server
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+
+
+def fill(args: argparse.Namespace, server: Server) -> None:
+    run([args.plumbload, *ours(server), '--operation', 'fill'], 'fill')
+    if server.kind == 'redis' and args.redis_benchmark:
+        # It has keys of its own; twenty sets for each leave none out.
+        run([args.redis_benchmark, '-p', server.port, '-t', 'set', '-d', SIZE,
+             '-r', KEYS, '-n', 20 * KEYS, '-P', 16, '-q'], 'fill')
+
+
+def ours(server: Server) -> list[object]:
+    protocol = 'resp2' if server.kind == 'redis' else 'binary'
+    return ['--server', f'127.0.0.1:{server.port}', '--protocol', protocol,
+            '--keys', KEYS + 1, '--value-size', SIZE]
+
+
+def measure(args: argparse.Namespace, tool: str, server: Server,
+            connections: int, pipeline: int, guess: float) -> Sample:
+    """`guess`: requests a second, for the tool that wants a number."""
+    pinned: list[object] = ['taskset', '-c', args.client_cpu]
+    before = cpu_of(server.pid)
+    with tempfile.TemporaryDirectory() as folder:
+        if tool == 'plumbload':
+            out, cpu, wall = run(
+                [*pinned, args.plumbload, *ours(server), '--connections',
+                 connections, '--pipeline', pipeline, '--duration',
+                 args.seconds], tool)
+            document = json.loads(out)
+            count = document['kinds']['get']['count']
+            rate = document['rate']['achieved']
+            if document['kinds']['get']['misses']:
+                raise Setup('keys are missing')
+        elif tool == 'memtier':
+            protocol = 'redis' if server.kind == 'redis' \
+                else 'memcache_binary'
+            result = Path(folder) / 'json'
+            _, cpu, wall = run(
+                [*pinned, args.memtier, '-s', '127.0.0.1', '-p', server.port,
+                 '-P', protocol, '-t', 1, '-c', connections, '--pipeline',
+                 pipeline, '--ratio', '0:1', '--key-prefix', 'key:',
+                 '--key-minimum', 1, '--key-maximum', KEYS, '--key-pattern',
+                 'R:R', '--test-time', args.seconds, '--hide-histogram',
+                 '--json-out-file', result], tool)
+            gets = json.loads(result.read_text())['ALL STATS']['Gets']
+            count, rate = gets['Count'], gets['Ops/sec']
+            if gets['Misses/sec']:
+                raise Setup('keys are missing')
+        else:
+            count = int(guess * args.seconds)
+            out, cpu, wall = run(
+                [*pinned, args.redis_benchmark, '-p', server.port, '-t',
+                 'get', '-d', SIZE, '-r', KEYS, '-n', count, '-c',
+                 connections, '-P', pipeline, '--csv'], tool)
+            rate = float([*csv.DictReader(out.splitlines())][0]['rps'])
+    spent = cpu_of(server.pid) - before
+    return Sample(rate, count / cpu, count / spent, spent / wall)
+
+
+def compare(args: argparse.Namespace, server: Server, connections: int,
+            pipeline: int) -> dict[str, Sample]:
+    """The medians of every tool, taken in turn."""
+    tools = ['plumbload']
+    tools += ['memtier'] if args.memtier else []
+    tools += (['redis-benchmark'] if args.redis_benchmark
+              and server.kind == 'redis' else [])
+    samples: dict[str, list[Sample]] = {tool: [] for tool in tools}
+    for turn in range(args.rounds):
+        first = turn % len(tools)
+        for tool in tools[first:] + tools[:first]:
+            seen = [s.rate for s in samples['plumbload']]
+            samples[tool].append(measure(
+                args, tool, server, connections, pipeline,
+                seen[-1] if seen else 50000))
+    return {tool: Sample(*map(statistics.median, zip(*rows, strict=True)))
+            for tool, rows in samples.items()}
+
+
+def show(server: Server, connections: int, found: dict[str, Sample],
+         value: str) -> dict[str, float]:
+    """A row for each tool; ours over each other's, of that value."""
+    ratios = {}
+    for tool, sample in found.items():
+        ratio = getattr(found['plumbload'], value) / getattr(sample, value)
+        ratios[tool] = ratio
+        print(f'| {server.kind} | {connections} | {tool} '
+              f'| {sample.rate:.0f} | {sample.client:.0f} '
+              f'| {sample.server:.0f} | {100 * sample.busy:.0f} % '
+              f'| {ratio:.3f} |', flush=True)
+    return ratios
+
+
+HEAD = '''
+| server | connections | client | rate 1/s | per client CPU s \
+| per server CPU s | server CPU | ours / it, {} |
+|---|---|---|---|---|---|---|---|'''
+
+
+def cost(args: argparse.Namespace) -> bool:
+    print(HEAD.format('per client CPU s'))
+    good = True
+    for kind in args.kinds:
+        with served(args, kind) as server:
+            for connections in args.connections:
+                found = compare(args, server, connections, 1)
+                ratios = show(server, connections, found, 'client')
+                good &= ratios.get('memtier', CHEAPER) >= CHEAPER
+    return good
+
+
+def agreement(args: argparse.Namespace) -> bool:
+    print(HEAD.format('rate'))
+    good = True
+    for kind in args.kinds:
+        with served(args, kind) as server:
+            found = compare(args, server, 50, 16)
+            ratios = show(server, 50, found, 'rate')
+            good &= all(abs(r - 1) <= ALIKE for r in ratios.values())
+    return good
+
+
+def stalled(args: argparse.Namespace, server: Server, *more: object
+            ) -> dict[str, float]:
+    """The latencies of a load during which the server once stands still."""
+    with subprocess.Popen(
+            [str(a) for a in (
+                'taskset', '-c', args.client_cpu, args.plumbload,
+                *ours(server), '--connections', 50, '--duration', 5,
+                '--warmup', 0.5, *more)],
+            text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL) as client:
+        time.sleep(2.5)
+        os.kill(server.pid, signal.SIGSTOP)
+        time.sleep(STALL)
+        os.kill(server.pid, signal.SIGCONT)
+        out = client.communicate()[0]
+    return {r.metric: r.value / 1e3 for r in plumbload.parse(out)
+            if r.metric.startswith('latency')}
+
+
+def stall(args: argparse.Namespace) -> bool:
+    print('\n| loop | p50 ms | p99 ms | p99.9 ms | max ms |\n'
+          '|---|---|---|---|---|')
+    p99 = {}
+    with served(args, args.kinds[0]) as server:
+        for loop, more in (('closed', []), ('open', ['--rate', 5000])):
+            rows = [stalled(args, server, *more) for _ in range(args.rounds)]
+            row = [statistics.median(r[name] for r in rows) for name in (
+                'latency_p50', 'latency_p99', 'latency_p999', 'latency_max')]
+            p99[loop] = row[1]
+            print(f'| {loop} | ' + ' | '.join(f'{v:.2f}' for v in row)
+                  + ' |', flush=True)
+    # One request in fifty was to be sent while the server stood still.
+    return p99['open'] > 1e3 * STALL / 4 > p99['closed']
+
+
+PARTS = {'cost': cost, 'agreement': agreement, 'stall': stall}
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter,
+        epilog='Exit status: 0 all hold, 1 some do not, 2 cannot run.')
+    p.add_argument('parts', nargs='*', metavar='PART',
+                   help=f'{", ".join(PARTS)} (default: all)')
+    p.add_argument('--redis-server', metavar='PATH')
+    p.add_argument('--memcached', metavar='PATH')
+    p.add_argument('--memtier', metavar='PATH')
+    p.add_argument('--redis-benchmark', metavar='PATH')
+    p.add_argument('--rounds', type=int, default=5)
+    p.add_argument('--seconds', type=int, default=4)
+    p.add_argument('--connections', type=int, nargs='+',
+                   default=[16, 64, 200])
+    p.add_argument('--server-cpu', type=int, default=0)
+    p.add_argument('--client-cpu', type=int, default=1)
+    args = p.parse_args()
+    if not set(args.parts) <= set(PARTS):
+        p.error(f'parts are {", ".join(PARTS)}')
+    args.kinds = [kind for kind, path in (
+        ('memcached', args.memcached), ('redis', args.redis_server)) if path]
+    if not args.kinds:
+        p.error('give --redis-server or --memcached')
+    with tempfile.TemporaryDirectory() as folder:
+        args.plumbload = Path(folder) / 'plumbload'
+        try:
+            run([BUILD, args.plumbload], 'building plumbload')
+            verdicts = {part: PARTS[part](args)
+                        for part in args.parts or PARTS}
+        except (Setup, OSError) as problem:
+            print(f'store_load.py: {problem}', file=sys.stderr)
+            return 2
+    print()
+    for part, good in verdicts.items():
+        print(f'{part}: {"holds" if good else "DOES NOT HOLD"}')
+    return 0 if all(verdicts.values()) else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())

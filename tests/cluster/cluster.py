@@ -1,0 +1,429 @@
+"""A Slurm cluster whose nodes are namespaces of this machine.
+
+:class:`Cluster` is the way in, for the command ``box`` and for tests. Who
+lives where: one process, the switch, holds the outer process tree, with the
+bridge; each node and ``login`` is a process tree inside that one, with
+network, mounts, host name and IPC of its own. Whatever happens, the end of
+the switch's first process is the end of everything but the folder.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
+
+#: The two that are no compute nodes.
+SWITCH, LOGIN = 'switch', 'login'
+
+#: Programs that a cluster needs, and the Debian packages that have them.
+PROGRAMS = {'slurmctld': 'slurmctld', 'slurmd': 'slurmd',
+            'scontrol': 'slurm-client', 'srun': 'slurm-client',
+            'munged': 'munge', 'ip': 'iproute2', 'tc': 'iproute2'}
+ACCOUNTING = {'slurmdbd': 'slurmdbd', 'mariadbd': 'mariadb-server'}
+
+#: Administrators' programs are not on everybody's PATH.
+PATH = os.environ.get('PATH', '') + ':/usr/local/sbin:/usr/sbin:/sbin'
+
+#: Folders that each node has for itself, emptied when it dies.
+PRIVATE = ('/run', '/tmp', '/var/tmp', '/dev/shm')
+
+SLURM_CONF = '''\
+# Written by tests/cluster/box. /run/cluster is the cluster's folder.
+ClusterName=box
+SlurmctldHost={login}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+StateSaveLocation=/run/cluster/state
+SlurmdSpoolDir=/run/slurmd
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+SlurmctldLogFile=/run/cluster/log/slurmctld.log
+SlurmdLogFile=/run/cluster/log/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+# Nodes have the cores that they say, not those that this machine has.
+SlurmdParameters=config_overrides
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1
+ReturnToService=2
+SlurmdTimeout=5
+KillWait=2
+JobRequeue=0
+# Finished jobs stay known for a day: who has no accounting asks scontrol.
+MinJobAge=86400
+{accounting}
+NodeName={nodes} CPUs={cpus} State=UNKNOWN
+PartitionName=batch Nodes=ALL Default=YES DefaultTime=10 State=UP
+'''
+
+
+class ClusterError(Exception):
+    """It cannot be done; one line that says why and what to do."""
+
+
+def default_folder() -> Path:
+    return WORK / 'cluster'
+
+
+def missing(accounting: bool = False) -> str:
+    """What the cluster needs and is not here, in one line; '' if all is."""
+    wanted = PROGRAMS | (ACCOUNTING if accounting else {})
+    lost = [p for p in wanted if not shutil.which(p, path=PATH)]
+    if not lost:
+        return ''
+    packages = ' '.join(dict.fromkeys(wanted[p] for p in lost))
+    return (f'no {", ".join(lost)} here (Debian packages: {packages}); as '
+            f'root: tests/cluster/box install'
+            + ' --accounting' * accounting)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of a node; `pid` is its number outside."""
+    pid: int
+    name: str
+    command: str
+
+
+class Cluster:
+    """One cluster, known by its folder."""
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self.folder = Path(folder or default_folder()).absolute()
+
+    # What is there -------------------------------------------------------
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """:raises ClusterError: there is no cluster."""
+        try:
+            return json.loads((self.folder / 'box.json').read_text())
+        except (OSError, ValueError):
+            raise ClusterError(f'no cluster in {self.folder}; bring one up: '
+                               'tests/cluster/box up') from None
+
+    @property
+    def nodes(self) -> list[str]:
+        return [f'n{i}' for i in range(1, self.settings['nodes'] + 1)]
+
+    @property
+    def accounting(self) -> bool:
+        return self.settings['accounting']
+
+    def address(self, node: str) -> str:
+        known = [LOGIN, *self.nodes]
+        if node not in known:
+            raise ClusterError(f'no node {node!r}; there are '
+                               f'{", ".join(known)}')
+        return f'10.0.0.{known.index(node) + 1}'
+
+    def pid(self, node: str) -> int | None:
+        """The first process of a node, None when the node is dead."""
+        try:
+            pid, start = (self.folder / 'pids' / node).read_text().split()
+        except (OSError, ValueError):
+            return None
+        return int(pid) if _start_time(pid) == start else None
+
+    def alive(self, node: str) -> int:
+        """:raises ClusterError: no such node, or it is dead."""
+        if node != SWITCH:
+            self.address(node)
+        pid = self.pid(node)
+        if pid is None:
+            raise ClusterError(
+                f'{node} is dead; boot it: tests/cluster/box boot {node}'
+                if self.pid(SWITCH) else f'the cluster in {self.folder} is '
+                'dead; tests/cluster/box down, then up')
+        return pid
+
+    def remember(self, node: str, pid: int) -> None:
+        path = self.folder / 'pids' / node
+        temp = path.with_suffix('.new')
+        temp.write_text(f'{pid} {_start_time(pid)}')
+        temp.replace(path)
+
+    def log(self, name: str) -> Path:
+        return self.folder / 'log' / f'{name}.log'
+
+    # Up and down ---------------------------------------------------------
+
+    def box(self, *words: str, **more: Any) -> subprocess.Popen[str]:
+        """The command, in a process of its own: only it forks."""
+        return subprocess.Popen(
+            [sys.executable, str(HERE / 'box'), '--dir', str(self.folder),
+             *words], text=True, **more)
+
+    def _run(self, *words: str) -> str:
+        done = self.box(*words, stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        out, err = done.communicate()
+        if done.returncode:
+            raise ClusterError(err.strip().removeprefix('box: ') or out)
+        return out
+
+    def up(self, nodes: int = 4, cpus: int = 2, accounting: bool = False,
+           share: Iterable[str | Path] = ()) -> None:
+        """Brings the cluster up; returns when all nodes are idle.
+
+        :arg share: folders below /tmp or another private one that all
+            nodes see, besides this checkout and the cluster's folder.
+        """
+        self._run('up', '-n', str(nodes), '--cpus', str(cpus),
+                  *['--accounting'] * accounting,
+                  *(f'--share={path}' for path in share))
+
+    def make_folder(self, nodes: int, cpus: int, accounting: bool,
+                    share: Iterable[str]) -> None:
+        """The files of a new cluster. Refuses a folder that is in use."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True)
+        except FileExistsError:
+            raise ClusterError(
+                f'{self.folder} is there already: a cluster? '
+                f'tests/cluster/box --dir {self.folder} down') from None
+        # What marks the folder as ours, and may be removed, comes first.
+        shared = {str(Path(p).resolve()) for p in (
+            ROOT, WORK, self.folder, sys.prefix, sys.base_prefix, *share)
+            if Path(p).is_dir()}
+        (self.folder / 'box.json').write_text(json.dumps({
+            'nodes': nodes, 'cpus': cpus, 'accounting': accounting,
+            'shared': sorted(shared)}))
+        for name in ('etc', 'log', 'pids', 'state'):
+            (self.folder / name).mkdir()
+        etc = self.folder / 'etc'
+        (etc / 'slurm.conf').write_text(SLURM_CONF.format(
+            login=LOGIN, nodes=f'n[1-{nodes}]', cpus=cpus, accounting=(
+                'AccountingStorageType=accounting_storage/slurmdbd\n'
+                f'AccountingStorageHost={LOGIN}' if accounting else '')))
+        (etc / 'cgroup.conf').write_text('CgroupPlugin=cgroup/v1\n')
+        (etc / 'hosts').write_text('127.0.0.1 localhost\n' + ''.join(
+            f'{self.address(name)} {name}\n'
+            for name in (LOGIN, *self.nodes)))
+        key = os.open(etc / 'munge.key', os.O_CREAT | os.O_WRONLY, 0o400)
+        os.write(key, secrets.token_bytes(128))
+        os.close(key)
+
+    def down(self) -> None:
+        """Ends all that lives, removes the folder. Nothing there: fine."""
+        pid = self.pid(SWITCH)
+        if pid is not None:
+            _kill(pid)
+        if (self.folder / 'box.json').is_file():
+            shutil.rmtree(self.folder)
+        elif self.folder.is_dir():
+            # A folder of somebody else, or an `up` that got no further.
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
+            if self.folder.is_dir():
+                raise ClusterError(f'{self.folder} is no cluster of ours (no '
+                                   'box.json in it): left alone')
+
+    # Nodes ---------------------------------------------------------------
+
+    def exec(self, *command: str | Path, node: str = LOGIN, **more: Any
+             ) -> subprocess.CompletedProcess[str]:
+        """Runs a command on a node, like subprocess.run."""
+        more = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE,
+                'text': True, 'stdin': subprocess.DEVNULL, **more}
+        return subprocess.run([
+            sys.executable, HERE / 'box', '--dir', self.folder, 'exec', node,
+            '--', *command], **more)
+
+    def ask(self, *command: str, node: str = LOGIN) -> str:
+        """The output of a command that must succeed.
+
+        :raises ClusterError: with its last words.
+        """
+        done = self.exec(*command, node=node)
+        if done.returncode:
+            words = (done.stderr or done.stdout).strip().splitlines()
+            raise ClusterError(f'{" ".join(command[:3])} on {node}: '
+                               f'{words[-1] if words else "failed"}')
+        return done.stdout
+
+    def kill(self, node: str) -> None:
+        """A power cut: all processes of the node end at once, no goodbye."""
+        pid = self.alive(node)
+        if node == SWITCH:
+            raise ClusterError('without the switch there is no cluster: down')
+        _kill(pid)
+        (self.folder / 'pids' / node).unlink()
+        # The kernel takes the node's interfaces away when it has time.
+        self.exec('ip', 'link', 'del', node, node=SWITCH)
+
+    def boot(self, node: str) -> None:
+        """Brings a dead node up; returns when Slurm has it back."""
+        self._run('boot', node)
+
+    def states(self) -> dict[str, str]:
+        """What Slurm says of each node: idle, allocated, down..."""
+        lines = self.ask('sinfo', '-h', '-N', '-o', '%N %T').splitlines()
+        return dict(line.split() for line in lines)
+
+    def wait_idle(self, nodes: Iterable[str], limit: float = 30) -> None:
+        """:raises ClusterError: not all of them are idle in time."""
+        end = time.monotonic() + limit
+        while True:
+            try:
+                states = self.states()
+                late = [f'{n} {states.get(n, "unknown")}' for n in nodes
+                        if states.get(n) != 'idle']
+            except ClusterError as err:
+                late = [str(err)]
+            if not late:
+                return
+            if time.monotonic() > end:
+                raise ClusterError(f'not idle after {limit:.0f} s: '
+                                   f'{", ".join(late)}; see '
+                                   f'{self.folder}/log')
+            time.sleep(0.05)
+
+    # Jobs ----------------------------------------------------------------
+
+    def submit(self, script: str, *options: str, **more: Any) -> str:
+        """Submits the text of a batch script; returns the job's number."""
+        done = self.exec('sbatch', '--parsable', *options, input=script,
+                         stdin=None, **more)
+        if done.returncode:
+            raise ClusterError(f'sbatch: {done.stderr.strip()}')
+        return done.stdout.strip()
+
+    def job(self, number: str) -> dict[str, str]:
+        """What Slurm says of a job: JobState, ExitCode, NodeList..."""
+        text = self.ask('scontrol', '-o', 'show', 'job', number)
+        return dict(word.split('=', 1) for word in text.split()
+                    if '=' in word)
+
+    def wait(self, number: str, limit: float = 60) -> dict[str, str]:
+        """The job when it has ended.
+
+        :raises ClusterError: it has not, within the limit.
+        """
+        end = time.monotonic() + limit
+        while (job := self.job(number))['JobState'] in (
+                'PENDING', 'CONFIGURING', 'RUNNING', 'COMPLETING'):
+            if time.monotonic() > end:
+                raise ClusterError(f'job {number} is {job["JobState"]} after '
+                                   f'{limit:.0f} s')
+            time.sleep(0.1)
+        return job
+
+    # What is left behind -------------------------------------------------
+
+    def processes(self, node: str) -> list[Process]:
+        """All processes of a node but its own: first process, daemons."""
+        init = self.alive(node)
+        space = os.readlink(f'/proc/{init}/ns/pid')
+        daemons = ('munged', 'slurmctld', 'slurmd', 'slurmdbd', 'mariadbd')
+        return [p for p in _processes(space)
+                if p.pid != init and p.name not in daemons]
+
+    def ports(self, node: str) -> set[tuple[str, int]]:
+        """Addresses and TCP ports that processes of the node listen on.
+
+        Slurm's own two daemons are left out.
+        """
+        found = set()
+        for table in ('tcp', 'tcp6'):
+            lines = Path(f'/proc/{self.alive(node)}/net/{table}'
+                         ).read_text().splitlines()[1:]
+            for cells in map(str.split, lines):
+                address, _, port = cells[1].partition(':')
+                if cells[3] == '0A' and int(port, 16) not in (6817, 6818,
+                                                              6819):
+                    found.add((_address(address), int(port, 16)))
+        return found
+
+    def mounts(self, node: str) -> list[str]:
+        """The node's mount points, sorted."""
+        text = Path(f'/proc/{self.alive(node)}/mounts').read_text()
+        return sorted(line.split()[1] for line in text.splitlines())
+
+    def files(self, node: str) -> list[str]:
+        """Files below the folders that a node has for itself, sorted.
+
+        Without those that Slurm and munge keep, and those of shared folders.
+        """
+        root = f'/proc/{self.alive(node)}/root'
+        shared = [*self.settings['shared'], '/run/cluster', '/run/munge']
+        found = []
+        for private in PRIVATE:
+            for place, folders, names in os.walk(root + private):
+                here = place.removeprefix(root)
+                folders[:] = [f for f in folders if f'{here}/{f}' not in (
+                    *shared, '/run/slurmd', '/run/mysqld')]
+                found += [f'{here}/{name}' for name in names]
+        ours = ('/run/slurmd.pid', '/run/slurmctld.pid', '/run/munged.pid',
+                '/run/munge.seed', '/run/slurmdbd.pid')
+        return sorted(set(found) - set(ours))
+
+
+def _start_time(pid: int | str) -> str:
+    """When a process began, in ticks: a pid alone may be another's by now.
+
+    Empty when it is gone, or only waits to be reaped.
+    """
+    try:
+        cells = Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2]
+    except OSError:
+        return ''
+    state, *rest = cells.split()
+    return '' if state in 'ZX' else rest[18]
+
+
+def _kill(pid: int) -> None:
+    """Kills the first process of a tree; returns when all of it is gone."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
+        # The kernel ends the first process of a tree after all others.
+        select.select([fd], [], [], 30)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def _processes(space: str) -> Iterator[Process]:
+    """Processes of one process namespace."""
+    for entry in Path('/proc').glob('[0-9]*'):
+        with contextlib.suppress(OSError):
+            if os.readlink(entry / 'ns' / 'pid') == space:
+                command = (entry / 'cmdline').read_bytes()
+                yield Process(int(entry.name),
+                              (entry / 'comm').read_text().strip(),
+                              command.replace(b'\0', b' ').decode(
+                                  errors='replace').strip())
+
+
+def _address(text: str) -> str:
+    """An address as /proc/net/tcp has it: words in the machine's order."""
+    import ipaddress
+    words = [bytes.fromhex(text[i:i + 8])[::-1 if sys.byteorder == 'little'
+                                          else 1]
+             for i in range(0, len(text), 8)]
+    return str(ipaddress.ip_address(b''.join(words)))

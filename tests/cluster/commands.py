@@ -1,0 +1,89 @@
+"""The command line of ``box``."""
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+import nodes
+from cluster import PATH, Cluster, ClusterError, default_folder, missing
+
+
+def arguments(doc: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='box', description=doc.partition('\n')[0],
+        epilog=doc.partition('\n\n')[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--dir', type=Path, default=default_folder(),
+                        help='folder of the cluster (default: '
+                             '$PLUMBLINE_WORK/cluster)')
+    actions = parser.add_subparsers(dest='action', required=True,
+                                    metavar='COMMAND')
+    up = actions.add_parser('up', help='bring a cluster up')
+    up.add_argument('-n', type=int, default=4, dest='nodes',
+                    choices=range(1, 201), metavar='N',
+                    help='compute nodes (default: 4)')
+    up.add_argument('--cpus', type=int, default=2, metavar='C',
+                    help='cores that each node claims (default: 2)')
+    up.add_argument('--accounting', action='store_true',
+                    help='with slurmdbd, for the real sacct')
+    up.add_argument('--share', action='append', default=[], metavar='FOLDER',
+                    help='a folder below /tmp that all nodes see')
+    actions.add_parser('down', help='end it; nothing is left')
+    actions.add_parser('status', help='nodes, links and jobs')
+    execute = actions.add_parser('exec', help='run a command on a node')
+    execute.add_argument('node', nargs='?', default='login')
+    for name, text in (('kill', 'a power cut'), ('boot', 'bring it back')):
+        actions.add_parser(name, help=text).add_argument('node')
+    return parser
+
+
+def main(doc: str) -> int:
+    words, command = sys.argv[1:], []
+    if '--' in words:
+        at = words.index('--')
+        words, command = words[:at], words[at + 1:]
+    parser = arguments(doc)
+    args = parser.parse_args(words)
+    if (args.action == 'exec') != bool(command):
+        parser.error('exec needs a command after --, and nothing else does')
+    os.environ['PATH'] = PATH
+    cluster = Cluster(args.dir)
+    try:
+        if args.action == 'exec':
+            return nodes.execute(cluster, args.node, command)
+        {'up': up, 'down': lambda c, _: c.down(), 'status': status,
+         'kill': lambda c, a: c.kill(a.node),
+         'boot': lambda c, a: nodes.boot(c, a.node)}[args.action](
+             cluster, args)
+    except ClusterError as err:
+        print(f'box: {err}', file=sys.stderr)
+        return 2 if args.action == 'up' else 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def up(cluster: Cluster, args: argparse.Namespace) -> None:
+    lost = missing(args.accounting)
+    if lost:
+        raise ClusterError(lost)
+    # Told to stop: as with Ctrl-C, what is half made goes first.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    cluster.make_folder(args.nodes, args.cpus, args.accounting, args.share)
+    try:
+        nodes.up(cluster)
+    except BaseException:
+        cluster.down()
+        raise
+
+
+def status(cluster: Cluster, args: argparse.Namespace) -> None:
+    states = cluster.states()
+    for node in cluster.nodes:
+        alive = 'alive' if cluster.pid(node) else 'dead'
+        print(f'{node:6} {cluster.address(node):12} {alive:6} '
+              f'{states.get(node, "unknown")}')
+    print(cluster.ask('squeue'), end='')

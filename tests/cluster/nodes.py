@@ -1,0 +1,270 @@
+"""Makes a cluster's namespaces and what lives in them. Forks: for ``box``.
+
+A node is forked in steps, and each tells the one that asked for it: until
+it was told to go on it ends when the other end of its channel is gone, and
+after that its pid is in the folder, where ``down`` finds it.
+"""
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import namespaces as ns
+from cluster import HERE, LOGIN, PATH, PRIVATE, SWITCH, Cluster, ClusterError
+
+
+def up(cluster: Cluster) -> None:
+    """Everything but the folder: switch, login, nodes, idle."""
+    start_switch(cluster)
+    start(cluster, [LOGIN])
+    start(cluster, cluster.nodes)
+    cluster.wait_idle(cluster.nodes)
+
+
+def boot(cluster: Cluster, node: str) -> None:
+    if cluster.pid(node) is not None:
+        raise ClusterError(f'{node} is alive already')
+    start(cluster, [node])
+    cluster.wait_idle(cluster.nodes if node == LOGIN else [node])
+
+
+# ------------------------------------------------------------------ switch
+
+def start_switch(cluster: Cluster) -> None:
+    """The outer namespaces, with a bridge that all nodes hang on."""
+    channel = ns.Channel()
+
+    def first() -> None:
+        with reporting(channel.there):
+            try:
+                ns.unshare(ns.NODE | ns.NEWPID, 'NEWNS|NEWNET|NEWPID|...')
+            except PermissionError:
+                ns.become_root()
+                ns.unshare(ns.NODE | ns.NEWPID, 'NEWNS|NEWNET|NEWPID|...')
+            if os.fork():
+                os._exit(0)
+            prepare_switch(cluster)
+            say(channel.there, 'ready')
+            obey(channel.there)
+        reap()
+
+    ns.detached(first, cluster.log(SWITCH), channel.there.fileno())
+    channel.there.close()
+    pid = heard(cluster, SWITCH, channel)
+    cluster.remember(SWITCH, pid)
+    channel.here.send(b'go')
+
+
+def prepare_switch(cluster: Cluster) -> None:
+    socket.sethostname(SWITCH)
+    ns.own_mounts()
+    ns.own_folders(['/run'], cluster.settings['shared'])
+    for path in ('/run/cluster', '/run/munge'):
+        os.mkdir(path, 0o755)
+    ns.bind(cluster.folder, '/run/cluster')
+    ns.bind(cluster.folder / 'etc', '/etc/slurm')
+    ns.bind(cluster.folder / 'etc' / 'hosts', '/etc/hosts')
+    if not cluster.accounting:
+        ns.bind(HERE / 'sacct', '/usr/bin/sacct')
+    ns.mount('proc', '/proc', 'proc')
+    ns.ip('link set lo up', 'link add br0 type bridge', 'link set br0 up')
+
+
+# ------------------------------------------------------------------- nodes
+
+def start(cluster: Cluster, nodes: list[str]) -> None:
+    """Starts nodes side by side; returns when their daemons run."""
+    channels = {}
+    for node in nodes:
+        channels[node] = ns.Channel()
+        inside(cluster, node, channels[node])
+        channels[node].there.close()
+    for node, channel in channels.items():
+        cluster.remember(node, heard(cluster, node, channel))
+        channel.here.send(b'go')
+    for node, channel in channels.items():
+        heard(cluster, node, channel)
+
+
+def inside(cluster: Cluster, node: str, channel: ns.Channel) -> None:
+    """Forks the first process of a node, below the switch's."""
+    switch = cluster.alive(SWITCH)
+
+    def first() -> None:
+        with reporting(channel.there):
+            ns.enter(switch)
+            # Of the switch's process tree is what is forked from now on.
+            if os.fork():
+                os._exit(0)
+            ns.unshare(ns.NEWPID, 'CLONE_NEWPID')
+            if os.fork():
+                os._exit(0)
+            prepare_node(cluster, node)
+            say(channel.there, 'ready')
+            obey(channel.there)
+            start_daemons(cluster, node)
+            say(channel.there, 'up')
+            channel.there.close()
+        reap()
+
+    ns.detached(first, cluster.log(node), channel.there.fileno())
+
+
+def prepare_node(cluster: Cluster, node: str) -> None:
+    switch = os.open('/proc/1/ns/net', os.O_RDONLY)
+    ns.unshare(ns.NODE, 'NEWNS|NEWNET|NEWUTS|NEWIPC')
+    socket.sethostname(node)
+    ns.own_mounts()
+    # What a dead node left there, if the kernel has not cleaned up yet.
+    subprocess.run(['ip', 'link', 'del', node], stderr=subprocess.DEVNULL,
+                   preexec_fn=lambda: ns.setns(switch, ns.NEWNET, 'switch'))
+    ns.ip('link set lo up',
+          f'link add eth0 type veth peer name {node} netns /proc/1/ns/net',
+          f'addr add {cluster.address(node)}/24 dev eth0',
+          'link set eth0 up')
+    ns.ip(f'link set {node} master br0', f'link set {node} up', net=switch)
+    os.close(switch)
+    ns.own_folders(PRIVATE, [*cluster.settings['shared'], '/run/cluster',
+                             '/run/munge'])
+    ns.mount('proc', '/proc', 'proc')
+    ns.mount('sysfs', '/sys', 'sysfs')
+
+
+def start_daemons(cluster: Cluster, node: str) -> None:
+    """:raises ClusterError: one of them ended, or does not answer."""
+    if node != LOGIN:
+        slurmd = daemon(cluster, node, 'slurmd', '-D', '-N', node)
+        answers(cluster, node, slurmd, lambda: listening(node, 6818))
+        return
+    munged = daemon(
+        cluster, 'munged', 'munged', '--foreground', '--force',
+        '--key-file=/run/cluster/etc/munge.key', '--pid-file=/run/munged.pid',
+        '--seed-file=/run/munge.seed', '--num-threads=2',
+        '--log-file=/run/cluster/log/munged.log')
+    answers(cluster, 'munged', munged,
+            lambda: Path('/run/munge/munge.socket.2').exists())
+    slurmctld = daemon(cluster, LOGIN, 'slurmctld', '-D')
+    answers(cluster, LOGIN, slurmctld, lambda: listening(LOGIN, 6817))
+
+
+def daemon(cluster: Cluster, log: str, *command: str
+           ) -> subprocess.Popen[bytes]:
+    env = {'PATH': PATH}
+    preload = cluster.folder / 'setgroups.so'
+    if preload.exists():
+        env['LD_PRELOAD'] = '/run/cluster/setgroups.so'
+    with open(cluster.log(log), 'ab') as out:
+        return subprocess.Popen(command, env=env, cwd='/', stdout=out,
+                                stderr=out, stdin=subprocess.DEVNULL)
+
+
+def answers(cluster: Cluster, log: str, process: subprocess.Popen[bytes],
+            ready: Callable[[], bool], limit: float = 30) -> None:
+    end = time.monotonic() + limit
+    while not ready():
+        if process.poll() is not None or time.monotonic() > end:
+            said = cluster.log(log).read_text(errors='replace').splitlines()
+            raise ClusterError(
+                f'{process.args[0]} '
+                + ('does not answer' if process.poll() is None else
+                   f'ended with exit code {process.returncode}')
+                + f': {said[-1] if said else "no word why"}')
+        time.sleep(0.01)
+
+
+def listening(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+# ----------------------------------------------------- how they speak, wait
+
+def say(there: socket.socket, words: str) -> None:
+    there.send(words.encode())
+
+
+def heard(cluster: Cluster, node: str, channel: ns.Channel) -> int:
+    """The pid of a first process that has come as far as it should.
+
+    :raises ClusterError: with its own words, or those of its log.
+    """
+    pid, words = channel.receive()
+    if words in ('ready', 'up'):
+        return pid
+    log = cluster.log(node)
+    said = log.read_text(errors='replace').splitlines()
+    raise ClusterError(
+        f'{node}: {words}' if words else
+        f'{node} ended: {said[-1] if said else "no word why"} ({log})')
+
+
+class reporting:
+    """What goes wrong is told to the one that waits, and is the end."""
+
+    def __init__(self, there: socket.socket) -> None:
+        self.there = there
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None,
+                 trace: object) -> None:
+        if error is not None:
+            say(self.there, str(error) or repr(error))
+            os._exit(1)
+
+
+def obey(there: socket.socket) -> None:
+    """Waits for the word; without it there is nothing to live for."""
+    if there.recv(16) != b'go':
+        os._exit(1)
+
+
+def reap() -> None:
+    """What a first process does: buries the others."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            time.sleep(0.2)
+
+
+# -------------------------------------------------------------------- exec
+
+def execute(cluster: Cluster, node: str, command: list[str]) -> int:
+    """Runs a command on a node as a child of this process.
+
+    The child is gone when this process is, even if it was killed.
+    """
+    pid, where = cluster.alive(node), os.getcwd()
+    ns.enter(pid)
+    child = os.fork()
+    if child == 0:
+        ns.die_with_parent()
+        try:
+            os.chdir(where)
+        except OSError:
+            os.chdir('/')
+        try:
+            os.execvp(command[0], command)
+        except OSError as err:
+            os.write(2, f'box: {command[0]} on {node}: {err.strerror}\n'
+                     .encode())
+            os._exit(127)
+    # Ctrl-C is the command's: the terminal sends it to both.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda n, _: os.kill(child, n))
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code

@@ -21,6 +21,7 @@ from cli.setup import (
     detect_local,
     ensure_mpi,
     ensure_venv,
+    ensure_wheel,
     say,
 )
 
@@ -79,7 +80,9 @@ def environment(site: str) -> dict[str, str]:
         'PATH': ':'.join([*path, os.environ.get('PATH', '')]),
     }
     os.environ.update({k: v for k, v in env.items() if k != 'PATH'})
-    site_is_sound(folder / 'system.py')
+    for known in site_is_sound(folder / 'system.py')['environments']:
+        if 'wheel' in known.get('extras', {}):
+            ensure_wheel(known['extras']['wheel'])
     return env
 
 

@@ -194,6 +194,27 @@ def detect_mpi(search: str | None = None) -> dict[str, str] | None:
             'origin': 'wheel' if ours.is_file() else 'system'}
 
 
+def ensure_wheel(name: str) -> Path:
+    """The MPI of NAME.lock, installed as a wheel; returns its prefix.
+
+    :raises SetupError: there is no such lock, or it cannot be installed.
+    """
+    lock, prefix = LOCKS / f'{name}.lock', WORK / name
+    if not lock.is_file():
+        raise SetupError(f'{lock} is missing: restore it with git checkout, '
+                         'or mend the name in extras of the site')
+    mark = prefix / 'plumbline.stamp'
+    stamp = _stamp(_read(lock))
+    if _read(mark) != stamp:
+        python = ensure_venv()
+        with _locked(), _step(f'installing an MPI ({name})'):
+            shutil.rmtree(prefix, ignore_errors=True)
+            _pip(python, f'installing {name}.lock', '--prefix', str(prefix),
+                 '--ignore-installed', '-r', str(lock))
+            mark.write_text(stamp)
+    return prefix
+
+
 def ensure_mpi() -> dict[str, str]:
     """The MPI at hand; where there is none, the Open MPI wheel.
 
@@ -201,18 +222,8 @@ def ensure_mpi() -> dict[str, str]:
     built with the MPI then.
     """
     found = detect_mpi()
-    prefix = WORK / 'mpi'
     if found is None:
-        lock = LOCKS / 'mpi.lock'
-        mark = prefix / 'plumbline.stamp'
-        stamp = _stamp(_read(lock))
-        if _read(mark) != stamp:
-            python = ensure_venv()
-            with _locked(), _step('installing Open MPI (no MPI on PATH)'):
-                shutil.rmtree(prefix, ignore_errors=True)
-                _pip(python, 'installing Open MPI', '--prefix', str(prefix),
-                     '--ignore-installed', '-r', str(lock))
-                mark.write_text(stamp)
+        prefix = ensure_wheel('mpi')
         found = detect_mpi(str(prefix / 'bin'))
         if found is None:
             raise SetupError(f'the MPI installed in {prefix} does not start; '

@@ -58,6 +58,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
 
     build_system = 'CustomBuild'
     keep_files = ['stack.*']
+    max_pending_time = '1h'
 
     @run_after('init')
     def build_where_spack_is(self) -> None:
@@ -100,6 +101,12 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
             if origin['source'] == 'spack':
                 origin |= stack.origin(record, self.family, program)
         return origin
+
+    @run_before('compile')
+    def never_wait_for_ever(self) -> None:
+        # ReFrame hands the limit to the jobs that run, not to those that
+        # build.
+        self.build_job.max_pending_time = self.max_pending_time
 
     @run_before('compile')
     def build_what_is_ours(self) -> None:

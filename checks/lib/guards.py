@@ -64,8 +64,10 @@ def job_ended_well(job: Any) -> None:
         refuse('time_limit', f'{where} ran into its time limit '
                f'({job.time_limit} s); its output does not count. See why it '
                'hung, or give it more with -S time_limit=...')
-    if job.signal:
-        refuse('signal', f'{where} died of signal {job.signal}')
+    # Only jobs of the local scheduler tell a signal.
+    signal = getattr(job, 'signal', None)
+    if signal:
+        refuse('signal', f'{where} died of signal {signal}')
     # Some backends cannot know an exit code; measure.sh's records do.
     if job.exitcode not in (0, None):
         refuse('exit_code', f'{where} ended with exit code {job.exitcode}; '

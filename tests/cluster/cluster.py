@@ -209,7 +209,7 @@ class Cluster:
         (self.folder / 'box.json').write_text(json.dumps({
             'nodes': nodes, 'cpus': cpus, 'accounting': accounting,
             'shared': sorted(shared)}))
-        for name in ('etc', 'log', 'pids', 'state'):
+        for name in ('etc', 'links', 'log', 'pids', 'state'):
             (self.folder / name).mkdir()
         etc = self.folder / 'etc'
         (etc / 'slurm.conf').write_text(SLURM_CONF.format(
@@ -270,7 +270,9 @@ class Cluster:
         _kill(pid)
         (self.folder / 'pids' / node).unlink()
         # The kernel takes the node's interfaces away when it has time.
-        self.exec('ip', 'link', 'del', node, node=SWITCH)
+        self.exec('sh', '-c', f'ip link del {node}; ip link del {node}-a',
+                  node=SWITCH)
+        (self.folder / 'links' / node).unlink(missing_ok=True)
 
     def boot(self, node: str) -> None:
         """Brings a dead node up; returns when Slurm has it back."""
@@ -298,6 +300,67 @@ class Cluster:
                                    f'{", ".join(late)}; see '
                                    f'{self.folder}/log')
             time.sleep(0.05)
+
+    # Links ---------------------------------------------------------------
+
+    def link(self, node: str) -> dict[str, str]:
+        """What was done to a node's link: rate, delay, plugged."""
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads((self.folder / 'links' / node).read_text())
+        return {}
+
+    def _note(self, node: str, **change: str) -> None:
+        kept = {k: v for k, v in {**self.link(node), **change}.items() if v}
+        (self.folder / 'links' / node).write_text(json.dumps(kept))
+
+    def rate(self, node: str, rate: str) -> None:
+        """Limits a node's link, both ways: '100mbit' as tc has it; 'none'.
+
+        Like all that is done to a link, it is gone when the node dies.
+        """
+        self.alive(node)
+        for where, device in ((node, 'eth0'), (SWITCH, node)):
+            self.exec('tc', 'qdisc', 'del', 'dev', device, 'root', node=where)
+            if rate != 'none':
+                self.ask('sh', '-ec', f"""
+                    tc qdisc add dev {device} root handle 1: htb default 1
+                    tc class add dev {device} parent 1: classid 1:1 htb \
+                        rate "$0" """, rate, node=where)
+        self._note(node, rate='' if rate == 'none' else rate)
+
+    def delay(self, node: str, delay: str) -> None:
+        """Makes every frame of a node's link late, each way: '200us'; '0'."""
+        self.alive(node)
+        late = nanoseconds(delay)
+        self.exec('ip', 'link', 'del', f'{node}-a', node=SWITCH)
+        if not late:
+            self.ask('ip', 'link', 'set', node, 'master', 'br0', node=SWITCH)
+        else:
+            relay = compiled('relay', self.folder)
+            # node's port -- relay -- a -- b -- bridge
+            self.ask('sh', '-ec', f"""
+                ip -batch - <<END
+                link set {node} nomaster
+                link add {node}-a type veth peer name {node}-b
+                link set {node}-b master br0
+                link set {node}-a up
+                link set {node}-b up
+END
+                {relay} {node} {node}-a {late} >/dev/null \
+                    2>>/run/cluster/log/relay.log </dev/null &""",
+                     node=SWITCH)
+        self._note(node, delay=delay if late else '')
+
+    def unplug(self, node: str) -> None:
+        """Pulls the node's cable."""
+        self.alive(node)
+        self.ask('ip', 'link', 'set', node, 'down', node=SWITCH)
+        self._note(node, plugged='no')
+
+    def plug(self, node: str) -> None:
+        self.alive(node)
+        self.ask('ip', 'link', 'set', node, 'up', node=SWITCH)
+        self._note(node, plugged='')
 
     # Jobs ----------------------------------------------------------------
 
@@ -377,6 +440,44 @@ class Cluster:
         ours = ('/run/slurmd.pid', '/run/slurmctld.pid', '/run/munged.pid',
                 '/run/munge.seed', '/run/slurmdbd.pid')
         return sorted(set(found) - set(ours))
+
+
+def nanoseconds(delay: str) -> int:
+    """
+    >>> nanoseconds('200us'), nanoseconds('1.5ms'), nanoseconds('0')
+    (200000, 1500000, 0)
+    """
+    for unit, factor in (('us', 1e3), ('ms', 1e6), ('', 1e9)):
+        if delay.endswith(unit):
+            with contextlib.suppress(ValueError):
+                value = float(delay.removesuffix(unit)) * factor
+                if 0 <= value <= 1e9 and (unit or not value):
+                    return round(value)
+            break
+    raise ClusterError(f'{delay!r} is no delay: 200us, 1.5ms, at most '
+                       '1000ms, or 0')
+
+
+def compiled(name: str, folder: Path) -> Path:
+    """A helper of ours in C, built where it is needed first.
+
+    :raises ClusterError: no compiler, with its words.
+    """
+    target = folder / name
+    if not target.exists():
+        shared = ['-shared', '-fPIC'] if name.endswith('.so') else []
+        try:
+            done = subprocess.run(
+                ['cc', '-O2', '-Wall', '-Werror', *shared, '-o',
+                 f'{target}.new', HERE / f'{target.stem}.c'], text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        except FileNotFoundError:
+            raise ClusterError(f'{target.stem}.c cannot be built: no C '
+                               'compiler cc on PATH') from None
+        if done.returncode:
+            raise ClusterError(f'{target.stem}.c: {done.stdout.strip()}')
+        os.replace(f'{target}.new', target)
+    return target
 
 
 def _start_time(pid: int | str) -> str:

@@ -37,6 +37,14 @@ def arguments(doc: str) -> argparse.ArgumentParser:
     execute.add_argument('node', nargs='?', default='login')
     for name, text in (('kill', 'a power cut'), ('boot', 'bring it back')):
         actions.add_parser(name, help=text).add_argument('node')
+    for name, text, value, example in (
+            ('rate', 'limit a link, both ways', 'rate', '100mbit, none'),
+            ('delay', 'make a link slow, each way', 'delay', '200us, 0')):
+        action = actions.add_parser(name, help=text)
+        action.add_argument('node')
+        action.add_argument(value, help=example)
+    for name, text in (('unplug', 'pull the cable'), ('plug', 'put it back')):
+        actions.add_parser(name, help=text).add_argument('node')
     return parser
 
 
@@ -56,7 +64,11 @@ def main(doc: str) -> int:
             return nodes.execute(cluster, args.node, command)
         {'up': up, 'down': lambda c, _: c.down(), 'status': status,
          'kill': lambda c, a: c.kill(a.node),
-         'boot': lambda c, a: nodes.boot(c, a.node)}[args.action](
+         'boot': lambda c, a: nodes.boot(c, a.node),
+         'rate': lambda c, a: c.rate(a.node, a.rate),
+         'delay': lambda c, a: c.delay(a.node, a.delay),
+         'unplug': lambda c, a: c.unplug(a.node),
+         'plug': lambda c, a: c.plug(a.node)}[args.action](
              cluster, args)
     except ClusterError as err:
         print(f'box: {err}', file=sys.stderr)
@@ -84,6 +96,7 @@ def status(cluster: Cluster, args: argparse.Namespace) -> None:
     states = cluster.states()
     for node in cluster.nodes:
         alive = 'alive' if cluster.pid(node) else 'dead'
+        link = ' '.join(f'{k}={v}' for k, v in cluster.link(node).items())
         print(f'{node:6} {cluster.address(node):12} {alive:6} '
-              f'{states.get(node, "unknown")}')
+              f'{states.get(node, "unknown"):12} {link}'.rstrip())
     print(cluster.ask('squeue'), end='')

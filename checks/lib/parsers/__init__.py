@@ -16,7 +16,7 @@ from typing import TextIO
 
 #: Parser of each family; imported when it is asked for.
 PARSERS = {
-    'keyvalue': 'checks.lib.parsers.resp_benchmark',
+    'keyvalue': 'checks.lib.parsers.keyvalue',
     'osu': 'checks.lib.parsers.osu',
 }
 

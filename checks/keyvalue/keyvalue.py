@@ -1,4 +1,4 @@
-"""In-memory stores: what a server gives to clients on its own node."""
+"""In-memory stores: what a server gives to its clients."""
 from __future__ import annotations
 
 import shlex
@@ -10,113 +10,294 @@ from reframe.core.builtins import (
     fixture,
     parameter,
     run_after,
-    run_before,
     variable,
 )
-from reframe.core.launchers.local import LocalLauncher
 
-from ..lib import guards, metrics
-from ..lib.base import Benchmark, Programs
-from ..lib.parsers import ParseError
-from ..lib.parsers.resp_benchmark import parse
+from ..lib import base, guards, metrics
+from ..lib.parsers.keyvalue import parse
+from ..lib.parsers.plumbload import read
+from ..lib.parsers.service import Services
+from ..lib.service import ServiceBenchmark
+from ..lib.serving.plan import Clients, Plan, Server, Step
+from .points import GENERATORS, Load, modes_of, points
+from .stores import REDIS_LIKE, RESP, STORES, Needs, server
 
-#: Stores that speak RESP and bring a load generator.
-RESP = ('redis', 'valkey')
+#: Loads that make the store grow: bounded by a number, not by a time.
+GROWING = ('lpush', 'xadd')
+
+#: What store can do what: memcached keeps no lists and writes no files, and
+#: only those of Redis' kind form its cluster.
+WITHOUT = {
+    'memcached': lambda load: load.operation in ('mset', *GROWING)
+    or load.persistence != 'off' or load.shards > 1,
+    'dragonfly': lambda load: load.shards > 1 or load.persistence != 'off',
+}
 
 
-def offered() -> list[str]:
-    """Stores that some environment of this system has."""
-    here = {f for part in rt.runtime().system.partitions
+def here() -> set[str]:
+    """Features of the environments of this system."""
+    return {f for part in rt.runtime().system.partitions
             for env in part.environs for f in env.features}
-    return [store for store in RESP if store in here]
 
 
-class StorePrograms(Programs):
-    """The stores of an environment."""
+def offered(*generators: str) -> list[Load]:
+    """Every load of these generators that some store, environment and
+    partition can bear."""
+    parts = rt.runtime().system.partitions
+    features = here()
+    cores = max(part.processor.num_cpus or 1 << 20 for part in parts)
+    sizes = {f for part in parts for f in part.features}
+    return [load for store in STORES if store in features
+            for load, _ in points(store) if load.generator in generators
+            and GENERATORS.get(load.generator, store) in features
+            and not WITHOUT.get(store, lambda load: False)(load)
+            and (not load.tls or 'store_tls' in features)
+            and f'nodes_{load.nodes}' in sizes
+            and load.threads < max(2, cores)
+            and (load.generator != 'benchmark' or store in REDIS_LIKE)]
+
+
+class StorePrograms(base.Programs):
+    """The stores of an environment, and the suite's load generator."""
 
     family = 'keyvalue'
 
+    def build_tools(self) -> list[str]:
+        build = shlex.quote(str(base.SRC / 'load' / 'build.sh'))
+        return [f'CC={self.current_environ.cc or "cc"} {build} plumbload']
 
-class StoreBundled(Benchmark):
-    """A store under the load generator that comes with it, on one node.
 
-    Over a unix socket: the figure is the server's and the client's share of
-    the CPUs, without a network.
-    """
+class StoreBenchmark(ServiceBenchmark, special=True):
+    """A store that lives as long as the job, loaded from beside or afar."""
 
     family = 'keyvalue'
 
-    #: The store.
-    program = parameter(offered())
-
-    #: What is asked of it.
-    operation = parameter(['get', 'set'])
-
-    #: Size of a value. Unit: bytes.
-    payload = variable(int, value=64)
-
-    #: Connections at once.
-    connections = variable(int, value=50)
-
-    #: Operations in all.
-    requests = variable(int, value=200_000)
+    #: The store and its load; a check makes it a parameter.
+    load: Load
 
     programs = fixture(StorePrograms, scope='environment')
-    sourcesdir = 'src'
+
+    #: Memory of a server for its data. Unit: MiB; 0: what the data need.
+    memory = variable(int, value=0)
+
+    #: First port of the servers; 0: any that is free.
+    port = variable(int, value=0)
+
+    #: How long a store may take to answer. Unit: s.
+    ready_limit = variable(float, value=30.0)
+
+    #: Time that is measured, and the time before it. Unit: s.
+    duration = variable(float, value=3.0)
+    warmup = variable(float, value=0.5)
 
     @run_after('init')
     def ask_for_what_it_needs(self) -> None:
-        self.valid_systems = ['+nodes_1']
-        self.valid_prog_environs = [f'+{self.program}']
-        self.tags = {'quick', 'nightly', 'full', 'bringup', self.family}
-        self.descr = f'{self.program} under its own load generator'
+        load = self.load
+        self.program = load.store
+        self.valid_systems = [f'+nodes_{load.nodes}']
+        self.valid_prog_environs = [f'+{load.store}{self.more_needs()}']
+        self.tags = {*modes_of(load), self.family}
+        if 'quick' in self.tags:
+            self.tags.add('bringup')
 
-    @run_after('setup')
-    def one_task(self) -> None:
-        self.num_tasks = self.num_tasks_per_node = 1
+    def more_needs(self) -> str:
+        """Features of the environment besides the store."""
+        tls = ' +store_tls' if self.load.tls else ''
+        other = GENERATORS.get(self.load.generator)
+        return f'{tls} +{other}' if other else tls
 
-    @run_before('run')
-    def start_without_a_launcher(self) -> None:
-        # The script is a server and its clients, to be spread over the
-        # CPUs of the job: not one rank on one core.
-        self.job.launcher = LocalLauncher()
-        # Without a prefix: the system's own.
-        prefix = self.programs.origin(self.program).get('prefix', '/usr')
-        self.executable = './bundled.sh'
-        self.executable_opts = [
-            self.program, shlex.quote(f'{prefix}/bin'), self.operation,
-            str(self.payload), str(self.connections), str(self.requests)]
+    @property
+    def keys(self) -> int:
+        """So many that they are in no cache of a CPU, and not too many."""
+        return max(64, min(100_000, (256 << 20) // self.load.payload))
+
+    @property
+    def prefix(self) -> str:
+        """Where the store is installed; the system's own without one."""
+        return self.programs.origin(self.load.store).get('prefix', '/usr')
+
+    def store_server(self, socket: bool = False) -> Server:
+        """The server role."""
+        load = self.load
+        # As much again, for what the store adds to each of them.
+        room = 128 + 2 * self.keys * (load.payload + 256) // load.shards >> 20
+        return server(
+            load.store, self.prefix,
+            Needs(load.threads, self.memory or 128 + room, load.connections,
+                  load.tls, load.persistence, load.shards > 1, socket),
+            nodes=1, instances=load.shards, beside=not load.client_nodes,
+            port=self.port, ready_limit=self.ready_limit)
+
+    def clients(self, connections: int) -> Clients:
+        """One on each node of theirs, with the CPUs that are left there."""
+        load = self.load
+        cores = self.current_partition.processor.num_cpus or 4
+        taken = 0 if load.client_nodes else load.threads * load.shards
+        return Clients(max(1, load.client_nodes),
+                       cpus=max(1, min(2 * load.threads * load.shards,
+                                       cores - taken)),
+                       connections=connections)
+
+    def figures_served(self, services: Services, said: str,
+                       run: guards.Run) -> dict[str, float]:
+        self.version = services.servers[0].version
+        measured = services.steps['measure']
+        if measured.grown('evicted'):
+            guards.refuse('evicted', f'{run.name}: {self.load.store} evicted '
+                          f'{measured.grown("evicted"):g} keys: its memory '
+                          'is below the data; give it more with -S memory=')
+        served = max(1, measured.grown('commands'))
+        return {'evictions': measured.grown('evicted'),
+                'server_cpu': measured.grown('cpu') / served * 1e6}
+
+
+class StoreServes(StoreBenchmark):
+    """What a store gives to clients: the suite's own load generator."""
+
+    #: The store and its load.
+    load = parameter(offered('plumbload'), fmt=lambda load: str(load))
+
+    #: Requests a second of all clients together; 0: as fast as they are
+    #: answered. A rate shows latencies as users of a busy store see them.
+    rate = variable(int, value=0)
+
+    #: Operations of loads that make the store grow.
+    requests = variable(int, value=200_000)
+
+    @run_after('init')
+    def describe(self) -> None:
+        self.descr = f'{self.load} under plumbload'
+
+    def plan(self) -> Plan:
+        load = self.load
+        clients = self.clients(-(-load.connections // max(
+            1, load.client_nodes)))
+        call = [f'{self.programs.stagedir}/plumbload', '--service',
+                '{service}', '--name', 'client{index}',
+                '--share', '{index}/{count}', '--threads', '{cpus}',
+                '--connections', '{connections}', '--protocol',
+                'resp2' if load.store in RESP else 'binary',
+                '--keys', str(self.keys), '--value-size', str(load.payload)]
+        how = (['--requests', str(self.requests // clients.nodes)]
+               if load.operation in GROWING else
+               ['--duration', str(self.duration),
+                '--warmup', str(self.warmup)])
+        if load.pipeline > 1:
+            how += ['--pipeline', str(load.pipeline)]
+        if self.rate:
+            how += ['--rate', str(self.rate // clients.nodes)]
+        return Plan(self.store_server(), clients, (
+            Step('fill', (*call, '--operation', 'fill'), limit=120),
+            Step('measure', (*call, '--operation', load.operation, *how),
+                 limit=self.duration + self.warmup + 60, gate=True)))
 
     def more_params(self) -> dict[str, Any]:
-        return {'connections': self.connections, 'payload': self.payload}
+        return {'rate': self.rate} if self.rate else {}
 
     def planned_figures(self) -> list[str]:
-        return [metrics.key(name, self.payload) for name in (
-            'operations', 'latency', 'latency_p50', 'latency_p99')]
+        names = (('connection_rate',) if self.load.operation == 'connect'
+                 else ('operations', 'bandwidth', 'latency', 'latency_p50',
+                       'latency_p99', 'latency_p999'))
+        return [*(metrics.key(name, self.load.payload) for name in names),
+                'server_cpu', 'ready_time', 'memory_ratio', 'evictions']
 
-    def figures_of(self, run: guards.Run) -> dict[str, float]:
-        try:
-            records = parse(run.out)
-        except ParseError as err:
-            guards.refuse('table', f'{run.name}.out:{err}')
-        self.version = records[0].version
-        counts = {r.metric: r.value for r in records if r.unit == '1'}
-        self.assert_served(run, counts)
-        return {metrics.key(r.metric, self.payload): r.value
-                for r in records if r.metric not in counts}
-
-    def assert_served(self, run: guards.Run, counts: dict[str, float]
-                      ) -> None:
-        """The store did all that the client says it was given."""
-        if counts.get('calls') != self.requests:
-            guards.refuse('calls', f'{run.name}.out: {self.requests} '
-                          f'{self.operation}s asked for, the store served '
-                          f'{counts.get("calls", 0):g}')
-        if counts['misses'] or counts['evicted']:
-            guards.refuse('misses', f'{run.name}.out: {counts["misses"]:g} '
-                          f'keys not found, {counts["evicted"]:g} evicted: '
-                          'the store has too little memory')
+    def figures_served(self, services: Services, said: str,
+                       run: guards.Run) -> dict[str, float]:
+        filled = services.steps['fill']
+        if filled.after.keys != self.keys:
+            guards.refuse('fill', f'{run.name}: {self.keys} keys were set, '
+                          f'{self.load.store} holds {filled.after.keys}')
+        measured = read(said)
+        if 'client' in measured.limited.values():
+            self.unfit = 'limited by the load generator, not by the store'
+        return {**{metrics.key(r.metric, r.size): r.value
+                   for r in measured.records},
+                **super().figures_served(services, said, run),
+                'memory_ratio': filled.grown('memory')
+                / (self.keys * self.load.payload)}
 
 
-if offered():
-    rfm.simple_test(StoreBundled)
+class StoreGenerators(StoreBenchmark):
+    """The same under the generators of others, to compare with their users.
+
+    They take a password on their command line only, where every user of the
+    node can read it: so the store listens on a socket in a folder of ours.
+    """
+
+    #: The store, its load, and who makes it.
+    load = parameter(offered(*GENERATORS), fmt=lambda load: str(load))
+
+    #: Requests of the generators that know no time.
+    requests = variable(int, value=300_000)
+
+    @run_after('init')
+    def describe(self) -> None:
+        self.program = ('memtier_benchmark'
+                        if self.load.generator == 'memtier'
+                        else f'{self.load.store}-benchmark')
+        self.descr = f'{self.load} under {self.program}'
+
+    @property
+    def keys(self) -> int:
+        # redis-benchmark draws them: twenty sets a key leave none out.
+        return 1000
+
+    def plan(self) -> Plan:
+        call = (self.memtier if self.program == 'memtier_benchmark'
+                else self.benchmark)
+        fill, measure = call()
+        return Plan(self.store_server(socket=True),
+                    self.clients(self.load.connections),
+                    (Step('fill', fill, limit=120, alone=True),
+                     Step('measure', measure, limit=120, alone=True)))
+
+    def benchmark(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Commands of redis-benchmark and its descendants."""
+        load = self.load
+        call = (f'{self.prefix}/bin/{self.program}', '-s', '{host}', '--csv',
+                '-d', str(load.payload), '-r', str(self.keys), '-c',
+                str(load.connections), '-P', str(load.pipeline))
+        return ((*call, '-t', 'set', '-n', str(20 * self.keys)),
+                (*call, '-t', load.operation, '-n', str(self.requests)))
+
+    def memtier(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Commands of memtier_benchmark."""
+        load = self.load
+        call = ('memtier_benchmark', '-S', '{host}', '-P',
+                'redis' if load.store in RESP else 'memcache_binary',
+                '--hide-histogram', '-t', '1', '-d', str(load.payload),
+                '--key-maximum', str(self.keys), '--key-minimum', '1')
+        ratio = '1:0' if load.operation == 'set' else '0:1'
+        return ((*call, '-c', '1', '-n', 'allkeys', '--ratio', '1:0',
+                 '--key-pattern', 'P:P'),
+                (*call, '-c', str(load.connections), '--pipeline',
+                 str(load.pipeline), '--ratio', ratio, '--test-time',
+                 str(round(self.duration))))
+
+    def planned_figures(self) -> list[str]:
+        return [*(metrics.key(name, self.load.payload) for name in (
+            'operations', 'latency', 'latency_p50', 'latency_p99')),
+            'server_cpu', 'ready_time', 'evictions']
+
+    def figures_served(self, services: Services, said: str,
+                       run: guards.Run) -> dict[str, float]:
+        measured = services.steps['measure']
+        if measured.grown('misses'):
+            guards.refuse('misses', f'{run.name}: {measured.grown("misses"):g}'
+                          ' keys were not there, of those that were set')
+        records = [r for r in parse(said) if '[' not in r.metric]
+        asked = (self.requests if self.program != 'memtier_benchmark' else
+                 records[0].value * (round(self.duration) - 1))
+        if measured.grown('commands') < asked:
+            guards.refuse('calls', f'{run.name}: {asked:g} requests by the '
+                          f'count of {self.program}, '
+                          f'{measured.grown("commands"):g} by the store\'s')
+        return {**{metrics.key(r.metric, self.load.payload): r.value
+                   for r in records},
+                **super().figures_served(services, said, run)}
+
+
+for check in (StoreServes, StoreGenerators):
+    # To ReFrame a parameter without values is an error.
+    if check.num_variants:
+        rfm.simple_test(check)

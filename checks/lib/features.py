@@ -39,6 +39,8 @@ ENVIRON_FEATURES: dict[str, str] = {
     'keydb': 'keydb-server',
     'memcached': 'memcached',
     'dragonfly': 'dragonfly',
+    'store_bench': 'benchmark of redis',
+    'memtier': 'memtier_benchmark on PATH',
     'store_tls': 'the stores were built with TLS',
 }
 

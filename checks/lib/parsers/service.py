@@ -36,6 +36,7 @@ class Counters:
     memory: int
     commands: int
     keys: int
+    misses: int
     evicted: int
     connections: int
 

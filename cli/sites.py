@@ -23,6 +23,7 @@ from cli.setup import (
     SetupError,
     detect_local,
     ensure_mpi,
+    ensure_stores,
     ensure_venv,
 )
 from cli.spack_yaml import Finding
@@ -66,7 +67,7 @@ def check(args: argparse.Namespace) -> int:
         ROOT.glob('site-configs/*/system.py'))] if args.all
         else [site_folder(name) for name in args.sites])
     if any(map(is_local, folders)):
-        detect_local(ensure_mpi())
+        detect_local(ensure_mpi(), ensure_stores())
     # Each site is a process of its own: two at a time, as cores allow.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         verdicts = list(pool.map(

@@ -63,7 +63,7 @@ def suite(tmp_path: Path) -> Suite:
     # The installed things are shared, all that a run writes is not.
     mine = tmp_path / 'work'
     mine.mkdir()
-    for name in ('venv', 'mpi', 'bin'):
+    for name in ('venv', 'mpi', 'stores', 'bin'):
         if (work / name).exists():
             (mine / name).symlink_to(work / name)
     return Suite(tmp_path, {

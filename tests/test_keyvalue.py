@@ -59,7 +59,8 @@ def stores(suite, tmp_path, folder):
     """The local site with a redis in folder/bin."""
     another_site(suite, tmp_path, f'''
 site_configuration['environments'].append(
-    {{'name': 'stores', 'cc': 'cc', 'features': ['redis'], 'extras':
+    {{'name': 'stores', 'cc': 'cc', 'features': ['redis', 'store_bench'],
+      'extras':
      {{'programs': {{'keyvalue': {{'source': 'system',
                                   'prefix': '{folder}'}}}}}}}})
 site_configuration['systems'][0]['partitions'][0]['environs'] = ['stores']

@@ -37,11 +37,12 @@ ENVIRON_FEATURES: dict[str, str] = {
     'redis': 'redis-server',
     'valkey': 'valkey-server',
     'keydb': 'keydb-server',
-    'memcached': 'memcached',
     'dragonfly': 'dragonfly',
-    'store_bench': 'benchmark of redis',
-    'memtier': 'memtier_benchmark on PATH',
+    'memcached': 'memcached',
+    'store_bench': "a store's own load generator and client beside its "
+                   'server (redis-benchmark and redis-cli)',
     'store_tls': 'the stores were built with TLS',
+    'memtier': 'memtier_benchmark on PATH',
 }
 
 #: Features that name one program of an installation: pattern -> meaning.
@@ -92,11 +93,12 @@ ENVIRON_EXTRAS: dict[str, str] = {
 #: Feature of an environment -> the family whose programs it promises.
 FAMILY = {'osu': 'osu', 'nccl_tests': 'nccl', 'rccl_tests': 'nccl',
           'redis': 'keyvalue', 'valkey': 'keyvalue', 'keydb': 'keyvalue',
-          'memcached': 'keyvalue', 'dragonfly': 'keyvalue',
-          'smartredis': 'smartredis'}
+          'dragonfly': 'keyvalue', 'memcached': 'keyvalue',
+          'store_bench': 'keyvalue', 'smartredis': 'smartredis'}
 
-#: Where a family's programs may come from.
-SOURCES = ('spack', 'module', 'system', 'embedded')
+#: Where a family's programs may come from; a wheel's server is not built as
+#: a distribution's is, so the two are different programs.
+SOURCES = ('spack', 'module', 'system', 'wheel', 'embedded')
 
 #: What an environment may say of a family's programs.
 ORIGIN = ('source', 'prefix', 'version', 'spec')

@@ -66,7 +66,7 @@ site_configuration = {
          'extras': {'stack': 'nccl',
                     'programs': {'nccl': {'source': 'spack'}}}},
         {'name': 'stores',
-         'features': ['redis', 'valkey', 'memcached'],
+         'features': ['redis', 'valkey', 'memcached', 'store_bench'],
          'extras': {'stack': 'keyvalue',
                     'programs': {'keyvalue': {'source': 'spack'}}}},
     ],

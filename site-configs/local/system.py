@@ -5,6 +5,7 @@ env` (or `plumb run`), which left them in $PLUMBLINE_WORK/local.json.
 """
 import json
 import os
+import shutil
 from pathlib import Path
 
 from checks.lib import stack
@@ -78,10 +79,16 @@ if os.environ.get('OMB_PREFIX'):
 def _store(found: dict) -> dict:
     """The environment of a store that was found."""
     origin = {key: found[key] for key in ('source', 'prefix', 'version')}
-    bench = ['store_bench'] if found['bench'] else []
+    more = {'store_bench': found['bench'],
+            # The suite's load generator speaks it too, where it was built
+            # with these headers.
+            'store_tls': found['tls'] and Path(
+                '/usr/include/openssl/ssl.h').exists(),
+            'memtier': shutil.which('memtier_benchmark')}
     return {'name': f"{found['store']}-{found['source']}",
             'cc': _mpi['compiler'], 'cxx': '', 'ftn': '',
-            'features': [found['store'], *bench],
+            'features': [found['store'],
+                         *(name for name, has in more.items() if has)],
             'extras': {'programs': {'keyvalue': origin}}}
 
 

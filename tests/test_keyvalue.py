@@ -1,132 +1,233 @@
-"""Stores: the parser, the guards, and a real server where there is one."""
+"""Stores under load, through ReFrame: real servers, real faults."""
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from checks.lib.parsers import ParseError
-from checks.lib.parsers.resp_benchmark import parse
+from checks.keyvalue.points import AXES, MODES, Load, modes_of, points
+from checks.keyvalue.stores import STORES, Needs, server
+from checks.lib.serving.plan import filled
 from tests.conftest import ROOT
 from tests.test_faults import another_site
 
-GOLDEN = ROOT / 'tests' / 'golden' / 'keyvalue'
-OURS = (GOLDEN / 'redis-benchmark-7.0.15.txt').read_text()
+SHORT = ('-SStoreServes.duration=0.5', '-SStoreServes.warmup=0.1',
+         '-Srepeats=1')
 
 
-def test_golden_output_with_the_counts_of_the_store():
-    records = parse(OURS)
-    assert {(r.program, r.version, r.size) for r in records} == {
-        ('redis', '7.0.15', 64)}
-    found = {r.metric: (r.value, r.unit) for r in records}
-    assert found['calls'] == (100000, '1') and found['misses'] == (0, '1')
-    header, row = OURS.splitlines()[2:]
-    cells = dict(zip(header.replace('"', '').split(','),
-                     row.replace('"', '').split(','), strict=True))
-    assert found['operations'] == (float(cells['rps']), '1/s')
-    assert found['latency_p99'] == (
-        round(float(cells['p99_latency_ms']) * 1000, 3), 'us')
+def measure(suite, store, what, *more, mode='quick', **env):
+    """`plumb run` with one load of a store, and little time."""
+    # A store may be here from two sources: the fixture's is enough.
+    where = next(e for e in environments(suite) if e.startswith(store.name))
+    return suite.plumb(
+        'run', '--bringup', '--mode', mode, '--', '-n', 'StoreServes',
+        '-p', f'^{where}$',
+        '-E', f'str(load) == "{store.name} {what}"', *SHORT, *more, **env)
 
 
-def test_plain_output_of_several_tests():
-    records = parse((GOLDEN / 'redis-benchmark-7.0.15.csv').read_text())
-    assert len([r for r in records if r.metric.startswith('operations')]) == 3
+def environments(suite):
+    done = suite.reframe('--show-config=environments')
+    return re.findall(r'"name": "([\w-]+-(?:wheel|system))"', done.stdout)
 
 
-@pytest.mark.parametrize('old, new, reason', [
-    (r'"GET".*\n', '', 'no row'), (r'\n\Z', '', 'cut short'),
-    (r'"GET",[^\n]{9}\n?', '"GET",', 'is no number|cannot be|columns'),
-    (r',"[\d.]+"\n', '\n', '7 columns, the header has 8'),
-    (r'"GET","[\d.]+', '"GET","0.00', 'rps: 0.00 cannot be'),
-    (r'"GET","[\d.]+', '"GET","nan', 'rps: nan cannot be'),
-    ('avg_latency_ms', 'avg_latency_us', 'expected the header'),
-    ('"test"', 'Error: connection reset "test"', 'expected the header'),
-    (r'(?s).*', '', 'no row'),
+def test_a_store_is_measured(suite, store):
+    done = measure(suite, store, 'get')
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = {r['metric']: r for r in suite.records}
+    assert {'operations', 'bandwidth', 'latency_p50', 'latency_p99',
+            'latency_p999', 'server_cpu', 'memory_ratio', 'ready_time',
+            'evictions', 'client_cpu_share', 'hit_ratio'} <= set(records)
+    one = records['operations']
+    assert one['program'] == store.name and one['version']
+    assert one['source'] in ('wheel', 'system') and one['point'] == '64 B'
+    assert 'operation=get payload=64 pipeline=1' in one['params']
+    assert float(one['value']) > 100
+    assert float(records['memory_ratio']['value']) > 1
+    assert float(records['server_cpu']['value']) > 0
+    assert float(records['hit_ratio']['value']) == 1
+    assert records['evictions']['value'] == '0.0'
+
+
+def test_connections_are_counted(suite, store):
+    done = measure(suite, store, 'connect')
+    assert done.returncode == 0, done.stdout + done.stderr
+    metrics = {r['metric'] for r in suite.records}
+    assert 'connection_rate' in metrics and 'operations' not in metrics
+
+
+def test_a_cluster_of_three(suite, store):
+    done = measure(suite, store, 'get shards=3', mode='nightly')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'shards=3' in suite.records[0]['params']
+
+
+def test_a_run_on_shared_cpus_is_no_measurement(suite, store):
+    cpu = min(os.sched_getaffinity(0))
+    where = f'{store.name} get'
+    done = subprocess.run(
+        ['taskset', '-c', str(cpu), str(ROOT / 'plumb'), 'run', '--bringup',
+         '--', '-n', 'StoreServes', '-E', f'str(load) == "{where}"', *SHORT],
+        env={**os.environ, **suite.variables}, capture_output=True,
+        text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'servers and clients shared their CPUs' in done.stdout
+    assert {r['result'] for r in suite.records} == {'unfit'}
+
+
+# What breaks, as an operator sees it ---------------------------------------
+
+def refused(suite, done, guard):
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert {r['metric'] for r in suite.records} <= {'completed'}
+    assert {r['guard'] for r in suite.records} == {guard}
+    return ' '.join(done.stdout.split())
+
+
+def test_memory_below_the_data(suite, store):
+    done = measure(suite, store, 'get', '-SStoreServes.memory=2')
+    said = refused(suite, done, 'service')
+    assert 'step fill' in said or 'client 0' in said
+    assert 'OOM' in said and 'the store is full' in said
+
+
+def test_port_that_is_taken(suite, store):
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        port = taken.getsockname()[1]
+        done = measure(suite, store, 'get', f'-SStoreServes.port={port}')
+    said = refused(suite, done, 'service')
+    assert f'port {port} on ' in said and 'is taken by' in said
+
+
+def test_too_few_open_files(suite, store):
+    done = subprocess.run(
+        ['bash', '-c', 'ulimit -n 900; exec "$@"', 'bash',
+         str(ROOT / 'plumb'), 'run', '--bringup', '--mode', 'nightly', '--',
+         '-n', 'StoreServes', '-E',
+         f'str(load) == "{store.name} get connections=1000"', *SHORT],
+        env={**os.environ, **suite.variables}, capture_output=True,
+        text=True, timeout=200)
+    said = refused(suite, done, 'service')
+    assert 'open files are needed' in said and 'the limit is 900' in said
+
+
+@pytest.mark.parametrize('script, words', [
+    ('echo "Fatal: out of luck"; exit 1',
+     'ended with exit code 1 before it answered; the last lines of .*'
+     'Fatal: out of luck'),
+    ('echo waiting; exec sleep 60', 'did not answer in 1 s'),
 ])
-def test_mutilated_output_gives_no_figure(old, new, reason):
-    broken = re.sub(old, new, OURS, count=1)
-    assert broken != OURS
-    with pytest.raises(ParseError, match=reason):
-        parse(broken)
-
-
-def stores(suite, tmp_path, folder):
-    """The local site with a redis in folder/bin."""
+def test_a_store_that_is_broken(suite, tmp_path, script, words):
+    fake = tmp_path / 'fake' / 'bin' / 'keydb-server'
+    fake.parent.mkdir(parents=True)
+    fake.write_text(f'#!/bin/sh\n{script}\n')
+    fake.chmod(0o755)
     another_site(suite, tmp_path, f'''
 site_configuration['environments'].append(
-    {{'name': 'stores', 'cc': 'cc', 'features': ['redis', 'store_bench'],
+    {{'name': 'stores', 'cc': 'cc', 'features': ['keydb'],
       'extras':
      {{'programs': {{'keyvalue': {{'source': 'system',
-                                  'prefix': '{folder}'}}}}}}}})
+                                  'prefix': '{fake.parent.parent}'}}}}}}}})
 site_configuration['systems'][0]['partitions'][0]['environs'] = ['stores']
 ''')
-    return suite.plumb('run', '--bringup', '--', '-n', 'StoreBundled',
-                       '-SStoreBundled.requests=2000')
+    done = suite.plumb('run', '--bringup', '--', '-n', 'StoreServes', '-E',
+                       'str(load) == "keydb get"', '-SStoreServes.ready_limit=1')
+    assert re.search(words, refused(suite, done, 'service')), done.stdout
 
 
-FAKE = {
-    'server': 'exec sleep 60',
-    'cli': '''case "$*" in *ping) echo PONG;; *info*) printf '%s\\n' \
-redis_version:7.0 keyspace_misses:0 evicted_keys:0 \
-cmdstat_get:calls=2000,usec=1 cmdstat_set:calls=2000,usec=1;; esac''',
-    'benchmark': f"""cat <<'X'
-{OURS.split(chr(10), 2)[2]}X""",
-}
-
-
-@pytest.mark.parametrize('broken, words', [
-    ({'server': 'echo "Fatal: out of luck"; exit 1', 'cli': 'exit 1'},
-     'redis-server ended before it answered: Fatal: out of luck'),
-    ({'server': 'sleep 1', 'benchmark': f"sleep 2; {FAKE['benchmark']}"},
-     'redis-server died under load'),
-    ({'benchmark': 'exit 1'}, 'exit code 1'),
-    ({'cli': FAKE['cli'].replace('2000', '1999')},
-     'calls: .*2000 gets asked for, the store served 1999'),
-    ({'cli': FAKE['cli'].replace('misses:0', 'misses:7')},
-     'misses: .*7 keys not found'),
-])
-def test_a_store_that_is_broken(suite, tmp_path, broken, words):
-    folder = tmp_path / 'fake' / 'bin'
-    folder.mkdir(parents=True)
-    for part, text in {**FAKE, **broken}.items():
-        (folder / f'redis-{part}').write_text(f'#!/bin/bash\n{text}\n')
-        (folder / f'redis-{part}').chmod(0o755)
-    done = stores(suite, tmp_path, folder.parent)
-    assert done.returncode == 1
-    assert re.search(words, done.stdout), done.stdout
-    assert {r['metric'] for r in suite.records} <= {'completed'}
-
-
-def test_a_store_that_is_told_to_stop(tmp_path):
-    for part, text in {**FAKE, 'benchmark': 'exec sleep 60'}.items():
-        (tmp_path / f'redis-{part}').write_text(f'#!/bin/bash\n{text}\n')
-        (tmp_path / f'redis-{part}').chmod(0o755)
+def test_ctrl_c_leaves_nothing(suite, store, tmp_path):
+    scratch = tmp_path / 'tmp'
+    scratch.mkdir()
     job = subprocess.Popen(
-        [ROOT / 'checks/keyvalue/src/bundled.sh', 'redis', tmp_path, 'get',
-         '64', '1', '10'], env={**os.environ, 'TMPDIR': str(tmp_path)})
-    while not list(tmp_path.glob('plumbline.*/fill')):
-        time.sleep(0.05)
-    job.terminate()
-    assert job.wait(10) == 143
-    assert not list(tmp_path.glob('plumbline.*'))
-    left = subprocess.run(['pgrep', '-f', str(tmp_path)],
-                          capture_output=True, text=True).stdout
-    assert not left
+        [str(ROOT / 'plumb'), 'run', '--bringup', '--', '-n', 'StoreServes',
+         '-E', f'str(load) == "{store.name} get"', '-SStoreServes.duration=60'],
+        env={**os.environ, **suite.variables, 'TMPDIR': str(scratch)},
+        start_new_session=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(suite.tmp.rglob('run.1.1.measure.0.out')):
+        assert time.monotonic() < deadline and job.poll() is None
+        time.sleep(0.1)
+    os.killpg(job.pid, signal.SIGINT)
+    assert job.wait(60) != 0
+    deadline = time.monotonic() + 20
+    while left_in(scratch) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not left_in(scratch)
+    assert not list(suite.tmp.rglob('*.private'))
 
 
-def test_a_real_store(suite, tmp_path):
-    server = shutil.which('redis-server')
-    if not server or not shutil.which('redis-benchmark'):
-        pytest.skip('no redis-server and redis-benchmark on PATH')
-    done = stores(suite, tmp_path, Path(server).parent.parent)
-    assert done.returncode == 0, done.stdout
-    assert {r['params'].split()[0] for r in suite.records} == {
-        'operation=get', 'operation=set'}
-    assert {r['source'] for r in suite.records} == {'system'}
-    assert 'operations' in {r['metric'] for r in suite.records}
-    assert not list(Path('/tmp').glob('plumbline.*/socket'))
+def left_in(scratch):
+    """Data folders, and processes that live in them."""
+    found = list(scratch.glob('plumbline-agent-*'))
+    for path in Path('/proc').glob('[0-9]*/cwd'):
+        with contextlib.suppress(OSError):
+            if os.readlink(path).startswith(str(scratch)):
+                found.append(path)
+    return found
+
+
+# The generators of others --------------------------------------------------
+
+def test_under_the_generators_of_others(suite):
+    found = [name for name in ('redis-benchmark', 'memtier_benchmark')
+             if shutil.which(name)]
+    if not shutil.which('redis-server') or not found:
+        pytest.skip('no redis-server on PATH, or neither redis-benchmark nor '
+                    'memtier_benchmark beside it')
+    done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
+                       'StoreGenerators', '-Srepeats=1', '-E',
+                       'str(load).startswith("redis get generator")',
+                       '-SStoreGenerators.requests=20000',
+                       '-SStoreGenerators.duration=1')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {r['program'] for r in suite.records} == set(found)
+    assert {'operations', 'latency_p99', 'server_cpu'} <= {
+        r['metric'] for r in suite.records}
+
+
+# Its parts -----------------------------------------------------------------
+
+def test_every_axis_begins_at_the_base_point_and_modes_grow():
+    loads = dict(points('valkey'))
+    assert len(loads) == len(list(points('valkey'))), 'a load stands twice'
+    for axis, modes in AXES.items():
+        assert set(modes) <= set(MODES) and axis in Load.__annotations__
+    assert modes_of(Load('valkey')) == set(MODES)
+    assert modes_of(Load('valkey', payload=16)) == {'full'}
+    assert {load.payload for load in loads} >= {16, 1 << 20}
+    assert {load.connections for load in loads} >= {1, 1000}
+    assert str(Load('valkey', 'set', tls=True)) == 'valkey set tls=True'
+
+
+@pytest.mark.parametrize('store', STORES)
+@pytest.mark.parametrize('tls', [False, True])
+def test_no_secret_on_a_command_line_and_no_open_door(store, tls, tmp_path):
+    role = server(store, '/opt', Needs(tls=tls, threads=4))
+    values = dict.fromkeys(
+        ('address', 'port', 'bus_port', 'data', 'cpus', 'memory', 'index',
+         'ca', 'cert', 'key', 'user'), 'X') | {'password': 'SECRET'}
+    command = [filled(word, values) for word in role.command]
+    rest = '\n'.join(filled(text, values) for text in (
+        role.config, *role.files.values()))
+    assert 'SECRET' not in ' '.join(command)
+    assert ('SECRET' in rest) == role.password == (store != 'memcached')
+    bind = ' '.join(command) + '\n' + rest
+    assert re.search(r'(^|\s)(-l |bind |--bind=)X', bind)
+    assert '0.0.0.0' not in bind
+    assert ('X' in bind) and ('tls' in bind or '-Z' in bind) == tls
+
+
+def test_plumbload_is_built_with_any_compiler_of_the_site(tmp_path):
+    build = ROOT / 'checks' / 'lib' / 'src' / 'load' / 'build.sh'
+    done = subprocess.run([str(build), str(tmp_path / 'out')], text=True,
+                          capture_output=True,
+                          env={**os.environ, 'CC': 'no-such-compiler'})
+    assert done.returncode and 'no-such-compiler' in done.stderr

@@ -145,7 +145,8 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         if measured.grown('evicted'):
             guards.refuse('evicted', f'{run.name}: {self.load.store} evicted '
                           f'{measured.grown("evicted"):g} keys: its memory '
-                          'is below the data; give it more with -S memory=')
+                          'is below the data; give it more with '
+                          f'-S {type(self).variant_name()}.memory=')
         served = max(1, measured.grown('commands'))
         return {'evictions': measured.grown('evicted'),
                 'server_cpu': measured.grown('cpu') / served * 1e6}

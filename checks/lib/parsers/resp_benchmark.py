@@ -3,8 +3,7 @@
 The format is what `showLatencyReport` (`showReport` in Valkey 9) and `main`
 of their source print; the two have the same.  Times are printed in ms.
 Progress is overwritten by carriage returns: of such a line only what comes
-last counts, and what comes before must be progress.  The two `#` lines that
-the suite's bundled.sh puts first say what the store itself counted.
+last counts, and what comes before must be progress.
 
 The long text says most things twice, so it is held against itself.
 """
@@ -32,9 +31,6 @@ _SUMMARY = ('avg', 'min', 'p50', 'p95', 'p99', 'max')
 
 # Digits are bounded so that a number stays finite.
 _N = '(?:0|[1-9][0-9]{0,14})'
-_STORE = re.compile(r'# store (\w+) (\d[\w.-]*)')
-_COUNTS = re.compile(r'# operation (\w+) size (\d+) calls (\d+) '
-                     r'misses (\d+) evicted (\d+)')
 _TITLE = re.compile(r'====== (.+) ======')
 _QUIET = re.compile(rf'(.+): ({_N}\.\d\d) requests per second, '
                     rf'p50=({_N}\.\d{{3}}) msec')
@@ -101,11 +97,10 @@ class Test(NamedTuple):
 
 
 def parse(text: str) -> tuple[Record, ...]:
-    """The figures of one output, and what the store counted.
+    """The figures of one output.
 
     With more than one test, the test is in the metric's name:
-    `operations[test=SET]`.  Counts are the metrics `calls`, `misses` and
-    `evicted`, unit 1.
+    `operations[test=SET]`.
 
     :raises ParseError: where any of it cannot be trusted.
     """
@@ -119,9 +114,6 @@ class _Reader:
         self.complete = text.endswith('\n')
         self.lines = text.split('\n')
         self.number = 0
-        self.program, self.version = 'redis-benchmark', ''
-        self.size: int | None = None
-        self.counts: list[Record] = []
         self.header: list[str] = []
         self.quiet = False
         self.tests: list[Test] = []
@@ -151,7 +143,7 @@ class _Reader:
             self.refuse('no row: the benchmark did not finish')
         if not self.complete:
             self.refuse('the last line is cut short')
-        return (*self.counts, *self.records())
+        return tuple(self.records())
 
     def records(self) -> Iterator[Record]:
         for test in self.tests:
@@ -159,7 +151,7 @@ class _Reader:
             for column, value in test.figures.items():
                 metric, unit = COLUMNS[column]
                 # Three decimals in, none lost: 0.535 ms are 535 us.
-                yield Record(self.program, self.version, test.size,
+                yield Record('redis-benchmark', '', test.size,
                              metric + suffix,
                              round(value * 1000, 3) if unit == 'us'
                              else value, unit, test.line)
@@ -168,15 +160,6 @@ class _Reader:
         """One line that is not blank."""
         if self.title:
             self.report(line)
-        elif store := _STORE.fullmatch(line):
-            self.program, self.version = store.groups()
-        elif counts := _COUNTS.fullmatch(line):
-            self.size = int(counts[2])
-            self.counts += [
-                Record(self.program, self.version, self.size, name,
-                       float(value), '1', self.number) for name, value in
-                zip(('calls', 'misses', 'evicted'), counts.groups()[2:],
-                    strict=True)]
         elif _WARNING.match(line) or (
                 not self.tests and not self.header
                 and _NODES.fullmatch(line)):
@@ -190,7 +173,7 @@ class _Reader:
         elif (quiet := _QUIET.fullmatch(line)) and (
                 self.quiet or not self.tests):
             self.quiet = True
-            self.add(quiet[1], self.size, {
+            self.add(quiet[1], None, {
                 'rps': float(quiet[2]), 'p50_latency_ms': float(quiet[3])})
         elif not self.tests:
             self.first(line)
@@ -220,7 +203,7 @@ class _Reader:
             digits = 2 if name == 'rps' else 3
             if not re.fullmatch(rf'{_N}\.\d{{{digits}}}', cell):
                 self.refuse(f'{name}: {cell} cannot be')
-        self.add(cells[0], self.size, dict(zip(
+        self.add(cells[0], None, dict(zip(
             self.header[1:], map(float, cells[1:]), strict=True)))
 
     def report(self, line: str) -> None:

@@ -570,15 +570,13 @@ def main(path: str) -> int:
         return 1
     # What a server forks and leaves becomes ours, and not init's.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    channel, agent = Channel(sock), None
+    channel = Channel(sock)
     channel.text(f'agent {told["token"]} '
                  f'{socket.gethostname().partition(".")[0]}')
     try:
-        agent = Agent(channel, told['scratch'])
-        agent.live(told['silence'])
+        Agent(channel, told['scratch']).live(told['silence'])
     except Failed as err:
         channel.say(say='failed', why=str(err))
-    if not (agent and agent.over):
-        # The conductor may be dead, and cannot remove its secrets.
-        shutil.rmtree(file.parent, ignore_errors=True)
+    # The run is over, and the conductor may be dead: its secrets go.
+    shutil.rmtree(file.parent, ignore_errors=True)
     return 0

@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { EVENTS = 256 };
+enum { EVENTS = 256, IN_A_ROW = 16 };
 static const uint64_t LOOK = SECOND / 10;   /* how often limits are seen to */
 
 uint64_t begin_ns, end_ns;
@@ -25,7 +25,7 @@ uint64_t answered_so_far(void)
     uint64_t sum = 0;
 
     for (unsigned i = 0; i < opt.threads; i++)
-        sum += threads[i].answered;
+        sum += peek(&threads[i].answered);
     return sum;
 }
 
@@ -67,6 +67,8 @@ static _Noreturn void closed(const struct conn *c, bool broken)
          "the server die?", c->node->name, answered_so_far(), why);
 }
 
+static void input(struct conn *c, bool hung_up);
+
 static void flush(struct conn *c)
 {
     while (c->piece_first < c->piece_count) {
@@ -80,8 +82,12 @@ static void flush(struct conn *c)
         ssize_t sent = link_write(&c->link, v, n);
         if (sent == LINK_AGAIN)
             return;                         /* the edge will tell          */
-        if (sent < 0)
+        if (sent < 0) {
+            int code = errno;
+            input(c, true);                 /* its last words, if any      */
+            errno = code;
             closed(c, true);
+        }
         for (size_t left = (size_t)sent; left;) {
             struct piece *p = &c->pieces[c->piece_first];
             size_t take = left < p->size ? left : p->size;
@@ -99,19 +105,26 @@ static void flush(struct conn *c)
     c->filled = 0;
 }
 
+/* EPOLL_CTL_ADD, or EPOLL_CTL_MOD to be told again what was told. */
+static void watch(struct conn *c, int how)
+{
+    struct epoll_event e = {
+        .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = c};
+
+    if (epoll_ctl(c->thread->epoll, how, c->link.fd, &e))
+        fail("epoll_ctl: %s", strerror(errno));
+}
+
 static void open_one(struct conn *c)
 {
     struct thread *t = c->thread;
-    struct epoll_event e = {
-        .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = c};
 
     c->state = CONNECTING;
     c->since = t->now;
     c->link.fd = start_connect(c->node, false);
     if (c->link.fd < 0)
         closed(c, true);
-    if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, c->link.fd, &e))
-        fail("epoll_ctl: %s", strerror(errno));
+    watch(c, EPOLL_CTL_ADD);
 }
 
 static void shake_hands(struct conn *c)
@@ -267,7 +280,7 @@ static void record(struct thread *t, const struct op *op, size_t bytes,
     struct histogram *h = &t->histogram[op->kind];
     uint64_t ns = t->now - op->start;
 
-    t->answered++;
+    bump(&t->answered, 1);
     if (op->start < begin_ns || op->start >= end_ns)
         return;
     bump(&tally->count, 1);
@@ -275,11 +288,11 @@ static void record(struct thread *t, const struct op *op, size_t bytes,
     if (miss)
         bump(&tally->misses, 1);
     bump(&h->bucket[bucket_of(ns)], 1);
-    h->sum += ns;
-    if (ns > h->max)
-        h->max = ns;
-    if (ns < h->min)
-        h->min = ns;
+    bump(&h->sum, ns);
+    if (ns > peek(&h->max))
+        poke(&h->max, ns);
+    if (ns < peek(&h->min))
+        poke(&h->min, ns);
     t->last_answer = t->now;
 }
 
@@ -335,7 +348,7 @@ static void input(struct conn *c, bool hung_up)
     struct thread *t = c->thread;
     ssize_t n;
 
-    for (;;) {
+    for (int i = 0; hung_up || i < IN_A_ROW; i++) {
         n = link_read(&c->link, t->buffer, BUFFER);
         if (n == LINK_AGAIN)
             return;
@@ -352,6 +365,7 @@ static void input(struct conn *c, bool hung_up)
                          : n < BUFFER))
             return;
     }
+    watch(c, EPOLL_CTL_MOD);                /* the others' turn            */
 }
 
 static void handle(struct conn *c, uint32_t events)

@@ -34,8 +34,7 @@ extern const char *const operation_names[];
 enum { STEPS = 128, BUCKETS = 40 * STEPS };   /* up to 2^46 ns, 19 hours */
 struct histogram {
     /* One thread writes, the main thread reads along: relaxed is enough. */
-    _Atomic uint64_t bucket[BUCKETS];
-    uint64_t sum, min, max;
+    _Atomic uint64_t bucket[BUCKETS], sum, min, max;
 };
 unsigned bucket_of(uint64_t value);
 uint64_t bucket_lower(unsigned index);
@@ -43,10 +42,19 @@ uint64_t percentile(const uint64_t *bucket, uint64_t count, double share);
 void print_buckets(const uint64_t *bucket, FILE *out);
 int histogram_of_stdin(void);
 
+static inline uint64_t peek(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static inline void poke(_Atomic uint64_t *counter, uint64_t value)
+{
+    atomic_store_explicit(counter, value, memory_order_relaxed);
+}
+
 static inline void bump(_Atomic uint64_t *counter, uint64_t by)
 {
-    atomic_store_explicit(counter, atomic_load_explicit(
-        counter, memory_order_relaxed) + by, memory_order_relaxed);
+    poke(counter, peek(counter) + by);
 }
 
 /* --- net.c ------------------------------------------------------------- */
@@ -161,7 +169,8 @@ struct thread {
     int epoll;
     struct rng rng;
     char *buffer;
-    uint64_t now, next_look, in_flight, left, answered;
+    uint64_t now, next_look, in_flight, left;
+    _Atomic uint64_t answered;    /* warm-up and all                      */
     double due;                   /* open loop: the next intended send    */
     struct conn **credits;        /* a ring: who may take a request       */
     unsigned credit_first, credit_count;

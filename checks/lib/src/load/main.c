@@ -139,7 +139,7 @@ static void prepare_thread(struct thread *t, unsigned index)
               - part(opt.requests, index, opt.threads);
     rng_seed(&t->rng, opt.share, index);
     for (enum kind k = 0; k < KINDS; k++)
-        t->histogram[k].min = UINT64_MAX;
+        poke(&t->histogram[k].min, UINT64_MAX);
     if ((t->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
         fail("epoll: %s", strerror(errno));
     for (unsigned i = 0; i < t->conn_count; i++) {

@@ -63,6 +63,8 @@ static const struct { const char *words, *advice; } advices[] = {
     {"DENIED", "the server wants a password or another address to bind to"},
     {"max number of clients", "raise the server's limit of clients or of "
                               "open files, or ask for fewer connections"},
+    {"Too many open conn", "raise the server's limit of connections, or ask "
+                           "for fewer"},
     {"NOPROTO", "the server does not speak RESP3: --protocol resp2"},
     {"unknown command", "the server is too old for this, or no such store"},
     {"WRONGTYPE", "keys of another kind are there: another --key-prefix, or "

@@ -522,6 +522,9 @@ static void binary_header(struct conn *c)
     c->skip = h.extras + ntohs(h.key);
     c->in_body = true;
     c->size = 0;
+    c->line[sizeof h] = '\0';
+    if (strncmp(c->line, "ERROR ", 6) == 0)  /* before it reads a request   */
+        refused(c->node, c->line);
     if (h.magic != 0x81 || c->skip > c->body
         || (op && h.opcode != (op->kind == SET ? BIN_SET : BIN_GET)))
         garbage(c, "an answer of another kind than was asked for");

@@ -24,18 +24,18 @@ static void add_up(struct sum *s, enum kind only)
     for (unsigned i = 0; i < opt.threads; i++)
         for (enum kind k = 0; k < KINDS; k++) {
             const struct tally *t = &threads[i].tally[k];
-            struct histogram *h = &threads[i].histogram[k];
+            const struct histogram *h = &threads[i].histogram[k];
+            uint64_t min = peek(&h->min), max = peek(&h->max);
             if (only != KINDS && only != k)
                 continue;
-            s->count += t->count;
-            s->misses += t->misses;
-            s->bytes += t->bytes;
-            s->ns += h->sum;
-            s->min = h->min < s->min ? h->min : s->min;
-            s->max = h->max > s->max ? h->max : s->max;
+            s->count += peek(&t->count);
+            s->misses += peek(&t->misses);
+            s->bytes += peek(&t->bytes);
+            s->ns += peek(&h->sum);
+            s->min = min < s->min ? min : s->min;
+            s->max = max > s->max ? max : s->max;
             for (unsigned b = 0; b < BUCKETS; b++)
-                s->bucket[b] += atomic_load_explicit(&h->bucket[b],
-                                                     memory_order_relaxed);
+                s->bucket[b] += peek(&h->bucket[b]);
         }
 }
 
@@ -225,6 +225,7 @@ void print_report(double wall)
     if (end_ns != UINT64_MAX && last < end_ns)
         last = end_ns;
     double seconds = (double)(last - begin_ns) / 1e9;
+    double rate = (double)s.count / seconds;
     const char *limit = limited(lag, seconds);
 
     gethostname(host, sizeof host - 1);
@@ -245,22 +246,22 @@ void print_report(double wall)
     printf("\"connections\": %u, ", opt.connections);
     CPU_ZERO(&cpus);
     sched_getaffinity(0, sizeof cpus, &cpus);
-    printf("\"wall_s\": %.6f, \"measured_s\": %.6f, \"cpu_user_s\": %.6f, "
+    printf("\"wall_s\": %.9f, \"measured_s\": %.9f, \"cpu_user_s\": %.6f, "
            "\"cpu_system_s\": %.6f, \"cpus\": %d, ", wall, seconds, user,
            system, CPU_COUNT(&cpus));
     print_threads();
-    printf("\"limited\": \"%s\", \"rate\": {\"achieved\": %.3f, "
+    printf("\"limited\": \"%s\", \"rate\": {\"achieved\": %.9g, "
            "\"intended\": %.6g, \"lag_max_ns\": %" PRIu64 ", "
            "\"lag_end_ns\": %" PRIu64 "}, ", limit,
-           (double)s.count / seconds, opt.rate, lag_max, lag);
+           rate, opt.rate, lag_max, lag);
     print_kinds();
     printf("}\n");
     if (fflush(stdout) || ferror(stdout))
         fail("standard output: %s", strerror(errno));
-    fprintf(stderr, "plumbload: %s: %.0f %s/s over %.2f s, p50 %.1f us, "
+    fprintf(stderr, "plumbload: %s: %.*f %s/s over %.2f s, p50 %.1f us, "
             "p99 %.1f us, max %.1f us, %" PRIu64 " misses, client CPU "
-            "%.0f %%, limited by the %s\n", opt.name,
-            (double)s.count / seconds, operation_names[opt.operation],
+            "%.0f %%, limited by the %s\n", opt.name, rate < 100 ? 2 : 0,
+            rate, operation_names[opt.operation],
             seconds, (double)percentile(s.bucket, s.count, 0.5) / 1e3,
             (double)percentile(s.bucket, s.count, 0.99) / 1e3,
             (double)s.max / 1e3, s.misses, 100 * share, limit);

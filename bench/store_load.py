@@ -9,8 +9,10 @@ the median of the rounds.  Three parts:
 
     cost       requests of 240 B GETs for a second of client CPU, one thread,
                no pipeline; ours must be 1.1 times memtier's or better
-    agreement  the rate where the server is the slow one (pipeline of 16),
-               also for a second of the server's CPU: within 3 %
+    agreement  the rate where the server is the slow one (pipeline of 16):
+               requests for a second of the server's CPU, within 3 %; on an
+               idle machine the server is busy all the time and the rates
+               themselves agree
     stall      the server is stopped for 100 ms (SIGSTOP): the p99 of an open
                loop shows it, that of a closed loop does not
 """
@@ -220,12 +222,12 @@ def cost(args: argparse.Namespace) -> bool:
 
 
 def agreement(args: argparse.Namespace) -> bool:
-    print(HEAD.format('rate'))
+    print(HEAD.format('per server CPU s'))
     good = True
     for kind in args.kinds:
         with served(args, kind) as server:
             found = compare(args, server, 50, 16)
-            ratios = show(server, 50, found, 'rate')
+            ratios = show(server, 50, found, 'server')
             good &= all(abs(r - 1) <= ALIKE for r in ratios.values())
     return good
 

@@ -38,7 +38,8 @@ INFO = '# Server\r\nredis_version:7.0.0\r\n'
 @pytest.fixture(scope='session')
 def program(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp('load') / 'plumbload'
-    done = subprocess.run([BUILD, out], capture_output=True, text=True)
+    done = subprocess.run([BUILD, out], capture_output=True, text=True,
+                          env={**os.environ, 'CFLAGS': '-Werror'})
     assert done.returncode == 0, done.stderr
     assert re.fullmatch('plumbload: with(out)? TLS.*\n', done.stdout)
     return out
@@ -429,7 +430,7 @@ def test_without_openssl(tmp_path):
     (tmp_path / 'openssl' / 'ssl.h').write_text('#error none\n')
     done = subprocess.run(
         [BUILD, tmp_path / 'plumbload'], capture_output=True, text=True,
-        env={**os.environ, 'CC': f'cc -I{tmp_path}'})
+        env={**os.environ, 'CC': f'cc -I{tmp_path}', 'CFLAGS': '-Werror'})
     assert done.returncode == 0, done.stderr
     assert done.stdout == ('plumbload: without TLS: openssl/ssl.h not '
                            'found\n')

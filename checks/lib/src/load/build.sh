@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds plumbload: build.sh OUT, with $CC (default cc). TLS comes with it
+# Builds plumbload: build.sh OUT, with $CC (cc) and $CFLAGS. TLS comes with it
 # where OpenSSL's headers and libraries are; one line says which it is.
 set -eu
 out=$1
@@ -17,5 +17,5 @@ else
     echo 'plumbload: without TLS: openssl/ssl.h not found'
 fi
 # The libraries come last: the linker takes from them what is missing then.
-$cc -O2 -std=gnu11 -pthread -Wall -Wextra -Werror -o "$out" "$here"/*.c \
+$cc -O2 -std=gnu11 -pthread -Wall -Wextra ${CFLAGS:-} -o "$out" "$here"/*.c \
     $tls -lm

@@ -378,7 +378,7 @@ def launch(found: Found, choices: Choices) -> list[str]:
     pin, over, env = LAUNCH.get(kind, ([], [], {}))
     return ['_LAUNCH = {', *lines(4, "'launcher_pin': ", list(pin)),
             *lines(4, "'launcher_oversubscribe': ", list(over)),
-            *lines(4, "'launcher_spread': ", SPREAD.get(kind, [])),
+            *lines(4, "'launcher_spread': ", list(SPREAD.get(kind, []))),
             f"    'oversubscribe_env': {env!r},", '}']
 
 

@@ -39,6 +39,9 @@ from . import perflogs
 from .files import write_all
 
 INDEX = ['partition', 'environ', 'source', 'speed', 'params']
+#: Families in which another version is another program: a store's figures
+#: are those of its version, and no regression of the cluster.
+VERSIONED = {'keyvalue'}
 #: A median over fewer runs says nothing about the spread.
 FEWEST_RUNS = 3
 #: Smallest thresholds; '' is any metric without its own.
@@ -187,10 +190,12 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
     entries: list[dict] = []
     missing: Counter[tuple] = Counter()
     clashes: list[str] = []
-    for names, case in usable.groupby(['family', 'check', *INDEX, 'system'],
-                                      observed=True):
-        family, check, partition, environ, source, speed, params, system = (
-            names)
+    usable = usable.assign(edition=usable['version'].astype(str).where(
+        usable['family'].isin(VERSIONED), ''))
+    for names, case in usable.groupby(
+            ['family', 'check', *INDEX, 'system', 'edition'], observed=True):
+        (family, check, partition, environ, source, speed, params, system,
+         edition) = names
         runs = case['run'].nunique()
         shapes = case[['program', 'num_nodes', 'num_tasks']].drop_duplicates()
         if len(shapes) > 1:
@@ -201,7 +206,8 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
         else:
             entries.append({
                 'family': family, 'check': check, 'records': case,
-                'keys': [_full(system, partition), environ, source, speed,
+                'keys': [_full(system, partition), environ, source,
+                         *([edition] if family in VERSIONED else []), speed,
                          params]})
     for (family, speed, runs), count in sorted(missing.items()):
         more = min_runs - runs
@@ -368,8 +374,9 @@ def _file(family: str, entries: list[dict], min_runs: int,
         place[entry['keys'][-1]] = _entry(family, entry['records'], min_runs,
                                           floors)
     for check, levels in checks.items():
+        version = 'version, ' * (family in VERSIONED)
         lines += [f'{_quoted(check)}:', '  $index: [$partition, $environ, '
-                  'source, speed, params]']
+                  f'source, {version}speed, params]']
         lines += _nested(levels, 1)
     return '\n'.join(lines) + '\n'
 

@@ -138,7 +138,8 @@ site_configuration['environments'].append(
 site_configuration['systems'][0]['partitions'][0]['environs'] = ['stores']
 ''')
     done = suite.plumb('run', '--bringup', '--', '-n', 'StoreServes', '-E',
-                       'str(load) == "keydb get"', '-SStoreServes.ready_limit=1')
+                       'str(load) == "keydb get"',
+                       '-SStoreServes.ready_limit=1')
     assert re.search(words, refused(suite, done, 'service')), done.stdout
 
 
@@ -147,7 +148,8 @@ def test_ctrl_c_leaves_nothing(suite, store, tmp_path):
     scratch.mkdir()
     job = subprocess.Popen(
         [str(ROOT / 'plumb'), 'run', '--bringup', '--', '-n', 'StoreServes',
-         '-E', f'str(load) == "{store.name} get"', '-SStoreServes.duration=60'],
+         '-E', f'str(load) == "{store.name} get"',
+         '-SStoreServes.duration=60'],
         env={**os.environ, **suite.variables, 'TMPDIR': str(scratch)},
         start_new_session=True, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL)

@@ -144,12 +144,26 @@ def test_speeds_and_sources_never_meet(tmp_path):
     assert entry(refs, source='spack')['latency@8B'][0] == 3.0
 
 
+def test_a_store_of_another_version_is_another_program(tmp_path):
+    code, _ = run(tmp_path, [
+        make.record('operations', value, 64, day=day, family='keyvalue',
+                    check='StoreServes', program='valkey', version=version)
+        for version, value in (('8.1', 100.0), ('9.1', 50.0))
+        for day in range(3)])
+    assert code == 0
+    refs = yaml.safe_load((tmp_path / 'out/keyvalue.yaml').read_text())
+    assert refs['StoreServes']['$index'] == [
+        '$partition', '$environ', 'source', 'version', 'speed', 'params']
+    assert str(refs).count('operations@64B') == 2
+
+
 @pytest.mark.parametrize(('columns', 'why'), [
     ({'speed': 'mixed'}, 'at mixed speed'),
     ({'emulated': 1}, 'emulated'),
     ({'guard': 'transport'}, 'refused by a guard'),
     ({'result': 'fail'}, 'failed'),
     ({'result': 'xfail'}, 'failed'),
+    ({'result': 'unfit'}, 'did not measure the program'),
 ])
 def test_bad_runs_are_never_used(tmp_path, capsys, columns, why):
     bad = latencies([50.0] * 4, **columns)

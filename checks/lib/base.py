@@ -335,6 +335,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         extras = self.current_environ.extras
         origin = extras.get('programs', {}).get(self.family, {})
         self.source = origin.get('source', 'system')
+        self.version = origin.get('version', '')
         self.stack = extras.get('mpi_library', '')
 
     @run_before('run')

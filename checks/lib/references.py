@@ -131,7 +131,8 @@ def entry(check: Any) -> dict[str, Any] | None:
     if check.bringup or published and not file(check.family).exists():
         check.unjudged = vendor.note(published) or 'bring-up'
         return vendor.bounds(published)
-    found = _at_speed(check, check.speed)
+    found = (_at_speed(check, check.speed)
+             or _of_some_version(check, check.speed))
     if found is None and ('speed_sentinel'
                           in check.current_partition.features):
         others = [_at_speed(check, speed) for speed in ('fast', 'slow')]
@@ -142,6 +143,27 @@ def entry(check: Any) -> dict[str, Any] | None:
     if found is None and published:
         check.unjudged = vendor.note(published)
         return vendor.bounds(published)
+    return found
+
+
+def _of_some_version(check: Any, speed: str) -> dict[str, Any] | None:
+    """A dry run may not know the version of what a stack will install:
+    whatever version has a reference will do."""
+    table = load(check.family).get(type(check).variant_name()) or {}
+    if (check.version or not check.is_dry_run()
+            or 'version' not in table.get('$index', ())):
+        return None
+    level = [table]
+    for _ in table['$index'][:table['$index'].index('version')]:
+        level = [below for one in level for key, below in one.items()
+                 if key != '$index' and isinstance(below, dict)]
+    for check.version in sorted({v for one in level for v in one}):
+        found = _at_speed(check, speed)
+        if found is not None:
+            break
+    else:
+        found = None
+    check.version = ''
     return found
 
 

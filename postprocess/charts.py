@@ -64,7 +64,7 @@ def series(frame: pd.DataFrame) -> Iterator[tuple]:
 
 
 def curve(frame: pd.DataFrame, title: str, unit: str) -> Figure:
-    """A figure over message size: each run faint, the median strong."""
+    """A figure over size: each run faint, the median strong."""
     figure, axes = _figure(title, _names(frame))
     every = _sizes(frame)
     for _, _, colour, line, marker, mine in series(frame):
@@ -312,7 +312,7 @@ def _size_axis(axes: Axes, every: list[int]) -> None:
     shown = [every[int(n)] for n in np.unique(np.linspace(
         0, len(every) - 1, min(7, len(every))).round())]
     axes.set_xticks(_position(shown, every), [human(s) for s in shown])
-    axes.set_xlabel('message size')
+    axes.set_xlabel('size')
     at = _position(every, every)
     axes.set_xlim(at[0] - 0.6, at[-1] + 0.6)
 
@@ -334,6 +334,11 @@ def _plain_log(axis, values: pd.Series, set_scale, few: bool = False) -> None:
         axis.set_minor_formatter(ticker.NullFormatter())
         axis.set_minor_locator(ticker.NullLocator())
     else:
+        middle = values.mean() if len(values) else 0
+        if middle and (abs(values / middle - 1) < 0.005).all():
+            # Ticks of such a span would all have the same label.
+            axis.set_view_interval(*sorted((0.98 * middle, 1.02 * middle)),
+                                   ignore=True)
         axis.set_major_locator(ticker.MaxNLocator(3 if few else 6))
     axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: _tick(v)))
 

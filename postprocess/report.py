@@ -169,11 +169,16 @@ def verdicts(frame: pd.DataFrame) -> tuple[list[dict], dict[str, int]]:
     result = frame['result'].astype(object).mask(frame['guard'] != '', 'fail')
     order = ['fail', 'xpass', 'xfail', 'pass']
     judged = frame.assign(result=result)[result.isin(order)]
-    counts = {r: int((result == r).sum()) for r in [*order, 'recorded']}
+    counts = {r: int((result == r).sum()) for r in [*order, 'recorded', 'unfit']}
     rank = judged['result'].map(order.index)
     judged = judged.assign(rank=rank).sort_values(
         ['rank', 'family', 'program', 'params', 'metric', 'size'])
     return [_verdict(row) for row in judged.itertuples()], counts
+
+
+def _shown(unit: str) -> str:
+    """A unit as it is shown: of a plain number, nothing."""
+    return '' if unit == '1' else unit
 
 
 def _verdict(row) -> dict:
@@ -196,7 +201,7 @@ def _verdict(row) -> dict:
         'metric': row.metric,
         'size': '' if pd.isna(row.size) else charts.human(row.size),
         'value': '' if row.metric == 'no figures'
-        else charts.short(row.value), 'unit': row.unit.strip('1'),
+        else charts.short(row.value), 'unit': _shown(row.unit),
         'reference': '' if pd.isna(row.reference)
         else charts.short(row.reference),
         'bound': ', '.join(bounds), 'guard': row.guard,
@@ -334,7 +339,7 @@ def _program(family: str, program: str, frame: pd.DataFrame,
     figures = []
     for (metric, panel), mine in frame[frame['metric'].isin(main)].groupby(
             ['metric', 'panel']):
-        unit = known[metric]['unit'].strip('1')
+        unit = _shown(known[metric]['unit'])
         name = f'{family} {program} {metric} {panel}'
         title = ', '.join(filter(None, [f'{program}: {metric}', panel]))
         about = f"{title}. {known[metric]['means']}"
@@ -372,12 +377,12 @@ def _tables(frame: pd.DataFrame, main: list[str],
         for (metric, size), row in zip(at.index, at.to_numpy(), strict=True):
             if pd.isna(size):
                 whole.append((metric, *map(charts.short, row[:3]),
-                              units[metric]['unit'].strip('1'), int(row[3])))
+                              _shown(units[metric]['unit']), int(row[3])))
             else:
                 sized.setdefault(size, {})[metric] = row
         metrics = [m for m in order if any(m in c for c in sized.values())]
         heads = [h for m in metrics for h in (
-            [f"{m} {units[m]['unit'].strip('1')}".strip()]
+            [f"{m} {_shown(units[m]['unit'])}".strip()]
             + ['min', 'max', 'samples'] * (m in main))]
         body = []
         for size, cells in sorted(sized.items()):

@@ -179,7 +179,9 @@ class StoreServes(StoreBenchmark):
                 '--connections', '{connections}', '--protocol',
                 'resp2' if load.store in RESP else 'binary',
                 '--keys', str(self.keys), '--value-size', str(load.payload)]
-        how = (['--requests', str(self.requests // clients.nodes)]
+        # Lists and streams are no strings: they have keys of their own.
+        how = (['--requests', str(self.requests // clients.nodes),
+                '--key-prefix', f'{load.operation}:']
                if load.operation in GROWING else
                ['--duration', str(self.duration),
                 '--warmup', str(self.warmup)])

@@ -83,6 +83,10 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     #: First port of the servers; 0: any that is free.
     port = variable(int, value=0)
 
+    #: Operations of a load that has no time: see GROWING, and generators of
+    #: others.
+    requests = variable(int, value=200_000)
+
     #: How long a store may take to answer. Unit: s.
     ready_limit = variable(float, value=30.0)
 
@@ -119,8 +123,9 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     def store_server(self, socket: bool = False) -> Server:
         """The server role."""
         load = self.load
+        count = self.keys + (self.requests if load.operation in GROWING else 0)
         # As much again, for what the store adds to each of them.
-        room = 128 + 2 * self.keys * (load.payload + 256) // load.shards >> 20
+        room = 2 * count * (load.payload + 256) // load.shards >> 20
         return server(
             load.store, self.prefix,
             Needs(load.threads, self.memory or 128 + room, load.connections,
@@ -162,9 +167,6 @@ class StoreServes(StoreBenchmark):
     #: answered. A rate shows latencies as users of a busy store see them.
     rate = variable(int, value=0)
 
-    #: Operations of loads that make the store grow.
-    requests = variable(int, value=200_000)
-
     @run_after('init')
     def describe(self) -> None:
         self.descr = f'{self.load} under plumbload'
@@ -178,19 +180,21 @@ class StoreServes(StoreBenchmark):
                 '--share', '{index}/{count}', '--threads', '{cpus}',
                 '--connections', '{connections}', '--protocol',
                 'resp2' if load.store in RESP else 'binary',
-                '--keys', str(self.keys), '--value-size', str(load.payload)]
-        # Lists and streams are no strings: they have keys of their own.
+                '--value-size', str(load.payload)]
+        keys = ['--keys', str(self.keys)]
+        # Lists and streams are no strings: they have keys of their own, few
+        # enough to grow.
         how = (['--requests', str(self.requests // clients.nodes),
-                '--key-prefix', f'{load.operation}:']
+                '--key-prefix', f'{load.operation}:', '--keys', '100']
                if load.operation in GROWING else
                ['--duration', str(self.duration),
-                '--warmup', str(self.warmup)])
+                '--warmup', str(self.warmup), *keys])
         if load.pipeline > 1:
             how += ['--pipeline', str(load.pipeline)]
         if self.rate:
             how += ['--rate', str(self.rate // clients.nodes)]
         return Plan(self.store_server(), clients, (
-            Step('fill', (*call, '--operation', 'fill'), limit=120),
+            Step('fill', (*call, *keys, '--operation', 'fill'), limit=120),
             Step('measure', (*call, '--operation', load.operation, *how),
                  limit=self.duration + self.warmup + 60, gate=True)))
 
@@ -229,9 +233,6 @@ class StoreGenerators(StoreBenchmark):
 
     #: The store, its load, and who makes it.
     load = parameter(offered(*GENERATORS), fmt=lambda load: str(load))
-
-    #: Requests of the generators that know no time.
-    requests = variable(int, value=300_000)
 
     @run_after('init')
     def describe(self) -> None:

@@ -86,6 +86,9 @@ def arguments() -> argparse.ArgumentParser:
     _spack(command('spack', 'install software stacks beforehand'), site)
     site_arguments(commands)
     test = command('test', 'set up and pass the tests')
+    test.add_argument('--cluster', action='store_true',
+                      help='also those on a Slurm cluster of namespaces '
+                           '(tests/cluster)')
     test.add_argument('pytest', nargs='*', metavar='-- OPTION',
                       help='options for pytest, after --')
     return parser

@@ -399,6 +399,7 @@ def test(args: argparse.Namespace) -> int:
     if mpi['origin'] == 'wheel':
         path = f"{Path(mpi['mpirun']).parent}:{path}"
     code = subprocess.run(
-        [str(python), '-m', 'pytest', *args.pytest], cwd=ROOT,
+        [str(python), '-m', 'pytest', *['--cluster'] * args.cluster,
+         *args.pytest], cwd=ROOT,
         env={**os.environ, 'PATH': path}).returncode
     return 1 if code else 0

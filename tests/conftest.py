@@ -7,13 +7,58 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
+
+from cluster import CannotRunHere, Cluster, missing  # noqa: E402
+
+from cli.setup import ensure_wheel  # noqa: E402
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption('--cluster', action='store_true',
+                     help='also the tests on a cluster of namespaces')
+
+
+def pytest_collection_modifyitems(config: pytest.Config,
+                                  items: list[pytest.Item]) -> None:
+    if not config.getoption('--cluster'):
+        for item in items:
+            if item.get_closest_marker('cluster'):
+                item.add_marker(pytest.mark.skip(
+                    reason='cluster: not asked for; ./plumb test --cluster'))
+
+
+def brought_up(folder: Path, share: Path, **more: Any) -> Cluster:
+    """A cluster; where it cannot run the test is skipped, with the reason."""
+    lost = missing()
+    if lost:
+        pytest.skip(f'cluster: {lost}')
+    cluster = Cluster(folder)
+    try:
+        cluster.up(share=[share], **more)
+    except CannotRunHere as err:
+        pytest.skip(f'cluster: {err}')
+    return cluster
+
+
+@pytest.fixture(scope='session')
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Four nodes for all tests, which leave them as they found them."""
+    base = tmp_path_factory.getbasetemp()
+    cluster = brought_up(base / 'box', base)
+    for name in ('mpi', 'mpich'):
+        ensure_wheel(name)
+    yield cluster
+    cluster.down()
 
 
 @dataclass
@@ -41,6 +86,19 @@ class Suite:
              *args], text=True, capture_output=True, cwd=self.tmp, env=env,
             timeout=250)
 
+    def on(self, cluster: Cluster, *args: str, site: str = 'devcluster',
+           **more: str) -> subprocess.Popen[str]:
+        """Plain reframe on the login node of a cluster."""
+        env = {**os.environ, **self.variables, **more,
+               'PLUMBLINE_SITE': site}
+        exports = subprocess.run([str(ROOT / 'plumb'), 'env'], text=True,
+                                 capture_output=True, env=env)
+        assert exports.returncode == 0, exports.stderr
+        return cluster.box(
+            'exec', '--', 'bash', '-c', exports.stdout
+            + '\nexec reframe "$@"', 'bash', *args, cwd=self.tmp, env=env,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
     @property
     def records(self) -> list[dict[str, str]]:
         import csv
@@ -63,7 +121,7 @@ def suite(tmp_path: Path) -> Suite:
     # The installed things are shared, all that a run writes is not.
     mine = tmp_path / 'work'
     mine.mkdir()
-    for name in ('venv', 'mpi', 'stores', 'bin'):
+    for name in ('venv', 'mpi', 'mpich', 'stores', 'bin'):
         if (work / name).exists():
             (mine / name).symlink_to(work / name)
     return Suite(tmp_path, {

@@ -15,10 +15,11 @@ from checks.lib import hardware, limits, references, vendor
 from checks.lib.base import Benchmark
 from cli.commands import site_is_sound
 
-#: Every site but `local`, which is detected.
+#: Every site but `local`, which is detected, and the cluster of the tests,
+#: which has no hardware of its own.
 SITES = sorted(path.parent.name
                for path in ROOT.glob('site-configs/*/system.py')
-               if path.parent.name != 'local')
+               if path.parent.name not in ('local', 'devcluster'))
 
 
 def folder(site: str) -> Path:

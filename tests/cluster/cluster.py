@@ -81,6 +81,10 @@ class ClusterError(Exception):
     """It cannot be done; one line that says why and what to do."""
 
 
+class CannotRunHere(ClusterError):
+    """This machine lacks a program, or forbids namespaces."""
+
+
 def default_folder() -> Path:
     return WORK / 'cluster'
 
@@ -179,7 +183,8 @@ class Cluster:
                         stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
         out, err = done.communicate()
         if done.returncode:
-            raise ClusterError(err.strip().removeprefix('box: ') or out)
+            kind = CannotRunHere if done.returncode == 2 else ClusterError
+            raise kind(err.strip().removeprefix('box: ') or out)
         return out
 
     def up(self, nodes: int = 4, cpus: int = 2, accounting: bool = False,
@@ -255,6 +260,7 @@ class Cluster:
 
         :raises ClusterError: with its last words.
         """
+        self.alive(node)
         done = self.exec(*command, node=node)
         if done.returncode:
             words = (done.stderr or done.stdout).strip().splitlines()
@@ -319,6 +325,10 @@ class Cluster:
         Like all that is done to a link, it is gone when the node dies.
         """
         self.alive(node)
+        number = rate.removesuffix('bit').rstrip('kmg')
+        if rate != 'none' and not (rate.endswith('bit') and number.isdigit()
+                                   and int(number)):
+            raise ClusterError(f'{rate!r} is no rate: 100mbit, 1gbit, none')
         for where, device in ((node, 'eth0'), (SWITCH, node)):
             self.exec('tc', 'qdisc', 'del', 'dev', device, 'root', node=where)
             if rate != 'none':

@@ -8,7 +8,14 @@ import sys
 from pathlib import Path
 
 import nodes
-from cluster import PATH, Cluster, ClusterError, default_folder, missing
+from cluster import (
+    PATH,
+    CannotRunHere,
+    Cluster,
+    ClusterError,
+    default_folder,
+    missing,
+)
 
 
 def arguments(doc: str) -> argparse.ArgumentParser:
@@ -72,7 +79,7 @@ def main(doc: str) -> int:
              cluster, args)
     except ClusterError as err:
         print(f'box: {err}', file=sys.stderr)
-        return 2 if args.action == 'up' else 1
+        return 2 if isinstance(err, CannotRunHere) else 1
     except KeyboardInterrupt:
         return 130
     return 0
@@ -81,7 +88,7 @@ def main(doc: str) -> int:
 def up(cluster: Cluster, args: argparse.Namespace) -> None:
     lost = missing(args.accounting)
     if lost:
-        raise ClusterError(lost)
+        raise CannotRunHere(lost)
     # Told to stop: as with Ctrl-C, what is half made goes first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     cluster.make_folder(args.nodes, args.cpus, args.accounting, args.share)

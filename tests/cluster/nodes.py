@@ -15,7 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import namespaces as ns
-from cluster import HERE, LOGIN, PATH, PRIVATE, SWITCH, Cluster, ClusterError
+from cluster import (
+    HERE,
+    LOGIN,
+    PATH,
+    PRIVATE,
+    SWITCH,
+    CannotRunHere,
+    Cluster,
+    ClusterError,
+)
 
 
 def up(cluster: Cluster) -> None:
@@ -27,6 +36,7 @@ def up(cluster: Cluster) -> None:
 
 
 def boot(cluster: Cluster, node: str) -> None:
+    cluster.address(node)
     if cluster.pid(node) is not None:
         raise ClusterError(f'{node} is alive already')
     start(cluster, [node])
@@ -199,6 +209,8 @@ def heard(cluster: Cluster, node: str, channel: ns.Channel) -> int:
     pid, words = channel.receive()
     if words in ('ready', 'up'):
         return pid
+    if words.startswith(('unshare(', 'mount(')):
+        raise CannotRunHere(f'namespaces are forbidden here: {words}')
     log = cluster.log(node)
     said = log.read_text(errors='replace').splitlines()
     raise ClusterError(

@@ -1,0 +1,315 @@
+"""The cluster in a box, OSU on it, and broken jobs under a real Slurm."""
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cluster import (
+    LOGIN,
+    SWITCH,
+    CannotRunHere,
+    Cluster,
+    ClusterError,
+    nanoseconds,
+)
+from conftest import ROOT, brought_up
+from test_faults import GOLDEN, SCRIPT
+
+BOX = ROOT / 'tests' / 'cluster' / 'box'
+BACKENDS = ('slurm', 'squeue')
+
+
+def until(true, limit=30):
+    """Waits for what must come; how long it takes is not judged."""
+    end = time.monotonic() + limit
+    while not true():
+        assert time.monotonic() < end, 'waited in vain'
+        time.sleep(0.05)
+
+
+# ------------------------------------------------- without a cluster
+
+@pytest.mark.parametrize('text, value', [
+    ('200us', 200_000), ('1.5ms', 1_500_000), ('0', 0)])
+def test_delays(text, value):
+    assert nanoseconds(text) == value
+
+
+@pytest.mark.parametrize('text', ['200', 'fast', '-1us', '2000ms', 'us', ''])
+def test_what_is_no_delay(text):
+    with pytest.raises(ClusterError, match='is no delay'):
+        nanoseconds(text)
+
+
+def test_missing_programs_are_named_with_their_packages(tmp_path):
+    (tmp_path / 'python3').symlink_to(sys.executable)
+    done = subprocess.run(
+        [sys.executable, '-c', 'import cluster; cluster.PATH = "/nothing"; '
+         'print(cluster.missing())'], cwd=BOX.parent, text=True,
+        capture_output=True)
+    assert 'slurmctld' in done.stdout and 'munge' in done.stdout
+    assert 'box install' in done.stdout
+
+
+def test_down_without_a_cluster_is_fine_and_removes_nothing(tmp_path):
+    Cluster(tmp_path / 'none').down()
+    (tmp_path / 'work').mkdir()
+    (tmp_path / 'work' / 'thesis').write_text('')
+    with pytest.raises(ClusterError, match='left alone'):
+        Cluster(tmp_path / 'work').down()
+    assert (tmp_path / 'work' / 'thesis').exists()
+
+
+@pytest.mark.parametrize('words', [
+    ['status'], ['exec', '--', 'true'], ['kill', 'n1'], ['boot', 'n1'],
+    ['rate', 'n1', '1gbit'], ['unplug', 'n1']])
+def test_commands_without_a_cluster_say_so(tmp_path, words):
+    done = subprocess.run([BOX, '--dir', tmp_path / 'none', *words],
+                          capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith('box: no cluster in '), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+# ------------------------------------------------- the box
+
+def left_over(folder: Path) -> list[str]:
+    """Processes, mounts and interfaces that speak of a cluster's folder."""
+    found = []
+    for entry in Path('/proc').glob('[0-9]*'):
+        with contextlib.suppress(OSError):
+            if str(folder) in (entry / 'mountinfo').read_text():
+                found.append(f'{entry.name} '
+                             + (entry / 'comm').read_text().strip())
+            elif str(folder).encode() in (entry / 'cmdline').read_bytes():
+                found.append(entry.name)
+    found += [line for line in Path('/proc/mounts').read_text().splitlines()
+              if str(folder) in line]
+    return found
+
+
+def interfaces() -> set[str]:
+    return {line.split(':')[0].strip() for line in
+            Path('/proc/net/dev').read_text().splitlines()[2:]}
+
+
+@pytest.fixture
+def own(tmp_path, tmp_path_factory, request):
+    """Makes clusters of one test, and ends them."""
+    made = []
+
+    def up(name='box', **more):
+        folder = tmp_path / name
+        made.append(Cluster(folder))
+        return brought_up(folder, tmp_path_factory.getbasetemp(),
+                          **{'nodes': 2, **more})
+    yield up
+    for cluster in made:
+        cluster.down()
+
+
+@pytest.mark.cluster
+def test_every_node_is_a_machine_of_its_own(cluster):
+    names = cluster.ask('srun', '-N4', 'hostname').split()
+    assert sorted(names) == cluster.nodes
+    cluster.ask('sh', '-c', 'echo mine >/tmp/a; echo mine >/dev/shm/b',
+                node='n1')
+    assert cluster.files('n1') == ['/dev/shm/b', '/tmp/a']
+    assert cluster.files('n2') == []
+    cluster.ask('rm', '/tmp/a', '/dev/shm/b', node='n1')
+    assert cluster.ask('getent', 'hosts', 'n3').split() == [
+        cluster.address('n3'), 'n3']
+    assert cluster.processes('n1') == [] and cluster.ports('n1') == set()
+    # Nothing of it is seen, or can be reached, from outside.
+    assert not interfaces() & {'br0', *cluster.nodes}
+    assert cluster.ask('cat', 'tests/conftest.py', node='n2') == (
+        ROOT / 'tests' / 'conftest.py').read_text()
+
+
+@pytest.mark.cluster
+def test_exec_is_the_command(cluster, tmp_path):
+    done = cluster.exec('sh', '-c', 'pwd; echo $SEEN; cat; exit 7',
+                        stdin=None, input='in', cwd=tmp_path,
+                        env={**os.environ, 'SEEN': 'yes'})
+    assert (done.returncode, done.stdout) == (7, f'{tmp_path}\nyes\nin')
+    assert cluster.exec('sh', '-c', 'kill -9 $$').returncode == 137
+    done = cluster.exec('no-such-program', node='n1')
+    assert done.returncode == 127 and 'no-such-program on n1' in done.stderr
+    done = cluster.exec('true', node='n9')
+    assert done.returncode == 1
+    assert done.stderr.strip() == ('box: no node \'n9\'; there are login, n1, '
+                                   'n2, n3, n4')
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM,
+                                    signal.SIGKILL])
+def test_a_signal_to_exec_reaches_the_command(cluster, number):
+    box = cluster.box('exec', 'n1', '--', 'sleep', '1000',
+                      start_new_session=True)
+    until(lambda: [p.name for p in cluster.processes('n1')] == ['sleep'])
+    # Ctrl-C goes to the whole group, the others to the command in front.
+    (os.killpg if number == signal.SIGINT else os.kill)(box.pid, number)
+    assert box.wait() in (128 + number, -number)
+    until(lambda: cluster.processes('n1') == [])
+
+
+@pytest.mark.cluster
+def test_a_dead_node_is_gone_and_comes_back(cluster):
+    job = cluster.submit('#!/bin/sh\ntouch /tmp/mine; sleep 1000\n', '-wn2')
+    until(lambda: cluster.files('n2') == ['/tmp/mine'])
+    mine = {p.pid for p in cluster.processes('n2')}
+    assert mine
+    cluster.kill('n2')
+    assert not any(Path(f'/proc/{pid}').exists() for pid in mine)
+    with pytest.raises(ClusterError, match='n2 is dead; boot it'):
+        cluster.ports('n2')
+    assert 'n2@' not in cluster.ask('ip', '-br', 'link', node=SWITCH)
+    assert cluster.wait(job)['JobState'] == 'NODE_FAIL'
+    cluster.boot('n2')
+    assert (cluster.processes('n2'), cluster.files('n2')) == ([], [])
+    assert cluster.ask('srun', '-wn2', 'hostname') == 'n2\n'
+    with pytest.raises(ClusterError, match='alive already'):
+        cluster.boot('n2')
+
+
+PING_PONG = '''
+import socket, sys, time
+if len(sys.argv) == 1:
+    server = socket.create_server(('n2', 7000))
+    peer, _ = server.accept()
+    while data := peer.recv(1 << 16):
+        if len(data) == 1:
+            peer.sendall(data)
+else:
+    peer = socket.create_connection(('n2', 7000), 5)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    times = []
+    for _ in range(50):
+        start = time.perf_counter()
+        peer.sendall(b'x')
+        peer.recv(1)
+        times.append(time.perf_counter() - start)
+    print(min(times))
+    start = time.perf_counter()
+    for _ in range(64):
+        peer.sendall(bytes(1 << 16))
+    peer.shutdown(socket.SHUT_WR)
+    peer.recv(1)
+    print((64 << 16) / (time.perf_counter() - start))
+'''
+
+
+def ping_pong(cluster: Cluster) -> tuple[float, float]:
+    """Round trip in s and rate in B/s between n1 and n2."""
+    server = cluster.box('exec', 'n2', '--', sys.executable, '-c', PING_PONG)
+    until(lambda: (cluster.address('n2'), 7000) in cluster.ports('n2'))
+    trip, rate = map(float, cluster.ask(sys.executable, '-c', PING_PONG, 'x',
+                                        node='n1').split())
+    assert server.wait() == 0
+    return trip, rate
+
+
+@pytest.mark.cluster
+def test_links(cluster):
+    cluster.rate('n1', '100mbit')
+    # 12.5 MB/s are the bound; the bucket lets the first bytes through.
+    assert ping_pong(cluster)[1] < 20e6
+    cluster.rate('n1', 'none')
+    cluster.delay('n1', '20ms')
+    assert cluster.link('n1') == {'delay': '20ms'}
+    trip, _ = ping_pong(cluster)
+    assert trip > 0.04
+    cluster.delay('n1', '0')
+    assert ping_pong(cluster)[0] < trip
+    cluster.unplug('n1')
+    with pytest.raises(ClusterError, match='on n1'):
+        ping_pong_from = ('import socket; socket.create_connection('
+                          f'({cluster.address("n2")!r}, 6818), 1)')
+        cluster.ask(sys.executable, '-c', ping_pong_from, node='n1')
+    cluster.plug('n1')
+    cluster.wait_idle(cluster.nodes)
+    cluster.ask(sys.executable, '-c', ping_pong_from, node='n1')
+    assert cluster.link('n1') == {}
+    with pytest.raises(ClusterError, match='no rate'):
+        cluster.rate('n1', 'fast')
+
+
+@pytest.mark.cluster
+def test_clusters_side_by_side_leave_nothing(own, tmp_path):
+    before = interfaces()
+    one, two = own('one'), own('two')
+    with pytest.raises(ClusterError, match='is there already'):
+        one.up()
+    assert one.ask('srun', '-N2', 'hostname').split()
+    job = two.submit('#!/bin/sh\nsleep 1000\n', '-N2')
+    until(lambda: two.job(job)['JobState'] == 'RUNNING')
+    two.delay('n1', '1ms')
+    assert left_over(one.folder) and left_over(two.folder)
+    two.down()
+    assert not left_over(two.folder) and not two.folder.exists()
+    assert one.states() == {'n1': 'idle', 'n2': 'idle'}
+    one.down()
+    one.down()
+    assert not left_over(one.folder) and list(tmp_path.iterdir()) == []
+    assert interfaces() == before
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('victim', ['n1', LOGIN, SWITCH])
+def test_down_after_a_part_was_killed(own, victim):
+    cluster = own()
+    os.kill(cluster.alive(victim), signal.SIGKILL)
+    cluster.down()
+    assert not left_over(cluster.folder) and not cluster.folder.exists()
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('after', [0.05, 0.1, 0.15, 0.2, 0.3])
+def test_up_that_is_killed_half_way(own, cluster, tmp_path, after):
+    half = Cluster(tmp_path / 'half')
+    process = half.box('up', '-n', '2')
+    time.sleep(after)
+    process.kill()
+    process.wait()
+    half.down()
+    until(lambda: not left_over(half.folder))
+    assert not half.folder.exists()
+
+
+# ------------------------------------------------- the site
+
+@pytest.mark.cluster
+def test_the_site_is_sound(suite):
+    done = suite.plumb('site', 'check', 'devcluster')
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+#: Little of each, so that sixteen ranks on two cores end within seconds.
+SHORT = ['-SOsuPt2pt.max_size=4096', '-SOsuPt2pt.options=-i 50 -x 5',
+         '-SOsuCollective.max_size=256', '-SOsuCollective.options=-i 20 -x 2']
+CASES = ['-E', '(program == "osu_latency" or program == "osu_allreduce" and '
+         'layout in ((2, "one"), (4, "one")) or program == "osu_hello" and '
+         'layout == (4, "full"))', '-n', 'OsuPt2pt|OsuCollective|OsuStartup']
+
+
+@pytest.mark.cluster
+def test_osu_on_one_two_and_four_nodes(suite, cluster):
+    """Both launchers, both backends: all partitions of the site at once."""
+    run = suite.on(cluster, '-r', '-Sbringup=1', *SHORT, *CASES)
+    text, _ = run.communicate()
+    assert run.returncode == 0, text
+    ran = {(r['partition'], r['program'], r['num_nodes'], r['num_tasks'])
+           for r in suite.records}
+    assert ran == {(f'{backend}-{launcher}', *case) for backend in BACKENDS
+                   for launcher in ('srun', 'mpirun') for case in (
+                       ('osu_latency', '1', '2'), ('osu_latency', '2', '2'),
+                       ('osu_allreduce', '2', '2'),
+                       ('osu_allreduce', '4', '4'), ('osu_hello', '4', '8'))}
+    assert {r['result'] for r in suite.records} == {'recorded'}

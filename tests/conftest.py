@@ -117,6 +117,10 @@ class Suite:
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Suite:
+    return suite_in(tmp_path)
+
+
+def suite_in(tmp_path: Path) -> Suite:
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
     # The installed things are shared, all that a run writes is not.
     mine = tmp_path / 'work'

@@ -13,12 +13,11 @@ import pytest
 from cluster import (
     LOGIN,
     SWITCH,
-    CannotRunHere,
     Cluster,
     ClusterError,
     nanoseconds,
 )
-from conftest import ROOT, brought_up
+from conftest import ROOT, brought_up, suite_in
 from test_faults import GOLDEN, SCRIPT
 
 BOX = ROOT / 'tests' / 'cluster' / 'box'
@@ -100,7 +99,7 @@ def interfaces() -> set[str]:
 
 
 @pytest.fixture
-def own(tmp_path, tmp_path_factory, request):
+def own(tmp_path, tmp_path_factory):
     """Makes clusters of one test, and ends them."""
     made = []
 
@@ -114,8 +113,22 @@ def own(tmp_path, tmp_path_factory, request):
         cluster.down()
 
 
+@pytest.fixture(scope='module')
+def out_of_time(tmp_path_factory):
+    """A program that hangs, on a cluster of its own.
+
+    Slurm counts in minutes, and looks every half: the first test asks for
+    it, so that the others run meanwhile.
+    """
+    tmp = tmp_path_factory.mktemp('late')
+    cluster = brought_up(tmp / 'box', tmp, nodes=2)
+    suite = faulty_in(tmp)
+    yield suite, suite.start(cluster, 'time_limit', *PAIR, '-Stime_limit=1m')
+    cluster.down()
+
+
 @pytest.mark.cluster
-def test_every_node_is_a_machine_of_its_own(cluster):
+def test_every_node_is_a_machine_of_its_own(cluster, out_of_time):
     names = cluster.ask('srun', '-N4', 'hostname').split()
     assert sorted(names) == cluster.nodes
     cluster.ask('sh', '-c', 'echo mine >/tmp/a; echo mine >/dev/shm/b',
@@ -272,7 +285,7 @@ def test_down_after_a_part_was_killed(own, victim):
 
 @pytest.mark.cluster
 @pytest.mark.parametrize('after', [0.05, 0.1, 0.15, 0.2, 0.3])
-def test_up_that_is_killed_half_way(own, cluster, tmp_path, after):
+def test_up_that_is_killed_half_way(cluster, tmp_path, after):
     half = Cluster(tmp_path / 'half')
     process = half.box('up', '-n', '2')
     time.sleep(after)
@@ -313,3 +326,120 @@ def test_osu_on_one_two_and_four_nodes(suite, cluster):
                        ('osu_allreduce', '2', '2'),
                        ('osu_allreduce', '4', '4'), ('osu_hello', '4', '8'))}
     assert {r['result'] for r in suite.records} == {'recorded'}
+
+
+# ------------------------------------------------- broken jobs
+
+#: The devcluster with a program that misbehaves, as a site of its own.
+FAULTY = '''
+import runpy
+from checks.lib.features import node_features
+site_configuration = runpy.run_path({system!r})['site_configuration']
+for environment in site_configuration['environments']:
+    environment['features'] = ['mpi', 'osu', 'osu_latency', 'osu_hello']
+    environment['extras'] = {{'programs': {{'osu': {{
+        'source': 'system', 'prefix': {prefix!r}}}}}}}
+for partition in site_configuration['systems'][0]['partitions']:
+    partition['features'] = node_features(8)
+'''
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    return faulty_in(tmp_path)
+
+
+def faulty_in(tmp_path):
+    """Starts the program with a fault under both backends at once."""
+    suite = suite_in(tmp_path)
+    prefix, site = tmp_path / 'omb', tmp_path / 'site'
+    prefix.mkdir()
+    site.mkdir()
+    for name in ('osu_latency', 'osu_hello'):
+        # No longer than a minute would be within Slurm's shortest limit.
+        (prefix / name).write_text(SCRIPT.replace('sleep 60', 'sleep 1000'))
+        (prefix / name).chmod(0o755)
+    (site / 'system.py').write_text(FAULTY.format(
+        system=str(ROOT / 'site-configs' / 'devcluster' / 'system.py'),
+        prefix=str(prefix)))
+
+    def start(cluster, fault, *options):
+        return suite.on(
+            cluster, '-r', '-Sbringup=1', '-p', 'mpich', *options,
+            site=str(site), FAULT=fault,
+            GOLDEN=str(GOLDEN / 'osu_latency.txt'))
+    suite.start = start
+    return suite
+
+
+PAIR = ['-n', 'OsuPt2pt', '-E', 'placement == "inter_node" and '
+        'program == "osu_latency"']
+
+
+def both_failed(suite, run, words):
+    """One line a backend with the words, and no figure kept."""
+    text, _ = run.communicate()
+    assert run.returncode == 1, text
+    reasons = [line for line in text.splitlines() if 'Reason: ' in line]
+    assert len(reasons) == 2 and all(words in r for r in reasons), text
+    return text
+
+
+@pytest.mark.cluster
+def test_the_stand_in_passes_when_it_behaves(faulty, cluster):
+    run = faulty.start(cluster, 'none', *PAIR)
+    text, _ = run.communicate()
+    assert run.returncode == 0, text
+
+
+@pytest.mark.cluster
+def test_exit_code_after_good_output(faulty, cluster):
+    both_failed(faulty, faulty.start(cluster, 'exit_code', *PAIR),
+                'exit code 3')
+
+
+@pytest.mark.cluster
+def test_time_limit_after_good_output(out_of_time):
+    both_failed(*out_of_time, 'refused: time_limit: job')
+
+
+@pytest.mark.cluster
+def test_node_that_dies_after_good_output(faulty, cluster):
+    run = faulty.start(cluster, 'time_limit', *PAIR)
+    wrote = Path(faulty.variables['PLUMBLINE_WORK'], 'stage')
+    until(lambda: sum('\n4194304 ' in p.read_text()
+                      for p in wrote.rglob('run.1.1.out')) == 2)
+    victims = set(cluster.ask('squeue', '-h', '-o', '%B').split())
+    for node in victims:
+        cluster.kill(node)
+    try:
+        text = both_failed(faulty, run, 'refused: ')
+        # One backend knows, the other sees that the job is gone.
+        assert 'ended in state NODE_FAIL' in text
+        assert 'a node died?' in text
+    finally:
+        for node in victims:
+            cluster.boot(node)
+
+
+@pytest.mark.cluster
+def test_more_nodes_than_there_are(faulty, cluster):
+    text = both_failed(faulty, faulty.start(
+        cluster, 'none', '-n', 'OsuStartup', '-E', 'layout == (8, "one")'),
+        'sbatch')
+    assert 'Requested node configuration is not available' in text
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('nodes, waits', [(4, 'the build'), (3, 'the run')])
+def test_nodes_that_do_not_come_free(faulty, cluster, nodes, waits):
+    job = cluster.submit('#!/bin/sh\nsleep 1000\n', f'-N{nodes}',
+                         '--exclusive')
+    until(lambda: cluster.job(job)['JobState'] == 'RUNNING')
+    try:
+        both_failed(faulty, faulty.start(
+            cluster, 'none', *PAIR, '-Smax_pending_time=8s'),
+            'before it started (max_pending_time is 8')
+    finally:
+        cluster.ask('scancel', job)
+        cluster.wait(job)

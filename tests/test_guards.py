@@ -21,7 +21,8 @@ def stage(tmp_path, tsv=GOOD, err='plumbline-rank a\n' * 2):
 def job(**more):
     return types.SimpleNamespace(**{
         'jobid': 7, 'nodelist': ['n1'], 'state': 'SUCCESS', 'signal': None,
-        'exitcode': 0, 'time_limit': 600, **more})
+        'exitcode': 0, 'time_limit': 600, 'max_pending_time': 60,
+        'stderr': '/none', **more})
 
 
 def refused(guard, call, *args):
@@ -38,6 +39,26 @@ def test_a_good_run_passes(tmp_path):
     run, = guards.read_runs(stage(tmp_path), 1)
     assert (run.wall, run.before, run.rc) == (2.5, 97.0, 0)
     guards.ranks_are(run, 2, 1)
+
+
+def test_slurm_tells_no_signal():
+    slurm = job(state='COMPLETED')
+    del slurm.signal
+    guards.job_ended_well(slurm)
+
+
+def test_a_job_that_never_started():
+    words = refused('job_state', guards.job_ended_well, job(
+        state='CANCELLED', exitcode=None, nodelist=[]))
+    assert 'max_pending_time is 60 s' in words
+
+
+def test_time_limit_that_only_stderr_tells(tmp_path):
+    said = tmp_path / 'err'
+    said.write_text('slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT '
+                    '2026-11-21T12:11:00 DUE TO TIME LIMIT ***\n')
+    refused('time_limit', guards.job_ended_well, job(
+        state='COMPLETED', exitcode=None, stderr=said))
 
 
 @pytest.mark.parametrize('guard, change', [

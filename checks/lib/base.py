@@ -129,12 +129,13 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         # One list: a failed command must end the build. The job itself ends
         # well, so that it is we who say what failed, and not its exit code.
         self.build_system.commands = [
-            f'( {" && ".join(commands)} ) || touch build.failed']
+            f'( {" && ".join(commands)} ) && touch build.done || true']
 
     @sanity_function
     def built(self) -> bool:
-        if not Path(self.stagedir, 'build.failed').exists():
+        if Path(self.stagedir, 'build.done').exists():
             return True
+        guards.job_ended_well(self.build_job)
         said = Path(self.stagedir, 'rfm_build.err')
         lines = [ln.strip() for ln in
                  said.read_text(errors='replace').splitlines() if ln.strip()]

@@ -60,7 +60,7 @@ def job_ended_well(job: Any) -> None:
     """State and exit code of the job, under every scheduler."""
     where = f'job {job.jobid} on {",".join(job.nodelist or ["?"])}'
     state = job.state or 'unknown'
-    if state == 'TIMEOUT':
+    if state == 'TIMEOUT' or ran_out_of_time(job):
         refuse('time_limit', f'{where} ran into its time limit '
                f'({job.time_limit} s); its output does not count. See why it '
                'hung, or give it more with -S time_limit=...')
@@ -72,8 +72,22 @@ def job_ended_well(job: Any) -> None:
     if job.exitcode not in (0, None):
         refuse('exit_code', f'{where} ended with exit code {job.exitcode}; '
                'see its stderr in the stage directory')
+    if state == 'CANCELLED' and not job.nodelist:
+        refuse('job_state', f'job {job.jobid} was cancelled before it '
+               f'started (max_pending_time is {job.max_pending_time} s); are '
+               'the nodes free that it asks for?')
     if state not in GOOD_STATES:
         refuse('job_state', f'{where} ended in state {state}')
+
+
+def ran_out_of_time(job: Any) -> bool:
+    """Whether Slurm says so on the job's stderr.
+
+    A backend without accounting sees a job vanish, and calls it completed.
+    """
+    return any(line.startswith('slurmstepd') and 'DUE TO TIME LIMIT' in line
+               and f'*** JOB {job.jobid} ON ' in line
+               for line in _text(Path(job.stderr)).splitlines())
 
 
 def services_lived(stage: Path, job: Any) -> None:
@@ -122,8 +136,9 @@ def read_runs(stage: Path, repeats: int, accept: Iterable[int] = (0,)
                    f'{words[0].strip() if words else "none"}')
     kept_runs = [run for run in runs if run.kept]
     if [run.repeat for run in kept_runs] != list(range(1, repeats + 1)):
-        refuse('runs', f'{stage}/runs.tsv: {repeats} repeats asked for, '
-               f'{len(kept_runs)} finished')
+        refuse('runs', f'{repeats} repeats asked for, {len(kept_runs)} '
+               'finished: the job was ended before (cancelled, or a node '
+               f'died?), or {stage}/runs.tsv is damaged')
     return kept_runs
 
 

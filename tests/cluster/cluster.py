@@ -67,6 +67,7 @@ SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1
 ReturnToService=2
 SlurmdTimeout=5
+MessageTimeout=5
 KillWait=2
 JobRequeue=0
 # Finished jobs stay known for a day: who has no accounting asks scontrol.
@@ -74,6 +75,18 @@ MinJobAge=86400
 {accounting}
 NodeName={nodes} CPUs={cpus} State=UNKNOWN
 PartitionName=batch Nodes=ALL Default=YES DefaultTime=10 State=UP
+'''
+
+SLURMDBD_CONF = '''\
+AuthType=auth/munge
+DbdHost=login
+SlurmUser=root
+PidFile=/run/slurmdbd.pid
+LogFile=/run/cluster/log/slurmdbd.log
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm
 '''
 
 
@@ -225,9 +238,9 @@ class Cluster:
         (etc / 'hosts').write_text('127.0.0.1 localhost\n' + ''.join(
             f'{self.address(name)} {name}\n'
             for name in (LOGIN, *self.nodes)))
-        key = os.open(etc / 'munge.key', os.O_CREAT | os.O_WRONLY, 0o400)
-        os.write(key, secrets.token_bytes(128))
-        os.close(key)
+        if accounting:
+            private(etc / 'slurmdbd.conf', SLURMDBD_CONF.encode())
+        private(etc / 'munge.key', secrets.token_bytes(128))
 
     def down(self) -> None:
         """Ends all that lives, removes the folder. Nothing there: fine."""
@@ -450,6 +463,13 @@ END
         ours = ('/run/slurmd.pid', '/run/slurmctld.pid', '/run/munged.pid',
                 '/run/munge.seed', '/run/slurmdbd.pid')
         return sorted(set(found) - set(ours))
+
+
+def private(path: Path, content: bytes) -> None:
+    """A file that was never readable by others."""
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+    os.write(fd, content)
+    os.close(fd)
 
 
 def nanoseconds(delay: str) -> int:

@@ -16,6 +16,7 @@ from cluster import (
     default_folder,
     missing,
 )
+from install import install
 
 
 def arguments(doc: str) -> argparse.ArgumentParser:
@@ -28,6 +29,10 @@ def arguments(doc: str) -> argparse.ArgumentParser:
                              '$PLUMBLINE_WORK/cluster)')
     actions = parser.add_subparsers(dest='action', required=True,
                                     metavar='COMMAND')
+    actions.add_parser(
+        'install', help='Debian packages, as root; nothing else installs'
+    ).add_argument('--accounting', action='store_true',
+                   help='also slurmdbd and MariaDB')
     up = actions.add_parser('up', help='bring a cluster up')
     up.add_argument('-n', type=int, default=4, dest='nodes',
                     choices=range(1, 201), metavar='N',
@@ -69,7 +74,7 @@ def main(doc: str) -> int:
     try:
         if args.action == 'exec':
             return nodes.execute(cluster, args.node, command)
-        {'up': up, 'down': lambda c, _: c.down(), 'status': status,
+        {'up': up, 'install': lambda c, a: install(a.accounting), 'down': lambda c, _: c.down(), 'status': status,
          'kill': lambda c, a: c.kill(a.node),
          'boot': lambda c, a: nodes.boot(c, a.node),
          'rate': lambda c, a: c.rate(a.node, a.rate),

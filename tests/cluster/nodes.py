@@ -158,8 +158,29 @@ def start_daemons(cluster: Cluster, node: str) -> None:
         '--log-file=/run/cluster/log/munged.log')
     answers(cluster, 'munged', munged,
             lambda: Path('/run/munge/munge.socket.2').exists())
+    if cluster.accounting:
+        start_accounting(cluster)
     slurmctld = daemon(cluster, LOGIN, 'slurmctld', '-D')
     answers(cluster, LOGIN, slurmctld, lambda: listening(LOGIN, 6817))
+
+
+def start_accounting(cluster: Cluster) -> None:
+    """A data base on a socket alone, and slurmdbd on it."""
+    data = '--datadir=/run/cluster/state/db'
+    os.makedirs('/run/mysqld')
+    if not Path('/run/cluster/state/db').exists():
+        with open(cluster.log('mariadbd'), 'ab') as out:
+            subprocess.run(
+                ['mariadb-install-db', '--no-defaults', data, '--user=root',
+                 '--skip-test-db', '--cross-bootstrap'], stdout=out,
+                stderr=out, stdin=subprocess.DEVNULL)
+    mariadbd = daemon(
+        cluster, 'mariadbd', 'mariadbd', '--no-defaults', data, '--user=root',
+        '--skip-networking', '--socket=/run/mysqld/mysqld.sock')
+    answers(cluster, 'mariadbd', mariadbd,
+            lambda: Path('/run/mysqld/mysqld.sock').exists())
+    slurmdbd = daemon(cluster, 'slurmdbd', 'slurmdbd', '-D')
+    answers(cluster, 'slurmdbd', slurmdbd, lambda: listening(LOGIN, 6819))
 
 
 def daemon(cluster: Cluster, log: str, *command: str

@@ -275,6 +275,40 @@ def test_clusters_side_by_side_leave_nothing(own, tmp_path):
 
 
 @pytest.mark.cluster
+@pytest.mark.skipif(os.geteuid() != 0, reason='a user runs all of this file '
+                    'without rights')
+def test_without_rights(cluster, tmp_path):
+    """In a user namespace, as it is for everybody but root."""
+    other = Cluster(tmp_path / 'box')
+    done = subprocess.run(
+        ['setpriv', '--bounding-set=-sys_admin', BOX, '--dir', other.folder,
+         'up', '-n', '2', '--share', tmp_path], text=True,
+        capture_output=True)
+    assert done.returncode == 0, done.stderr
+    try:
+        assert other.ask('srun', '-N2', 'hostname').split()
+        other.kill('n2')
+        other.boot('n2')
+        other.delay('n1', '1ms')
+        other.rate('n2', '100mbit')
+    finally:
+        other.down()
+    assert not left_over(other.folder)
+
+
+@pytest.mark.cluster
+def test_where_namespaces_are_forbidden(cluster, tmp_path):
+    done = subprocess.run(
+        ['unshare', '-Ur', 'sh', '-c', 'echo 0 >/proc/sys/user/'
+         'max_net_namespaces; exec "$@"', 'sh', BOX, '--dir',
+         tmp_path / 'box', 'up'], text=True, capture_output=True)
+    assert done.returncode == 2
+    assert 'forbidden here: unshare(' in done.stderr
+    assert 'errno 28' in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / 'box').exists()
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize('victim', ['n1', LOGIN, SWITCH])
 def test_down_after_a_part_was_killed(own, victim):
     cluster = own()

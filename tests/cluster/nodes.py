@@ -24,6 +24,7 @@ from cluster import (
     CannotRunHere,
     Cluster,
     ClusterError,
+    compiled,
 )
 
 
@@ -67,6 +68,8 @@ def start_switch(cluster: Cluster) -> None:
     channel.there.close()
     pid = heard(cluster, SWITCH, channel)
     cluster.remember(SWITCH, pid)
+    if Path(f'/proc/{pid}/setgroups').read_text().strip() == 'deny':
+        compiled('setgroups.so', cluster.folder)
     channel.here.send(b'go')
 
 
@@ -251,7 +254,9 @@ class reporting:
     def __exit__(self, kind: object, error: BaseException | None,
                  trace: object) -> None:
         if error is not None:
-            say(self.there, str(error) or repr(error))
+            # Of our own system calls the text is the whole story.
+            say(self.there, getattr(error, 'strerror', None) or str(error)
+                or repr(error))
             os._exit(1)
 
 

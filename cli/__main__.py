@@ -12,7 +12,7 @@ Examples:
   ./plumb spack install            what the site's stacks need, beforehand
   ./plumb site new NAME            a folder for this cluster, from what is here
   ./plumb site check --all         are the sites' folders sound?
-  ./plumb test                     set up and pass the tests
+  ./plumb test [--cluster]         set up and pass the tests
 
 Exit codes: 0 good, 1 something failed or regressed, 2 usage or unreadable
 input.

@@ -181,7 +181,11 @@ class Cluster:
         temp.replace(path)
 
     def log(self, name: str) -> Path:
-        return self.folder / 'log' / f'{name}.log'
+        """What a first process or a daemon writes when it is in trouble.
+
+        Daemons have a file NAME.log of their own beside it.
+        """
+        return self.folder / 'log' / f'{name}.err'
 
     # Up and down ---------------------------------------------------------
 
@@ -221,9 +225,9 @@ class Cluster:
                 f'{self.folder} is there already: a cluster? '
                 f'tests/cluster/box --dir {self.folder} down') from None
         # What marks the folder as ours, and may be removed, comes first.
-        shared = {str(Path(p).resolve()) for p in (
-            ROOT, WORK, self.folder, sys.prefix, sys.base_prefix, *share)
-            if Path(p).is_dir()}
+        seen = [ROOT, WORK, self.folder, *map(Path, (
+            sys.prefix, sys.base_prefix, *share))]
+        shared = {str(path.resolve()) for path in seen if path.is_dir()}
         (self.folder / 'box.json').write_text(json.dumps({
             'nodes': nodes, 'cpus': cpus, 'accounting': accounting,
             'shared': sorted(shared)}))

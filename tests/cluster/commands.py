@@ -5,6 +5,7 @@ import argparse
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import nodes
@@ -74,14 +75,7 @@ def main(doc: str) -> int:
     try:
         if args.action == 'exec':
             return nodes.execute(cluster, args.node, command)
-        {'up': up, 'install': lambda c, a: install(a.accounting), 'down': lambda c, _: c.down(), 'status': status,
-         'kill': lambda c, a: c.kill(a.node),
-         'boot': lambda c, a: nodes.boot(c, a.node),
-         'rate': lambda c, a: c.rate(a.node, a.rate),
-         'delay': lambda c, a: c.delay(a.node, a.delay),
-         'unplug': lambda c, a: c.unplug(a.node),
-         'plug': lambda c, a: c.plug(a.node)}[args.action](
-             cluster, args)
+        ACTIONS[args.action](cluster, args)
     except ClusterError as err:
         print(f'box: {err}', file=sys.stderr)
         return 2 if isinstance(err, CannotRunHere) else 1
@@ -112,3 +106,18 @@ def status(cluster: Cluster, args: argparse.Namespace) -> None:
         print(f'{node:6} {cluster.address(node):12} {alive:6} '
               f'{states.get(node, "unknown"):12} {link}'.rstrip())
     print(cluster.ask('squeue'), end='')
+
+
+#: What each command does, but for exec, whose exit code is the command's.
+ACTIONS: dict[str, Callable[[Cluster, argparse.Namespace], None]] = {
+    'install': lambda _, args: install(args.accounting),
+    'up': up,
+    'down': lambda cluster, _: cluster.down(),
+    'status': status,
+    'kill': lambda cluster, args: cluster.kill(args.node),
+    'boot': lambda cluster, args: nodes.boot(cluster, args.node),
+    'rate': lambda cluster, args: cluster.rate(args.node, args.rate),
+    'delay': lambda cluster, args: cluster.delay(args.node, args.delay),
+    'unplug': lambda cluster, args: cluster.unplug(args.node),
+    'plug': lambda cluster, args: cluster.plug(args.node),
+}

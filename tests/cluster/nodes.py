@@ -151,20 +151,20 @@ def prepare_node(cluster: Cluster, node: str) -> None:
 def start_daemons(cluster: Cluster, node: str) -> None:
     """:raises ClusterError: one of them ended, or does not answer."""
     if node != LOGIN:
-        slurmd = daemon(cluster, node, 'slurmd', '-D', '-N', node)
-        answers(cluster, node, slurmd, lambda: listening(node, 6818))
+        name = f'slurmd-{node}'
+        slurmd = daemon(cluster, name, 'slurmd', '-D', '-N', node)
+        answers(cluster, name, slurmd, lambda: listening(node, 6818))
         return
     munged = daemon(
         cluster, 'munged', 'munged', '--foreground', '--force',
         '--key-file=/run/cluster/etc/munge.key', '--pid-file=/run/munged.pid',
-        '--seed-file=/run/munge.seed', '--num-threads=2',
-        '--log-file=/run/cluster/log/munged.log')
+        '--seed-file=/run/munge.seed', '--num-threads=2')
     answers(cluster, 'munged', munged,
             lambda: Path('/run/munge/munge.socket.2').exists())
     if cluster.accounting:
         start_accounting(cluster)
-    slurmctld = daemon(cluster, LOGIN, 'slurmctld', '-D')
-    answers(cluster, LOGIN, slurmctld, lambda: listening(LOGIN, 6817))
+    slurmctld = daemon(cluster, 'slurmctld', 'slurmctld', '-D')
+    answers(cluster, 'slurmctld', slurmctld, lambda: listening(LOGIN, 6817))
 
 
 def start_accounting(cluster: Cluster) -> None:
@@ -186,25 +186,25 @@ def start_accounting(cluster: Cluster) -> None:
     answers(cluster, 'slurmdbd', slurmdbd, lambda: listening(LOGIN, 6819))
 
 
-def daemon(cluster: Cluster, log: str, *command: str
+def daemon(cluster: Cluster, name: str, *command: str
            ) -> subprocess.Popen[bytes]:
     env = {'PATH': PATH}
     preload = cluster.folder / 'setgroups.so'
     if preload.exists():
         env['LD_PRELOAD'] = '/run/cluster/setgroups.so'
-    with open(cluster.log(log), 'ab') as out:
+    with open(cluster.log(name), 'ab') as out:
         return subprocess.Popen(command, env=env, cwd='/', stdout=out,
                                 stderr=out, stdin=subprocess.DEVNULL)
 
 
-def answers(cluster: Cluster, log: str, process: subprocess.Popen[bytes],
+def answers(cluster: Cluster, name: str, process: subprocess.Popen[bytes],
             ready: Callable[[], bool], limit: float = 30) -> None:
     end = time.monotonic() + limit
     while not ready():
         if process.poll() is not None or time.monotonic() > end:
-            said = cluster.log(log).read_text(errors='replace').splitlines()
+            said = cluster.log(name).read_text(errors='replace').splitlines()
             raise ClusterError(
-                f'{process.args[0]} '
+                f'{name} '
                 + ('does not answer' if process.poll() is None else
                    f'ended with exit code {process.returncode}')
                 + f': {said[-1] if said else "no word why"}')

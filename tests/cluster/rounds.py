@@ -1,0 +1,327 @@
+"""Kill rounds: a job with a store in it, something killed, what is left.
+
+For bench/kill_rounds.py and tests/test_cluster_service.py. The job is what
+ReFrame makes of a check with services: server on the first node, clients on
+the three others.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+from cluster import LOGIN, ROOT, WORK, Cluster, ClusterError, Process
+
+from checks.keyvalue.stores import Needs, server
+from checks.lib import guards
+from checks.lib.parsers import ParseError
+from checks.lib.parsers.service import split
+from checks.lib.serving.plan import Clients, Plan, Step
+from config.launch import SPREAD
+
+SRC = ROOT / 'checks' / 'lib' / 'src'
+STORE = 'valkey'
+
+#: Within this a job must have ended after a kill: the conductor's silence
+#: (10 s) and all its patience with agents and launcher, Slurm's with a dead
+#: node, and as much again, for the nodes share one machine. Unit: seconds.
+LIMIT = 90.0
+
+#: Within this nothing may be left after its end: an agent whose conductor
+#: is gone notices by its silence, and gives its servers the time to stop.
+PATIENCE = 15.0
+
+#: As site-configs/devcluster/system.py has it.
+LAUNCHERS = {
+    'srun': ['srun', '--cpus-per-task=2', *SPREAD['srun']],
+    'mpirun': ['mpirun', '-np', '4', *SPREAD['openmpi']],
+}
+
+SCRIPT = '''#!/bin/bash
+export PATH={path}:$PATH
+export OMPI_ALLOW_RUN_AS_ROOT=1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+{measure} --repeats 1 --accept 0 -- {conduct} -- {launcher} {rank} {agent}
+'''
+
+
+def load(seconds: float, folder: Path) -> Plan:
+    """A store on a node of its own, three clients that ask it for a while.
+
+    :arg folder: has plumbload.
+    """
+    call = (str(folder / 'plumbload'), '--service', '{service}', '--name',
+            'client{index}', '--share', '{index}/{count}', '--threads', '1',
+            '--connections', '{connections}', '--keys', '3000')
+    return Plan(
+        server(STORE, str(WORK / 'stores'),
+               Needs(memory=64, connections=30), nodes=1, beside=False),
+        Clients(nodes=3, connections=10), (
+            Step('fill', (*call, '--operation', 'fill'), limit=30),
+            # Slow: the machine has other things to do.
+            Step('measure', (*call, '--rate', '500', '--operation', 'get',
+                             '--duration', str(seconds), '--warmup', '0'),
+                 limit=30, gate=True)), interface='eth0')
+
+
+def build(folder: Path) -> None:
+    """The load generator."""
+    if not (folder / 'plumbload').exists():
+        subprocess.run([SRC / 'load' / 'build.sh', folder / 'plumbload'],
+                       check=True, stdout=subprocess.DEVNULL)
+
+
+@dataclass
+class Job:
+    """A job of Slurm with a plan, submitted."""
+    cluster: Cluster
+    launcher: str
+    folder: Path
+    number: str = ''
+    began: float = 0.0
+
+    def submit(self, plan: Plan) -> Job:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        plan.write(self.folder / 'service.json')
+        ours = f'{sys.executable} {SRC.parent / "serving"}'
+        self.began = time.monotonic()
+        self.number = self.cluster.submit(SCRIPT.format(
+            path=WORK / 'mpi' / 'bin', measure=SRC / 'measure.sh',
+            rank=SRC / 'rank.sh', conduct=f'{ours} conduct service.json',
+            agent=f'{ours} agent service.json',
+            launcher=shlex.join(LAUNCHERS[self.launcher])),
+            '-n4', '--ntasks-per-node=1', '--cpus-per-task=2', '--time=5',
+            '--output=job.out', '--error=job.err', cwd=self.folder)
+        return self
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def lines(self) -> list[str]:
+        """What the conductor said of its end, where ReFrame looks for it."""
+        return [line for path in self.folder.glob('run.*.err')
+                for line in path.read_text(errors='replace').splitlines()
+                if line.startswith('service: ')]
+
+    def verdict(self) -> str:
+        """What ReFrame says of the ended job; empty: it passes."""
+        end = self.cluster.job(self.number)
+        job = SimpleNamespace(
+            jobid=self.number, nodelist=end['NodeList'].split(),
+            state=end['JobState'], time_limit='300', max_pending_time='300',
+            stderr=str(self.folder / 'job.err'),
+            exitcode=int(end['ExitCode'].partition(':')[0]))
+        try:
+            guards.services_lived(self.folder, job)
+            guards.job_ended_well(job)
+            (run,) = guards.read_runs(self.folder, 1)
+            split(run.out)
+        except guards.Refused as err:
+            return str(err)
+        except ParseError as err:
+            return f'table: {err}'
+        return ''
+
+
+# Victims -----------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Victim:
+    """What is killed, and the words that name it as the cause."""
+    #: Whether a process of a node is it; none: not a process.
+    is_it: Callable[[Process], bool] | None
+    #: Some of these must be in the line.
+    causes: tuple[str, ...]
+
+
+def _python(word: str) -> Callable[[Process], bool]:
+    # The conductor's command ends with the agents'.
+    return lambda p: (p.name.startswith('python') and p.command.partition(
+        'serving ')[2].startswith(f'{word} '))
+
+
+#: The state of a job whose conductor could say no more.
+FAILED = ('ended with exit code', 'ended in state')
+
+VICTIMS = {
+    'server': Victim(lambda p: p.name.startswith(f'{STORE}-server'),
+                     ('was killed by signal 9',)),
+    'client': Victim(lambda p: p.name == 'plumbload',
+                     ('client', 'was killed by signal 9')),
+    'agent': Victim(_python('agent'), ('was lost', 'launcher ended')),
+    'conductor': Victim(_python('conduct'), FAILED),
+    'batch': Victim(lambda p: p.name in ('slurm_script', 'measure.sh'),
+                    ('the batch script was killed', *FAILED)),
+    'launcher': Victim(lambda p: p.name in ('srun', 'mpirun', 'prterun'),
+                       ('launcher was killed', 'was lost')),
+    'scancel': Victim(None, ('ended by SIGTERM', 'CANCELLED', 'cancelled')),
+    'node': Victim(None, ('was lost', 'launcher ended', *FAILED)),
+}
+
+
+def strike(job: Job, name: str, chance: random.Random) -> str:
+    """Kills the victim; what that was, empty: there was none any more."""
+    cluster = job.cluster
+    if name == 'scancel':
+        return 'job' if not cluster.exec('scancel', job.number).returncode \
+            else ''
+    if name == 'node':
+        node = chance.choice(cluster.nodes)
+        cluster.kill(node)
+        return node
+    is_it = VICTIMS[name].is_it
+    assert is_it
+    while running(job):
+        found = [(node, p) for node in cluster.nodes
+                 for p in cluster.processes(node) if is_it(p)]
+        if name == 'launcher':
+            # mpirun has an srun of its own, and srun is two processes.
+            found = sorted(found, key=lambda one: (
+                one[1].name == 'srun', one[1].pid))[:1]
+        if found:
+            node, victim = chance.choice(found)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim.pid, signal.SIGKILL)
+                return f'{victim.name} on {node}'
+        time.sleep(0.02)
+    return ''
+
+
+def listeners(cluster: Cluster, node: str) -> dict[tuple[str, int], str]:
+    """Address and port of all that listens on a node -> program."""
+    found = dict.fromkeys(cluster.ports(node), '')
+    for line in cluster.ask('ss', '-ltnpH', node=node).splitlines():
+        address, _, port = line.split()[3].rpartition(':')
+        key = (address.strip('[]').replace('*', '::'), int(port))
+        if key in found:
+            found[key] = line.partition('(("')[2].partition('"')[0]
+    return found
+
+
+def running(job: Job) -> bool:
+    return job.cluster.job(job.number)['JobState'] in (
+        'PENDING', 'CONFIGURING', 'RUNNING')
+
+
+# What is left ------------------------------------------------------------
+
+def seen(cluster: Cluster) -> dict[str, Counter[str]]:
+    """All that there is on a node: processes, ports, mounts, files."""
+    found = {}
+    for node in (LOGIN, *cluster.nodes):
+        if cluster.pid(node) is None:
+            continue
+        with contextlib.suppress(ClusterError, OSError):
+            found[node] = Counter([
+                *(f'process {p.pid} {p.command}'
+                  for p in cluster.processes(node)),
+                *(f'port {address}:{port}'
+                  for address, port in cluster.ports(node)),
+                *(f'mount {path}' for path in cluster.mounts(node)),
+                *(f'file {path}' for path in cluster.files(node))])
+    return found
+
+
+#: Left by who was killed outright, and removed by the next of its kind: data
+#: folders by our agents. The folders of Open MPI's daemons are its matter.
+DATA, FOREIGN = '/plumbline-agent-', ('/tmp/prte', '/tmp/ompi')
+
+
+def left(cluster: Cluster, before: dict[str, Counter[str]], folder: Path
+         ) -> list[str]:
+    """What was not there before, after a patience; secrets of the run."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found = [f'{node}: {one}' for node, all_of_it in seen(cluster).items()
+                 for one in all_of_it - before.get(node, Counter())
+                 if not any(path in one for path in FOREIGN)]
+        found += [f'{folder.name}: file {path}'
+                  for path in folder.glob('*.private')]
+        if all(DATA in one for one in found) or time.monotonic() > deadline:
+            return sorted(found)
+        time.sleep(0.1)
+
+
+# A round -----------------------------------------------------------------
+
+@dataclass
+class Round:
+    """What became of a job in which something was killed."""
+    launcher: str
+    victim: str
+    #: What exactly was killed; empty: it came too late.
+    killed: str
+    #: When, after the job was submitted. Unit: seconds.
+    at: float
+    #: How long after that the job had ended, and nothing was left.
+    ended: float
+    clean: float
+    state: str
+    verdict: str
+    lines: list[str]
+    #: Data folders of killed agents, which the next agents remove.
+    data: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def faults(self) -> list[str]:
+        """What must not be."""
+        found = [f'left: {one}' for one in self.left]
+        if self.ended > LIMIT:
+            found.append(f'ended after {self.ended:.1f} s')
+        if len(self.lines) > 1:
+            found.append(f'{len(self.lines)} lines: '
+                         f'{" / ".join(self.lines)}')
+        if self.verdict and not any(
+                cause in self.verdict
+                for cause in VICTIMS[self.victim].causes):
+            found.append(f'another cause: {self.verdict}')
+        return found
+
+
+def play(cluster: Cluster, launcher: str, victim: str, plan: Plan,
+         folder: Path, at: float, chance: random.Random) -> Round:
+    """One round: the kill comes `at` seconds after the job was submitted,
+    or as soon as there is somebody to kill."""
+    before = seen(cluster)
+    job = Job(cluster, launcher, folder).submit(plan)
+    time.sleep(at)
+    killed = strike(job, victim, chance)
+    struck = time.monotonic()
+    at = struck - job.began
+    try:
+        state = cluster.wait(job.number, LIMIT)['JobState']
+    except ClusterError as err:
+        state = str(err)
+        cluster.exec('scancel', '-s', 'KILL', job.number)
+    ended = time.monotonic() - struck
+    rest = left(cluster, before, folder)
+    clean = time.monotonic() - struck
+    verdict = job.verdict() if ended < LIMIT else 'it did not end'
+    if victim == 'node':
+        cluster.boot(killed)
+    cluster.wait_idle(cluster.nodes)
+    data = [one for one in rest if DATA in one]
+    return Round(launcher, victim, killed, at, ended, clean, state, verdict,
+                 job.lines(), data, [one for one in rest if one not in data])
+
+
+def unharmed(cluster: Cluster, launcher: str, plan: Plan, folder: Path
+             ) -> tuple[float, str]:
+    """A job that nobody disturbs: how long it took, what ReFrame says."""
+    job = Job(cluster, launcher, folder).submit(plan)
+    cluster.wait(job.number, LIMIT)
+    cluster.wait_idle(cluster.nodes)
+    return job.seconds(), job.verdict()

@@ -1,0 +1,233 @@
+"""Services on the cluster in a box: killed, at fault, and out of reach."""
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import rounds
+from cluster import Cluster, Process
+from rounds import Job, Round, build, left, listeners, load, play, seen
+
+from cli.setup import ensure_stores
+
+#: How a node asks a server: without and with a password of its own.
+ASK = '''
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), 3) as sock:
+    for line in sys.argv[3:]:
+        sock.sendall(line.encode() + b'\\r\\n')
+        print(sock.recv(1000).decode().strip())
+'''
+
+
+@pytest.fixture(scope='module')
+def tools(cluster, tmp_path_factory):
+    """A folder with the load generator, and stores where a plan has them."""
+    if not any(one['store'] == rounds.STORE for one in ensure_stores()):
+        pytest.skip(f'no {rounds.STORE}: no wheel for this Python')
+    folder = tmp_path_factory.mktemp('load')
+    build(folder)
+    return folder
+
+
+def until(true, limit=30):
+    end = time.monotonic() + limit
+    while not true():
+        assert time.monotonic() < end, 'waited in vain'
+        time.sleep(0.05)
+
+
+def refused(job: Job, plan) -> str:
+    """What ReFrame says of a job that fails, in one line of the conductor's,
+    and leaves nothing."""
+    before = seen(job.cluster)
+    job.submit(plan)
+    job.cluster.wait(job.number)
+    assert len(job.lines()) == 1
+    assert left(job.cluster, before, job.folder) == []
+    return job.verdict()
+
+
+# It works -----------------------------------------------------------------
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('partition', ['slurm-srun', 'squeue-mpirun'])
+def test_a_store_under_reframe(suite, cluster, tools, partition):
+    before = seen(cluster)
+    case = ['-r', '-Sbringup=1', '-SStoreServes.duration=0.5',
+            '-SStoreServes.warmup=0', f'--system=devcluster:{partition}', '-n',
+            '%load=valkeygetclient_nodes=3$']
+    text, _ = suite.on(cluster, *case).communicate()
+    assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
+    assert {(r['num_nodes'], r['result']) for r in suite.records} == {
+        ('4', 'recorded')}
+    assert left(cluster, before, suite.tmp) == []
+
+
+# Whoever is killed --------------------------------------------------------
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('victim, launcher', [
+    ('server', 'mpirun'), ('client', 'srun'), ('agent', 'srun'),
+    ('conductor', 'mpirun'), ('batch', 'srun'), ('launcher', 'mpirun'),
+    ('scancel', 'srun'), ('node', 'mpirun')])
+def test_nothing_is_left_whoever_is_killed(cluster, tools, tmp_path, victim,
+                                           launcher):
+    one = play(cluster, launcher, victim, load(10, tools), tmp_path / 'job',
+               2, random.Random(victim))
+    assert one.killed and one.verdict and not one.faults, one
+
+
+@pytest.mark.cluster
+def test_what_killed_agents_left_the_next_ones_remove(cluster, tools,
+                                                      tmp_path):
+    one = play(cluster, 'srun', 'agent', load(10, tools), tmp_path / 'job', 2,
+               random.Random(1))
+    assert one.data and not one.faults, one
+    _, verdict = rounds.unharmed(cluster, 'srun', load(0.1, tools),
+                                 tmp_path / 'job')
+    assert not verdict
+    assert not [path for node in cluster.nodes
+                for path in cluster.files(node) if rounds.DATA in path]
+
+
+@pytest.mark.cluster
+def test_the_count_sees_what_is_left(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(rounds, 'PATIENCE', 0)
+    before = seen(cluster)
+    assert left(cluster, before, tmp_path) == []
+    cluster.ask('sh', '-c', 'mkdir /tmp/mine; mount -t tmpfs x /tmp/mine; '
+                'touch /dev/shm/mine', node='n2')
+    program = cluster.box(
+        'exec', 'n3', '--', sys.executable, '-c', 'import socket, time\n'
+        's = socket.create_server(("10.0.0.4", 7001))\ntime.sleep(60)')
+    (tmp_path / 'x.private').mkdir()
+    until(lambda: cluster.ports('n3'))
+    found = left(cluster, before, tmp_path)
+    program.terminate()
+    program.wait()
+    cluster.ask('sh', '-c', 'umount /tmp/mine; rmdir /tmp/mine; '
+                'rm /dev/shm/mine', node='n2')
+    words = ('n2: file /dev/shm/mine', 'n2: mount /tmp/mine',
+             'n3: port 10.0.0.4:7001', 'n3: process', 'x.private')
+    assert len(found) == len(words)
+    for word in words:
+        assert any(word in one for one in found), found
+
+
+def test_the_faults_of_a_round():
+    good = Round('srun', 'server', 'x', 1, 1, 1, 'FAILED',
+                 'was killed by signal 9', ['service: x'])
+    assert good.faults == []
+    for change, words in (
+            ({'left': ['n1: file /tmp/x']}, 'left: n1'),
+            ({'ended': 99.0}, 'ended after 99'),
+            ({'lines': ['service: x', 'service: y']}, '2 lines'),
+            ({'verdict': 'another'}, 'another cause')):
+        assert words in replace(good, **change).faults[0]
+
+
+def test_an_agent_is_not_taken_for_the_conductor():
+    agent = 'python /x/serving agent service.json'
+    conductor = f'python /x/serving conduct service.json -- srun {agent}'
+    for victim, mine, other in (('agent', agent, conductor),
+                                ('conductor', conductor, agent)):
+        is_it = rounds.VICTIMS[victim].is_it
+        assert is_it(Process(1, 'python', mine))
+        assert not is_it(Process(1, 'python', other))
+
+
+# Faults ---------------------------------------------------------------------
+
+@pytest.mark.cluster
+def test_a_wrong_interface(cluster, tools, tmp_path):
+    line = refused(Job(cluster, 'srun', tmp_path / 'job'),
+                   replace(load(1, tools), interface='ib7'))
+    assert "no interface 'ib7' with an IPv4 address" in line
+    assert 'eth0 (10.0.0.2)' in line and 'correct service_interface' in line
+
+
+@pytest.mark.cluster
+def test_a_port_that_is_taken_on_the_servers_node(cluster, tools, tmp_path):
+    thief = cluster.box(
+        'exec', 'n1', '--', sys.executable, '-c', 'import socket, time\n'
+        's = socket.create_server(("10.0.0.2", 7002))\ntime.sleep(60)')
+    try:
+        until(lambda: cluster.ports('n1'))
+        plan = load(1, tools)
+        line = refused(Job(cluster, 'mpirun', tmp_path / 'job'),
+                       replace(plan, server=replace(plan.server, port=7002)))
+    finally:
+        thief.terminate()
+        thief.wait()
+    assert 'port 7002 on n1 is taken by python' in line
+    assert 'stop it, or ask for another port' in line
+
+
+# Reach ----------------------------------------------------------------------
+
+def listening(cluster: Cluster, node: str, *programs: str
+              ) -> list[tuple[str, int]]:
+    """Where programs of these names listen; nobody's name is unknown."""
+    found = listeners(cluster, node)
+    assert '' not in found.values(), found
+    return [where for where, who in found.items() if who.startswith(programs)]
+
+
+def asked(cluster: Cluster, node: str, address: str, port: int, *lines: str
+          ) -> list[str]:
+    """What a server says to a node; empty: nobody there."""
+    done = cluster.exec(sys.executable, '-c', ASK, address, str(port), *lines,
+                        node=node)
+    return done.stdout.split('\n')[:-1]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('launcher', ['srun', 'mpirun'])
+def test_a_server_is_reached_at_its_address_alone(cluster, tools, tmp_path,
+                                                  launcher):
+    home, other = cluster.address('n1'), '10.9.0.1'
+    cluster.ask('sh', '-ec', 'ip link add other type veth peer name far; '
+                f'ip addr add {other}/24 dev other; ip link set other up; '
+                'ip link set far up', node='n1')
+    plan = load(1, tools)
+    waiting = replace(plan, steps=(*plan.steps, replace(
+        plan.steps[1], name='wait', gate=False, command=(
+            'sh', '-c', 'until [ -e go ]; do sleep 0.1; done'))))
+    job = Job(cluster, launcher, tmp_path / 'job').submit(waiting)
+    try:
+        until(lambda: list(job.folder.glob('run.*.wait.*.out')))
+        # The server and the conductor; no other node listens for us.
+        (ip, port), = listening(cluster, 'n1', rounds.STORE)
+        (ip2, gate), = listening(cluster, 'n1', 'python')
+        assert (ip, ip2) == (home, home)
+        assert not [one for node in cluster.nodes[1:]
+                    for one in listening(cluster, node, rounds.STORE,
+                                         'python', 'plumbload', 'sh')]
+        # From another node, without the password: nothing but a refusal.
+        said = asked(cluster, 'n2', home, port, 'PING', 'GET x',
+                     'CONFIG GET *', 'SHUTDOWN', 'AUTH wrong')
+        assert [line.split()[0] for line in said] == [
+            '-NOAUTH', '-NOAUTH', '-NOAUTH', '-NOAUTH', '-WRONGPASS']
+        # At its node, but at another address; the address is there.
+        for address in ('127.0.0.1', other):
+            assert asked(cluster, 'n1', address, port, 'PING') == []
+        assert asked(cluster, 'n1', home, port, 'PING')
+        # Who has no token is dropped by the conductor, and changes nothing.
+        for line in (f'agent {"0" * 32} n9', 'client', 'GET / HTTP/1.1'):
+            assert asked(cluster, 'n2', home, gate, line) == ['']
+        # This machine has no way into the cluster: it finds nobody, or a
+        # stranger of its own network at that address.
+        said = subprocess.run(
+            [sys.executable, '-c', ASK, home, str(port), 'PING'], text=True,
+            capture_output=True).stdout
+        assert 'NOAUTH' not in said
+    finally:
+        (job.folder / 'go').touch()
+        cluster.wait(job.number)
+        cluster.ask('ip', 'link', 'del', 'other', node='n1')
+    assert job.verdict() == ''

@@ -14,9 +14,10 @@ LAUNCH: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
 }
 
 #: The same -> options that start one process on each node, free to run on
-#: all CPUs that the job has there: an agent that starts servers.
+#: all CPUs that the job has there: an agent that starts servers. If one of
+#: them dies, the launcher ends.
 SPREAD: dict[str, list[str]] = {
-    'srun': ['--cpu-bind=none', '--mpi=none'],
+    'srun': ['--cpu-bind=none', '--mpi=none', '--kill-on-bad-exit=1'],
     'openmpi': ['--map-by', 'ppr:1:node', '--bind-to', 'none'],
     'mpich': ['-ppn', '1', '-bind-to', 'none'],
     'intelmpi': ['-ppn', '1', '-genv', 'I_MPI_PIN', '0'],

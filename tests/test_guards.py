@@ -47,6 +47,11 @@ def test_slurm_tells_no_signal():
     guards.job_ended_well(slurm)
 
 
+def test_an_exit_code_that_was_a_signal():
+    words = refused('exit_code', guards.job_ended_well, job(exitcode=137))
+    assert 'killed by signal 9' in words
+
+
 def test_a_job_that_never_started():
     words = refused('job_state', guards.job_ended_well, job(
         state='CANCELLED', exitcode=None, nodelist=[]))

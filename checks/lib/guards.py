@@ -70,14 +70,17 @@ def job_ended_well(job: Any) -> None:
         refuse('signal', f'{where} died of signal {signal}')
     # Some backends cannot know an exit code; measure.sh's records do.
     if job.exitcode not in (0, None):
-        refuse('exit_code', f'{where} ended with exit code {job.exitcode}; '
-               'see its stderr in the stage directory')
+        killed = (f' (a process killed by signal {job.exitcode - 128})'
+                  if job.exitcode > 128 else '')
+        refuse('exit_code', f'{where} ended with exit code {job.exitcode}'
+               f'{killed}; see its stderr in the stage directory')
     if state == 'CANCELLED' and not job.nodelist:
         refuse('job_state', f'job {job.jobid} was cancelled before it '
                f'started (max_pending_time is {job.max_pending_time} s); are '
                'the nodes free that it asks for?')
     if state not in GOOD_STATES:
-        refuse('job_state', f'{where} ended in state {state}')
+        refuse('job_state', f'{where} ended in state {state}; the scheduler '
+               'ended it: its log and its accounting say why')
 
 
 def ran_out_of_time(job: Any) -> bool:

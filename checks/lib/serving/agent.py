@@ -439,7 +439,8 @@ class Agent:
         lines = self.channel.lines()
         if self.signal:
             raise Failed(f'{self.host}: the agent was ended by '
-                         f'{signal.Signals(self.signal).name}')
+                         f'{signal.Signals(self.signal).name}: the time '
+                         'limit, a cancelled job, or a launcher that gave up')
         if lines is None or self.channel.silent() > self.silence:
             raise Failed('the conductor is gone')
         self.channel.beat()

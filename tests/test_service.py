@@ -183,8 +183,9 @@ def test_a_store_serves_while_the_clients_run(job, store):
 
 
 def test_the_password_is_in_no_file_and_no_command(job, store):
-    one = job(plan(real(store), *shell(
-        'cp {service} secret; cat /proc/[0-9]*/cmdline | tr "\\0" " "')))
+    one = job(replace(plan(real(store)), steps=(Step('measure', shell(
+        'cp {service} secret; cat /proc/[0-9]*/cmdline | tr "\\0" " "'),
+        20, gate=True),)))
     assert one.end() == 0, one.said()
     secret = (one.folder / 'secret').read_text()
     (one.folder / 'secret').unlink()
@@ -373,6 +374,14 @@ def test_launcher_that_fails(job, store):
     assert 'the launcher ended with code 5' in line and 'no such host' in line
 
 
+def test_launcher_that_is_killed_is_no_riddle(job, store):
+    # Its last line has no end, and its words are no cause.
+    line = refused(job, plan(real(store)), launcher=(
+        'sh', '-c', '"printf warning >&2; kill -9 \\$\\$"'))
+    assert line.startswith('service: the launcher was killed by signal 9 ')
+    assert 'warning' not in line
+
+
 def test_fewer_nodes_than_asked_for(job, store):
     two = replace(plan(real(store, beside=False), start_limit=2.0))
     assert '1 of 2 nodes answered in 2 s' in refused(job, two)
@@ -443,6 +452,45 @@ def test_whoever_is_killed_nothing_is_left(job, store, victim, number, cause):
         assert again.end() == 0, again.said()
     else:
         assert not left
+
+
+def agent_alone(folder, conductor=''):
+    """An agent, and its private folder with what a conductor left there."""
+    private = folder / 'service.json.private'
+    private.mkdir()
+    if conductor:
+        (private / 'conductor').write_text(conductor)
+    return private, subprocess.Popen(
+        [sys.executable, SERVING, 'agent', 'service.json'], cwd=folder,
+        stderr=subprocess.PIPE, text=True)
+
+
+def test_an_agent_without_a_conductor_removes_its_secrets(tmp_path):
+    with socket.create_server(('127.0.0.1', 0)) as closed:
+        address = json.dumps({'address': closed.getsockname()})
+    private, agent = agent_alone(tmp_path, address)
+    assert 'no conductor: ' in agent.communicate()[1]
+    assert agent.returncode == 1 and not private.exists()
+
+
+def test_an_agent_that_is_ended_before_it_began_removes_them_too(tmp_path):
+    private, agent = agent_alone(tmp_path)
+    status = Path('/proc', str(agent.pid), 'status')
+    # Until it minds its signals: of SIGTERM the bit is 1 << 14.
+    while agent.poll() is None and not 1 << 14 & int(
+            status.read_text().partition('SigCgt:')[2].split()[0], 16):
+        time.sleep(0.01)
+    agent.terminate()
+    agent.communicate()
+    assert agent.returncode == 143 and not private.exists()
+
+
+def test_the_batch_script_removes_the_secrets_of_a_killed_conductor(tmp_path):
+    subprocess.run([ROOT / 'checks' / 'lib' / 'src' / 'measure.sh', '--',
+                    'sh', '-c', 'mkdir service.json.private; kill -9 $$'],
+                   cwd=tmp_path, stderr=subprocess.DEVNULL)
+    assert (tmp_path / 'runs.tsv').read_text().split('\t')[3] == '137'
+    assert not (tmp_path / 'service.json.private').exists()
 
 
 def test_the_next_agent_removes_what_a_killed_one_left(job, store):

@@ -50,6 +50,9 @@ POLL = 0.02
 #: Connections that a server needs besides those of its clients, and files.
 SPARE_FILES = 128
 
+#: Signals that end an agent, in its own time.
+ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -478,8 +481,9 @@ class Agent:
             self.signal = number
 
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in ENDINGS:
             signal.signal(number, end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
         with selectors.DefaultSelector() as self.selector:
             self.selector.register(self.wakeup, selectors.EVENT_READ)
             self.selector.register(self.channel.sock, selectors.EVENT_READ)
@@ -556,28 +560,46 @@ def _drain(pipe: int) -> None:
             pass
 
 
-def main(path: str) -> int:
-    """Finds the conductor through its private file, and lives."""
-    file = Path(path + '.private', 'conductor')
+def connected(file: Path) -> tuple[dict[str, Any], Channel]:
+    """What the conductor tells in its private file, and a lifeline to it.
+
+    :raises Failed: it cannot be reached.
+    """
     deadline = time.monotonic() + 20
     while not file.exists() and time.monotonic() < deadline:
         # A shared file system may show a new file late.
         time.sleep(0.2)
     try:
         told = json.loads(file.read_text())
-        sock = socket.create_connection(tuple(told['address']), 30)
+        return told, Channel(
+            socket.create_connection(tuple(told['address']), 30))
     except (OSError, ValueError) as err:
-        print(f'plumbline agent: no conductor: {err}', file=sys.stderr)
-        return 1
-    # What a server forks and leaves becomes ours, and not init's.
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    channel = Channel(sock)
-    channel.text(f'agent {told["token"]} '
-                 f'{socket.gethostname().partition(".")[0]}')
+        raise Failed(f'no conductor: {err}') from None
+
+
+def main(path: str) -> int:
+    """Finds the conductor through its private file, and lives."""
+    file = Path(path + '.private', 'conductor')
+    channel = agent = None
+    for number in ENDINGS:
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        Agent(channel, told['scratch']).live(told['silence'])
+        told, channel = connected(file)
+        # From here on it ends in its own time.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+        # What a server forks and leaves becomes ours, and not init's.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        channel.text(f'agent {told["token"]} '
+                     f'{socket.gethostname().partition(".")[0]}')
+        agent = Agent(channel, told['scratch'])
+        agent.live(told['silence'])
     except Failed as err:
+        print(f'plumbline agent: {err}', file=sys.stderr)
+        if channel is None:
+            return 1
         channel.say(say='failed', why=str(err))
-    # The run is over, and the conductor may be dead: its secrets go.
-    shutil.rmtree(file.parent, ignore_errors=True)
+    finally:
+        if not (agent and agent.over):
+            # The conductor may be dead, and cannot remove its secrets.
+            shutil.rmtree(file.parent, ignore_errors=True)
     return 0

@@ -192,14 +192,18 @@ class Conductor:
                     self.leave(node.channel)
 
     def launcher_lives(self) -> None:
-        if self.launcher and self.launcher.poll() is not None:
-            words = Path(f'{self.run_name}.launcher.err').read_text(
-                errors='replace').strip().splitlines()
-            said = [line.strip() for line in words
-                    if 'plumbline' not in line and line.strip(' -=')]
-            raise Failed('the launcher ended with code '
-                         f'{self.launcher.returncode} before its time: '
-                         f'{" | ".join(said[:3]) or "it said nothing"}')
+        if not self.launcher or self.launcher.poll() is None:
+            return
+        code = self.launcher.returncode
+        if code < 0:
+            raise Failed(f'the launcher was killed by signal {-code} '
+                         f'({signal.Signals(-code).name}), not by the suite')
+        words = Path(f'{self.run_name}.launcher.err').read_text(
+            errors='replace').strip().splitlines()
+        said = [line.strip() for line in words
+                if 'plumbline' not in line and line.strip(' -=')]
+        raise Failed(f'the launcher ended with code {code} before its time: '
+                     f'{" | ".join(said[:3]) or "it said nothing"}')
 
     def until(self, done: Callable[[], bool], limit: float,
               late: Callable[[], str]) -> None:
@@ -526,7 +530,10 @@ def main(path: str, launcher: list[str]) -> int:
             conductor.stop()
     launched = Path(f'{conductor.run_name}.launcher.err')
     if launched.exists():
-        print(launched.read_text(errors='replace'), end='', file=sys.stderr)
+        # Our word has a line of its own, whatever the launcher's last was.
+        words = launched.read_text(errors='replace')
+        print(words, end='' if words.endswith('\n') else '\n',
+              file=sys.stderr)
     if why:
         print(f'service: {why}', file=sys.stderr)
         return 1

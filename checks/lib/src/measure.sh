@@ -48,6 +48,8 @@ one() {  # repeat attempt command...
     before=$(speed)
     export PLUMBLINE_RUN=$name
     { time "$@" >"$name.out" 2>"$name.err" </dev/null; rc=$?; } 2>times.txt
+    # Secrets that a conductor has when it is killed (serving/conduct.py).
+    rm -rf ./*.private
     after=$(speed)
     times=$(tail -n 1 times.txt)
     kept=1

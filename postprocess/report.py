@@ -169,7 +169,8 @@ def verdicts(frame: pd.DataFrame) -> tuple[list[dict], dict[str, int]]:
     result = frame['result'].astype(object).mask(frame['guard'] != '', 'fail')
     order = ['fail', 'xpass', 'xfail', 'pass']
     judged = frame.assign(result=result)[result.isin(order)]
-    counts = {r: int((result == r).sum()) for r in [*order, 'recorded', 'unfit']}
+    counts = {r: int((result == r).sum())
+              for r in [*order, 'recorded', 'unfit']}
     rank = judged['result'].map(order.index)
     judged = judged.assign(rank=rank).sort_values(
         ['rank', 'family', 'program', 'params', 'metric', 'size'])

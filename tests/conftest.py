@@ -22,6 +22,9 @@ from cluster import CannotRunHere, Cluster, missing  # noqa: E402
 
 from cli.setup import ensure_wheel  # noqa: E402
 
+#: Number of tests that need a cluster and were not asked for.
+LEFT_OUT = pytest.StashKey[int]()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption('--cluster', action='store_true',
@@ -31,10 +34,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config,
                                   items: list[pytest.Item]) -> None:
     if not config.getoption('--cluster'):
-        for item in items:
-            if item.get_closest_marker('cluster'):
-                item.add_marker(pytest.mark.skip(
-                    reason='cluster: not asked for; ./plumb test --cluster'))
+        left = [i for i in items if i.get_closest_marker('cluster')]
+        items[:] = [i for i in items if i not in left]
+        config.hook.pytest_deselected(items=left)
+        config.stash[LEFT_OUT] = len(left)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
+                            ) -> None:
+    left = config.stash.get(LEFT_OUT, 0)
+    if left:
+        terminalreporter.write_line(
+            f'cluster: {left} tests not asked for; ./plumb test --cluster')
 
 
 def brought_up(folder: Path, share: Path, **more: Any) -> Cluster:

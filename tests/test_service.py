@@ -382,6 +382,24 @@ def test_launcher_that_is_killed_is_no_riddle(job, store):
     assert 'warning' not in line
 
 
+def test_a_launcher_that_ends_agents_says_why(job, store):
+    # One of two agents dies before it says hello: mpirun ends the other.
+    two = plan(real(store, beside=False))
+    line = refused(job, two, launcher=(
+        'sh', '-c', '\'"$@" & sleep 2; kill $!; wait; echo "rank 1 exited on '
+        'signal 9" >&2; exit 137\'', 'sh'))
+    assert 'the agent was ended by SIGTERM' in line
+    assert 'the launcher says: rank 1 exited on signal 9' in line
+
+
+def test_agents_that_cannot_reach_the_conductor_say_so(job, store):
+    line = refused(job, plan(real(store)), launcher=(
+        'sh', '-c', '\'echo half >service.json.private/conductor; exec "$@"'
+        '\'', 'sh'))
+    assert 'the launcher ended with code 1' in line
+    assert 'plumbline agent: no conductor' in line
+
+
 def test_fewer_nodes_than_asked_for(job, store):
     two = replace(plan(real(store, beside=False), start_limit=2.0))
     assert '1 of 2 nodes answered in 2 s' in refused(job, two)

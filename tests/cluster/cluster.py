@@ -393,8 +393,9 @@ END
 
     def submit(self, script: str, *options: str, **more: Any) -> str:
         """Submits the text of a batch script; returns the job's number."""
-        done = self.exec('sbatch', '--parsable', *options, input=script,
-                         stdin=None, **more)
+        # Nothing of it stays where the caller stands, unless he says so.
+        done = self.exec('sbatch', '--parsable', '--output=/dev/null',
+                         *options, input=script, stdin=None, **more)
         if done.returncode:
             raise ClusterError(f'sbatch: {done.stderr.strip()}')
         return done.stdout.strip()

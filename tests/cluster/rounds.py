@@ -160,7 +160,7 @@ VICTIMS = {
                      ('was killed by signal 9',)),
     'client': Victim(lambda p: p.name == 'plumbload',
                      ('client', 'was killed by signal 9')),
-    'agent': Victim(_python('agent'), ('was lost', 'launcher ended')),
+    'agent': Victim(_python('agent'), ('was lost', 'Killed')),
     'conductor': Victim(_python('conduct'), FAILED),
     'batch': Victim(lambda p: p.name in ('slurm_script', 'measure.sh'),
                     ('the batch script was killed', *FAILED)),

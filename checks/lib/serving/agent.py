@@ -60,6 +60,10 @@ class Failed(Exception):
     """Why something cannot be started, or did not stay; one line."""
 
 
+class Ended(Failed):
+    """The agent was told to end, but not by the conductor."""
+
+
 def interfaces() -> dict[str, str]:
     """The IPv4 addresses of this machine, interface -> address."""
     found = {}
@@ -441,9 +445,9 @@ class Agent:
         _drain(self.wakeup)
         lines = self.channel.lines()
         if self.signal:
-            raise Failed(f'{self.host}: the agent was ended by '
-                         f'{signal.Signals(self.signal).name}: the time '
-                         'limit, a cancelled job, or a launcher that gave up')
+            raise Ended(f'{self.host}: the agent was ended by '
+                        f'{signal.Signals(self.signal).name}: the time '
+                        'limit, a cancelled job, or a launcher that gave up')
         if lines is None or self.channel.silent() > self.silence:
             raise Failed('the conductor is gone')
         self.channel.beat()
@@ -464,6 +468,8 @@ class Agent:
                 self.channel.say(say='hello', cpus=self.cpus)
                 while not self.over:
                     self.attend(0.25)
+            except Ended as err:
+                self.channel.say(say='ended from outside', why=str(err))
             except (Failed, PlanError) as err:
                 self.channel.say(say='failed', why=str(err))
             finally:
@@ -503,14 +509,24 @@ class Agent:
         self.channel.say(say='stopped')
 
 
+def stat_of(pid: int) -> list[str]:
+    """State, parent and more of a process; empty: it is no more."""
+    try:
+        # After the name, which may hold anything.
+        return Path('/proc', str(pid), 'stat').read_text().rpartition(
+            ')')[2].split()
+    except OSError:
+        return []
+
+
 def parent_of(pid: int) -> int:
     """The parent of a process; 0: it is no more."""
-    try:
-        # After the name, which may hold anything: state, parent.
-        return int(Path('/proc', str(pid), 'stat').read_text()
-                   .rpartition(')')[2].split()[1])
-    except OSError:
-        return 0
+    return int((stat_of(pid) or '?0')[1])
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is more than a name that waits to be reaped."""
+    return stat_of(pid)[:1] not in ([], ['Z'], ['X'])
 
 
 def end_children() -> None:
@@ -594,8 +610,8 @@ def main(path: str) -> int:
         agent = Agent(channel, told['scratch'])
         agent.live(told['silence'])
     except Failed as err:
-        print(f'plumbline agent: {err}', file=sys.stderr)
         if channel is None:
+            print(f'plumbline agent: {err}', file=sys.stderr)
             return 1
         channel.say(say='failed', why=str(err))
     finally:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from . import ask, cpus
-from .agent import Failed, address_of, parent_of
+from .agent import Failed, address_of, lives, parent_of
 from .certificates import NoCertificates, make
 from .plan import Plan, PlanError, Step, filled
 from .wire import Channel
@@ -36,6 +36,10 @@ STOP_LIMIT = 8.0
 #: A client's failure waits so long for the server's to be told, which is
 #: its cause. Unit: seconds.
 SECOND_THOUGHTS = 0.5
+
+#: So long it waits for the launcher's words when an agent was ended from
+#: outside. Less than Slurm waits before it kills. Unit: seconds.
+HEARSAY = 1.0
 
 #: How long a new connection may take to say who it is. Unit: seconds.
 MANNERS = 10.0
@@ -85,6 +89,9 @@ class Conductor:
         self.ended: dict[int, dict[str, Any]] = {}
         self.running: dict[int, str] = {}
         self.signal = 0
+        #: Why an agent was ended from outside, and until when the launcher
+        #: may add to it.
+        self.outside, self.patience = '', 0.0
         self.record: dict[str, Any] = {}
         self.above = ancestors()
 
@@ -99,7 +106,7 @@ class Conductor:
         if self.signal:
             raise Failed(f'ended by {signal.Signals(self.signal).name}: the '
                          'time limit, a cancelled job, or a node that failed')
-        if not all(Path('/proc', str(pid)).exists() for pid in self.above):
+        if not all(map(lives, self.above)):
             raise Failed('the batch script was killed')
         self.welcome()
         for node in self.nodes.values():
@@ -112,6 +119,8 @@ class Conductor:
             elif 'ready' in lines:
                 self.ready.add(name)
         self.launcher_lives()
+        if self.outside and time.monotonic() > self.patience:
+            raise Failed(self.outside)
 
     def rest(self, seconds: float) -> None:
         """Until something happens, at most so long."""
@@ -185,6 +194,10 @@ class Conductor:
                     self.servers += message['instances']
                 case 'ended':
                     self.ended[message['client']] = message
+                case 'ended from outside':
+                    if not self.outside:
+                        self.outside = message['why']
+                        self.patience = time.monotonic() + HEARSAY
                 case 'failed':
                     raise Failed(message['why'])
                 case 'stopped':
@@ -198,12 +211,17 @@ class Conductor:
         if code < 0:
             raise Failed(f'the launcher was killed by signal {-code} '
                          f'({signal.Signals(-code).name}), not by the suite')
-        words = Path(f'{self.run_name}.launcher.err').read_text(
-            errors='replace').strip().splitlines()
-        said = [line.strip() for line in words
-                if 'plumbline' not in line and line.strip(' -=')]
+        said = Path(f'{self.run_name}.launcher.err').read_text(
+            errors='replace').splitlines()
+        # Without what we said there: hosts, and commands of clients.
+        words = ' | '.join([
+            line.strip() for line in said if line.strip(' -=')
+            and not line.startswith(('plumbline-rank', '+ '))][:3])
+        if self.outside:
+            raise Failed(f'{self.outside}; the launcher says: {words}'
+                         if words else self.outside)
         raise Failed(f'the launcher ended with code {code} before its time: '
-                     f'{" | ".join(said[:3]) or "it said nothing"}')
+                     f'{words or "it said nothing"}')
 
     def until(self, done: Callable[[], bool], limit: float,
               late: Callable[[], str]) -> None:

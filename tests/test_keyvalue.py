@@ -160,10 +160,12 @@ def test_ctrl_c_leaves_nothing(suite, store, tmp_path):
     os.killpg(job.pid, signal.SIGINT)
     assert job.wait(60) != 0
     deadline = time.monotonic() + 20
-    while left_in(scratch) and time.monotonic() < deadline:
+    def left():
+        return left_in(scratch) + list(suite.tmp.rglob('*.private'))
+
+    while left() and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert not left_in(scratch)
-    assert not list(suite.tmp.rglob('*.private'))
+    assert not left()
 
 
 def left_in(scratch):

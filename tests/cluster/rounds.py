@@ -235,8 +235,9 @@ def seen(cluster: Cluster) -> dict[str, Counter[str]]:
 
 
 #: Left by who was killed outright, and removed by the next of its kind: data
-#: folders by our agents. The folders of Open MPI's daemons are its matter.
-DATA, FOREIGN = '/plumbline-agent-', ('/tmp/prte', '/tmp/ompi')
+#: folders by our agents. The folders of Open MPI's daemons are its matter, and
+#: ReFrame's the log that it keeps before it has read its configuration.
+DATA, FOREIGN = '/plumbline-agent-', ('/tmp/prte', '/tmp/ompi', '/tmp/rfm-')
 
 
 def left(cluster: Cluster, before: dict[str, Counter[str]], folder: Path

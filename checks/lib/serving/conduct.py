@@ -486,6 +486,8 @@ class Conductor:
             channel.text('stop the run is over')
         for node in self.nodes.values():
             node.channel.say(say='stop')
+        # At once: who ends us kills us when we take our time.
+        shutil.rmtree(self.private, ignore_errors=True)
         deadline = time.monotonic() + STOP_LIMIT
         while time.monotonic() < deadline and not all(
                 node.stopped for node in self.nodes.values()):
@@ -496,7 +498,6 @@ class Conductor:
                     self.hear(node)
         if self.launcher:
             self.end_launcher()
-        shutil.rmtree(self.private, ignore_errors=True)
 
     def end_launcher(self) -> None:
         """The agents have ended, so it does; or it is made to."""

@@ -503,6 +503,24 @@ def test_an_agent_that_is_ended_before_it_began_removes_them_too(tmp_path):
     assert agent.returncode == 143 and not private.exists()
 
 
+def test_an_agent_that_nobody_waits_for_ends(tmp_path):
+    """Its launcher is killed before it has found a conductor."""
+    done = subprocess.run(
+        ['sh', '-c', f'{sys.executable} {SERVING} agent service.json & '
+         'sleep 1; kill -9 $$'], cwd=tmp_path, stderr=subprocess.PIPE,
+        text=True, timeout=15)
+    assert 'the launcher is gone' in done.stderr
+
+
+def test_a_batch_script_that_died_before_the_conductor_began(tmp_path, store):
+    plan(real(store)).write(tmp_path / 'service.json')
+    done = subprocess.run(
+        ['bash', '-c', f'( sleep 1; exec {sys.executable} {SERVING} conduct '
+         'service.json -- sleep 30 ) & kill -9 $$'], cwd=tmp_path,
+        start_new_session=True, stderr=subprocess.PIPE, text=True, timeout=20)
+    assert done.stderr.strip() == 'service: the batch script was killed'
+
+
 def test_the_batch_script_removes_the_secrets_of_a_killed_conductor(tmp_path):
     subprocess.run([ROOT / 'checks' / 'lib' / 'src' / 'measure.sh', '--',
                     'sh', '-c', 'mkdir service.json.private; kill -9 $$'],

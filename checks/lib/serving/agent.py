@@ -581,10 +581,12 @@ def connected(file: Path) -> tuple[dict[str, Any], Channel]:
 
     :raises Failed: it cannot be reached.
     """
-    deadline = time.monotonic() + 20
+    deadline, parent = time.monotonic() + 20, os.getppid()
     while not file.exists() and time.monotonic() < deadline:
         # A shared file system may show a new file late.
         time.sleep(0.2)
+        if parent == 1 or os.getppid() != parent:
+            raise Failed('the launcher is gone, and no conductor is there')
     try:
         told = json.loads(file.read_text())
         return told, Channel(

@@ -514,11 +514,13 @@ def test_an_agent_that_nobody_waits_for_ends(tmp_path):
 
 def test_a_batch_script_that_died_before_the_conductor_began(tmp_path, store):
     plan(real(store)).write(tmp_path / 'service.json')
-    done = subprocess.run(
-        ['bash', '-c', f'( sleep 1; exec {sys.executable} {SERVING} conduct '
-         'service.json -- sleep 30 ) & kill -9 $$'], cwd=tmp_path,
-        start_new_session=True, stderr=subprocess.PIPE, text=True, timeout=20)
-    assert done.stderr.strip() == 'service: the batch script was killed'
+    measure = ROOT / 'checks' / 'lib' / 'src' / 'measure.sh'
+    subprocess.run(
+        ['bash', '-c', f'{measure} -- sh -c "sleep 1; exec {sys.executable} '
+         f'{SERVING} conduct service.json -- sleep 30" & sleep 0.5; '
+         'kill -9 $$'], cwd=tmp_path, stdout=subprocess.PIPE, timeout=20)
+    assert (tmp_path / 'run.1.1.err').read_text().strip() == (
+        'service: the batch script was killed')
 
 
 def test_the_batch_script_removes_the_secrets_of_a_killed_conductor(tmp_path):

@@ -46,9 +46,11 @@ MANNERS = 10.0
 
 
 def ancestors() -> list[int]:
-    """Whom we must not outlive: our parents up to the batch script, which
-    leads our session and may be dead already."""
-    found = [pid for pid in (os.getsid(0),) if pid not in (0, os.getpid())]
+    """Whom we must not outlive: our parents up to the batch script, which is
+    the last in our session. Dead already it is none of them: measure.sh
+    knows who it was."""
+    found = [pid for pid in (int(os.environ.get('PLUMBLINE_BATCH', 0)),)
+             if pid > 1]
     pid = os.getppid()
     # Of a parent in another pid namespace, as of init, nothing is known.
     while pid > 1 and os.getsid(pid) == os.getsid(0):

@@ -30,6 +30,8 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 done
 shift
 status=0
+# Whoever we were started by: a conductor ends with it (serving/conduct.py).
+export PLUMBLINE_BATCH=$PPID
 TIMEFORMAT='%R %U %S'
 : > runs.tsv || exit 1
 

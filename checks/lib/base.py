@@ -177,6 +177,17 @@ class Launch(rfm.RegressionTestPlugin):
             self.env_vars.update(asked.get('env', {}))
 
 
+class Once(rfm.RegressionTestPlugin):
+    """A job that lost a node fails: it does not start over in its own
+    remains, nor wait for the node to come back."""
+
+    @run_before('run')
+    def never_start_over(self) -> None:
+        if self.current_partition.scheduler.registered_name in (
+                'slurm', 'squeue'):
+            self.job.options.append('--no-requeue')
+
+
 class Measured(rfm.RegressionTestPlugin):
     """Puts measure.sh before the launcher and rank.sh before the program.
 
@@ -246,7 +257,7 @@ class Referenced(rfm.RegressionTestPlugin):
 
 
 class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
-                Measured, Referenced, special=True):
+                Once, Measured, Referenced, special=True):
     """A program of the suite under the partition's launcher.
 
     After a run: `samples` holds every figure of every repeat, `speed` the

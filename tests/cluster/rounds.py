@@ -103,6 +103,7 @@ class Job:
             agent=f'{ours} agent service.json',
             launcher=shlex.join(LAUNCHERS[self.launcher])),
             '-n4', '--ntasks-per-node=1', '--cpus-per-task=2', '--time=5',
+            '--no-requeue',
             '--output=job.out', '--error=job.err', cwd=self.folder)
         return self
 

@@ -1,0 +1,489 @@
+"""What TaoBench runs on a machine: instances, threads, memory, keys, clients.
+
+Pure: the rules are those of the original's code (DCPerf, packages/tao_bench,
+2025-06), where its guide is older.  README.md says where we differ.
+"""
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from checks.lib.serving.cpus import Cpu, numa_of
+from checks.taobench import jobs
+from checks.taobench.jobs import Job, Value
+
+#: CPUs that one server makes good use of.
+CPUS_PER_SERVER = 72
+#: The cache's share of the memory; the rest is for what it does not count.
+MEMORY_USE = 0.75
+#: Share of a machine that also runs the clients.
+STANDALONE_MEMORY = 0.75
+#: What an item takes, on average. Unit: bytes.
+ITEM = 434
+#: Connections that a client opens at most.
+CONNECTIONS = 32768
+#: CPUs that a client leaves alone.
+SPARE_CPUS = 6
+#: Prefix of every key with its index; the seed of the prefix is fixed.
+KEY_BYTES = 220
+PORT = 11211
+#: Seconds that clients may take to start; what a phase may take longer; what
+#: the servers of one job may take longer than their lifetime.
+START, PHASE_MARGIN, SERVER_MARGIN = 60, 30, 60
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A server machine: its CPUs, its memory, its NUMA nodes."""
+    cpus: Sequence[Cpu]
+    #: Unit: GB of 2^30 bytes.
+    memory: float
+    #: All of them, those without CPUs too; 0: those that have CPUs.
+    numa_nodes: int = 0
+
+    @property
+    def many_nodes(self) -> bool:
+        return max(self.numa_nodes, len({c.numa for c in self.cpus})) > 1
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One server."""
+    index: int
+    port: int
+    #: The first threads of its cores, then their siblings.
+    cpus: tuple[int, ...]
+    #: NUMA nodes that these CPUs lie in.
+    numa: tuple[int, ...]
+    #: numactl and taskset before the command; empty: the whole machine.
+    bind: tuple[str, ...]
+    #: Unit: GB, as the clients are told.
+    memsize: float
+    #: The cache's. Unit: MB of 2^20 bytes.
+    memory: int
+    fast_threads: int
+    dispatchers: int
+    slow_threads: int
+    nic_channels: int
+    #: Options of the server, letters and `-o` names, as the original says
+    #: them; None: the name alone.  Paths of files are not among them.
+    options: Mapping[str, Value | None]
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client process."""
+    #: Index of its machine, and of the instance that it loads.
+    machine: int
+    server: int
+    port: int
+    threads: int
+    #: Connections of each thread.
+    connections: int
+    #: Keys are 1 to this.
+    keys: int
+    #: The arguments of `run.py client`.
+    arguments: Mapping[str, Value]
+    #: What the original's instructions say of it, in their order.
+    told: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All of a run.  Times in s."""
+    job: Job
+    settings: Mapping[str, Value]
+    instances: tuple[Instance, ...]
+    clients: tuple[Client, ...]
+    memsize: float
+    warmup_time: int
+    test_time: int
+    #: From the start of a server to its end, and to when it is killed.
+    lifetime: int
+    kill_after: int
+    #: The name of the server's machine that clients are given.
+    hostname: str
+
+    def connections(self, server: int) -> int:
+        """Connections of all clients to one instance."""
+        return sum(client.threads * client.connections
+                   for client in self.clients if client.server == server)
+
+    def client_connections(self, machine: int) -> int:
+        """Connections that one client machine opens: its open files."""
+        return sum(client.threads * client.connections
+                   for client in self.clients if client.machine == machine)
+
+
+def instances_for(cpus: int) -> int:
+    """Servers that this many CPUs get."""
+    return -(-cpus // CPUS_PER_SERVER)
+
+
+def distribute(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
+    """CPUs of each part: whole cores, the first parts get one more.
+
+    A part has the first threads of its cores, then their siblings: where the
+    kernel counts all first threads first, what the original does.
+    """
+    cores: dict[tuple[int, ...], list[int]] = {}
+    for cpu in sorted(cpus, key=lambda cpu: cpu.number):
+        cores.setdefault(cpu[:3], []).append(cpu.number)
+    units = list(cores.values())
+    if not 0 < parts <= len(units):
+        raise ValueError(f'num_servers = {parts}: there are {len(units)} '
+                         'cores, and every server needs one')
+    share, more = divmod(len(units), parts)
+    found = []
+    for index in range(parts):
+        start = index * share + min(index, more)
+        mine = units[start:start + share + (index < more)]
+        found.append([core[thread] for thread in range(max(map(len, mine)))
+                      for core in mine if thread < len(core)])
+    return found
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """CPUs in their order as taskset takes them: 0-3,8-8."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number - runs[-1][1] == 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ','.join(f'{first}-{last}' for first, last in runs)
+
+
+def warmup(memsize: float) -> int:
+    """Seconds that fill so many GB."""
+    return max(int(5 * memsize), 1200)
+
+
+def key_count(memsize: float, hit_ratio: float = 0.9,
+              tuning: float = 0.807) -> int:
+    """Keys that a cache of a machine of so many GB is asked for.
+
+    :param hit_ratio: the share of them that it shall hold
+    :param tuning: of the number that this takes, found by trial
+    """
+    held = int(cache_mb(memsize) * 2 ** 20 / ITEM)
+    return int(int(held / hit_ratio) * tuning)
+
+
+def cache_mb(memsize: float) -> int:
+    """MB of the cache in so many GB."""
+    return int(memsize * 1024 * MEMORY_USE)
+
+
+def client_threads(cpus: int, wanted: int = 0) -> int:
+    """Threads of a client on so many CPUs."""
+    if wanted > 0:
+        return wanted
+    return cpus - SPARE_CPUS if cpus > SPARE_CPUS else max(int(cpus * 0.8), 1)
+
+
+def connections_per_thread(cpus: int, wanted: int = 0) -> int:
+    """Connections of a client's thread, capped; 0 wants 380."""
+    return min(wanted or 380, max(CONNECTIONS // cpus, 1))
+
+
+def plan(of: Job, machine: Machine,
+         given: Mapping[str, Value] | None = None,
+         client_given: Mapping[str, Value] | None = None,
+         client_cpus: Sequence[int] = (),
+         hostname: str = '') -> Plan:
+    """All that one run of a job starts.
+
+    :param given: parameters of the job, or of its role `server`
+    :param client_given: of its role `client`, or of the clients that a job
+        without roles starts, beyond what it tells them
+    :param client_cpus: CPUs of each client machine; none: as the job's
+        parameters say
+    :param hostname: of the server, where the parameters have none
+    :raises ValueError: what cannot be, with the parameter's name
+    """
+    if not machine.cpus:
+        raise ValueError('the server machine has no CPUs')
+    if '' in of.roles:
+        return _autoscale(of, machine, given, client_given, client_cpus,
+                          hostname)
+    return _single(of, machine, given, client_given, client_cpus, hostname)
+
+
+def _single(of: Job, machine: Machine, given: Mapping[str, Value] | None,
+            client_given: Mapping[str, Value] | None,
+            client_cpus: Sequence[int], hostname: str) -> Plan:
+    """One server on the whole machine; every client is told by itself."""
+    values = jobs.settings(of, 'server', given)
+    told = jobs.settings(of, 'client', client_given)
+    memsize = _number(values, 'memsize')
+    cpus = distribute(machine.cpus, 1)[0]
+    server = _instance(0, cpus, machine, values, memsize,
+                       int(_number(values, 'port_number')) or PORT, ())
+    told['server_hostname'] = told['server_hostname'] or hostname
+    said = {**(client_given or {}), 'server_hostname':
+            told['server_hostname']}
+    count = len(machine.cpus)
+    clients = tuple(_client(index, 0, own, told, said)
+                    for index, own in enumerate(client_cpus or [count] * 2))
+    return _plan(of, values, (server,), clients, memsize,
+                 int(_number(values, 'warmup_time')), 0,
+                 str(told['server_hostname']))
+
+
+def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
+               client_given: Mapping[str, Value] | None,
+               client_cpus: Sequence[int], hostname: str) -> Plan:
+    """As many servers as the machine has room for; clients are told all."""
+    values = jobs.settings(of, '', given)
+
+    def whole(name: str) -> int:
+        return int(_number(values, name))
+
+    standalone = values['interface_name'] == 'lo'
+    memsize = _number(values, 'memsize') or machine.memory * (
+        STANDALONE_MEMORY if standalone else 1)
+    count = whole('num_servers') or instances_for(len(machine.cpus))
+    values |= {'memsize': memsize, 'num_servers': count,
+               'warmup_time': whole('warmup_time') or warmup(memsize),
+               'port_number_start': whole('port_number_start') or PORT,
+               'server_hostname': values['server_hostname'] or hostname}
+    if client_cpus and 'num_clients' not in (given or {}):
+        values['num_clients'] = len(client_cpus)
+    first = whole('port_number_start')
+    if first + count - 1 > 65535:
+        raise ValueError(f'port_number_start = {first}: {count} servers need '
+                         'ports above 65535')
+    instances = []
+    for index, cpus in enumerate(distribute(machine.cpus, count)):
+        bind = ['taskset', '--cpu-list', ranges(cpus)]
+        if machine.many_nodes:
+            nodes = ','.join(map(str, numa_of(machine.cpus, cpus)))
+            wanted = [word for name, option in (
+                ('bind_cpu', '--cpunodebind'), ('bind_mem', '--membind'))
+                if whole(name) for word in (option, nodes)]
+            bind = (['numactl', *wanted] if wanted else []) + bind
+        instances.append(_instance(index, cpus, machine, values,
+                                   memsize / count, first + index,
+                                   tuple(bind)))
+    machines = whole('num_clients')
+    own = list(client_cpus) or [whole('client_cores')
+                                or len(machine.cpus)] * machines
+    if len(own) != machines:
+        raise ValueError(f'num_clients = {machines}, but CPUs of {len(own)} '
+                         'client machines are given')
+    told = _told(values, len(machine.cpus))
+    client_job = jobs.JOBS['tao_bench_custom']
+    clients = []
+    # More servers than machines: each server has one client; otherwise
+    # each machine has one.
+    for index in range(max(count, machines)):
+        server, place = index % count, index % machines
+        words = {'server_hostname': values['server_hostname'],
+                 'server_memsize': memsize / count,
+                 'warmup_time': values['warmup_time'],
+                 'test_time': values['test_time'],
+                 'server_port_number': first + server, **told}
+        if whole('sanity') and index == 0:
+            words['sanity'] = values['sanity']
+        if whole('client_wait_after_warmup') >= 0:
+            words['wait_after_warmup'] = values['client_wait_after_warmup']
+        if whole('disable_tls'):
+            words['disable_tls'] = 1
+        # All but the name of the server is judged as if a person gave it.
+        asked = {**words, **(client_given or {})}
+        clients.append(_client(
+            place, server, own[place],
+            jobs.settings(client_job, 'client', asked), asked))
+    return _plan(of, values, tuple(instances), tuple(clients), memsize,
+                 whole('warmup_time'), SERVER_MARGIN,
+                 str(values['server_hostname']))
+
+
+def _told(values: Mapping[str, Value], cpus: int) -> dict[str, Value]:
+    """Connections a thread that the clients are told of, if at all."""
+    wanted = int(_number(values, 'clients_per_thread'))
+    per_cpu = int(_number(values, 'conns_per_server_core'))
+    if not wanted and per_cpu:
+        cores = int(_number(values, 'client_cores')) or cpus
+        parts = max(int(_number(values, 'num_servers')),
+                    int(_number(values, 'num_clients')))
+        wanted = max(per_cpu * cpus // (client_threads(cores) * parts), 1)
+    return {'clients_per_thread': wanted} if wanted else {}
+
+
+def _instance(index: int, cpus: Sequence[int], machine: Machine,
+              values: Mapping[str, Value], memsize: float, port: int,
+              bind: tuple[str, ...]) -> Instance:
+    def share(of: float, name: str) -> int:
+        return int(of * _number(values, name))
+
+    memory = cache_mb(memsize)
+    if memory < 1:
+        raise ValueError(f'memsize: {memsize:g} GB for a server leave its '
+                         'cache no MB')
+    fast = max(share(len(cpus), 'fast_threads_ratio'), 1)
+    dispatchers = max(share(fast, 'dispatcher_to_fast_ratio'), 1)
+    slow = max(share(fast, 'slow_to_fast_ratio'), 1)
+    options: dict[str, Value | None] = {
+        'c': 180000, 'u': 'nobody', 'm': memory, 't': fast, 'B': 'binary',
+        'p': port, 'I': '16m'}
+    if not values['disable_tls']:
+        options['Z'] = None
+    options |= {
+        'lru_crawler': None, 'tao_max_item_size': 65536,
+        'tao_gen_payload': 0, 'tao_slow_dispatchers': dispatchers,
+        'tao_num_slow_threads': slow, 'tao_max_slow_reqs': 1024,
+        'tao_worker_sleep_ns': 100, 'tao_dispatcher_sleep_ns': 100,
+        'tao_slow_sleep_ns': 100, 'tao_slow_path_sleep_us': 0,
+        'tao_compress_items': 1,
+        'tao_stats_sleep_ms': values['stats_interval'],
+        'tao_slow_use_semaphore': values['slow_threads_use_semaphore'],
+        'tao_pin_threads': values['pin_threads'],
+        'tao_smart_nanosleep': values['smart_nanosleep']}
+    return Instance(index, port, tuple(cpus),
+                    tuple(numa_of(machine.cpus, cpus)), bind, memsize,
+                    memory, fast, dispatchers, slow,
+                    share(len(cpus), 'nic_channel_ratio'), options)
+
+
+def _client(machine: int, server: int, cpus: int,
+            values: Mapping[str, Value], told: Mapping[str, Value]
+            ) -> Client:
+    if cpus < 1:
+        raise ValueError(f'client machine {machine + 1} has no CPUs')
+    return Client(
+        machine, server,
+        int(_number(values, 'server_port_number')) or PORT,
+        client_threads(cpus, int(_number(values, 'num_threads'))),
+        connections_per_thread(
+            cpus, int(_number(values, 'clients_per_thread'))),
+        max(key_count(_number(values, 'server_memsize'),
+                      _number(values, 'target_hit_ratio'),
+                      _number(values, 'tunning_factor')), 1),
+        values, told)
+
+
+def _plan(of: Job, values: Mapping[str, Value],
+          instances: tuple[Instance, ...], clients: tuple[Client, ...],
+          memsize: float, warmup_time: int, margin: int, hostname: str
+          ) -> Plan:
+    test_time = int(_number(values, 'test_time'))
+    lifetime = (warmup_time + test_time
+                + int(_number(values, 'timeout_buffer')))
+    return Plan(of, values, instances, clients, memsize, warmup_time,
+                test_time, lifetime, lifetime + margin, hostname)
+
+
+def _number(values: Mapping[str, Value], name: str) -> float:
+    value = values[name]
+    assert not isinstance(value, str)
+    return value
+
+
+# Command lines of the original's programs ----------------------------------
+
+def server_command(server: Instance, prefix: str, address: str = ''
+                   ) -> list[str]:
+    """tao_bench_server, bound to its CPUs.
+
+    :param prefix: where the original has been built: its program, the sizes
+        of items and the certificates
+    :param address: to listen on; the original listens on all
+    """
+    words = [*server.bind, f'{prefix}/tao_bench_server']
+    extended = [f'tao_it_gen_file={prefix}/leader_sizes.json']
+    for name, value in server.options.items():
+        if len(name) == 1:
+            words += [f'-{name}', *([] if value is None else [str(value)])]
+        else:
+            extended.append(name if value is None else f'{name}={value}')
+    if 'Z' in server.options:
+        extended += [f'ssl_chain_cert={prefix}/certs/example.crt',
+                     f'ssl_key={prefix}/certs/example.key']
+    if address:
+        words += ['-l', address]
+    return [*words, '-o', ','.join(extended)]
+
+
+def client_command(client: Client, prefix: str, seconds: int) -> list[str]:
+    """tao_bench_client for one phase, the warm-up or the test."""
+    values = client.arguments
+    if not values['server_hostname']:
+        raise ValueError('server_hostname: the clients need the name or '
+                         'address of the server')
+    words = [
+        f'{prefix}/tao_bench_client', '-s', str(values['server_hostname']),
+        '-p', str(client.port), '-P', 'memcache_binary',
+        '--key-pattern=R:R', '--distinct-client-seed', '--randomize', '-R',
+        '--hide-histogram', '--expiry-range=1800-1802',
+        f'--data-size-range={values["data_size_min"]}'
+        f'-{values["data_size_max"]}', '--ratio=0:1', '--key-minimum=1',
+        f'--key-maximum={client.keys}', '-t', str(client.threads),
+        f'--clients={client.connections}', '--threads-coherence=0',
+        '--clients-coherence=3', f'--key-bytes={KEY_BYTES}',
+        f'--test-time={seconds}']
+    if not values['disable_tls']:
+        words += [f'--cert={prefix}/certs/example.crt',
+                  f'--key={prefix}/certs/example.key', '--tls',
+                  '--tls-skip-verify']
+    return words
+
+
+def nic_commands(server: Instance, values: Mapping[str, Value],
+                 prefix: str) -> list[list[str]]:
+    """What sets up the NIC (as root): its channels and their CPUs."""
+    if values['interface_name'] == 'lo':
+        return []
+    channels = str(server.nic_channels)
+    where = (['--cpu', ' '.join(map(str, range(server.nic_channels)))]
+             if values['hard_binding'] else
+             ['-A', 'all-nodes', '--max-cpus', channels])
+    return [['ethtool', '-L', str(values['interface_name']), 'combined',
+             channels],
+            [f'{prefix}/affinitize/affinitize_nic.py', '-f', '-a', '--xps',
+             *where]]
+
+
+def instructions(of: Plan, program: str = './benchpress_cli.py') -> str:
+    """What a person is to run on each client machine, as the original says.
+
+    :param program: DCPerf's command there
+    """
+    lines = ['Please run the following commands **simultaneously** on all '
+             'the client machines.']
+    count = max(client.machine for client in of.clients) + 1
+    for machine in range(count):
+        lines.append(f'Client {machine + 1}:')
+        lines += [' '.join([
+            program, 'run', 'tao_bench_custom', '-r', 'client', '-i',
+            shlex.quote(json.dumps(dict(client.told)))])
+            for client in of.clients if client.machine == machine]
+        lines.append('')
+    return '\n'.join(lines) + '\n'
+
+
+# What a run has to yield ---------------------------------------------------
+
+def window(test_time: float, longest: float = 360) -> float:
+    """Seconds at the end of the test that are summed up."""
+    return min(test_time, longest)
+
+
+def expected_points(seconds: float, interval: float, rule: str = 'code'
+                    ) -> int:
+    """Data points that a server's log is to have in a window.
+
+    Of the 72 of 360 s at 5 s the original's code wants 62, its guide 58.
+    Longer windows lack as many, shorter ones the same share.
+
+    :param seconds: the window
+    :param interval: between two of the server's lines. Unit: s
+    :param rule: code | guide
+    """
+    lacking = {'code': 10, 'guide': 14}[rule]
+    count = seconds / interval
+    return max(math.ceil(count - min(lacking, count * lacking / 72)), 1)

@@ -75,7 +75,7 @@ def arguments() -> argparse.ArgumentParser:
         description='For every family: what would run on the site, what '
                     'would not and why, and what changes it.')
     parse = command('parse', 'saved program output as tidy CSV')
-    parse.add_argument('family', help='osu or keyvalue')
+    parse.add_argument('family', help='osu, keyvalue or tao')
     parse.add_argument('files', nargs='+', metavar='FILE',
                        help='saved output; - reads standard input')
     for name, text in (

@@ -333,17 +333,3 @@ def test_what_the_original_would_not_take_is_told():
         'test_time': 5, 'target_hit_ratio': 0.5}) == ['target_hit_ratio']
     assert jobs.settings(custom, 'client', {'target_hit_ratio': '0.5'})[
         'target_hit_ratio'] == 0.5
-
-
-# Points --------------------------------------------------------------------
-
-@pytest.mark.parametrize('seconds, interval, code, guide', [
-    (360, 5, 62, 58), (720, 5, 134, 130), (36, 0.5, 62, 58),
-    (20, 1, 18, 17), (10, 1, 9, 9), (1, 5, 1, 1)])
-def test_expected_points(seconds, interval, code, guide):
-    assert sizing.expected_points(seconds, interval) == code
-    assert sizing.expected_points(seconds, interval, 'guide') == guide
-
-
-def test_window():
-    assert sizing.window(720) == 360 and sizing.window(20) == 20

@@ -166,7 +166,8 @@ def settings(of: Job, name: str = '',
         if key not in known:
             raise ValueError(_unknown('parameter', key, known, of.name))
         found[key] = _checked(of.name, key, value, known[key])
-    if found.get('data_size_min', 0) > found.get('data_size_max', 0):
+    if float(found.get('data_size_min', 0)) > float(
+            found.get('data_size_max', 0)):
         raise ValueError(f'{of.name}: data_size_min is above data_size_max')
     return found
 
@@ -187,19 +188,19 @@ def _unknown(what: str, name: str, known: Mapping[str, object], where: str
 
 def _checked(where: str, key: str, value: Value, default: Value) -> Value:
     """The value in the type of its default, within its bounds."""
-    kind = type(default)
-    if kind is str:
+    if isinstance(default, str):
         return str(value)
+    whole = isinstance(default, int)
     try:
-        number = kind(value)
-        if kind is int and float(number) != float(value):
+        number = float(value)
+        if whole and number % 1:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f'{where}: {key} = {value!r} is no '
-                         f'{"whole " if kind is int else ""}number') from None
+                         f'{"whole " if whole else ""}number') from None
     low, high = _BOUNDS.get(key, (0, math.inf))
     if not low <= number <= high or math.isinf(number):
         bounds = (f'at least {low:g}' if high == math.inf
                   else f'from {low:g} to {high:g}')
         raise ValueError(f'{where}: {key} = {value!r}: it is {bounds}')
-    return number
+    return int(number) if whole else number

@@ -6,7 +6,6 @@ Pure: the rules are those of the original's code (DCPerf, packages/tao_bench,
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -464,26 +463,3 @@ def instructions(of: Plan, program: str = './benchpress_cli.py') -> str:
             for client in of.clients if client.machine == machine]
         lines.append('')
     return '\n'.join(lines) + '\n'
-
-
-# What a run has to yield ---------------------------------------------------
-
-def window(test_time: float, longest: float = 360) -> float:
-    """Seconds at the end of the test that are summed up."""
-    return min(test_time, longest)
-
-
-def expected_points(seconds: float, interval: float, rule: str = 'code'
-                    ) -> int:
-    """Data points that a server's log is to have in a window.
-
-    Of the 72 of 360 s at 5 s the original's code wants 62, its guide 58.
-    Longer windows lack as many, shorter ones the same share.
-
-    :param seconds: the window
-    :param interval: between two of the server's lines. Unit: s
-    :param rule: code | guide
-    """
-    lacking = {'code': 10, 'guide': 14}[rule]
-    count = seconds / interval
-    return max(math.ceil(count - min(lacking, count * lacking / 72)), 1)

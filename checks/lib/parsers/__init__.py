@@ -2,7 +2,8 @@
 
 A parser is a module with `parse(text) -> tuple[Record, ...]`.  It gives
 figures only for a text that can be trusted from the first line to the last.
-A family adds its parser with one line in PARSERS.
+A family adds its parser with one line in PARSERS.  A parser that leaves lines
+out has `remarks(text)`, which says of what could be parsed what they are.
 """
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from typing import TextIO
 PARSERS = {
     'keyvalue': 'checks.lib.parsers.keyvalue',
     'osu': 'checks.lib.parsers.osu',
+    'tao': 'checks.lib.parsers.tao',
 }
 
 #: Columns of the tidy CSV.
@@ -51,12 +53,28 @@ class Record:
     line: int
 
 
+@dataclass(frozen=True)
+class Remark:
+    """What a reader of the figures must know of some lines, from 1."""
+    first: int
+    last: int
+    reason: str
+    #: The figures are no good.
+    serious: bool = False
+
+    def __str__(self) -> str:
+        lines = (f'{self.first}' if self.first == self.last
+                 else f'{self.first}-{self.last}')
+        return f'{lines}: {self.reason}'
+
+
 def parse_files(family: str, files: Iterable[str], out: TextIO,
                 err: TextIO) -> int:
     """Files of one family as tidy CSV; `-` is standard input.
 
-    :returns: 0, or 1 where a file cannot be trusted (it gives no row), or 2
-        where one cannot be read or the family is unknown.
+    :returns: 0, or 1 where a file cannot be trusted (it gives no row, or
+        says on `err` what is wrong with them), or 2 where one cannot be read
+        or the family is unknown.
     """
     if family not in PARSERS:
         near = difflib.get_close_matches(family, PARSERS, 1)
@@ -64,13 +82,15 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
         print(f'unknown family {family!r}: there are '
               f'{", ".join(sorted(PARSERS))}{hint}', file=err)
         return 2
-    parse = importlib.import_module(PARSERS[family]).parse
+    parser = importlib.import_module(PARSERS[family])
     rows = csv.writer(out, lineterminator='\n')
     rows.writerow(COLUMNS)
     code = 0
     for file in files:
         try:
-            records = parse(_read(file))
+            text = _read(file)
+            records = parser.parse(text)
+            remarks = list(getattr(parser, 'remarks', lambda _: ())(text))
         except ParseError as error:
             print(f'{file}:{error}', file=err)
             code = max(code, 1)
@@ -80,6 +100,9 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
             code = 2
         else:
             rows.writerows(_row(file, record) for record in records)
+            for remark in remarks:
+                print(f'{file}:{remark}', file=err)
+                code = max(code, int(remark.serious))
     return code
 
 

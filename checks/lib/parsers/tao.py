@@ -1,0 +1,404 @@
+"""Logs of TaoBench: a server's statistics, and what its clients printed.
+
+The server prints a line every few seconds (DCPerf, packages/tao_bench, the
+patches of memcached); stderr is in the same log, and the file's buffer cuts
+lines anywhere.  The figures are those of the original's parser, which takes
+a line only if it has all of KEYS, walks from the end, and counts the lines
+under load whose hit rate is good until it has enough.  It says nothing of
+all others; `Summary.left_out` does.
+
+Not as the original: a line with a number that no server prints (nan, below
+zero, a counter that ran backwards) does not count, nor one that has a field
+twice, since a part of another went missing; and the logs of several servers
+in one file are not mixed.
+"""
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from . import ParseError, Record, Remark, memtier
+
+#: Of the statistics, what the original needs.
+KEYS = ('fast_qps', 'hit_rate', 'slow_qps', 'slow_qps_oom',
+        'nanosleeps_per_sec')
+#: Those that come last in a line of any build, and of the newest.
+LAST = ('slow_resp', 'nanosleeps_per_sec')
+#: A point counts from this hit rate on.
+MIN_HIT_RATE = 0.88
+#: Requests a second that are a score of 1.
+BASELINE = 683000.0
+#: Unit of each figure of a summary.
+UNITS = {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
+         'hit_ratio': '1', 'num_data_points': '1', 'score': '1'}
+#: Seconds, and seconds between two lines, that the original reckons with.
+WINDOW, INTERVAL = 360.0, 5.0
+
+_START = 'fast_qps ='
+_OOM = 'OUT OF MEMORY'
+#: What a server says before its first statistics.
+_BANNER = 'Initialized item generators.'
+_NUMBER = re.compile(r'[0-9]+\.?[0-9]*')
+_PIECE = re.compile(r'\b(?:fast_qps|hit_rate|slow_qps|wh_qps|curr_it|'
+                    r'slow_qps_oom|crnt_conn|slow_th|slow_reqs|slow_resp|'
+                    r'nanosleeps_per_sec) =')
+# Of the differences of two 64-bit counters that ran backwards none is less.
+_MOST = 1e12
+# A client's words around those of memtier: phases, command lines, threads,
+# and iperf3 before them.
+_WRAPPER = re.compile(
+    r'(?:warm up|execution) phase \.\.\.$|\S*tao_bench_client -s '
+    r'|thread create: |Connecting to host |\[ *(?:[0-9]+|SUM|ID)\] '
+    r'|(?:- )+-? *$|iperf Done\.')
+
+
+@dataclass(frozen=True)
+class Point:
+    """One line of a server's statistics, or of a failed allocation."""
+    line: int
+    #: Name -> value, of what could be read; curr_it in millions.
+    values: Mapping[str, float]
+    #: Why it cannot count, whatever its rates; '' for a good line.
+    fault: str = ''
+    out_of_memory: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """It is under load, and the cache is warm."""
+        return (not self.fault and self.values['fast_qps'] > 1
+                and self.values['hit_rate'] >= MIN_HIT_RATE)
+
+    @property
+    def rates(self) -> bool:
+        """It has rates, be it of an older build."""
+        return {'fast_qps', 'hit_rate', 'slow_qps'} <= set(self.values)
+
+    @property
+    def busy(self) -> bool:
+        """It has rates, and some client asks."""
+        return self.rates and (self.values['fast_qps'] > 1
+                               or self.values['slow_qps'] > 1)
+
+
+@dataclass(frozen=True)
+class Log:
+    """The log of one server."""
+    points: tuple[Point, ...]
+    #: What is no point, but should be part of one.
+    pieces: tuple[Remark, ...] = ()
+    #: The last line has no end.
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures of one server by the original's rule."""
+    fast_qps: float
+    slow_qps: float
+    total_qps: float
+    hit_ratio: float
+    num_data_points: int
+    score: float
+    #: Points that the original would have taken, at most.
+    wanted: int
+    log: Log = field(repr=False)
+    counted: tuple[Point, ...] = field(repr=False)
+    #: Lines that do not count, and why, from the first.
+    left_out: tuple[Remark, ...] = field(repr=False)
+    #: What else a reader must know.
+    notes: tuple[Remark, ...] = field(repr=False)
+
+
+def window_of(test_time: float) -> float:
+    """Seconds at the end of a test that are summed up."""
+    return min(test_time, WINDOW)
+
+
+def expected_points(window: float = WINDOW, interval: float = INTERVAL,
+                    rule: str = 'code') -> int:
+    """Points that a server's log is to have in a window.
+
+    Of the 72 of 360 s at 5 s the original's code takes 62, its guide wants
+    58.  Longer windows lack as many, shorter ones the same share.
+
+    :param window: unit: s
+    :param interval: between two lines. Unit: s
+    :param rule: code | guide
+    """
+    lacking = {'code': 10, 'guide': 14}[rule]
+    count = window / interval
+    return max(math.ceil(count - min(lacking, count * lacking / 72)), 1)
+
+
+def parse(text: str) -> tuple[Record, ...]:
+    """The figures of a server's log or of a client's.
+
+    Those of several servers in one file are `total_qps[server=2]`.
+
+    :raises ParseError: there is nothing in it that can be trusted
+    """
+    if _is_client(text):
+        return client(text)
+    logs = servers(text)
+    found = []
+    for number, log in enumerate(logs, 1):
+        one = summary(log)
+        suffix = f'[server={number}]' if len(logs) > 1 else ''
+        line = (one.counted or log.points)[-1].line
+        found += [Record('tao_bench_server', '', None, name + suffix,
+                         float(getattr(one, name)), unit, line)
+                  for name, unit in UNITS.items()]
+    return tuple(found)
+
+
+def remarks(text: str) -> Iterator[Remark]:
+    """What does not count in a log that could be parsed, and why."""
+    if _is_client(text):
+        return
+    logs = servers(text)
+    for number, log in enumerate(logs, 1):
+        one = summary(log)
+        if len(logs) > 1:
+            yield Remark(log.points[0].line, log.points[-1].line,
+                         f'server {number} of {len(logs)} in this file')
+        yield from one.left_out
+        yield from one.notes
+        if not one.counted:
+            yield Remark(log.points[0].line, log.points[-1].line,
+                         'no line counts: all figures are 0', serious=True)
+
+
+# A server's log ------------------------------------------------------------
+
+def servers(text: str) -> list[Log]:
+    """The logs in a file: one, or as many as servers have started.
+
+    :raises ParseError: no statistics, or none that can be trusted
+    """
+    lines = re.split('\r\n|\n|\r', text)
+    found: list[tuple[list[Point], list[Remark]]] = [([], [])]
+    for number, line in enumerate(lines, 1):
+        words = line.strip()
+        points, pieces = found[-1]
+        if words.startswith((_START, _OOM)):
+            point = _point(number, words)
+            if _restarted(points, point):
+                found.append(([], []))
+            found[-1][0].append(point)
+        elif words.startswith(_BANNER) and points:
+            found.append(([], []))
+        elif _PIECE.search(words) or _OOM in words:
+            pieces.append(Remark(number, number, 'a piece of a line of '
+                                 'statistics'))
+    found = [one for one in found if one[0]]
+    if not any(point.rates and not point.fault or _older(point)
+               for points, _ in found for point in points):
+        _refuse(found, lines)
+    return [Log(tuple(points), tuple(pieces), one is found[-1]
+                and lines[-1] != '' and points[-1].line == len(lines))
+            for one in found for points, pieces in [one]]
+
+
+def _refuse(found: Sequence[tuple[list[Point], list[Remark]]],
+            lines: Sequence[str]) -> None:
+    """No line of the text is good for anything."""
+    for points, _ in found:
+        point = points[0]
+        raise ParseError(point.line, lines[point.line - 1],
+                         f'no line of statistics is whole: {point.fault}')
+    for number, line in enumerate(lines, 1):
+        if _START in line:
+            raise ParseError(number, line, 'statistics that do not stand at '
+                             'the start of their lines: remove the labels')
+    raise ParseError(1, lines[0], f'no statistics ({_START} ...): not the '
+                     'log of a server or a client of TaoBench'
+                     if ''.join(lines).strip() else 'empty output')
+
+
+def _point(number: int, line: str) -> Point:
+    """What a line says, and what is wrong with it."""
+    if line.startswith(_OOM):
+        return Point(number, {}, 'out of memory: an item had no room', True)
+    values: dict[str, float] = {}
+    fault = ''
+    for part in line.split(','):
+        name, equals, text = map(str.strip, part.partition('='))
+        if not equals or not text:
+            continue
+        if name in values:
+            fault = fault or f'{name} twice: two lines in one'
+        # Only curr_it has a unit, and without it has been cut.
+        digits = text.removesuffix('M') if name == 'curr_it' else text
+        if _NUMBER.fullmatch(digits) and (name != 'curr_it'
+                                          or digits != text):
+            values[name] = float(digits)
+            if name in KEYS and values[name] > (
+                    1 if name == 'hit_rate' else _MOST):
+                fault = fault or f'{name} = {text[:24]} cannot be'
+        elif name in KEYS:
+            fault = fault or (f'{name} = {text[:24]!r} is no number of a '
+                              'server')
+    lacking = [name for name in KEYS if name not in values]
+    if _OOM in line:
+        fault = f'cut in two by {_OOM}'
+    elif lacking and not fault:
+        whole = line.rpartition(',')[2].partition('=')[0].strip() in LAST
+        fault = (f'{" and ".join(lacking)} missing: an older build' if whole
+                 and not {'fast_qps', 'hit_rate', 'slow_qps'} & set(lacking)
+                 else f'cut short or damaged: no {lacking[0]}')
+    return Point(number, values, fault)
+
+
+def _older(point: Point) -> bool:
+    return 'older build' in point.fault
+
+
+def _restarted(points: Sequence[Point], point: Point) -> bool:
+    """The cache has lost most of its items: it is another server's."""
+    last = next((one for one in reversed(points)
+                 if 'curr_it' in one.values), None)
+    return (last is not None and 'curr_it' in point.values
+            and last.values['curr_it'] >= 0.1
+            and point.values['curr_it'] < last.values['curr_it'] / 2)
+
+
+def summary(log: Log | str, window: float = WINDOW,
+            interval: float = INTERVAL) -> Summary:
+    """The figures of one server.
+
+    :param log: or its text
+    :param window: seconds that are summed up
+    :param interval: seconds between two lines
+    :raises ParseError: there are several servers' in it, or none
+    """
+    if isinstance(log, str):
+        log, *more = servers(log)
+        if more:
+            raise ParseError(more[0].points[0].line, '', 'another server '
+                             'starts here: parse its log by itself')
+    wanted = expected_points(window, interval)
+    backwards = [point for point in reversed(log.points) if point.counts]
+    del backwards[wanted:]
+    count = len(backwards)
+    fast, slow = (sum(point.values[name] for point in backwards)
+                  / max(count, 1) for name in ('fast_qps', 'slow_qps'))
+    total = fast + slow
+    counted = tuple(reversed(backwards))
+    return Summary(fast, slow, total, fast / total if total else 0.0, count,
+                   total / BASELINE, wanted, log, counted,
+                   tuple(_left_out(log, counted, wanted)),
+                   tuple(_notes(log, counted, wanted)))
+
+
+def _left_out(log: Log, counted: Sequence[Point], wanted: int
+              ) -> Iterator[Remark]:
+    """Neighbours that do not count for the same reason, as one remark."""
+    taken = {point.line for point in counted}
+    found = sorted([*log.pieces, *(
+        Remark(point.line, point.line, _reason(point, counted, wanted))
+        for point in log.points if point.line not in taken)],
+        key=lambda remark: remark.first)
+    last: Remark | None = None
+    for remark in found:
+        if last and remark.reason == last.reason and not any(
+                last.last < line < remark.first for line in taken):
+            last = Remark(last.first, remark.last, last.reason)
+            continue
+        if last:
+            yield last
+        last = remark
+    if last:
+        yield last
+
+
+def _reason(point: Point, counted: Sequence[Point], wanted: int) -> str:
+    """Why a point does not count."""
+    if point.fault:
+        return point.fault
+    if point.counts:
+        return f'before the last {wanted} points'
+    if point.values['fast_qps'] <= 1:
+        return 'no load: fast_qps is not above 1'
+    low = f'hit_rate below {MIN_HIT_RATE}'
+    if counted and counted[0].line < point.line < counted[-1].line:
+        return f'{low}: a dip in the window'
+    if counted and len(counted) < wanted and point.line < counted[0].line:
+        return f'{low}: the cache is not warm, and the window is not full'
+    return low
+
+
+def _notes(log: Log, counted: Sequence[Point], wanted: int
+           ) -> Iterator[Remark]:
+    """What is to be known of points that count."""
+    short = [p for p in counted if p.values['slow_qps_oom'] > 0]
+    if short:
+        yield Remark(short[0].line, short[-1].line, f'{len(short)} points '
+                     'count although items had no room (slow_qps_oom)')
+    if counted and len(counted) < wanted:
+        yield Remark(counted[0].line, counted[-1].line,
+                     f'{len(counted)} data points of {wanted}')
+    if log.cut and counted and counted[-1] is log.points[-1]:
+        yield Remark(counted[-1].line, counted[-1].line, 'counts, but the '
+                     'file ends within the line')
+
+
+def combine(found: Sequence[Summary | None]) -> dict[str, float | int | str]:
+    """All servers' figures under the names of the original's report.
+
+    :param found: of each server that was started; None: it left no figures
+    """
+    good = [one for one in found if one]
+    total = sum(one.total_qps for one in good)
+    return {
+        'spawned_instances': len(found), 'successful_instances': len(good),
+        'role': 'server',
+        'fast_qps': sum(one.fast_qps for one in good),
+        'slow_qps': sum(one.slow_qps for one in good),
+        'hit_ratio': sum(one.hit_ratio for one in good) / max(len(good), 1),
+        'total_qps': total,
+        'num_data_points': sum(one.num_data_points for one in good),
+        'score': total / BASELINE}
+
+
+# A client's log ------------------------------------------------------------
+
+def _is_client(text: str) -> bool:
+    """memtier's table, and no statistics of a server.
+
+    :raises ParseError: both are there
+    """
+    client_at = server_at = 0
+    for number, line in enumerate(re.split('\r\n|\n|\r', text), 1):
+        if not client_at and line.strip().startswith('ALL STATS'):
+            client_at = number
+        if not server_at and line.strip().startswith(_START):
+            server_at = number
+    if client_at and server_at:
+        raise ParseError(max(client_at, server_at), '', 'the logs of a '
+                         'server and of a client in one file: parse each by '
+                         'itself')
+    return client_at > 0
+
+
+def client(text: str) -> tuple[Record, ...]:
+    """The figures of the test, the second of a client's two runs.
+
+    :raises ParseError: there are not two, or one of them cannot be trusted
+    """
+    lines = text.split('\n')
+    found = memtier.parse('\n'.join(
+        '' if _WRAPPER.match(line) else line for line in lines))
+    runs = sum(line.strip().startswith('ALL STATS') for line in lines)
+    if runs != 2:
+        raise ParseError(
+            len(lines), lines[-1], 'one run of two: the test did not end'
+            if runs == 1 else f'{runs} runs: a client has a warm-up and a '
+            'test; parse each client by itself')
+    test = [(record, re.fullmatch(r'(\w+)\[run=2(?:,(.+))?\]',
+                                  record.metric)) for record in found]
+    return tuple(Record('tao_bench_client', record.version, record.size,
+                        name[1] + (f'[{name[2]}]' if name[2] else ''),
+                        record.value, record.unit, record.line)
+                 for record, name in test if name)

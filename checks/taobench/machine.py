@@ -1,0 +1,80 @@
+"""What the original's report says of a machine, as JSON on stdout.
+
+Run on the server's node: `python3 machine.py`; the standard library alone.
+"""
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+
+CACHES = ('L1d cache', 'L1i cache', 'L2 cache', 'L3 cache')
+
+
+def describe(node: str, kernel: str, architecture: str, lscpu: str,
+             release: str, meminfo: str) -> dict[str, dict[str, str]]:
+    """Machine and metadata, under the names of the original; '' is unknown.
+
+    :param lscpu: output of lscpu
+    :param release: text of /etc/os-release
+    :param meminfo: text of /proc/meminfo
+    """
+    cpu = dict(_pairs(lscpu, ':'))
+    system = dict(_pairs(release, '='))
+    # kB of the kernel are 1024 bytes.
+    memory = dict(_pairs(meminfo, ':')).get('MemTotal', '')
+    return {
+        'machine': {
+            'hostname': node,
+            'os_release_name': _plain(system.get('PRETTY_NAME', '')),
+            'os_distro': _plain(system.get('ID', '')),
+            'kernel_version': kernel,
+            'cpu_architecture': architecture,
+            'cpu_model': cpu.get('Model name', ''),
+            'num_logical_cpus': cpu.get('CPU(s)', ''),
+            'mem_total_kib': memory.replace('kB', 'KiB')},
+        'metadata': {name: cpu.get(name, '') for name in CACHES}}
+
+
+def _pairs(text: str, sign: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        name, found, value = line.partition(sign)
+        if found:
+            yield name.strip(), value.strip()
+
+
+def _plain(value: str) -> str:
+    """A value of a shell's assignment without its quotes."""
+    try:
+        return ' '.join(shlex.split(value))
+    except ValueError:
+        return value
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding='utf-8', errors='replace') as stream:
+            return stream.read()
+    except OSError:
+        return ''
+
+
+def here() -> dict[str, dict[str, str]]:
+    """This machine."""
+    try:
+        lscpu = subprocess.run(
+            ['lscpu'], capture_output=True, text=True, check=False,
+            env={**os.environ, 'LC_ALL': 'C'}).stdout
+    except OSError:
+        lscpu = ''
+    system = os.uname()
+    return describe(system.nodename, system.release, system.machine, lscpu,
+                    _read('/etc/os-release'), _read('/proc/meminfo'))
+
+
+if __name__ == '__main__':
+    json.dump(here(), sys.stdout, indent=1)
+    print()

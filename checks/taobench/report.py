@@ -1,0 +1,92 @@
+"""The original's report of a run: one JSON, and a table for each server.
+
+Names, keys and columns are those of DCPerf (benchpress/cli/commands/run.py,
+packages/tao_bench/parser.py), so that its readers can read ours.
+"""
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from checks.lib.parsers import Record
+from checks.lib.parsers.tao import Log, Summary
+from checks.taobench.jobs import Job
+
+COLUMNS = ('seq', 'total_qps', 'fast_qps', 'hit_rate', 'slow_qps', 'is_oom',
+           'slow_qps_oom', 'nanosleeps_per_sec')
+#: Of a summary, what the report of a job with one server has.
+SINGLE = ('fast_qps', 'slow_qps', 'total_qps', 'hit_ratio',
+          'num_data_points', 'score')
+
+
+def time_series(log: Log) -> str:
+    """A server's points as CSV, one row for each of its lines.
+
+    What a line does not have is left empty; the original says 0.
+    """
+    rows = [','.join(COLUMNS)]
+    for number, point in enumerate(log.points):
+        values = {name: repr(value) for name, value in point.values.items()}
+        if {'fast_qps', 'slow_qps'} <= set(point.values):
+            values['total_qps'] = repr(point.values['fast_qps']
+                                       + point.values['slow_qps'])
+        values |= {'seq': str(number), 'is_oom': str(int(
+            point.out_of_memory))}
+        rows.append(','.join(values.get(name, '') for name in COLUMNS))
+    return '\n'.join(rows) + '\n'
+
+
+def server_metrics(summary: Summary) -> dict[str, float | int | str]:
+    """The metrics of a job with one server, role `server`."""
+    return {'role': 'server', **{name: getattr(summary, name)
+                                 for name in SINGLE}}
+
+
+def client_metrics(records: Sequence[Record]) -> dict[str, float | str]:
+    """The metrics of a client, role `client`: operations a second."""
+    rates = {record.metric: record.value for record in records}
+    return {'role': 'client', **{
+        name: rates[metric] for name, metric in (
+            ('set_qps', 'operations[type=Sets]'),
+            ('qps', 'operations[type=Gets]')) if metric in rates}}
+
+
+def document(job: Job, machines: Sequence[Mapping[str, Mapping[str, str]]],
+             arguments: Sequence[str], metrics: Mapping[str, float | str],
+             run_id: str, timestamp: int) -> dict[str, Any]:
+    """The report of one run.
+
+    :param machines: what machine.py says, the server's first: the caches of
+        the report are its own
+    :param arguments: as the program was called
+    :param timestamp: when the run began. Unit: s since 1970
+    :raises ValueError: a figure that JSON does not have
+    """
+    for name, value in metrics.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f'{name} = {value} is no figure for a report')
+    return {
+        'machines': [dict(one['machine']) for one in machines],
+        'metadata': dict(machines[0]['metadata']) if machines else {},
+        'run_id': run_id, 'timestamp': int(timestamp),
+        'benchmark_name': job.name, 'benchmark_desc': job.description,
+        'benchmark_hooks': list(job.hooks),
+        'benchmark_args': list(arguments), 'metrics': dict(metrics)}
+
+
+def files(report: Mapping[str, Any], logs: Sequence[Log | None],
+          iteration: int = 1) -> dict[str, str]:
+    """All files of a report: path under the results -> text.
+
+    :param logs: of each server; None: it has left none
+    """
+    folder = f'benchmark_metrics_{report["run_id"]}'
+    name = (f'{report["benchmark_name"]}_metrics_{report["timestamp"]}'
+            f'_iter_{iteration}.json')
+    single = 'spawned_instances' not in report['metrics']
+    return {f'{folder}/{name}': json.dumps(report, sort_keys=True, indent=2)
+            + '\n', **{
+                f'{folder}/server{"" if single else f"_{index}"}.csv':
+                time_series(log) for index, log in enumerate(logs) if log}}

@@ -1,0 +1,242 @@
+"""Is a run of TaoBench valid, and if not, what made it so?
+
+Pure.  The rules are those of the original's guide; what made a run invalid
+is read from the points that its parser leaves out.
+"""
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from checks.lib.parsers.tao import (
+    MIN_HIT_RATE,
+    Point,
+    Summary,
+    combine,
+    expected_points,
+    window_of,
+)
+
+#: Hit ratio of a good run.
+HIT_RATIO = (MIN_HIT_RATE, 0.9)
+#: Busy CPU of the server's machine, and that of user mode. Unit: %.
+CPU, USER = (70.0, 80.0), (15.0, 30.0)
+CPU_V2, USER_V2 = (75.0, 80.0), (25.0, 30.0)
+#: Share of the usual rate below which a server is not served.
+STARVED = 0.5
+#: By how much hit rates grow that are still on their way up.
+RISING = 0.02
+
+#: What makes a run invalid; `cause` of a Reason.
+CAUSES = {
+    'few_keys': 'too few keys for the cache: it holds nearly all of them',
+    'many_keys': 'too many keys for the cache, or a cache that is smaller '
+                 'than the clients were told',
+    'cold': 'the warm-up was cut short: the cache was still being filled',
+    'starved': 'a starved client: it has too few CPUs, a slow network, or '
+               'did not run all the time',
+    'killed': 'a server was killed or has crashed',
+    'memory': 'items found no room: the cache is too small for the threads',
+    'build': 'an older build of the server: it lacks a field of the '
+             'statistics',
+    'busy': 'something else runs on the machine, or the clients do',
+    'kernel': 'the kernel takes the time: interrupts of timers, an IOMMU '
+              'that is not passed through, no affinity of the NIC',
+    'unknown': 'see the lines that were left out',
+}
+
+
+class Cpu(NamedTuple):
+    """CPU of the server's machine during the test. Unit: %."""
+    total: float
+    user: float
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a run was asked for.  Times in s."""
+    instances: int
+    warmup_time: float
+    test_time: float
+    interval: float = 5.0
+    #: Clients rest between warm-up and test.
+    rest: float = 0.0
+    #: The semaphores of tao_bench_autoscale_v2_beta.
+    v2: bool = False
+    #: Points a server: code | guide.
+    rule: str = 'code'
+    #: Connections to each server; none: not judged.
+    connections: Sequence[int] = ()
+
+    @property
+    def points(self) -> int:
+        """Points that each server is to have."""
+        return expected_points(window_of(self.test_time), self.interval,
+                               self.rule)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A rule that a run breaks."""
+    #: instances | ended | points | hit_ratio | connections | balance |
+    #: clients | cpu_total | cpu_user
+    rule: str
+    #: What was found, and what it was to be.
+    text: str
+    #: A key of CAUSES: what probably made it so.
+    cause: str
+
+    def __str__(self) -> str:
+        return f'{self.text}: {CAUSES[self.cause]}'
+
+
+def judge(found: Sequence[Summary | None], expected: Expected,
+          cpu: Cpu | None = None, limited: Sequence[str] = ()
+          ) -> list[Reason]:
+    """Why a run is invalid; none: it is valid.
+
+    :param found: of each server that was started, summed up over the window
+        of `expected`; None: it left no figures
+    :param cpu: None: not known, not judged
+    :param limited: names of clients that set the pace themselves
+    """
+    reasons = [*_instances(found, expected)]
+    for index, one in enumerate(found, 1):
+        if one:
+            reasons += _server(index, one, expected)
+    if limited:
+        reasons.append(Reason('clients', f'{", ".join(limited)} could not '
+                              'ask faster', 'starved'))
+    reasons += _balance(found)
+    reasons += _hit_ratio(found)
+    if cpu:
+        reasons += _cpu(cpu, expected)
+    return reasons
+
+
+def _instances(found: Sequence[Summary | None], expected: Expected
+               ) -> list[Reason]:
+    good = sum(one is not None for one in found)
+    if good == expected.instances:
+        return []
+    return [Reason('instances', f'{good} of {expected.instances} servers '
+                   'have left statistics', 'killed')]
+
+
+def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
+    """What is wrong with one server's points."""
+    reasons = []
+    lines = [point for point in one.log.points if not point.out_of_memory]
+    # A server prints to the end of the test and beyond; each line comes a
+    # little late, and the first and the last may be missing.
+    least = (expected.warmup_time + expected.rest
+             + expected.test_time) / expected.interval
+    if len(lines) < 0.95 * least - 2:
+        reasons.append(Reason(
+            'ended', f'server {index}: {len(lines)} lines of statistics, '
+            f'not {least:.0f}', 'killed'))
+    wanted = expected.points
+    if one.num_data_points < wanted:
+        reasons.append(Reason(
+            'points', f'server {index}: {one.num_data_points} data points, '
+            f'not {wanted} (by the {expected.rule} of the original)',
+            'killed' if reasons else _lacking(one, expected)))
+    dip = _dip(one)
+    if dip and not reasons:
+        reasons.append(Reason(
+            'points', f'server {index}: {len(dip)} points of the window do '
+            f'not count (from line {dip[0].line})',
+            _lacking(one, expected)))
+    if expected.connections:
+        opened = [point.values['crnt_conn'] for point in _window(
+            one, expected) if point.busy and 'crnt_conn' in point.values]
+        wanted = expected.connections[index - 1]
+        if opened and statistics.median(opened) < 0.95 * wanted:
+            reasons.append(Reason(
+                'connections', f'server {index}: '
+                f'{statistics.median(opened):.0f} connections, not {wanted}',
+                'starved'))
+    return reasons
+
+
+def _window(one: Summary, expected: Expected) -> Sequence[Point]:
+    """The points of the window: up to the last that is busy."""
+    points = [p for p in one.log.points if not p.out_of_memory]
+    while points and not points[-1].busy:
+        points.pop()
+    return points[-max(int(window_of(expected.test_time)
+                           / expected.interval), 1):]
+
+
+def _dip(one: Summary) -> list[Point]:
+    """Points amid those that count which do not; one may be by chance."""
+    taken = one.counted
+    dip = [point for point in one.log.points if taken and not point.counts
+           and taken[0].line < point.line < taken[-1].line
+           and not point.out_of_memory]
+    return dip if len(dip) > max(one.wanted / 20, 1) else []
+
+
+def _lacking(one: Summary, expected: Expected) -> str:
+    """The likely cause of points that do not count."""
+    points = _window(one, expected)
+    if any('older build' in point.fault for point in one.log.points):
+        return 'build'
+    rates = [p.values['hit_rate'] for p in points if p.busy]
+    if len(rates) < 0.9 * len(points) or not rates:
+        return 'starved'
+    low = [rate for rate in rates if rate < MIN_HIT_RATE]
+    if low:
+        third = max(len(rates) // 3, 1)
+        first = statistics.mean(rates[:third])
+        last = statistics.mean(rates[-third:])
+        if last - first > RISING:
+            return 'cold'
+        if any(point.out_of_memory or point.values.get('slow_qps_oom', 0) > 0
+               for point in one.log.points):
+            return 'memory'
+        return 'many_keys' if len(low) > len(rates) / 2 else 'unknown'
+    # All are warm, but the window is longer than the load was.
+    return 'starved' if len(points) < expected.points else 'unknown'
+
+
+def _balance(found: Sequence[Summary | None]) -> list[Reason]:
+    """Servers that were asked much less than the others."""
+    rates = [one.total_qps for one in found if one and one.num_data_points]
+    if len(rates) < 2:
+        return []
+    usual = statistics.median_high(rates)
+    return [Reason('balance', f'server {index}: {one.total_qps:.0f} requests '
+                   f'a second, the others {usual:.0f}', 'starved')
+            for index, one in enumerate(found, 1)
+            if one and one.num_data_points and one.total_qps < STARVED * usual]
+
+
+def _hit_ratio(found: Sequence[Summary | None]) -> list[Reason]:
+    good = [one for one in found if one and one.num_data_points]
+    if not good:
+        return []
+    ratio = float(combine(good)['hit_ratio'])
+    low, high = HIT_RATIO
+    if low <= ratio <= high:
+        return []
+    # Beside 0.88: a rate of slow responses that is not that of misses.
+    cause = 'few_keys' if ratio > high else 'many_keys'
+    return [Reason('hit_ratio', f'hit ratio {ratio:.4f}, not {low} to '
+                   f'{high}', cause)]
+
+
+def _cpu(cpu: Cpu, expected: Expected) -> list[Reason]:
+    reasons = []
+    total, user = (CPU_V2, USER_V2) if expected.v2 else (CPU, USER)
+    for rule, share, (low, high), causes in (
+            ('cpu_total', cpu.total, total, ('starved', 'busy')),
+            ('cpu_user', cpu.user, user, ('kernel', 'busy'))):
+        if not low <= share <= high:
+            name = rule.removeprefix('cpu_')
+            reasons.append(Reason(
+                rule, f'{name} CPU {share:.0f} %, not {low:.0f} to '
+                f'{high:.0f} %', causes[share > high]))
+    return reasons

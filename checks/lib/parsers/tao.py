@@ -389,7 +389,7 @@ def client(text: str) -> tuple[Record, ...]:
     """
     lines = text.split('\n')
     found = memtier.parse('\n'.join(
-        '' if _WRAPPER.match(line) else line for line in lines))
+        '' if _WRAPPER.match(line.rstrip()) else line for line in lines))
     runs = sum(line.strip().startswith('ALL STATS') for line in lines)
     if runs != 2:
         raise ParseError(

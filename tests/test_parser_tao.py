@@ -1,0 +1,312 @@
+"""TaoBench's logs: the original's own answers, and what it does not say.
+
+golden/taobench/server_v1.log is in the format of the real server; .json and
+variants.json are what the original's parser (DCPerf, 2025-06) makes of it
+and of VARIANTS.
+"""
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+import yaml
+
+from checks.lib.parsers import ParseError, parse_files, tao
+from tests.conftest import ROOT
+
+GOLDEN = ROOT / 'tests' / 'golden' / 'taobench'
+LOG = (GOLDEN / 'server_v1.log').read_text()
+LINES = LOG.splitlines()
+OOM = 'OUT OF MEMORY when allocating item on slow path.\n'
+MEMTIER = (GOLDEN.parent / 'keyvalue' / 'memtier-2.3.0.get.txt').read_text()
+
+
+def edit(*changes, text=LOG):
+    """The log with changes (line from 1, old, new)."""
+    lines = text.splitlines()
+    for number, old, new in changes:
+        assert old in lines[number - 1], (number, old)
+        lines[number - 1] = lines[number - 1].replace(old, new, 1)
+    return '\n'.join(lines) + '\n'
+
+
+def at(number, place, what):
+    """The log with a text within a line, as a buffer's end cuts it."""
+    lines = LOG.splitlines(keepends=True)
+    where = lines[number - 1].index(place)
+    lines[number - 1] = (lines[number - 1][:where] + what
+                         + lines[number - 1][where:])
+    return ''.join(lines)
+
+
+VARIANTS = {
+    'crlf': LOG.replace('\n', '\r\n'),
+    'old_mac': LOG.replace('\n', '\r'),
+    'blanks': LOG.replace('fast_qps', '  fast_qps').replace('\n', ' \t\n'),
+    'banner': ('Max item size = 65536 B.\nInitialized item generators.\n'
+               f'{LOG}Signal handled: Terminated.\n'),
+    'older_build': LOG.replace(', nanosleeps_per_sec = 210000.00', '').replace(
+        ', nanosleeps_per_sec = 100.00', ''),
+    'oldest_build': LOG.replace(', nanosleeps_per_sec = 210000.00', ''
+                                ).replace('slow_qps_oom =  0.0, ', ''),
+    'some_older': LOG.replace(', nanosleeps_per_sec = 210000.00', '', 150),
+    'oom_between': at(150, 'fast_qps', OOM * 3),
+    'oom_within': at(150, 'slow_qps =', OOM),
+    'oom_in_a_number': at(150, '.', OOM),
+    'oom_before_the_last_digit': at(150, '0\n', OOM),
+    'no_end': '\n'.join(LINES[:192])[:-3],
+    'no_last_field': '\n'.join(LINES[:192])[:-45],
+    'dip': edit((160, 'hit_rate = 0.', 'hit_rate = 0.1')),
+    'barely': edit(*((n, LINES[n - 1].split(', ')[1], 'hit_rate = 0.880')
+                     for n in range(150, 160))),
+    'too_low': edit(*((n, LINES[n - 1].split(', ')[1], 'hit_rate = 0.879')
+                      for n in range(150, 160))),
+    'few': '\n'.join(LINES[:120]) + '\n',
+    'cold': '\n'.join(LINES[:50]) + '\n',
+    'idle': '\n'.join(LINES[192:]) + '\n',
+    'new_field': LOG.replace('\n', ', new_one = 7.1\n'),
+    'other_order': LOG.replace('wh_qps = 0.0, curr_it', 'curr_it').replace(
+        'slow_th', 'wh_qps = 0.0, slow_th'),
+}
+
+
+def figures(text):
+    one = tao.summary(text)
+    return {name: getattr(one, name) for name in tao.UNITS}
+
+
+def reasons(text):
+    return [str(remark) for remark in tao.remarks(text)]
+
+
+def parse_cli(tmp_path, monkeypatch, *texts):
+    """`plumb parse tao` on files of these texts."""
+    files = []
+    for number, text in enumerate(texts):
+        files.append(tmp_path / f'{number}.log')
+        files[-1].write_bytes(text if isinstance(text, bytes)
+                              else text.encode())
+    monkeypatch.setattr(sys, 'stdin', io.StringIO())
+    out, err = io.StringIO(), io.StringIO()
+    code = parse_files('tao', [path.name for path in files]
+                       if monkeypatch.chdir(tmp_path) is None else [],
+                       out, err)
+    return code, out.getvalue().splitlines()[1:], err.getvalue().splitlines()
+
+
+# The original's rule -------------------------------------------------------
+
+def test_the_original_says_the_same():
+    wanted = json.loads((GOLDEN / 'server_v1.log.json').read_text())
+    assert figures(LOG) == {name: wanted[name] for name in tao.UNITS}
+
+
+@pytest.mark.parametrize('name', VARIANTS)
+def test_the_original_says_the_same_of_a_variant(name):
+    wanted = json.loads((GOLDEN / 'variants.json').read_text())[name]
+    assert figures(VARIANTS[name]) == {
+        **wanted, 'score': wanted['total_qps'] / 683000}
+
+
+def test_the_file_has_every_variant_and_they_differ():
+    wanted = json.loads((GOLDEN / 'variants.json').read_text())
+    assert set(wanted) == set(VARIANTS)
+    assert len({json.dumps(one) for one in wanted.values()}) == 8
+
+
+@pytest.mark.parametrize('window, interval, code, guide', [
+    (360, 5, 62, 58), (720, 5, 134, 130), (36, 0.5, 62, 58),
+    (20, 1, 18, 17), (10, 1, 9, 9), (1, 5, 1, 1)])
+def test_expected_points(window, interval, code, guide):
+    assert tao.expected_points(window, interval) == code
+    assert tao.expected_points(window, interval, 'guide') == guide
+
+
+def test_a_short_window_takes_fewer_points():
+    assert tao.window_of(720) == 360 and tao.window_of(20) == 20
+    one = tao.summary(LOG, 100, 5)
+    assert one.num_data_points == one.wanted == 18
+    assert one.counted[-1].line == 192
+
+
+# What is left out ----------------------------------------------------------
+
+@pytest.mark.parametrize('text, wanted', [
+    (LOG, ['1: no load: fast_qps is not above 1',
+           '2-106: hit_rate below 0.88',
+           '107-130: before the last 62 points',
+           '193-195: no load: fast_qps is not above 1']),
+    (VARIANTS['dip'], ['160: hit_rate below 0.88: a dip in the window']),
+    (VARIANTS['oom_between'], ['150-152: out of memory: an item had no room']),
+    (VARIANTS['oom_within'], ['150: cut in two by OUT OF MEMORY',
+                              '151: a piece of a line of statistics']),
+    (VARIANTS['older_build'], [
+        '1-195: nanosleeps_per_sec missing: an older build',
+        '1-195: no line counts: all figures are 0']),
+    (VARIANTS['oldest_build'], [
+        '2-192: slow_qps_oom and nanosleeps_per_sec missing: an older '
+        'build']),
+    (VARIANTS['no_end'], ['192: counts, but the file ends within the line']),
+    (VARIANTS['no_last_field'], ['192: cut short or damaged: no nanosleeps']),
+    (VARIANTS['cold'], ['1-50: no line counts']),
+    (VARIANTS['few'], ['2-106: hit_rate below 0.88: the cache is not warm',
+                       '107-120: 14 data points of 62']),
+    (edit((150, 'slow_qps_oom =  0.0', 'slow_qps_oom =  7.0')), [
+        '150: 1 points count although items had no room']),
+    (edit((150, 'fast_qps = 6', 'fast_qps = -6')), ['150: fast_qps = \'-6']),
+    (edit((150, 'slow_qps = ', 'slow_qps = nan')), ['150: slow_qps = \'nan']),
+    (edit((150, 'slow_qps = ', 'slow_qps = inf, x = ')), ['\'inf\' is no num']),
+    (edit((150, 'hit_rate = 0', 'hit_rate = 2')), ['hit_rate = 2.', ]),
+    (edit((150, 'fast_qps = ', 'fast_qps = 3689348814741910')), [
+        '150: fast_qps = 3689348814741910']),
+    (edit((150, 'wh_qps = 0.0', 'slow_qps = 1.0')), ['slow_qps twice']),
+    (edit((150, 'fast_qps = ', 'fast_qps = 1_')), ['150: fast_qps = \'1_']),
+])
+def test_what_does_not_count_is_told(text, wanted):
+    said = reasons(text)
+    for words in wanted:
+        assert any(words in remark for remark in said), said
+
+
+@pytest.mark.parametrize('number', ['nan', '-5.0', '1e30', '99999999999999'
+                                    '9999.0', 'inf', '', '٣'])
+@pytest.mark.parametrize('name', ['fast_qps', 'slow_qps'])
+def test_a_number_that_no_server_prints_never_counts(name, number):
+    field = next(part for part in LINES[149].split(', ')
+                 if part.startswith(name))
+    text = edit((150, field, f'{name} = {number}'))
+    without = '\n'.join(LINES[:149] + LINES[150:]) + '\n'
+    assert figures(text) == figures(without)
+    assert any(remark.startswith('150: ') for remark in reasons(text))
+
+
+def test_every_line_counts_or_is_told():
+    for text in VARIANTS.values():
+        one = tao.summary(text)
+        told = {n for remark in one.left_out
+                for n in range(remark.first, remark.last + 1)}
+        counted = {point.line for point in one.counted}
+        assert not told & counted
+        assert {p.line for p in one.log.points} <= told | counted
+
+
+# Nothing to trust ----------------------------------------------------------
+
+@pytest.mark.parametrize('text, line, reason', [
+    ('', 1, 'empty output'),
+    ('\n \n', 1, 'empty output'),
+    ('garbage\nmore of it\n', 1, 'no statistics'),
+    ('\n'.join(f'0: {line}' for line in LINES), 1, 'remove the labels'),
+    (OOM * 3, 1, 'no line of statistics is whole: out of memory'),
+    ('fast_qps = 12.0, hit_ra', 1, 'cut short or damaged: no hit_rate'),
+    ('x\nfast_qps = nan, hit_rate = nan\n', 2, 'no line of statistics'),
+    (LOG + 'ALL STATS\n', 196, 'parse each by itself'),
+])
+def test_what_cannot_be_trusted(text, line, reason):
+    with pytest.raises(ParseError, match=reason) as caught:
+        tao.parse(text)
+    assert caught.value.line == line
+
+
+def test_logs_of_several_servers_are_not_mixed():
+    """Told apart by the items that the cache has lost, or the first words."""
+    one = figures(LOG)
+    for text in (LOG + LOG, f'Initialized item generators.\n{LOG}' * 2):
+        found = {record.metric: record.value for record in tao.parse(text)}
+        assert found == {f'{name}[server={number}]': value
+                         for number in (1, 2) for name, value in one.items()}
+        assert any('server 2 of 2 in this file' in remark
+                   for remark in reasons(text))
+        with pytest.raises(ParseError, match='another server starts here'):
+            tao.summary(text)
+    short = '\n'.join(LINES[100:140]) + '\n'
+    assert len(tao.servers(short + short)) == 1, 'nothing tells them apart'
+
+
+def test_a_number_of_items_that_is_cut_starts_no_server():
+    text = '\n'.join(LINES[:192])
+    text = text[:text.rindex('curr_it') + len('curr_it = 1')]
+    assert len(tao.servers(text)) == 1
+
+
+# A client's log ------------------------------------------------------------
+
+def client_log(*runs, head='warm up phase ...\n'):
+    return head + ''.join(
+        f'/p/tao_bench_client -s h -p 11211 --test-time=7\n'
+        f'thread create: regular load generator thread.\n{run}'
+        for run in runs) + 'execution phase ...\n'
+
+
+def test_a_client_is_its_second_run():
+    slow = MEMTIER.replace('23415.20', '11111.20')
+    iperf = ('Connecting to host h, port 5201\n[  5]   0.00-1.00  sec\n'
+             '- - - - -\n[SUM]  0.00-10.00 sec\niperf Done.\n')
+    for text in (client_log(slow, MEMTIER),
+                 client_log(slow, MEMTIER, head=iperf),
+                 client_log(slow, MEMTIER).replace('\n', '\r\n')):
+        found = {record.metric: record.value for record in tao.parse(text)}
+        assert found['operations[type=Gets]'] == 23415.20
+        assert found['operations'] == 23415.20
+        assert not any('run=' in name for name in found)
+        assert not reasons(text)
+
+
+@pytest.mark.parametrize('runs, reason', [
+    ([MEMTIER], 'the test did not end'),
+    ([MEMTIER] * 3, '3 runs'),
+    ([MEMTIER, MEMTIER[:-200]], 'a row|cut|missing'),
+    ([MEMTIER, MEMTIER[:300]], 'line .10 +Conn|did not finish'),
+    ([MEMTIER, 'TLS connection error: (null)\n' + MEMTIER], 'TLS connection'),
+])
+def test_a_client_that_cannot_be_trusted(runs, reason):
+    with pytest.raises(ParseError, match=reason):
+        tao.parse(client_log(*runs).removesuffix('execution phase ...\n'))
+
+
+# The command line ----------------------------------------------------------
+
+def test_units_are_those_of_the_table():
+    table = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
+    for name, unit in tao.UNITS.items():
+        assert table[name]['unit'] == unit
+    assert {'spawned_instances', 'successful_instances'} <= set(table)
+
+
+def test_a_file_is_a_summary_and_what_was_left_out(tmp_path, monkeypatch):
+    code, rows, said = parse_cli(tmp_path, monkeypatch, LOG)
+    assert code == 0 and len(rows) == 6
+    assert rows[2] == '0.log,tao_bench_server,,,total_qps,' \
+        '760279.764516129,1/s'
+    assert rows[4] == '0.log,tao_bench_server,,,num_data_points,62,1'
+    assert said[1] == '0.log:2-106: hit_rate below 0.88'
+
+
+def test_figures_of_nothing_are_loud(tmp_path, monkeypatch):
+    code, rows, said = parse_cli(tmp_path, monkeypatch,
+                                 VARIANTS['older_build'], LOG)
+    assert code == 1 and len(rows) == 12
+    assert rows[0].endswith('fast_qps,0,1/s')
+    assert '0.log:1-195: no line counts: all figures are 0' in said
+
+
+@pytest.mark.parametrize('text, wanted', [
+    (b'fast_qps = \xff\xfe', 2), (LOG.encode('utf-16'), 2), (b'garbage', 1)])
+def test_what_is_no_log(tmp_path, monkeypatch, text, wanted):
+    code, rows, said = parse_cli(tmp_path, monkeypatch, text)
+    assert (code, rows, len(said)) == (wanted, [], 1)
+
+
+# All servers ---------------------------------------------------------------
+
+def test_servers_are_added_up_as_the_original_does():
+    one, other = tao.summary(LOG), tao.summary(VARIANTS['few'])
+    both = tao.combine([one, None, other])
+    assert both['total_qps'] == one.total_qps + other.total_qps
+    assert both['num_data_points'] == 76
+    assert both['hit_ratio'] == (one.hit_ratio + other.hit_ratio) / 2
+    assert both['spawned_instances'] == 3
+    assert both['successful_instances'] == 2
+    assert tao.combine([None])['total_qps'] == 0

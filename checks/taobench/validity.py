@@ -162,12 +162,13 @@ def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
 
 
 def _window(one: Summary, expected: Expected) -> Sequence[Point]:
-    """The points of the window: up to the last that is busy."""
+    """The lines at the end of the test, reckoned from the first request."""
     points = [p for p in one.log.points if not p.out_of_memory]
-    while points and not points[-1].busy:
-        points.pop()
-    return points[-max(int(window_of(expected.test_time)
-                           / expected.interval), 1):]
+    start = next((at for at, p in enumerate(points) if p.busy), 0)
+    end = start + round((expected.warmup_time + expected.rest
+                         + expected.test_time) / expected.interval)
+    return points[max(end - round(window_of(expected.test_time)
+                                  / expected.interval), 0):end]
 
 
 def _dip(one: Summary) -> list[Point]:
@@ -198,8 +199,7 @@ def _lacking(one: Summary, expected: Expected) -> str:
                for point in one.log.points):
             return 'memory'
         return 'many_keys' if len(low) > len(rates) / 2 else 'unknown'
-    # All are warm, but the window is longer than the load was.
-    return 'starved' if len(points) < expected.points else 'unknown'
+    return 'unknown'
 
 
 def _balance(found: Sequence[Summary | None]) -> list[Reason]:

@@ -257,11 +257,11 @@ def _older(point: Point) -> bool:
 
 def _restarted(points: Sequence[Point], point: Point) -> bool:
     """The cache has lost most of its items: it is another server's."""
-    last = next((one for one in reversed(points)
-                 if 'curr_it' in one.values), None)
-    return (last is not None and 'curr_it' in point.values
-            and last.values['curr_it'] >= 0.1
-            and point.values['curr_it'] < last.values['curr_it'] / 2)
+    if 'curr_it' not in point.values:
+        return False
+    last = next((one.values['curr_it'] for one in reversed(points)
+                 if 'curr_it' in one.values), 0.0)
+    return last >= 0.1 and point.values['curr_it'] < last / 2
 
 
 def summary(log: Log | str, window: float = WINDOW,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 
 import pytest
 import yaml
@@ -83,16 +82,13 @@ def reasons(text):
 
 def parse_cli(tmp_path, monkeypatch, *texts):
     """`plumb parse tao` on files of these texts."""
-    files = []
-    for number, text in enumerate(texts):
-        files.append(tmp_path / f'{number}.log')
-        files[-1].write_bytes(text if isinstance(text, bytes)
-                              else text.encode())
-    monkeypatch.setattr(sys, 'stdin', io.StringIO())
+    monkeypatch.chdir(tmp_path)
+    names = [f'{number}.log' for number in range(len(texts))]
+    for name, text in zip(names, texts, strict=True):
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes)
+                                      else text.encode())
     out, err = io.StringIO(), io.StringIO()
-    code = parse_files('tao', [path.name for path in files]
-                       if monkeypatch.chdir(tmp_path) is None else [],
-                       out, err)
+    code = parse_files('tao', names, out, err)
     return code, out.getvalue().splitlines()[1:], err.getvalue().splitlines()
 
 

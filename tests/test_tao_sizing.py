@@ -194,6 +194,17 @@ def test_nothing_of_the_original_is_left_out_of_short_runs():
     assert {c.keys for c in tiny.clients} == {sizing.key_count(0.0625)}
 
 
+def test_the_clients_of_a_single_server_are_told_what_it_was_given():
+    found = plan('custom', None, {'memsize': 1, 'port_number': 12000,
+                                  'test_time': 9}, hostname='h',
+                 client_given={'test_time': 8})
+    told = found.clients[0].arguments
+    assert (told['server_memsize'], told['test_time']) == (1, 8)
+    assert found.clients[0].keys == sizing.key_count(1)
+    assert {c.port for c in found.clients} == {12000}
+    assert '"server_port_number": 12000' in sizing.instructions(found)
+
+
 def test_clients_can_be_told_more():
     found = plan('autoscale', None, None, client_given={
         'target_hit_ratio': 0.5}, client_cpus=[8, 32, 16])

@@ -217,14 +217,16 @@ def _single(of: Job, machine: Machine, given: Mapping[str, Value] | None,
             client_cpus: Sequence[int], hostname: str) -> Plan:
     """One server on the whole machine; every client is told by itself."""
     values = jobs.settings(of, 'server', given)
-    told = jobs.settings(of, 'client', client_given)
     memsize = _number(values, 'memsize')
+    port = int(_number(values, 'port_number')) or PORT
+    # Both sides have to agree: what a client is not told is the server's.
+    said = {'server_hostname': hostname, 'server_memsize': memsize,
+            'warmup_time': values['warmup_time'],
+            'test_time': values['test_time'], 'server_port_number': port,
+            'disable_tls': values['disable_tls'], **(client_given or {})}
+    told = jobs.settings(of, 'client', said)
     cpus = distribute(machine.cpus, 1)[0]
-    server = _instance(0, cpus, machine, values, memsize,
-                       int(_number(values, 'port_number')) or PORT, ())
-    told['server_hostname'] = told['server_hostname'] or hostname
-    said = {**(client_given or {}), 'server_hostname':
-            told['server_hostname']}
+    server = _instance(0, cpus, machine, values, memsize, port, ())
     count = len(machine.cpus)
     clients = tuple(_client(index, 0, own, told, said)
                     for index, own in enumerate(client_cpus or [count] * 2))
@@ -292,7 +294,6 @@ def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
             words['wait_after_warmup'] = values['client_wait_after_warmup']
         if whole('disable_tls'):
             words['disable_tls'] = 1
-        # All but the name of the server is judged as if a person gave it.
         asked = {**words, **(client_given or {})}
         clients.append(_client(
             place, server, own[place],

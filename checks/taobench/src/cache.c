@@ -1,0 +1,311 @@
+/* cache.c - items in memory that is bounded, as memcached keeps them: pages
+ * of 1 MiB are cut into chunks of classes, each 1.25 times the one before;
+ * a class that gets no further page evicts items of its own.
+ *
+ * Locks: a stripe of the hash table guards its buckets and the items in
+ * them, a class its chunks and its list. A stripe is taken before a class;
+ * who evicts holds the class, so it only tries the stripe. */
+#define _GNU_SOURCE
+#include "tao.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+/* As large as memcached's with its CAS: as many items fit into -m. */
+_Static_assert(sizeof(struct item) == 56, "not memcached's item");
+
+enum { SMALLEST = 96, CLASSES = 64, STRIPES = 1 << 13,
+       SECOND_TURNS = 50, TRIES = 1000 };
+
+struct class {
+    pthread_mutex_t lock;
+    uint32_t size;
+    struct item *free, *newest, *oldest;
+    char *page;                       /* the one that is being cut           */
+    uint32_t left;                    /* chunks in it                        */
+    uint64_t pages, items, bytes, evictions;
+} __attribute__((aligned(64)));
+
+static struct class classes[CLASSES];
+static unsigned class_count;
+static _Atomic uint64_t pages_left, stored;
+static struct item **buckets;
+static uint32_t bucket_mask;
+static pthread_mutex_t *stripes;
+
+static uint32_t cache_clock(void)            /* seconds, from 1              */
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (uint32_t)t.tv_sec + 1;
+}
+
+void prepare_cache(void)
+{
+    uint32_t size = SMALLEST;
+    uint64_t count = 1 << 16;
+
+    for (unsigned i = 0; i < CLASSES; i++) {
+        struct class *c = &classes[class_count++];
+        pthread_mutex_init(&c->lock, NULL);
+        c->size = size < PAGE / 2 ? size : PAGE;
+        if (c->size == PAGE)
+            break;
+        size = (size * 5 / 4 + 7) / 8 * 8;
+    }
+    pages_left = opt.memory;
+    /* About a bucket for each item of the size that they have here. */
+    while (count * 512 < (uint64_t)opt.memory * PAGE)
+        count *= 2;
+    bucket_mask = (uint32_t)(count - 1);
+    buckets = calloc(count, sizeof *buckets);
+    stripes = malloc(STRIPES * sizeof *stripes);
+    if (!buckets || !stripes)
+        fail("no memory for a hash table of %u MB: less with -m?",
+             opt.memory);
+    for (unsigned i = 0; i < STRIPES; i++)
+        pthread_mutex_init(&stripes[i], NULL);
+}
+
+/* Eight bytes a step; the fold brings the high bits down. */
+uint32_t hash_of(const char *key, size_t n)
+{
+    uint64_t h = n, word;
+
+    for (; n >= 8; n -= 8, key += 8) {
+        memcpy(&word, key, 8);
+        h = (h ^ word) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 32;
+    }
+    word = 0;
+    memcpy(&word, key, n);
+    h = (h ^ word) * 0xbf58476d1ce4e5b9u;
+    h = (h ^ h >> 32) * 0x94d049bb133111ebu;
+    return (uint32_t)(h >> 32);
+}
+
+static pthread_mutex_t *stripe_of(uint32_t hash)
+{
+    return &stripes[hash & (STRIPES - 1)];
+}
+
+/* memcached's own account: header with CAS, key and NUL, value and CR LF. */
+static size_t item_size(size_t key, size_t value)
+{
+    return sizeof(struct item) + key + 1 + value + 2;
+}
+
+static char *key_of(struct item *it) { return (char *)(it + 1); }
+
+static char *value_of(struct item *it)
+{
+    return key_of(it) + it->key_size + 1;
+}
+
+bool item_fits(size_t key, size_t value)
+{
+    return item_size(key, value) <= opt.item_limit;
+}
+
+/* --- the list of a class; its lock is held ------------------------------- */
+static void list_remove(struct class *c, struct item *it)
+{
+    *(it->newer ? &it->newer->older : &c->newest) = it->older;
+    *(it->older ? &it->older->newer : &c->oldest) = it->newer;
+}
+
+static void list_push(struct class *c, struct item *it)
+{
+    it->newer = NULL;
+    it->older = c->newest;
+    *(c->newest ? &c->newest->newer : &c->oldest) = it;
+    c->newest = it;
+}
+
+static void give_back(struct class *c, struct item *it)
+{
+    it->next = c->free;
+    c->free = it;
+}
+
+/* --- the table; the stripe is held --------------------------------------- */
+static struct item **place_of(const char *key, size_t n, uint32_t hash)
+{
+    struct item **place = &buckets[hash & bucket_mask];
+
+    while (*place && ((*place)->hash != hash || (*place)->key_size != n
+                      || memcmp(key_of(*place), key, n)))
+        place = &(*place)->next;
+    return place;
+}
+
+/* Out of table and list, and free; class and stripe are held. */
+static void drop(struct class *c, struct item *it)
+{
+    struct item **place = &buckets[it->hash & bucket_mask];
+
+    while (*place != it)
+        place = &(*place)->next;
+    *place = it->next;
+    list_remove(c, it);
+    c->items--;
+    c->bytes -= item_size(it->key_size, it->value_size);
+    give_back(c, it);
+}
+
+static void drop_at(struct item *it)
+{
+    struct class *c = &classes[it->class];
+
+    pthread_mutex_lock(&c->lock);
+    drop(c, it);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* --- chunks; the class is held ------------------------------------------- */
+/* The first page of a class is always given, else a class that comes late
+ * could hold nothing; so memory is -m and at most a page a class. */
+static bool new_page(struct class *c)
+{
+    uint64_t left = pages_left;
+
+    while (left && !atomic_compare_exchange_weak(&pages_left, &left,
+                                                 left - 1))
+        ;
+    if (!left && c->pages)
+        return false;
+    char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        if (left)
+            pages_left++;
+        return false;
+    }
+    c->page = page;
+    c->left = PAGE / c->size;
+    c->pages++;
+    return true;
+}
+
+/* The oldest goes, but who was read since it got there has a second turn:
+ * an LRU list that a hit need not lock. */
+static bool evict(struct class *c)
+{
+    struct item *it = c->oldest, *newer;
+
+    for (unsigned i = 0; it && i < TRIES; i++, it = newer) {
+        pthread_mutex_t *stripe = stripe_of(it->hash);
+        newer = it->newer;
+        if (it->active && newer && i < SECOND_TURNS) {
+            it->active = false;
+            list_remove(c, it);
+            list_push(c, it);
+        } else if (!pthread_mutex_trylock(stripe)) {
+            drop(c, it);
+            c->evictions++;
+            pthread_mutex_unlock(stripe);
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct item *allocate(struct class *c)
+{
+    struct item *it = NULL;
+
+    pthread_mutex_lock(&c->lock);
+    if (!c->free && !c->left && !new_page(c))
+        evict(c);
+    if (c->free) {
+        it = c->free;
+        c->free = it->next;
+    } else if (c->left) {
+        it = (struct item *)(c->page + --c->left * (size_t)c->size);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return it;
+}
+
+/* --- what the others call ------------------------------------------------ */
+bool cache_get(const char *key, size_t n, uint32_t hash, struct hit *hit)
+{
+    pthread_mutex_lock(stripe_of(hash));
+    struct item *it = *place_of(key, n, hash);
+    if (it && it->expires && it->expires <= cache_clock()) {
+        drop_at(it);
+        it = NULL;
+    }
+    if (!it) {
+        pthread_mutex_unlock(stripe_of(hash));
+        return false;
+    }
+    if (!it->active)
+        it->active = true;
+    *hit = (struct hit){value_of(it), it->value_size, it->flags, it->cas};
+    return true;
+}
+
+void cache_release(uint32_t hash) { pthread_mutex_unlock(stripe_of(hash)); }
+
+enum stored cache_set(const char *key, size_t n, uint32_t hash,
+                      const char *value, size_t size, uint32_t flags,
+                      uint32_t ttl, uint64_t *cas)
+{
+    size_t bytes = item_size(n, size);
+    unsigned i = 0;
+
+    if (!item_fits(n, size))
+        return TOO_LARGE;
+    while (classes[i].size < bytes)
+        i++;
+    struct class *c = &classes[i];
+    struct item *it = allocate(c);
+    if (!it)
+        return NO_MEMORY;
+    *cas = ++stored;
+    it->cas = *cas;
+    it->hash = hash;
+    it->value_size = (uint32_t)size;
+    it->flags = flags;
+    it->expires = ttl ? cache_clock() + ttl : 0;
+    it->key_size = (uint8_t)n;
+    it->class = (uint8_t)i;
+    it->active = false;
+    memcpy(key_of(it), key, n);
+    memcpy(value_of(it), value, size);
+
+    pthread_mutex_lock(stripe_of(hash));
+    struct item *old = *place_of(key, n, hash);
+    if (old)
+        drop_at(old);
+    it->next = buckets[hash & bucket_mask];
+    buckets[hash & bucket_mask] = it;
+    pthread_mutex_lock(&c->lock);
+    list_push(c, it);
+    c->items++;
+    c->bytes += bytes;
+    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_unlock(stripe_of(hash));
+    return STORED;
+}
+
+struct cache_state cache_now(void)
+{
+    struct cache_state s = {0};
+
+    for (unsigned i = 0; i < class_count; i++) {
+        struct class *c = &classes[i];
+        pthread_mutex_lock(&c->lock);
+        s.items += c->items;
+        s.bytes += c->bytes;
+        s.evictions += c->evictions;
+        s.pages += c->pages;
+        pthread_mutex_unlock(&c->lock);
+    }
+    return s;
+}

@@ -1,0 +1,593 @@
+/* serve.c - fast threads: each has an epoll and its share of connections,
+ * answers hits at once, and waits for the slow path on a miss. */
+#define _GNU_SOURCE
+#include "tao.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* One recv brings CHUNK; ROOM holds what is the longest request or answer
+ * beside it. A text line, or a header and key, ends within LINE. */
+enum { CHUNK = 1 << 16, LINE = 2048, ROOM = CHUNK + PAGE + LINE,
+       EVENTS = 256, LISTENERS = 16 };
+
+struct header {
+    uint8_t magic, opcode;
+    uint16_t key;
+    uint8_t extras, type;
+    uint16_t status;                  /* of a request: reserved              */
+    uint32_t total, opaque;
+    uint64_t cas;
+} __attribute__((packed));
+enum { REQUEST = 0x80, RESPONSE = 0x81 };
+enum { GET = 0, SET = 1, QUIT = 7, GETQ = 9, NOOP = 10, GET_VERSION = 11,
+       GETK = 12, GETKQ = 13, STAT = 16, SETQ = 17, QUITQ = 23 };
+enum { FINE = 0, NOT_FOUND = 1, TOO_BIG = 3, INVALID = 4, UNKNOWN = 0x81,
+       OUT_OF_MEMORY = 0x82, NOT_SUPPORTED = 0x83 };
+
+struct connection {
+    struct link link;
+    struct fast *fast;
+    enum { SHAKING, FRESH, BINARY, TEXT } state;
+    unsigned queue;                   /* the dispatcher of its next miss     */
+    bool closing;
+    char *in, *out;                   /* an unfinished request, unsent bytes */
+    size_t in_size, out_size, swallow;
+};
+
+/* A fast thread. */
+struct fast {
+    int epoll;
+    char *in, *out;
+    size_t filled;                    /* of out                              */
+    struct request request;           /* the one miss that it waits for      */
+    struct {
+        counter gets, misses, sets, read, written;
+        counter fast, asked, slow, slow_oom;
+    } n;
+} __attribute__((aligned(64)));
+
+static struct fast *fasts;
+static int listeners[LISTENERS];
+static unsigned listener_count;
+static counter connections, accepted, refused;
+
+static void watch(struct connection *c, uint32_t events)
+{
+    struct epoll_event e = {.events = events, .data.ptr = c};
+
+    epoll_ctl(c->fast->epoll, EPOLL_CTL_MOD, c->link.fd, &e);
+}
+
+static void close_connection(struct connection *c)
+{
+    link_close(&c->link);
+    free(c->in);
+    free(c->out);
+    free(c);
+    atomic_fetch_sub(&connections, 1);
+}
+
+/* --- out ----------------------------------------------------------------- */
+/* Bytes that were sent; fewer than n where the socket takes no more. */
+static size_t send_some(struct connection *c, const char *from, size_t n)
+{
+    size_t sent = 0;
+
+    while (sent < n) {
+        ssize_t now = link_write(&c->link, from + sent, n - sent);
+        if (now == LINK_BROKEN)
+            c->closing = true;
+        if (now < 0)
+            break;
+        sent += (size_t)now;
+    }
+    add(&c->fast->n.written, sent);
+    return sent;
+}
+
+/* What cannot be sent now waits with the connection, which reads no further
+ * until it is. */
+static void flush(struct connection *c)
+{
+    struct fast *f = c->fast;
+    size_t sent = c->out ? 0 : send_some(c, f->out, f->filled);
+    size_t left = f->filled - sent;
+
+    f->filled = 0;
+    if (!left || c->closing)
+        return;
+    char *out = realloc(c->out, c->out_size + left);
+    if (!out) {
+        c->closing = true;
+        return;
+    }
+    memcpy(out + c->out_size, f->out + sent, left);
+    if (!c->out)
+        watch(c, EPOLLOUT);
+    c->out = out;
+    c->out_size += left;
+}
+
+static void put(struct fast *f, const void *bytes, size_t n)
+{
+    memcpy(f->out + f->filled, bytes, n);
+    f->filled += n;
+}
+
+static void put_header(struct fast *f, const struct header *to,
+                       uint16_t status, size_t extras, size_t key,
+                       size_t value, uint64_t cas)
+{
+    struct header h = {
+        .magic = RESPONSE, .opcode = to->opcode, .status = htons(status),
+        .extras = (uint8_t)extras, .key = htons((uint16_t)key),
+        .total = htonl((uint32_t)(extras + key + value)),
+        .opaque = to->opaque, .cas = htobe64(cas)};
+
+    put(f, &h, sizeof h);
+}
+
+static void put_status(struct fast *f, const struct header *to,
+                       uint16_t status, const char *text)
+{
+    put_header(f, to, status, 0, 0, strlen(text), 0);
+    put(f, text, strlen(text));
+}
+
+static void put_hit(struct fast *f, const struct header *to, const char *key,
+                    size_t n, const struct hit *hit)
+{
+    uint32_t flags = htonl(hit->flags);
+    size_t echoed = to->opcode == GETK || to->opcode == GETKQ ? n : 0;
+
+    put_header(f, to, FINE, sizeof flags, echoed, hit->size, hit->cas);
+    put(f, &flags, sizeof flags);
+    put(f, key, echoed);
+    put(f, hit->value, hit->size);
+}
+
+/* --- what is asked ------------------------------------------------------- */
+/* The thread does nothing else until the slow path has answered: so it is
+ * in the original, where the state that polls never leaves its loop. */
+static void wait_for(const struct request *r)
+{
+    bool again = false;
+
+    do
+        rest(opt.worker_sleep, &again);
+    while (!atomic_load_explicit(&r->done, memory_order_acquire));
+}
+
+static void miss(struct connection *c, const struct header *h,
+                 const char *key, size_t n, uint32_t hash)
+{
+    struct fast *f = c->fast;
+    struct request *r = &f->request;
+    unsigned queue = c->queue;
+
+    add(&f->n.misses, 1);
+    c->queue = (queue + 1) % opt.dispatchers;
+    memcpy(r->key, key, n);
+    r->key_size = (uint8_t)n;
+    r->hash = hash;
+    if (!ask_slowly(r, queue)) {
+        if (h->opcode == GET || h->opcode == GETK)
+            put_status(f, h, NOT_FOUND, "Not found");
+        return;
+    }
+    add(&f->n.asked, 1);
+    wait_for(r);
+    if (r->stored == STORED) {
+        put_hit(f, h, key, n, &(struct hit){
+            r->value, (uint32_t)r->value_size, 0, r->cas});
+    } else {
+        add(&f->n.slow_oom, 1);
+        put_status(f, h, OUT_OF_MEMORY, "Out of memory on a slow path.");
+    }
+    add(&f->n.slow, 1);
+}
+
+static void get(struct connection *c, const struct header *h,
+                const char *key, size_t n)
+{
+    struct fast *f = c->fast;
+    uint32_t hash = hash_of(key, n);
+    struct hit hit;
+
+    add(&f->n.gets, 1);
+    if (!cache_get(key, n, hash, &hit)) {
+        miss(c, h, key, n, hash);
+        return;
+    }
+    put_hit(f, h, key, n, &hit);
+    cache_release(hash);
+    add(&f->n.fast, 1);
+}
+
+/* Up to 30 days it is from now, else it is the time of day. */
+static uint32_t ttl_of(uint32_t expiry)
+{
+    time_t now = time(NULL);
+
+    if (expiry <= 30 * 24 * 3600)
+        return expiry;
+    return (time_t)expiry > now ? (uint32_t)(expiry - now) : 1;
+}
+
+static void set(struct fast *f, const struct header *h, const char *extras,
+                const char *key, size_t n, const char *value, size_t size)
+{
+    static const uint16_t statuses[] = {FINE, TOO_BIG, OUT_OF_MEMORY};
+    static const char *const texts[] = {"", "Too large.", "Out of memory"};
+    uint32_t flags, expiry;
+    uint64_t cas;
+
+    if (h->cas) {
+        put_status(f, h, NOT_SUPPORTED, "Not supported: no CAS");
+        return;
+    }
+    memcpy(&flags, extras, 4);
+    memcpy(&expiry, extras + 4, 4);
+    add(&f->n.sets, 1);
+    enum stored s = cache_set(key, n, hash_of(key, n), value, size,
+                              ntohl(flags), ttl_of(ntohl(expiry)), &cas);
+    if (s != STORED)
+        put_status(f, h, statuses[s], texts[s]);
+    else if (h->opcode == SET)
+        put_header(f, h, FINE, 0, 0, 0, cas);
+}
+
+struct listing { struct fast *fast; const struct header *to; };
+
+static void tell_binary(void *to, const char *name, const char *value)
+{
+    const struct listing *l = to;
+
+    put_header(l->fast, l->to, FINE, 0, strlen(name), strlen(value), 0);
+    put(l->fast, name, strlen(name));
+    put(l->fast, value, strlen(value));
+}
+
+static void tell_text(void *to, const char *name, const char *value)
+{
+    struct fast *f = to;
+
+    f->filled += (size_t)sprintf(f->out + f->filled, "STAT %s %s\r\n", name,
+                                 value);
+}
+
+/* One whole request; `h` is in the byte order of this machine. */
+static void answer_binary(struct connection *c, const struct header *h,
+                          const char *body)
+{
+    struct fast *f = c->fast;
+    const char *key = body + h->extras;
+    size_t value = h->total - h->extras - h->key;
+    bool named = h->key && h->key <= MAX_KEY;
+
+    switch (h->opcode) {
+    case GET: case GETQ: case GETK: case GETKQ:
+        if (named && !h->extras && !value) {
+            get(c, h, key, h->key);
+            return;
+        }
+        break;
+    case SET: case SETQ:
+        if (named && h->extras == 8) {
+            set(f, h, body, key, h->key, key + h->key, value);
+            return;
+        }
+        break;
+    case NOOP:
+        put_header(f, h, FINE, 0, 0, 0, 0);
+        return;
+    case GET_VERSION:
+        put_status(f, h, FINE, VERSION);
+        return;
+    case STAT:
+        if (h->key)
+            break;
+        each_stat(tell_binary, &(struct listing){f, h});
+        put_header(f, h, FINE, 0, 0, 0, 0);
+        return;
+    case QUIT:
+        put_header(f, h, FINE, 0, 0, 0, 0);
+        c->closing = true;
+        return;
+    case QUITQ:
+        c->closing = true;
+        return;
+    default:
+        put_status(f, h, UNKNOWN, "Unknown command");
+        return;
+    }
+    put_status(f, h, INVALID, "Invalid arguments");
+    c->closing = true;
+}
+
+/* Bytes that it used; 0: there is more to come. */
+static size_t one_binary(struct connection *c, const char *p, size_t n)
+{
+    struct header h;
+
+    if (n < sizeof h)
+        return 0;
+    memcpy(&h, p, sizeof h);
+    h.key = ntohs(h.key);
+    h.total = ntohl(h.total);
+    if (h.magic != REQUEST || h.key + h.extras > h.total) {
+        put_status(c->fast, &h, INVALID, "Invalid arguments");
+        c->closing = true;
+        return n;
+    }
+    size_t size = sizeof h + h.total;
+    if (h.total > PAGE) {
+        put_status(c->fast, &h, TOO_BIG, "Too large.");
+        c->swallow = size > n ? size - n : 0;
+        return size > n ? n : size;
+    }
+    if (n < size)
+        return 0;
+    answer_binary(c, &h, p + sizeof h);
+    return size;
+}
+
+static bool is(const char *line, size_t n, const char *word)
+{
+    return n == strlen(word) && !memcmp(line, word, n);
+}
+
+static size_t one_text(struct connection *c, const char *p, size_t n)
+{
+    struct fast *f = c->fast;
+    const char *end = memchr(p, '\n', n < LINE ? n : LINE);
+
+    if (!end && n < LINE)
+        return 0;
+    if (!end) {
+        put(f, "CLIENT_ERROR line too long\r\n", 28);
+        c->closing = true;
+        return n;
+    }
+    size_t size = (size_t)(end - p), line = size;
+    if (line && p[line - 1] == '\r')
+        line--;
+    if (is(p, line, "version")) {
+        put(f, "VERSION " VERSION "\r\n", sizeof "VERSION " VERSION + 1);
+    } else if (is(p, line, "stats")) {
+        each_stat(tell_text, f);
+        put(f, "END\r\n", 5);
+    } else if (is(p, line, "quit")) {
+        c->closing = true;
+    } else {
+        put(f, "ERROR\r\n", 7);
+    }
+    return size + 1;
+}
+
+/* --- in ------------------------------------------------------------------ */
+/* All whole requests, as long as their answers go out; the rest is kept. */
+static void consume(struct connection *c, const char *p, size_t n)
+{
+    while (n && !c->out && !c->closing) {
+        size_t used = c->swallow < n ? c->swallow : n;
+        c->swallow -= used;
+        if (c->state == FRESH)
+            c->state = (uint8_t)*p == REQUEST ? BINARY : TEXT;
+        if (!used)
+            used = c->state == BINARY ? one_binary(c, p, n)
+                                      : one_text(c, p, n);
+        if (!used)
+            break;
+        p += used;
+        n -= used;
+        if (c->fast->filled > CHUNK)
+            flush(c);
+    }
+    flush(c);
+    char *keep = n ? malloc(n) : NULL;
+    if (n && !keep)
+        c->closing = true;
+    else if (n)
+        memcpy(keep, p, n);
+    free(c->in);
+    c->in = keep;
+    c->in_size = n;
+}
+
+static void input(struct connection *c)
+{
+    struct fast *f = c->fast;
+
+    do {
+        ssize_t n = link_read(&c->link, f->in + c->in_size, CHUNK);
+        if (n == LINK_AGAIN)
+            return;
+        if (n <= 0) {
+            c->closing = true;
+            return;
+        }
+        add(&f->n.read, (uint64_t)n);
+        if (c->in_size)
+            memcpy(f->in, c->in, c->in_size);
+        consume(c, f->in, c->in_size + (size_t)n);
+    } while (link_pending(&c->link) && !c->out && !c->closing);
+}
+
+static void output(struct connection *c)
+{
+    size_t sent = send_some(c, c->out, c->out_size);
+
+    c->out_size -= sent;
+    memmove(c->out, c->out + sent, c->out_size);
+    if (c->out_size || c->closing)
+        return;
+    free(c->out);
+    c->out = NULL;
+    watch(c, EPOLLIN);
+    if (c->in_size) {
+        memcpy(c->fast->in, c->in, c->in_size);
+        consume(c, c->fast->in, c->in_size);
+    }
+    /* What OpenSSL holds already wakes no epoll. */
+    if (!c->out && !c->closing && link_pending(&c->link))
+        input(c);
+}
+
+static void shake_hands(struct connection *c)
+{
+    int done = link_accept(&c->link);
+
+    if (done == 1)
+        c->state = FRESH;
+    else if (done == LINK_BROKEN)
+        c->closing = true;
+}
+
+static void handle(struct connection *c)
+{
+    if (c->state == SHAKING)
+        shake_hands(c);
+    if (c->state != SHAKING && !c->closing) {
+        if (c->out)
+            output(c);
+        else
+            input(c);
+    }
+    if (c->closing)
+        close_connection(c);
+}
+
+static void *serve(void *argument)
+{
+    struct epoll_event events[EVENTS];
+    struct fast *f = argument;
+
+    for (;;) {
+        int n = epoll_wait(f->epoll, events, EVENTS, -1);
+        for (int i = 0; i < n; i++)
+            handle(events[i].data.ptr);
+    }
+    return NULL;
+}
+
+/* --- new connections ----------------------------------------------------- */
+static void refuse(int fd, const char *words)
+{
+    if (!opt.tls)
+        send(fd, words, strlen(words), MSG_NOSIGNAL | MSG_DONTWAIT);
+    close(fd);
+    add(&refused, 1);
+}
+
+static void welcome(int fd, struct fast *f)
+{
+    struct connection *c = calloc(1, sizeof *c);
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
+    int on = 1;
+
+    if (!c || !link_open(&c->link, fd)) {
+        free(c);
+        refuse(fd, "SERVER_ERROR out of memory\r\n");
+        return;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    c->fast = f;
+    c->state = opt.tls ? SHAKING : FRESH;
+    add(&accepted, 1);
+    atomic_fetch_add(&connections, 1);
+    epoll_ctl(f->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+static void *accept_all(void *argument)
+{
+    struct pollfd polls[LISTENERS];
+    unsigned next = 0;
+
+    (void)argument;
+    for (unsigned i = 0; i < listener_count; i++)
+        polls[i] = (struct pollfd){.fd = listeners[i], .events = POLLIN};
+    for (;;) {
+        poll(polls, listener_count, -1);
+        for (unsigned i = 0; i < listener_count; i++) {
+            int fd = accept4(listeners[i], NULL, NULL,
+                             SOCK_NONBLOCK | SOCK_CLOEXEC);
+            if (fd >= 0 && load(&connections) >= opt.connections)
+                refuse(fd, "ERROR Too many open connections\r\n");
+            else if (fd >= 0)
+                welcome(fd, &fasts[next++ % opt.threads]);
+            else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+                usleep(10000);        /* until a connection is closed        */
+        }
+    }
+    return NULL;
+}
+
+void prepare_serving(void)
+{
+    char list[1024];
+
+    if (snprintf(list, sizeof list, "%s", opt.address) >= (int)sizeof list)
+        usage("-l: too long");
+    for (char *at = list, *one; (one = strsep(&at, ","));) {
+        if (listener_count == LISTENERS)
+            usage("-l: at most %d addresses", LISTENERS);
+        listeners[listener_count++] = listen_at(one, opt.port);
+    }
+}
+
+void start_serving(void)
+{
+    size_t value = value_bound(opt.max_item_size);
+    char name[32];
+
+    fasts = aligned_alloc(64, opt.threads * sizeof *fasts);
+    if (!fasts)
+        fail("no memory for %u threads", opt.threads);
+    memset(fasts, 0, opt.threads * sizeof *fasts);
+    for (unsigned i = 0; i < opt.threads; i++) {
+        struct fast *f = &fasts[i];
+        f->in = malloc(ROOM);
+        f->out = malloc(ROOM + CHUNK);
+        f->request.value = malloc(value);
+        f->epoll = epoll_create1(EPOLL_CLOEXEC);
+        if (!f->in || !f->out || !f->request.value || f->epoll < 0)
+            fail("fast thread %u of %u: %s", i + 1, opt.threads,
+                 strerror(errno));
+        snprintf(name, sizeof name, "fast-%u", i);
+        start_thread(serve, f, name);
+    }
+    start_thread(accept_all, NULL, "accept");
+}
+
+struct totals totals_now(void)
+{
+    struct totals t = {.connections = load(&connections),
+                       .accepted = load(&accepted), .refused = load(&refused),
+                       .listeners = listener_count};
+
+    for (unsigned i = 0; i < opt.threads; i++) {
+        struct fast *f = &fasts[i];
+        t.gets += load(&f->n.gets);
+        t.misses += load(&f->n.misses);
+        t.sets += load(&f->n.sets);
+        t.read += load(&f->n.read);
+        t.written += load(&f->n.written);
+        t.fast += load(&f->n.fast);
+        t.asked += load(&f->n.asked);
+        t.slow += load(&f->n.slow);
+        t.slow_oom += load(&f->n.slow_oom);
+    }
+    return t;
+}

@@ -1,0 +1,135 @@
+/*
+ * tao.h - what the files of tao_server share: a look-through cache with fast
+ * and slow threads. README.md says what it is like and what it is not.
+ */
+#ifndef TAO_H
+#define TAO_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#define VERSION "1.0"
+#define SECOND UINT64_C(1000000000)
+enum { MAX_KEY = 250, PAGE = 1 << 20 };
+
+/* --- options.c ----------------------------------------------------------- */
+struct options {
+    const char *address, *port;
+    const char *user;
+    unsigned threads, memory, connections, verbose, item_limit;
+    unsigned dispatchers, slow_threads, max_slow_requests;
+    unsigned worker_sleep, dispatcher_sleep, slow_sleep;      /* ns          */
+    unsigned slow_path_sleep;                                 /* us          */
+    unsigned max_item_size, random_payload, compress;
+    unsigned stats_sleep;                                     /* ms          */
+    unsigned semaphore, pin, smart;
+    bool tls;
+    const char *cert, *key, *ca;
+};
+extern struct options opt;
+void read_options(int argc, char **argv);
+/* One line on stderr; exit code 2 for usage, 1 for what went wrong. */
+_Noreturn void usage(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+_Noreturn void fail(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
+/* --- counters: each has one writer, the others read along ---------------- */
+typedef _Atomic uint64_t counter;
+
+static inline uint64_t load(const counter *c)
+{
+    return atomic_load_explicit(c, memory_order_relaxed);
+}
+
+static inline void add(counter *c, uint64_t n)
+{
+    atomic_store_explicit(c, load(c) + n, memory_order_relaxed);
+}
+
+/* --- cache.c: items in slabs, a hash table, an LRU list a class ---------- */
+struct item {
+    struct item *next;                /* in the bucket, or of free ones      */
+    struct item *newer, *older;       /* in the LRU list of its class        */
+    uint64_t cas;
+    uint32_t hash, value_size;
+    uint32_t flags, expires;          /* seconds of the clock; 0: never      */
+    uint8_t key_size, class;
+    _Atomic bool active;              /* read since it was last looked at    */
+};
+
+/* What a hit looks like; `value` is good while the key is held. */
+struct hit { const char *value; uint32_t size, flags; uint64_t cas; };
+struct cache_state { uint64_t items, bytes, evictions, pages; };
+enum stored { STORED, TOO_LARGE, NO_MEMORY };
+void prepare_cache(void);
+uint32_t hash_of(const char *key, size_t n);
+/* Finds it and holds it: after a hit, call cache_release(hash). */
+bool cache_get(const char *key, size_t n, uint32_t hash, struct hit *hit);
+void cache_release(uint32_t hash);
+enum stored cache_set(const char *key, size_t n, uint32_t hash,
+                      const char *value, size_t size, uint32_t flags,
+                      uint32_t ttl, uint64_t *cas);    /* ttl 0: for ever    */
+bool item_fits(size_t key, size_t value);
+struct cache_state cache_now(void);
+
+/* --- values.c: what the slow path makes ---------------------------------- */
+size_t draw_size(void);
+size_t value_bound(size_t raw);       /* of make_value's output              */
+size_t make_value(char *out, char *raw, size_t size);
+size_t lz4_compress(const char *in, size_t n, char *out);
+
+/* --- slow.c: dispatchers and slow threads -------------------------------- */
+struct request {
+    char key[MAX_KEY];
+    uint8_t key_size;
+    uint32_t hash;
+    char *value;                      /* of value_bound(max_item_size)       */
+    size_t value_size;
+    uint64_t cas;
+    enum stored stored;
+    _Atomic bool done;
+};
+void start_slow_path(void);
+bool ask_slowly(struct request *r, unsigned queue);  /* false: queue full    */
+unsigned slow_requests_queued(void);
+unsigned slow_threads_running(void);
+uint64_t nanosleeps(void);
+/* The sleep of all who wait for others; `again`: nothing came meanwhile. */
+void rest(unsigned ns, bool *again);
+
+/* --- net.c --------------------------------------------------------------- */
+struct link { int fd; void *ssl; };
+enum { LINK_AGAIN = -1, LINK_BROKEN = -2 };
+extern const bool with_tls;
+void prepare_tls(void);
+int listen_at(const char *address, const char *port);
+bool link_open(struct link *l, int fd);
+int link_accept(struct link *l);      /* 1 done, LINK_AGAIN, LINK_BROKEN     */
+ssize_t link_read(struct link *l, void *buffer, size_t n);
+ssize_t link_write(struct link *l, const void *buffer, size_t n);
+bool link_pending(const struct link *l);
+void link_close(struct link *l);
+
+/* --- serve.c: fast threads, and connections ------------------------------ */
+struct totals {
+    uint64_t gets, misses, sets, read, written;
+    uint64_t fast, asked, slow, slow_oom;     /* answers; asked: slow ones   */
+    uint64_t connections, accepted, refused;
+    unsigned listeners;
+};
+void prepare_serving(void);                   /* listens                     */
+void start_serving(void);
+struct totals totals_now(void);
+
+/* --- main.c -------------------------------------------------------------- */
+void start_thread(void *(*run)(void *), void *argument, const char *name);
+/* Each figure that `stats` tells. */
+void each_stat(void (*tell)(void *to, const char *name, const char *value),
+               void *to);
+
+#endif

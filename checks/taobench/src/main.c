@@ -164,17 +164,16 @@ static void print_line(void)
 static void raise_open_files(void)
 {
     rlim_t need = opt.connections + opt.threads + 64;
-    struct rlimit now, more;
+    struct rlimit limit;
 
-    getrlimit(RLIMIT_NOFILE, &now);
-    if (now.rlim_cur >= need)
-        return;
-    more.rlim_cur = need;
-    more.rlim_max = now.rlim_max < need ? need : now.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &more))
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max < need)
         fail("open files limit %ju (ulimit -Hn) is too low for %u "
              "connections: raise it or ask for fewer (-c)",
-             (uintmax_t)now.rlim_max, opt.connections);
+             (uintmax_t)limit.rlim_max, opt.connections);
+    if (limit.rlim_cur < need)
+        limit.rlim_cur = need;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 static void become(const char *user)
@@ -188,11 +187,28 @@ static void become(const char *user)
         fail("-u %s: %s", user, strerror(errno));
 }
 
+/* What the slow path would make; for tests. */
+static _Noreturn void print_sizes(unsigned count)
+{
+    char *raw = malloc(opt.max_item_size);
+    char *out = malloc(value_bound(opt.max_item_size));
+
+    if (!raw || !out)
+        fail("no memory for values of %u bytes", opt.max_item_size);
+    for (; count; count--) {
+        size_t size = draw_size();
+        printf("%zu %zu\n", size, make_value(out, raw, size));
+    }
+    exit(0);
+}
+
 int main(int argc, char **argv)
 {
     sigset_t signals;
 
     read_options(argc, argv);
+    if (opt.print_sizes)
+        print_sizes(opt.print_sizes);
     /* Taken by sigtimedwait alone; threads inherit that. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);

@@ -59,6 +59,8 @@ static const struct setting {
      .word = &opt.user},
     {"-Z", NULL, "TLS; with -o ssl_chain_cert and ssl_key", NULL, 0, 0, NULL},
     {"-v", NULL, "tell each time that memory runs out, not only the first", NULL, 0, 0, NULL},
+    {"-S", "N", "print the sizes of N values, made and stored, and end",
+     &opt.print_sizes, 1, 1u << 30, NULL},
     {"-V", NULL, "tell the version", NULL, 0, 0, NULL},
     {"-h", NULL, "this", NULL, 0, 0, NULL},
     {"tao_slow_dispatchers", "N", "dispatchers (a quarter of -t)",
@@ -171,7 +173,7 @@ void read_options(int argc, char **argv)
     char name[] = "-x";
 
     opterr = 0;
-    for (int c; (c = getopt(argc, argv, ":p:l:t:m:c:I:u:o:ZvVh")) != -1;) {
+    for (int c; (c = getopt(argc, argv, ":p:l:t:m:c:I:u:S:o:ZvVh")) != -1;) {
         name[1] = (char)c;
         switch (c) {
         case ':':

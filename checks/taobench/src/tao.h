@@ -26,7 +26,7 @@ struct options {
     unsigned slow_path_sleep;                                 /* us          */
     unsigned max_item_size, random_payload, compress;
     unsigned stats_sleep;                                     /* ms          */
-    unsigned semaphore, pin, smart;
+    unsigned semaphore, pin, smart, print_sizes;
     bool tls;
     const char *cert, *key, *ca;
 };

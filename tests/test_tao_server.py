@@ -474,8 +474,11 @@ def test_memory_is_bounded_and_what_is_read_stays(start):
     assert full['evictions'] > 10000
     assert stats['evictions'] == full['evictions'] + 50000
     assert stats['curr_items'] == full['curr_items'] > 20000
-    assert stats['total_malloced'] == stats['limit_maxbytes'] == 8 << 20
-    assert stats['bytes'] <= 8 << 20
+    # A hundredth stays free, and less than a page.
+    room = 0.99 * (8 << 20)
+    assert room - (64 << 10) < stats['total_malloced'] <= room
+    assert stats['limit_maxbytes'] == 8 << 20
+    assert stats['bytes'] <= room
     assert server.memory('VmRSS') - resident < 1 << 20
     assert client.ask(GET, b'cold:1').status == NOT_FOUND
     assert client.ask(GET, b'cold:149999').status == FINE
@@ -490,8 +493,9 @@ def test_items_of_all_sizes_are_bounded_too(start):
         assert client.set(b'k%d' % i, b'x' * size) == FINE
         assert len(client.ask(GET, b'k%d' % i).value) == size
     stats = server.stats
-    # A class that comes late is given its first page.
-    assert stats['total_malloced'] <= (4 << 20) + (42 << 20)
+    # A class that comes late is given its first page: 64 KiB for a small
+    # one, a chunk for each of a dozen that are larger.
+    assert stats['total_malloced'] <= (4 + 30 * 0.064 + 5.3) * (1 << 20)
     assert client.set(b'large', bytes(1 << 20)) == TOO_BIG
     assert client.ask(NOOP).status == FINE
 
@@ -502,14 +506,14 @@ def test_an_item_counts_as_in_memcached(start):
     client.set(b'k' * 228, b'v' * 200)
     # Header with CAS, key, NUL, value, CR LF; a chunk of 600.
     assert server.stats['bytes'] == 56 + 228 + 1 + 200 + 2
-    assert server.stats['total_malloced'] == 1 << 20
+    assert server.stats['total_malloced'] == 65536 // 600 * 600
 
 
 def test_out_of_memory_is_told_and_answered(start):
     server = start('-m', 64, tao_stats_sleep_ms=50)
     client = server.client()
     assert client.set(b'other class', b'x' * 5000) == FINE
-    limit = server.memory('VmData') + (64 << 10)
+    limit = server.memory('VmData') + (32 << 10)
     everything = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     resource.prlimit(server.process.pid, resource.RLIMIT_DATA,
                      (limit, resource.RLIM_INFINITY))

@@ -1,6 +1,8 @@
 /* cache.c - items in memory that is bounded, as memcached keeps them: pages
- * of 1 MiB are cut into chunks of classes, each 1.25 times the one before;
- * a class that gets no further page evicts items of its own.
+ * are cut into chunks of classes, each 1.25 times the one before; a class
+ * that gets no further page evicts items of its own. A page holds as many
+ * chunks as go into 64 KiB, at least one: with memcached's 1 MiB, a cache of
+ * some MiB would lose a tenth of it to pages that are half used.
  *
  * Locks: a stripe of the hash table guards its buckets and the items in
  * them, a class its chunks and its list. A stripe is taken before a class;
@@ -17,7 +19,7 @@
 /* As large as memcached's with its CAS: as many items fit into -m. */
 _Static_assert(sizeof(struct item) == 56, "not memcached's item");
 
-enum { SMALLEST = 96, CLASSES = 64, STRIPES = 1 << 13,
+enum { SMALLEST = 96, CLASSES = 64, CUT = 1 << 16, STRIPES = 1 << 13,
        SECOND_TURNS = 50, TRIES = 1000 };
 
 struct class {
@@ -26,12 +28,12 @@ struct class {
     struct item *free, *newest, *oldest;
     char *page;                       /* the one that is being cut           */
     uint32_t left;                    /* chunks in it                        */
-    uint64_t pages, items, bytes, evictions;
+    uint64_t mapped, items, bytes, evictions;
 } __attribute__((aligned(64)));
 
 static struct class classes[CLASSES];
 static unsigned class_count;
-static _Atomic uint64_t pages_left, stored;
+static _Atomic uint64_t unmapped, stored;
 static struct item **buckets;
 static uint32_t bucket_mask;
 static pthread_mutex_t *stripes;
@@ -52,14 +54,16 @@ void prepare_cache(void)
     for (unsigned i = 0; i < CLASSES; i++) {
         struct class *c = &classes[class_count++];
         pthread_mutex_init(&c->lock, NULL);
-        c->size = size < PAGE / 2 ? size : PAGE;
-        if (c->size == PAGE)
+        c->size = size < MIB / 2 ? size : MIB;
+        if (c->size == MIB)
             break;
         size = (size * 5 / 4 + 7) / 8 * 8;
     }
-    pages_left = opt.memory;
+    /* A hundredth stays free: the account alone makes 0.90 of the original's
+     * keys hits, and the original finds 0.88 to 0.90. */
+    unmapped = (uint64_t)opt.memory * MIB / 100 * 99;
     /* About a bucket for each item of the size that they have here. */
-    while (count * 512 < (uint64_t)opt.memory * PAGE)
+    while (count * 512 < (uint64_t)opt.memory * MIB)
         count *= 2;
     bucket_mask = (uint32_t)(count - 1);
     buckets = calloc(count, sizeof *buckets);
@@ -171,23 +175,24 @@ static void drop_at(struct item *it)
  * could hold nothing; so memory is -m and at most a page a class. */
 static bool new_page(struct class *c)
 {
-    uint64_t left = pages_left;
+    uint32_t chunks = c->size < CUT ? CUT / c->size : 1;
+    uint64_t size = (uint64_t)chunks * c->size, left = unmapped, after;
 
-    while (left && !atomic_compare_exchange_weak(&pages_left, &left,
-                                                 left - 1))
-        ;
-    if (!left && c->pages)
+    do
+        after = left > size ? left - size : 0;
+    while ((left >= size || !c->mapped)
+           && !atomic_compare_exchange_weak(&unmapped, &left, after));
+    if (left < size && c->mapped)
         return false;
-    char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
+    char *page = mmap(NULL, size, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) {
-        if (left)
-            pages_left++;
+        unmapped += left - after;
         return false;
     }
     c->page = page;
-    c->left = PAGE / c->size;
-    c->pages++;
+    c->left = chunks;
+    c->mapped += size;
     return true;
 }
 
@@ -304,7 +309,7 @@ struct cache_state cache_now(void)
         s.items += c->items;
         s.bytes += c->bytes;
         s.evictions += c->evictions;
-        s.pages += c->pages;
+        s.mapped += c->mapped;
         pthread_mutex_unlock(&c->lock);
     }
     return s;

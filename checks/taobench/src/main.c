@@ -49,7 +49,7 @@ void start_thread(void *(*run)(void *), void *argument, const char *name)
     pthread_t thread;
 
     pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, PAGE);
+    pthread_attr_setstacksize(&attributes, MIB);
     if (opt.pin)
         pin(&attributes);
     int code = pthread_create(&thread, &attributes, run, argument);
@@ -112,10 +112,10 @@ void each_stat(void (*to_whom)(void *to, const char *name,
     tell(s, "get_misses", "%" PRIu64, t.misses);
     tell(s, "bytes_read", "%" PRIu64, t.read);
     tell(s, "bytes_written", "%" PRIu64, t.written);
-    tell(s, "limit_maxbytes", "%" PRIu64, (uint64_t)opt.memory * PAGE);
+    tell(s, "limit_maxbytes", "%" PRIu64, (uint64_t)opt.memory * MIB);
     tell(s, "threads", "%u", opt.threads);
     tell(s, "bytes", "%" PRIu64, c.bytes);
-    tell(s, "total_malloced", "%" PRIu64, c.pages * PAGE);
+    tell(s, "total_malloced", "%" PRIu64, c.mapped);
     tell(s, "curr_items", "%" PRIu64, c.items);
     tell(s, "evictions", "%" PRIu64, c.evictions);
     tell(s, "tao_fast_responses", "%" PRIu64, t.fast);

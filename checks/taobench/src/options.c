@@ -11,7 +11,7 @@
 
 struct options opt = {
     .address = "127.0.0.1", .port = "11211", .threads = 4, .memory = 64,
-    .connections = 1024, .item_limit = PAGE,
+    .connections = 1024, .item_limit = MIB,
     .max_slow_requests = 1024, .worker_sleep = 100, .dispatcher_sleep = 100,
     .slow_sleep = 100, .max_item_size = 65536, .compress = 1,
     .stats_sleep = 5000,
@@ -54,7 +54,7 @@ static const struct setting {
     {"-m", "MB", "memory for items (64)", &opt.memory, 1, 1 << 24, NULL},
     {"-c", "N", "connections (1024)", &opt.connections, 1, 1 << 20, NULL},
     {"-I", "SIZE", "largest item, with k or m; at most 1m (1m)",
-     &opt.item_limit, 1024, PAGE, NULL},
+     &opt.item_limit, 1024, MIB, NULL},
     {"-u", "USER", "who it becomes, if started by root",
      .word = &opt.user},
     {"-Z", NULL, "TLS; with -o ssl_chain_cert and ssl_key", NULL, 0, 0, NULL},

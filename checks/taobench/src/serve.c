@@ -18,7 +18,7 @@
 
 /* One recv brings CHUNK; ROOM holds what is the longest request or answer
  * beside it. A text line, or a header and key, ends within LINE. */
-enum { CHUNK = 1 << 16, LINE = 2048, ROOM = CHUNK + PAGE + LINE,
+enum { CHUNK = 1 << 16, LINE = 2048, ROOM = CHUNK + MIB + LINE,
        EVENTS = 256, LISTENERS = 16 };
 
 struct header {
@@ -332,7 +332,7 @@ static size_t one_binary(struct connection *c, const char *p, size_t n)
         return n;
     }
     size_t size = sizeof h + h.total;
-    if (h.total > PAGE) {
+    if (h.total > MIB) {
         put_status(c->fast, &h, TOO_BIG, "Too large.");
         c->swallow = size > n ? size - n : 0;
         return size > n ? n : size;

@@ -14,7 +14,7 @@
 
 #define VERSION "1.0"
 #define SECOND UINT64_C(1000000000)
-enum { MAX_KEY = 250, PAGE = 1 << 20 };
+enum { MAX_KEY = 250, MIB = 1 << 20 };
 
 /* --- options.c ----------------------------------------------------------- */
 struct options {
@@ -64,7 +64,7 @@ struct item {
 
 /* What a hit looks like; `value` is good while the key is held. */
 struct hit { const char *value; uint32_t size, flags; uint64_t cas; };
-struct cache_state { uint64_t items, bytes, evictions, pages; };
+struct cache_state { uint64_t items, bytes, evictions, mapped; };
 enum stored { STORED, TOO_LARGE, NO_MEMORY };
 void prepare_cache(void);
 uint32_t hash_of(const char *key, size_t n);

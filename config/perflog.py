@@ -16,6 +16,7 @@ import logging
 import os
 import secrets
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ from reframe.core.exceptions import LoggingError
 from reframe.core.logging import register_log_handler
 
 ROOT = Path(__file__).resolve().parent.parent
+
+#: Guards that refuse a case and leave it its figures.
+KEEP_FIGURES = ('reference', 'validity')
 
 
 @functools.cache
@@ -89,6 +93,23 @@ def append(path: Path, header: list[str], rows: list[list[Any]]) -> None:
             raise
 
 
+def attach(folder: Path, files: dict[str, str]) -> None:
+    """Keeps the files of a case, all of them or none.
+
+    :arg files: path below the folder -> text.
+    :raises OSError: with nothing written.
+    """
+    if not files:
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as new:
+        for name, text in files.items():
+            path = Path(new, 'files', name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        os.rename(Path(new, 'files'), folder)
+
+
 class PerflogHandler(logging.Handler):
     """Appends one record a metric and point for each case that ended."""
 
@@ -107,9 +128,11 @@ class PerflogHandler(logging.Handler):
         common = self.common(check, record, schema)
         rows = [[{**common, **figure}.get(name) for name in names]
                 for figure in figures(check)]
-        path = (self.basedir / common['system'] / common['partition']
-                / f"{common['check']}.v{schema}.csv")
+        folder = self.basedir / common['system'] / common['partition']
+        path = folder / f"{common['check']}.v{schema}.csv"
         try:
+            attach(folder / common['family']
+                   / f"{self.run}-{common['case']}", check.attached)
             append(path, list(names), rows)
         except OSError as err:
             raise LoggingError(f'{path}: cannot be written ({err.strerror}): '
@@ -169,7 +192,7 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     if not values or check.guard:
         yield record('completed', 0.0, 0, reference=1.0, lower=0.0,
                      result='fail', guard=check.guard)
-        if check.guard != 'reference':
+        if check.guard not in KEEP_FIGURES:
             return
     samples = getattr(check, 'samples', [])
     several = len(samples) > 1

@@ -300,6 +300,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: Why a sound run is no measurement of what is judged; empty: it is.
     unfit = variable(str, value='')
 
+    #: The rules of the benchmark that a whole run has broken: it fails, its
+    #: figures are kept and never judged; empty: it is valid.
+    invalid = variable(str, value='')
+
     sourcesdir = None
     require_reference = True
     time_limit = '10m'
@@ -318,6 +322,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         own |= self.more_params()
         return ' '.join(f'{k}={str(v).replace(" ", "_")}'
                         for k, v in own.items())
+
+    @property
+    def attached(self) -> dict[str, str]:
+        """Files that are kept beside the records, path -> text."""
+        return {}
 
     # What a family adds ------------------------------------------------
 
@@ -382,6 +391,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.speed = self.speed_class(runs)
             if self.speed == 'mixed':
                 self.unfit = 'the machine kept changing its speed'
+            if self.invalid:
+                self.guard, self.unfit = 'validity', self.invalid
             self.figures = {
                 f: statistics.median(s[f] for s in self.samples if f in s)
                 for f in dict.fromkeys(f for s in self.samples for f in s)}
@@ -446,6 +457,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     @run_after('performance', always_last=True)
     def every_figure_was_judged(self) -> None:
+        if self.invalid:
+            raise PerformanceError(f'validity: {self.invalid}')
         if self.reference_fault:
             raise PerformanceError(f'reference: {self.reference_fault}')
         if self.is_dry_run():

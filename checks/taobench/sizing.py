@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from checks.lib.serving.cpus import Cpu, numa_of
+from checks.lib.serving.cpus import Cpu, divide, numa_of
 from checks.taobench import jobs
 from checks.taobench.jobs import Job, Value
 
@@ -128,21 +128,10 @@ def distribute(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
     A part has the first threads of its cores, then their siblings: where the
     kernel counts all first threads first, what the original does.
     """
-    cores: dict[tuple[int, ...], list[int]] = {}
-    for cpu in sorted(cpus, key=lambda cpu: cpu.number):
-        cores.setdefault(cpu[:3], []).append(cpu.number)
-    units = list(cores.values())
-    if not 0 < parts <= len(units):
-        raise ValueError(f'num_servers = {parts}: there are {len(units)} '
-                         'cores, and every server needs one')
-    share, more = divmod(len(units), parts)
-    found = []
-    for index in range(parts):
-        start = index * share + min(index, more)
-        mine = units[start:start + share + (index < more)]
-        found.append([core[thread] for thread in range(max(map(len, mine)))
-                      for core in mine if thread < len(core)])
-    return found
+    try:
+        return divide(cpus, parts)
+    except ValueError as err:
+        raise ValueError(f'num_servers = {parts}: {err}') from None
 
 
 def ranges(numbers: Sequence[int]) -> str:

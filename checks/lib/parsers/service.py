@@ -18,7 +18,7 @@ MARK = '# service '
 @dataclass(frozen=True)
 class Server:
     """One server that was started. `ready_ms`: from its start to its first
-    answer, in ms."""
+    answer, in ms; `at`: when it was started, in s since 1970."""
     index: int
     node: str
     address: str
@@ -27,6 +27,7 @@ class Server:
     program: str
     version: str
     ready_ms: float
+    at: float
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,10 @@ class Counters:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of the clients: seconds, and the counters around it."""
+    """A step of the clients: seconds, its begin in s since 1970, and the
+    counters around it."""
     seconds: float
+    at: float
     before: Counters
     after: Counters
 
@@ -86,7 +89,7 @@ def _services(data: Mapping[str, Any]) -> Services:
         tuple(Server(**{**one, 'cpus': tuple(one['cpus'])})
               for one in data['servers']),
         len(data['clients']), 'shared' in data['placed'],
-        {name: Step(step['seconds'], _sum(step['before']),
+        {name: Step(step['seconds'], step['at'], _sum(step['before']),
                     _sum(step['after']))
          for name, step in data['steps'].items()})
 

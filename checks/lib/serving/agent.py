@@ -30,8 +30,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import ask, cpus
+from . import ask, cpus, outside
 from .plan import PlanError, Server, filled
+from .usage import Usage
 from .wire import Channel
 
 #: Data folders of agents are called so, and have a file called so.
@@ -107,11 +108,23 @@ def owner_of(port: int) -> str:
     return 'another program'
 
 
-def _lines(path: str) -> list[str]:
+def _lines(path: str, skip: int = 1) -> list[str]:
     try:
-        return Path(path).read_text().splitlines()[1:]
+        return Path(path).read_text().splitlines()[skip:]
     except OSError:
         return []
+
+
+def link_of(interface: str, least: float) -> None:
+    """The interface is fast enough, as far as it says how fast it is.
+
+    :raises Failed: it is not. `least` is in Mb/s.
+    """
+    speed = (_lines(f'/sys/class/net/{interface}/speed', 0) or ['-1'])[0]
+    if interface and 0 < int(speed) < least:
+        raise Failed(f'interface {interface} does {speed} Mb/s, {least:g} are '
+                     "needed: name a faster one (service_interface in the "
+                     "site's system.py)")
 
 
 def can_bind(address: str, port: int) -> bool:
@@ -214,8 +227,7 @@ class Instance:
     """One server of the plan, from its start to its answer."""
 
     def __init__(self, agent: Agent, spec: Mapping[str, Any]) -> None:
-        self.server = Server(**{
-            **spec['server'], 'command': tuple(spec['server']['command'])})
+        self.server = Server(**spec['server'])
         self.index: int = spec['index']
         self.address = agent.address
         self.cpu_set: list[int] = spec['cpus']
@@ -250,14 +262,16 @@ class Instance:
             with open(self.data / name, 'w', opener=lambda path, flags:
                       os.open(path, flags, 0o600)) as file:
                 file.write(filled(text, values))
-        command = [filled(word, values) for word in self.server.command]
+        words = (self.server.commands[self.index] if self.server.commands
+                 else self.server.command)
+        command = [filled(word, values) for word in words]
         numa = cpus.numa_of(self.agent.cpus, self.cpu_set)
-        if len({cpu.numa for cpu in self.agent.cpus}) > 1 \
-                and shutil.which('numactl'):
+        if self.server.bind_memory and shutil.which('numactl') \
+                and len({cpu.numa for cpu in self.agent.cpus}) > 1:
             command = ['numactl', f'--membind={",".join(map(str, numa))}',
                        *command]
         log = Path(f'{self.spec["log"]}.server{self.index}.log')
-        self.began = time.monotonic()
+        self.began, self.at = time.monotonic(), time.time()
         self.process = Process(
             command, self.cpu_set, self.server.connections + SPARE_FILES,
             filled(self.server.config, values), log, log, str(self.data))
@@ -337,7 +351,7 @@ class Instance:
                 'address': self.address, 'port': self.port,
                 'cpus': self.cpu_set, 'program': self.counters.name
                 or self.server.program, 'version': self.counters.version,
-                'ready_ms': round(self.seconds * 1e3, 3)}
+                'ready_ms': round(self.seconds * 1e3, 3), 'at': self.at}
 
 
 class Agent:
@@ -351,6 +365,7 @@ class Agent:
         self.taken: set[int] = set()
         self.instances: list[Instance] = []
         self.clients: dict[int, Process] = {}
+        self.usage: Usage | None = None
         #: It is time to stop everything.
         self.over = False
         #: The signal that ended the agent.
@@ -367,7 +382,12 @@ class Agent:
         interface = message['interface']
         self.address = (address_of(interface) if interface else
                         self.channel.sock.getsockname()[0])
+        link_of(interface, message['link'])
         self.has_room(message)
+        if message['sample']:
+            log = message['instances'][0]['log']
+            self.usage = Usage(Path(f'{log}.cpu.{self.host}.csv'), (
+                cpu.number for cpu in self.cpus), message['sample'])
         for spec in message['instances']:
             self.instances.append(Instance(self, spec))
         waiting = list(self.instances)
@@ -399,12 +419,40 @@ class Agent:
         :raises Failed: one cannot be started.
         """
         for one in message['clients']:
+            self.can_reach(one)
             base = one['output']
             command = one['command']
             print('+', shlex.join(command), file=sys.stderr, flush=True)
             self.clients[one['index']] = Process(
                 command, one['cpus'], one['connections'] + SPARE_FILES, '',
                 Path(f'{base}.out'), Path(f'{base}.err'))
+
+    def can_reach(self, client: Mapping[str, Any]) -> None:
+        """The server's name leads to it, and there are ports enough."""
+        name, address = client['hostname'], client['address']
+        if name:
+            try:
+                found = socket.gethostbyname(name)
+            except OSError as err:
+                raise Failed(f'{self.host} cannot resolve {name!r}, the name '
+                             f'of the server ({err.strerror}): give a name '
+                             f'that all clients know, or {address}') from None
+            if found != address:
+                raise Failed(f'{name!r} is {found} on {self.host}, the server '
+                             f'listens on {address}: give another name')
+        ports = _lines('/proc/sys/net/ipv4/ip_local_port_range', 0)
+        low, high = map(int, ports[0].split()) if ports else (0, 1 << 16)
+        if client['connections'] > high - low:
+            raise Failed(f'{client["connections"]} connections of one client '
+                         f'on {self.host}, which has {high - low} ports for '
+                         'them: ask for fewer connections, for more clients, '
+                         'or widen net.ipv4.ip_local_port_range')
+
+    def peers(self) -> None:
+        """Tells who is connected to its servers."""
+        found = outside.here(one.port for one in self.instances)
+        self.channel.say(say='peers', peers={
+            one.index: found[one.port] for one in self.instances})
 
     # Its life -----------------------------------------------------------
 
@@ -451,6 +499,8 @@ class Agent:
         if lines is None or self.channel.silent() > self.silence:
             raise Failed('the conductor is gone')
         self.channel.beat()
+        if self.usage:
+            self.usage.note()
         self.watch()
         for message in map(json.loads, lines):
             if message['say'] == 'stop':
@@ -459,6 +509,8 @@ class Agent:
                 self.servers(message)
             elif message['say'] == 'run':
                 self.run(message)
+            elif message['say'] == 'who':
+                self.peers()
 
     def live(self, silence: float) -> None:
         """Until it is told to stop, or something that must live ends."""

@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import ask, cpus
+from . import ask, cpus, outside
 from .agent import Failed, address_of, lives, parent_of
 from .certificates import NoCertificates, make
-from .plan import Plan, PlanError, Step, filled
+from .plan import Outside, Plan, PlanError, Step, filled
 from .wire import Channel
 
 #: How long agents may take to stop everything. Unit: seconds.
@@ -90,6 +90,7 @@ class Conductor:
         self.ready: set[str] = set()
         self.ended: dict[int, dict[str, Any]] = {}
         self.running: dict[int, str] = {}
+        self.peers: dict[int, dict[str, int]] = {}
         self.signal = 0
         #: Why an agent was ended from outside, and until when the launcher
         #: may add to it.
@@ -202,6 +203,9 @@ class Conductor:
                         self.patience = time.monotonic() + HEARSAY
                 case 'failed':
                     raise Failed(message['why'])
+                case 'peers':
+                    self.peers |= {int(server): there for server, there
+                                   in message['peers'].items()}
                 case 'stopped':
                     node.stopped = True
                     self.leave(node.channel)
@@ -309,19 +313,33 @@ class Conductor:
         for node in self.in_order():
             node.placed = cpus.place(node.cpus, [
                 *([cpus.Want('server', server.instances, server.cpus)]
-                  if node in serving else []),
+                  if node in serving and not server.divided else []),
                 *([cpus.Want('client', clients.instances, clients.cpus)]
-                  if node in asking else [])])
-        self.serving, self.asking = serving, asking
+                  if node in asking and not clients.unbound else [])])
+            sets = node.placed.sets
+            if server.divided and node in serving:
+                try:
+                    sets['server'] = cpus.divide(node.cpus, server.instances)
+                except ValueError as err:
+                    raise Failed(f'servers on {node.name}: {err}') from None
+            if clients.unbound and node in asking:
+                sets['client'] = [[cpu.number for cpu in node.cpus]
+                                  ] * clients.instances
+        self.serving = serving
+        self.asking = [(node, node.placed.sets['client'][slot])
+                       for slot in range(clients.instances)
+                       for node in asking if node.placed
+                       ][:clients.total or None]
 
     def start_servers(self) -> None:
         """All instances, each ready, each one ours."""
         self.place()
-        ca = cert = key = ''
+        self.certificate = dict.fromkeys(('ca', 'cert', 'key'), '')
         if self.plan.server.tls:
             make(self.private, [self.address(node) for node in self.serving])
-            ca = cert = str(self.private / 'server.crt')
-            key = str(self.private / 'server.key')
+            own = str(self.private / 'server.crt')
+            self.certificate = {'ca': own, 'cert': own,
+                                'key': str(self.private / 'server.key')}
         index = 0
         for node in self.serving:
             assert node.placed
@@ -331,18 +349,19 @@ class Conductor:
                     'index': index, 'slot': slot, 'cpus': cpu_set,
                     'log': self.run_name,
                     'server': vars(self.plan.server),
-                    'values': {'password': self.password, 'ca': ca,
-                               'cert': cert, 'key': key}})
+                    'values': {'password': self.password,
+                               **self.certificate}})
                 index += 1
             node.channel.say(say='servers', instances=instances,
-                             interface=self.plan.interface)
+                             interface=self.plan.interface,
+                             sample=self.plan.sample, link=self.plan.link)
         self.until(lambda: len(self.servers) == index,
                    self.plan.server.ready_limit * 4 + 10,
                    lambda: f'{len(self.servers)} of {index} servers ready; '
                    'their nodes no longer say why')
         self.servers.sort(key=lambda one: one['index'])
         self.where = [ask.Server(one['address'], one['port'], self.password,
-                                 ca) for one in self.servers]
+                                 self.certificate['ca']) for one in self.servers]
         if self.plan.server.cluster:
             self.form_cluster()
         self.dialect = ask.DIALECTS[self.plan.server.dialect]
@@ -381,12 +400,13 @@ class Conductor:
                              ) from None
         return found
 
-    def write_service(self, gate: bool) -> Path:
+    def write_service(self, name: str, servers: list[ask.Server], gate: bool
+                      ) -> Path:
         """What clients must know; to whom a gate is named waits there."""
         host, port = self.listener.getsockname()
-        ca = self.where[0].ca
-        return self.secret('service', '\n'.join([
-            *(f'server {one.host} {one.port}' for one in self.where),
+        ca = servers[0].ca
+        return self.secret(name, '\n'.join([
+            *(f'server {one.host} {one.port}' for one in servers),
             *([f'password {self.password}'] if self.password else []),
             *(['tls', f'ca {ca}'] if ca else []),
             *(['cluster'] if self.plan.server.cluster else []),
@@ -394,20 +414,24 @@ class Conductor:
 
     def step(self, step: Step) -> dict[str, Any]:
         """A command on all clients, begun together, ended well."""
+        self.pause(step.rest)
         before, began = self.counters(), time.monotonic()
-        self.service = self.write_service(step.gate)
+        at = time.time()
+        self.services = (
+            [self.write_service(f'service{n}', [one], step.gate)
+             for n, one in enumerate(self.where)]
+            if self.plan.clients.one_server else
+            [self.write_service('service', self.where, step.gate)])
         self.at_gate.clear()
         self.ready.clear()
         self.ended.clear()
-        clients = [(node, cpu_set) for node in self.asking if node.placed
-                   for cpu_set in node.placed.sets['client']]
-        clients = clients[:1] if step.alone else clients
+        clients = self.asking[:1] if step.alone else self.asking
         self.running = {index: node.name
                         for index, (node, _) in enumerate(clients)}
-        for node in self.asking:
+        for node in self.in_order():
             mine = [self.client(step, index, cpu_set, len(clients))
-                    for index, (at, cpu_set) in enumerate(clients)
-                    if at is node]
+                    for index, (where, cpu_set) in enumerate(clients)
+                    if where is node]
             if mine:
                 node.channel.say(say='run', clients=mine)
         if step.gate:
@@ -423,21 +447,64 @@ class Conductor:
                        f'{index} on {node}' for index, node
                        in self.running.items() if index not in self.ended)
                    + f' did not end in {step.limit:g} s')
-        return {'seconds': round(time.monotonic() - began, 3),
+        return {'seconds': round(time.monotonic() - began, 3), 'at': at,
                 'before': before, 'after': self.counters()}
+
+    def await_clients(self, clients: Outside) -> dict[str, Any]:
+        """What people start elsewhere: told, waited for, given its time."""
+        service = self.write_service('service', self.where, False)
+        path = Path(f'{self.run_name}.clients.txt')
+        path.write_text(filled(clients.words, {
+            'host': self.plan.hostname or self.where[0].host,
+            'service': service, 'ports': ','.join(
+                str(one.port) for one in self.where)}))
+        print(f'clients: told in {path}', file=sys.stderr, flush=True)
+        names = [str(one) for one in self.where]
+
+        def all_there() -> bool:
+            self.peers.clear()
+            for node in self.serving:
+                node.channel.say(say='who')
+            self.until(lambda: len(self.peers) == len(names), STOP_LIMIT,
+                       lambda: 'the agents do not say who is connected')
+            self.late = outside.missing(clients, names, self.peers)
+            return not self.late
+
+        self.until(all_there, clients.limit, lambda:
+                   f'not all clients have come in {clients.limit:g} s: '
+                   f'{self.late}; what to start is in {path}')
+        steps = {}
+        for name, seconds in clients.phases:
+            at, before = time.time(), self.counters()
+            self.pause(seconds)
+            steps[name] = {'seconds': seconds, 'at': at, 'before': before,
+                           'after': self.counters()}
+        return steps
+
+    def pause(self, seconds: float) -> None:
+        """Nothing, for a while, but everything must live."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.attend(min(0.25, until - time.monotonic()))
 
     def client(self, step: Step, index: int, cpu_set: list[int],
                count: int) -> dict[str, Any]:
         """What an agent must know of one client."""
         server = self.where[index % len(self.where)]
-        values = {'service': str(self.service), 'host': server.host,
+        service = self.services[index % len(self.services)]
+        values = {'service': str(service),
+                  'host': self.plan.hostname or server.host,
                   'port': server.port, 'index': index, 'count': count,
                   'cpus': len(cpu_set),
-                  'connections': self.plan.clients.connections}
-        return {'index': index, 'cpus': cpu_set,
+                  'connections': self.plan.clients.connections,
+                  'output': f'{self.run_name}.{step.name}.{index}',
+                  **self.certificate}
+        command = step.commands[index] if step.commands else step.command
+        return {'index': index, 'cpus': cpu_set, 'address': server.host,
+                'hostname': self.plan.hostname,
                 'connections': self.plan.clients.connections,
-                'command': [filled(word, values) for word in step.command],
-                'output': f'{self.run_name}.{step.name}.{index}'}
+                'command': [filled(word, values) for word in command],
+                'output': values['output']}
 
     def all_went_well(self) -> bool:
         """All clients of the step have ended.
@@ -461,12 +528,13 @@ class Conductor:
         """
         self.start_agents()
         self.start_servers()
-        steps = {step.name: self.step(step) for step in self.plan.steps}
+        steps = (self.await_clients(self.plan.outside) if self.plan.outside
+                 else {step.name: self.step(step)
+                       for step in self.plan.steps})
         self.record = {
             'servers': self.servers,
             'clients': [{'node': node.name, 'cpus': cpu_set}
-                        for node in self.asking if node.placed
-                        for cpu_set in node.placed.sets['client']],
+                        for node, cpu_set in self.asking],
             'placed': sorted({node.placed.by for node in self.nodes.values()
                               if node.placed}),
             'steps': steps}
@@ -474,8 +542,8 @@ class Conductor:
     def report(self) -> None:
         """What was started, and what the last step's clients said."""
         print('# service', json.dumps(self.record))
-        last = self.plan.steps[-1]
         for index in self.running:
+            last = self.plan.steps[-1]
             text = Path(f'{self.run_name}.{last.name}.{index}.out').read_text(
                 errors='replace')
             print(text, end='' if text.endswith('\n') else '\n')

@@ -78,6 +78,30 @@ def place(cpus: Sequence[Cpu], wants: Sequence[Want]) -> Placed:
                              for want in wants})
 
 
+def divide(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
+    """All CPUs in parts of whole cores; the first parts get one more.
+
+    A part has the first threads of its cores, then their siblings.
+
+    :raises ValueError: there are fewer cores than parts.
+    """
+    cores: dict[tuple[int, ...], list[int]] = {}
+    for cpu in sorted(cpus, key=lambda cpu: cpu.number):
+        cores.setdefault(cpu[:3], []).append(cpu.number)
+    units = list(cores.values())
+    if not 0 < parts <= len(units):
+        raise ValueError(f'{parts} parts of {len(units)} cores: each needs '
+                         'one')
+    share, more = divmod(len(units), parts)
+    found = []
+    for index in range(parts):
+        start = index * share + min(index, more)
+        mine = units[start:start + share + (index < more)]
+        found.append([core[thread] for thread in range(max(map(len, mine)))
+                      for core in mine if thread < len(core)])
+    return found
+
+
 def _split(cpus: Sequence[Cpu], wants: Sequence[Want],
            unit: Callable[[Cpu], tuple]) -> dict[str, list[list[int]]] | None:
     """CPU sets of whole units; None: there are not enough of them."""

@@ -6,7 +6,8 @@ marked *template* may name, in braces, what is known only then:
     server  {address} {port} {bus_port} {data} {password} {cpus} {memory}
             {index} {ca} {cert} {key} {user}
     client  {service} (file that names servers, password and gate) {host}
-            (or socket) {port} {index} {count} {cpus} {connections}
+            (or socket) {port} {index} {count} {cpus} {connections} {output}
+            (name of its files, without an ending) {ca} {cert} {key}
 """
 from __future__ import annotations
 
@@ -29,6 +30,8 @@ class Server:
     program: str
     #: The command; templates.
     command: tuple[str, ...]
+    #: Instead: a command for each instance.
+    commands: tuple[tuple[str, ...], ...] = ()
     #: Given on standard input, where no other user can read it; template.
     config: str = ''
     #: Files made in the data folder, name -> text; templates.
@@ -43,6 +46,11 @@ class Server:
     cpus: int = 1
     #: Memory of an instance. Unit: MiB.
     memory: int = 256
+    #: All CPUs of its node, cores one after the other, are divided between
+    #: its instances; `cpus` is what the largest part has.
+    divided: bool = False
+    #: An instance has its memory on the NUMA nodes of its CPUs.
+    bind_memory: bool = True
     #: On the clients' nodes, on other CPUs; else on nodes of its own.
     beside: bool = True
     #: First port; 0: free ones are taken.
@@ -71,8 +79,15 @@ class Clients:
     nodes: int = 1
     #: Clients on each node.
     instances: int = 1
+    #: So many in all, dealt to the nodes in turn; 0: every instance.
+    total: int = 0
     #: CPUs of a client.
     cpus: int = 1
+    #: Bound to no CPU: it has its node for itself, or shares it knowingly.
+    unbound: bool = False
+    #: Asks one of the servers, which are dealt to the clients in turn; else
+    #: every client asks all.
+    one_server: bool = False
     #: Connections of one client.
     connections: int = 1
 
@@ -86,10 +101,30 @@ class Step:
     command: tuple[str, ...]
     #: How long it may take. Unit: seconds.
     limit: float
+    #: Instead: a command for each client.
+    commands: tuple[tuple[str, ...], ...] = ()
     #: Clients say when they are ready, and begin together.
     gate: bool = False
     #: Run by one client alone.
     alone: bool = False
+    #: Nobody does anything before it for so long. Unit: seconds.
+    rest: float = 0
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Clients that people start, on machines outside the job."""
+
+    #: What they are to read; a template with {host} and {service}.
+    words: str
+    #: Connections of each client, and the number of its machine, from 0; the
+    #: servers are dealt to the clients in turn.
+    connections: tuple[int, ...]
+    machines: tuple[int, ...]
+    #: What the clients do, and for how long: names and seconds.
+    phases: tuple[tuple[str, float], ...]
+    #: How long they may take to come. Unit: seconds.
+    limit: float
 
 
 @dataclass(frozen=True)
@@ -99,6 +134,12 @@ class Plan:
     server: Server
     clients: Clients
     steps: tuple[Step, ...]
+    #: Instead of the steps.
+    outside: Outside | None = None
+    #: Name that the clients know the server's node by; empty: its address.
+    hostname: str = ''
+    #: The least that the interface must do. Unit: Mb/s.
+    link: float = 0
     #: Interface whose address servers bind to; empty: loopback on one node,
     #: on several the address that the nodes reach each other by.
     interface: str = ''
@@ -108,10 +149,15 @@ class Plan:
     start_limit: float = 120
     #: Silence after which a node counts as lost. Unit: seconds.
     silence: float = 10
+    #: How often the CPU of the servers' nodes is noted; 0: not at all.
+    #: Unit: seconds.
+    sample: float = 0
 
     @property
     def nodes(self) -> int:
         """Nodes of the job."""
+        if self.outside:
+            return self.server.nodes
         if self.server.beside:
             return max(self.server.nodes, self.clients.nodes)
         return self.server.nodes + self.clients.nodes
@@ -120,12 +166,16 @@ class Plan:
         """CPUs that the fullest node needs."""
         servers = self.server.instances * self.server.cpus
         clients = self.clients.instances * self.clients.cpus
-        return (servers + clients if self.server.beside
+        if self.outside:
+            return servers
+        return (servers + clients
+                if self.server.beside and not self.clients.unbound
                 else max(servers, clients))
 
     def at(self, interface: str, scratch: str) -> Plan:
         """The same plan, in a place."""
-        return replace(self, interface=interface, scratch=scratch)
+        return replace(self, interface=self.interface or interface,
+                       scratch=scratch)
 
     def write(self, path: Path) -> None:
         """As JSON."""
@@ -144,14 +194,21 @@ class Plan:
     def of(cls, data: Mapping[str, Any]) -> Plan:
         """From its JSON form."""
         def listed(kind: type, entry: Mapping[str, Any]) -> Any:
-            return kind(**{key: tuple(value) if isinstance(value, list)
-                           else value for key, value in entry.items()})
+            return kind(**{key: _frozen(value)
+                           for key, value in entry.items()})
 
         return cls(**{**data,
                       'server': listed(Server, data['server']),
                       'clients': listed(Clients, data['clients']),
                       'steps': tuple(listed(Step, step)
-                                     for step in data['steps'])})
+                                     for step in data['steps']),
+                      'outside': data.get('outside') and listed(
+                          Outside, data['outside'])})
+
+
+def _frozen(value: Any) -> Any:
+    """Lists of JSON as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:

@@ -1,0 +1,48 @@
+"""Clients on machines outside the job: told to people, and waited for."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from .plan import Outside
+
+#: Peers of each server: index -> address -> connections.
+Peers = Mapping[int, Mapping[str, int]]
+
+
+def peers_of(ports: Iterable[int], text: str) -> dict[int, Counter[str]]:
+    """Who is connected to these ports, in a text of /proc/net/tcp."""
+    found: dict[int, Counter[str]] = {port: Counter() for port in ports}
+    for line in text.splitlines()[1:]:
+        cells = line.split()
+        port = int(cells[1].rpartition(':')[2], 16)
+        # 01: established; addresses are hexadecimal, the last byte first.
+        if cells[3] == '01' and port in found:
+            raw = bytes.fromhex(cells[2].partition(':')[0])
+            found[port]['.'.join(map(str, reversed(raw)))] += 1
+    return found
+
+
+def here(ports: Iterable[int]) -> dict[int, Counter[str]]:
+    """Who is connected to these ports of this machine."""
+    return peers_of(ports, Path('/proc/net/tcp').read_text())
+
+
+def missing(outside: Outside, names: Sequence[str], peers: Peers) -> str:
+    """Who has not come, in words; empty: all are there."""
+    late = []
+    for server, name in enumerate(names):
+        mine = [(machine, count) for client, (machine, count) in enumerate(
+            zip(outside.machines, outside.connections, strict=True))
+            if client % len(names) == server]
+        wanted = sum(count for _, count in mine)
+        there = peers.get(server, {})
+        # A few of thousands may be on their way again.
+        if sum(there.values()) < 0.99 * wanted:
+            who = ', '.join(f'client {machine + 1}' for machine, _ in mine)
+            seen = ', '.join(f'{count} from {address}'
+                             for address, count in sorted(there.items()))
+            late.append(f'server {name} has {seen or "none"} of {wanted} '
+                        f'connections of {who}')
+    return '; '.join(late)

@@ -1,0 +1,45 @@
+"""How busy the CPUs of a node are, noted while servers run."""
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+#: Columns of the notes: seconds since 1970, then what the CPUs have spent
+#: since the node's start, in ticks; system has the interrupts, steal is what
+#: a hypervisor took.
+COLUMNS = ('at', 'user', 'system', 'idle', 'steal')
+
+
+def spent(text: str, cpus: Iterable[int]) -> tuple[int, int, int, int]:
+    """User, system, idle, steal of these CPUs in a text of /proc/stat."""
+    wanted = {f'cpu{number}' for number in cpus}
+    found = [0, 0, 0, 0]
+    # proc_stat(5); ticks of guests are among those of user and nice.
+    to = (0, 0, 1, 2, 2, 1, 1, 3)
+    for line in text.splitlines():
+        name, *cells = line.split()
+        if name in wanted:
+            for place, cell in zip(to, cells, strict=False):
+                found[place] += int(cell)
+    return found[0], found[1], found[2], found[3]
+
+
+class Usage:
+    """A file of notes, one each `interval` seconds at least."""
+
+    def __init__(self, path: Path, cpus: Iterable[int], interval: float
+                 ) -> None:
+        self.path, self.cpus, self.interval = path, list(cpus), interval
+        self.next = 0.0
+        path.write_text(','.join(COLUMNS) + '\n')
+
+    def note(self) -> None:
+        """Notes, if it is time."""
+        now = time.time()
+        if now >= self.next:
+            self.next = max(self.next + self.interval, now)
+            text = Path('/proc/stat').read_text()
+            with self.path.open('a') as file:
+                print(f'{now:.3f}', *spent(text, self.cpus), sep=',',
+                      file=file)

@@ -375,14 +375,21 @@ def _number(values: Mapping[str, Value], name: str) -> float:
 
 # Command lines of the original's programs ----------------------------------
 
-def server_command(server: Instance, prefix: str, address: str = ''
-                   ) -> list[str]:
+def certificates_of(prefix: str) -> tuple[str, str]:
+    """Certificate and key that the original has been built with."""
+    return f'{prefix}/certs/example.crt', f'{prefix}/certs/example.key'
+
+
+def server_command(server: Instance, prefix: str, address: str = '',
+                   certificates: tuple[str, str] | None = None) -> list[str]:
     """tao_bench_server, bound to its CPUs.
 
     :param prefix: where the original has been built: its program, the sizes
         of items and the certificates
     :param address: to listen on; the original listens on all
+    :param certificates: others than its own
     """
+    cert, key = certificates or certificates_of(prefix)
     words = [*server.bind, f'{prefix}/tao_bench_server']
     extended = [f'tao_it_gen_file={prefix}/leader_sizes.json']
     for name, value in server.options.items():
@@ -391,16 +398,20 @@ def server_command(server: Instance, prefix: str, address: str = ''
         else:
             extended.append(name if value is None else f'{name}={value}')
     if 'Z' in server.options:
-        extended += [f'ssl_chain_cert={prefix}/certs/example.crt',
-                     f'ssl_key={prefix}/certs/example.key']
+        extended += [f'ssl_chain_cert={cert}', f'ssl_key={key}']
     if address:
         words += ['-l', address]
     return [*words, '-o', ','.join(extended)]
 
 
-def client_command(client: Client, prefix: str, seconds: int) -> list[str]:
-    """tao_bench_client for one phase, the warm-up or the test."""
+def client_command(client: Client, prefix: str, seconds: int,
+                   certificates: tuple[str, str] | None = None) -> list[str]:
+    """tao_bench_client for one phase, the warm-up or the test.
+
+    :param certificates: others than the original's own
+    """
     values = client.arguments
+    cert, key = certificates or certificates_of(prefix)
     if not values['server_hostname']:
         raise ValueError('server_hostname: the clients need the name or '
                          'address of the server')
@@ -416,8 +427,7 @@ def client_command(client: Client, prefix: str, seconds: int) -> list[str]:
         '--clients-coherence=3', f'--key-bytes={KEY_BYTES}',
         f'--test-time={seconds}']
     if not values['disable_tls']:
-        words += [f'--cert={prefix}/certs/example.crt',
-                  f'--key={prefix}/certs/example.key', '--tls',
+        words += [f'--cert={cert}', f'--key={key}', '--tls',
                   '--tls-skip-verify']
     return words
 

@@ -1,0 +1,75 @@
+"""The runs of TaoBench that are measured, and in which mode.
+
+At the original's size a run takes half an hour and the whole memory of a
+machine. A small one has the same threads, keys for the same hit ratio and
+the same rules, and takes half a minute: it watches the path, not the machine.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from .jobs import Value
+
+#: What each program is called -> feature of the environment that has it.
+PROGRAMS = {'tao_server': 'tao_server', 'tao_bench_server': 'tao_bench',
+            'memcached': 'memcached'}
+
+#: Parameters of the servers, and of the clients, instead of the defaults.
+SCALES: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {
+    'small': ({'memsize': 0.03125, 'warmup_time': 12, 'test_time': 12,
+               'stats_interval': 250, 'timeout_buffer': 0},
+              {'clients_per_thread': 20, 'wait_after_warmup': 1}),
+    'original': ({}, {}),
+}
+
+#: Jobs whose clients run on the server's machine by their own rule.
+ALONE = ('standalone',)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One job, with one program, on so many machines."""
+    #: The original's name without tao_bench_.
+    job: str
+    program: str = 'tao_server'
+    #: small or original.
+    scale: str = 'small'
+    #: Machines of the clients besides the server's; 0: all on one.
+    client_nodes: int = 0
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the job."""
+        return 1 + self.client_nodes
+
+    def __str__(self) -> str:
+        apart = (f' from {self.client_nodes} nodes' if self.client_nodes
+                 else '')
+        return f'{self.job} {self.program} {self.scale}{apart}'
+
+
+def points() -> Iterator[tuple[Point, str]]:
+    """Every point, and the first mode that it belongs to."""
+    yield Point('standalone'), 'quick'
+    jobs = ('autoscale', 'autoscale_v2_beta', 'custom', '64g')
+    for job in jobs:
+        yield Point(job), 'nightly'
+        yield Point(job, client_nodes=2), 'nightly'
+    yield Point('standalone', 'memcached'), 'nightly'
+    yield Point('autoscale', 'memcached', client_nodes=2), 'nightly'
+    yield Point('standalone', 'tao_bench_server'), 'nightly'
+    yield Point('autoscale', 'tao_bench_server', 'original', 2), 'nightly'
+    for program in ('tao_bench_server', 'tao_server'):
+        yield Point('standalone', program, 'original'), 'full'
+        for job in jobs:
+            if (program, job) != ('tao_bench_server', 'autoscale'):
+                yield Point(job, program, 'original', 2), 'full'
+
+
+MODES = ('quick', 'nightly', 'full')
+
+
+def modes_of(point: Point) -> set[str]:
+    """The modes that a point belongs to."""
+    return set(MODES[MODES.index(dict(points())[point]):])

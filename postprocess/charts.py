@@ -32,6 +32,8 @@ STYLES = {'fast': ('-', 'o'), '-': ('-', 'o'), 'slow': ('--', 's'),
 WIDTH = 4.7            # inches
 FAINT_RUNS = 25        # the newest runs are drawn one by one
 FEWEST_FOR_BOX = 3
+MOST_POINTS = 130      # that a line over time has room for
+GOOD = COLOURS[2]      # where values are to be
 
 
 def human(size: float) -> str:
@@ -202,6 +204,56 @@ def times(frame: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
+def timeline(points: pd.DataFrame, servers: list[str], title: str,
+             bands: dict[str, tuple[float, float]]) -> Figure:
+    """Requests, hit ratio and CPU of a run over time, one below the other.
+
+    :param points: as series.read gives them
+    :param servers: series that are servers, in their order
+    :param bands: metric -> where a valid run is
+    """
+    # A line and a mark for each server; further ones begin anew, dashed.
+    looks = {name: (COLOURS[n % len(COLOURS)],
+                    ('-', '--', ':')[n // len(COLOURS) % 3])
+             for n, name in enumerate(servers)}
+    nodes = [n for n in dict.fromkeys(points['series']) if n not in looks]
+    names = [(name, *look, 'o') for name, look in looks.items()]
+    if (points['counts'] == '0').any():
+        names.append(('does not count', INK, '', 'o', {'fillstyle': 'none'}))
+    panels = ['qps', 'hit'] * bool(servers) + ['cpu'] * bool(nodes)
+    figure, rows = _figure(title, names, rows=len(panels), height=sum(
+        1.5 if panel == 'qps' else 1.05 for panel in panels))
+    step = points['second'].max() / MOST_POINTS or 1
+    for panel, axes in zip(panels, np.atleast_1d(rows), strict=True):
+        if panel == 'cpu':
+            _cpu(axes, points, nodes, step, bands)
+            continue
+        metric = {'qps': 'total_qps', 'hit': 'hit_rate'}[panel]
+        for name, (colour, line) in looks.items():
+            mine = points[points['series'] == name]
+            if panel == 'qps':
+                slow = _thinned(mine[mine['metric'] == 'slow_qps'], step)
+                axes.plot(slow['second'], slow['value'], line, color=colour,
+                          lw=0.6)
+            mine = _thinned(mine[mine['metric'] == metric], step)
+            axes.plot(mine['second'], mine['value'], line, color=colour,
+                      lw=0.9)
+            for counts, fill in (('1', 'full'), ('0', 'none')):
+                some = mine[mine['counts'] == counts]
+                axes.plot(some['second'], some['value'], 'o', color=colour,
+                          ms=2.4, mew=0.6, fillstyle=fill)
+        if panel == 'qps':
+            axes.set_ylim(0, None)
+            axes.set_ylabel('1/s', labelpad=2)
+            _says(axes, 'requests a second; thin: those that missed')
+        else:
+            _near(axes, points, bands[metric])
+            low, high = bands[metric]
+            _says(axes, f'hit ratio, valid: {low:.2f} to {high:.2f}')
+    _phases(np.atleast_1d(rows), points)
+    return figure
+
+
 def render(figure: Figure, name: str) -> tuple[bytes, bytes]:
     """(SVG, PNG) of a figure; the ids of the SVG begin anew with `name`."""
     import matplotlib
@@ -256,29 +308,40 @@ def _matplotlib():
 
 
 def _figure(title: str, names: list[tuple], columns: int = 1,
-            height: float = 2.5):
-    """A figure with a title and a legend above its axes, laid out by hand."""
+            height: float = 2.5, rows: int = 1):
+    """A figure with a title and a legend above its axes, laid out by hand.
+
+    :param names: (name, colour, line style, marker) of each entry of the
+        legend, and what else its line is made with; in short columns where
+        there are `rows`, which share their x axis
+    """
     _matplotlib()
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     lines = [(textwrap.fill(name, 62), *style) for name, *style in names]
-    above = 0.36 + 0.137 * sum(n.count('\n') + 1 for n, *_ in lines)
+    across = 1 if rows == 1 else min(4, len(lines)) or 1
+    title = textwrap.fill(title, 70) if rows > 1 else title
+    head = 0.24 + 0.137 * title.count('\n')
+    above = head + 0.12 + 0.137 * (sum(
+        n.count('\n') + 1 for n, *_ in lines) / across).__ceil__()
     left, below = (1.55 if columns > 1 else 0.62), 0.5
-    above += 0.2 * (columns > 1) + 0.16 * (not lines)
+    above += 0.2 * (columns > 1) + 0.16 * (not lines) + 0.14 * (rows > 1)
+    height += 0.3 * (rows - 1)
     total = above + height + below
     figure = Figure(figsize=(WIDTH, total))
-    axes = figure.subplots(1, columns, gridspec_kw={
+    axes = figure.subplots(rows, columns, sharex=rows > 1, gridspec_kw={
         'left': left / WIDTH, 'right': 1 - 0.12 / WIDTH,
         'top': 1 - above / total, 'bottom': below / total,
-        'wspace': 0.15})
+        'wspace': 0.15, 'hspace': 0.35})
     figure.text(0.06 / WIDTH, 1 - 0.06 / total, title, va='top',
                 fontsize=8.5, fontweight='bold')
     if lines:
         figure.legend(
-            [Line2D([], [], color=c, ls=ls, marker=m, ms=3.5, lw=1.6)
-             for _, c, ls, m in lines], [n for n, *_ in lines],
-            loc='upper left', bbox_to_anchor=(0.04 / WIDTH, 1 - 0.24 / total),
+            [Line2D([], [], color=c, ls=ls, marker=m, ms=3.5, lw=1.6,
+                    **dict(*more)) for _, c, ls, m, *more in lines],
+            [n for n, *_ in lines], ncols=across, loc='upper left',
+            bbox_to_anchor=(0.04 / WIDTH, 1 - head / total),
             borderaxespad=0, borderpad=0.2, frameon=False, fontsize=7.5,
             labelspacing=0.25, handlelength=2.4)
     return figure, axes
@@ -349,6 +412,84 @@ def _tick(value: float) -> str:
         if abs(value) >= limit:
             return f"{value / (1e3 if letter == 'k' else limit):.4g}{letter}"
     return f'{value:.4g}'
+
+
+def _says(axes: Axes, text: str) -> None:
+    """What one of several rows shows, above it."""
+    axes.set_title(text, loc='left', fontsize=7.5, color=INK, pad=3)
+
+
+def _thinned(mine: pd.DataFrame, step: float) -> pd.DataFrame:
+    """Neighbours closer than `step` as their mean, if they count alike."""
+    turns = (mine['counts'] != mine['counts'].shift()).cumsum()
+    return mine.groupby([turns, mine['second'] // step]).agg(
+        {'second': 'mean', 'value': 'mean', 'counts': 'first'})
+
+
+def _cpu(axes: Axes, points: pd.DataFrame, nodes: list[str], step: float,
+         bands: dict[str, tuple[float, float]]) -> None:
+    """CPU shares of each node: all of it, and dashed that of user mode."""
+    for n, node in enumerate(nodes):
+        for metric, line in (('cpu_total', '-'), ('cpu_user', '--')):
+            mine = _thinned(points[(points['series'] == node) & (
+                points['metric'] == metric)], step)
+            colour = INK if len(nodes) == 1 else COLOURS[n % len(COLOURS)]
+            axes.plot(mine['second'], mine['value'], line, color=colour,
+                      lw=1.1)
+            if len(nodes) > 1 and metric == 'cpu_total' and len(mine):
+                axes.annotate(
+                    node.removeprefix('cpu '), mine.iloc[-1][
+                        ['second', 'value']], color=colour, fontsize=7,
+                    ha='right', va='bottom')
+    texts = []
+    for metric, word in (('cpu_total', 'all'), ('cpu_user', 'user, dashed')):
+        low, high = bands[metric]
+        axes.axhspan(low, high, color=GOOD, alpha=0.2, lw=0)
+        texts.append(f'{word} (valid: {low:.0f} to {high:.0f} %)')
+    axes.set_ylim(0, 104)
+    axes.set_yticks([0, 25, 50, 75, 100])
+    axes.set_ylabel('%', labelpad=2)
+    _says(axes, 'CPU: ' + '; '.join(texts))
+
+
+def _near(axes: Axes, points: pd.DataFrame, band: tuple[float, float]
+          ) -> None:
+    """Marks the band; what a warm-up has far below it is cut off."""
+    seen = points.loc[(points['metric'] == 'hit_rate')
+                      & (points['phase'] == 'test'), 'value']
+    low, high = min([band[0], *seen]), max([band[1], *seen])
+    margin = max(0.15 * (high - low), 0.02)
+    axes.axhspan(*band, color=GOOD, alpha=0.2, lw=0)
+    axes.set_ylim(low - margin, high + margin)
+
+
+def _phases(rows: np.ndarray, points: pd.DataFrame) -> None:
+    """The time axis of all rows; what is not the test is shaded."""
+    from matplotlib import ticker
+    ends = points.groupby('phase')['second'].max()
+    last = points['second'].max()
+    start = 0.0
+    for phase, word in (('warmup', 'warm-up'), ('rest', 'rest'),
+                        ('test', 'test'), ('after', 'after')):
+        if phase not in ends:
+            continue
+        end = ends[phase]
+        if phase != 'test':
+            for axes in rows:
+                axes.axvspan(start, end, color=GRID, alpha=0.6, lw=0,
+                             zorder=0)
+        if phase == 'warmup' or end - start > 0.08 * last:
+            rows[0].text((start + end) / 2, 0.97, word, fontsize=7,
+                         ha='center', va='top', color=INK,
+                         transform=rows[0].get_xaxis_transform())
+        start = end
+    for axes in rows:
+        if not axes.get_ylabel():
+            axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
+        axes.yaxis.set_major_formatter(
+            ticker.FuncFormatter(lambda v, _: _tick(v)))
+    rows[-1].set_xlim(0, last * 1.01 or 1)
+    rows[-1].set_xlabel('time since the first server started (s)')
 
 
 def _boxes(axes: Axes, at: np.ndarray, groups: list, colour: str,

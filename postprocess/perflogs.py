@@ -14,7 +14,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, overload
 
@@ -33,7 +33,9 @@ CASE = ['family', 'system', 'partition', 'environ', 'source', 'check',
 
 RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'recorded', 'unfit')
 _NAME = re.compile(r'.+\.v(\d+)\.csv(\.h\d+)?')
-_REPAIR = 'remove the line, or restore the file'
+#: Folder of what a case attached to its records: <run>-<case>.
+ATTACHED = re.compile(r'\d{8}T\d{6}Z-[0-9a-f]+-\w+')
+REPAIR = 'remove the line, or restore the file'
 
 
 class PerflogError(Exception):
@@ -143,7 +145,8 @@ def _files(paths: Iterable, report: Callable) -> Iterator[Path]:
         elif not path.is_dir():
             found.add(path)
         else:
-            for folder, _, names in os.walk(path, onerror=unreadable):
+            for folder, below, names in os.walk(path, onerror=unreadable):
+                below[:] = [n for n in below if not ATTACHED.fullmatch(n)]
                 found.update(Path(folder, n) for n in names
                              if not n.startswith('.')
                              and (n.endswith('.csv') or _NAME.fullmatch(n)))
@@ -161,45 +164,60 @@ def _rows(file: Path, report: Callable) -> Iterator[tuple]:
         known = ', '.join(map(str, schemas()))
         return report(file, 1, f'schema {name[1]} is not known (known: '
                       f'{known}); read it with a newer checkout of the suite')
+    rows, numbers = table(file, columns, f'schema {name[1]} '
+                          '(config/perflog.yaml)', report)
+    # Every schema has its number in the first column.
+    kept = [n for n, row in enumerate(rows) if row[0] == name[1]]
+    if len(kept) < len(rows):
+        first = next(n for n, row in enumerate(rows) if row[0] != name[1])
+        report(file, numbers[first], f'a record of another schema than '
+               f'{name[1]} ({len(rows) - len(kept)} of them); {REPAIR}')
+        rows, numbers = [rows[n] for n in kept], [numbers[n] for n in kept]
+    if rows:
+        yield columns, rows, numbers
+
+
+def table(file: Path, columns: Sequence[str], kind: str, report: Callable
+          ) -> tuple[list[list[str]], Sequence[int]]:
+    """Well-formed rows of a file with a header, and their line numbers.
+
+    :param kind: what has such a header, for people
+    :param report: called with file, line and reason of each fault
+    """
     try:
         data = file.read_bytes()
     except OSError as err:
-        return report(file, 1, f'cannot be read ({err.strerror}); check the '
-                      'path and its permissions')
+        report(file, 1, f'cannot be read ({err.strerror}); check the path '
+               'and its permissions')
+        return [], []
     lines = data.split(b'\n')
     tail = lines.pop()
     if not lines and not tail:
-        return report(file, 1, 'the file is empty; remove it')
+        report(file, 1, 'the file is empty; remove it')
+        return [], []
     if not lines or _cells(lines[0]) != list(columns):
-        return report(file, 1, f'not the header of schema {name[1]} '
-                      '(config/perflog.yaml); restore the file')
+        report(file, 1, f'not the header of {kind}; restore the file')
+        return [], []
     if tail:
         report(file, len(lines) + 1, 'the last line is cut off; remove it, '
                'or restore the file')
     elif len(lines) == 1:
-        return report(file, 1, 'no record after the header; remove the file')
+        report(file, 1, 'no record after the header; remove the file')
+        return [], []
     rows, numbers = _quick(data, len(lines), len(columns))
     if rows is None:
         rows, numbers = [], []
         for number, line in enumerate(lines[1:], 2):
             cells = _cells(line)
             if cells is None:
-                report(file, number, f'not a line of CSV; {_REPAIR}')
+                report(file, number, f'not a line of CSV; {REPAIR}')
             elif len(cells) != len(columns):
                 report(file, number, f'{len(cells)} columns, not '
-                       f'{len(columns)}; {_REPAIR}')
+                       f'{len(columns)}; {REPAIR}')
             else:
                 rows.append(cells)
                 numbers.append(number)
-    # Every schema has its number in the first column.
-    kept = [n for n, row in enumerate(rows) if row[0] == name[1]]
-    if len(kept) < len(rows):
-        first = next(n for n, row in enumerate(rows) if row[0] != name[1])
-        report(file, numbers[first], f'a record of another schema than '
-               f'{name[1]} ({len(rows) - len(kept)} of them); {_REPAIR}')
-        rows, numbers = [rows[n] for n in kept], [numbers[n] for n in kept]
-    if rows:
-        yield columns, rows, numbers
+    return rows, numbers
 
 
 def _quick(data: bytes, lines: int, columns: int):
@@ -284,7 +302,7 @@ def _typed(frame: pd.DataFrame, report: Callable) -> pd.DataFrame:
                 [frame['file'].astype(object), faults], sort=False):
             more = f' (and {len(rows) - 1} more)' if len(rows) > 1 else ''
             report(file, frame['line'][rows.index[0]],
-                   f'{reason}; {_REPAIR}{more}')
+                   f'{reason}; {REPAIR}{more}')
         good[faults.index] = False
 
     typed: dict[str, pd.Series] = {}
@@ -337,7 +355,7 @@ def _time(text: str) -> datetime.datetime:
     return time.astimezone(datetime.timezone.utc)
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
     if not re.fullmatch(r'[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?', text,
                         re.ASCII) or math.isinf(float(text)):
         raise ValueError('is not a finite number')
@@ -345,7 +363,7 @@ def _finite(text: str) -> float:
 
 
 def _finite_or_open(text: str) -> float:
-    return _finite(text) if text else math.nan
+    return finite(text) if text else math.nan
 
 
 def _count(text: str) -> int | None:
@@ -383,7 +401,7 @@ def _not_empty(text: str) -> None:
 #: that the column gets (None: stays text).
 _PARSERS: dict[str, tuple[Callable, str | None]] = {
     'time': (_time, 'datetime64[us, UTC]'),
-    'value': (_finite, 'float64'),
+    'value': (finite, 'float64'),
     **dict.fromkeys(('reference', 'lower', 'upper'),
                     (_finite_or_open, 'float64')),
     **dict.fromkeys(('schema', 'repeat', 'num_nodes', 'num_tasks',

@@ -16,7 +16,7 @@ import pandas as pd
 
 from config.judged import table
 
-from . import charts, perflogs
+from . import charts, perflogs, series
 from .files import write_all
 
 TIMES = ['wall_time', 'user_time', 'system_time']
@@ -79,7 +79,11 @@ def main(argv: list[str] | None = None) -> int:
     if frame.empty:
         return _say(f'no records in {args.perflogs}: run `./plumb run` first, '
                     'or name another folder with --perflogs')
-    files, counts = build(frame, faults, args.title)
+    over_time = series.newest(frame)
+    for fault in over_time.faults:
+        print(f'plumb report: {fault}', file=sys.stderr)
+    faults += over_time.faults
+    files, counts = build(frame, faults, args.title, over_time)
     try:
         write_all(args.output, files)
     except OSError as err:
@@ -93,11 +97,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def build(frame: pd.DataFrame, faults: list | None = None,
-          title: str | None = None) -> tuple[dict[str, bytes], dict]:
+          title: str | None = None,
+          runs: series.Newest | None = None) -> tuple[dict[str, bytes], dict]:
     """The page and its figures.
 
     :param frame: as perflogs.read gives it, at least one record
     :param faults: what was damaged, shown on the page
+    :param runs: what is drawn over time
     :returns: {path: content}, index.html last; and the number of verdicts
         by result of the newest run of each case (xpass counts as pass,
         xfail on its own)
@@ -106,6 +112,8 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     frame = _labelled(frame)
     files: dict[str, bytes] = {}
     rows, counts = verdicts(frame)
+    runs = runs or series.Newest([], [])
+    over_time = _over_time(frame, runs.series, files)
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / 'templates'),
         autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -116,8 +124,9 @@ def build(frame: pd.DataFrame, faults: list | None = None,
         facts=facts(frame), verdicts=rows, counts=counts,
         faults=[str(f) for f in faults or []],
         emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
-        families=[_family(name, mine, files) for name, mine in
+        families=[_family(name, mine, files, over_time) for name, mine in
                   _drawn(frame).groupby('family')],
+        not_shown=runs.more,
         colours=charts.COLOURS)
     files['index.html'] = page.encode()
     return files, counts
@@ -299,9 +308,36 @@ def _list(names: list[str], most: int = 6) -> str:
     return f"{', '.join(names[:most - 1])} and {len(names) - most + 1} more"
 
 
-def _family(name: str, frame: pd.DataFrame, files: dict[str, bytes]) -> dict:
+def _over_time(frame: pd.DataFrame, runs: list[series.Series],
+               files: dict[str, bytes]) -> dict[tuple[str, str], list[dict]]:
+    """The figures over time of each family and program, into `files`."""
+    found: dict[tuple[str, str], list[dict]] = {}
+    for run in runs:
+        row = frame.loc[run.record]
+        mine = (frame[[*perflogs.CASE, 'run']] == row[
+            [*perflogs.CASE, 'run']]).all(axis=1)
+        guards = sorted(set(frame.loc[mine, 'guard']) - {''})
+        name = ', '.join(filter(None, [
+            f'{row.program}: over time', row.panel, row.label,
+            f'{row.time:%d %b %H:%M}', 'NOT VALID' * bool(guards)]))
+        bands = (series.BANDS_V2 if 'autoscale_v2' in row.params
+                 else series.BANDS)
+        drawn = _draw(files, f'{row.family} {row.program} time {row.run} '
+                      f'{row.case}', name, charts.timeline, run.points,
+                      run.servers, name, bands)
+        if guards:
+            drawn['note'] = f"Not valid (guard: {', '.join(guards)}). " + (
+                '; '.join(series.findings(run, bands))
+                or 'The series do not say why') + '.'
+        found.setdefault((row.family, row.program), []).append(drawn)
+    return found
+
+
+def _family(name: str, frame: pd.DataFrame, files: dict[str, bytes],
+            over_time: dict[tuple[str, str], list[dict]]) -> dict:
     """The section of a family; its figures go into `files`."""
-    programs = [_program(name, program, mine, files)
+    programs = [_program(name, program, mine, files,
+                         over_time.get((name, program), []))
                 for program, mine in frame.groupby('program')]
     figures = []
     spent = frame[frame['metric'].isin(TIMES)]
@@ -326,7 +362,7 @@ def _family(name: str, frame: pd.DataFrame, files: dict[str, bytes]) -> dict:
 
 
 def _program(family: str, program: str, frame: pd.DataFrame,
-             files: dict[str, bytes]) -> dict | None:
+             files: dict[str, bytes], over_time: list[dict]) -> dict | None:
     """The section of a program: figures of its main metrics, tables."""
     frame = frame[frame['metric'] != 'completed']
     known = perflogs.metrics()
@@ -335,7 +371,7 @@ def _program(family: str, program: str, frame: pd.DataFrame,
             if r['metric'] in there and r['metric'] != 'worst_ratio']
     main = main or [m for m in there if known[m]['better'] != 'none'
                     and m not in [*TIMES, 'worst_ratio']][:1]
-    if not there:
+    if not there and not over_time:
         return None
     figures = []
     for (metric, panel), mine in frame[frame['metric'].isin(main)].groupby(
@@ -359,7 +395,7 @@ def _program(family: str, program: str, frame: pd.DataFrame,
             figures.append(_draw(files, f'{name} runs', about, charts.strip,
                                  mine[~sized], title, unit))
     return {'name': program or 'unnamed', 'anchor': f'{family}-{program}',
-            'figures': figures,
+            'figures': figures, 'over_time': over_time,
             'metrics': [(m, known[m]['means']) for m in main],
             'tables': list(_tables(frame, main, there))}
 

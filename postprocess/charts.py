@@ -32,7 +32,7 @@ STYLES = {'fast': ('-', 'o'), '-': ('-', 'o'), 'slow': ('--', 's'),
 WIDTH = 4.7            # inches
 FAINT_RUNS = 25        # the newest runs are drawn one by one
 FEWEST_FOR_BOX = 3
-MOST_POINTS = 130      # that a line over time has room for
+MOST_POINTS = 130      # of a line over time; half of it among many lines
 GOOD = COLOURS[2]      # where values are to be
 
 
@@ -217,13 +217,14 @@ def timeline(points: pd.DataFrame, servers: list[str], title: str,
                     ('-', '--', ':')[n // len(COLOURS) % 3])
              for n, name in enumerate(servers)}
     nodes = [n for n in dict.fromkeys(points['series']) if n not in looks]
-    names = [(name, *look, 'o') for name, look in looks.items()]
+    names: list[tuple] = [(name, *look, 'o') for name, look in looks.items()]
     if (points['counts'] == '0').any():
         names.append(('does not count', INK, '', 'o', {'fillstyle': 'none'}))
     panels = ['qps', 'hit'] * bool(servers) + ['cpu'] * bool(nodes)
     figure, rows = _figure(title, names, rows=len(panels), height=sum(
         1.5 if panel == 'qps' else 1.05 for panel in panels))
-    step = points['second'].max() / MOST_POINTS or 1
+    step = (1 + (len(servers) > 2)) * points['second'].max() / MOST_POINTS or 1
+    asked = points[(points['metric'] == 'total_qps') & (points['value'] > 1)]
     for panel, axes in zip(panels, np.atleast_1d(rows), strict=True):
         if panel == 'cpu':
             _cpu(axes, points, nodes, step, bands)
@@ -235,15 +236,21 @@ def timeline(points: pd.DataFrame, servers: list[str], title: str,
                 slow = _thinned(mine[mine['metric'] == 'slow_qps'], step)
                 axes.plot(slow['second'], slow['value'], line, color=colour,
                           lw=0.6)
-            mine = _thinned(mine[mine['metric'] == metric], step)
+            mine = mine[mine['metric'] == metric]
+            if panel == 'hit':    # of nothing there is no share
+                mine = mine.assign(value=mine['value'].where(
+                    mine['second'].isin(asked.loc[
+                        asked['series'] == name, 'second'])))
+            mine = _thinned(mine, step)
             axes.plot(mine['second'], mine['value'], line, color=colour,
                       lw=0.9)
             for counts, fill in (('1', 'full'), ('0', 'none')):
                 some = mine[mine['counts'] == counts]
                 axes.plot(some['second'], some['value'], 'o', color=colour,
-                          ms=2.4, mew=0.6, fillstyle=fill)
+                          ms=2.4, mew=0.5, fillstyle=fill)
         if panel == 'qps':
-            axes.set_ylim(0, None)
+            # Room for the names of the phases.
+            axes.set_ylim(0, 1.2 * max([*asked['value'], 1]))
             axes.set_ylabel('1/s', labelpad=2)
             _says(axes, 'requests a second; thin: those that missed')
         else:
@@ -321,7 +328,7 @@ def _figure(title: str, names: list[tuple], columns: int = 1,
 
     lines = [(textwrap.fill(name, 62), *style) for name, *style in names]
     across = 1 if rows == 1 else min(4, len(lines)) or 1
-    title = textwrap.fill(title, 70) if rows > 1 else title
+    title = textwrap.fill(title, 60) if rows > 1 else title
     head = 0.24 + 0.137 * title.count('\n')
     above = head + 0.12 + 0.137 * (sum(
         n.count('\n') + 1 for n, *_ in lines) / across).__ceil__()
@@ -333,7 +340,7 @@ def _figure(title: str, names: list[tuple], columns: int = 1,
     axes = figure.subplots(rows, columns, sharex=rows > 1, gridspec_kw={
         'left': left / WIDTH, 'right': 1 - 0.12 / WIDTH,
         'top': 1 - above / total, 'bottom': below / total,
-        'wspace': 0.15, 'hspace': 0.35})
+        'wspace': 0.15, 'hspace': 0.28})
     figure.text(0.06 / WIDTH, 1 - 0.06 / total, title, va='top',
                 fontsize=8.5, fontweight='bold')
     if lines:
@@ -420,8 +427,9 @@ def _says(axes: Axes, text: str) -> None:
 
 
 def _thinned(mine: pd.DataFrame, step: float) -> pd.DataFrame:
-    """Neighbours closer than `step` as their mean, if they count alike."""
-    turns = (mine['counts'] != mine['counts'].shift()).cumsum()
+    """Neighbours closer than `step` as their mean, if they are alike."""
+    look = mine['counts'] + mine['phase']
+    turns = (look != look.shift()).cumsum().rename('turn')
     return mine.groupby([turns, mine['second'] // step]).agg(
         {'second': 'mean', 'value': 'mean', 'counts': 'first'})
 

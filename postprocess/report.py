@@ -174,10 +174,12 @@ def verdicts(frame: pd.DataFrame) -> tuple[list[dict], dict[str, int]]:
     case = [frame[c] for c in perflogs.CASE]
     newest = frame['time'].groupby(case, observed=True).transform('max')
     frame = perflogs.judged_records(frame[frame['time'] == newest])
+    figures = (frame['metric'] != 'completed').groupby(
+        [frame[c] for c in perflogs.CASE], observed=True).transform('any')
     # A guard fails a run whatever its records say.
     result = frame['result'].astype(object).mask(frame['guard'] != '', 'fail')
     order = ['fail', 'xpass', 'xfail', 'pass']
-    judged = frame.assign(result=result)[result.isin(order)]
+    judged = frame.assign(result=result, kept=figures)[result.isin(order)]
     counts = {r: int((result == r).sum())
               for r in [*order, 'recorded', 'unfit']}
     rank = judged['result'].map(order.index)
@@ -199,8 +201,9 @@ def _verdict(row) -> dict:
               if pd.notna(fraction) and pd.notna(row.reference)]
     ratio = row.value / row.reference if row.reference else float('nan')
     if row.metric == 'completed':      # the guard says it all
-        row = row._replace(metric='no figures', value=0, unit='',
-                           reference=float('nan'))
+        row = row._replace(
+            metric='figures kept' if row.kept else 'no figures',
+            value=float('nan'), unit='', reference=float('nan'))
         ratio, bounds = float('nan'), []
     return {
         'result': row.result,
@@ -210,7 +213,7 @@ def _verdict(row) -> dict:
         'place': f'{row.system}:{row.partition} {row.environ}',
         'metric': row.metric,
         'size': '' if pd.isna(row.size) else charts.human(row.size),
-        'value': '' if row.metric == 'no figures'
+        'value': '' if pd.isna(row.value)
         else charts.short(row.value), 'unit': _shown(row.unit),
         'reference': '' if pd.isna(row.reference)
         else charts.short(row.reference),
@@ -259,7 +262,13 @@ def _drawn(frame: pd.DataFrame) -> pd.DataFrame:
     judged = frame.index.isin(perflogs.judged_records(frame).index)
     alone = ~frame.duplicated([*perflogs.CASE, 'run', 'metric', 'point'],
                               keep=False)
+    # Figures of a refused run, where they were kept, are a series apart.
+    refused = (~frame['guard'].isin(['', 'reference'])).groupby(
+        [frame[c] for c in [*perflogs.CASE, 'run']],
+        observed=True).transform('any')
     frame = frame.assign(judged=judged, sample=(frame['repeat'] > 0) | alone,
+                         label=frame['label'].mask(refused, (
+                             frame['label'] + ', not valid').str.strip(', ')),
                          size=frame['size'].astype(float))[DRAWN]
     texts = frame.select_dtypes('category').columns
     return frame.astype(dict.fromkeys(texts, object))
@@ -326,9 +335,9 @@ def _over_time(frame: pd.DataFrame, runs: list[series.Series],
                       f'{row.case}', name, charts.timeline, run.points,
                       run.servers, name, bands)
         if guards:
-            drawn['note'] = f"Not valid (guard: {', '.join(guards)}). " + (
+            drawn['note'] = f"Not valid (guard: {', '.join(guards)}): " + (
                 '; '.join(series.findings(run, bands))
-                or 'The series do not say why') + '.'
+                or 'the series do not show why')
         found.setdefault((row.family, row.program), []).append(drawn)
     return found
 

@@ -107,10 +107,8 @@ def read(file: Path, faults: list[perflogs.PerflogError]) -> pd.DataFrame:
 def findings(series: Series, bands: dict[str, tuple[float, float]]
              ) -> list[str]:
     """What is not as in a valid run: short texts, the most telling first."""
-    points = series.points
-    test = points[points['phase'] == 'test']
-    return [*_silent(series), *_left_out(series), *_outside(points, test,
-                                                            bands)]
+    test = series.points[series.points['phase'] == 'test']
+    return [*_silent(series), *_left_out(series), *_outside(test, bands)]
 
 
 def _silent(series: Series) -> Iterator[str]:
@@ -136,10 +134,10 @@ def _left_out(series: Series) -> Iterator[str]:
                f'count{where}: {why}')
 
 
-def _outside(points: pd.DataFrame, test: pd.DataFrame,
-             bands: dict[str, tuple[float, float]]) -> Iterator[str]:
-    """Shares that are not in their band."""
-    means = points[points['counts'] == '1'].pivot_table(
+def _outside(test: pd.DataFrame, bands: dict[str, tuple[float, float]]
+             ) -> Iterator[str]:
+    """Shares that are not in their band during the test."""
+    means = test[test['counts'] == '1'].pivot_table(
         index='series', columns='metric', values='value')
     if {'fast_qps', 'total_qps'} <= set(means):
         low, high = bands['hit_rate']
@@ -152,7 +150,7 @@ def _outside(points: pd.DataFrame, test: pd.DataFrame,
         if not low <= mine['value'].mean() <= high:
             yield (f"CPU of {name.removeprefix('cpu ')}: "
                    f"{metric.removeprefix('cpu_')} "
-                   f"{mine['value'].mean():.0f} %, not {low:.0f} to "
+                   f"{mine['value'].mean():.1f} %, not {low:.0f} to "
                    f'{high:.0f} %')
 
 

@@ -112,10 +112,12 @@ def findings(series: Series, bands: dict[str, tuple[float, float]]
 
 
 def _silent(series: Series) -> Iterator[str]:
-    """Servers whose lines end well before those of others."""
-    ends = series.points.groupby('series')['second'].max()
+    """Servers whose lines end well before the test does."""
+    points = series.points
+    ends = points.groupby('series')['second'].max()
+    end = points.loc[points['phase'] == 'test', 'second'].max()
     for name in series.servers:
-        if ends[name] < 0.95 * ends.max():
+        if ends[name] < 0.95 * end:
             yield f'{name} is silent after {ends[name]:.0f} s'
 
 

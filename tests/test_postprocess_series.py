@@ -1,0 +1,358 @@
+"""Series beside perflogs: read strictly, drawn with all their parts."""
+from __future__ import annotations
+
+import csv
+import html
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip('pandas')
+pytest.importorskip('matplotlib')
+pytest.importorskip('jinja2')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make
+
+from checks.lib.parsers import tao
+from checks.taobench import validity
+from postprocess import charts, perflogs, report, series
+
+PHASES = ((20, 'warmup'), (22, 'rest'), (52, 'test'), (55, 'after'))
+LOW = 'hit_rate below 0.88: a dip in the window'
+
+
+def tao_record(metric='total_qps', value=9000.0, **columns) -> dict:
+    """A record of the family."""
+    return make.record(metric, value, **{
+        'family': 'taobench', 'check': 'TaoBench', 'program': 'tao_server',
+        'params': 'job=standalone', **columns})
+
+
+def rows(servers=1, dip=(), ratio=0.89, cpu=(75.0, 20.0)) -> list[list]:
+    """Points a second of a run; those of server 0 in `dip` do not count."""
+    found: list[list] = []
+    for second in range(1, 56):
+        phase = next(p for end, p in PHASES if second <= end)
+        for server in range(servers):
+            busy = phase in ('warmup', 'test')
+            why = ('' if phase == 'test' else 'no load' if not busy else
+                   'before the last 26 points')
+            hit = ratio * busy
+            if second in dip and server == 0:
+                why, hit = LOW, 0.7
+            total = 9000.0 * busy
+            found += [
+                [second + server / 10, f'server {server}', metric, value,
+                 unit, phase, int(not why), why] for metric, value, unit in
+                (('fast_qps', total * hit, '1/s'),
+                 ('slow_qps', total * (1 - hit), '1/s'),
+                 ('total_qps', total, '1/s'), ('hit_rate', hit, '1'))]
+        found += [[second, 'cpu n1', metric, value, '%', phase, '', '']
+                  for metric, value in zip(('cpu_total', 'cpu_user'), cpu,
+                                           strict=False)]
+    return found
+
+
+def attach(root: Path, record: dict, points: list[list]) -> Path:
+    """Writes a run's folder as the suite does; returns its series."""
+    folder = (root / record['system'] / record['partition'] / 'taobench'
+              / f"{record['run']}-{record['case']}")
+    (folder / 'benchmark_metrics_1').mkdir(parents=True)
+    (folder / 'benchmark_metrics_1' / 'a.json').write_text('{}')
+    (folder / 'server_0.csv').write_text('seq,total_qps\n0,1\n')
+    with open(folder / 'series.csv', 'w', newline='') as handle:
+        csv.writer(handle, lineterminator='\n').writerows(
+            [series.COLUMNS, *points])
+    return folder / 'series.csv'
+
+
+def site(tmp_path: Path, record: dict, points: list[list]) -> Path:
+    make.write(tmp_path / 'perflogs', [record])
+    return attach(tmp_path / 'perflogs', record, points)
+
+
+def page(tmp_path: Path) -> tuple[int, str]:
+    """Exit code of a report, and its words with those of its figures."""
+    code = report.main(['--perflogs', str(tmp_path / 'perflogs'),
+                        '--output', str(tmp_path / 'out')])
+    text = (tmp_path / 'out' / 'index.html').read_text('utf-8')
+    text = re.sub(r'<style.*?</style>', ' ', text, flags=re.S)
+    return code, ' '.join(html.unescape(
+        re.sub(r'<[^>]*>', ' ', text)).split())
+
+
+def read(tmp_path: Path, points: list[list]) -> series.Series:
+    faults: list = []
+    found = series.read(attach(tmp_path, tao_record(), points), faults)
+    assert not faults
+    return series.Series(0, found)
+
+
+def drawn(one: series.Series):
+    return charts.timeline(one.points, one.servers, 'title', series.BANDS)
+
+
+def marks(axes, fill: str) -> list[float]:
+    """Where the marks of one kind stand."""
+    return [x for line in axes.lines if line.get_marker() == 'o'
+            and line.get_fillstyle() == fill for x in line.get_xdata()]
+
+
+def test_the_two_sides_agree():
+    assert series.BANDS == {
+        'hit_rate': validity.HIT_RATIO, 'cpu_total': validity.CPU,
+        'cpu_user': validity.USER}
+    assert series.BANDS_V2 == {
+        'hit_rate': validity.HIT_RATIO, 'cpu_total': validity.CPU_V2,
+        'cpu_user': validity.USER_V2}
+    line = ('fast_qps = 90.0, hit_rate = 0.900, slow_qps = 10.0, '
+            'slow_qps_oom =  0.0, nanosleeps_per_sec = 1.00\n')
+    [spare] = tao.summary(70 * line).left_out
+    assert spare.reason.startswith(series.SPARE)
+    for units in series.UNITS.values():
+        for metric, unit in units.items():
+            assert perflogs.metrics().get(
+                metric, {'unit': '1'})['unit'] == unit
+
+
+def test_what_is_attached_is_no_perflog(tmp_path):
+    site(tmp_path, tao_record(), rows())
+    frame, faults = perflogs.read(tmp_path / 'perflogs', on_error='collect')
+    assert len(frame) == 1 and not faults
+    # Only folders of runs: what else lies about is still a fault.
+    (tmp_path / 'perflogs' / 'alpha' / 'more').mkdir()
+    (tmp_path / 'perflogs' / 'alpha' / 'more' / 'a.csv').write_text('x\n')
+    assert len(perflogs.read(tmp_path / 'perflogs',
+                             on_error='collect')[1]) == 1
+
+
+def test_a_run_is_drawn_over_time(tmp_path):
+    site(tmp_path, tao_record(), rows())
+    code, words = page(tmp_path)
+    assert code == 0
+    for part in ('tao_server: over time, ', 'requests a second; thin',
+                 'hit ratio, valid: 0.88 to 0.90', 'warm-up', 'server 0',
+                 'all (valid: 70 to 80 %); user, dashed (valid: 15 to 30 %)',
+                 'time since the first server started (s)'):
+        assert part in words
+    assert 'not valid' not in words.lower()
+
+
+def test_without_series_there_is_no_figure_and_no_fault(tmp_path):
+    make.write(tmp_path / 'perflogs', [tao_record()])
+    code, words = page(tmp_path)
+    assert code == 0 and 'over time' not in words.lower()
+
+
+def test_only_the_newest_run_of_a_case(tmp_path):
+    make.write(tmp_path / 'perflogs', [
+        old := tao_record(day=1), new := tao_record(day=2)])
+    attach(tmp_path / 'perflogs', old, rows()).write_text('damaged')
+    attach(tmp_path / 'perflogs', new, rows())
+    found = series.newest(perflogs.read(tmp_path / 'perflogs'))
+    assert len(found.series) == 1 and not found.faults
+
+
+def test_cases_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(series, 'MOST_RUNS', 2)
+    for day in range(5):
+        record = tao_record(day=day, params=f'job={day}', case=f'c{day}')
+        site(tmp_path, record, rows()[:6])
+    found = series.newest(perflogs.read(tmp_path / 'perflogs'))
+    assert len(found.series) == 2 and found.more == 3
+    code, words = page(tmp_path)
+    assert code == 0 and '3 older runs are not drawn' in words
+
+
+HEAD = ','.join(series.COLUMNS)
+GOOD = '1,server 0,total_qps,5,1/s,test,1,'
+
+
+@pytest.mark.parametrize(('text', 'line', 'reason'), [
+    ('', 1, 'the file is empty'),
+    ('{}\n', 1, 'not the header of a file of series'),
+    (f'{HEAD}\n', 1, 'no record after the header'),
+    (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}', 3, 'the last line is cut off'),
+    (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}\n', 3, '6 columns, not 8'),
+    (f'{HEAD}\n{GOOD}\n1,"x\n', 3, 'not a line of CSV'),
+    (f'{HEAD}\n{GOOD}\n{GOOD}\n', 3, 'server 0 has total_qps twice at 1 s'),
+    *[(f'{HEAD}\n{GOOD}\n{bad}\n', 3, reason) for bad, reason in (
+        ('x,server 0,total_qps,5,1/s,test,1,', "second 'x' is not a finite"),
+        ('-1,server 0,total_qps,5,1/s,test,1,', "second '-1' is less than"),
+        ('2,server 0,total_qps,nan,1/s,test,1,', "value 'nan' is not a"),
+        ('2,server 0,total_qps,,1/s,test,1,', "value '' is not a finite"),
+        ('2,server 0,total_qps,-5,1/s,test,1,', "value '-5' is less than 0"),
+        ('2,server x,total_qps,5,1/s,test,1,', "series 'server x' is not"),
+        ('2,disk n1,total_qps,5,1/s,test,1,', "series 'disk n1' is not"),
+        ('2,cpu,cpu_user,5,%,test,,', "series 'cpu' is not 'server N' or"),
+        ('2,server 0,cpu_user,5,%,test,1,', "metric 'cpu_user' is not one"),
+        ('2,server 0,total_qps,5,1/min,test,1,', "unit '1/min' of total_qps"),
+        ('2,server 0,total_qps,5,1/s,pause,1,', "phase 'pause' is not one"),
+        ('2,server 0,total_qps,5,1/s,test,,', "counts '' cannot be of a"),
+        ('2,cpu n1,cpu_user,5,%,test,1,', "counts '1' cannot be of a cpu"),
+        ('2,server 0,total_qps,5,1/s,test,0,', "counts '0' does not go"),
+        ('2,server 0,total_qps,5,1/s,test,1,low', "counts '1' does not go"),
+    )]])
+def test_a_damaged_file_is_a_fault(tmp_path, capsys, text, line, reason):
+    file = site(tmp_path, tao_record(), [])
+    file.write_text(text)
+    code, words = page(tmp_path)
+    assert code == 1
+    assert f'{file}:{line}: {reason}' in words
+    assert f'{file}:{line}: {reason}' in capsys.readouterr().err
+    # What could be read is shown.
+    assert (GOOD in text) == ('server 0' in words.split('Verdicts')[1])
+
+
+def test_a_fault_of_many_lines_is_told_once(tmp_path):
+    file = attach(tmp_path, tao_record(), [
+        [n, 'server 0', 'total_qps', 5, 'x', 'test', 1, '']
+        for n in range(50)])
+    faults: list = []
+    assert series.read(file, faults).empty
+    assert len(faults) == 1 and '(and 49 more)' in str(faults[0])
+
+
+def test_an_unreadable_file_is_a_fault(tmp_path):
+    file = site(tmp_path, tao_record(), rows())
+    file.unlink()
+    file.mkdir()
+    [fault] = series.newest(perflogs.read(tmp_path / 'perflogs')).faults
+    assert f'{file}:1: cannot be read' in str(fault)
+
+
+def test_a_case_cannot_lead_elsewhere(tmp_path):
+    file = site(tmp_path, tao_record(), rows())
+    make.write(tmp_path / 'perflogs', [
+        tao_record(day=9, case=f'../{file.parent.name}')])
+    found = series.newest(perflogs.read(tmp_path / 'perflogs'))
+    assert found == series.Newest([], [], 0)
+
+
+def test_points_that_count_are_filled(tmp_path):
+    one = read(tmp_path, rows(dip=range(30, 34)))
+    for axes in drawn(one).axes[:2]:
+        full, hollow = marks(axes, 'full'), marks(axes, 'none')
+        assert [x for x in hollow if 22 < x <= 52] == [30, 31, 32, 33]
+        assert set(full) == {*range(23, 30), *range(34, 53)}
+
+
+def test_a_figure_has_its_parts(tmp_path):
+    figure = drawn(read(tmp_path, rows(servers=2)))
+    qps, hit, cpu = figure.axes
+    assert [a.get_ylabel() for a in figure.axes] == ['1/s', '', '%']
+    assert [t.get_text() for t in figure.legends[0].texts] == [
+        'server 0', 'server 1', 'does not count']
+    assert {t.get_text() for t in qps.texts} == {'warm-up', 'test'}
+
+    def spans(axes):
+        inside = axes.transData.inverted()
+        return {tuple(inside.transform(p.get_window_extent()).ravel().round(
+            2).tolist()) for p in axes.patches}
+    # What is shaded ends where the next phase begins.
+    edges = {(left, right) for left, _, right, _ in spans(qps)}
+    assert edges == {(0.0, 20.1), (20.1, 22.1), (52.1, 55.1)}
+    for axes, bands in ((hit, [(0.88, 0.9)]), (cpu, [(70, 80), (15, 30)])):
+        heights = {(low, high) for _, low, _, high in spans(axes)}
+        assert heights >= set(bands)
+
+
+def test_of_nothing_there_is_no_hit_ratio(tmp_path):
+    _, hit, _ = drawn(read(tmp_path, rows())).axes
+    [line] = [line for line in hit.lines if line.get_marker() != 'o']
+    for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True):
+        assert (y == y) == (x <= 20 or 22 < x <= 52)
+
+
+def test_six_servers_keep_their_own_look(tmp_path):
+    figure = drawn(read(tmp_path, rows(servers=12)))
+    names = [t.get_text() for t in figure.legends[0].texts]
+    assert names[:12] == [f'server {n}' for n in range(12)]
+    looks = {(h.get_color(), h.get_linestyle())
+             for h in figure.legends[0].get_lines()[:12]}
+    assert len(looks) == 12
+
+
+def test_many_points_are_thinned_but_not_a_dip(tmp_path):
+    points = [[n, 'server 0', 'total_qps', 5 + (n == 7000), '1/s', 'test',
+               int(n != 7000), LOW * (n == 7000)] for n in range(10000)]
+    [axes] = [a for a in drawn(read(tmp_path, points)).axes
+              if a.get_ylabel() == '1/s']
+    assert marks(axes, 'none') == [7000]
+    assert len(marks(axes, 'full')) < 150
+
+
+@pytest.mark.parametrize('points', [
+    rows(servers=0), rows(cpu=()), rows()[:1], rows(servers=3)[:8],
+    [[0, 'server 0', 'hit_rate', 0, '1', 'warmup', 1, '']],
+    [[0, 'cpu a', 'cpu_user', 0, '%', 'after', '', ''],
+     [0, 'cpu b', 'cpu_total', 0, '%', 'after', '', '']],
+    [[1, 'server 3', 'fast_qps', 0, '1/s', 'test', 1, '']]])
+def test_odd_series_can_be_drawn(tmp_path, points):
+    site(tmp_path, tao_record(), points)
+    code, words = page(tmp_path)
+    assert code == 0 and 'over time' in words
+
+
+@pytest.mark.parametrize(('points', 'says'), [
+    (rows(dip=range(30, 50)), '20 of 30 points of the test do not count: '
+     + LOW),
+    (rows(2, dip=[40]), '1 of 60 points of the test do not count (server 0)'),
+    (rows(ratio=0.98), 'hit ratio 0.9800, not 0.88 to 0.9'),
+    (rows(cpu=(99, 20)), 'CPU of n1: total 99.0 %, not 70 to 80 %'),
+    (rows(cpu=(75, 40)), 'CPU of n1: user 40.0 %, not 15 to 30 %'),
+    ([r for r in rows(2) if r[0] < 30 or r[1] != 'server 1'],
+     'server 1 is silent after 29 s'),
+    ([r for r in rows() if r[0] < 40 or r[1] != 'server 0'],
+     'server 0 is silent after 39 s'),
+    (rows(), 'the series do not show why')])
+def test_an_invalid_run_says_what_made_it_so(tmp_path, points, says):
+    record = tao_record('completed', 0.0, repeat=0, reference='1.0',
+                        lower='0.0', result='fail', guard='validity')
+    site(tmp_path, record, points)
+    code, words = page(tmp_path)
+    assert code == 1
+    assert 'over time, 02 Nov 03:00, NOT VALID' in words
+    [note] = re.findall(r'Not valid \(guard: validity\): (.*?) SVG', words)
+    assert says in note
+
+
+def test_a_valid_run_has_no_findings(tmp_path):
+    assert series.findings(read(tmp_path, rows(6)), series.BANDS) == []
+
+
+def test_version_2_has_its_own_bands(tmp_path):
+    site(tmp_path, tao_record(params='job=autoscale_v2_beta'), rows())
+    assert 'all (valid: 75 to 80 %); user, dashed (valid: 25 to 30 %)' in (
+        page(tmp_path)[1])
+
+
+def test_kept_figures_of_a_refused_run_are_a_series_apart(tmp_path):
+    make.write(tmp_path / 'perflogs', [
+        *[tao_record(day=day) for day in (1, 2)],
+        tao_record('completed', 0.0, day=3, repeat=0, reference='1.0',
+                   lower='0.0', result='fail', guard='validity'),
+        tao_record(value=99.0, day=3)])
+    frame = report._drawn(report._labelled(perflogs.read(
+        tmp_path / 'perflogs')))
+    frame = frame[frame['metric'] == 'total_qps']
+    assert dict(zip(frame['value'], frame['label'], strict=True)) == {
+        9000.0: '', 99.0: 'not valid'}
+    code, words = page(tmp_path)
+    assert code == 1
+    assert 'guard: validity figures kept' in words
+
+
+def test_figures_without_a_point_are_drawn_and_listed(tmp_path):
+    names = ('total_qps', 'fast_qps', 'hit_ratio', 'score', 'cpu_total',
+             'num_data_points', 'spawned_instances')
+    make.write(tmp_path / 'perflogs', [
+        tao_record(name, 0.5 + day, day=day) for name in names
+        for day in (1, 2)])
+    code, words = page(tmp_path)
+    assert code == 0 and 'tao_server: total_qps' in words
+    for name in names:
+        assert f'{name} 2 ' in words

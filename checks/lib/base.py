@@ -197,6 +197,9 @@ class Measured(rfm.RegressionTestPlugin):
     #: Exit codes of the program that are no failure (known faults only).
     accept = variable(list, value=[0])
 
+    #: How often a run is made at most while the machine changes its speed.
+    attempts = variable(int, value=4)
+
     #: Options of one more run that validates data; empty: no such run.
     validation = variable(str, value='')
 
@@ -211,7 +214,8 @@ class Measured(rfm.RegressionTestPlugin):
                    ' '.join(map(str, self.accept))]
         if 'speed_sentinel' in part.features:
             options += ['--sentinel', f'{self.programs.stagedir}/sentinel',
-                        '--boundary', part.extras['speed_boundary_ns']]
+                        '--boundary', part.extras['speed_boundary_ns'],
+                        '--attempts', self.attempts]
         if self.validation:
             options += ['--validate', self.validation]
         self.job.launcher.modifier = shlex.quote(str(SRC / 'measure.sh'))
@@ -266,6 +270,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     #: Family of the check: names its reference file and its parser.
     family: ClassVar[str]
+
+    #: The family that an installation's programs are told under, where it is
+    #: another one.
+    programs_of: ClassVar[str] = ''
 
     #: Name of the program, for the records; a check makes it a parameter.
     program: str
@@ -354,7 +362,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     @run_after('setup')
     def describe_origin(self) -> None:
         extras = self.current_environ.extras
-        origin = extras.get('programs', {}).get(self.family, {})
+        origin = extras.get('programs', {}).get(
+            self.programs_of or self.family, {})
         self.source = origin.get('source', 'system')
         self.version = origin.get('version', '')
         self.stack = extras.get('mpi_library', '')

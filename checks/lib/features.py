@@ -39,9 +39,12 @@ ENVIRON_FEATURES: dict[str, str] = {
     'keydb': 'keydb-server',
     'dragonfly': 'dragonfly',
     'memcached': 'memcached',
+    'tao_server': "TaoBench's server, embedded",
+    'tao_bench': "TaoBench's server and client as DCPerf builds them",
     'store_bench': "a store's own load generator and client beside its "
                    'server (redis-benchmark and redis-cli)',
     'store_tls': 'the stores were built with TLS',
+    'tao_tls': "TaoBench's programs are built with TLS",
     'memtier': 'memtier_benchmark on PATH',
 }
 
@@ -63,6 +66,7 @@ PARTITION_EXTRAS: dict[str, str] = {
                          'the address that the nodes reach each other by',
     'scratch': "folder on a node's own disk for the data of servers inside a "
                'job; without it TMPDIR or /tmp',
+    'node_memory': 'memory of a node, in GB of 2^30 B',
     'oversubscribe_env': 'environment variables for more ranks than cores '
                          '(mapping)',
     'speed_boundary_ns': 'sentinel: round trip in ns that parts the speed '
@@ -94,7 +98,9 @@ ENVIRON_EXTRAS: dict[str, str] = {
 FAMILY = {'osu': 'osu', 'nccl_tests': 'nccl', 'rccl_tests': 'nccl',
           'redis': 'keyvalue', 'valkey': 'keyvalue', 'keydb': 'keyvalue',
           'dragonfly': 'keyvalue', 'memcached': 'keyvalue',
-          'store_bench': 'keyvalue', 'smartredis': 'smartredis'}
+          'store_bench': 'keyvalue', 'smartredis': 'smartredis',
+          'tao_server': 'taobench', 'tao_tls': 'taobench',
+          'tao_bench': 'taobench'}
 
 #: Where a family's programs may come from; a wheel's server is not built as
 #: a distribution's is, so the two are different programs.

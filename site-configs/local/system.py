@@ -95,6 +95,33 @@ def _store(found: dict) -> dict:
 _environments += map(_store, _stores)
 
 
+def _memory() -> float:
+    """GB of this machine."""
+    pages = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+    return round(pages / 2 ** 30, 2)
+
+
+#: The suite's programs can encrypt where they are built with these headers,
+#: and certificates are made with this command.
+_tls = (['tao_tls'] if Path('/usr/include/openssl/ssl.h').exists()
+        and shutil.which('openssl') else [])
+_environments.append({
+    'name': 'tao', 'cc': _mpi['compiler'], 'cxx': '', 'ftn': '',
+    'features': ['tao_server', *_tls],
+    'extras': {'programs': {'taobench': {'source': 'embedded'}}}})
+if os.environ.get('TAOBENCH_PREFIX'):
+    _prefix = os.environ['TAOBENCH_PREFIX']
+    for _name in ('tao_bench_server', 'tao_bench_client',
+                  'leader_sizes.json'):
+        if not Path(_prefix, _name).exists():
+            raise RuntimeError(f'TAOBENCH_PREFIX={_prefix}: no {_name} there')
+    _environments.append({
+        'name': 'tao-dcperf', 'cc': '', 'cxx': '', 'ftn': '',
+        'features': ['tao_bench'],
+        'extras': {'programs': {'taobench': {
+            'source': 'system', 'prefix': _prefix}}}})
+
+
 def _stack(name: str) -> dict:
     """The environment of a stack that $PLUMBLINE_STACKS names."""
     families = stack.programs_of(name)
@@ -130,6 +157,7 @@ site_configuration = {
                           'num_sockets': 1,
                           'num_cpus_per_socket': _cores()},
             'extras': {
+                'node_memory': _memory(),
                 'launcher_pin': _pin,
                 'launcher_oversubscribe': _share,
                 'oversubscribe_env': _share_env,

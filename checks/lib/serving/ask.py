@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -201,17 +202,57 @@ class Memcached:
                      self._ask(server, 'stats', 'END')
                      if line.startswith('STAT '))
 
-        def number(key: str) -> float:
-            return float(stats.get(key, 0))
+        return _of_memcached(stats)
 
-        return Counters(
-            'memcached', stats.get('version', ''), int(number('pid')),
-            number('rusage_user') + number('rusage_system'),
-            int(number('bytes')),
-            int(number('cmd_get') + number('cmd_set') + number('cmd_touch')),
-            int(number('curr_items')), int(number('get_misses')),
-            int(number('evictions')),
-            int(number('total_connections')))
+
+def _of_memcached(stats: Mapping[str, str]) -> Counters:
+    """From its statistics, whatever protocol they came in."""
+    def number(key: str) -> float:
+        return float(stats.get(key, 0))
+
+    return Counters(
+        'memcached', stats.get('version', ''), int(number('pid')),
+        number('rusage_user') + number('rusage_system'),
+        int(number('bytes')),
+        int(number('cmd_get') + number('cmd_set') + number('cmd_touch')),
+        int(number('curr_items')), int(number('get_misses')),
+        int(number('evictions')), int(number('total_connections')))
+
+
+class MemcachedBinary:
+    """The binary protocol of memcached, for servers that speak no other."""
+
+    #: Request and answer: magic, opcode, lengths of key and extras, status,
+    #: length of the body.
+    HEADER = struct.Struct('>BBHBBHIIQ')
+    VERSION, STAT = 0x0b, 0x10
+
+    def _ask(self, server: Server, opcode: int) -> Iterator[tuple[str, str]]:
+        """Key and value of each answer, to the last."""
+        with server.connect() as sock, sock.makefile('rb') as stream:
+            sock.sendall(self.HEADER.pack(0x80, opcode, 0, 0, 0, 0, 0, 0, 0))
+            while True:
+                head = stream.read(self.HEADER.size)
+                if len(head) < self.HEADER.size:
+                    raise ConnectionError('closed the connection')
+                magic, of, keys, extras, _, status, size, *_ = (
+                    self.HEADER.unpack(head))
+                if magic != 0x81 or of != opcode:
+                    raise Refusal('speaks no binary protocol of memcached')
+                body = stream.read(size)
+                if status:
+                    raise Refusal(body.decode(errors='replace'))
+                start = extras + keys
+                yield (body[extras:start].decode(errors='replace'),
+                       body[start:].decode(errors='replace'))
+                if not keys:
+                    return
+
+    def ping(self, server: Server) -> None:
+        next(self._ask(server, self.VERSION))
+
+    def counters(self, server: Server) -> Counters:
+        return _of_memcached(dict(self._ask(server, self.STAT)))
 
 
 class Tcp:
@@ -226,7 +267,8 @@ class Tcp:
 
 #: Name in a plan -> how such a server is asked.
 DIALECTS: Mapping[str, Dialect] = {
-    'resp': Resp(), 'memcached': Memcached(), 'tcp': Tcp()}
+    'resp': Resp(), 'memcached': Memcached(),
+    'memcached_binary': MemcachedBinary(), 'tcp': Tcp()}
 
 
 def form_cluster(servers: Sequence[Server]) -> None:

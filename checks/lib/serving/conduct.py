@@ -452,12 +452,10 @@ class Conductor:
 
     def await_clients(self, clients: Outside) -> dict[str, Any]:
         """What people start elsewhere: told, waited for, given its time."""
-        service = self.write_service('service', self.where, False)
         path = Path(f'{self.run_name}.clients.txt')
-        path.write_text(filled(clients.words, {
-            'host': self.plan.hostname or self.where[0].host,
-            'service': service, 'ports': ','.join(
-                str(one.port) for one in self.where)}))
+        path.write_text(clients.words.replace(
+            '{host}', self.plan.hostname or self.where[0].host).replace(
+            '{ca}', self.certificate['ca']))
         print(f'clients: told in {path}', file=sys.stderr, flush=True)
         names = [str(one) for one in self.where]
 

@@ -115,7 +115,8 @@ class Step:
 class Outside:
     """Clients that people start, on machines outside the job."""
 
-    #: What they are to read; a template with {host} and {service}.
+    #: What they are to read; {host} and {ca} (the certificate to believe)
+    #: are put in, other braces stay.
     words: str
     #: Connections of each client, and the number of its machine, from 0; the
     #: servers are dealt to the clients in turn.

@@ -11,9 +11,11 @@ from .sizing import (
     KEY_BYTES,
     Client,
     Instance,
+    Plan,
     client_command,
     server_command,
 )
+from .sizing import instructions as original
 
 #: Before the number of every key: all but one of its bytes, whatever they
 #: are, as long as they are the same.
@@ -21,8 +23,9 @@ PREFIX = ('the_associations_of_an_object_' * 8)[:KEY_BYTES - 1]
 
 #: Sizes of values that a look-aside client stores, and their weights: what
 #: the published sizes are once they have been compressed (src/README.md).
-STORED = ((31, 50, 3), (51, 100, 8), (101, 150, 9), (151, 200, 14),
-          (201, 242, 16), (243, 266, 25), (267, 273, 24), (274, 521, 1))
+STORED = ((31, 52, 5), (53, 71, 5), (72, 110, 10), (111, 134, 5),
+          (135, 156, 5), (157, 203, 10), (204, 243, 10), (244, 266, 25),
+          (267, 267, 15), (268, 273, 9), (274, 521, 1))
 
 _CERTIFICATES = '{cert}', '{key}'
 #: Options of the original that ours has no use for.
@@ -68,16 +71,49 @@ def client(program: str, one: Client, prefix: str, seconds: int,
     """
     if program == 'tao_bench_server':
         return tuple(client_command(one, prefix, seconds, _CERTIFICATES))
-    words = [
-        f'{prefix}/plumbload', '--service', '{service}', '--name',
-        'client{index}', '--share', '{index}/{count}', '--protocol', 'binary',
-        '--operation', 'get', '--threads', str(one.threads), '--connections',
-        str(one.threads * one.connections), '--key-prefix', PREFIX, '--keys',
-        str(one.keys), '--duration', str(seconds), '--seed', str(seed)]
+    words = [f'{prefix}/plumbload', '--service', '{service}', '--name',
+             'client{index}', '--share', '{index}/{count}',
+             *_load(one, seconds, seed)]
     if program == 'memcached':
         words += ['--on-miss', 'set', '--value-size', f'@{sizes}', '--series',
                   '{output}.csv', '--interval', f'{interval:g}']
     return tuple(words)
+
+
+def _load(one: Client, seconds: int, seed: int) -> list[str]:
+    """What a client of ours does."""
+    return ['--protocol', 'binary', '--operation', 'get', '--threads',
+            str(one.threads), '--connections',
+            str(one.threads * one.connections), '--key-prefix', PREFIX,
+            '--keys', str(one.keys), '--duration', str(seconds), '--seed',
+            str(seed)]
+
+
+def instructions(program: str, of: Plan) -> str:
+    """What people are to run on client machines outside the job.
+
+    `{host}` and `{ca}` are for who knows them.
+
+    :raises ValueError: only its clients know what a server has done
+    """
+    if program == 'tao_bench_server':
+        return original(of)
+    if program == 'memcached':
+        raise ValueError('outside: memcached tells nothing over time, its '
+                         'clients do: they must be part of the job')
+    lines = ['Run these commands on the client machines, all at once '
+             '(plumbload: checks/lib/src/load):', '']
+    for number, one in enumerate(of.clients):
+        where = ['plumbload', '--server', f'{{host}}:{one.port}', '--share',
+                 f'{number}/{len(of.clients)}',
+                 *([] if one.arguments['disable_tls']
+                   else ['--tls', '--ca', '{ca}'])]
+        warm, test = (' '.join([*where, *_load(one, seconds, seed)])
+                      for seconds, seed in ((of.warmup_time, 1),
+                                            (of.test_time, 2)))
+        lines += [f'Client {one.machine + 1}:', f'{warm} && sleep '
+                  f'{one.arguments["wait_after_warmup"]} && {test}', '']
+    return '\n'.join(lines)
 
 
 def sizes_file() -> str:

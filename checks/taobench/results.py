@@ -1,0 +1,150 @@
+"""From what a run has left to its points over time, its CPU, its files.
+
+Pure.  `series` is what `plumb report` draws, see perflogs/README.md.
+"""
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+
+from checks.lib.parsers import ParseError
+from checks.lib.parsers.tao import Log, Point, Summary
+from checks.taobench.validity import Cpu
+
+COLUMNS = ('second', 'series', 'metric', 'value', 'unit', 'phase', 'counts',
+           'why')
+
+#: Begin and end of each phase, in s since 1970.
+Phases = Mapping[str, tuple[float, float]]
+
+
+class Busy:
+    """The CPU of a node over time: the notes of serving/usage.py.
+
+    :raises ParseError: they are damaged
+    """
+
+    def __init__(self, text: str) -> None:
+        self.notes: list[tuple[float, ...]] = []
+        for number, line in enumerate(text.splitlines()[1:], 2):
+            try:
+                at, *ticks = map(float, line.split(','))
+                if len(ticks) != 4:
+                    raise ValueError
+            except ValueError:
+                raise ParseError(number, line, 'not a note of the CPU'
+                                 ) from None
+            self.notes.append((at, *ticks))
+
+    def between(self, first: float, last: float) -> Cpu | None:
+        """The shares in a time; None: there are not two notes in it."""
+        inside = [note for note in self.notes if first <= note[0] <= last]
+        return _share(inside[0], inside[-1]) if len(inside) > 1 else None
+
+    def over_time(self) -> Iterator[tuple[float, Cpu]]:
+        """The share since the note before, for each but the first."""
+        for before, now in zip(self.notes, self.notes[1:], strict=False):
+            share = _share(before, now)
+            if share:
+                yield now[0], share
+
+
+def _share(before: Sequence[float], now: Sequence[float]) -> Cpu | None:
+    user, system, idle, steal = (b - a for a, b in zip(
+        before[1:], now[1:], strict=True))
+    total = user + system + idle + steal
+    # What a hypervisor takes is no work, but no rest either.
+    return Cpu(100 * (total - idle) / total, 100 * user / total) \
+        if total > 0 else None
+
+
+def of_clients(texts: Sequence[str], interval: float) -> Log:
+    """The points of a server that prints none, from its clients' rows.
+
+    A read that missed was followed by a write: `slow`.
+
+    :param texts: CSV of plumbload --series, of one phase, one a client
+    :raises ParseError: one of them is damaged
+    """
+    found: list[tuple[float, float]] = []
+    for text in texts:
+        for number, row in enumerate(csv.DictReader(io.StringIO(text))):
+            try:
+                operations, misses = float(row['operations']), float(
+                    row['misses'])
+            except (KeyError, TypeError, ValueError):
+                raise ParseError(number + 2, str(row), 'no row of a series '
+                                 'of plumbload') from None
+            if number == len(found):
+                found.append((0.0, 0.0))
+            have = found[number]
+            found[number] = (have[0] + max(operations - 2 * misses, 0),
+                             have[1] + misses)
+    return Log(tuple(Point(number, {
+        'fast_qps': fast / interval, 'slow_qps': slow / interval,
+        'hit_rate': fast / (fast + slow) if fast + slow else 0.0,
+        'slow_qps_oom': 0.0, 'nanosleeps_per_sec': 0.0})
+        for number, (fast, slow) in enumerate(found, 1)))
+
+
+def joined(logs: Sequence[Log]) -> Log:
+    """Logs that follow each other, as one."""
+    points = [point for log in logs for point in log.points]
+    return Log(tuple(Point(number, point.values, point.fault)
+                     for number, point in enumerate(points, 1)))
+
+
+def series(found: Sequence[Summary | None], starts: Sequence[float],
+           interval: float, busy: Mapping[str, Busy], phases: Phases) -> str:
+    """All points of a run, of its servers and of their machines, as CSV.
+
+    :param starts: when each server began to count. Unit: s since 1970
+    :param interval: between two points. Unit: s
+    :param busy: name of a node -> its CPU
+    """
+    first = min(starts)
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator='\n')
+    table.writerow(COLUMNS)
+
+    def phase(at: float) -> str:
+        for name, (begin, end) in phases.items():
+            # A point is of the time before it.
+            if begin < at <= end + interval / 2:
+                return name
+        return 'after' if at > phases['test'][1] else (
+            'rest' if at > phases['warmup'][1] else 'warmup')
+
+    def rows(at: float, name: str, values: Mapping[str, tuple[float, str]],
+             counts: str, why: str) -> None:
+        for metric, (value, unit) in values.items():
+            table.writerow([f'{at - first:.3f}', name, metric, repr(value),
+                            unit, phase(at), counts, why])
+
+    for index, (one, start) in enumerate(zip(found, starts, strict=True)):
+        if not one:
+            continue
+        counted = {point.line for point in one.counted}
+        for number, point in enumerate(
+                [p for p in one.log.points if p.rates], 1):
+            why = '' if point.line in counted else _why(one, point)
+            values = {name: (point.values[name], '1/s')
+                      for name in ('fast_qps', 'slow_qps')}
+            values['total_qps'] = (sum(v for v, _ in values.values()), '1/s')
+            values['hit_rate'] = (point.values['hit_rate'], '1')
+            rows(start + number * interval, f'server {index}', values,
+                 '01'[not why], why)
+    for node, notes in busy.items():
+        for at, share in notes.over_time():
+            if at >= first:
+                rows(at, f'cpu {node}', {'cpu_total': (share.total, '%'),
+                                         'cpu_user': (share.user, '%')},
+                     '', '')
+    return out.getvalue()
+
+
+def _why(one: Summary, point: Point) -> str:
+    """Why a point was left out."""
+    return next((remark.reason for remark in one.left_out
+                 if remark.first <= point.line <= remark.last), 'left out')

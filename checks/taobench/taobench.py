@@ -1,0 +1,389 @@
+"""TaoBench: a caching server under the read load of a social graph."""
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import reframe as rfm
+import reframe.core.runtime as rt
+import reframe.utility.typecheck as typ
+from reframe.core.builtins import (
+    fixture,
+    parameter,
+    run_after,
+    run_before,
+    variable,
+)
+
+from ..lib import base, guards
+from ..lib.parsers import ParseError, plumbload, tao
+from ..lib.parsers.service import Services
+from ..lib.service import ServiceBenchmark
+from ..lib.serving.cpus import Cpu
+from ..lib.serving.plan import Clients, Outside, Plan, Server, Step
+from . import calls, jobs, report, results, sizing, validity
+from .points import PROGRAMS, SCALES, Point, modes_of, points
+
+HERE = Path(__file__).resolve().parent
+#: The guide wants 10 to 50 Gb/s. Unit: Mb/s.
+LINK = 10_000
+
+
+def offered(*wanted: str) -> list[Point]:
+    """Every point of these programs that some environment and partition of
+    this system can bear."""
+    parts = rt.runtime().system.partitions
+    features = {f for part in parts for env in part.environs
+                for f in env.features}
+    sizes = {f for part in parts for f in part.features}
+    return [point for point, _ in points() if point.program in wanted
+            and PROGRAMS[point.program] in features
+            and nodes_feature(point.nodes) in sizes]
+
+
+def nodes_feature(nodes: int) -> str:
+    """What a partition says that has so many; they go in powers of two."""
+    return f'nodes_{1 << (nodes - 1).bit_length()}'
+
+
+class TaoPrograms(base.Programs):
+    """The suite's own server and load generator, or the original's."""
+
+    family = 'taobench'
+
+    def build_commands(self) -> list[str]:
+        cc = f'CC={self.current_environ.cc or "cc"}'
+        return [f'{cc} {shlex.quote(str(script))} {out}' for script, out in (
+            (HERE / 'src' / 'build.sh', 'tao_server'),
+            (base.SRC / 'load' / 'build.sh', 'plumbload'))]
+
+
+class TaoBenchmark(ServiceBenchmark, special=True):
+    """A job of TaoBench, sized by the original's rules."""
+
+    family = 'taobench'
+
+    #: Job, program, size, and where the clients are; a check makes it a
+    #: parameter.
+    point: Point
+
+    #: Parameters of the job (of the role server, where it has roles) under
+    #: the original's names: -S TaoBench.settings=memsize:1,test_time:60
+    settings = variable(typ.Dict[str, str], value={})
+
+    #: Parameters of the clients likewise.
+    client_settings = variable(typ.Dict[str, str], value={})
+
+    #: People start the clients, on machines outside the job; the job says
+    #: how in run.1.1.clients.txt and waits for them.
+    outside = variable(bool, value=False)
+
+    #: How long it waits. Unit: s. Default: ten times the original's.
+    come_limit = variable(float, value=10.0 * sizing.START)
+
+    @run_after('init')
+    def ask_for_what_it_needs(self) -> None:
+        self.program = self.point.program
+        self.descr = f'TaoBench {self.point}'
+        self.valid_systems = [f'+{nodes_feature(self.point.nodes)}']
+        self.valid_prog_environs = [f'+{PROGRAMS[self.program]}']
+        self.tags = {*modes_of(self.point), self.family}
+        # Half a minute is long for a machine that changes its speed.
+        self.attempts = 2
+        if self.point.scale == 'original':
+            # Half an hour each: its median is over its data points.
+            self.repeats = 1
+
+    @run_after('setup')
+    def take_its_time(self) -> None:
+        sized = self.sized
+        self.time_limit = (sized.kill_after + self.repeats * 120
+                           + self.come_limit * self.outside
+                           + (self.repeats - 1) * sized.kill_after)
+
+    @run_before('run')
+    def describe_the_machine(self) -> None:
+        self.prerun_cmds = [
+            *self.prerun_cmds, f'{shlex.quote(sys.executable)} '
+            f'{shlex.quote(str(HERE / "machine.py"))} >machine.json']
+        self.keep_files = [*self.keep_files, 'machine.json', 'run.*.log',
+                           'run.*.csv', 'run.*.txt']
+
+    # What is started -----------------------------------------------------
+
+    @property
+    def tls(self) -> bool:
+        """Connections are encrypted: where the programs can."""
+        return (bool({'tao_tls', 'store_tls'}
+                     & set(self.current_environ.features))
+                or self.program == 'tao_bench_server')
+
+    @property
+    def machine(self) -> sizing.Machine:
+        """The server's: as many CPUs as the site says."""
+        has = self.current_partition.processor
+        count, threads = has.num_cpus or 1, has.num_cpus_per_core or 1
+        cores = -(-count // threads)
+        numa = has.num_numa_nodes or 1
+        return sizing.Machine(
+            [Cpu(core * numa // cores, 0, core, number)
+             for number in range(count) for core in [number % cores]],
+            self.current_partition.extras.get('node_memory', 0))
+
+    @property
+    def given(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Parameters of the job and of the clients that are not defaults."""
+        job, clients = SCALES[self.point.scale]
+        plain = {} if self.tls else {'disable_tls': 1}
+        return ({**job, **plain, **self.settings},
+                {**clients, **self.client_settings})
+
+    @property
+    def sized(self) -> sizing.Plan:
+        job, clients = self.given
+        of = jobs.job(self.point.job)
+        machine = self.machine
+        if '' in of.roles and not (machine.memory or job.get('memsize')):
+            raise ValueError(
+                f'{of.name}: the memory of a node is not known: set '
+                "node_memory in the site's partition, or settings=memsize:")
+        cpus = [len(machine.cpus)] * self.point.client_nodes
+        return sizing.plan(of, machine, job, clients, cpus, '{host}')
+
+    @property
+    def prefix(self) -> str:
+        """Folder of the programs."""
+        return self.programs.origin(self.program).get(
+            'prefix', self.programs.stagedir)
+
+    def plan(self) -> Plan:
+        sized, given = self.sized, {**self.given[0]}
+        first = sized.instances[0]
+        connections = max(sized.connections(one.index) + 64
+                          for one in sized.instances)
+        server = Server(
+            self.program, (), tuple(
+                calls.server(self.program, one, self.prefix, connections)
+                for one in sized.instances),
+            dialect='memcached_binary', instances=len(sized.instances),
+            cpus=max(len(one.cpus) for one in sized.instances), divided=True,
+            bind_memory=bool(sized.settings.get('bind_mem', 0)),
+            memory=first.memory, connections=connections, password=False,
+            tls=bool(first.options.keys() & {'Z'}),
+            beside=not self.point.client_nodes,
+            # Two runs may share a machine, unless somebody must know ports.
+            port=first.port if self.outside or given.keys() & {
+                'port_number', 'port_number_start'} else 0)
+        count = max(1, self.point.client_nodes)
+        clients = Clients(
+            count, -(-len(sized.clients) // count), len(sized.clients),
+            unbound=True, one_server=True, connections=max(
+                sized.client_connections(one.machine)
+                for one in sized.clients))
+        interval = self.interval
+
+        def step(name: str, seconds: int, seed: int, rest: float) -> Step:
+            return Step(name, (), seconds + sizing.PHASE_MARGIN, tuple(
+                calls.client(self.program, one, self.client_prefix,
+                                seconds, interval, seed, f'{self.stagedir}'
+                                '/sizes.txt') for one in sized.clients),
+                gate=self.program != 'tao_bench_server', rest=rest)
+
+        plan = Plan(
+            server, clients, (step('warmup', sized.warmup_time, 1, 0.0),
+                              step('test', sized.test_time, 2, self.rest)),
+            hostname=str(given.get('server_hostname', '')),
+            interface=str(given.get('interface_name', '')),
+            link=LINK * (self.point.scale == 'original'
+                         and (self.outside or self.point.client_nodes > 0)),
+            sample=max(interval, 0.25))
+        if not self.outside:
+            return plan
+        return replace(
+            plan, clients=Clients(nodes=0, instances=0, cpus=0),
+            server=replace(server, beside=True), steps=(), outside=Outside(
+                calls.instructions(self.program, sized),
+                tuple(one.threads * one.connections for one in sized.clients),
+                tuple(one.machine for one in sized.clients),
+                (('warmup', float(sized.warmup_time)), ('rest', self.rest),
+                 ('test', float(sized.test_time))), self.come_limit))
+
+    @property
+    def client_prefix(self) -> str:
+        """Folder of the clients' program."""
+        return self.prefix
+
+    @property
+    def interval(self) -> float:
+        """Between two lines of statistics. Unit: s."""
+        return float(self.sized.settings['stats_interval']) / 1e3
+
+    @property
+    def rest(self) -> float:
+        """Between warm-up and test. Unit: s."""
+        return float(self.sized.clients[0].arguments['wait_after_warmup'])
+
+    def more_params(self) -> dict[str, Any]:
+        return {**self.settings, **{f'client.{name}': value for name, value
+                                    in self.client_settings.items()},
+                **({'outside': True} if self.outside else {})}
+
+    # What came of it -----------------------------------------------------
+
+    def planned_figures(self) -> list[str]:
+        return [*tao.UNITS, 'spawned_instances', 'successful_instances',
+                'cpu_total', 'cpu_user', 'ready_time']
+
+    def logs(self, services: Services, run: guards.Run
+             ) -> list[tao.Log | None]:
+        """The statistics of each server; None: it left none."""
+        found: list[tao.Log | None] = []
+        for server in services.servers:
+            path = Path(self.stagedir, f'{run.name}.server{server.index}.log')
+            try:
+                found += tao.servers(path.read_text(errors='replace'))[:1]
+            except (OSError, ParseError) as err:
+                self.logger.warning(f'{path}: {err}')
+                found.append(None)
+        return found
+
+    def figures_served(self, services: Services, said: str,
+                       run: guards.Run) -> dict[str, float]:
+        sized, interval = self.sized, self.interval
+        self.version = services.servers[0].version
+        phases = {name: (step.at, step.at + step.seconds)
+                  for name, step in services.steps.items()}
+        found = [log and tao.summary(
+            log, tao.window_of(sized.test_time), interval)
+            for log in self.logs(services, run)]
+        busy = {node: results.Busy(Path(
+            self.stagedir, f'{run.name}.cpu.{node}.csv').read_text())
+            for node in {server.node for server in services.servers}}
+        cpu = next(iter(busy.values())).between(*phases['test'])
+        client, limited = self.client_figures(said)
+        reasons = validity.judge(
+            found, self.expected, cpu if self.judges_cpu else None,
+            limited if self.judges_cpu else ())
+        if reasons:
+            self.invalid = '; '.join(map(str, reasons))
+        combined = tao.combine(found)
+        self.keep(run, services, found, busy, phases, combined, client)
+        return {**{name: float(value) for name, value in combined.items()
+                   if not isinstance(value, str)},
+                **({'cpu_total': cpu.total, 'cpu_user': cpu.user}
+                   if cpu else {}), **client}
+
+    @property
+    def judges_cpu(self) -> bool:
+        """The guide's shares are those of a machine of its own, under the
+        original's load."""
+        return (self.point.scale == 'original'
+                and self.point.job != 'standalone')
+
+    @property
+    def expected(self) -> validity.Expected:
+        sized = self.sized
+        return validity.Expected(
+            len(sized.instances), sized.warmup_time, sized.test_time,
+            self.interval, self.rest, v2='v2' in sized.job.name,
+            connections=[sized.connections(one.index)
+                         for one in sized.instances])
+
+    def client_figures(self, said: str
+                       ) -> tuple[dict[str, float], list[str]]:
+        """Latencies that clients saw, and the names of those that could not
+        ask faster."""
+        if self.outside or self.program == 'tao_bench_server':
+            return {}, []
+        seen = plumbload.read(said)
+        return ({record.metric: record.value for record in seen.records
+                 if record.metric in ('latency', 'latency_p50',
+                                      'latency_p99')},
+                [name for name, by in seen.limited.items()
+                 if by == 'client'])
+
+    def keep(self, run: guards.Run, services: Services,
+             found: list[tao.Summary | None], busy: dict[str, results.Busy],
+             phases: results.Phases, combined: dict[str, Any],
+             client: dict[str, float]) -> None:
+        """The original's report, and the points over time."""
+        job = self.sized.job
+        single = '' not in job.roles
+        metrics = (report.server_metrics(found[0]) if single and found[0]
+                   else combined)
+        document = report.document(
+            job, [json.loads(Path(self.stagedir, 'machine.json').read_text())],
+            ['run', job.name, '-i', json.dumps(self.given[0])], metrics,
+            f'{self.hashcode}-{run.name}', int(phases['warmup'][0]))
+        self.files = {
+            **report.files(document, [one and one.log for one in found],
+                           run.repeat),
+            'series.csv': results.series(
+                found, self.starts(services), self.interval, busy, phases)}
+
+    def starts(self, services: Services) -> list[float]:
+        """When each server began to count. Unit: s since 1970."""
+        return [server.at for server in services.servers]
+
+    #: Files of the run: path -> text.
+    files: dict[str, str] = {}
+
+    @property
+    def attached(self) -> dict[str, str]:
+        return self.files
+
+
+class TaoBench(TaoBenchmark):
+    """A job of TaoBench: the original's programs, or the embedded ones."""
+
+    #: Job, program, size, and where the clients are.
+    point = parameter(offered('tao_server', 'tao_bench_server'),
+                      fmt=lambda point: str(point))
+
+    programs = fixture(TaoPrograms, scope='environment')
+
+
+class TaoStorePrograms(TaoPrograms):
+    """A memcached that is installed, and the suite's load generator."""
+
+    family = 'keyvalue'
+
+    def build_tools(self) -> list[str]:
+        return self.build_commands()[1:]
+
+
+class TaoLookAside(TaoBenchmark):
+    """The same load on stock memcached: the clients fill what they miss."""
+
+    #: Job, program, size, and where the clients are.
+    point = parameter(offered('memcached'), fmt=lambda point: str(point))
+
+    programs = fixture(TaoStorePrograms, scope='environment')
+    programs_of = 'keyvalue'
+
+    @property
+    def client_prefix(self) -> str:
+        return self.programs.stagedir
+
+    @run_before('run')
+    def write_sizes(self) -> None:
+        Path(self.stagedir, 'sizes.txt').write_text(calls.sizes_file())
+
+    def logs(self, services: Services, run: guards.Run
+             ) -> list[tao.Log | None]:
+        clients = self.sized.clients
+        return [results.joined([results.of_clients([
+            Path(self.stagedir, f'{run.name}.{phase}.{number}.csv').read_text()
+            for number, one in enumerate(clients)
+            if one.server == server.index], self.interval)
+            for phase in ('warmup', 'test')]) for server in services.servers]
+
+
+for check in (TaoBench, TaoLookAside):
+    # To ReFrame a parameter without values is an error.
+    if check.num_variants:
+        rfm.simple_test(check)

@@ -131,8 +131,10 @@ class PerflogHandler(logging.Handler):
         folder = self.basedir / common['system'] / common['partition']
         path = folder / f"{common['check']}.v{schema}.csv"
         try:
-            attach(folder / common['family']
-                   / f"{self.run}-{common['case']}", check.attached)
+            # Of two environments a case has the same hash.
+            attach(folder / common['family'] / '-'.join(
+                common[name] for name in ('run', 'environ', 'case')),
+                check.attached)
             append(path, list(names), rows)
         except OSError as err:
             raise LoggingError(f'{path}: cannot be written ({err.strerror}): '

@@ -33,8 +33,8 @@ CASE = ['family', 'system', 'partition', 'environ', 'source', 'check',
 
 RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'recorded', 'unfit')
 _NAME = re.compile(r'.+\.v(\d+)\.csv(\.h\d+)?')
-#: Folder of what a case attached to its records: <run>-<case>.
-ATTACHED = re.compile(r'\d{8}T\d{6}Z-[0-9a-f]+-\w+')
+#: Folder of what a case attached to its records: <run>-<environ>-<case>.
+ATTACHED = re.compile(r'\d{8}T\d{6}Z-[0-9a-f]+-.+-\w+')
 REPAIR = 'remove the line, or restore the file'
 
 

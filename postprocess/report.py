@@ -336,8 +336,7 @@ def _over_time(frame: pd.DataFrame, runs: list[series.Series],
                       run.servers, name, bands)
         if guards:
             drawn['note'] = f"Not valid (guard: {', '.join(guards)}): " + (
-                '; '.join(series.findings(run, bands))
-                or 'the series do not show why')
+                '; '.join(run.reasons) or 'nothing says why')
         found.setdefault((row.family, row.program), []).append(drawn)
     return found
 

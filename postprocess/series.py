@@ -1,14 +1,14 @@
 """What servers did over time: the series beside the perflogs.
 
-A case may leave files beside its perflog, in <family>/<run>-<case>/; of
-these, `series.csv` is read here, one row a point and metric. As with
+A case may leave files beside its perflog, in
+<family>/<run>-<environ>-<case>/; of these, `series.csv` is read here, one row
+a point and metric, and `invalid.txt`, why the run is not valid. As with
 perflogs, what is damaged is said with file and line; that there is no such
 file is no fault.
 """
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import pandas as pd
 
 from . import perflogs
 
-FILE = 'series.csv'
+FILE, REASONS = 'series.csv', 'invalid.txt'
 COLUMNS = ('second', 'series', 'metric', 'value', 'unit', 'phase', 'counts',
            'why')
 #: Kind of series -> unit of each of its metrics.
@@ -31,8 +31,6 @@ MOST_RUNS = 12
 BANDS = {'hit_rate': (0.88, 0.9), 'cpu_total': (70.0, 80.0),
          'cpu_user': (15.0, 30.0)}
 BANDS_V2 = BANDS | {'cpu_total': (75.0, 80.0), 'cpu_user': (25.0, 30.0)}
-#: Points that are not needed say so with these words: no fault of the run.
-SPARE = 'before the last'
 
 
 class Series(NamedTuple):
@@ -41,6 +39,8 @@ class Series(NamedTuple):
     record: int
     #: Columns of the file; `counts` is '1' or '0', '' of what never counts.
     points: pd.DataFrame
+    #: Why the run is not valid.
+    reasons: tuple[str, ...] = ()
 
     @property
     def servers(self) -> list[str]:
@@ -69,12 +69,12 @@ def newest(frame: pd.DataFrame) -> Newest:
         'time', ascending=False, kind='stable')
     files: dict[Path, int] = {}
     for row in runs.drop_duplicates([*perflogs.CASE, 'run']).itertuples():
-        name = f'{row.run}-{row.case}'
+        name = f'{row.run}-{row.environ}-{row.case}'
         file = Path(row.file).parent / row.family / name / FILE
         if perflogs.ATTACHED.fullmatch(name) and _there(file):
             files.setdefault(file, row.Index)
     faults: list[perflogs.PerflogError] = []
-    found = [Series(index, read(file, faults))
+    found = [Series(index, read(file, faults), _reasons(file.parent))
              for file, index in list(files.items())[:MOST_RUNS]]
     return Newest([one for one in found if len(one.points)], faults,
                   max(len(files) - MOST_RUNS, 0))
@@ -104,56 +104,12 @@ def read(file: Path, faults: list[perflogs.PerflogError]) -> pd.DataFrame:
         'second', kind='stable', ignore_index=True)
 
 
-def findings(series: Series, bands: dict[str, tuple[float, float]]
-             ) -> list[str]:
-    """What is not as in a valid run: short texts, the most telling first."""
-    test = series.points[series.points['phase'] == 'test']
-    return [*_silent(series), *_left_out(series), *_outside(test, bands)]
-
-
-def _silent(series: Series) -> Iterator[str]:
-    """Servers whose lines end well before the test does."""
-    points = series.points
-    ends = points.groupby('series')['second'].max()
-    end = points.loc[points['phase'] == 'test', 'second'].max()
-    for name in series.servers:
-        if ends[name] < 0.95 * end:
-            yield f'{name} is silent after {ends[name]:.0f} s'
-
-
-def _left_out(series: Series) -> Iterator[str]:
-    """Points of the test that should count and do not, the most first."""
-    lines = series.points[
-        (series.points['phase'] == 'test') & (series.points['counts'] != '')
-        ].drop_duplicates(['series', 'second'])
-    out = lines[(lines['counts'] == '0')
-                & ~lines['why'].str.startswith(SPARE)]
-    for why, mine in sorted(out.groupby('why'), key=lambda g: -len(g[1])):
-        names = [n for n in series.servers if n in set(mine['series'])]
-        where = '' if len(names) == len(series.servers) else (
-            f" ({', '.join(names)})")
-        yield (f'{len(mine)} of {len(lines)} points of the test do not '
-               f'count{where}: {why}')
-
-
-def _outside(test: pd.DataFrame, bands: dict[str, tuple[float, float]]
-             ) -> Iterator[str]:
-    """Shares that are not in their band during the test."""
-    means = test[test['counts'] == '1'].pivot_table(
-        index='series', columns='metric', values='value')
-    if {'fast_qps', 'total_qps'} <= set(means):
-        low, high = bands['hit_rate']
-        ratio = (means['fast_qps'] / means['total_qps']).mean()
-        if not low <= ratio <= high:
-            yield f'hit ratio {ratio:.4f}, not {low} to {high}'
-    for (name, metric), mine in test[test['counts'] == ''].groupby(
-            ['series', 'metric']):
-        low, high = bands[metric]
-        if not low <= mine['value'].mean() <= high:
-            yield (f"CPU of {name.removeprefix('cpu ')}: "
-                   f"{metric.removeprefix('cpu_')} "
-                   f"{mine['value'].mean():.1f} %, not {low:.0f} to "
-                   f'{high:.0f} %')
+def _reasons(folder: Path) -> tuple[str, ...]:
+    """Why a run is not valid, in the words of who judged it."""
+    try:
+        return tuple((folder / REASONS).read_text('utf-8').splitlines())
+    except (OSError, UnicodeDecodeError):
+        return ()
 
 
 def _there(file: Path) -> bool:

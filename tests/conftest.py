@@ -88,14 +88,21 @@ class Suite:
     def reframe(self, *args: str, **more: str
                 ) -> subprocess.CompletedProcess[str]:
         """Plain reframe with what `plumb env` exports, from elsewhere."""
+        job = self.start(*args, stderr=subprocess.PIPE, **more)
+        out, err = job.communicate(timeout=250)
+        return subprocess.CompletedProcess(args, job.returncode, out, err)
+
+    def start(self, *args: str, stderr: int = subprocess.STDOUT, **more: str
+              ) -> subprocess.Popen[str]:
+        """The same, which goes on."""
         env = {**os.environ, **self.variables, **more}
         exports = subprocess.run([str(ROOT / 'plumb'), 'env'], text=True,
                                  capture_output=True, env=env)
         assert exports.returncode == 0, exports.stderr
-        return subprocess.run(
+        return subprocess.Popen(
             ['bash', '-c', exports.stdout + '\nexec reframe "$@"', 'bash',
-             *args], text=True, capture_output=True, cwd=self.tmp, env=env,
-            timeout=250)
+             *args], text=True, cwd=self.tmp, env=env,
+            stdout=subprocess.PIPE, stderr=stderr)
 
     def on(self, cluster: Cluster, *args: str, site: str = 'devcluster',
            **more: str) -> subprocess.Popen[str]:
@@ -114,7 +121,7 @@ class Suite:
     def records(self) -> list[dict[str, str]]:
         import csv
         found = []
-        for path in sorted((self.tmp / 'perflogs').rglob('*.csv')):
+        for path in sorted((self.tmp / 'perflogs').rglob('*.v?.csv')):
             with open(path, newline='') as handle:
                 found += list(csv.DictReader(handle))
         return found

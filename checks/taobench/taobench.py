@@ -66,6 +66,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     """A job of TaoBench, sized by the original's rules."""
 
     family = 'taobench'
+    # Half a minute is long for a machine that changes its speed.
+    attempts = 2
 
     #: Job, program, size, and where the clients are; a check makes it a
     #: parameter.
@@ -92,8 +94,6 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         self.valid_systems = [f'+{nodes_feature(self.point.nodes)}']
         self.valid_prog_environs = [f'+{PROGRAMS[self.program]}']
         self.tags = {*modes_of(self.point), self.family}
-        # Half a minute is long for a machine that changes its speed.
-        self.attempts = 2
         if self.point.scale == 'original':
             # Half an hour each: its median is over its data points.
             self.repeats = 1
@@ -324,6 +324,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                            run.repeat),
             'series.csv': results.series(
                 found, self.starts(services), self.interval, busy, phases)}
+        if self.invalid:
+            self.files['invalid.txt'] = self.invalid.replace('; ', '\n')
 
     def starts(self, services: Services) -> list[float]:
         """When each server began to count. Unit: s since 1970."""

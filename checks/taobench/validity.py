@@ -5,6 +5,7 @@ is read from the points that its parser leaves out.
 """
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ CPU, USER = (70.0, 80.0), (15.0, 30.0)
 CPU_V2, USER_V2 = (75.0, 80.0), (25.0, 30.0)
 #: Share of the usual rate below which a server is not served.
 STARVED = 0.5
+#: Lines by which the window may be off.
+SLACK = 2
 #: By how much hit rates grow that are still on their way up.
 RISING = 0.02
 
@@ -167,8 +170,11 @@ def _window(one: Summary, expected: Expected) -> Sequence[Point]:
     start = next((at for at, p in enumerate(points) if p.busy), 0)
     end = start + round((expected.warmup_time + expected.rest
                          + expected.test_time) / expected.interval)
-    return points[max(end - round(window_of(expected.test_time)
-                                  / expected.interval), 0):end]
+    found = points[max(end - round(window_of(expected.test_time)
+                                   / expected.interval), 0):end]
+    # What a job does between warm-up and test moves the window a little.
+    late = next((at for at, p in enumerate(found) if p.busy), 0)
+    return found[late if late <= SLACK else 0:]
 
 
 def _dip(one: Summary) -> list[Point]:
@@ -191,9 +197,12 @@ def _lacking(one: Summary, expected: Expected) -> str:
     low = [rate for rate in rates if rate < MIN_HIT_RATE]
     if low:
         third = max(len(rates) // 3, 1)
-        first = statistics.mean(rates[:third])
-        last = statistics.mean(rates[-third:])
-        if last - first > RISING:
+        first, last = rates[:third], rates[-third:]
+        # Points of few reads vary by chance: three standard errors.
+        chance = 3 * math.sqrt((statistics.pvariance(first)
+                                + statistics.pvariance(last)) / third)
+        if (statistics.mean(last) - statistics.mean(first)
+                > max(RISING, chance)):
             return 'cold'
         if any(point.out_of_memory or point.values.get('slow_qps_oom', 0) > 0
                for point in one.log.points):

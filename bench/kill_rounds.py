@@ -5,8 +5,8 @@
     $P bench/kill_rounds.py --rounds 100
 
 Brings up a cluster in a box (tests/cluster) and plays rounds: a job with a
-store on its first node and clients on three others, in which something is
-killed at a random moment of its life. Afterwards processes, listening ports,
+store (or with TaoBench's servers: --family) on its first node and clients on
+three others, in which something is killed at a random moment of its life. Afterwards processes, listening ports,
 mounts and files are counted on every node, and the job must have ended in
 time with one line that names the cause. Prints a Markdown table.
 
@@ -29,10 +29,10 @@ from cluster import WORK, Cluster, ClusterError  # noqa: E402
 from rounds import (  # noqa: E402
     FOREIGN,
     LAUNCHERS,
+    PLANS,
     VICTIMS,
     Round,
     build,
-    load,
     play,
     seen,
     unharmed,
@@ -69,6 +69,7 @@ def table(rounds: list[Round]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=(__doc__ or '').partition('\n')[0])
+    parser.add_argument('--family', choices=list(PLANS), default='keyvalue')
     parser.add_argument('--rounds', type=int, default=100)
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--launcher', choices=[*LAUNCHERS, 'both'],
@@ -105,7 +106,7 @@ def main() -> int:
 
 def rounds_of(args: argparse.Namespace, cluster: Cluster) -> int:
     chance = random.Random(args.seed)
-    plan = load(args.load, args.dir)
+    plan = PLANS[args.family](args.load, args.dir)
     launchers = list(LAUNCHERS) if args.launcher == 'both' \
         else [args.launcher]
     victims = args.victim or list(VICTIMS)

@@ -257,9 +257,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         self.version = services.servers[0].version
         phases = {name: (step.at, step.at + step.seconds)
                   for name, step in services.steps.items()}
-        found = [log and tao.summary(
-            log, tao.window_of(sized.test_time), interval)
-            for log in self.logs(services, run)]
+        found = [tao.summary(log, tao.window_of(sized.test_time), interval)
+                 if log else None for log in self.logs(services, run)]
         busy = {node: results.Busy(Path(
             self.stagedir, f'{run.name}.cpu.{node}.csv').read_text())
             for node in {server.node for server in services.servers}}
@@ -320,8 +319,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             ['run', job.name, '-i', json.dumps(self.given[0])], metrics,
             f'{self.hashcode}-{run.name}', int(phases['warmup'][0]))
         self.files = {
-            **report.files(document, [one and one.log for one in found],
-                           run.repeat),
+            **report.files(document, [one.log if one else None
+                                      for one in found], run.repeat),
             'series.csv': results.series(
                 found, self.starts(services), self.interval, busy, phases)}
         if self.invalid:

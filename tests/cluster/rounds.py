@@ -1,4 +1,4 @@
-"""Kill rounds: a job with a store in it, something killed, what is left.
+"""Kill rounds: a job with servers in it, something killed, what is left.
 
 For bench/kill_rounds.py and tests/test_cluster_service.py. The job is what
 ReFrame makes of a check with services: server on the first node, clients on
@@ -27,7 +27,9 @@ from checks.keyvalue.stores import Needs, server
 from checks.lib import guards
 from checks.lib.parsers import ParseError
 from checks.lib.parsers.service import split
-from checks.lib.serving.plan import Clients, Plan, Step
+from checks.lib.serving.cpus import Cpu
+from checks.lib.serving.plan import Clients, Plan, Server, Step
+from checks.taobench import calls, jobs, sizing
 from config.launch import SPREAD
 
 SRC = ROOT / 'checks' / 'lib' / 'src'
@@ -75,11 +77,42 @@ def load(seconds: float, folder: Path) -> Plan:
                  limit=30, gate=True)), interface='eth0')
 
 
+def tao(seconds: float, folder: Path) -> Plan:
+    """TaoBench: two caching servers on a node, three clients, two phases.
+
+    :arg folder: has tao_server and plumbload.
+    """
+    made = sizing.plan(
+        jobs.job('autoscale'), sizing.Machine(
+            [Cpu(0, 0, n, n) for n in range(2)], 1.0),
+        {'memsize': 0.008, 'num_servers': 2, 'stats_interval': 500,
+         'disable_tls': 1}, {'clients_per_thread': 10}, [2] * 3, '-')
+    return Plan(
+        Server('tao_server', (), tuple(
+            calls.server('tao_server', one, str(folder), 100)
+            for one in made.instances), dialect='memcached_binary',
+            instances=2, divided=True, memory=8, password=False,
+            beside=False),
+        Clients(nodes=3, total=3, unbound=True, one_server=True,
+                connections=10), tuple(
+            Step(name, (), 30, tuple(
+                calls.client('tao_server', one, str(folder),
+                             max(1, round(seconds / 2)), 0.5, 1)
+                for one in made.clients), gate=True)
+            for name in ('warmup', 'test')), interface='eth0', sample=0.5)
+
+
+#: What is played with: family -> plan of a job.
+PLANS = {'keyvalue': load, 'taobench': tao}
+
+
 def build(folder: Path) -> None:
-    """The load generator."""
-    if not (folder / 'plumbload').exists():
-        subprocess.run([SRC / 'load' / 'build.sh', folder / 'plumbload'],
-                       check=True, stdout=subprocess.DEVNULL)
+    """The load generator, and TaoBench's server."""
+    for script, out in ((SRC / 'load', 'plumbload'),
+                        (ROOT / 'checks/taobench/src', 'tao_server')):
+        if not (folder / out).exists():
+            subprocess.run([script / 'build.sh', folder / out],
+                           check=True, stdout=subprocess.DEVNULL)
 
 
 @dataclass
@@ -157,7 +190,8 @@ def _python(word: str) -> Callable[[Process], bool]:
 FAILED = ('ended with exit code', 'ended in state')
 
 VICTIMS = {
-    'server': Victim(lambda p: p.name.startswith(f'{STORE}-server'),
+    'server': Victim(lambda p: p.name.startswith((f'{STORE}-server',
+                                                  'tao_server')),
                      ('was killed by signal 9',)),
     'client': Victim(lambda p: p.name == 'plumbload',
                      ('client', 'was killed by signal 9')),

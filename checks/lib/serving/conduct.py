@@ -360,8 +360,9 @@ class Conductor:
                    lambda: f'{len(self.servers)} of {index} servers ready; '
                    'their nodes no longer say why')
         self.servers.sort(key=lambda one: one['index'])
-        self.where = [ask.Server(one['address'], one['port'], self.password,
-                                 self.certificate['ca']) for one in self.servers]
+        self.where = [
+            ask.Server(one['address'], one['port'], self.password,
+                       self.certificate['ca']) for one in self.servers]
         if self.plan.server.cluster:
             self.form_cluster()
         self.dialect = ask.DIALECTS[self.plan.server.dialect]

@@ -6,9 +6,10 @@
 
 Brings up a cluster in a box (tests/cluster) and plays rounds: a job with a
 store (or with TaoBench's servers: --family) on its first node and clients on
-three others, in which something is killed at a random moment of its life. Afterwards processes, listening ports,
-mounts and files are counted on every node, and the job must have ended in
-time with one line that names the cause. Prints a Markdown table.
+three others, in which something is killed at a random moment of its life.
+Afterwards processes, listening ports, mounts and files are counted on every
+node, and the job must have ended in time with one line that names the cause.
+Prints a Markdown table.
 
 Exit status: 0 all is well, 1 something was left, late or not told, 2
 something needed is missing.

@@ -7,6 +7,8 @@
                               settings: CPU seconds
     bench/overhead.py quick   `plumb run`: wall time minus the programs' own,
                               per case
+    bench/overhead.py service a store that is started, asked twice for nothing
+                              and stopped: wall time, and the store's own part
 
 Alternates the two sides and gives medians; the ratio is what counts, for
 absolute times differ between machines.
@@ -26,6 +28,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from checks.keyvalue.stores import Needs, server  # noqa: E402
+from checks.lib.parsers.service import split  # noqa: E402
+from checks.lib.serving.plan import Clients, Plan, Step  # noqa: E402
 
 TRIVIAL = '''
 import reframe as rfm
@@ -110,7 +116,7 @@ def bench_quick(rounds: int) -> None:
                            check=True, stdout=subprocess.DEVNULL)
             wall = time.monotonic() - start
             cases, own = set(), 0.0
-            for path in Path(folder).rglob('*.csv'):
+            for path in Path(folder).rglob('*.v?.csv'):
                 with open(path, newline='') as handle:
                     for r in csv.DictReader(handle):
                         cases.add((r['environ'], r['case']))
@@ -124,15 +130,38 @@ def bench_quick(rounds: int) -> None:
           ' (builds, sentinels, validation runs and the page included)')
 
 
+def bench_service(rounds: int) -> None:
+    work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
+    plan = Plan(
+        server('valkey', str(work / 'stores'), Needs(memory=64)), Clients(),
+        (Step('fill', ('true',), 10.0), Step('measure', ('true',), 10.0)))
+    serving = ROOT / 'checks' / 'lib' / 'serving'
+    walls, stores = [], []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            plan.write(Path(folder, 'service.json'))
+            start = time.monotonic()
+            done = subprocess.run(
+                [sys.executable, serving, 'conduct', 'service.json', '--',
+                 sys.executable, serving, 'agent', 'service.json'],
+                cwd=folder, check=True, text=True, stdout=subprocess.PIPE)
+            walls.append(time.monotonic() - start)
+        stores.append(split(done.stdout)[0].servers[0].ready_ms / 1e3)
+    print(f'{rounds} rounds: {statistics.median(walls):.2f} s a service '
+          f'(median; {min(walls):.2f} to {max(walls):.2f}), of it '
+          f'{statistics.median(stores):.2f} s the start of the store')
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('what', choices=['list', 'run', 'quick'])
+    parser.add_argument('what', choices=['list', 'run', 'quick',
+                                         'service'])
     parser.add_argument('--rounds', type=int, default=5)
     args = parser.parse_args()
-    {'list': bench_list, 'run': bench_run, 'quick': bench_quick}[args.what](
-        args.rounds)
+    {'list': bench_list, 'run': bench_run, 'quick': bench_quick,
+     'service': bench_service}[args.what](args.rounds)
 
 
 if __name__ == '__main__':

@@ -68,6 +68,26 @@ def test_a_store_under_reframe(suite, cluster, tools, partition):
     assert left(cluster, before, suite.tmp) == []
 
 
+@pytest.mark.cluster
+@pytest.mark.parametrize('partition, job', [
+    ('slurm-srun', 'autoscale'), ('squeue-mpirun', 'custom')])
+def test_taobench_with_two_nodes_of_clients(suite, cluster, partition, job):
+    before = seen(cluster)
+    text, _ = suite.on(
+        cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
+        '-n', 'TaoBench', '-E',
+        f'str(point) == "{job} tao_server small from 2 nodes"',
+        # Enough to see the path; what is valid is seen on one machine.
+        '-STaoBench.settings=memsize:0.008,warmup_time:4,test_time:4,'
+        'stats_interval:500',
+        '-STaoBench.client_settings=tunning_factor:0.3').communicate()
+    assert 'validity: hit ratio ' in text and 'too few keys' in text, text
+    figures = {r['metric']: float(r['value']) for r in suite.records}
+    assert figures['spawned_instances'] == 1 and figures['total_qps'] > 0
+    assert {r['num_nodes'] for r in suite.records} == {'3'}
+    assert left(cluster, before, suite.tmp) == []
+
+
 # Whoever is killed --------------------------------------------------------
 
 @pytest.mark.cluster

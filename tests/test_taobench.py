@@ -108,7 +108,7 @@ def test_commands_of_the_embedded_server_and_of_the_original(built):
     assert ours[:3] == (f'{built}/tao_server', '-l', '{address}')
     assert 'tao_num_slow_threads=9' in ours[-1] and '-Z' in ours
     theirs = ' '.join(calls.server('tao_bench_server', one, '/opt/tao', 500))
-    assert theirs.startswith('/opt/tao/tao_bench_server -c 180000')
+    assert theirs.startswith('/opt/tao/tao_bench_server -c 500 ')
     assert '-p {port}' in theirs and 'ssl_chain_cert={cert}' in theirs
     load = calls.client('tao_server', made.clients[0], '/p', 60, 1.0, 2)
     assert len(calls.PREFIX) == sizing.KEY_BYTES - 1
@@ -116,6 +116,7 @@ def test_commands_of_the_embedded_server_and_of_the_original(built):
     theirs = ' '.join(calls.client('tao_bench_server', made.clients[0],
                                    '/opt/tao', 60, 1.0, 2))
     assert '--ratio=0:1' in theirs and '--test-time=60' in theirs
+    assert '-s {host} -p {port} ' in theirs
 
 
 def test_look_aside_sizes_are_those_of_compressed_values():

@@ -43,6 +43,8 @@ def server(program: str, instance: Instance, prefix: str,
     """
     options = {**instance.options, 'p': '{port}', 'u': '{user}'}
     if program == 'tao_bench_server':
+        # 180 000 of the original: as many open files, which root alone gets.
+        options['c'] = connections
         return tuple(server_command(
             replace(instance, options=options, bind=()), prefix, '{address}',
             _CERTIFICATES))
@@ -70,7 +72,13 @@ def client(program: str, one: Client, prefix: str, seconds: int,
     :param sizes: file of sizes for what it stores
     """
     if program == 'tao_bench_server':
-        return tuple(client_command(one, prefix, seconds, _CERTIFICATES))
+        words = client_command(
+            replace(one, arguments={**one.arguments,
+                                    'server_hostname': '{host}'}),
+            prefix, seconds, _CERTIFICATES)
+        # Where its server really listens.
+        words[words.index('-p') + 1] = '{port}'
+        return tuple(words)
     words = [f'{prefix}/plumbload', '--service', '{service}', '--name',
              'client{index}', '--share', '{index}/{count}',
              *_load(one, seconds, seed)]

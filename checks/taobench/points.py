@@ -27,8 +27,9 @@ SCALES: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {
     'original': ({}, {}),
 }
 
-#: Jobs whose clients run on the server's machine by their own rule.
-ALONE = ('standalone',)
+#: A stock memcached takes its memory in pages of 1 MB, of which a small cache
+#: has few for its many classes: fewer keys again.
+SMALL_MEMCACHED: Mapping[str, Value] = {'tunning_factor': 0.72}
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,14 @@ class Point:
     scale: str = 'small'
     #: Machines of the clients besides the server's; 0: all on one.
     client_nodes: int = 0
+
+    @property
+    def given(self) -> tuple[dict[str, Value], dict[str, Value]]:
+        """Parameters of the servers and of the clients."""
+        servers, clients = SCALES[self.scale]
+        more = (SMALL_MEMCACHED if (self.program, self.scale)
+                == ('memcached', 'small') else {})
+        return {**servers}, {**clients, **more}
 
     @property
     def nodes(self) -> int:

@@ -20,13 +20,13 @@ from reframe.core.builtins import (
 )
 
 from ..lib import base, guards
-from ..lib.parsers import ParseError, plumbload, tao
+from ..lib.parsers import ParseError, memtier, plumbload, tao
 from ..lib.parsers.service import Services
 from ..lib.service import ServiceBenchmark
 from ..lib.serving.cpus import Cpu
 from ..lib.serving.plan import Clients, Outside, Plan, Server, Step
 from . import calls, jobs, report, results, sizing, validity
-from .points import PROGRAMS, SCALES, Point, modes_of, points
+from .points import PROGRAMS, Point, modes_of, points
 
 HERE = Path(__file__).resolve().parent
 #: The guide wants 10 to 50 Gb/s. Unit: Mb/s.
@@ -137,7 +137,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     @property
     def given(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Parameters of the job and of the clients that are not defaults."""
-        job, clients = SCALES[self.point.scale]
+        job, clients = self.point.given
         plain = {} if self.tls else {'disable_tls': 1}
         return ({**job, **plain, **self.settings},
                 {**clients, **self.client_settings})
@@ -263,7 +263,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             self.stagedir, f'{run.name}.cpu.{node}.csv').read_text())
             for node in {server.node for server in services.servers}}
         cpu = next(iter(busy.values())).between(*phases['test'])
-        client, limited = self.client_figures(said)
+        client, limited = self.client_figures(said, run)
         reasons = validity.judge(
             found, self.expected, cpu if self.judges_cpu else None,
             limited if self.judges_cpu else ())
@@ -292,13 +292,24 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             connections=[sized.connections(one.index)
                          for one in sized.instances])
 
-    def client_figures(self, said: str
+    def client_figures(self, said: str, run: guards.Run
                        ) -> tuple[dict[str, float], list[str]]:
         """Latencies that clients saw, and the names of those that could not
-        ask faster."""
-        if self.outside or self.program == 'tao_bench_server':
+        ask faster; `clients` are their own figures."""
+        self.clients: list[dict[str, float | str]] = []
+        if self.outside:
+            return {}, []
+        if self.program == 'tao_bench_server':
+            self.clients = [report.client_metrics(memtier.parse(Path(
+                self.stagedir, f'{run.name}.test.{number}.out').read_text()))
+                for number in range(len(self.sized.clients))]
             return {}, []
         seen = plumbload.read(said)
+        self.clients = [
+            {'role': 'client', 'qps': record.value} for line
+            in said.splitlines() if line.strip()
+            for record in plumbload.one(line)
+            if record.metric == 'operations']
         return ({record.metric: record.value for record in seen.records
                  if record.metric in ('latency', 'latency_p50',
                                       'latency_p99')},
@@ -321,6 +332,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         self.files = {
             **report.files(document, [one.log if one else None
                                       for one in found], run.repeat),
+            'clients.json': json.dumps(self.clients, indent=1) + '\n',
             'series.csv': results.series(
                 found, self.starts(services), self.interval, busy, phases)}
         if self.invalid:

@@ -72,6 +72,13 @@ def read(text: str) -> Run:
                {c['name']: c['limited'] for c in clients}, records, kinds)
 
 
+def one(line: str) -> tuple[Record, ...]:
+    """The figures of one client's document alone."""
+    client = _client(1, line)
+    return _figures([client], KINDS, client,
+                    client['parameters']['value_size'])
+
+
 def percentile(histogram: Mapping[int, int], share: float) -> float:
     """The value, in the middle of its bucket, that `share` lie below."""
     wanted = min(int(share * sum(histogram.values())),

@@ -176,7 +176,8 @@ def free_port():
 def waiting(built, port, limit):
     return Plan(small(built, port), Clients(0, 0), (), outside=Outside(
         f'load {{host}}:{port} with {{"json": 1}}', (4, 2), (0, 1),
-        (('warmup', 1.0), ('rest', 0.0), ('test', 1.0)), limit), sample=0.25)
+        (('warmup', 1.0), ('rest', 0.0), ('test', 1.0)), limit),
+        interface='lo', sample=0.25)
 
 
 def test_clients_from_outside_are_told_and_waited_for(built, tmp_path):

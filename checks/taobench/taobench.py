@@ -94,6 +94,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         self.valid_systems = [f'+{nodes_feature(self.point.nodes)}']
         self.valid_prog_environs = [f'+{PROGRAMS[self.program]}']
         self.tags = {*modes_of(self.point), self.family}
+        if 'quick' in self.tags:
+            self.tags.add('bringup')
         if self.point.scale == 'original':
             # Half an hour each: its median is over its data points.
             self.repeats = 1
@@ -268,7 +270,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             found, self.expected, cpu if self.judges_cpu else None,
             limited if self.judges_cpu else ())
         if reasons:
-            self.invalid = '; '.join(map(str, reasons))
+            which = f'{run.name}: ' * (self.repeats > 1)
+            self.invalid = '; '.join(f'{which}{one}' for one in reasons)
         combined = tao.combine(found)
         self.keep(run, services, found, busy, phases, combined, client)
         return {**{name: float(value) for name, value in combined.items()
@@ -330,7 +333,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             ['run', job.name, '-i', json.dumps(self.given[0])], metrics,
             f'{self.hashcode}-{run.name}', int(phases['warmup'][0]))
         self.files = {
-            **report.files(document, [one.log if one else None
+            **self.files, **report.files(document, [one.log if one else None
                                       for one in found], run.repeat),
             'clients.json': json.dumps(self.clients, indent=1) + '\n',
             'series.csv': results.series(

@@ -275,7 +275,7 @@ class Conductor:
         """An address at which the other nodes reach this one."""
         if self.plan.interface:
             return address_of(self.plan.interface)
-        if self.plan.nodes == 1:
+        if self.plan.nodes == 1 and not self.plan.outside:
             return '127.0.0.1'
         with contextlib.suppress(OSError), socket.socket(
                 socket.AF_INET, socket.SOCK_DGRAM) as sock:

@@ -107,6 +107,9 @@ def attach(folder: Path, files: dict[str, str]) -> None:
             path = Path(new, 'files', name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
+        if folder.exists():
+            # The same case once more in this run: the newer one stays.
+            os.rename(folder, Path(new, 'before'))
         os.rename(Path(new, 'files'), folder)
 
 

@@ -77,6 +77,9 @@ class ServiceBenchmark(Benchmark, special=True):
                 server.ready_ms for server in services.servers)
         except ParseError as err:
             guards.refuse('table', f'{run.name}.out:{err}')
+        except OSError as err:
+            guards.refuse('table', f'{run.name}: {err.filename} is missing: '
+                          f'{err.strerror}')
         if services.shared:
             self.unfit = 'servers and clients shared their CPUs'
         return figures

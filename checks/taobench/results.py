@@ -69,13 +69,18 @@ def of_clients(texts: Sequence[str], interval: float) -> Log:
     """
     found: list[tuple[float, float]] = []
     for text in texts:
+        last = 0.0
         for number, row in enumerate(csv.DictReader(io.StringIO(text))):
             try:
-                operations, misses = float(row['operations']), float(
-                    row['misses'])
+                time, operations, misses = (float(row[name]) for name in (
+                    'time_s', 'operations', 'misses'))
             except (KeyError, TypeError, ValueError):
                 raise ParseError(number + 2, str(row), 'no row of a series '
                                  'of plumbload') from None
+            if time - last < interval / 2:
+                # After the end, of answers that were still to come.
+                break
+            last = time
             if number == len(found):
                 found.append((0.0, 0.0))
             have = found[number]
@@ -86,6 +91,12 @@ def of_clients(texts: Sequence[str], interval: float) -> Log:
         'hit_rate': fast / (fast + slow) if fast + slow else 0.0,
         'slow_qps_oom': 0.0, 'nanosleeps_per_sec': 0.0})
         for number, (fast, slow) in enumerate(found, 1)))
+
+
+def idle(count: int) -> Log:
+    """As many points without a request."""
+    return of_clients(['time_s,operations,misses\n' + ''.join(
+        f'{number},0,0\n' for number in range(1, count + 1))], 1.0)
 
 
 def joined(logs: Sequence[Log]) -> Log:

@@ -96,16 +96,21 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         self.tags = {*modes_of(self.point), self.family}
         if 'quick' in self.tags:
             self.tags.add('bringup')
+        instead = jobs.job(self.point.job).deprecated
+        if instead:
+            self.descr += f' (deprecated: use {instead})'
+        if self.outside:
+            # People do not come twice.
+            self.repeats = self.attempts = 1
         if self.point.scale == 'original':
             # Half an hour each: its median is over its data points.
             self.repeats = 1
 
     @run_after('setup')
     def take_its_time(self) -> None:
-        sized = self.sized
-        self.time_limit = (sized.kill_after + self.repeats * 120
-                           + self.come_limit * self.outside
-                           + (self.repeats - 1) * sized.kill_after)
+        once = self.sized.kill_after + 120 + self.come_limit * self.outside
+        self.time_limit = max(self.time_limit or 0,
+                              self.repeats * self.attempts * once)
 
     @run_before('run')
     def describe_the_machine(self) -> None:
@@ -141,6 +146,15 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         """Parameters of the job and of the clients that are not defaults."""
         job, clients = self.point.given
         plain = {} if self.tls else {'disable_tls': 1}
+        both = {'warmup_time', 'test_time', 'server_port_number',
+                'disable_tls'} & set(self.client_settings)
+        if both:
+            raise ValueError(f'client_settings: {", ".join(sorted(both))}: '
+                             'servers and clients must agree: give it in '
+                             'settings')
+        if int({**self.settings, **self.client_settings}.get('sanity', 0)):
+            raise ValueError('sanity: iperf3 and ping are not run here: the '
+                             'family osu measures the network')
         return ({**job, **plain, **self.settings},
                 {**clients, **self.client_settings})
 
@@ -178,14 +192,14 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             tls=bool(first.options.keys() & {'Z'}),
             beside=not self.point.client_nodes,
             # Two runs may share a machine, unless somebody must know ports.
-            port=first.port if self.outside or given.keys() & {
-                'port_number', 'port_number_start'} else 0)
+            port=first.port if self.outside or any(
+                int(given.get(name, 0)) for name in (
+                    'port_number', 'port_number_start')) else 0)
         count = max(1, self.point.client_nodes)
         clients = Clients(
             count, -(-len(sized.clients) // count), len(sized.clients),
             unbound=True, one_server=True, connections=max(
-                sized.client_connections(one.machine)
-                for one in sized.clients))
+                one.threads * one.connections for one in sized.clients))
         interval = self.interval
 
         def step(name: str, seconds: int, seed: int, rest: float) -> Step:
@@ -198,7 +212,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         plan = Plan(
             server, clients, (step('warmup', sized.warmup_time, 1, 0.0),
                               step('test', sized.test_time, 2, self.rest)),
-            hostname=str(given.get('server_hostname', '')),
+            hostname=str({**given, **self.given[1]}.get(
+                'server_hostname', '')),
             interface=str(given.get('interface_name', '')),
             link=LINK * (self.point.scale == 'original'
                          and (self.outside or self.point.client_nodes > 0)),
@@ -238,7 +253,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     def planned_figures(self) -> list[str]:
         return [*tao.UNITS, 'spawned_instances', 'successful_instances',
-                'cpu_total', 'cpu_user', 'ready_time']
+                'cpu_total', 'cpu_user', 'server_cpu', 'ready_time']
 
     def logs(self, services: Services, run: guards.Run
              ) -> list[tao.Log | None]:
@@ -271,11 +286,15 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             limited if self.judges_cpu else ())
         if reasons:
             which = f'{run.name}: ' * (self.repeats > 1)
-            self.invalid = '; '.join(f'{which}{one}' for one in reasons)
+            self.invalid = '; '.join(filter(None, [
+                self.invalid, *(f'{which}{one}' for one in reasons)]))
         combined = tao.combine(found)
         self.keep(run, services, found, busy, phases, combined, client)
+        test = services.steps['test']
         return {**{name: float(value) for name, value in combined.items()
                    if not isinstance(value, str)},
+                'server_cpu': test.grown('cpu') * 1e6
+                / max(1, test.grown('commands')),
                 **({'cpu_total': cpu.total, 'cpu_user': cpu.user}
                    if cpu else {}), **client}
 
@@ -335,6 +354,10 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         self.files = {
             **self.files, **report.files(document, [one.log if one else None
                                       for one in found], run.repeat),
+            'rule.txt': f'{self.expected.points} data points a server, by the '
+            f'{self.expected.rule} of the original: '
+            f'{tao.window_of(self.sized.test_time):g} s at '
+            f'{self.interval:g} s\n',
             'clients.json': json.dumps(self.clients, indent=1) + '\n',
             'series.csv': results.series(
                 found, self.starts(services), self.interval, busy, phases)}
@@ -382,6 +405,10 @@ class TaoLookAside(TaoBenchmark):
     programs_of = 'keyvalue'
 
     @property
+    def prefix(self) -> str:
+        return self.programs.origin(self.program).get('prefix', '/usr')
+
+    @property
     def client_prefix(self) -> str:
         return self.programs.stagedir
 
@@ -391,12 +418,22 @@ class TaoLookAside(TaoBenchmark):
 
     def logs(self, services: Services, run: guards.Run
              ) -> list[tao.Log | None]:
-        clients = self.sized.clients
-        return [results.joined([results.of_clients([
-            Path(self.stagedir, f'{run.name}.{phase}.{number}.csv').read_text()
-            for number, one in enumerate(clients)
-            if one.server == server.index], self.interval)
-            for phase in ('warmup', 'test')]) for server in services.servers]
+        found: list[tao.Log | None] = []
+        for server in services.servers:
+            warmup, test = (results.of_clients([
+                Path(self.stagedir, f'{run.name}.{phase}.{number}.csv'
+                     ).read_text()
+                for number, one in enumerate(self.sized.clients)
+                if one.server == server.index], self.interval)
+                for phase in ('warmup', 'test'))
+            steps = services.steps
+            rest = round((steps['test'].at - steps['warmup'].at)
+                         / self.interval) - len(warmup.points)
+            found.append(results.joined([warmup, results.idle(rest), test]))
+        return found
+
+    def starts(self, services: Services) -> list[float]:
+        return [services.steps['warmup'].at] * len(services.servers)
 
 
 for check in (TaoBench, TaoLookAside):

@@ -202,7 +202,8 @@ VICTIMS = {
     'launcher': Victim(lambda p: p.name in ('srun', 'mpirun', 'prterun'),
                        ('launcher was killed', 'was lost')),
     'scancel': Victim(None, ('ended by SIGTERM', 'CANCELLED', 'cancelled')),
-    'node': Victim(None, ('was lost', 'launcher ended', *FAILED)),
+    'node': Victim(None, ('was lost', 'launcher ended', 'NODE_FAIL',
+                          *FAILED)),
 }
 
 

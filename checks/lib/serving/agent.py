@@ -419,7 +419,10 @@ class Agent:
         :raises Failed: one cannot be started.
         """
         for one in message['clients']:
-            self.can_reach(one)
+            self.can_reach(one, sum(
+                other['connections'] for other in message['clients']
+                if (other['address'], other['port'])
+                == (one['address'], one['port'])))
             base = one['output']
             command = one['command']
             print('+', shlex.join(command), file=sys.stderr, flush=True)
@@ -427,8 +430,9 @@ class Agent:
                 command, one['cpus'], one['connections'] + SPARE_FILES, '',
                 Path(f'{base}.out'), Path(f'{base}.err'))
 
-    def can_reach(self, client: Mapping[str, Any]) -> None:
-        """The server's name leads to it, and there are ports enough."""
+    def can_reach(self, client: Mapping[str, Any], connections: int) -> None:
+        """The server's name leads to it, and there are ports enough for all
+        connections from here."""
         name, address = client['hostname'], client['address']
         if name:
             try:
@@ -442,11 +446,11 @@ class Agent:
                              f'listens on {address}: give another name')
         ports = _lines('/proc/sys/net/ipv4/ip_local_port_range', 0)
         low, high = map(int, ports[0].split()) if ports else (0, 1 << 16)
-        if client['connections'] > high - low:
-            raise Failed(f'{client["connections"]} connections of one client '
-                         f'on {self.host}, which has {high - low} ports for '
-                         'them: ask for fewer connections, for more clients, '
-                         'or widen net.ipv4.ip_local_port_range')
+        if address and connections > high - low:
+            raise Failed(f'{connections} connections from {self.host} to one '
+                         f'server, and {high - low} ports for them: ask for '
+                         'fewer connections, for more nodes of clients, or '
+                         'widen net.ipv4.ip_local_port_range')
 
     def peers(self) -> None:
         """Tells who is connected to its servers."""

@@ -500,6 +500,7 @@ class Conductor:
                   **self.certificate}
         command = step.commands[index] if step.commands else step.command
         return {'index': index, 'cpus': cpu_set, 'address': server.host,
+                'port': server.port,
                 'hostname': self.plan.hostname,
                 'connections': self.plan.clients.connections,
                 'command': [filled(word, values) for word in command],

@@ -180,7 +180,8 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     # Late: the config is read before ReFrame knows any check.
     from checks.lib import metrics
     # A machine that changed its speed has a column of its own.
-    result = 'unfit' if check.unfit and check.speed != 'mixed' else 'recorded'
+    result = ('unfit' if check.unfit
+              and (check.invalid or check.speed != 'mixed') else 'recorded')
 
     def record(figure: str, value: float, repeat: int, **judged: Any
                ) -> dict[str, Any]:

@@ -345,6 +345,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         """The original's report, and the points over time."""
         job = self.sized.job
         single = '' not in job.roles
+        beyond = jobs.beyond(job, 'server' if single else '', self.given[0])
         metrics = (report.server_metrics(found[0]) if single and found[0]
                    else combined)
         document = report.document(
@@ -357,7 +358,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             'rule.txt': f'{self.expected.points} data points a server, by the '
             f'{self.expected.rule} of the original: '
             f'{tao.window_of(self.sized.test_time):g} s at '
-            f'{self.interval:g} s\n',
+            f'{self.interval:g} s\nparameters that the original\'s job '
+            f'does not take: {", ".join(beyond) or "none"}\n',
             'clients.json': json.dumps(self.clients, indent=1) + '\n',
             'series.csv': results.series(
                 found, self.starts(services), self.interval, busy, phases)}

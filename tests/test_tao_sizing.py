@@ -69,7 +69,7 @@ def test_cores_that_have_not_all_two_threads_are_all_given_out():
 
 @pytest.mark.parametrize('parts', [0, 17])
 def test_more_servers_than_cores_are_refused(parts):
-    with pytest.raises(ValueError, match=r'num_servers = \d+: .* each needs one'):
+    with pytest.raises(ValueError, match=f'num_servers = {parts}: '):
         sizing.distribute(machine(16).cpus, parts)
 
 

@@ -359,7 +359,7 @@ def test_a_run_that_is_not_valid(suite, settings, options, words):
     assert by['total_qps']['result'] == 'unfit'
     usable, notes = references._usable(perflogs.read(
         suite.variables['PLUMBLINE_PERFLOGS']))
-    assert usable.empty and 'refused by a guard' in notes[0]
+    assert usable.empty and 'left out' in notes[0]
 
 
 @pytest.fixture

@@ -394,7 +394,8 @@ def test(args: argparse.Namespace) -> int:
     """Runs the tests; zero tests are a failure (pytest's exit code 5)."""
     mpi = ensure_mpi()
     python = ensure_venv(tests=True)
-    ensure_stores()
+    # Some tests start the stores that were found.
+    detect_local(mpi, ensure_stores())
     path = os.environ.get('PATH', '')
     if mpi['origin'] == 'wheel':
         path = f"{Path(mpi['mpirun']).parent}:{path}"

@@ -635,4 +635,3 @@ except ask.Refusal as err:
         connection.sendall(b'HTTP/1.1 400 Bad Request\r\n')
         assert 'speaks no RESP' in done.communicate()[0]
         connection.close()
-    assert json.dumps(list(ask.DIALECTS)) == '["resp", "memcached", "tcp"]'

@@ -18,7 +18,7 @@ import pytest
 
 from checks.lib.parsers import ParseError
 from checks.lib.parsers.service import split
-from checks.lib.serving import ask, cpus
+from checks.lib.serving import cpus
 from checks.lib.serving.agent import PREFIX
 from checks.lib.serving.plan import Clients, Plan, PlanError, Server, Step
 from tests.conftest import ROOT

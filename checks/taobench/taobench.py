@@ -182,7 +182,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         connections = max(sized.connections(one.index) + 64
                           for one in sized.instances)
         server = Server(
-            self.program, (), tuple(
+            self.program, (), commands=tuple(
                 calls.server(self.program, one, self.prefix, connections)
                 for one in sized.instances),
             dialect='memcached_binary', instances=len(sized.instances),
@@ -203,10 +203,11 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         interval = self.interval
 
         def step(name: str, seconds: int, seed: int, rest: float) -> Step:
-            return Step(name, (), seconds + sizing.PHASE_MARGIN, tuple(
-                calls.client(self.program, one, self.client_prefix,
-                                seconds, interval, seed, f'{self.stagedir}'
-                                '/sizes.txt') for one in sized.clients),
+            limit = seconds + sizing.PHASE_MARGIN
+            return Step(name, (), limit, commands=tuple(
+                calls.client(self.program, one, self.client_prefix, seconds,
+                             interval, seed, f'{self.stagedir}/sizes.txt')
+                for one in sized.clients),
                 gate=self.program != 'tao_bench_server', rest=rest)
 
         plan = Plan(

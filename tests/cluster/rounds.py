@@ -88,14 +88,14 @@ def tao(seconds: float, folder: Path) -> Plan:
         {'memsize': 0.008, 'num_servers': 2, 'stats_interval': 500,
          'disable_tls': 1}, {'clients_per_thread': 10}, [2] * 3, '-')
     return Plan(
-        Server('tao_server', (), tuple(
+        Server('tao_server', (), commands=tuple(
             calls.server('tao_server', one, str(folder), 100)
             for one in made.instances), dialect='memcached_binary',
             instances=2, divided=True, memory=8, password=False,
             beside=False),
         Clients(nodes=3, total=3, unbound=True, one_server=True,
                 connections=10), tuple(
-            Step(name, (), 30, tuple(
+            Step(name, (), 30, commands=tuple(
                 calls.client('tao_server', one, str(folder),
                              max(1, round(seconds / 2)), 0.5, 1)
                 for one in made.clients), gate=True)

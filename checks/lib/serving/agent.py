@@ -654,7 +654,7 @@ def connected(file: Path) -> tuple[dict[str, Any], Channel]:
 def main(path: str) -> int:
     """Finds the conductor through its private file, and lives."""
     file = Path(path + '.private', 'conductor')
-    channel = agent = None
+    channel = None
     for number in ENDINGS:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
@@ -665,15 +665,14 @@ def main(path: str) -> int:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         channel.text(f'agent {told["token"]} '
                      f'{socket.gethostname().partition(".")[0]}')
-        agent = Agent(channel, told['scratch'])
-        agent.live(told['silence'])
+        Agent(channel, told['scratch']).live(told['silence'])
     except Failed as err:
         if channel is None:
             print(f'plumbline agent: {err}', file=sys.stderr)
             return 1
         channel.say(say='failed', why=str(err))
     finally:
-        if not (agent and agent.over):
-            # The conductor may be dead, and cannot remove its secrets.
-            shutil.rmtree(file.parent, ignore_errors=True)
+        # The conductor may be dead, and cannot remove its secrets, be it that
+        # it has just told us to stop.
+        shutil.rmtree(file.parent, ignore_errors=True)
     return 0

@@ -30,8 +30,6 @@ class Server:
     program: str
     #: The command; templates.
     command: tuple[str, ...]
-    #: Instead: a command for each instance.
-    commands: tuple[tuple[str, ...], ...] = ()
     #: Given on standard input, where no other user can read it; template.
     config: str = ''
     #: Files made in the data folder, name -> text; templates.
@@ -70,6 +68,8 @@ class Server:
     connections: int = 100
     #: How long it may take to answer. Unit: seconds.
     ready_limit: float = 30
+    #: Instead of the command: one for each instance.
+    commands: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,14 @@ class Step:
     command: tuple[str, ...]
     #: How long it may take. Unit: seconds.
     limit: float
-    #: Instead: a command for each client.
-    commands: tuple[tuple[str, ...], ...] = ()
     #: Clients say when they are ready, and begin together.
     gate: bool = False
     #: Run by one client alone.
     alone: bool = False
     #: Nobody does anything before it for so long. Unit: seconds.
     rest: float = 0
+    #: Instead of the command: one for each client.
+    commands: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)

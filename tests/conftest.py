@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,10 @@ sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 from cluster import CannotRunHere, Cluster, missing  # noqa: E402
 
 from cli.setup import ensure_wheel  # noqa: E402
+
+# A shell's background job ignores it, and so would all that tests start and
+# interrupt: they would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Number of tests that need a cluster and were not asked for.
 LEFT_OUT = pytest.StashKey[int]()

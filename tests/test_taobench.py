@@ -269,10 +269,22 @@ def test_a_slow_interface(monkeypatch):
     from checks.lib.serving import agent
     monkeypatch.setattr(agent, '_lines', lambda path, skip: {
         '/sys/class/net/eth7/speed': ['1000']}.get(path, []))
+    monkeypatch.setattr(agent, 'interfaces', lambda: {
+        'eth7': '10.0.0.7', 'eth8': '10.0.0.8'})
     with pytest.raises(agent.Failed, match='eth7 does 1000 Mb/s, 10000 are'):
-        agent.link_of('eth7', 10_000)
-    agent.link_of('eth7', 1000)
-    agent.link_of('eth8', 10_000)       # a kernel that does not say
+        agent.link_of('10.0.0.7', 10_000)
+    agent.link_of('10.0.0.7', 1000)
+    agent.link_of('10.0.0.8', 10_000)   # a kernel that does not say
+
+
+def test_memory_that_must_be_bound_needs_numactl(monkeypatch):
+    from checks.lib.serving import agent
+    monkeypatch.setattr(agent.shutil, 'which', lambda name: None)
+    with pytest.raises(agent.Failed, match='numactl is not on n1'):
+        agent.memory_on([0, 1], True, 'n1')
+    assert agent.memory_on([0, 1], False, 'n1') == []
+    monkeypatch.setattr(agent.shutil, 'which', lambda name: f'/bin/{name}')
+    assert agent.memory_on([0, 1], True, 'n1') == ['numactl', '--membind=0,1']
 
 
 def test_memory_that_is_too_small_for_a_cache():
@@ -406,6 +418,52 @@ def test_one_instance_killed(suite, victim):
     text, _ = job.communicate(timeout=120)
     assert 'service: ' in text, text
     assert 'was killed by signal 9 (SIGKILL) while it served' in text
+
+
+def test_clients_from_outside_run_what_the_run_prints(suite, built):
+    job = suite.start(*run(
+        suite, '-STaoBench.outside=1', '-STaoBench.client_settings='
+        'tunning_factor:0.3,wait_after_warmup:1', point='autoscale',
+        interface_name='lo', num_clients=1, timeout_buffer=5))
+    lines = iter(job.stdout)
+    said = []
+    while 'plumbload' not in (line := next(lines)) or '&&' not in line:
+        said.append(line)
+    text = ''.join(said[next(n for n, line in enumerate(said)
+                             if line.startswith('cat >')):]
+                   ) if '-----BEGIN' in ''.join(said) else ''
+    text = text.rpartition('EOF\n')
+    done = subprocess.run(
+        ['bash', '-ec', ''.join(text[:2]) + line], cwd=suite.tmp, text=True,
+        env={**os.environ, 'PATH': f'{built}:{os.environ["PATH"]}'},
+        capture_output=True)
+    assert done.returncode == 0, done.stderr
+    rest, _ = job.communicate(timeout=120)
+    # The clients' figures are their own; the servers' are judged.
+    assert 'hit ratio' in rest and 'too few keys' in rest, rest
+    rows = list(csv.DictReader(attached(suite, 'server_0.csv').splitlines()))
+    assert sum(float(row['fast_qps']) > 1 for row in rows) >= 14
+    rule = attached(suite, 'rule.txt')
+    assert 'by the code of the original' in rule
+
+
+def test_a_later_repeat_does_not_hide_one_that_is_not_valid(suite):
+    done = suite.reframe(*run(
+        suite, '-STaoBench.client_settings=tunning_factor:0.3',
+        '-STaoBench.rule=guide', '-Srepeats=2'))
+    said = why(done)
+    assert 'run.1.1: hit ratio' in said and 'run.2.1: hit ratio' in said
+    assert attached(suite, 'iter_2/series.csv')
+    assert attached(suite, 'iter_1/series.csv') == next(
+        path for path in Path(suite.variables['PLUMBLINE_PERFLOGS']).rglob(
+            'series.csv') if 'iter_' not in str(path)).read_text()
+    assert 'by the guide of the original' in attached(suite, 'rule.txt')
+
+
+def test_a_job_that_is_deprecated_says_so(suite):
+    done = suite.reframe(*run(suite, '-STaoBench.client_settings='
+                              'tunning_factor:0.3', point='64g'))
+    assert '64g is deprecated: use tao_bench_autoscale' in done.stdout
 
 
 def test_unknown_parameters_are_named(suite):

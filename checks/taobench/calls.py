@@ -27,6 +27,9 @@ STORED = ((31, 52, 5), (53, 71, 5), (72, 110, 10), (111, 134, 5),
           (135, 156, 5), (157, 203, 10), (204, 243, 10), (244, 266, 25),
           (267, 267, 15), (268, 273, 9), (274, 521, 1))
 
+#: File that clients outside the job keep the servers' certificate in.
+CERTIFICATE = 'tao_server.crt'
+
 _CERTIFICATES = '{cert}', '{key}'
 #: Options of the original that ours has no use for.
 _OTHERS = ('lru_crawler',)
@@ -100,7 +103,7 @@ def _load(one: Client, seconds: int, seed: int) -> list[str]:
 def instructions(program: str, of: Plan) -> str:
     """What people are to run on client machines outside the job.
 
-    `{host}` and `{ca}` are for who knows them.
+    `{host}` and `{pem}`, the servers' certificate, are for who knows them.
 
     :raises ValueError: only its clients know what a server has done
     """
@@ -110,12 +113,15 @@ def instructions(program: str, of: Plan) -> str:
         raise ValueError('outside: memcached tells nothing over time, its '
                          'clients do: they must be part of the job')
     lines = ['Run these commands on the client machines, all at once '
-             '(plumbload: checks/lib/src/load):', '']
+             '(plumbload: checks/lib/src/load).', '']
+    if not of.clients[0].arguments['disable_tls']:
+        lines += ["On each, first keep the servers' certificate:", '',
+                  f"cat >{CERTIFICATE} <<'EOF'", '{pem}', 'EOF', '']
     for number, one in enumerate(of.clients):
         where = ['plumbload', '--server', f'{{host}}:{one.port}', '--share',
                  f'{number}/{len(of.clients)}',
                  *([] if one.arguments['disable_tls']
-                   else ['--tls', '--ca', '{ca}'])]
+                   else ['--tls', '--ca', CERTIFICATE])]
         warm, test = (' '.join([*where, *_load(one, seconds, seed)])
                       for seconds, seed in ((of.warmup_time, 1),
                                             (of.test_time, 2)))

@@ -17,15 +17,18 @@ PROGRAMS = {'tao_server': 'tao_server', 'tao_bench_server': 'tao_bench',
 
 #: Parameters of the servers, and of the clients, instead of the defaults.
 SCALES: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {
-    # A second holds enough reads for a hit rate, and a cache of 12 MB as
-    # many items as are asked for five times in the warm-up. In one so small
-    # more is lost to what is half used: hence fewer keys, for the same ratio.
-    'small': ({'memsize': 0.016, 'warmup_time': 20, 'test_time': 12,
+    # A second holds enough reads for a hit rate. In a cache so small more is
+    # lost to what is half used: hence fewer keys, for the same ratio.
+    'small': ({'warmup_time': 20, 'test_time': 12,
                'stats_interval': 1000, 'timeout_buffer': 0},
               {'clients_per_thread': 20, 'wait_after_warmup': 1,
                'tunning_factor': 0.802}),
     'original': ({}, {}),
 }
+
+#: Memory of a small point for each CPU of the servers: so much that what it
+#: holds is asked for five times in the warm-up. Unit: GB.
+SMALL_MEMORY = 0.008
 
 #: A stock memcached takes its memory in pages of 1 MB, of which a small cache
 #: has few for its many classes: fewer keys again.
@@ -43,13 +46,15 @@ class Point:
     #: Machines of the clients besides the server's; 0: all on one.
     client_nodes: int = 0
 
-    @property
-    def given(self) -> tuple[dict[str, Value], dict[str, Value]]:
-        """Parameters of the servers and of the clients."""
+    def given(self, cpus: int) -> tuple[dict[str, Value], dict[str, Value]]:
+        """Parameters of the servers, which have so many CPUs, and of the
+        clients."""
         servers, clients = SCALES[self.scale]
-        more = (SMALL_MEMCACHED if (self.program, self.scale)
-                == ('memcached', 'small') else {})
-        return {**servers}, {**clients, **more}
+        if self.scale == 'original':
+            return {**servers}, {**clients}
+        more = SMALL_MEMCACHED if self.program == 'memcached' else {}
+        return ({**servers, 'memsize': SMALL_MEMORY * cpus},
+                {**clients, **more})
 
     @property
     def nodes(self) -> int:

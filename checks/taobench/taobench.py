@@ -87,6 +87,10 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     #: How long it waits. Unit: s. Default: ten times the original's.
     come_limit = variable(float, value=10.0 * sizing.START)
 
+    #: How many data points are wanted: as the original's code has it, or its
+    #: guide.
+    rule = variable(typ.Str[r'code|guide'], value='code')
+
     @run_after('init')
     def ask_for_what_it_needs(self) -> None:
         self.program = self.point.program
@@ -108,6 +112,13 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     @run_after('setup')
     def take_its_time(self) -> None:
+        instead = jobs.job(self.point.job).deprecated
+        if instead:
+            self.logger.info(f'{self.point.job} is deprecated: use {instead}')
+        if (self.current_partition.processor.num_cpus_per_core or 1) > 1:
+            # Servers take whole cores: a site's --hint=nomultithread would
+            # leave a job that asks for more CPUs than there are.
+            self.use_multithreading = True
         once = self.sized.kill_after + 120 + self.come_limit * self.outside
         self.time_limit = max(self.time_limit or 0,
                               self.repeats * self.attempts * once)
@@ -119,6 +130,17 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             f'{shlex.quote(str(HERE / "machine.py"))} >machine.json']
         self.keep_files = [*self.keep_files, 'machine.json', 'run.*.log',
                            'run.*.csv', 'run.*.txt']
+
+    def run_complete(self) -> bool:
+        """Polled while the job runs: people must know what to start."""
+        told = Path(self.stagedir, 'run.1.1.clients.txt')
+        if self.outside and not self.told and told.exists():
+            self.told = True
+            self.logger.info(told.read_text())
+        return super().run_complete()
+
+    #: What people are to start was said.
+    told = False
 
     # What is started -----------------------------------------------------
 
@@ -144,7 +166,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     @property
     def given(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Parameters of the job and of the clients that are not defaults."""
-        job, clients = self.point.given
+        job, clients = self.point.given(len(self.machine.cpus))
         plain = {} if self.tls else {'disable_tls': 1}
         both = {'warmup_time', 'test_time', 'server_port_number',
                 'disable_tls'} & set(self.client_settings)
@@ -187,7 +209,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 for one in sized.instances),
             dialect='memcached_binary', instances=len(sized.instances),
             cpus=max(len(one.cpus) for one in sized.instances), divided=True,
-            bind_memory=bool(sized.settings.get('bind_mem', 0)),
+            bind_memory=('must' if sized.settings.get('bind_mem')
+                         else 'never'),
             memory=first.memory, connections=connections, password=False,
             tls=bool(first.options.keys() & {'Z'}),
             beside=not self.point.client_nodes,
@@ -228,7 +251,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 tuple(one.threads * one.connections for one in sized.clients),
                 tuple(one.machine for one in sized.clients),
                 (('warmup', float(sized.warmup_time)), ('rest', self.rest),
-                 ('test', float(sized.test_time))), self.come_limit))
+                 ('test', float(sized.test_time))), self.come_limit,
+                linger=float(sized.settings['timeout_buffer'])))
 
     @property
     def client_prefix(self) -> str:
@@ -248,7 +272,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def more_params(self) -> dict[str, Any]:
         return {**self.settings, **{f'client.{name}': value for name, value
                                     in self.client_settings.items()},
-                **({'outside': True} if self.outside else {})}
+                **({'outside': True} if self.outside else {}),
+                **({'rule': self.rule} if self.rule != 'code' else {})}
 
     # What came of it -----------------------------------------------------
 
@@ -311,7 +336,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         sized = self.sized
         return validity.Expected(
             len(sized.instances), sized.warmup_time, sized.test_time,
-            self.interval, self.rest, v2='v2' in sized.job.name,
+            self.interval, self.rest, 'v2' in sized.job.name, self.rule,
             connections=[sized.connections(one.index)
                          for one in sized.instances])
 
@@ -353,6 +378,10 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             job, [json.loads(Path(self.stagedir, 'machine.json').read_text())],
             ['run', job.name, '-i', json.dumps(self.given[0])], metrics,
             f'{self.hashcode}-{run.name}', int(phases['warmup'][0]))
+        own = {
+            'clients.json': json.dumps(self.clients, indent=1) + '\n',
+            'series.csv': results.series(
+                found, self.starts(services), self.interval, busy, phases)}
         self.files = {
             **self.files, **report.files(document, [one.log if one else None
                                       for one in found], run.repeat),
@@ -360,12 +389,22 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             f'{self.expected.rule} of the original: '
             f'{tao.window_of(self.sized.test_time):g} s at '
             f'{self.interval:g} s\nparameters that the original\'s job '
-            f'does not take: {", ".join(beyond) or "none"}\n',
-            'clients.json': json.dumps(self.clients, indent=1) + '\n',
-            'series.csv': results.series(
-                found, self.starts(services), self.interval, busy, phases)}
+            f'does not take: {", ".join(beyond) or "none"}\n{self.nic()}',
+            **({f'iter_{run.repeat}/{name}': text
+                for name, text in own.items()} if self.repeats > 1 else {}),
+            # The first that is invalid stays, or else the last.
+            **({} if 'invalid.txt' in self.files else own)}
         if self.invalid:
             self.files['invalid.txt'] = self.invalid.replace('; ', '\n')
+
+    def nic(self) -> str:
+        """What the original does to the network card, as root."""
+        commands = [shlex.join(command) for one in self.sized.instances
+                    for command in sizing.nic_commands(
+                        one, self.sized.settings, '.')]
+        return ''.join(f'{line}\n' for line in (
+            'not done, for it needs root and changes the machine:',
+            *commands)) if commands and self.judges_cpu else ''
 
     def starts(self, services: Services) -> list[float]:
         """When each server began to count. Unit: s since 1970."""

@@ -37,7 +37,7 @@ site_configuration = {
             'access': ['--partition=normal', '--exclusive'],
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
-            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores'],
+            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao'],
             'features': [*node_features(16), 'gpu_nvidia'],
             # Four Grace of 72 cores, one thread each.
             'processor': {'arch': 'neoverse_v2', 'num_cpus': 288,
@@ -45,6 +45,7 @@ site_configuration = {
                           'num_cpus_per_socket': 72},
             'devices': _NODE,
             'extras': {**hardware.limits(_NODE),
+                       'node_memory': 480,
                        'launcher_pin': ['--cpu-bind=cores'],
                        'launcher_spread': SPREAD['srun']},
         }],
@@ -69,5 +70,9 @@ site_configuration = {
          'features': ['redis', 'valkey', 'memcached', 'store_bench'],
          'extras': {'stack': 'keyvalue',
                     'programs': {'keyvalue': {'source': 'spack'}}}},
+        # Built where it runs, with the system's compiler.
+        {'name': 'tao', 'cc': 'gcc', 'cxx': '', 'ftn': '',
+         'features': ['tao_server'],
+         'extras': {'programs': {'taobench': {'source': 'embedded'}}}},
     ],
 }

@@ -58,7 +58,7 @@ site_configuration = {
             'scheduler': 'slurm',
             'launcher': 'srun',
             'access': ['--partition=hpc7a', '--exclusive'],     # SITE: queue
-            'environs': ['openmpi', 'stores'],
+            'environs': ['openmpi', 'stores', 'tao'],
             'features': node_features(8),               # SITE: nodes
             # One thread a core, whatever the cluster's settings say.
             'processor': {'arch': 'zen4', 'num_cpus': 192,
@@ -66,6 +66,7 @@ site_configuration = {
                           'num_cpus_per_socket': 96},
             'devices': _HPC7A,
             'extras': {**hardware.limits(_HPC7A),
+                       'node_memory': 768,
                        'launcher_pin': ['--cpu-bind=cores'],
                        'launcher_spread': SPREAD['srun']},
         }],
@@ -90,5 +91,9 @@ site_configuration = {
          'features': ['redis', 'valkey', 'memcached', 'store_bench'],
          'extras': {'stack': 'keyvalue',
                     'programs': {'keyvalue': {'source': 'spack'}}}},
+        # Built where it runs, with the system's compiler.
+        {'name': 'tao', 'cc': 'gcc', 'cxx': '', 'ftn': '',
+         'features': ['tao_server'],
+         'extras': {'programs': {'taobench': {'source': 'embedded'}}}},
     ],
 }

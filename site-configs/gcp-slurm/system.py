@@ -39,14 +39,16 @@ site_configuration = {
             'launcher': 'mpirun',
             'access': ['--partition=c2d',               # SITE
                        '--exclusive', '--hint=nomultithread'],
-            'environs': ['openmpi', 'openmpi-embedded', 'stores',
+            'environs': ['openmpi', 'openmpi-embedded', 'stores', 'tao',
                          'smartredis'],
             'features': node_features(4),               # SITE: nodes
             # Sockets as a VM sees them are not published: see lscpu.
             'processor': {'arch': 'zen3', 'num_cpus': 112,
                           'num_cpus_per_core': 2},
             'devices': _C2D,
-            'extras': {**hardware.limits(_C2D), 'launcher_pin': _PIN,
+            'extras': {**hardware.limits(_C2D),
+                       'node_memory': 448,
+                       'launcher_pin': _PIN,
                        'launcher_spread': SPREAD['openmpi']},
         }, {
             'name': 'c3',
@@ -55,13 +57,15 @@ site_configuration = {
             'launcher': 'mpirun',
             'access': ['--partition=c3',                # SITE
                        '--exclusive', '--hint=nomultithread'],
-            'environs': ['openmpi', 'openmpi-embedded', 'stores',
+            'environs': ['openmpi', 'openmpi-embedded', 'stores', 'tao',
                          'smartredis'],
             'features': node_features(4),               # SITE: nodes
             'processor': {'arch': 'sapphirerapids', 'num_cpus': 176,
                           'num_cpus_per_core': 2},
             'devices': _C3,
-            'extras': {**hardware.limits(_C3), 'launcher_pin': _PIN,
+            'extras': {**hardware.limits(_C3),
+                       'node_memory': 704,
+                       'launcher_pin': _PIN,
                        'launcher_spread': SPREAD['openmpi']},
         }],
     }],
@@ -85,5 +89,9 @@ site_configuration = {
          'features': ['smartredis'],
          'extras': {'stack': 'smartredis',
                     'programs': {'smartredis': {'source': 'spack'}}}},
+        # Built where it runs, with the system's compiler.
+        {'name': 'tao', 'cc': 'gcc', 'cxx': '', 'ftn': '',
+         'features': ['tao_server'],
+         'extras': {'programs': {'taobench': {'source': 'embedded'}}}},
     ],
 }

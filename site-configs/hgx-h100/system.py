@@ -36,7 +36,7 @@ site_configuration = {
                        '--exclusive', '--hint=nomultithread'],
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],
-            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores',
+            'environs': ['openmpi', 'openmpi-cuda', 'nccl', 'stores', 'tao',
                          'smartredis'],
             'features': [*node_features(4), 'gpu_nvidia'],      # SITE: nodes
             # SITE: two Xeon 8480C as in a DGX H100, with hyperthreads.
@@ -45,6 +45,7 @@ site_configuration = {
                           'num_cpus_per_socket': 112},
             'devices': _NODE,
             'extras': {**hardware.limits(_NODE),
+                       'node_memory': 2048,
                        'launcher_pin': ['--map-by', 'core',
                                         '--bind-to', 'core'],
                        'launcher_spread': SPREAD['openmpi']},
@@ -74,5 +75,9 @@ site_configuration = {
          'features': ['smartredis'],
          'extras': {'stack': 'smartredis',
                     'programs': {'smartredis': {'source': 'spack'}}}},
+        # Built where it runs, with the system's compiler.
+        {'name': 'tao', 'cc': 'gcc', 'cxx': '', 'ftn': '',
+         'features': ['tao_server'],
+         'extras': {'programs': {'taobench': {'source': 'embedded'}}}},
     ],
 }

@@ -29,13 +29,14 @@ site_configuration = {
             # The project comes from SBATCH_ACCOUNT, which Slurm reads.
             'access': ['--partition=standard', '--exclusive',
                        '--hint=nomultithread'],
-            'environs': ['cray-mpich', 'stores', 'smartredis'],
+            'environs': ['cray-mpich', 'stores', 'tao', 'smartredis'],
             'features': node_features(16),
             'processor': {'arch': 'zen3', 'num_cpus': 256,
                           'num_cpus_per_core': 2, 'num_sockets': 2,
                           'num_cpus_per_socket': 128},
             'devices': _LUMI_C,
             'extras': {**hardware.limits(_LUMI_C),
+                       'node_memory': 256,
                        'launcher_pin': ['--cpu-bind=cores'],
                        'launcher_spread': SPREAD['srun']},
         }, {
@@ -83,5 +84,9 @@ site_configuration = {
          'features': ['smartredis'],
          'extras': {'stack': 'smartredis',
                     'programs': {'smartredis': {'source': 'spack'}}}},
+        # Built where it runs, with the system's compiler.
+        {'name': 'tao', 'cc': 'gcc', 'cxx': '', 'ftn': '',
+         'features': ['tao_server'],
+         'extras': {'programs': {'taobench': {'source': 'embedded'}}}},
     ],
 }

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,16 +115,34 @@ def _lines(path: str, skip: int = 1) -> list[str]:
         return []
 
 
-def link_of(interface: str, least: float) -> None:
+def link_of(address: str, least: float) -> None:
     """The interface is fast enough, as far as it says how fast it is.
 
-    :raises Failed: it is not. `least` is in Mb/s.
+    :param address: of the interface
+    :param least: unit: Mb/s
+    :raises Failed: it is not.
     """
+    interface = next((name for name, has in interfaces().items()
+                      if has == address), '')
     speed = (_lines(f'/sys/class/net/{interface}/speed', 0) or ['-1'])[0]
     if interface and 0 < int(speed) < least:
         raise Failed(f'interface {interface} does {speed} Mb/s, {least:g} are '
                      "needed: name a faster one (service_interface in the "
                      "site's system.py)")
+
+
+def memory_on(nodes: Iterable[int], needed: bool, host: str) -> list[str]:
+    """What comes before a command to have its memory on these NUMA nodes.
+
+    :raises Failed: it is needed, and cannot be had on this host.
+    """
+    if shutil.which('numactl'):
+        return ['numactl', f'--membind={",".join(map(str, nodes))}']
+    if needed:
+        raise Failed(f'numactl is not on {host}, which has several NUMA '
+                     'nodes: install it, or ask for memory that is not '
+                     'bound (bind_mem: 0)')
+    return []
 
 
 def can_bind(address: str, port: int) -> bool:
@@ -266,10 +284,10 @@ class Instance:
                  else self.server.command)
         command = [filled(word, values) for word in words]
         numa = cpus.numa_of(self.agent.cpus, self.cpu_set)
-        if self.server.bind_memory and shutil.which('numactl') \
-                and len({cpu.numa for cpu in self.agent.cpus}) > 1:
-            command = ['numactl', f'--membind={",".join(map(str, numa))}',
-                       *command]
+        if (self.server.bind_memory != 'never'
+                and len({cpu.numa for cpu in self.agent.cpus}) > 1):
+            command = [*memory_on(numa, self.server.bind_memory == 'must',
+                                  self.agent.host), *command]
         log = Path(f'{self.spec["log"]}.server{self.index}.log')
         self.began, self.at = time.monotonic(), time.time()
         self.process = Process(
@@ -382,7 +400,7 @@ class Agent:
         interface = message['interface']
         self.address = (address_of(interface) if interface else
                         self.channel.sock.getsockname()[0])
-        link_of(interface, message['link'])
+        link_of(self.address, message['link'])
         self.has_room(message)
         if message['sample']:
             log = message['instances'][0]['log']

@@ -177,8 +177,11 @@ class Conductor:
         if lines is None:
             node.stopped = True
             self.leave(node.channel)
-            raise Failed(f'node {node.name} was lost: its agent closed the '
+            # A launcher that lost one node ends the agents of all: it knows
+            # which it was.
+            self.hearsay(f'node {node.name} was lost: its agent closed the '
                          'connection')
+            return
         if node.channel.silent() > self.plan.silence:
             node.stopped = True
             raise Failed(f'node {node.name} was lost: nothing heard from it '
@@ -198,9 +201,7 @@ class Conductor:
                 case 'ended':
                     self.ended[message['client']] = message
                 case 'ended from outside':
-                    if not self.outside:
-                        self.outside = message['why']
-                        self.patience = time.monotonic() + HEARSAY
+                    self.hearsay(message['why'])
                 case 'failed':
                     raise Failed(message['why'])
                 case 'peers':
@@ -209,6 +210,12 @@ class Conductor:
                 case 'stopped':
                     node.stopped = True
                     self.leave(node.channel)
+
+    def hearsay(self, why: str) -> None:
+        """An agent is gone; the launcher may still say what ended it."""
+        if not self.outside:
+            self.outside = why
+            self.patience = time.monotonic() + HEARSAY
 
     def launcher_lives(self) -> None:
         if not self.launcher or self.launcher.poll() is None:
@@ -228,6 +235,12 @@ class Conductor:
                          if words else self.outside)
         raise Failed(f'the launcher ended with code {code} before its time: '
                      f'{words or "it said nothing"}')
+
+    def think_again(self) -> None:
+        """Something failed: its cause may come after it."""
+        deadline = time.monotonic() + SECOND_THOUGHTS
+        while time.monotonic() < deadline or self.outside:
+            self.attend(0.1)
 
     def until(self, done: Callable[[], bool], limit: float,
               late: Callable[[], str]) -> None:
@@ -395,7 +408,7 @@ class Conductor:
                 found.append(self.dialect.counters(server)._asdict())
             except (OSError, ask.Refusal, ValueError) as err:
                 # Its death, if that is it, is told by its agent.
-                self.attend(SECOND_THOUGHTS)
+                self.think_again()
                 raise Failed(f'{one["program"]} (server {one["index"]} on '
                              f'{one["node"]}) no longer answers: {err}'
                              ) from None
@@ -454,19 +467,18 @@ class Conductor:
     def await_clients(self, clients: Outside) -> dict[str, Any]:
         """What people start elsewhere: told, waited for, given its time."""
         path = Path(f'{self.run_name}.clients.txt')
-        path.write_text(clients.words.replace(
+        # Whole from the start: the check reads it as soon as it is there.
+        draft = path.with_suffix('.part')
+        draft.write_text(clients.words.replace(
             '{host}', self.plan.hostname or self.where[0].host).replace(
-            '{ca}', self.certificate['ca']))
+            '{pem}', Path(self.certificate['ca']).read_text().strip()
+            if self.certificate['ca'] else ''))
+        draft.replace(path)
         print(f'clients: told in {path}', file=sys.stderr, flush=True)
         names = [str(one) for one in self.where]
 
         def all_there() -> bool:
-            self.peers.clear()
-            for node in self.serving:
-                node.channel.say(say='who')
-            self.until(lambda: len(self.peers) == len(names), STOP_LIMIT,
-                       lambda: 'the agents do not say who is connected')
-            self.late = outside.missing(clients, names, self.peers)
+            self.late = outside.missing(clients, names, self.connected())
             return not self.late
 
         self.until(all_there, clients.limit, lambda:
@@ -478,7 +490,20 @@ class Conductor:
             self.pause(seconds)
             steps[name] = {'seconds': seconds, 'at': at, 'before': before,
                            'after': self.counters()}
+        # Whoever began a little late shall end well, too.
+        until = time.monotonic() + clients.linger
+        while time.monotonic() < until and any(self.connected().values()):
+            self.pause(0.5)
         return steps
+
+    def connected(self) -> outside.Peers:
+        """Who is connected to each server, by their agents."""
+        self.peers.clear()
+        for node in self.serving:
+            node.channel.say(say='who')
+        self.until(lambda: len(self.peers) == len(self.servers), STOP_LIMIT,
+                   lambda: 'the agents do not say who is connected')
+        return self.peers
 
     def pause(self, seconds: float) -> None:
         """Nothing, for a while, but everything must live."""
@@ -514,9 +539,7 @@ class Conductor:
         for index, one in self.ended.items():
             if one['code']:
                 # A server that dies fails its clients: it has the word.
-                deadline = time.monotonic() + SECOND_THOUGHTS
-                while time.monotonic() < deadline:
-                    self.attend(0.1)
+                self.think_again()
                 raise Failed(f'client {index} on {self.running[index]} '
                              f'{one["how"]}{one["words"]}')
         return len(self.ended) == len(self.running)

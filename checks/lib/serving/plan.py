@@ -47,8 +47,9 @@ class Server:
     #: All CPUs of its node, cores one after the other, are divided between
     #: its instances; `cpus` is what the largest part has.
     divided: bool = False
-    #: An instance has its memory on the NUMA nodes of its CPUs.
-    bind_memory: bool = True
+    #: An instance has its memory on the NUMA nodes of its CPUs: never, may
+    #: (where numactl is there), must.
+    bind_memory: str = 'may'
     #: On the clients' nodes, on other CPUs; else on nodes of its own.
     beside: bool = True
     #: First port; 0: free ones are taken.
@@ -115,8 +116,8 @@ class Step:
 class Outside:
     """Clients that people start, on machines outside the job."""
 
-    #: What they are to read; {host} and {ca} (the certificate to believe)
-    #: are put in, other braces stay.
+    #: What they are to read; {host} and {pem} (the text of the certificate
+    #: to believe) are put in, other braces stay.
     words: str
     #: Connections of each client, and the number of its machine, from 0; the
     #: servers are dealt to the clients in turn.
@@ -126,6 +127,8 @@ class Outside:
     phases: tuple[tuple[str, float], ...]
     #: How long they may take to come. Unit: seconds.
     limit: float
+    #: How long after the last phase they may stay. Unit: seconds.
+    linger: float = 0
 
 
 @dataclass(frozen=True)

@@ -221,6 +221,50 @@ def test_logs_of_several_servers_are_not_mixed():
     assert len(tao.servers(short + short)) == 1, 'nothing tells them apart'
 
 
+def embedded(qps, items):
+    return (f'tao_server 1.0 (embedded) on 127.0.0.1 port 1: 1 fast threads\n'
+            + ''.join(f'fast_qps = {qps:.1f}, hit_rate = 0.890, slow_qps = '
+                      f'100.0, wh_qps = 0.0, curr_it = {n * items:.2f}M, '
+                      'slow_qps_oom =  0.0, nanosleeps_per_sec = 1.00\n'
+                      for n in (0, 1, 1, 1, 1)))
+
+
+def test_an_embedded_server_says_what_it_is():
+    found = tao.parse(embedded(1000, 0.03))
+    assert {(one.program, one.version) for one in found} == {
+        ('tao_server', '1.0')}
+    both = {one.metric: one.value for one in tao.parse(
+        embedded(1000, 0.03) + embedded(3000, 0.03))}
+    assert both['fast_qps[server=1]'] == 1000
+    assert both['fast_qps[server=2]'] == 3000
+    assert len(tao.servers(embedded(1000, 0.03) * 2, several=False)) == 1
+
+
+def test_a_cache_that_lost_items_is_told():
+    text = ''.join(embedded(qps, 0.04).partition('\n')[2]
+                   for qps in (1000, 3000))
+    assert any(said.startswith('6: the cache has lost items')
+               for said in reasons(text))
+    assert not any('lost items' in said for said in reasons(LOG))
+
+
+@pytest.mark.parametrize('items', ['0.00M', '6.30M', '9' * 400 + 'M'])
+def test_one_damaged_number_of_items_starts_no_server(items):
+    field = next(part for part in LINES[149].split(', ')
+                 if part.startswith('curr_it'))
+    text = edit((150, field, f'curr_it = {items}'))
+    assert figures(text) == figures(LOG) and len(tao.servers(text)) == 1
+
+
+@pytest.mark.parametrize('end', [
+    'fast', 'fast_qps', 'OUT OF MEM', LINES[191].rpartition(', nano')[0]])
+def test_a_file_that_ends_within_a_line_says_so(end):
+    said = reasons('\n'.join([*LINES[:191], end]))
+    assert any(one.startswith('192: the file ends within the line')
+               for one in said), said
+    assert not any('older' in one for one in said)
+
+
 def test_a_number_of_items_that_is_cut_starts_no_server():
     text = '\n'.join(LINES[:192])
     text = text[:text.rindex('curr_it') + len('curr_it = 1')]

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENVS = ROOT / 'spack-envs'
 STACKS = sorted(path.parent for path in ENVS.glob('*/spack.yaml'))
 RECIPES = sorted(ENVS.glob('repo/spack_repo/plumbline/packages/*/package.py'))
-FAMILIES = {'osu', 'nccl', 'keyvalue', 'smartredis'}
+FAMILIES = {'osu', 'nccl', 'keyvalue', 'smartredis', 'taobench'}
 
 #: name[@version] [+v|~v|key=value]...
 PROMISE = re.compile(r'[a-z0-9][a-z0-9-]*(@[\w.-]+)?'

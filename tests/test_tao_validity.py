@@ -98,6 +98,21 @@ def test_a_dip_is_not_passed_over():
         **{**vars(RUN), 'test_time': 30, 'warmup_time': 40}))
 
 
+@pytest.mark.parametrize('test, cause', [
+    ([IDLE] * 12, 'starved'),                   # nobody asked
+    ([line(1000, 0.5)] * 12, 'many_keys'),
+    ([line(1000, 0.89)] * 4 + [IDLE] * 8, 'starved'),
+    ([line(1000, 0.89)] * 12, '')])
+def test_a_warm_up_is_no_test(test, cause):
+    """Points of it, which the original takes where the test has too few."""
+    run = Expected(2, warmup_time=30, test_time=12, interval=1)
+    good = ''.join([line(1000, 0.89)] * 42)
+    bad = ''.join([line(1000, 0.89)] * 30 + test)
+    assert tao.summary(bad, 12, 1).num_data_points == run.points
+    found = causes(good, bad, expected=run, cpu=None)
+    assert found == ([('points', cause)] if cause else [])
+
+
 def test_the_rule_for_points_is_told():
     text = log(fill=37)
     reason, = judged(text)

@@ -36,19 +36,22 @@ _OTHERS = ('lru_crawler',)
 
 
 def server(program: str, instance: Instance, prefix: str,
-           connections: int) -> tuple[str, ...]:
+           connections: int, libraries: str = '') -> tuple[str, ...]:
     """The command of one server.
 
     Its CPUs are given to it by who starts it, and so is its port.
 
     :param prefix: folder of the program
     :param connections: that it must be able to take
+    :param libraries: folder of what it was built with, where that is not
+        found otherwise
     """
     options = {**instance.options, 'p': '{port}', 'u': '{user}'}
     if program == 'tao_bench_server':
         # 180 000 of the original: as many open files, which root alone gets.
         options['c'] = connections
-        return tuple(server_command(
+        return (*(['env', f'LD_LIBRARY_PATH={libraries}'] if libraries
+                  else []), *server_command(
             replace(instance, options=options, bind=()), prefix, '{address}',
             _CERTIFICATES))
     tls = 'Z' in options

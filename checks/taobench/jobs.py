@@ -64,6 +64,8 @@ class Job:
     name: str
     description: str
     roles: Mapping[str, Role]
+    #: Of the machine's memory, where no memsize is given.
+    memory_share: float = 1.0
     #: What to use instead of a job that is not recommended any more.
     deprecated: str = ''
     #: The hooks of its report, as the original writes them down.
@@ -112,6 +114,8 @@ JOBS: dict[str, Job] = {job.name: job for job in (
                       'server_hostname': 'localhost', 'timeout_buffer': 0},
                      frozenset({*_SHARED, 'bind_cpu', 'bind_mem',
                                 'port_number_start'}))},
+        # The rest is for the clients.
+        memory_share=0.75,
         hooks=(_copymove(*_LOGS, 'client_*.log', 'perf.data'),)),
     Job('tao_bench_autoscale_v2_beta', f'{_SPAWNS}This is an experimental '
         'version that aims to improve scalability on CPUs with large core '

@@ -55,13 +55,16 @@ def client_metrics(records: Sequence[Record]) -> dict[str, float | str]:
 
 def document(job: Job, machines: Sequence[Mapping[str, Mapping[str, str]]],
              arguments: Sequence[str], metrics: Mapping[str, float | str],
-             run_id: str, timestamp: int) -> dict[str, Any]:
+             run_id: str, timestamp: int,
+             more: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The report of one run.
 
     :param machines: what machine.py says, the server's first: the caches of
         the report are its own
     :param arguments: as the program was called
     :param timestamp: when the run began. Unit: s since 1970
+    :param more: metadata that the original does not have: of its own program
+        all else is known
     :raises ValueError: a figure that JSON does not have
     """
     for name, value in metrics.items():
@@ -69,7 +72,8 @@ def document(job: Job, machines: Sequence[Mapping[str, Mapping[str, str]]],
             raise ValueError(f'{name} = {value} is no figure for a report')
     return {
         'machines': [dict(one['machine']) for one in machines],
-        'metadata': dict(machines[0]['metadata']) if machines else {},
+        'metadata': {**(machines[0]['metadata'] if machines else {}),
+                     **(more or {})},
         'run_id': run_id, 'timestamp': int(timestamp),
         'benchmark_name': job.name, 'benchmark_desc': job.description,
         'benchmark_hooks': list(job.hooks),

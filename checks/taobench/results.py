@@ -137,8 +137,11 @@ def series(found: Sequence[Summary | None], starts: Sequence[float],
         if not one:
             continue
         counted = {point.line for point in one.counted}
+        # A line that is damaged took its time, too.
         for number, point in enumerate(
-                [p for p in one.log.points if p.rates], 1):
+                [p for p in one.log.points if not p.out_of_memory], 1):
+            if not point.rates:
+                continue
             why = '' if point.line in counted else _why(one, point)
             values = {name: (point.values[name], '1/s')
                       for name in ('fast_qps', 'slow_qps')}

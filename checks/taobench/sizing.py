@@ -18,8 +18,6 @@ from checks.taobench.jobs import Job, Value
 CPUS_PER_SERVER = 72
 #: The cache's share of the memory; the rest is for what it does not count.
 MEMORY_USE = 0.75
-#: Share of a machine that also runs the clients.
-STANDALONE_MEMORY = 0.75
 #: What an item takes, on average. Unit: bytes.
 ITEM = 434
 #: Connections that a client opens at most.
@@ -233,9 +231,7 @@ def _autoscale(of: Job, machine: Machine, given: Mapping[str, Value] | None,
     def whole(name: str) -> int:
         return int(_number(values, name))
 
-    standalone = values['interface_name'] == 'lo'
-    memsize = _number(values, 'memsize') or machine.memory * (
-        STANDALONE_MEMORY if standalone else 1)
+    memsize = _number(values, 'memsize') or machine.memory * of.memory_share
     count = whole('num_servers') or instances_for(len(machine.cpus))
     values |= {'memsize': memsize, 'num_servers': count,
                'warmup_time': whole('warmup_time') or warmup(memsize),

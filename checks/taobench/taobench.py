@@ -205,7 +205,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                           for one in sized.instances)
         server = Server(
             self.program, (), commands=tuple(
-                calls.server(self.program, one, self.prefix, connections)
+                calls.server(self.program, one, self.prefix, connections,
+                             self.libraries)
                 for one in sized.instances),
             dialect='memcached_binary', instances=len(sized.instances),
             cpus=max(len(one.cpus) for one in sized.instances), divided=True,
@@ -260,6 +261,13 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return self.prefix
 
     @property
+    def libraries(self) -> str:
+        """What the original's server was built with: on some systems it
+        finds the system's OpenSSL first, which is another."""
+        built = Path(self.prefix, 'build-deps', 'lib')
+        return str(built) if built.is_dir() else ''
+
+    @property
     def interval(self) -> float:
         """Between two lines of statistics. Unit: s."""
         return float(self.sized.settings['stats_interval']) / 1e3
@@ -288,7 +296,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         for server in services.servers:
             path = Path(self.stagedir, f'{run.name}.server{server.index}.log')
             try:
-                found += tao.servers(path.read_text(errors='replace'))[:1]
+                found += tao.servers(path.read_text(errors='replace'),
+                                     several=False)
             except (OSError, ParseError) as err:
                 self.logger.warning(f'{path}: {err}')
                 found.append(None)
@@ -371,13 +380,17 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         """The original's report, and the points over time."""
         job = self.sized.job
         single = '' not in job.roles
-        beyond = jobs.beyond(job, 'server' if single else '', self.given[0])
+        servers, clients = self.given
+        beyond = jobs.beyond(job, 'server' if single else '', servers) + [
+            f'client.{name}' for name in jobs.beyond(
+                job if single else jobs.job('custom'), 'client', clients)]
         metrics = (report.server_metrics(found[0]) if single and found[0]
                    else combined)
         document = report.document(
-            job, [json.loads(Path(self.stagedir, 'machine.json').read_text())],
-            ['run', job.name, '-i', json.dumps(self.given[0])], metrics,
-            f'{self.hashcode}-{run.name}', int(phases['warmup'][0]))
+            job, self.machines(services),
+            ['run', job.name, '-i', json.dumps(servers)], metrics,
+            f'{self.hashcode}-{run.name}', int(phases['warmup'][0]),
+            {'program': self.program, 'source': self.source})
         own = {
             'clients.json': json.dumps(self.clients, indent=1) + '\n',
             'series.csv': results.series(
@@ -396,6 +409,17 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             **({} if 'invalid.txt' in self.files else own)}
         if self.invalid:
             self.files['invalid.txt'] = self.invalid.replace('; ', '\n')
+
+    def machines(self, services: Services) -> list[dict[str, Any]]:
+        """The servers' machine, for the report."""
+        seen = json.loads(Path(self.stagedir, 'machine.json').read_text())
+        node = services.servers[0].node
+        if seen['machine']['hostname'].partition('.')[0] \
+                != node.partition('.')[0]:
+            self.logger.warning(f'the report says nothing of {node}: the '
+                                'batch script ran on another node')
+            return []
+        return [seen]
 
     def nic(self) -> str:
         """What the original does to the network card, as root."""

@@ -147,14 +147,21 @@ def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
             f'not {wanted} (by the {expected.rule} of the original)',
             'killed' if reasons else _lacking(one, expected)))
     dip = _dip(one)
+    window = _window(one, expected)
+    good = sum(point.counts for point in window)
+    if not reasons and good < wanted - SLACK:
+        # The original walks back into the warm-up for as many as it wants.
+        reasons.append(Reason(
+            'points', f'server {index}: {good} of {len(window)} points of '
+            'the test count', _lacking(one, expected)))
     if dip and not reasons:
         reasons.append(Reason(
             'points', f'server {index}: {len(dip)} points of the window do '
             f'not count (from line {dip[0].line})',
             _lacking(one, expected)))
     if expected.connections:
-        opened = [point.values['crnt_conn'] for point in _window(
-            one, expected) if point.busy and 'crnt_conn' in point.values]
+        opened = [point.values['crnt_conn'] for point in window
+                  if point.busy and 'crnt_conn' in point.values]
         wanted = expected.connections[index - 1]
         if opened and statistics.median(opened) < 0.95 * wanted:
             reasons.append(Reason(
@@ -189,7 +196,7 @@ def _dip(one: Summary) -> list[Point]:
 def _lacking(one: Summary, expected: Expected) -> str:
     """The likely cause of points that do not count."""
     points = _window(one, expected)
-    if any('older build' in point.fault for point in one.log.points):
+    if sum(point.older for point in points) > len(points) / 2:
         return 'build'
     rates = [p.values['hit_rate'] for p in points if p.busy]
     if len(rates) < 0.9 * len(points) or not rates:

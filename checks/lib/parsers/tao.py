@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import ParseError, Record, Remark, memtier
 
@@ -38,8 +38,16 @@ WINDOW, INTERVAL = 360.0, 5.0
 
 _START = 'fast_qps ='
 _OOM = 'OUT OF MEMORY'
-#: What a server says before its first statistics.
-_BANNER = 'Initialized item generators.'
+_CUT = 'the file ends within the line'
+#: What a server says before its first statistics: the original, and the
+#: embedded one.
+_BANNER = re.compile(r'Initialized item generators\.'
+                     r'|(?P<program>tao_server) (?P<version>\S+) \(embedded\)')
+#: From how many items on a fall of their number is another server's, in
+#: millions; by so much they fall for sure.
+_FULL, _FALL = 0.1, 0.5
+#: Less than this may be rounding.
+_WOBBLE = 0.015
 _NUMBER = re.compile(r'[0-9]+\.?[0-9]*')
 _PIECE = re.compile(r'\b(?:fast_qps|hit_rate|slow_qps|wh_qps|curr_it|'
                     r'slow_qps_oom|crnt_conn|slow_th|slow_reqs|slow_resp|'
@@ -76,6 +84,11 @@ class Point:
         return {'fast_qps', 'hit_rate', 'slow_qps'} <= set(self.values)
 
     @property
+    def older(self) -> bool:
+        """It is of a build that lacks a field."""
+        return 'older build' in self.fault
+
+    @property
     def busy(self) -> bool:
         """It has rates, and some client asks."""
         return self.rates and (self.values['fast_qps'] > 1
@@ -90,6 +103,9 @@ class Log:
     pieces: tuple[Remark, ...] = ()
     #: The last line has no end.
     cut: bool = False
+    #: What wrote it, and its version, as far as it says so.
+    program: str = 'tao_bench_server'
+    version: str = ''
 
 
 @dataclass(frozen=True)
@@ -147,7 +163,7 @@ def parse(text: str) -> tuple[Record, ...]:
         one = summary(log)
         suffix = f'[server={number}]' if len(logs) > 1 else ''
         line = (one.counted or log.points)[-1].line
-        found += [Record('tao_bench_server', '', None, name + suffix,
+        found += [Record(log.program, log.version, None, name + suffix,
                          float(getattr(one, name)), unit, line)
                   for name, unit in UNITS.items()]
     return tuple(found)
@@ -172,40 +188,67 @@ def remarks(text: str) -> Iterator[Remark]:
 
 # A server's log ------------------------------------------------------------
 
-def servers(text: str) -> list[Log]:
+def servers(text: str, several: bool = True) -> list[Log]:
     """The logs in a file: one, or as many as servers have started.
 
+    :param several: False: it is known to be of one server
     :raises ParseError: no statistics, or none that can be trusted
     """
     lines = re.split('\r\n|\n|\r', text)
-    found: list[tuple[list[Point], list[Remark]]] = [([], [])]
+    points: list[Point] = []
+    pieces: list[Remark] = []
+    banners: dict[int, re.Match[str]] = {}
     for number, line in enumerate(lines, 1):
         words = line.strip()
-        points, pieces = found[-1]
-        if words.startswith((_START, _OOM)):
-            point = _point(number, words)
-            if _restarted(points, point):
-                found.append(([], []))
-            found[-1][0].append(point)
-        elif words.startswith(_BANNER) and points:
-            found.append(([], []))
+        banner = _BANNER.match(words)
+        if banner:
+            banners[number] = banner
+        elif words.startswith((_START, _OOM)):
+            points.append(_point(number, words))
         elif _PIECE.search(words) or _OOM in words:
             pieces.append(Remark(number, number, 'a piece of a line of '
                                  'statistics'))
-    found = [one for one in found if one[0]]
-    if not any(point.rates and not point.fault or _older(point)
-               for points, _ in found for point in points):
-        _refuse(found, lines)
-    return [Log(tuple(points), tuple(pieces), one is found[-1]
-                and lines[-1] != '' and points[-1].line == len(lines))
-            for one in found for points, pieces in [one]]
+        elif words and number == len(lines) and any(
+                whole.startswith(words) for whole in (_START, _OOM)):
+            pieces.append(Remark(number, number, _CUT))
+    if not any(point.rates and not point.fault or point.older
+               for point in points):
+        _refuse(points, lines)
+    starts = sorted({1, *banners, *_restarts(points)}) if several else [1]
+    found = []
+    for first, end in zip(starts, [*starts[1:], len(lines) + 1], strict=True):
+        mine = tuple(point for point in points if first <= point.line < end)
+        if not mine:
+            continue
+        said = [one for at, one in banners.items()
+                if first <= at < end and one['program']]
+        cut = lines[-1] != '' and mine[-1].line == len(lines)
+        if cut and mine[-1].older and not all(one.older for one in mine):
+            mine = (*mine[:-1], replace(mine[-1], fault=_CUT))
+        log = Log(mine, tuple(piece for piece in pieces
+                              if first <= piece.first < end), cut)
+        found.append(replace(log, program=said[0]['program'],
+                             version=said[0]['version']) if said else log)
+    return found
 
 
-def _refuse(found: Sequence[tuple[list[Point], list[Remark]]],
-            lines: Sequence[str]) -> None:
+def _restarts(points: Sequence[Point]) -> Iterator[int]:
+    """Lines at which the cache has lost most of its items, and stays so."""
+    for before, now, after in zip(*(_items(points)[n:] for n in range(3)),
+                                  strict=False):
+        if before[1] >= _FULL and max(now[1], after[1]) < _FALL * before[1]:
+            yield now[0]
+
+
+def _items(points: Sequence[Point]) -> list[tuple[int, float]]:
+    """Line and curr_it of what has one that can be trusted."""
+    return [(point.line, point.values['curr_it']) for point in points
+            if 'curr_it' in point.values and (not point.fault or point.older)]
+
+
+def _refuse(points: Sequence[Point], lines: Sequence[str]) -> None:
     """No line of the text is good for anything."""
-    for points, _ in found:
-        point = points[0]
+    for point in points:
         raise ParseError(point.line, lines[point.line - 1],
                          f'no line of statistics is whole: {point.fault}')
     for number, line in enumerate(lines, 1):
@@ -231,8 +274,8 @@ def _point(number: int, line: str) -> Point:
             fault = fault or f'{name} twice: two lines in one'
         # Only curr_it has a unit, and without it has been cut.
         digits = text.removesuffix('M') if name == 'curr_it' else text
-        if _NUMBER.fullmatch(digits) and (name != 'curr_it'
-                                          or digits != text):
+        if (_NUMBER.fullmatch(digits) and math.isfinite(float(digits))
+                and (name != 'curr_it' or digits != text)):
             values[name] = float(digits)
             if name in KEYS and values[name] > (
                     1 if name == 'hit_rate' else _MOST):
@@ -249,19 +292,6 @@ def _point(number: int, line: str) -> Point:
                  and not {'fast_qps', 'hit_rate', 'slow_qps'} & set(lacking)
                  else f'cut short or damaged: no {lacking[0]}')
     return Point(number, values, fault)
-
-
-def _older(point: Point) -> bool:
-    return 'older build' in point.fault
-
-
-def _restarted(points: Sequence[Point], point: Point) -> bool:
-    """The cache has lost most of its items: it is another server's."""
-    if 'curr_it' not in point.values:
-        return False
-    last = next((one.values['curr_it'] for one in reversed(points)
-                 if 'curr_it' in one.values), 0.0)
-    return last >= 0.1 and point.values['curr_it'] < last / 2
 
 
 def summary(log: Log | str, window: float = WINDOW,
@@ -340,8 +370,14 @@ def _notes(log: Log, counted: Sequence[Point], wanted: int
         yield Remark(counted[0].line, counted[-1].line,
                      f'{len(counted)} data points of {wanted}')
     if log.cut and counted and counted[-1] is log.points[-1]:
-        yield Remark(counted[-1].line, counted[-1].line, 'counts, but the '
-                     'file ends within the line')
+        yield Remark(counted[-1].line, counted[-1].line,
+                     f'counts, but {_CUT}')
+    items = _items(log.points)
+    falls = [now[0] for before, now in zip(items, items[1:], strict=False)
+             if now[1] < min(0.9 * before[1], before[1] - _WOBBLE)]
+    if falls:
+        yield Remark(falls[0], falls[-1], 'the cache has lost items '
+                     '(curr_it): is another server\'s log in this file?')
 
 
 def combine(found: Sequence[Summary | None]) -> dict[str, float | int | str]:

@@ -252,7 +252,9 @@ class MemcachedBinary:
         next(self._ask(server, self.VERSION))
 
     def counters(self, server: Server) -> Counters:
-        return _of_memcached(dict(self._ask(server, self.STAT)))
+        # Not memcached's alone: the plan knows whose it is.
+        return _of_memcached(dict(self._ask(server, self.STAT))
+                             )._replace(name='')
 
 
 class Tcp:

@@ -20,6 +20,7 @@ from checks.lib.serving import ask, cpus, outside, usage
 from checks.lib.serving.cpus import Cpu
 from checks.lib.serving.plan import Clients, Outside, Plan, Server, Step
 from checks.taobench import calls, jobs, results, sizing
+from checks.taobench.points import Point
 from postprocess import perflogs, references
 from tests.conftest import ROOT
 
@@ -122,6 +123,20 @@ def test_commands_of_the_embedded_server_and_of_the_original(built):
                                    '/opt/tao', 60, 1.0, 2))
     assert '--ratio=0:1' in theirs and '--test-time=60' in theirs
     assert '-s {host} -p {port} ' in theirs
+
+
+def test_a_small_point_grows_with_the_machine():
+    given, clients = Point('standalone').given(2)
+    assert (given['memsize'], given['warmup_time']) == (0.016, 20)
+    assert clients['tunning_factor'] == 0.802
+    more, tuned = Point('standalone').given(16)
+    assert (more['memsize'], more['warmup_time']) == (0.128, 20)
+    assert 0.802 < tuned['tunning_factor'] < 0.8125
+    # memcached asks for 32 MB where items may have 16.
+    theirs, _ = Point('standalone', 'tao_bench_server').given(2)
+    assert sizing.cache_mb(theirs['memsize']) >= 32
+    assert theirs['warmup_time'] == 80
+    assert Point('autoscale', scale='original').given(2) == ({}, {})
 
 
 def test_look_aside_sizes_are_those_of_compressed_values():

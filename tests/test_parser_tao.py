@@ -222,7 +222,7 @@ def test_logs_of_several_servers_are_not_mixed():
 
 
 def embedded(qps, items):
-    return (f'tao_server 1.0 (embedded) on 127.0.0.1 port 1: 1 fast threads\n'
+    return ('tao_server 1.0 (embedded) on 127.0.0.1 port 1: 1 fast threads\n'
             + ''.join(f'fast_qps = {qps:.1f}, hit_rate = 0.890, slow_qps = '
                       f'100.0, wh_qps = 0.0, curr_it = {n * items:.2f}M, '
                       'slow_qps_oom =  0.0, nanosleeps_per_sec = 1.00\n'

@@ -222,8 +222,9 @@ class Conductor:
             return
         code = self.launcher.returncode
         if code < 0:
-            raise Failed(f'the launcher was killed by signal {-code} '
-                         f'({signal.Signals(-code).name}), not by the suite')
+            how = (f'the launcher was killed by signal {-code} '
+                   f'({signal.Signals(-code).name}), not by the suite')
+            raise Failed(f'{self.outside}; {how}' if self.outside else how)
         said = Path(f'{self.run_name}.launcher.err').read_text(
             errors='replace').splitlines()
         # Without what we said there: hosts, and commands of clients.

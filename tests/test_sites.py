@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import runpy
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,32 +58,41 @@ def test_vendor_profile_of_the_site_is_sound(site):
     vendor.load(path, vendor.places_of(configuration))
 
 
-@pytest.mark.parametrize('site', SITES)
-def test_reframe_takes_the_site(suite, site):
+def dry_runs(suite, site_options):
+    """One for each name, two at a time: (site, options) -> what it said."""
+    def one(name):
+        site, options = site_options[name]
+        return suite.reframe('--dry-run', '-n', 'OsuPt2pt', '--stage',
+                             str(suite.tmp / name), *options,
+                             PLUMBLINE_SITE=site)
+
+    with ThreadPoolExecutor(2) as pool:
+        for name, done in zip(site_options, pool.map(one, site_options),
+                              strict=True):
+            assert done.returncode == 0, (name, done.stdout + done.stderr)
+            assert 'Ran 0' not in done.stdout, name
+
+
+def test_reframe_takes_every_site(suite):
     """Without Slurm, without Lmod, without the programs."""
-    suite.variables['PLUMBLINE_SITE'] = site
-    done = suite.reframe('--dry-run', '-Sbringup=1', '-n', 'OsuPt2pt', '-E',
-                         'program == "osu_bw" and '
-                         'placement == "inter_node"')
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert 'Ran 0' not in done.stdout
-    scripts = [p.read_text() for p in suite.tmp.rglob('rfm_job.sh')
-               if 'osu_bw' in p.read_text()]
-    assert scripts and all('#SBATCH --ntasks-per-node=1' in s
-                           for s in scripts)
+    dry_runs(suite, {site: (site, [
+        '-Sbringup=1', '-E', 'program == "osu_bw" and '
+        'placement == "inter_node"']) for site in SITES})
+    for site in SITES:
+        scripts = [p.read_text() for p in (suite.tmp / site).rglob(
+            'rfm_job.sh') if 'osu_bw' in p.read_text()]
+        assert scripts and all('#SBATCH --ntasks-per-node=1' in s
+                               for s in scripts), site
 
 
-@pytest.mark.parametrize('system, buffers', [
-    ('lumi:lumi-c', 'host'), ('lumi:lumi-g', 'rocm'), ('alps:gh200', 'cuda')])
-def test_profiles_speak_of_cases_that_there_are(suite, system, buffers):
+def test_profiles_speak_of_cases_that_there_are(suite):
     """Without them a case without references would fail."""
-    suite.variables['PLUMBLINE_SITE'] = system.partition(':')[0]
-    done = suite.reframe(
-        '--dry-run', '--system', system, '-n', 'OsuPt2pt', '-E',
-        f'program in ("osu_bw", "osu_latency") and buffers == "{buffers}" '
-        'and placement == "inter_node"')
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert 'Ran 0' not in done.stdout
+    dry_runs(suite, {buffers: (system.partition(':')[0], [
+        '--system', system, '-E', 'program in ("osu_bw", "osu_latency") and '
+        f'buffers == "{buffers}" and placement == "inter_node"'])
+        for system, buffers in (('lumi:lumi-c', 'host'),
+                                ('lumi:lumi-g', 'rocm'),
+                                ('alps:gh200', 'cuda'))})
 
 
 # Hardware ---------------------------------------------------------------

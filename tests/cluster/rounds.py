@@ -214,6 +214,10 @@ def strike(job: Job, name: str, chance: random.Random) -> str:
         return 'job' if not cluster.exec('scancel', job.number).returncode \
             else ''
     if name == 'node':
+        # Before the job has begun it is Slurm's to wait for another.
+        while cluster.job(job.number)['JobState'] in ('PENDING',
+                                                      'CONFIGURING'):
+            time.sleep(0.02)
         node = chance.choice(cluster.nodes)
         cluster.kill(node)
         return node

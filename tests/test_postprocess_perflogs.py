@@ -186,13 +186,11 @@ def test_a_line_that_a_crash_left_and_the_next_run_closed(small):
     assert frame['value'].tolist() == [1.25, 3.0]
 
 
-def test_cut_anywhere(small):
+def test_cut_at_every_byte(small):
     """Never an unhandled exception, never silently fewer records."""
     whole = small.read_bytes()
     ends = [n + 1 for n, byte in enumerate(whole) if byte == 0x0a]
-    for cut in sorted({*range(0, len(whole), 3), *(
-            end + near for end in ends for near in (-2, -1, 0, 1))
-            } - {len(whole), len(whole) + 1}):
+    for cut in range(len(whole)):
         small.write_bytes(whole[:cut])
         frame, errors = perflogs.read(small, on_error='collect')
         if cut in ends[1:]:      # whole records: a shorter, sound history

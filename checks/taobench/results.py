@@ -86,17 +86,21 @@ def of_clients(texts: Sequence[str], interval: float) -> Log:
             have = found[number]
             found[number] = (have[0] + max(operations - 2 * misses, 0),
                              have[1] + misses)
+    return _log(found, interval)
+
+
+def idle(count: int) -> Log:
+    """As many points without a request."""
+    return _log([(0.0, 0.0)] * count, 1.0)
+
+
+def _log(found: Sequence[tuple[float, float]], interval: float) -> Log:
+    """A server's points from its hits and misses in each interval."""
     return Log(tuple(Point(number, {
         'fast_qps': fast / interval, 'slow_qps': slow / interval,
         'hit_rate': fast / (fast + slow) if fast + slow else 0.0,
         'slow_qps_oom': 0.0, 'nanosleeps_per_sec': 0.0})
         for number, (fast, slow) in enumerate(found, 1)))
-
-
-def idle(count: int) -> Log:
-    """As many points without a request."""
-    return of_clients(['time_s,operations,misses\n' + ''.join(
-        f'{number},0,0\n' for number in range(1, count + 1))], 1.0)
 
 
 def joined(logs: Sequence[Log]) -> Log:

@@ -199,7 +199,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             'prefix', self.programs.stagedir)
 
     def plan(self) -> Plan:
-        sized, given = self.sized, {**self.given[0]}
+        sized, (given, clients_given) = self.sized, self.given
         first = sized.instances[0]
         connections = max(sized.connections(one.index) + 64
                           for one in sized.instances)
@@ -237,7 +237,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         plan = Plan(
             server, clients, (step('warmup', sized.warmup_time, 1, 0.0),
                               step('test', sized.test_time, 2, self.rest)),
-            hostname=str({**given, **self.given[1]}.get(
+            hostname=str({**given, **clients_given}.get(
                 'server_hostname', '')),
             interface=str(given.get('interface_name', '')),
             link=LINK * (self.point.scale == 'original'
@@ -362,11 +362,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 for number in range(len(self.sized.clients))]
             return {}, []
         seen = plumbload.read(said)
-        self.clients = [
-            {'role': 'client', 'qps': record.value} for line
-            in said.splitlines() if line.strip()
-            for record in plumbload.one(line)
-            if record.metric == 'operations']
+        self.clients = [{'role': 'client', 'qps': rate}
+                        for rate in seen.rates.values()]
         return ({record.metric: record.value for record in seen.records
                  if record.metric in ('latency', 'latency_p50',
                                       'latency_p99')},
@@ -378,7 +375,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
              phases: results.Phases, combined: dict[str, Any],
              client: dict[str, float]) -> None:
         """The original's report, and the points over time."""
-        job = self.sized.job
+        sized, expected = self.sized, self.expected
+        job = sized.job
         single = '' not in job.roles
         servers, clients = self.given
         beyond = jobs.beyond(job, 'server' if single else '', servers) + [
@@ -394,15 +392,16 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         own = {
             'clients.json': json.dumps(self.clients, indent=1) + '\n',
             'series.csv': results.series(
-                found, self.starts(services), self.interval, busy, phases)}
+                found, self.starts(services), expected.interval, busy,
+                phases)}
         self.files = {
             **self.files, **report.files(document, [one.log if one else None
                                       for one in found], run.repeat),
-            'rule.txt': f'{self.expected.points} data points a server, by the '
-            f'{self.expected.rule} of the original: '
-            f'{tao.window_of(self.sized.test_time):g} s at '
-            f'{self.interval:g} s\nparameters that the original\'s job '
-            f'does not take: {", ".join(beyond) or "none"}\n{self.nic()}',
+            'rule.txt': f'{expected.points} data points a server, by the '
+            f'{expected.rule} of the original: '
+            f'{tao.window_of(sized.test_time):g} s at '
+            f'{expected.interval:g} s\nparameters that the original\'s job '
+            f'does not take: {", ".join(beyond) or "none"}\n{self.nic(sized)}',
             **({f'iter_{run.repeat}/{name}': text
                 for name, text in own.items()} if self.repeats > 1 else {}),
             # The first that is invalid stays, or else the last.
@@ -421,14 +420,15 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             return []
         return [seen]
 
-    def nic(self) -> str:
+    def nic(self, sized: sizing.Plan) -> str:
         """What the original does to the network card, as root."""
-        commands = [shlex.join(command) for one in self.sized.instances
+        commands = [shlex.join(command) for one in sized.instances
                     for command in sizing.nic_commands(
-                        one, self.sized.settings, '.')]
-        return ''.join(f'{line}\n' for line in (
-            'not done, for it needs root and changes the machine:',
-            *commands)) if commands and self.judges_cpu else ''
+                        one, sized.settings, '.')]
+        if not commands or not self.judges_cpu:
+            return ''
+        return '\n'.join(['not done, for it needs root and changes the '
+                          'machine:', *commands, ''])
 
     def starts(self, services: Services) -> list[float]:
         """When each server began to count. Unit: s since 1970."""

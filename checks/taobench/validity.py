@@ -140,25 +140,24 @@ def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
         reasons.append(Reason(
             'ended', f'server {index}: {len(lines)} lines of statistics, '
             f'not {least:.0f}', 'killed'))
-    wanted = expected.points
+    wanted, window = expected.points, _window(one, expected)
     if one.num_data_points < wanted:
         reasons.append(Reason(
             'points', f'server {index}: {one.num_data_points} data points, '
             f'not {wanted} (by the {expected.rule} of the original)',
-            'killed' if reasons else _lacking(one, expected)))
+            'killed' if reasons else _lacking(one, window)))
     dip = _dip(one)
-    window = _window(one, expected)
     good = sum(point.counts for point in window)
     if not reasons and good < wanted - SLACK:
         # The original walks back into the warm-up for as many as it wants.
         reasons.append(Reason(
             'points', f'server {index}: {good} of {len(window)} points of '
-            'the test count', _lacking(one, expected)))
+            'the test count', _lacking(one, window)))
     if dip and not reasons:
         reasons.append(Reason(
             'points', f'server {index}: {len(dip)} points of the window do '
             f'not count (from line {dip[0].line})',
-            _lacking(one, expected)))
+            _lacking(one, window)))
     if expected.connections:
         opened = [point.values['crnt_conn'] for point in window
                   if point.busy and 'crnt_conn' in point.values]
@@ -193,9 +192,8 @@ def _dip(one: Summary) -> list[Point]:
     return dip if len(dip) > max(one.wanted / 20, 1) else []
 
 
-def _lacking(one: Summary, expected: Expected) -> str:
-    """The likely cause of points that do not count."""
-    points = _window(one, expected)
+def _lacking(one: Summary, points: Sequence[Point]) -> str:
+    """The likely cause of points of the window that do not count."""
     if sum(point.older for point in points) > len(points) / 2:
         return 'build'
     rates = [p.values['hit_rate'] for p in points if p.busy]

@@ -36,6 +36,8 @@ class Run:
     connections: int
     #: Name of each client -> who set its pace: client, rate or server.
     limited: Mapping[str, str]
+    #: Name of each client -> its own requests. Unit: 1/s.
+    rates: Mapping[str, float]
     #: The figures of all requests.
     records: tuple[Record, ...]
     #: Kind of request (get, set, ...) -> its figures alone.
@@ -69,14 +71,9 @@ def read(text: str) -> Run:
                first['tls'], first['cluster'],
                first['parameters']['operation'],
                sum(c['connections'] for c in clients),
-               {c['name']: c['limited'] for c in clients}, records, kinds)
-
-
-def one(line: str) -> tuple[Record, ...]:
-    """The figures of one client's document alone."""
-    client = _client(1, line)
-    return _figures([client], KINDS, client,
-                    client['parameters']['value_size'])
+               {c['name']: c['limited'] for c in clients},
+               {c['name']: sum(kind['count'] for kind in c['kinds'].values())
+                / c['measured_s'] for c in clients}, records, kinds)
 
 
 def percentile(histogram: Mapping[int, int], share: float) -> float:

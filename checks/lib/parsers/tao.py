@@ -234,8 +234,8 @@ def servers(text: str, several: bool = True) -> list[Log]:
 
 def _restarts(points: Sequence[Point]) -> Iterator[int]:
     """Lines at which the cache has lost most of its items, and stays so."""
-    for before, now, after in zip(*(_items(points)[n:] for n in range(3)),
-                                  strict=False):
+    items = _items(points)
+    for before, now, after in zip(items, items[1:], items[2:], strict=False):
         if before[1] >= _FULL and max(now[1], after[1]) < _FALL * before[1]:
             yield now[0]
 
@@ -248,9 +248,10 @@ def _items(points: Sequence[Point]) -> list[tuple[int, float]]:
 
 def _refuse(points: Sequence[Point], lines: Sequence[str]) -> None:
     """No line of the text is good for anything."""
-    for point in points:
-        raise ParseError(point.line, lines[point.line - 1],
-                         f'no line of statistics is whole: {point.fault}')
+    if points:
+        raise ParseError(points[0].line, lines[points[0].line - 1],
+                         'no line of statistics is whole: '
+                         f'{points[0].fault}')
     for number, line in enumerate(lines, 1):
         if _START in line:
             raise ParseError(number, line, 'statistics that do not stand at '

@@ -45,6 +45,13 @@ def _step(text: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
     """One set-up at a time in a checkout; a second one waits its turn."""
+    # Git ignores the default alone: all else would be taken into a commit.
+    place = WORK.resolve()
+    if (place.is_relative_to(ROOT)
+            and not place.is_relative_to(ROOT / '.plumbline')):
+        raise SetupError(f'PLUMBLINE_WORK={WORK} lies in the checkout, where '
+                         'git would keep what is made there; name a folder '
+                         f'outside of {ROOT}, or none')
     try:
         WORK.mkdir(parents=True, exist_ok=True)
         handle = open(WORK / 'setup.lock', 'w')

@@ -83,6 +83,13 @@ def test_work_folder_that_cannot_be_written(suite):
     assert 'set PLUMBLINE_WORK' in complaint(done)
 
 
+def test_work_folder_among_the_files_of_the_checkout(suite):
+    for place in (ROOT, ROOT / 'perflogs' / 'work', ROOT / 'cli' / '..'):
+        done = suite.plumb('env', PLUMBLINE_WORK=str(place))
+        assert 'lies in the checkout' in complaint(done)
+    assert not (ROOT / 'setup.lock').exists()
+
+
 @pytest.mark.parametrize('text, words', [
     ('site_configuration = {', 'system.py:1'),
     ('x = 1\n', "'site_configuration' is missing"),

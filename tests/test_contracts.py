@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from checks.lib import features, limits, metrics
+from cli.setup import WORK
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKS = sorted((ROOT / 'checks').rglob('*.py'))
@@ -148,12 +150,63 @@ def test_perflog_columns_are_unique_and_documented():
     assert data['schema'] == 1 and all(data['columns'].values())
 
 
+def tracked(root: Path, *options: str) -> list[str]:
+    """What git keeps of a checkout; with options, some of it."""
+    return subprocess.run(
+        ['git', 'ls-files', '-z', *options], cwd=root, text=True, check=True,
+        capture_output=True).stdout.split('\0')[:-1]
+
+
+def only_true_here(root: Path, work: Path) -> dict[str, str]:
+    """Tracked files that another machine's clone could not use: why not.
+
+    A file is one that set-up makes if set-up's own folder, which is never
+    tracked, has one at the same place.
+    """
+    bad = {name: 'is ignored, and tracked all the same'
+           for name in tracked(root, '-ci', '--exclude-standard')}
+    for name in tracked(root):
+        path = root / name
+        if path.is_symlink():
+            where = Path(os.path.normpath(path.parent / path.readlink()))
+            if path.readlink().is_absolute():
+                bad[name] = f'is a link into one machine: {path.readlink()}'
+            elif not where.is_relative_to(root):
+                bad[name] = f'is a link out of the repository: {where}'
+        if os.path.lexists(work / name):
+            bad.setdefault(name, 'is made by set-up')
+    return bad
+
+
+def test_nothing_is_tracked_that_is_true_on_one_machine_alone():
+    assert not only_true_here(ROOT, WORK)
+
+
+def test_the_search_for_what_is_true_here_alone_finds_it(tmp_path):
+    root, work = tmp_path / 'checkout', tmp_path / 'work'
+    for folder in (root / 'bin', root / 'docs', work / 'bin'):
+        folder.mkdir(parents=True)
+    (root / '.gitignore').write_text('*.log\n')
+    (root / 'docs' / 'page').symlink_to('../.gitignore')
+    (root / 'docs' / 'out').symlink_to('../../work')
+    (root / 'bin' / 'reframe').symlink_to(work / 'venv/bin/reframe')
+    for path in (root / 'bin' / 'plumb', work / 'bin' / 'plumb',
+                 root / 'run.log'):
+        path.touch()
+    subprocess.run(['git', 'init', '-q'], cwd=root, check=True)
+    subprocess.run(['git', 'add', '-f', '.'], cwd=root, check=True)
+    found = only_true_here(root, work)
+    assert {name: why.split(':')[0] for name, why in found.items()} == {
+        'bin/reframe': 'is a link into one machine',
+        'bin/plumb': 'is made by set-up',
+        'docs/out': 'is a link out of the repository',
+        'run.log': 'is ignored, and tracked all the same'}
+
+
 def test_no_place_of_a_machine_and_no_registry_is_named():
-    listed = subprocess.run(['git', 'ls-files'], cwd=ROOT, text=True,
-                            capture_output=True).stdout.split()
     bad = re.compile(r'files\.pythonhosted|pypi\.org|(?<!\w)/root/|'
                      '/home/[a-z]')
-    for name in listed:
+    for name in tracked(ROOT):
         path = ROOT / name
         if name == 'tests/test_contracts.py' or 'golden' in path.parts:
             continue

@@ -265,8 +265,10 @@ def identify_store(store: str, server: Path, source: str
     (built in), bench (its own load generator and client are beside it).
     """
     # A link under a store's name may lead to another store (Valkey brings a
-    # redis-server), and one elsewhere to a folder that has the rest.
-    server = server.resolve()
+    # redis-server), and one elsewhere to a folder that has the rest. Debian's
+    # is one to a program that does what the name it is called by says.
+    beside = server.resolve().with_name(server.name)
+    server = beside if beside.exists() else server
     found = STORES[store][1].match(_output(str(server), '--version', limit=10))
     if not found or server.parent.name != 'bin':
         return None

@@ -59,6 +59,23 @@ def test_a_server_that_is_no_such_store(tmp_path):
     assert setup.identify_store('redis', loose, 'system') is None
 
 
+def test_a_server_that_is_known_by_the_name_of_its_link(tmp_path):
+    """Debian's redis-server is a link to redis-check-rdb, beside it."""
+    program = tmp_path / 'bin' / 'redis-check-rdb'
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\n[ "${0##*/}" = redis-server ] && echo '
+                       'Redis server v=7.0.15 || echo 7.0.15\n')
+    program.chmod(0o755)
+    link = tmp_path / 'bin' / 'redis-server'
+    link.symlink_to(program.name)
+    elsewhere = tmp_path / 'local' / 'redis-server'
+    elsewhere.parent.mkdir()
+    elsewhere.symlink_to(link)
+    for path in (link, elsewhere):
+        found = setup.identify_store('redis', path, 'system')
+        assert found and found['prefix'] == str(tmp_path), path
+
+
 def test_what_a_store_brings_along(tmp_path):
     path = store_in(tmp_path / 'bin', 'redis-server',
                     tls='No tls-cert-file configured!')

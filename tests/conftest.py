@@ -1,15 +1,25 @@
-"""What the tests share: an isolated place for runs of the real suite."""
+"""What the tests share: an isolated place for runs of the real suite.
+
+With `./plumb test` they run side by side, in more workers than there are
+cores, for most of them wait. Tests on a cluster stay in one worker a file,
+which has a cluster of its own; a test marked `alone` has the machine for
+itself.
+"""
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +53,23 @@ def pytest_collection_modifyitems(config: pytest.Config,
         items[:] = [i for i in items if i not in left]
         config.hook.pytest_deselected(items=left)
         config.stash[LEFT_OUT] = len(left)
+    if WORKER is None:
+        return
+    for item in items:
+        name = group(item)
+        if name:
+            item.add_marker(pytest.mark.xdist_group(name))
+    # What takes long begins early: at the end no core waits for it.
+    items.sort(key=lambda item: (
+        not item.get_closest_marker('alone'), not group(item),
+        'suite' not in getattr(item, 'fixturenames', ())))
+
+
+def group(item: pytest.Item) -> str:
+    """Tests that one worker runs one after another; empty: any worker."""
+    if item.get_closest_marker('alone'):
+        return 'alone'
+    return item.path.stem if item.get_closest_marker('cluster') else ''
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
@@ -51,6 +78,134 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
     if left:
         terminalreporter.write_line(
             f'cluster: {left} tests not asked for; ./plumb test --cluster')
+
+
+# Side by side ---------------------------------------------------------------
+
+#: Number of this worker; None: the tests are not run side by side.
+WORKER = (int(os.environ['PYTEST_XDIST_WORKER'][2:])
+          if 'PYTEST_XDIST_WORKER' in os.environ else None)
+#: A folder of all workers of this run.
+SHARED = pytest.StashKey[Any]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """The one that starts the workers tells them of their folder."""
+    folder = node.config.stash.setdefault(
+        SHARED, tempfile.TemporaryDirectory(prefix='plumbline-tests'))
+    node.workerinput['shared'] = folder.name
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What only workers know, for the summary."""
+    told = getattr(node, 'workeroutput', {}).get('left_out')
+    if told is not None:
+        node.config.stash[LEFT_OUT] = told
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if hasattr(config, 'workeroutput'):
+        config.workeroutput['left_out'] = config.stash.get(LEFT_OUT, 0)
+    if SHARED in config.stash:
+        config.stash[SHARED].cleanup()
+
+
+class Turns:
+    """Who has the machine: many workers, or one alone."""
+
+    def __init__(self, folder: str) -> None:
+        self.gate, self.room = (open(Path(folder, name), 'w')
+                                for name in ('gate', 'room'))
+        self.alone = False
+
+    def begin(self, alone: bool) -> None:
+        if self.alone:                      # since the test before
+            return
+        how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+        # Whoever waits to be alone keeps the gate: no other comes in.
+        fcntl.flock(self.gate, how)
+        fcntl.flock(self.room, how)
+        self.alone = alone
+        if not alone:
+            fcntl.flock(self.gate, fcntl.LOCK_UN)
+
+    def end(self, alone_next: bool) -> None:
+        if self.alone and alone_next:
+            return
+        self.alone = False
+        fcntl.flock(self.room, fcntl.LOCK_UN)
+        fcntl.flock(self.gate, fcntl.LOCK_UN)
+
+
+TURNS = pytest.StashKey[Turns]()
+
+
+def pytest_configure(config: Any) -> None:
+    if WORKER is not None:
+        config.stash[TURNS] = Turns(config.workerinput['shared'])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None
+                            ) -> Generator[None, object, object]:
+    """Waits for its turn, before the clock of its timeout begins."""
+    if WORKER is None:
+        return (yield)
+    turns = item.config.stash[TURNS]
+    turns.begin(bool(item.get_closest_marker('alone')))
+    try:
+        return (yield)
+    finally:
+        turns.end(bool(nextitem and nextitem.get_closest_marker('alone')))
+
+
+@pytest.fixture(scope='session')
+def once(request: pytest.FixtureRequest,
+         tmp_path_factory: pytest.TempPathFactory
+         ) -> Callable[[str, Callable[[Path], object]], Path]:
+    """once(NAME, MAKE): the folder NAME, filled by MAKE in one worker."""
+    def shared(name: str, make: Callable[[Path], object]) -> Path:
+        base = Path(request.config.workerinput['shared'] if WORKER is not None
+                    else tmp_path_factory.getbasetemp())
+        folder, done = base / name, base / f'{name}.done'
+        with open(base / f'{name}.lock', 'w') as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+    return shared
+
+
+@pytest.fixture(scope='session')
+def programs(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """Folder of plumbload and tao_server, built without a warning."""
+    def make(folder: Path) -> None:
+        for source, name in (('lib/src/load', 'plumbload'),
+                             ('taobench/src', 'tao_server')):
+            done = subprocess.run(
+                [ROOT / 'checks' / source / 'build.sh', folder / name],
+                text=True, capture_output=True,
+                env={**os.environ, 'CFLAGS': '-Werror'})
+            assert done.returncode == 0, done.stderr
+            assert re.fullmatch(f'{name}: with(out)? TLS.*\n', done.stdout)
+    return once('programs', make)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nothing has, nor gets before it is used:
+    below those that the kernel gives to clients, and this worker's own."""
+    first = 12_000 + 2000 * ((WORKER or 0) % 5)
+    while True:
+        port = random.randrange(first, first + 2000)
+        with contextlib.suppress(OSError), socket.create_server(
+                ('127.0.0.1', port)):
+            return port
 
 
 def brought_up(folder: Path, share: Path, **more: Any) -> Cluster:

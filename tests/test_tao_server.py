@@ -23,10 +23,9 @@ from typing import NamedTuple
 import pytest
 
 from checks.lib.serving import ask, certificates
-from tests.conftest import ROOT
+from tests.conftest import ROOT, free_port
 
 BUILD = ROOT / 'checks/taobench/src/build.sh'
-LOAD = ROOT / 'checks/lib/src/load/build.sh'
 LINE = re.compile(
     r'fast_qps = (?P<fast_qps>\d+\.\d), hit_rate = (?P<hit_rate>\d\.\d{3}), '
     r'slow_qps = (?P<slow_qps>\d+\.\d), wh_qps = (?P<wh_qps>\d+\.\d), '
@@ -42,22 +41,14 @@ FINE, NOT_FOUND, TOO_BIG, INVALID, UNKNOWN, OUT_OF_MEMORY = (
 SET_EXTRAS = struct.pack('>II', 0, 0)
 
 
-def built(folder: Path, script: Path, name: str) -> Path:
-    done = subprocess.run([script, folder / name], capture_output=True,
-                          text=True)
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(f'{name}: with(out)? TLS.*\n', done.stdout)
-    return folder / name
+@pytest.fixture(scope='session')
+def program(programs) -> Path:
+    return programs / 'tao_server'
 
 
 @pytest.fixture(scope='session')
-def program(tmp_path_factory) -> Path:
-    return built(tmp_path_factory.mktemp('tao'), BUILD, 'tao_server')
-
-
-@pytest.fixture(scope='session')
-def plumbload(tmp_path_factory) -> Path:
-    return built(tmp_path_factory.mktemp('load'), LOAD, 'plumbload')
+def plumbload(programs) -> Path:
+    return programs / 'plumbload'
 
 
 class Reply(NamedTuple):
@@ -142,11 +133,6 @@ class Tao:
         found = re.search(rf'{name}:\s+(\d+) kB', text)
         assert found
         return int(found[1]) << 10
-
-
-def free_port() -> int:
-    with socket.create_server(('127.0.0.1', 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @pytest.fixture

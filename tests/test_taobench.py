@@ -22,7 +22,7 @@ from checks.lib.serving.plan import Clients, Outside, Plan, Server, Step
 from checks.taobench import calls, jobs, results, sizing
 from checks.taobench.points import Point
 from postprocess import perflogs, references
-from tests.conftest import ROOT
+from tests.conftest import ROOT, free_port
 
 SERVING = ROOT / 'checks' / 'lib' / 'serving'
 #: A run of a few seconds, of a cache that is warm at once.
@@ -31,14 +31,9 @@ SHORT = {'memsize': 0.004, 'warmup_time': 4, 'test_time': 4,
 
 
 @pytest.fixture(scope='session')
-def built(tmp_path_factory):
+def built(programs):
     """Folder of tao_server and plumbload."""
-    folder = tmp_path_factory.mktemp('tao')
-    for script, out in (('taobench/src', 'tao_server'),
-                        ('lib/src/load', 'plumbload')):
-        subprocess.run([ROOT / 'checks' / script / 'build.sh', folder / out],
-                       check=True, stdout=subprocess.DEVNULL)
-    return folder
+    return programs
 
 
 # Pure parts ---------------------------------------------------------------
@@ -186,11 +181,6 @@ def small(built, port=0, **more):
         '-m', '8', '-o', 'tao_stats_sleep_ms=500'),
         dialect='memcached_binary', password=False, port=port, memory=8,
         **more)
-
-
-def free_port():
-    with socket.create_server(('127.0.0.1', 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def waiting(built, port, limit):

@@ -100,7 +100,7 @@ HERE = ['--server', '127.0.0.1:1']
     ([*HERE, '--key-prefix', 'x' * 230], 'at most 220 bytes'),
     ([*HERE, '--threads', '2'], '2 threads for 1 connections'),
     ([*HERE, '--interval', '1'], 'go together'),
-    ([*HERE, '--gate', 'localhost:1'], 'go together'),
+    ([*HERE, '--gate'], 'standard input is no socket'),
     ([*HERE, '--ca', 'x'], 'without --tls'),
     ([*HERE, '--tls'], '--ca FILE|built without'),
     ([*HERE, '--password-file', 'nowhere'], 'No such file'),
@@ -436,24 +436,28 @@ def test_without_openssl(tmp_path):
 
 # --- the gate ----------------------------------------------------------------
 
+@contextlib.contextmanager
+def gated(program, *args):
+    """A client at its gate, and our end of that."""
+    ours, its = socket.socketpair()
+    with ours, subprocess.Popen(
+            [program, *args], stdin=its, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True) as client:
+        its.close()
+        ours.settimeout(20)
+        yield ours, client
+        client.kill()
+
+
 @pytest.fixture
 def gate(program, fake, tmp_path):
     """A client that has said it is ready: its socket at the gate."""
-    (tmp_path / 'token').write_text('secret\n')
-    listener = socket.create_server(('127.0.0.1', 0))
-    listener.settimeout(20)
-    client = subprocess.Popen(
-        [program, '--server', fake().where, '--gate',
-         address(listener), '--gate-token-file', tmp_path / 'token',
-         '--name', 'c7', '--requests', '100'],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    connection, _ = listener.accept()
-    with listener, connection, client:
-        lines = connection.makefile('r')
-        assert lines.readline() == 'client secret c7\n'
-        assert lines.readline() == 'ready\n'
-        yield connection, client
-        client.kill()
+    (tmp_path / 'service').write_text(
+        f'server {fake().where.replace(":", " ")}\ngate\n')
+    with gated(program, '--service', tmp_path / 'service', '--name', 'c7',
+               '--requests', '100') as (ours, client):
+        assert ours.recv(100) == b'ready\n'
+        yield ours, client
 
 
 def test_the_gate_starts_a_client(gate):
@@ -477,19 +481,13 @@ def test_the_gate_ends_a_client(gate, last, words):
     assert re.fullmatch(f'plumbload: .*{words}\n', err)
 
 
-def test_the_gate_ends_a_client_under_load(program, fake, tmp_path):
-    (tmp_path / 'token').write_text('secret\n')
-    with socket.create_server(('127.0.0.1', 0)) as listener, \
-            subprocess.Popen(
-                [program, '--server', fake().where, '--gate',
-                 address(listener), '--gate-token-file', tmp_path / 'token',
-                 '--duration', '1000'],
-                stderr=subprocess.PIPE, text=True) as client:
-        connection, _ = listener.accept()
-        connection.sendall(b'go\n')
+def test_the_gate_ends_a_client_under_load(program, fake):
+    with gated(program, '--server', fake().where, '--gate',
+               '--duration', '1000') as (ours, client):
+        ours.sendall(b'go\n')
         time.sleep(0.3)
         assert client.poll() is None
-        connection.close()
+        ours.close()
         assert client.wait(20) == 3
 
 

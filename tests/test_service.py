@@ -19,7 +19,7 @@ import pytest
 from checks.lib.parsers import ParseError
 from checks.lib.parsers.service import split
 from checks.lib.serving import cpus
-from checks.lib.serving.agent import PREFIX
+from checks.lib.serving.agent import PREFIX, Told
 from checks.lib.serving.plan import Clients, Plan, PlanError, Server, Step
 from tests.conftest import ROOT
 
@@ -184,13 +184,16 @@ def test_a_store_serves_while_the_clients_run(job, store):
 
 def test_the_password_is_in_no_file_and_no_command(job, store):
     one = job(replace(plan(real(store)), steps=(Step('measure', shell(
-        'cp {service} secret; cat /proc/[0-9]*/cmdline | tr "\\0" " "'),
-        20, gate=True),)))
+        'cp {service} secret; cp $(dirname {service})/conductor told; '
+        'cat /proc/[0-9]*/cmdline | tr "\\0" " "'), 20, gate=True),)))
     assert one.end() == 0, one.said()
     secret = (one.folder / 'secret').read_text()
     (one.folder / 'secret').unlink()
     words = [line.split()[-1] for line in secret.splitlines()
-             if line.startswith(('password', 'gate'))]
+             if line.startswith('password')]
+    words.append(json.loads(
+        (one.folder / 'told').read_text())['secret'])
+    (one.folder / 'told').unlink()
     assert len(words) == 2 and min(map(len, words)) >= 32
     for path in one.folder.rglob('*'):
         if path.is_file():
@@ -230,21 +233,14 @@ def test_three_servers_form_a_cluster(job, store):
 
 
 def test_clients_begin_together(job, store):
-    # The second step only ends when the conductor opens the gate.
-    client = ('import socket, sys\n'
-              'lines = dict(l.split(" ", 1) for l in open(sys.argv[1]))\n'
-              'host, port, token = lines["gate"].split()\n'
-              's = socket.create_connection((host, int(port)))\n'
-              's.sendall(f"client {token} client{sys.argv[2]}\\n".encode())\n'
-              's.sendall(b"ready\\n")\n'
-              'print(s.recv(10))')
-    program = f"{sys.executable} -c '{client}' {{service}} {{index}}"
-    base = plan(real(store))
-    both = replace(base, clients=Clients(instances=2), steps=(
-        Step('measure', shell(program.replace('{l', '{{l').replace(
-            '{token}', '{{token}}').replace('{sys.argv[2]}',
-                                            '{{sys.argv[2]}}')),
-             20, gate=True),))
+    # The step only ends when the conductor opens the gate.
+    client = ('import os, sys\n'
+              'assert "gate" in open(sys.argv[1]).read().split()\n'
+              'os.write(0, b"ready\\n")\n'
+              'print(os.read(0, 10))')
+    program = f"{sys.executable} -c '{client}' {{service}}"
+    both = replace(plan(real(store)), clients=Clients(instances=2), steps=(
+        Step('measure', shell(program), 20, gate=True),))
     one = job(both)
     assert one.end() == 0, one.said()
     assert split((one.folder / 'out').read_text())[1].count("b'go") == 2
@@ -365,7 +361,7 @@ def test_client_that_fails_and_client_that_hangs(job, store):
 def test_client_that_never_comes_to_the_gate(job, store):
     waiting = replace(plan(real(store)), steps=(
         Step('measure', ('sleep', '60'), 1.0, gate=True),))
-    assert 'client0 not ready in 1 s' in refused(job, waiting)
+    assert 'client 0 not ready in 1 s' in refused(job, waiting)
 
 
 def test_launcher_that_fails(job, store):
@@ -475,18 +471,25 @@ def test_whoever_is_killed_nothing_is_left(job, store, victim, number, cause):
 def agent_alone(folder, conductor=''):
     """An agent, and its private folder with what a conductor left there."""
     private = folder / 'service.json.private'
-    private.mkdir()
+    private.mkdir(mode=0o700)
     if conductor:
-        (private / 'conductor').write_text(conductor)
+        path = private / 'conductor'
+        path.touch(mode=0o600)
+        path.write_text(conductor)
     return private, subprocess.Popen(
         [sys.executable, SERVING, 'agent', 'service.json'], cwd=folder,
         stderr=subprocess.PIPE, text=True)
 
 
+def told(port, secret=b'x' * 32):
+    """What a conductor tells its agents."""
+    return Told(('127.0.0.1', port), 'run.1.1', secret, '', 4.0).text()
+
+
 def test_an_agent_without_a_conductor_removes_its_secrets(tmp_path):
     with socket.create_server(('127.0.0.1', 0)) as closed:
-        address = json.dumps({'address': closed.getsockname()})
-    private, agent = agent_alone(tmp_path, address)
+        port = closed.getsockname()[1]
+    private, agent = agent_alone(tmp_path, told(port))
     assert 'no conductor: ' in agent.communicate()[1]
     assert agent.returncode == 1 and not private.exists()
 

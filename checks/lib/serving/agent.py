@@ -26,18 +26,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from . import ask, cpus, outside
+from . import ask, cpus, outside, private
 from .plan import PlanError, Server, filled
 from .usage import Usage
-from .wire import Channel
+from .wire import (
+    AGENT,
+    HANDSHAKE,
+    Channel,
+    Handshake,
+    Impostor,
+    derived,
+    meet,
+)
 
-#: Data folders of agents are called so, and have a file called so.
+#: Data folders of agents are called so.
 PREFIX = 'plumbline-agent-'
-LOCK = '.plumbline-agent'
+
+#: How long an agent looks for its conductor, and how long it comes again
+#: when the conductor has too many unknown peers. Unit: seconds.
+SEARCH, COME_AGAIN = 20.0, 60.0
 
 #: How long a server may take to stop when asked. Unit: seconds.
 GRACE = 3.0
@@ -177,8 +188,10 @@ class Process:
 
     def __init__(self, command: list[str], cpu_set: list[int], files: int,
                  stdin: str, out: Path, err: Path,
-                 folder: str | None = None) -> None:
+                 folder: str | None = None, gate: bool = False) -> None:
         self.log = err
+        #: Our end of its standard input, where it waits for the others.
+        self.gate: socket.socket | None = None
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if hard != resource.RLIM_INFINITY and files > hard:
             raise Failed(f'{files} open files are needed for the connections '
@@ -196,17 +209,44 @@ class Process:
             resource.setrlimit(resource.RLIMIT_NOFILE,
                                (max(soft, files), hard))
 
+        its = None
+        if gate:
+            self.gate, its = socket.socketpair()
+            self.gate.setblocking(False)
         with out.open('ab') as to, err.open('ab') as errors:
             try:
                 self.process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=to, stderr=errors,
+                    command, stdin=its.fileno() if its else subprocess.PIPE,
+                    stdout=to, stderr=errors,
                     preexec_fn=become, start_new_session=True, cwd=folder)
             except OSError as err_:
                 raise Failed(f'{command[0]} cannot be started: '
                              f'{err_.strerror}') from None
-        assert self.process.stdin
-        with contextlib.suppress(OSError), self.process.stdin as pipe:
-            pipe.write(stdin.encode())
+            finally:
+                if its:
+                    its.close()
+        if self.process.stdin:
+            with contextlib.suppress(OSError), self.process.stdin as pipe:
+                pipe.write(stdin.encode())
+
+    def waits(self) -> bool | None:
+        """Whether it has said just now that it waits at its gate; None: the
+        gate is closed, and need not be watched."""
+        assert self.gate
+        try:
+            said = self.gate.recv(256)
+        except BlockingIOError:
+            return False
+        except OSError:
+            said = b''
+        return b'ready\n' in said if said else None
+
+    def begin(self) -> None:
+        """Opens its gate."""
+        if self.gate:
+            # Its end is told elsewhere.
+            with contextlib.suppress(OSError):
+                self.gate.send(b'go\n')
 
     def how_it_ended(self) -> str:
         """Empty while it runs."""
@@ -251,6 +291,7 @@ class Instance:
         self.cpu_set: list[int] = spec['cpus']
         self.spec = spec
         self.agent = agent
+        self.password = agent.password if self.server.password else ''
         self.data = agent.folder / f'server{self.index}'
         self.counters: ask.Counters | None = None
         self.tries = 0
@@ -271,7 +312,8 @@ class Instance:
         self.tries += 1
         self.port = self.pick_port()
         self.data.mkdir(mode=0o700, exist_ok=True)
-        values = {**self.spec['values'], 'address': self.address,
+        values = {**self.spec['values'], 'password': self.password,
+                  'address': self.address,
                   'port': self.port, 'bus_port': self.port + 10000,
                   'data': str(self.data), 'index': self.index,
                   'cpus': ','.join(map(str, self.cpu_set)),
@@ -295,8 +337,7 @@ class Instance:
             filled(self.server.config, values), log, log, str(self.data))
         if self.server.socket:
             self.address = f'{self.data}/socket'
-        self.where = ask.Server(self.address, self.port,
-                                self.spec['values']['password'],
+        self.where = ask.Server(self.address, self.port, self.password,
                                 self.spec['values']['ca'])
 
     def pick_port(self) -> int:
@@ -335,6 +376,11 @@ class Instance:
             raise Failed(f'{self.name} {ended} before it answered'
                          f'{self.process.last_words()}')
         dialect = ask.DIALECTS[self.server.dialect]
+        if self.port and outside.listener_of(self.port) not in (
+                None, os.geteuid()):
+            # Before it is told the password.
+            raise Failed(f'{self.name}: another user listens there: another '
+                         'server has the port')
         try:
             dialect.ping(self.where)
             self.seconds = time.monotonic() - self.began
@@ -375,8 +421,10 @@ class Instance:
 class Agent:
     """What runs on one node."""
 
-    def __init__(self, channel: Channel, scratch: str) -> None:
+    def __init__(self, channel: Channel, scratch: str, password: str
+                 ) -> None:
         self.channel = channel
+        self.password = password
         self.host = socket.gethostname().partition('.')[0]
         self.address = ''
         self.cpus = cpus.here()
@@ -388,7 +436,8 @@ class Agent:
         self.over = False
         #: The signal that ended the agent.
         self.signal = 0
-        self.folder = data_folder(scratch)
+        self.owned = data_folder(scratch)
+        self.folder = self.owned.folder
 
     # What the conductor says --------------------------------------------
 
@@ -444,9 +493,12 @@ class Agent:
             base = one['output']
             command = one['command']
             print('+', shlex.join(command), file=sys.stderr, flush=True)
-            self.clients[one['index']] = Process(
+            client = Process(
                 command, one['cpus'], one['connections'] + SPARE_FILES, '',
-                Path(f'{base}.out'), Path(f'{base}.err'))
+                Path(f'{base}.out'), Path(f'{base}.err'), gate=one['gate'])
+            self.clients[one['index']] = client
+            if client.gate:
+                self.selector.register(client.gate, selectors.EVENT_READ)
 
     def can_reach(self, client: Mapping[str, Any], connections: int) -> None:
         """The server's name leads to it, and there are ports enough for all
@@ -489,13 +541,30 @@ class Agent:
                 raise Failed(f'{one.name} {ended} while it served'
                              f'{one.process.last_words()}{self.disk()}')
         for index, client in list(self.clients.items()):
+            self.watch_gate(index, client)
             ended = client.how_it_ended()
             if ended:
+                self.close_gate(client)
                 del self.clients[index]
                 code = client.process.returncode
                 self.channel.say(
                     say='ended', client=index, code=code, how=ended,
                     words=client.last_words(1) + self.disk() if code else '')
+
+    def watch_gate(self, index: int, client: Process) -> None:
+        """Tells of a client that waits for the others."""
+        if client.gate:
+            waits = client.waits()
+            if waits:
+                self.channel.say(say='at gate', client=index)
+            elif waits is None:
+                self.close_gate(client)
+
+    def close_gate(self, client: Process) -> None:
+        if client.gate:
+            self.selector.unregister(client.gate)
+            client.gate.close()
+            client.gate = None
 
     def disk(self) -> str:
         """A full disk, which is behind much that a store says."""
@@ -513,24 +582,29 @@ class Agent:
         """
         self.selector.select(seconds)
         _drain(self.wakeup)
-        lines = self.channel.lines()
+        self.owned.touch()
+        messages = self.channel.messages()
         if self.signal:
             raise Ended(f'{self.host}: the agent was ended by '
                         f'{signal.Signals(self.signal).name}: the time '
                         'limit, a cancelled job, or a launcher that gave up')
-        if lines is None or self.channel.silent() > self.silence:
-            raise Failed('the conductor is gone')
+        if messages is None or self.channel.silent() > self.silence:
+            raise Failed('the conductor is gone: it '
+                         + (self.channel.fault or 'fell silent'))
         self.channel.beat()
         if self.usage:
             self.usage.note()
         self.watch()
-        for message in map(json.loads, lines):
+        for message in messages:
             if message['say'] == 'stop':
                 self.over = True
             elif message['say'] == 'servers':
                 self.servers(message)
             elif message['say'] == 'run':
                 self.run(message)
+            elif message['say'] == 'go':
+                for client in self.clients.values():
+                    client.begin()
             elif message['say'] == 'who':
                 self.peers()
 
@@ -539,7 +613,7 @@ class Agent:
         self.silence = silence
         with self.awake():
             try:
-                self.channel.say(say='hello', cpus=self.cpus)
+                self.channel.say(say='hello', name=self.host, cpus=self.cpus)
                 while not self.over:
                     self.attend(0.25)
             except Ended as err:
@@ -620,28 +694,21 @@ def end_children() -> None:
         time.sleep(POLL)
 
 
-def data_folder(scratch: str) -> Path:
+def data_folder(scratch: str) -> private.Owned:
     """A new folder of our own; those of agents that were killed are removed.
 
     :raises Failed: the scratch folder cannot be written.
     """
     parent = Path(scratch or os.environ.get('TMPDIR') or '/tmp')
     try:
-        for old in parent.glob(f'{PREFIX}*/{LOCK}'):
-            # Its agent holds the lock as long as it lives. Folders of other
-            # users cannot be opened.
-            with contextlib.suppress(OSError), old.open('r+') as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(old.parent)
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        # Closed, and with that unlocked, when this process ends.
-        fcntl.flock(os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600),
-                    fcntl.LOCK_EX)
+        for old in parent.glob(f'{PREFIX}*'):
+            private.remove_dead(old)
+        return private.Owned(Path(tempfile.mkdtemp(prefix=PREFIX,
+                                                   dir=parent)))
     except OSError as err:
         raise Failed(f'{parent}: {err.strerror}: no folder for the data of '
                      "the servers; name another as the site's scratch"
                      ) from None
-    return folder
 
 
 def _drain(pipe: int) -> None:
@@ -650,40 +717,101 @@ def _drain(pipe: int) -> None:
             pass
 
 
-def connected(file: Path) -> tuple[dict[str, Any], Channel]:
-    """What the conductor tells in its private file, and a lifeline to it.
+class Told(NamedTuple):
+    """What the conductor leaves in its private folder."""
+    address: tuple[str, int]
+    run: str
+    secret: bytes
+    scratch: str
+    silence: float
 
-    :raises Failed: it cannot be reached.
+    def text(self) -> str:
+        return json.dumps({**self._asdict(), 'secret': self.secret.hex()})
+
+    @classmethod
+    def of(cls, text: str) -> Told:
+        """:raises ValueError: it is damaged."""
+        data = json.loads(text)
+        try:
+            host, port = data['address']
+            return cls((str(host), int(port)), data['run'],
+                       bytes.fromhex(data['secret']), data['scratch'],
+                       data['silence'])
+        except (KeyError, TypeError) as err:
+            raise ValueError(f'damaged: {err!r}') from None
+
+
+def told(folder: Path, attended: Callable[[], None]) -> Told:
+    """What the conductor tells, once it does.
+
+    :raises Failed: it does not, or somebody else does in its place.
     """
-    deadline, parent = time.monotonic() + 20, os.getppid()
-    while not file.exists() and time.monotonic() < deadline:
-        # A shared file system may show a new file late.
+    deadline = time.monotonic() + SEARCH
+    while True:
+        try:
+            return Told.of(private.read(folder))
+        except FileNotFoundError as err:
+            # A shared file system may show a new file late.
+            if time.monotonic() > deadline:
+                raise Failed(f'no conductor: {err}') from None
+        except (OSError, ValueError, private.NotPrivate) as err:
+            raise Failed(f'no conductor: {err}') from None
+        attended()
         time.sleep(0.2)
-        if parent == 1 or os.getppid() != parent:
-            raise Failed('the launcher is gone, and no conductor is there')
-    try:
-        told = json.loads(file.read_text())
-        return told, Channel(
-            socket.create_connection(tuple(told['address']), 30))
-    except (OSError, ValueError) as err:
-        raise Failed(f'no conductor: {err}') from None
+
+
+def lifeline(to: Told, attended: Callable[[], None]) -> Channel:
+    """A connection to the conductor, both sides sure of each other.
+
+    :raises Failed: nobody is there, or somebody else.
+    """
+    deadline = time.monotonic() + COME_AGAIN
+    where = '{}:{}'.format(*to.address)
+    while True:
+        sock = None
+        try:
+            sock = socket.create_connection(to.address, HANDSHAKE)
+            return meet(sock, Handshake(AGENT, to.secret, to.run), HANDSHAKE,
+                        attended)
+        except Impostor as err:
+            assert sock
+            sock.close()
+            raise Failed(f'no conductor: who listens at {where} {err}: '
+                         'another program has taken the port of a run that '
+                         'is over') from None
+        except OSError as err:
+            if sock:
+                sock.close()
+            # Crowded out by others who knock at the same door.
+            if (not isinstance(err, ConnectionResetError | BrokenPipeError
+                               | TimeoutError)
+                    or time.monotonic() > deadline):
+                raise Failed(f'no conductor: {where}: {err}') from None
+        attended()
+        time.sleep(random.uniform(0.01, 0.2))
 
 
 def main(path: str) -> int:
-    """Finds the conductor through its private file, and lives."""
-    file = Path(path + '.private', 'conductor')
+    """Finds the conductor through its private folder, and lives."""
+    folder = Path(path + private.SUFFIX)
     channel = None
+    parent = os.getppid()
+
+    def attended() -> None:
+        if parent == 1 or os.getppid() != parent:
+            raise Failed('the launcher is gone, and no conductor is there')
+
     for number in ENDINGS:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        told, channel = connected(file)
+        to = told(folder, attended)
+        channel = lifeline(to, attended)
         # From here on it ends in its own time.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
         # What a server forks and leaves becomes ours, and not init's.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        channel.text(f'agent {told["token"]} '
-                     f'{socket.gethostname().partition(".")[0]}')
-        Agent(channel, told['scratch']).live(told['silence'])
+        Agent(channel, to.scratch, derived(to.secret, 'password')).live(
+            to.silence)
     except Failed as err:
         if channel is None:
             print(f'plumbline agent: {err}', file=sys.stderr)
@@ -692,5 +820,5 @@ def main(path: str) -> int:
     finally:
         # The conductor may be dead, and cannot remove its secrets, be it that
         # it has just told us to stop.
-        shutil.rmtree(file.parent, ignore_errors=True)
+        private.remove(folder)
     return 0

@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,11 +23,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import ask, cpus, outside
-from .agent import Failed, address_of, lives, parent_of
+from . import ask, cpus, outside, private
+from .agent import Failed, Told, address_of, lives, parent_of
 from .certificates import NoCertificates, make
+from .listener import Listener
 from .plan import Outside, Plan, PlanError, Step, filled
-from .wire import Channel
+from .wire import HANDSHAKE, Channel, derived
 
 #: How long agents may take to stop everything. Unit: seconds.
 STOP_LIMIT = 8.0
@@ -40,9 +40,6 @@ SECOND_THOUGHTS = 0.5
 #: So long it waits for the launcher's words when an agent was ended from
 #: outside. Less than Slurm waits before it kills. Unit: seconds.
 HEARSAY = 1.0
-
-#: How long a new connection may take to say who it is. Unit: seconds.
-MANNERS = 10.0
 
 
 def ancestors() -> list[int]:
@@ -77,17 +74,21 @@ class Conductor:
         self.plan = plan
         self.run_name = os.path.abspath(
             os.environ.get('PLUMBLINE_RUN', 'run'))
-        self.private = Path(path + '.private').absolute()
+        self.folder = Path(path + private.SUFFIX).absolute()
+        self.private: private.Secrets | None = None
         self.command = launcher
         self.launcher: subprocess.Popen[bytes] | None = None
-        self.token = secrets.token_hex(16)
-        self.password = (secrets.token_hex(24) if plan.server.password
-                         else '')
-        self.strangers: list[Channel] = []
+        self.run = f'{self.run_name} {secrets.token_hex(8)}'
+        self.run_secret = secrets.token_bytes(32)
+        self.password = (derived(self.run_secret, 'password')
+                         if plan.server.password else '')
+        self.listener: Listener | None = None
+        #: Agents that have not yet said which node they are on.
+        self.nameless: list[Channel] = []
         self.nodes: dict[str, Node] = {}
         self.servers: list[dict[str, Any]] = []
-        self.at_gate: dict[str, Channel] = {}
-        self.ready: set[str] = set()
+        #: Clients of this step that wait for the others.
+        self.ready: set[int] = set()
         self.ended: dict[int, dict[str, Any]] = {}
         self.running: dict[int, str] = {}
         self.peers: dict[int, dict[str, int]] = {}
@@ -111,16 +112,11 @@ class Conductor:
                          'time limit, a cancelled job, or a node that failed')
         if not all(map(lives, self.above)):
             raise Failed('the batch script was killed')
+        if self.private:
+            self.private.touch()
         self.welcome()
         for node in self.nodes.values():
             self.hear(node)
-        for name, channel in list(self.at_gate.items()):
-            lines = channel.lines()
-            if lines is None:
-                self.leave(channel)
-                del self.at_gate[name]
-            elif 'ready' in lines:
-                self.ready.add(name)
         self.launcher_lives()
         if self.outside and time.monotonic() > self.patience:
             raise Failed(self.outside)
@@ -133,36 +129,32 @@ class Conductor:
                 pass
 
     def welcome(self) -> None:
-        """New connections, and those that have not yet said who they are."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                channel = Channel(self.listener.accept()[0])
+        """Agents that have come, as long as some are waited for."""
+        if self.listener:
+            for channel in self.listener.attend():
                 self.selector.register(channel.sock, selectors.EVENT_READ)
-                self.strangers.append(channel)
-        for channel in list(self.strangers):
-            lines = channel.lines()
-            if lines is None or channel.silent() > MANNERS:
-                self.strangers.remove(channel)
+                self.nameless.append(channel)
+        for channel in list(self.nameless):
+            messages = channel.messages()
+            if messages is None or channel.silent() > HANDSHAKE:
+                self.nameless.remove(channel)
                 self.leave(channel)
-            elif lines:
-                self.strangers.remove(channel)
-                self.introduce(channel, *lines)
+            elif messages:
+                self.nameless.remove(channel)
+                self.introduce(channel, messages)
 
-    def introduce(self, channel: Channel, first: str, *more: str) -> None:
-        """An agent, a client at the gate, or nobody that we know."""
-        kind, token, name = [*first.split(' ', 2), '', ''][:3]
-        if not secrets.compare_digest(token.encode(), self.token.encode()):
-            self.leave(channel)
-        elif kind == 'agent':
-            if name in self.nodes:
-                raise Failed(f'two agents on {name}: the launcher did not '
-                             'start one on each node')
-            self.nodes[name] = Node(name, channel)
-            self.understand(self.nodes[name], more)
-        else:
-            self.at_gate[name] = channel
-            if 'ready' in more:
-                self.ready.add(name)
+    def introduce(self, channel: Channel, messages: list[dict[str, Any]]
+                  ) -> None:
+        """An agent says which node it is on, and perhaps more."""
+        name = messages[0].get('name', '')
+        if name in self.nodes:
+            raise Failed(f'two agents on {name}: the launcher did not start '
+                         'one on each node')
+        if not name:
+            # It found no folder for its data, or was ended.
+            name = channel.sock.getpeername()[0]
+        self.nodes[name] = Node(name, channel)
+        self.understand(self.nodes[name], messages)
 
     def leave(self, channel: Channel) -> None:
         """Ends a connection."""
@@ -173,31 +165,31 @@ class Conductor:
         """What an agent says."""
         if node.stopped:
             return
-        lines = node.channel.lines()
-        if lines is None:
+        messages = node.channel.messages()
+        if messages is None:
             node.stopped = True
             self.leave(node.channel)
             # A launcher that lost one node ends the agents of all: it knows
             # which it was.
-            self.hearsay(f'node {node.name} was lost: its agent closed the '
-                         'connection')
+            self.hearsay(f'node {node.name} was lost: its agent '
+                         f'{node.channel.fault}')
             return
         if node.channel.silent() > self.plan.silence:
             node.stopped = True
             raise Failed(f'node {node.name} was lost: nothing heard from it '
                          f'for {self.plan.silence:g} s')
         node.channel.beat()
-        self.understand(node, lines)
+        self.understand(node, messages)
 
-    def understand(self, node: Node, lines: list[str] | tuple[str, ...]
-                   ) -> None:
-        for line in lines:
-            message = json.loads(line)
+    def understand(self, node: Node, messages: list[dict[str, Any]]) -> None:
+        for message in messages:
             match message['say']:
                 case 'hello':
                     node.cpus = [cpus.Cpu(*cpu) for cpu in message['cpus']]
                 case 'ready':
                     self.servers += message['instances']
+                case 'at gate':
+                    self.ready.add(message['client'])
                 case 'ended':
                     self.ended[message['client']] = message
                 case 'ended from outside':
@@ -260,13 +252,12 @@ class Conductor:
     def start_agents(self) -> None:
         """One on every node, by the launcher."""
         address = self.own_address()
-        self.listener = socket.create_server((address, 0))
-        self.listener.setblocking(False)
-        self.selector.register(self.listener, selectors.EVENT_READ)
-        self.private.mkdir(mode=0o700, exist_ok=True)
-        self.secret('conductor', json.dumps({
-            'address': self.listener.getsockname()[:2], 'token': self.token,
-            'scratch': self.plan.scratch, 'silence': self.plan.silence}))
+        self.listener = Listener(address, self.run_secret, self.run,
+                                 self.selector)
+        self.private = private.Secrets(self.folder)
+        self.secret(private.TOLD, Told(
+            self.listener.where, self.run, self.run_secret,
+            self.plan.scratch, self.plan.silence).text())
         with open(f'{self.run_name}.launcher.err', 'wb') as errors:
             try:
                 # A session of its own: whoever kills our group leaves the
@@ -284,6 +275,9 @@ class Conductor:
             f'in {self.plan.start_limit:g} s: '
             f'{", ".join(sorted(self.nodes)) or "none"}; see '
             f'{self.run_name}.launcher.err')
+        # All are here: for nobody else there is a door.
+        self.listener.close()
+        self.listener = None
 
     def own_address(self) -> str:
         """An address at which the other nodes reach this one."""
@@ -301,11 +295,8 @@ class Conductor:
 
     def secret(self, name: str, text: str) -> Path:
         """A file that nobody else can read."""
-        path = self.private / name
-        with open(path, 'w', opener=lambda file, flags:
-                  os.open(file, flags, 0o600)) as stream:
-            stream.write(text)
-        return path
+        assert self.private
+        return self.private.file(name, text)
 
     def in_order(self) -> list[Node]:
         """node2 before node10."""
@@ -350,10 +341,10 @@ class Conductor:
         self.place()
         self.certificate = dict.fromkeys(('ca', 'cert', 'key'), '')
         if self.plan.server.tls:
-            make(self.private, [self.address(node) for node in self.serving])
-            own = str(self.private / 'server.crt')
+            make(self.folder, [self.address(node) for node in self.serving])
+            own = str(self.folder / 'server.crt')
             self.certificate = {'ca': own, 'cert': own,
-                                'key': str(self.private / 'server.key')}
+                                'key': str(self.folder / 'server.key')}
         index = 0
         for node in self.serving:
             assert node.placed
@@ -363,8 +354,7 @@ class Conductor:
                     'index': index, 'slot': slot, 'cpus': cpu_set,
                     'log': self.run_name,
                     'server': vars(self.plan.server),
-                    'values': {'password': self.password,
-                               **self.certificate}})
+                    'values': self.certificate})
                 index += 1
             node.channel.say(say='servers', instances=instances,
                              interface=self.plan.interface,
@@ -417,15 +407,14 @@ class Conductor:
 
     def write_service(self, name: str, servers: list[ask.Server], gate: bool
                       ) -> Path:
-        """What clients must know; to whom a gate is named waits there."""
-        host, port = self.listener.getsockname()
+        """What clients must know."""
         ca = servers[0].ca
         return self.secret(name, '\n'.join([
             *(f'server {one.host} {one.port}' for one in servers),
             *([f'password {self.password}'] if self.password else []),
             *(['tls', f'ca {ca}'] if ca else []),
             *(['cluster'] if self.plan.server.cluster else []),
-            *([f'gate {host} {port} {self.token}'] if gate else []), '']))
+            *(['gate'] if gate else []), '']))
 
     def step(self, step: Step) -> dict[str, Any]:
         """A command on all clients, begun together, ended well."""
@@ -437,7 +426,6 @@ class Conductor:
              for n, one in enumerate(self.where)]
             if self.plan.clients.one_server else
             [self.write_service('service', self.where, step.gate)])
-        self.at_gate.clear()
         self.ready.clear()
         self.ended.clear()
         clients = self.asking[:1] if step.alone else self.asking
@@ -450,13 +438,14 @@ class Conductor:
             if mine:
                 node.channel.say(say='run', clients=mine)
         if step.gate:
-            names = {f'client{index}' for index in self.running}
-            self.until(lambda: self.ready >= names or self.all_went_well(),
-                       step.limit, lambda: f'step {step.name}: '
-                       f'{", ".join(sorted(names - self.ready))} not ready '
-                       f'in {step.limit:g} s')
-            for channel in self.at_gate.values():
-                channel.text('go')
+            self.until(lambda: self.ready >= set(self.running)
+                       or self.all_went_well(), step.limit, lambda:
+                       f'step {step.name}: client '
+                       + ', '.join(map(str, sorted(set(self.running)
+                                                   - self.ready)))
+                       + f' not ready in {step.limit:g} s')
+            for node in self.in_order():
+                node.channel.say(say='go')
         self.until(self.all_went_well, step.limit, lambda:
                    f'step {step.name}: client ' + ', '.join(
                        f'{index} on {node}' for index, node
@@ -530,6 +519,7 @@ class Conductor:
                 'hostname': self.plan.hostname,
                 'connections': self.plan.clients.connections,
                 'command': [filled(word, values) for word in command],
+                'gate': step.gate,
                 'output': values['output']}
 
     def all_went_well(self) -> bool:
@@ -576,12 +566,15 @@ class Conductor:
 
     def stop(self) -> None:
         """Nothing that was started outlives this."""
-        for channel in self.at_gate.values():
-            channel.text('stop the run is over')
+        if self.listener:
+            self.listener.close()
+        for channel in self.nameless:
+            channel.say(say='stop')
         for node in self.nodes.values():
             node.channel.say(say='stop')
         # At once: who ends us kills us when we take our time.
-        shutil.rmtree(self.private, ignore_errors=True)
+        if self.private:
+            self.private.remove()
         deadline = time.monotonic() + STOP_LIMIT
         while time.monotonic() < deadline and not all(
                 node.stopped for node in self.nodes.values()):
@@ -634,7 +627,8 @@ def main(path: str, launcher: list[str]) -> int:
     with conductor.awake():
         try:
             conductor.conduct()
-        except (Failed, PlanError, NoCertificates) as err:
+        except (Failed, PlanError, NoCertificates,
+                private.NotPrivate) as err:
             why = str(err)
         except Exception as err:
             traceback.print_exc()

@@ -24,6 +24,23 @@ def peers_of(ports: Iterable[int], text: str) -> dict[int, Counter[str]]:
     return found
 
 
+def listener_of(port: int, tables: Iterable[str] = (
+        '/proc/net/tcp', '/proc/net/tcp6')) -> int | None:
+    """The user who listens on a port of this machine; None: nobody, or the
+    kernel does not say."""
+    for table in tables:
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for cells in map(str.split, lines):
+            # 0A: listens.
+            if (cells[3] == '0A'
+                    and int(cells[1].rpartition(':')[2], 16) == port):
+                return int(cells[7])
+    return None
+
+
 def here(ports: Iterable[int]) -> dict[int, Counter[str]]:
     """Who is connected to these ports of this machine."""
     return peers_of(ports, Path('/proc/net/tcp').read_text())

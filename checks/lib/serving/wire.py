@@ -1,61 +1,226 @@
-"""The lifeline: JSON objects, one a line, over a socket that never blocks."""
+"""The lifeline: authenticated messages over a socket that never blocks.
+
+Both ends know the run's secret. In the handshake each proves that, and tells
+nothing else:
+
+    agent      MAGIC, nonce A
+    conductor  nonce C, HMAC(secret, 'proof conductor', run, A, C)
+    agent      HMAC(secret, 'proof agent', run, A, C)
+
+The role in each proof makes a reflected one worthless, the nonces a recorded
+one. From secret and nonces come two keys, one a direction. Afterwards each
+message is a frame: length (4 bytes), HMAC(key, number of the frame, length,
+message), message (JSON). A frame that was changed, repeated, dropped, moved
+or made up ends the connection. Messages are not encrypted: no secret is in
+any of them (see :func:`derived`).
+"""
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
+import secrets
 import socket
+import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
-#: A line may be this long. Unit: bytes. More is no friend of ours.
+#: A message may be this long. Unit: bytes.
 LONGEST = 1 << 20
 
 #: Both sides say something at least so often. Unit: seconds.
 BEAT = 1.0
 
+#: Within this a handshake must have ended. Unit: seconds.
+HANDSHAKE = 10.0
 
-class Channel:
-    """One end of a lifeline.
+MAGIC = b'plumbline lifeline 2\n'
+NONCE = MAC = 32
+_HEAD = struct.Struct('!I')
 
-    `lines` of text come in and go out; `heard` is when the other end was
-    last heard of (monotonic seconds).
+CONDUCTOR, AGENT = 'conductor', 'agent'
+
+
+class Impostor(Exception):
+    """The peer does not know the run's secret; one line."""
+
+
+def mac(key: bytes, *parts: bytes) -> bytes:
+    """HMAC-SHA256 over parts, each with its length before it."""
+    return hmac.new(key, b''.join(struct.pack('!Q', len(part)) + part
+                                  for part in parts),
+                    hashlib.sha256).digest()
+
+
+def derived(secret: bytes, purpose: str) -> str:
+    """A word that both sides reckon from the run's secret, so that it need
+    not be sent."""
+    return mac(secret, b'derived', purpose.encode()).hex()[:48]
+
+
+class Handshake:
+    """One side of it: bytes in, bytes out.
+
+    The peer's next message has exactly `wants` bytes; 0: it is over, and
+    `keys` are those of our messages and of the peer's.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, role: str, secret: bytes, run: str) -> None:
+        self.role, self.secret, self.run = role, secret, run.encode()
+        self.nonce = secrets.token_bytes(NONCE)
+        self.nonces: tuple[bytes, bytes] = (b'', b'')
+        self.keys = (b'', b'')
+        self.wants = NONCE + MAC if role == AGENT else len(MAGIC) + NONCE
+
+    def opening(self) -> bytes:
+        """What this side says first."""
+        return MAGIC + self.nonce if self.role == AGENT else b''
+
+    def answer(self, data: bytes) -> bytes:
+        """What to send after the peer's message.
+
+        :raises Impostor: it is not what only a peer of this run could say.
+        """
+        if self.role == AGENT:
+            self.nonces = (self.nonce, data[:NONCE])
+            self._verify(CONDUCTOR, data[NONCE:])
+            self._end()
+            return self._proof(AGENT)
+        if not self.nonces[0]:
+            if not data.startswith(MAGIC):
+                raise Impostor('is no agent of this version')
+            self.nonces = (data[len(MAGIC):], self.nonce)
+            self.wants = MAC
+            return self.nonce + self._proof(CONDUCTOR)
+        self._verify(AGENT, data)
+        self._end()
+        return b''
+
+    def _proof(self, role: str) -> bytes:
+        return self._of('proof', role)
+
+    def _of(self, purpose: str, role: str) -> bytes:
+        return mac(self.secret, MAGIC, purpose.encode(), role.encode(),
+                   self.run, *self.nonces)
+
+    def _verify(self, role: str, proof: bytes) -> None:
+        if not hmac.compare_digest(proof, self._proof(role)):
+            raise Impostor("does not know the run's secret")
+
+    def _end(self) -> None:
+        other = AGENT if self.role == CONDUCTOR else CONDUCTOR
+        self.keys = self._of('key', self.role), self._of('key', other)
+        self.wants = 0
+
+
+def meet(sock: socket.socket, handshake: Handshake, limit: float,
+         patience: Callable[[], None] = lambda: None) -> Channel:
+    """A whole handshake, waited for.
+
+    :arg limit: of all of it, however the peer drips. Unit: seconds.
+    :arg patience: called now and then; may raise.
+    :raises Impostor: as :meth:`Handshake.answer`.
+    :raises OSError: the peer went, or took too long.
+    """
+    deadline = time.monotonic() + limit
+    sock.settimeout(0.5)
+    sock.sendall(handshake.opening())
+    got = b''
+    while handshake.wants:
+        patience()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f'no handshake in {limit:g} s')
+        try:
+            data = sock.recv(handshake.wants - len(got))
+        except TimeoutError:
+            continue
+        if not data:
+            raise ConnectionResetError('closed the connection')
+        got += data
+        if len(got) == handshake.wants:
+            sock.sendall(handshake.answer(got))
+            got = b''
+    return Channel(sock, *handshake.keys)
+
+
+class Channel:
+    """One end of a lifeline, after the handshake.
+
+    `fault` is why nothing more is heard, once that is so.
+    """
+
+    def __init__(self, sock: socket.socket, ours: bytes, theirs: bytes
+                 ) -> None:
         sock.setblocking(False)
         self.sock = sock
-        self.heard = time.monotonic()
-        self.sent = 0.0
+        self.fault = ''
+        self._ours, self._theirs = ours, theirs
+        self._sent, self._received = 0, 0
+        now = time.monotonic()
+        #: When a whole message came last, when something was taken from us
+        #: last, and when we said last that we live (monotonic seconds).
+        self._heard, self._taken, self._beat = now, now, 0.0
         self._in = b''
         self._out = b''
 
-    def lines(self) -> list[str] | None:
-        """Whole lines that have come; None: the other end is gone."""
+    def messages(self) -> list[dict[str, Any]] | None:
+        """Whole messages that have come; None: the other end is gone, or
+        somebody spoke in its place (see `fault`)."""
+        if self.fault:
+            return None
         try:
             data = self.sock.recv(65536)
         except BlockingIOError:
             return []
         except OSError:
+            data = b''
+        if not data:
+            self.fault = 'closed the connection'
             return None
         self._in += data
-        if not data or len(self._in) > LONGEST:
-            return None
-        self.heard = time.monotonic()
-        *whole, self._in = self._in.split(b'\n')
-        return [line.decode(errors='replace') for line in whole]
+        found = []
+        while len(self._in) >= _HEAD.size:
+            size, = _HEAD.unpack_from(self._in)
+            if size > LONGEST:
+                self.fault = f'sent a message of {size} bytes'
+                return None
+            end = _HEAD.size + MAC + size
+            if len(self._in) < end:
+                break
+            proof, text = (self._in[_HEAD.size:end - size],
+                           self._in[end - size:end])
+            if not hmac.compare_digest(
+                    proof, self._mac(self._theirs, self._received, text)):
+                self.fault = ('sent a message that was changed, repeated or '
+                              'made up by somebody else')
+                return None
+            self._received += 1
+            self._in = self._in[end:]
+            found.append(json.loads(text))
+        if found:
+            self._heard = time.monotonic()
+        return found
 
-    def text(self, line: str) -> None:
-        """Sends a line; what the socket does not take waits for `flush`."""
-        self._out += line.encode() + b'\n'
-        self.flush()
+    @staticmethod
+    def _mac(key: bytes, number: int, text: bytes) -> bytes:
+        return mac(key, struct.pack('!Q', number), text)
 
     def say(self, **message: Any) -> None:
-        """Sends an object."""
-        self.text(json.dumps(message))
+        """Sends an object; what the socket does not take waits for
+        `flush`."""
+        text = json.dumps(message).encode()
+        if not self._out:
+            self._taken = time.monotonic()
+        self._out += (_HEAD.pack(len(text))
+                      + self._mac(self._ours, self._sent, text) + text)
+        self._sent += 1
+        self.flush()
 
     def beat(self) -> None:
         """Sends a sign of life when it is time for one."""
-        if time.monotonic() - self.sent > BEAT:
-            self.sent = time.monotonic()
+        if time.monotonic() - self._beat > BEAT:
+            self._beat = time.monotonic()
             self.say(say='beat')
         else:
             self.flush()
@@ -65,9 +230,11 @@ class Channel:
         try:
             while self._out:
                 self._out = self._out[self.sock.send(self._out):]
+                self._taken = time.monotonic()
         except OSError:
             pass
 
     def silent(self) -> float:
-        """Seconds since the other end was heard of."""
-        return time.monotonic() - self.heard
+        """Seconds since the other end said, or took, something whole."""
+        now = time.monotonic()
+        return max(now - self._heard, now - self._taken if self._out else 0)

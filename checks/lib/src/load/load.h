@@ -74,7 +74,7 @@ struct options {
     struct node *nodes;
     int node_count;
     const char *user, *password, *ca, *cert, *key;
-    const char *gate, *gate_token;
+    bool gate;
     bool tls, cluster;
     enum protocol protocol;
     enum operation operation;

@@ -22,34 +22,24 @@ uint64_t part(uint64_t total, unsigned i, unsigned n)
     return (uint64_t)((unsigned __int128)total * i / n);
 }
 
-/* --- the gate: who starts the clients of a job together, and ends them --- */
-static struct { struct node node; struct link link; } gate;
+/* --- the gate: who starts the clients of a job together, and ends them ---
+ * It is a socket that we were given as standard input: nobody else can be at
+ * its other end, and no port and no password is needed. */
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_opens = PTHREAD_COND_INITIALIZER;
 static bool gate_open;
 
 static _Noreturn void gate_ends(const char *why)
 {
-    fprintf(stderr, "plumbload: %s: %s\n", gate.node.name, why);
+    fprintf(stderr, "plumbload: %s\n", why);
     _exit(3);
-}
-
-static void tell_gate(const char *format, const char *a, const char *b)
-{
-    char line[1400];
-    int n = snprintf(line, sizeof line, format, a, b);
-    struct iovec v = {line, (size_t)n};
-
-    if (link_write(&gate.link, &v, 1) != n)
-        gate_ends("the gate is gone: this client ends, too");
 }
 
 static void *watch_gate(void *unused)
 {
-    FILE *lines = fdopen(gate.link.fd, "r");
     char line[512];
 
-    while (lines && fgets(line, sizeof line, lines)) {
+    while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\r\n")] = '\0';
         if (strcmp(line, "go") == 0) {
             pthread_mutex_lock(&gate_lock);
@@ -66,32 +56,23 @@ static void *watch_gate(void *unused)
 
 static void find_gate(void)
 {
-    int on = 1, seconds = 5, times = 3;
     pthread_t watcher;
+    int type;
+    socklen_t size = sizeof type;
 
-    if (!resolve(&gate.node, opt.gate))
-        usage("--gate %s: expected HOST:PORT", opt.gate);
-    gate.link.fd = start_connect(&gate.node, true);
-    if (gate.link.fd < 0)
-        fail("gate %s: %s: is the job still there?", gate.node.name,
-             strerror(errno));
-    /* A node that is gone says no goodbye; and it may take long to 'go'. */
-    setsockopt(gate.link.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(gate.link.fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds,
-               sizeof seconds);
-    setsockopt(gate.link.fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds,
-               sizeof seconds);
-    setsockopt(gate.link.fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
-    struct timeval never = {0};
-    setsockopt(gate.link.fd, SOL_SOCKET, SO_RCVTIMEO, &never, sizeof never);
-    tell_gate("client %s %s\n", opt.gate_token, opt.name);
+    if (getsockopt(STDIN_FILENO, SOL_SOCKET, SO_TYPE, &type, &size))
+        usage("--gate: standard input is no socket");
     if (pthread_create(&watcher, NULL, watch_gate, NULL))
         fail("no thread for the gate: %s", strerror(errno));
 }
 
 static void pass_gate(void)
 {
-    tell_gate("ready%s%s\n", "", "");
+    static const char ready[] = "ready\n";
+
+    if (send(STDIN_FILENO, ready, sizeof ready - 1, MSG_NOSIGNAL)
+        != (ssize_t)sizeof ready - 1)
+        gate_ends("the gate is gone: this client ends, too");
     pthread_mutex_lock(&gate_lock);
     while (!gate_open)
         pthread_cond_wait(&gate_opens, &gate_lock);

@@ -15,7 +15,7 @@ struct options opt = {
     .ratio = "10:1", .distribution = "uniform", .timeout = 10,
 };
 
-static const char *service, *password_file, *gate_token_file, *share = "0/1";
+static const char *service, *password_file, *share = "0/1";
 static unsigned on_miss, arrivals;
 static const char *const misses[] = {"none", "set", NULL};
 static const char *const arrival_names[] = {"even", "poisson", NULL};
@@ -33,7 +33,7 @@ static const struct setting {
      "is a store of its own, with all the keys", .type = SERVER},
     {"service", "FILE", "instead: lines 'server HOST PORT', 'user NAME', "
      "'password WORD', 'tls', 'ca PATH', 'cert PATH', 'key PATH', "
-     "'cluster', 'gate HOST PORT TOKEN'", WORD, .target = &service},
+     "'cluster', 'gate'", WORD, .target = &service},
     {"password-file", "FILE", "the password, in the first line", WORD,
      .target = &password_file},
     {"user", "NAME", "whose password it is (default: the default user)",
@@ -45,10 +45,9 @@ static const struct setting {
     {"key", "FILE", "and its key", WORD, .target = &opt.key},
     {"cluster", NULL, "ask the server for the masters and their slots", FLAG,
      .target = &opt.cluster},
-    {"gate", "HOST:PORT", "wait there for 'go'; end when it says 'stop' or "
-     "is gone", WORD, .target = &opt.gate},
-    {"gate-token-file", "FILE", "what the gate wants to hear", WORD,
-     .target = &gate_token_file},
+    {"gate", NULL, "standard input is a socket: say 'ready' there and wait "
+     "for 'go'; end when it says 'stop' or is gone", FLAG,
+     .target = &opt.gate},
 
     {"what", .type = TITLE},
     {"protocol", NULL, "binary and meta are memcached's", CHOICE,
@@ -298,7 +297,7 @@ static const char *address(const char *text)
 static void read_service(const char *path)
 {
     FILE *file = fopen(path, "r");
-    char line[2048], token[1024], where[400];
+    char line[2048];
     const char *server;
 
     if (!file)
@@ -307,7 +306,6 @@ static void read_service(const char *path)
         line[strcspn(line, "\r\n")] = '\0';
         size_t size = strcspn(line, " ");
         const char *rest = copy(line + size + (line[size] == ' '));
-        int at = 0;
         line[size] = '\0';
         if (!line[0] || line[0] == '#')
             continue;
@@ -317,16 +315,9 @@ static void read_service(const char *path)
             opt.cluster = true;
         else if (!strcmp(line, "server") && (server = address(rest)))
             add_server(server);
-        else if (!strcmp(line, "gate")
-                 && sscanf(rest, "%399[^ ] %n", where, &at) == 1 && at
-                 && sscanf(rest + at, "%31s %1023s", where + 300, token) == 2
-                 && strlen(where) < 250) {
-            char *gate;
-            if (asprintf(&gate, "%s:%s", where, where + 300) < 0)
-                usage("no memory");
-            opt.gate = gate;
-            opt.gate_token = copy(token);
-        } else if (!strcmp(line, "password") && *rest)
+        else if (!strcmp(line, "gate") && !*rest)
+            opt.gate = true;
+        else if (!strcmp(line, "password") && *rest)
             opt.password = rest;
         else if (!strcmp(line, "user") && *rest)
             opt.user = rest;
@@ -354,7 +345,7 @@ static void check_where(void)
 {
     static const char *const single[] = {
         "server", "password-file", "user", "tls", "ca", "cert", "key",
-        "cluster", "gate", "gate-token-file"};
+        "cluster", "gate"};
 
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         needs(single[i], !service, "and --service contradict each other");
@@ -362,8 +353,6 @@ static void check_where(void)
         read_service(service);
     if (password_file)
         opt.password = first_line("password-file", password_file);
-    if (gate_token_file)
-        opt.gate_token = first_line("gate-token-file", gate_token_file);
     if (!opt.node_count)
         usage("no server: give --server HOST:PORT or --service FILE");
     if (opt.cluster && opt.node_count > 1)
@@ -371,8 +360,6 @@ static void check_where(void)
     if (opt.cluster && (opt.protocol >= BINARY
                         || opt.nodes->address.ss_family == AF_UNIX))
         usage("a cluster speaks RESP over TCP");
-    if (!opt.gate != !opt.gate_token)
-        usage("--gate and --gate-token-file go together");
     if (!opt.cert != !opt.key)
         usage("a certificate and its key go together");
     if (opt.tls && !opt.ca)

@@ -84,7 +84,8 @@ def reference(check: Any) -> tuple[str, str]:
     own: in the site's folder; vendor: published figures stand in; none:
     there is none; -: nothing is judged.
     """
-    if not hasattr(check, 'judged_figures') or not judged(check):
+    if (not hasattr(check, 'judged_figures') or not judged(check)
+            or check.unfit):
         return '-', ''
     # What ReFrame's set-up of a dry run would do, short of making folders.
     check._rfm_dry_run, check.unjudged = True, ''
@@ -102,6 +103,18 @@ def reference(check: Any) -> tuple[str, str]:
     return kind, ''
 
 
+def placement_fault(check: Any) -> str:
+    """What the partition lacks to place the ranks of a case."""
+    if not hasattr(check, 'ranks_have_their_cores'):
+        return ''
+    try:
+        check.lay_out_ranks()
+        check.ranks_have_their_cores()
+    except ValueError as err:         # of ReFrame's copy of the module
+        return str(err)
+    return ''
+
+
 def cases() -> Iterator[dict[str, Any]]:
     """Every case of the current system; fixtures are not cases."""
     loader = RegressionCheckLoader([str(ROOT / 'checks')], recurse=True)
@@ -111,13 +124,14 @@ def cases() -> Iterator[dict[str, Any]]:
             continue
         check._current_partition = partition
         check._current_environ = environ
+        misplaced = placement_fault(check)
         found, fault = reference(check)
         yield {'check': type(check).variant_name(),
                'family': getattr(check, 'family', ''),
                'params': getattr(check, 'params', ''),
                'where': f'{partition.name}+{environ.name}',
                'modes': [m for m in MODES if m in check.tags],
-               'reference': found, 'fault': fault}
+               'reference': found, 'fault': fault, 'misplaced': misplaced}
 
 
 def stacks(folder: Path) -> dict[str, str]:

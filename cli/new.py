@@ -375,10 +375,15 @@ def launch(found: Found, choices: Choices) -> list[str]:
     """How ranks are pinned, once for all partitions."""
     flavour = found.mpi.flavour if found.mpi else 'openmpi'
     kind = choices.launcher if choices.launcher == 'srun' else flavour
-    pin, over, env = LAUNCH.get(kind, ([], [], {}))
+    if kind not in LAUNCH:
+        return [f'# Nothing is known of {kind} under {choices.launcher}: add '
+                'launcher_pin and',
+                '# launcher_spread; ../README.md says what they mean.',
+                '_LAUNCH: dict = {}']
+    pin, over, env = LAUNCH[kind]
     return ['_LAUNCH = {', *lines(4, "'launcher_pin': ", list(pin)),
             *lines(4, "'launcher_oversubscribe': ", list(over)),
-            *lines(4, "'launcher_spread': ", list(SPREAD.get(kind, []))),
+            *lines(4, "'launcher_spread': ", list(SPREAD[kind])),
             f"    'oversubscribe_env': {env!r},", '}']
 
 

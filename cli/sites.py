@@ -156,6 +156,8 @@ def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
         verdict.findings.append(
             f'{folder}/system.py:1: no case can run here; see features in '
             'site-configs/README.md')
+    verdict.findings += sorted({c['misplaced'] for c in cases
+                                if c['misplaced']})
     verdict.facts += coverage(cases)
     home = (WORK if is_local(folder) else folder) / 'references'
     verdict.findings += some(sorted(

@@ -101,6 +101,43 @@ def test_ranks(tmp_path, err):
     refused('ranks', guards.ranks_are, run, 2, 1)
 
 
+BOUND = ('plumbline-rank a 0-1 0,1\nplumbline-rank a 2-3 2,3\n',
+         # Both threads of each core, and a node that has other numbers.
+         'plumbline-rank a 1-2,65-66 1,2\nplumbline-rank b 0-1 0,1\n',
+         # One thread of each core, and half a node's cores.
+         'plumbline-rank a 0,2 0,2\nplumbline-rank a 4,6 4,6\n')
+
+
+@pytest.mark.parametrize('err', BOUND)
+def test_ranks_that_are_bound(tmp_path, err):
+    run, = guards.read_runs(stage(tmp_path, err=err), 1)
+    guards.ranks_are_bound(run, 2, 8)
+
+
+@pytest.mark.parametrize('err, words', [
+    # As 22.05's srun and mpirun --bind-to core did it.
+    ('plumbline-rank a 0 0\nplumbline-rank a 1 1\n',
+     'a: a rank of 2 threads was bound to CPUs 0, 1 core(s): '),
+    # Two threads of one core are no two cores.
+    ('plumbline-rank a 0,64 0\nplumbline-rank a 1,65 1\n',
+     'a: a rank of 2 threads was bound to CPUs 0+64, 1 core(s): '),
+    # TaskPlugin=task/none: one rank on a node, with all of it.
+    ('plumbline-rank a 0-1 0,1\nplumbline-rank b 0-7 0,1,2,3,4,5,6,7\n',
+     'b: ranks should be bound and may run on all CPUs (0-7): '),
+    # Not all of the node (a cgroup), and yet the same for both.
+    ('plumbline-rank a 0-2 0,1,2\nplumbline-rank a 0-2 0,1,2\n',
+     'a: ranks share cores, with the CPUs 0-2,0-2: '),
+    # One thread of the same core each.
+    ('plumbline-rank a 0-1 0,1\nplumbline-rank a 2,9 2,1\n',
+     'a: ranks share cores, with the CPUs 0-1,2+9: '),
+    ('plumbline-rank a\nplumbline-rank a 0-1 0,1\n',
+     'a: a rank could not tell its CPUs; is /proc mounted'),
+])
+def test_ranks_that_are_not_bound(tmp_path, err, words):
+    run, = guards.read_runs(stage(tmp_path, err=err), 1)
+    assert words in refused('binding', guards.ranks_are_bound, run, 2, 8)
+
+
 def test_transport(tmp_path):
     asked = {'name': 'ucx', 'evidence': 'pml ucx'}
     run, = guards.read_runs(stage(tmp_path), 1)

@@ -22,12 +22,18 @@ site_configuration = {
             'launcher': 'srun', 'environs': ['gnu'],
             'features': [*node_features(2)],
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
+            'extras': {'launcher_pin': ['--cpu-bind=cores']},
         }]}],
     'environments': [{
         'name': 'gnu', 'cc': 'mpicc', 'modules': ['openmpi/5'],
         'features': ['mpi', 'osu', 'osu_latency'],
         'extras': {'mpi_library': 'openmpi 5',
-                   'programs': {'osu': {'source': 'module'}}}}],
+                   'programs': {'osu': {'source': 'module'}}}},
+        {'name': 'mt', 'features': ['osu', 'osu_latency_mt'],
+         'extras': {'mpi_library': 'openmpi 5',
+                    'programs': {'osu': {'source': 'module'}}}},
+        {'name': 'stores', 'features': ['valkey'],
+         'extras': {'programs': {'keyvalue': {'source': 'system'}}}}],
 }
 '''
 
@@ -153,8 +159,29 @@ def test_every_site_is_sound(suite):
     ("'systems': [{", "'systems': [{", ''),
     ('site_configuration = {', 'site_configuration = {{', 'system.py:'),
     ("'osu_latency'", "'osu_latencies'", 'no case can run'),
-    ("'mpi_library'", "'stack': 'mpi-hots', 'mpi_library'",
-     "system.py:17: environment gnu: no stack 'mpi-hots'"),
+    ("5',\n                   'programs'",
+     "5', 'stack': 'mpi-hots', 'programs'",
+     "system.py:18: environment gnu: no stack 'mpi-hots'"),
+    ("'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},", '',
+     "partition cluster:cluster-a has no 'processor' with num_cpus and "
+     'num_cpus_per_core: write'),
+    (", 'num_cpus_per_core': 1", '', "has no 'processor' with num_cpus and "),
+    ("'launcher_pin': ['--cpu-bind=cores']", '',
+     'system.py: partition cluster:cluster-a has no launcher_pin, without '
+     'which a case cannot be started; write in its extras: '
+     "'launcher_pin': ['--cpu-bind=cores'],"),
+    ("'num_cpus': 64", "'num_cpus': 1", 'has no launcher_oversubscribe, '
+     "without which a case cannot be started; write in its extras: "
+     "'launcher_oversubscribe': ['--overcommit', '--cpu-bind=none'],"),
+    ("'srun'", "'mpirun'", ''),
+    ("'srun', 'environs': ['gnu'],", "'mpirun', 'environs': ['mt'],",
+     'has a launcher_pin without {cpus}: threads would share a core; write '
+     "in its extras: 'launcher_pin': ['--map-by', 'slot:PE={cpus}', "
+     "'--bind-to', 'core'],"),
+    ("'environs': ['gnu']", "'environs': ['gnu', 'stores']",
+     'has no launcher_spread, without which a case cannot be started; write '
+     "in its extras: 'launcher_spread': ['--cpu-bind=none', '--mpi=none', "
+     "'--kill-on-bad-exit=1'],"),
 ])
 def test_a_fault_of_the_site_is_one_line(site, old, new, words):
     change(site, old, new)

@@ -28,7 +28,16 @@ from reframe.utility import sanity as sn
 
 from config.judged import judged, judged_metrics, worse_by
 
-from . import features, guards, limits, metrics, references, stack, vendor
+from . import (
+    features,
+    guards,
+    limits,
+    metrics,
+    placement,
+    references,
+    stack,
+    vendor,
+)
 
 SRC = Path(__file__).resolve().parent / 'src'
 
@@ -158,20 +167,34 @@ class Glossary(rfm.RegressionTestPlugin):
 class Launch(rfm.RegressionTestPlugin):
     """Pins ranks where cores suffice, oversubscribes where they do not."""
 
+    #: Threads or processes that each rank has while it measures.
+    threads = variable(int, value=1)
+
+    #: Why a sound run is no measurement of what is judged; empty: it is.
+    unfit = variable(str, value='')
+
+    def lay_out_ranks(self) -> None:
+        """Sets ranks, nodes and threads, in a hook after the setup."""
+
     def launcher_kind(self) -> str:
         """The extra of the partition that says how ranks are placed."""
-        part = self.current_partition
-        cores = part.processor.num_cores or part.processor.num_cpus or 1
-        short = (self.num_tasks_per_node or 1) * self.threads > cores
-        return 'launcher_oversubscribe' if short else 'launcher_pin'
+        if placement.crowded(self):
+            return 'launcher_oversubscribe'
+        return placement.pinned(self.current_partition)
 
-    # Not after setup: the family lays out its ranks there, later than this.
+    # Last: the family lays out its ranks after the setup, too.
+    @run_after('setup', always_last=True)
+    def ranks_have_their_cores(self) -> None:
+        placement.options(self)
+        if self.launcher_kind() == 'launcher_oversubscribe':
+            self.unfit = placement.crowded(self)
+
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
-        part, kind = self.current_partition, self.launcher_kind()
-        self.job.launcher.options += part.extras.get(kind, [])
-        if kind == 'launcher_oversubscribe':
-            self.env_vars.update(part.extras.get('oversubscribe_env', {}))
+        self.job.launcher.options += placement.options(self)
+        extras = self.current_partition.extras
+        if self.launcher_kind() == 'launcher_oversubscribe':
+            self.env_vars.update(extras.get('oversubscribe_env', {}))
         asked = self.current_environ.extras.get('transport')
         if asked:
             self.env_vars.update(asked.get('env', {}))
@@ -299,14 +322,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: Nodes of the job.
     num_nodes = variable(int, value=1)
 
-    #: Threads or processes that each rank adds while it measures.
-    threads = variable(int, value=1)
-
     #: The guard that refused the run.
     guard = variable(str, value='')
 
-    #: Why a sound run is no measurement of what is judged; empty: it is.
-    unfit = variable(str, value='')
+    #: CPUs that the ranks of each node really had, `n1:0,1 n2:0,1`.
+    binding = variable(str, value='')
 
     #: The rules of the benchmark that a whole run has broken: it fails, its
     #: figures are kept and never judged; empty: it is valid.
@@ -389,6 +409,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.samples: list[dict[str, float]] = []
             for run in runs:
                 guards.ranks_are(run, self.num_tasks, self.num_nodes)
+                self.ranks_had_their_cores(run)
                 guards.transport_is(
                     run, self.current_environ.extras.get('transport'))
                 self.assert_whole(run)
@@ -412,6 +433,16 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.guard = err.guard
             raise
         return True
+
+    def ranks_had_their_cores(self, run: guards.Run) -> None:
+        """Notes where the ranks ran, which is where they should have."""
+        there, kind = placement.ranks(run.err), self.launcher_kind()
+        self.binding = placement.compact(there)
+        if kind == 'launcher_pin':
+            guards.ranks_are_bound(
+                run, self.threads, placement.cores(self.current_partition))
+        elif kind == 'launcher_free':
+            self.unfit = self.unfit or placement.shared(there, self.threads)
 
     def speed_class(self, runs: list[guards.Run]) -> str:
         """fast or slow; mixed when the runs do not agree."""

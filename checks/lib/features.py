@@ -55,7 +55,12 @@ PROGRAM_FEATURES: dict[str, str] = {
 
 #: Extras of a partition: name -> meaning, with the unit.
 PARTITION_EXTRAS: dict[str, str] = {
-    'launcher_pin': 'launcher options that pin each rank to a core (list)',
+    'launcher_pin': 'launcher options that bind each rank to as many cores '
+                    'of its own as it has threads; `{cpus}` is their number '
+                    '(list; config/launch.py has those of each launcher; '
+                    'where it binds by itself: empty)',
+    'launcher_free': 'instead of launcher_pin: launcher options that bind '
+                     'no rank, where the CPUs are shared anyway (list)',
     'launcher_oversubscribe': 'launcher options for more ranks than cores '
                               '(list)',
     'launcher_spread': 'launcher options that start one process a node, '
@@ -113,6 +118,12 @@ ORIGIN = ('source', 'prefix', 'version', 'spec')
 TRANSPORT = ('name', 'env', 'evidence')
 
 
+#: What is wrong with a partition whose nodes nobody described. With a guess
+#: of one core every layout would become one of one rank a node.
+NO_PROCESSOR = ("has no 'processor' with num_cpus and num_cpus_per_core: "
+                'write what lscpu tells on a node')
+
+
 class GlossaryError(ValueError):
     """A feature or extra that is not in the glossary."""
 
@@ -139,6 +150,9 @@ def check_site(configuration: Mapping[str, Any], where: str) -> None:
             label = f"{where}: partition {system['name']}:{part['name']}"
             _check(part.get('features', ()), PARTITION_FEATURES, label)
             _check(part.get('extras', ()), PARTITION_EXTRAS, label)
+            processor = part.get('processor', {})
+            if not {'num_cpus', 'num_cpus_per_core'} <= set(processor):
+                raise GlossaryError(f'{label} {NO_PROCESSOR}')
     for env in configuration.get('environments', ()):
         label = f"{where}: environment {env['name']}"
         _check(env.get('features', ()), ENVIRON_FEATURES, label,
@@ -194,6 +208,12 @@ def check_needs(systems: Iterable[str], environs: Iterable[str],
 def node_features(nodes: int) -> list[str]:
     """The features ``nodes_N`` of a partition with that many nodes."""
     return [f'nodes_{n}' for n in NODE_COUNTS if n <= nodes]
+
+
+def nodes_asked(systems: Iterable[str]) -> int:
+    """Nodes that a check asks for with a feature `nodes_N`; else 1."""
+    return max((int(n) for spec in systems
+                for n in re.findall(r'\+nodes_(\d+)', spec)), default=1)
 
 
 def markdown() -> str:

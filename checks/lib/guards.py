@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from reframe.core.exceptions import SanityError
 
-from . import limits, metrics
+from . import limits, metrics, placement
 
 #: Job states that mean: ended, and with exit code 0.
 GOOD_STATES = ('SUCCESS', 'COMPLETED')
@@ -160,6 +160,40 @@ def ranks_are(run: Run, ranks: int, nodes: int) -> None:
         refuse('ranks', f'{run.name}: {ranks} ranks on {nodes} node(s) asked '
                f'for, started: {seen or "none"}; does the launcher belong to '
                'the MPI that the program was built with?')
+
+
+def ranks_are_bound(run: Run, threads: int, cores: int) -> None:
+    """Each rank has a core for each of its threads, and for itself alone.
+
+    :arg threads: of a rank.
+    :arg cores: of a node.
+    """
+    def refused(host: str, words: str) -> NoReturn:
+        refuse('binding', f'{run.name}: {host}: {words}')
+
+    for host, group in placement.ranks(run.err).items():
+        for rank in group:
+            has, where = len(rank.cores), placement.mask(rank.cpus)
+            if not has:
+                refused(host, 'a rank could not tell its CPUs; is /proc '
+                        'mounted where the ranks run?')
+            if has < threads:
+                refused(host, f'a rank of {threads} threads was bound to '
+                        f'CPUs {where}, {has} core(s): launcher_pin must '
+                        'bind to {cpus} cores (Slurm with two threads a '
+                        'core: --hint=nomultithread in access)')
+            if has > threads and has >= cores:
+                refused(host, f'ranks should be bound and may run on all '
+                        f'CPUs ({where}): launcher_pin had no effect (Slurm: '
+                        'TaskPlugin has neither task/affinity nor '
+                        'task/cgroup?)')
+        taken: set[int] = set()
+        for rank in group:
+            if taken & rank.cores:
+                refused(host, 'ranks share cores, with the CPUs '
+                        f'{placement.masks([r.cpus for r in group])}: '
+                        'launcher_pin must give each its own')
+            taken |= rank.cores
 
 
 def transport_is(run: Run, asked: Mapping[str, Any] | None) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from reframe.core.builtins import run_after, run_before
 from reframe.core.launchers.local import LocalLauncher
 
-from . import guards
+from . import features, guards
 from .base import Benchmark
 from .parsers import ParseError
 from .parsers.service import Services, split
@@ -62,8 +62,10 @@ class ServiceBenchmark(Benchmark, special=True):
         self.executable_opts = [shlex.quote(str(SERVING)), 'agent', PLAN]
 
     def launcher_kind(self) -> str:
-        # One agent a node, free to place what it starts.
-        return 'launcher_spread'
+        # One agent a node, free to place what it starts; on one node the
+        # script starts it.
+        alone = features.nodes_asked(self.valid_systems) == 1
+        return '' if alone else 'launcher_spread'
 
     def before_launcher(self) -> list[str]:
         return [shlex.quote(sys.executable), shlex.quote(str(SERVING)),

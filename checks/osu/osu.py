@@ -15,7 +15,7 @@ from reframe.core.builtins import (
     variable,
 )
 
-from ..lib import features, guards, metrics
+from ..lib import features, guards, metrics, placement
 from ..lib.base import Benchmark, Programs
 from ..lib.parsers import ParseError
 from ..lib.parsers.osu import parse
@@ -146,17 +146,14 @@ class OsuBenchmark(Benchmark, special=True):
     def lay_out_ranks(self) -> None:
         self.num_nodes = self.nodes_needed()
         self.num_tasks, self.num_tasks_per_node = self.ranks()
-        self.num_cpus_per_task = 1
         if self.memory() != 'host':
             self.num_gpus_per_node = self.num_tasks_per_node
-
-    @run_after('setup')
-    def few_cores_few_threads(self) -> None:
         # With more threads than cores osu_latency_mt measures the kernel's
         # scheduler: two receivers that spin on one core were seen to take
         # 0.18 to 1445 us for the same message.
         if self.program in programs.THREADED:
             self.threads = 2 if self.cores() >= 4 else 1
+        self.num_cpus_per_task = self.threads
 
     @run_before('run')
     def call_the_program(self) -> None:
@@ -225,8 +222,7 @@ class OsuBenchmark(Benchmark, special=True):
         return getattr(self, 'buffers', 'host')
 
     def cores(self) -> int:
-        cpu = self.current_partition.processor
-        return cpu.num_cores or cpu.num_cpus or 1
+        return placement.cores(self.current_partition)
 
     def more_params(self) -> dict[str, Any]:
         more: dict[str, Any] = {'program': self.program}

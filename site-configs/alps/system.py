@@ -4,7 +4,7 @@ import os
 from checks.lib import hardware
 from checks.lib.features import node_features
 from checks.osu import programs
-from config.launch import SPREAD
+from config.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.devices(('GH200-96GB-quad', 4), ('Cassini-200', 4))
@@ -46,7 +46,7 @@ site_configuration = {
             'devices': _NODE,
             'extras': {**hardware.limits(_NODE),
                        'node_memory': 480,
-                       'launcher_pin': ['--cpu-bind=cores'],
+                       'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
         }],
     }],

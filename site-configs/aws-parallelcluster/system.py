@@ -8,7 +8,7 @@ import os
 from checks.lib import hardware
 from checks.lib.features import node_features
 from checks.osu import programs
-from config.launch import SPREAD
+from config.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _P5 = hardware.devices(('H100-SXM5-80GB', 8), ('EFA-100', 32))
@@ -50,7 +50,7 @@ site_configuration = {
                           'num_cpus_per_socket': 96},
             'devices': _P5,
             'extras': {**hardware.limits(_P5),
-                       'launcher_pin': ['--cpu-bind=cores'],
+                       'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
         }, {
             'name': 'hpc7a',
@@ -67,7 +67,7 @@ site_configuration = {
             'devices': _HPC7A,
             'extras': {**hardware.limits(_HPC7A),
                        'node_memory': 768,
-                       'launcher_pin': ['--cpu-bind=cores'],
+                       'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
         }],
     }],

@@ -43,7 +43,7 @@ def _partition(backend: str, launcher: str, environment: str
         'features': node_features(_NODES),
         'processor': {'num_cpus': _CORES, 'num_cpus_per_core': 1,
                       'num_sockets': 1, 'num_cpus_per_socket': _CORES},
-        'extras': {'launcher_pin': _SHARE[launcher],
+        'extras': {'launcher_free': _SHARE[launcher],
                    'launcher_oversubscribe': _SHARE[launcher],
                    'launcher_spread': SPREAD[
                        'srun' if launcher == 'srun' else 'openmpi'],

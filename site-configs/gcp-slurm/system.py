@@ -9,7 +9,7 @@ import os
 from checks.lib import hardware
 from checks.lib.features import node_features
 from checks.osu import programs
-from config.launch import SPREAD
+from config.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _C2D = hardware.devices(('gVNIC-100', 1))
@@ -21,9 +21,6 @@ _TCP = {'name': 'TCP of Open MPI',
         'env': {'OMPI_MCA_pml': 'ob1', 'OMPI_MCA_btl': 'self,sm,tcp',
                 'OMPI_MCA_pml_base_verbose': '10'},
         'evidence': 'select: component ob1 selected'}
-
-#: Open MPI's own launcher: asks nothing of Slurm but the nodes.
-_PIN = ['--map-by', 'core', '--bind-to', 'core']
 
 site_configuration = {
     'systems': [{
@@ -48,7 +45,7 @@ site_configuration = {
             'devices': _C2D,
             'extras': {**hardware.limits(_C2D),
                        'node_memory': 448,
-                       'launcher_pin': _PIN,
+                       'launcher_pin': LAUNCH['openmpi'][0],
                        'launcher_spread': SPREAD['openmpi']},
         }, {
             'name': 'c3',
@@ -65,7 +62,7 @@ site_configuration = {
             'devices': _C3,
             'extras': {**hardware.limits(_C3),
                        'node_memory': 704,
-                       'launcher_pin': _PIN,
+                       'launcher_pin': LAUNCH['openmpi'][0],
                        'launcher_spread': SPREAD['openmpi']},
         }],
     }],

@@ -8,7 +8,7 @@ import os
 from checks.lib import hardware
 from checks.lib.features import node_features
 from checks.osu import programs
-from config.launch import SPREAD
+from config.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
@@ -46,8 +46,7 @@ site_configuration = {
             'devices': _NODE,
             'extras': {**hardware.limits(_NODE),
                        'node_memory': 2048,
-                       'launcher_pin': ['--map-by', 'core',
-                                        '--bind-to', 'core'],
+                       'launcher_pin': LAUNCH['openmpi'][0],
                        'launcher_spread': SPREAD['openmpi']},
         }],
     }],

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from checks.lib import stack
 from checks.lib.features import node_features
+from checks.lib.serving import cpus
 from checks.osu import programs
 from config.launch import LAUNCH
 
@@ -24,16 +25,20 @@ except (OSError, ValueError, KeyError):
                        'once more') from None
 
 
-def _cores() -> int:
-    """Cores that a job may use: the affinity, and the cgroup's quota."""
-    cores = len(os.sched_getaffinity(0))
+def _processor() -> dict:
+    """CPUs and cores that a job may use: the affinity, the cgroup's quota."""
+    here = cpus.here()
+    number, cores = len(here), len({cpu[:3] for cpu in here})
     try:
         quota, period = Path('/sys/fs/cgroup/cpu.max').read_text().split()
         if quota != 'max':
-            cores = max(1, min(cores, int(quota) // int(period)))
+            number = max(1, min(number, int(quota) // int(period)))
     except (OSError, ValueError):
         pass
-    return cores
+    # Of few CPUs by a quota each may be taken for a core.
+    threads = max(1, number // cores)
+    return {'num_cpus': number, 'num_cpus_per_core': threads,
+            'num_sockets': 1, 'num_cpus_per_socket': number}
 
 
 _pin, _share, _share_env = LAUNCH[_mpi['flavour']]
@@ -153,9 +158,7 @@ site_configuration = {
             'environs': [env['name'] for env in _environments],
             'env_vars': _env_vars,
             'features': [*node_features(1), 'speed_sentinel'],
-            'processor': {'num_cpus': _cores(), 'num_cpus_per_core': 1,
-                          'num_sockets': 1,
-                          'num_cpus_per_socket': _cores()},
+            'processor': _processor(),
             'extras': {
                 'node_memory': _memory(),
                 'launcher_pin': _pin,

@@ -8,7 +8,7 @@ import os
 from checks.lib import hardware
 from checks.lib.features import node_features
 from checks.osu import programs
-from config.launch import SPREAD
+from config.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _LUMI_C = hardware.devices(('Cassini-200', 1))
@@ -37,7 +37,7 @@ site_configuration = {
             'devices': _LUMI_C,
             'extras': {**hardware.limits(_LUMI_C),
                        'node_memory': 256,
-                       'launcher_pin': ['--cpu-bind=cores'],
+                       'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
         }, {
             'name': 'lumi-g',
@@ -56,7 +56,7 @@ site_configuration = {
                           'num_cpus_per_socket': 112},
             'devices': _LUMI_G,
             'extras': {**hardware.limits(_LUMI_G),
-                       'launcher_pin': ['--cpu-bind=cores'],
+                       'launcher_pin': LAUNCH['srun'][0],
                        'launcher_spread': SPREAD['srun']},
         }],
     }],

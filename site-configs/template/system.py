@@ -8,7 +8,7 @@ import os
 from checks.lib import hardware
 from checks.lib.features import node_features
 from checks.osu import programs
-from config.launch import SPREAD
+from config.launch import LAUNCH, SPREAD
 
 # Where runs and results live; `plumb env` sets it.
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -54,9 +54,9 @@ site_configuration = {
             'devices': _NODE,
             'extras': {
                 **hardware.limits(_NODE),
-                # Options that pin each rank to a core. srun:
-                # ['--cpu-bind=cores'].
-                'launcher_pin': ['--map-by', 'core', '--bind-to', 'core'],
+                # Options that bind each rank to as many cores as it has
+                # threads. For srun: LAUNCH['srun'][0].
+                'launcher_pin': LAUNCH['openmpi'][0],
                 # Options that start one process a node (servers in a job).
                 'launcher_spread': SPREAD['openmpi'],
             },

@@ -1,0 +1,158 @@
+"""How many cores ranks need, what a partition says of it, where they ran.
+
+Before a run: the options of the launcher that place the ranks. After it: the
+CPUs that each rank says it had (src/rank.sh).
+"""
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from config import launch
+
+from . import features
+from .serving import cpus
+
+
+class PlacementError(ValueError):
+    """The partition does not say how its ranks are placed."""
+
+
+def cores(part: Any) -> int:
+    """Cores of a node.
+
+    :raises PlacementError: the partition has no processor.
+    """
+    if not part.processor.num_cores:
+        raise PlacementError(f'{_where(part)} {features.NO_PROCESSOR}')
+    return int(part.processor.num_cores)
+
+
+def _where(part: Any) -> str:
+    site = Path(os.environ.get('PLUMBLINE_SITE') or '.', 'system.py')
+    return f'{site}: partition {part.fullname}'
+
+
+def crowded(check: Any) -> str:
+    """Why the ranks and threads of a node cannot have a core each; empty:
+    they can."""
+    ranks, threads = check.num_tasks_per_node or 1, check.threads
+    have = cores(check.current_partition)
+    return '' if ranks * threads <= have else _few(ranks * threads, have)
+
+
+def _few(threads: int, have: int) -> str:
+    return f'{threads} threads shared {have} core{"" if have == 1 else "s"}'
+
+
+def pinned(part: Any) -> str:
+    """The extra for ranks that have their cores: bound to them, or free
+    where the site says that nobody is bound."""
+    return ('launcher_free' if 'launcher_free' in part.extras
+            else 'launcher_pin')
+
+
+def options(check: Any) -> list[str]:
+    """What the launcher is told of the placement of a check's ranks.
+
+    :raises PlacementError: the partition does not say, or not in a way that
+        gives a rank more than one core; with the line to write.
+    """
+    part, extra = check.current_partition, check.launcher_kind()
+    if not extra:
+        return []
+    said = part.extras.get(extra)
+    launcher = part.launcher_type.registered_name
+    fault = ''
+    if said is None:
+        fault = f'no {extra}, without which a case cannot be started'
+    elif (extra == 'launcher_pin' and check.threads > 1 and said
+            and launcher not in launch.TOLD_CPUS
+            and not any('{cpus}' in word for word in said)):
+        fault = f'a {extra} without {{cpus}}: threads would share a core'
+    if fault:
+        mpi = next((env.extras['mpi_library'] for env in part.environs
+                    if 'mpi_library' in env.extras), '')
+        raise PlacementError(f'{_where(part)} has {fault}; write in its '
+                             f'extras: {launch.line(extra, launcher, mpi)}')
+    return [word.replace('{cpus}', str(check.threads)) for word in said]
+
+
+# ------------------------------------------------------- where ranks ran
+
+@dataclass(frozen=True)
+class Rank:
+    """What a rank said of itself before it became the program."""
+    host: str
+    #: CPUs that it may run on, and the first CPU of each of their cores;
+    #: empty: it could not tell.
+    cpus: tuple[int, ...]
+    cores: frozenset[int]
+
+
+def ranks(said: str) -> dict[str, list[Rank]]:
+    """Host -> its ranks, from the lines of rank.sh on their stderr."""
+    found: dict[str, list[Rank]] = {}
+    for host, mine, first in re.findall(
+            r'plumbline-rank (\S+)(?: ([\d,-]+) ([\d,]+))?', said):
+        found.setdefault(host, []).append(
+            Rank(host, tuple(cpus.parse(mine)),
+                 frozenset(cpus.parse(first))))
+    for there in found.values():
+        there.sort(key=lambda rank: rank.cpus)
+    return dict(sorted(found.items()))
+
+
+def compact(there: Mapping[str, list[Rank]]) -> str:
+    """The CPUs of all ranks in short: `n1:0,1` are two ranks with a CPU
+    each, `n1:0-1,4+6` one with CPUs 0 and 1 and one with 4 and 6; ranks in
+    even steps are a range: `n1:0..191`. Empty: some rank could not tell.
+    """
+    if not all(rank.cpus for group in there.values() for rank in group):
+        return ''
+    return ' '.join(f'{host}:{masks([rank.cpus for rank in group])}'
+                    for host, group in there.items())
+
+
+def masks(rest: list[tuple[int, ...]]) -> str:
+    """CPUs of several ranks, in order: `0-1,2-3`."""
+    words: list[str] = []
+    while rest:
+        step, run = None, 1
+        for one, other in zip(rest, rest[1:], strict=False):
+            steps = {b - a for a, b in zip(one, other, strict=False)}
+            if (len(one) != len(other) or len(steps) != 1 or steps == {0}
+                    or step not in (None, steps)):
+                break
+            step, run = steps, run + 1
+        if run < 3:
+            run = 1
+            words.append(mask(rest[0]))
+        else:
+            words.append(f'{mask(rest[0])}..{mask(rest[run - 1])}')
+        rest = rest[run:]
+    return ','.join(words)
+
+
+def mask(numbers: tuple[int, ...]) -> str:
+    """CPUs of one rank: `0-3+8`."""
+    parts = []
+    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        ends = [number for _, number in run]
+        parts.append(f'{ends[0]}' if len(ends) == 1
+                     else f'{ends[0]}-{ends[-1]}')
+    return '+'.join(parts)
+
+
+def shared(there: Mapping[str, list[Rank]], threads: int) -> str:
+    """Why the threads of some node had no core each; empty: they had."""
+    for group in there.values():
+        have = frozenset().union(*(rank.cores for rank in group))
+        if 0 < len(have) < threads * len(group):
+            return _few(threads * len(group), len(have))
+    return ''

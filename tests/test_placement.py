@@ -1,0 +1,82 @@
+"""Where ranks run: what they say, and what real launchers do of it."""
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from checks.lib import placement
+from cli.setup import identify_mpi
+from config.launch import LAUNCH
+
+RANK = ROOT / 'checks' / 'lib' / 'src' / 'rank.sh'
+
+
+@pytest.mark.parametrize('err, text', [
+    ('plumbline-rank n2 1 1\nplumbline-rank n1 1 1\nplumbline-rank n1 0 0\n'
+     'plumbline-rank n2 0 0\n', 'n1:0,1 n2:0,1'),
+    ('plumbline-rank n1 0-1,4 0,1,4\nplumbline-rank n1 2-3 2,3\n',
+     'n1:0-1+4,2-3'),
+    (''.join(f'plumbline-rank n1 {n} {n}\n' for n in range(192)),
+     'n1:0..191'),
+    (''.join(f'plumbline-rank n1 {n}-{n + 1},{n + 64}-{n + 65} {n},{n + 1}\n'
+             for n in range(0, 64, 2)), 'n1:0-1+64-65..62-63+126-127'),
+    ('plumbline-rank n1 0-3 0,1\n' * 3, 'n1:0-3,0-3,0-3'),
+    ('plumbline-rank n1\nplumbline-rank n1 0 0\n', ''), ('', ''),
+])
+def test_cpus_of_the_ranks_in_short(err, text):
+    assert placement.compact(placement.ranks(err)) == text
+
+
+def test_threads_that_shared_cores():
+    there = placement.ranks('plumbline-rank a 0-1 0,1\n' * 2)
+    assert placement.shared(there, 1) == ''
+    assert placement.shared(there, 2) == '4 threads shared 2 cores'
+
+
+def test_a_rank_says_where_it_runs():
+    """From inside; no process is started for it."""
+    one = max(os.sched_getaffinity(0))
+    done = subprocess.run(
+        ['taskset', '-c', str(one), RANK, 'echo', 'program'], text=True,
+        capture_output=True)
+    (host, (rank,)), = placement.ranks(done.stderr).items()
+    assert host == os.uname().nodename and done.stdout == 'program\n'
+    assert rank.cpus == (one,) and len(rank.cores) == 1
+
+
+def launchers() -> dict[str, Path]:
+    """MPIs of this machine: those of PATH and those of the wheels."""
+    work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
+    found = [shutil.which('mpirun'), shutil.which('mpirun.mpich')]
+    found += [work / name / 'bin' / 'mpirun' for name in ('mpi', 'mpich')]
+    return {str(path): Path(path) for path in found
+            if path and Path(path).exists()}
+
+
+@pytest.mark.parametrize('mpirun', launchers().values(), ids=str)
+@pytest.mark.parametrize('ranks, threads', [(2, 1), (1, 2)])
+def test_a_launcher_binds_as_it_is_told(mpirun, ranks, threads):
+    """Each rank has as many cores as threads, and has them for itself."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip('one CPU: nothing to choose from')
+    flavour, version = identify_mpi(subprocess.run(
+        [mpirun, '--version'], text=True, capture_output=True).stdout)
+    options = [word.replace('{cpus}', str(threads))
+               for word in LAUNCH[flavour][0]]
+    done = subprocess.run(
+        [mpirun, '-np', str(ranks), *options, RANK, 'true'], text=True,
+        capture_output=True, timeout=60, env={
+            **os.environ, 'OMPI_ALLOW_RUN_AS_ROOT': '1',
+            'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'})
+    assert done.returncode == 0, (flavour, version, done.stderr)
+    (group,) = placement.ranks(done.stderr).values()
+    assert [len(rank.cores) for rank in group] == [threads] * ranks
+    assert len(frozenset().union(*(r.cores for r in group))) == (
+        ranks * threads)
+    assert re.fullmatch(r'\S+:\S+', placement.compact({'n1': group}))

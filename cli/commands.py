@@ -72,7 +72,6 @@ def environment(site: str) -> dict[str, str]:
         'PLUMBLINE_SITE': str(folder),
         'PLUMBLINE_PERFLOGS': _perflogs(),
         'RFM_CONFIG_FILES': f'{ROOT}/config/common.py:{folder}/system.py',
-        'RFM_CHECK_SEARCH_PATH': str(ROOT / 'checks'),
         'RFM_REFERENCE_PREFIX': os.environ.get('RFM_REFERENCE_PREFIX')
         or str(references),
         'RFM_REPORT_FILE': str(WORK / 'report.json'),
@@ -153,6 +152,8 @@ def run(args: argparse.Namespace) -> int:
         hint = f' did you mean {near[0]}?' if near else ''
         raise SetupError(f'unknown mode {args.mode!r}:{hint} there are '
                          f'{", ".join(MODES)}')
+    from cli import account
+    from config import run_id
     start = time.monotonic()
     variables = environment(args.site)
     references = Path(variables['RFM_REFERENCE_PREFIX'])
@@ -167,19 +168,23 @@ def run(args: argparse.Namespace) -> int:
     say(f'set-up took {time.monotonic() - start:.1f} s')
     report = Path(variables['RFM_REPORT_FILE'])
     report.unlink(missing_ok=True)
-    options = ['-r', f'--mode={args.mode}']
+    options = [f'--mode={args.mode}']
     if bringup and args.mode != 'bringup':
         options.append('-Sbringup=1')
-    code = _reframe(variables, *options, *args.reframe)
-    cases = _cases(report)
-    if all(c.get('fixture') for c in cases):
-        print('plumb: zero cases ran: nothing was measured. See the lines '
-              'above, `./plumb doctor`, and the filters after --',
-              file=sys.stderr)
+    if account.other_action(args.reframe):
+        return _reframe(variables, *options, *args.reframe)
+    perflogs, session = variables['PLUMBLINE_PERFLOGS'], run_id.new()
+    code = _reframe({**variables, run_id.VARIABLE: session}, '-r',
+                    *options, *args.reframe)
+    plan = account.plan_of(perflogs, session)
+    if plan is None:
+        print('plumb: zero cases ran: nothing was measured. The lines above '
+              'say why', file=sys.stderr)
         return 2 if code == 2 else 1        # 2: ReFrame's own usage error
-    failed = _table(cases)
+    page, records = _report(perflogs)
+    cases = account.told(plan, records, _cases(report))
+    failed = [c for c in _table(cases) if not c.get('fixture')]
     cases = [c for c in cases if not c.get('fixture')]
-    page = _report(variables['PLUMBLINE_PERFLOGS'])
     print(f'\n{len(cases)} cases, {len(failed)} failed, '
           f'{time.monotonic() - start:.0f} s in all')
     if bringup:
@@ -208,16 +213,13 @@ def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         note = case.get('unjudged') or ''
         if case in failed:
             text = ' '.join(str(case.get('fail_reason') or '').split())[:400]
-            if case['result'] == 'fail_deps':
-                text = 'not run: what it needs could not be built'
         rows.append((case['result'] if judged or case in failed
                      else 'recorded', case['display_name'], text, note))
     width = max(len(r[1]) for r in rows)
     print()
     # Failures last, where the eye is; what could not start before its cause.
-    order = {'fail_deps': 1, 'fail': 2}
     for result, name, text, note in sorted(
-            rows, key=lambda r: order.get(r[0], 0)):
+            rows, key=lambda r: r[0] in ('fail', 'xpass')):
         print(f'{result:10}{name:{width}}  {text}'
               f'{"  (" + note + ")" if note else ""}')
     return failed
@@ -240,12 +242,13 @@ def _headline(values: dict[str, Any]) -> tuple[bool, str]:
     return bool(judged), ', '.join(tell(k, values[k]) for k in shown)
 
 
-def _report(perflogs: str) -> str | None:
-    """Writes the page; its path, or None where that failed."""
+def _report(perflogs: str) -> tuple[str | None, Any]:
+    """Writes the page; its path (None where that failed), and the records
+    that it was made from."""
     from postprocess import report as page
     folder = _report_folder()
-    code = page.main(['--perflogs', perflogs, '--output', folder])
-    return f'{folder}/index.html' if code in (0, 1) else None
+    code, records = page.write(['--perflogs', perflogs, '--output', folder])
+    return f'{folder}/index.html' if code in (0, 1) else None, records
 
 
 def doctor(args: argparse.Namespace) -> int:

@@ -5,13 +5,19 @@ RFM_CONFIG_FILES). Paths come from the environment that `plumb env` exports.
 """
 import os
 
-import config.perflog  # noqa: F401  (registers the handler 'perflog')
+import config.perflog  # (registers the handler 'perflog')
+import config.session
+
+config.session.install()
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _PERFLOGS = os.environ.get('PLUMBLINE_PERFLOGS', 'perflogs')
 
 site_configuration = {
     'general': [{
+        # Not in RFM_CHECK_SEARCH_PATH: --restore-session takes the files
+        # from its report, and warns of a path that the environment sets.
+        'check_search_path': [str(config.perflog.ROOT / 'checks')],
         'check_search_recursive': True,
         'clean_stagedir': True,
         # Ours, not the default ~/.reframe: nothing of a run leaves the

@@ -14,7 +14,6 @@ import functools
 import io
 import logging
 import os
-import secrets
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +24,8 @@ import reframe
 import yaml
 from reframe.core.exceptions import LoggingError
 from reframe.core.logging import register_log_handler
+
+from config import run_id
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -113,14 +114,22 @@ def attach(folder: Path, files: dict[str, str]) -> None:
         os.rename(Path(new, 'files'), folder)
 
 
+@functools.cache
+def this_run() -> str:
+    """Identifier of this session; `plumb run` chooses that of its own."""
+    # Taken out: nothing that the session starts is this session.
+    return os.environ.pop(run_id.VARIABLE, '') or run_id.new()
+
+
 class PerflogHandler(logging.Handler):
     """Appends one record a metric and point for each case that ended."""
 
     def __init__(self, basedir: str) -> None:
         super().__init__()
         self.basedir = Path(basedir)
-        now = datetime.datetime.now(datetime.timezone.utc)
-        self.run = f'{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}'
+        self.run = this_run()
+        #: Cases with a record: partition, environment and hash.
+        self.recorded: set[tuple[str, str, str]] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         check: Any = getattr(record, '__rfm_check__', None)
@@ -143,6 +152,8 @@ class PerflogHandler(logging.Handler):
             raise LoggingError(f'{path}: cannot be written ({err.strerror}): '
                                'the figures of this case are lost; free the '
                                'disk and run it again') from None
+        self.recorded.add((common['partition'], common['environ'],
+                           common['case']))
 
     def common(self, check: Any, record: logging.LogRecord,
                schema: int) -> dict[str, Any]:
@@ -150,24 +161,31 @@ class PerflogHandler(logging.Handler):
         now = datetime.datetime.now(datetime.timezone.utc)
         job = check.job
         nodes = job.nodelist if job else None
+        # Before its setup a case has neither a place nor a size.
+        sizes = {} if not_set_up(record) else {
+            'num_nodes': check.num_nodes, 'num_tasks': check.num_tasks,
+            'tasks_per_node': check.num_tasks_per_node}
         return {
             'schema': schema, 'time': f'{now:%Y-%m-%dT%H:%M:%SZ}',
             'run': self.run, 'commit': suite_commit(),
             'reframe': reframe.VERSION,
             'system': check.current_system.name,
-            'partition': check.current_partition.name,
-            'environ': check.current_environ.name,
+            'partition': record.check_partition,       # type: ignore
+            'environ': record.check_environ,           # type: ignore
             'family': check.family, 'check': type(check).variant_name(),
             'params': check.params, 'case': check.hashcode,
             'job': job.jobid if job else None,
-            'nodes': ' '.join(nodes or ()), 'num_nodes': check.num_nodes,
-            'num_tasks': check.num_tasks,
-            'tasks_per_node': check.num_tasks_per_node,
+            'nodes': ' '.join(nodes or ()), **sizes,
             'source': check.source, 'program': check.program,
             'version': check.version, 'stack': check.stack,
             'spec': check.spec, 'emulated': int(check.emulated),
             'speed': check.speed,
         }
+
+
+def not_set_up(record: logging.LogRecord) -> bool:
+    """Whether a case ended before its setup was done."""
+    return getattr(record, 'check_fail_phase', None) in ('startup', 'setup')
 
 
 def figures(check: Any) -> Iterator[dict[str, Any]]:

@@ -22,6 +22,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from . import plans
+
 CONFIG = Path(__file__).resolve().parent.parent / 'config'
 
 #: Columns of schemas that are no longer written, for files that still are.
@@ -84,6 +86,10 @@ def read(paths, on_error='raise'):
     - `file`, `line`: where the record stands;
     - everything else is text, as a category (group with observed=True).
 
+    A case that a session meant to run and has no record of, for the session
+    was killed, is a record too: `completed` = 0, guard `missing`, at the
+    time and in the file of the session's plan (postprocess/plans.py).
+
     :param paths: files, folders to search, or one of either
     :param on_error: 'raise': PerflogError at the first fault. 'collect':
         returns (table of the good records, list of PerflogError).
@@ -99,9 +105,16 @@ def read(paths, on_error='raise'):
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     table = _Table()
+    planned = []
     for file in _files(paths, report):
+        if plans.is_plan(file):
+            # Before the records: a session may end between the two.
+            planned.append((file, plans.lives(file)))
+            continue
         for columns, rows, lines in _rows(file, report):
             table.add(str(file), columns, rows, lines)
+    _add_missing(table, [file for file, lives in planned if not lives],
+                 report)
     frame = _typed(table.frame(), report)
     return frame if on_error == 'raise' else (frame, errors)
 
@@ -149,8 +162,24 @@ def _files(paths: Iterable, report: Callable) -> Iterator[Path]:
                 below[:] = [n for n in below if not ATTACHED.fullmatch(n)]
                 found.update(Path(folder, n) for n in names
                              if not n.startswith('.')
-                             and (n.endswith('.csv') or _NAME.fullmatch(n)))
-    yield from sorted(found)
+                             and (n.endswith('.csv') or _NAME.fullmatch(n)
+                                  or plans.is_plan(Path(folder, n))))
+    # Plans first: what is recorded later is not missing.
+    yield from sorted(found, key=lambda p: (not plans.is_plan(p), p))
+
+
+def _add_missing(table: _Table, files: list[Path], report: Callable) -> None:
+    """A record for each case that an ended session has none of."""
+    read = [plan for file in files if (plan := plans.read(file, report))]
+    there = table.distinct('run', 'partition', 'environ', 'case') \
+        if read else set()
+    for plan in read:
+        rows = [(line, plan.row(case)) for line, case in
+                enumerate(plan.cases, 2) if plan.key(case) not in there]
+        if rows:
+            table.add(str(plan.file), tuple(rows[0][1]),
+                      [list(row.values()) for _, row in rows],
+                      [line for line, _ in rows])
 
 
 def _rows(file: Path, report: Callable) -> Iterator[tuple]:
@@ -273,6 +302,16 @@ class _Table:
             self.parts[name].append(np.fromiter(
                 map(codes.__getitem__, cells), np.int32, len(rows)))
         self.lines.append(np.asarray(lines))
+
+    def distinct(self, *names: str) -> set[tuple[str, ...]]:
+        """The texts that these columns have together."""
+        frame = pd.DataFrame({name: np.concatenate(
+            [np.empty(0, np.int32), *self.parts[name]]) for name in names}
+            ).drop_duplicates()
+        texts = [list(self.codes[name]) for name in names]
+        return {tuple(text[code] for text, code in
+                      zip(texts, row, strict=True))
+                for row in frame.itertuples(index=False, name=None)}
 
     def frame(self) -> pd.DataFrame:
         """All columns as categories of text, and `line`."""

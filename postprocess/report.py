@@ -16,7 +16,7 @@ import pandas as pd
 
 from config.judged import table
 
-from . import charts, perflogs, series
+from . import charts, outcomes, perflogs, series
 from .files import write_all
 
 TIMES = ['wall_time', 'user_time', 'system_time']
@@ -37,8 +37,9 @@ examples:
   ./plumb report --system alpha --last 10 --output /srv/www/alpha
       the ten newest runs of one system
 
-exit codes: 0 good; 1 a case failed in its newest run, or a perflog is
-damaged (the page says where); 2 usage, no perflogs, or nothing written
+exit codes: 0 good; 1 a case failed in its newest run, was not run though its
+session meant to, or has a known fault that is gone; or a perflog is damaged
+(the page says where); 2 usage, no perflogs, or nothing written
 """
 
 
@@ -61,6 +62,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
+    return write(argv)[0]
+
+
+def write(argv: list[str] | None = None) -> tuple[int, pd.DataFrame]:
+    """The same; returns also the records that the page was made from."""
     cmd = parser()
     args = cmd.parse_args(argv)
     if args.last is not None and args.last < 1:
@@ -70,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f'plumb report: {fault}', file=sys.stderr)
     if args.system and args.system not in set(frame['system']) and len(frame):
         return _say(f'no records of system {args.system!r} (there: '
-                    f"{', '.join(sorted(frame['system'].unique()))})")
+                    f"{', '.join(sorted(frame['system'].unique()))})"), frame
     if args.system:
         frame = frame[frame['system'] == args.system]
     if args.last:
@@ -78,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
         frame = frame[frame['run'].isin(runs[-args.last:])]
     if frame.empty:
         return _say(f'no records in {args.perflogs}: run `./plumb run` first, '
-                    'or name another folder with --perflogs')
+                    'or name another folder with --perflogs'), frame
     over_time = series.newest(frame)
     for fault in over_time.faults:
         print(f'plumb report: {fault}', file=sys.stderr)
@@ -88,12 +94,14 @@ def main(argv: list[str] | None = None) -> int:
         write_all(args.output, files)
     except OSError as err:
         return _say(f'{err.filename or args.output}: cannot be written '
-                    f'({err.strerror}); the page is as it was before')
+                    f'({err.strerror}); the page is as it was before'), frame
     print(f"{args.output / 'index.html'}: {counts['fail']} failed, "
           f"{counts['pass']} passed, {counts['recorded']} recorded, "
           f"{frame['run'].nunique()} runs"
+          + f", {counts['stale']} stale cases" * bool(counts['stale'])
           + f', {len(faults)} damaged places in perflogs' * bool(faults))
-    return 1 if counts['fail'] or faults else 0
+    bad = faults or any(counts[r] for r in outcomes.FAILED)
+    return 1 if bad else 0, frame
 
 
 def build(frame: pd.DataFrame, faults: list | None = None,
@@ -105,13 +113,14 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     :param faults: what was damaged, shown on the page
     :param runs: what is drawn over time
     :returns: {path: content}, index.html last; and the number of verdicts
-        by result of the newest run of each case (xpass counts as pass,
-        xfail on its own)
+        by result of the newest run of each case, and of stale cases
     """
     import jinja2
     frame = _labelled(frame)
     files: dict[str, bytes] = {}
     rows, counts = verdicts(frame)
+    stale = _stale(frame)
+    counts['stale'] = len(stale)
     runs = runs or series.Newest([], [])
     over_time = _over_time(frame, runs.series, files)
     env = jinja2.Environment(
@@ -121,7 +130,7 @@ def build(frame: pd.DataFrame, faults: list | None = None,
         title=title or 'Plumbline · '
         + ', '.join(sorted(frame['system'].unique())),
         made=f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M}',
-        facts=facts(frame), verdicts=rows, counts=counts,
+        facts=facts(frame), verdicts=rows, counts=counts, stale=stale,
         faults=[str(f) for f in faults or []],
         emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
         families=[_family(name, mine, files, over_time) for name, mine in
@@ -171,21 +180,26 @@ def verdicts(frame: pd.DataFrame) -> tuple[list[dict], dict[str, int]]:
 
     :returns: rows for the table, and the number of records by result
     """
-    case = [frame[c] for c in perflogs.CASE]
-    newest = frame['time'].groupby(case, observed=True).transform('max')
-    frame = perflogs.judged_records(frame[frame['time'] == newest])
+    frame = outcomes.newest(frame)
+    result = frame['result']
     figures = (frame['metric'] != 'completed').groupby(
         [frame[c] for c in perflogs.CASE], observed=True).transform('any')
-    # A guard fails a run whatever its records say.
-    result = frame['result'].astype(object).mask(frame['guard'] != '', 'fail')
     order = ['fail', 'xpass', 'xfail', 'pass']
-    judged = frame.assign(result=result, kept=figures)[result.isin(order)]
-    counts = {r: int((result == r).sum())
-              for r in [*order, 'recorded', 'unfit']}
+    judged = frame.assign(kept=figures)[result.isin(order)]
+    counts = {r: int((result == r).sum()) for r in outcomes.ORDER}
     rank = judged['result'].map(order.index)
     judged = judged.assign(rank=rank).sort_values(
         ['rank', 'family', 'program', 'params', 'metric', 'size'])
     return [_verdict(row) for row in judged.itertuples()], counts
+
+
+def _stale(frame: pd.DataFrame) -> list[str]:
+    """A line for each case that has not run for longer than others."""
+    return [' · '.join(filter(None, [
+        row.program or row.check, row.label,
+        f'{row.system}:{row.partition} {row.environ}',
+        f'last ran {row.time:%Y-%m-%d %H:%M}']))
+        for row in outcomes.stale(frame).itertuples()]
 
 
 def _shown(unit: str) -> str:
@@ -298,6 +312,8 @@ def _words(names: list[str], case: tuple, fields: list[str]) -> str:
     words = []
     for name in names:
         value = case[fields.index(name)]
+        if not value and name in FIELDS:    # not known before the case ran
+            continue
         count = {'num_nodes': 'node', 'num_tasks': 'rank'}.get(name)
         if name == 'emulated':
             words += ['EMULATED'] * (value == 'True')

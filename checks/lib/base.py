@@ -379,14 +379,18 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     # The pipeline ------------------------------------------------------
 
+    def origin_in(self, environ: Any) -> dict[str, str]:
+        """What an environment says of the program, before it is built."""
+        origin = environ.extras.get('programs', {}).get(
+            self.programs_of or self.family, {})
+        return {'source': origin.get('source', 'system'),
+                'version': origin.get('version', ''),
+                'stack': environ.extras.get('mpi_library', '')}
+
     @run_after('setup')
     def describe_origin(self) -> None:
-        extras = self.current_environ.extras
-        origin = extras.get('programs', {}).get(
-            self.programs_of or self.family, {})
-        self.source = origin.get('source', 'system')
-        self.version = origin.get('version', '')
-        self.stack = extras.get('mpi_library', '')
+        for name, value in self.origin_in(self.current_environ).items():
+            setattr(self, name, value)
 
     @run_before('run')
     def use_what_was_installed(self) -> None:

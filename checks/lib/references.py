@@ -27,6 +27,8 @@ Reference = tuple[float, float | None, float | None, str]
 class ReferenceError_(ValueError):
     """A reference file that cannot be used; names file and line or key."""
 
+    guard = 'reference'
+
 
 def prefix() -> Path:
     """The folder of the site's reference files."""

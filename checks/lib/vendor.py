@@ -33,6 +33,8 @@ from . import metrics
 class VendorError(ValueError):
     """A vendor profile that cannot be used; names file and row."""
 
+    guard = 'reference'
+
 
 @dataclass(frozen=True)
 class Row:

@@ -1,0 +1,74 @@
+"""What `plumb run` says of its session: how each planned case ended.
+
+The outcome comes from the plan and the records alone (postprocess/outcomes.py,
+as for the page); ReFrame's report adds what is only for people to read.
+"""
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from postprocess import outcomes, plans
+
+#: Actions of ReFrame that measure nothing: `plumb run` hands them on.
+ACTIONS = ('--ci-generate', '--delete-stored-sessions', '--describe',
+           '--describe-stored-sessions', '--describe-stored-testcases',
+           '--detect-host-topology', '--dry-run', '-L', '--list-detailed',
+           '--list-stored-sessions', '--list-stored-testcases', '-l',
+           '--list', '--list-tags', '--performance-compare', '--show-config',
+           '-V', '--version', '-h', '--help')
+
+#: What a guard of this module's own making means.
+WHY = {
+    plans.MISSING: 'planned, and the session ended before it had a record',
+    'cancelled': 'cancelled: the session ended before it did',
+    'build': 'not run: what it needs could not be built',
+    'dependency': 'not run: what it depends on failed',
+}
+
+
+def other_action(words: list[str]) -> str:
+    """The action among ReFrame's options that is not a run; empty: none."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    for action in ACTIONS:
+        parser.add_argument(action, nargs='?', const=action, dest=action)
+    try:
+        found = vars(parser.parse_known_args(words)[0])
+    except argparse.ArgumentError:
+        return ''                       # ReFrame says what is wrong with it
+    return next((name for name in ACTIONS if found[name] is not None), '')
+
+
+def plan_of(perflogs: str, run: str) -> plans.Plan | None:
+    """The plan of a session; None: it never came to have one."""
+    for path in Path(perflogs).glob(f'*/{plans.FOLDER}/{run}.json'):
+        return plans.read(path, lambda *_: None)
+    return None
+
+
+def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]]
+         ) -> list[dict[str, Any]]:
+    """ReFrame's cases, with the outcomes of the records; builds that failed
+    after them.
+
+    :param frame: records, of this session at least
+    :param report: cases of ReFrame's report; what it lacks is added
+    """
+    ended = outcomes.of_session(frame, plan.run)
+    known = {(c['partition'], c['environ'], c['hashcode']): c for c in report}
+    cases = []
+    for planned in plan.cases:
+        key = plan.key(planned)[1:]
+        result, guard = ended.get(key, ('fail', plans.MISSING))
+        case = {'display_name': planned['name'], 'perfvalues': {},
+                **known.get(key, {}), 'guard': guard}
+        case['result'] = result if result in (
+            *outcomes.FAILED, 'xfail') else 'pass'
+        if result in outcomes.FAILED and (
+                guard in WHY or not case.get('fail_reason')):
+            case['fail_reason'] = WHY.get(guard, guard)
+        cases.append(case)
+    return cases + [c for c in report if c.get('fixture')]

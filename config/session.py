@@ -1,0 +1,312 @@
+"""What a session means to run, and a record for every case of it.
+
+ReFrame writes a performance log for cases that came as far as their sanity
+stage. Here its runner first writes down the cases that it was given
+(`<perflogs>/<system>/sessions/<run>.json`), then sees to it that each of them
+ends as a record, whatever ended it: a case that failed, was skipped or
+cancelled gets `completed = 0` with the guard's name. What a killed session
+owes is told by its plan; as long as the session lives it holds a lock on it.
+
+The hooks are in place wherever config/common.py is loaded, so that plain
+`reframe` has them too.
+"""
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import json
+import logging
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import reframe
+from reframe.core import logging as rfm_logging
+from reframe.core import runtime
+from reframe.core.exceptions import RunSessionTimeout
+from reframe.frontend.executors import (
+    RegressionTask,
+    Runner,
+    TaskEventListener,
+)
+
+from config import perflog
+
+#: Number of the plan's format.
+PLAN = 1
+
+#: Stage that a case failed in -> the guard of its record, where no guard of
+#: the suite refused it.
+STAGES = {
+    'startup': 'setup', 'setup': 'setup', 'compile': 'build',
+    'compile_complete': 'build', 'compile_wait': 'build', 'run': 'submit',
+    'run_complete': 'job_state', 'run_wait': 'job_state',
+    'sanity': 'sanity', 'performance': 'performance', 'finalize': 'cleanup',
+    'cleanup': 'cleanup'}
+
+ZERO = ('zero cases ran: nothing was measured. No case has all that the '
+        'filters ask for (mode, -n, -t, -p, -E, --failed); `reframe -l` '
+        'lists the cases, `./plumb doctor` says what runs on this site')
+
+
+def refuse(reason: str) -> NoReturn:
+    """Ends ReFrame with one line on stderr and exit code 1."""
+    print(f'plumb: {reason}', file=sys.stderr)
+    sys.exit(1)
+
+
+def measures(check: Any) -> bool:
+    """Whether a case is a benchmark of the suite, and no build."""
+    return hasattr(check, 'params')
+
+
+def key(case: Any) -> tuple[str, str, str]:
+    """What tells a case of a session from all others."""
+    return case.partition.name, case.environ.name, case.check.hashcode
+
+
+def planned(case: Any) -> dict[str, Any]:
+    """The columns of a case that are known before it runs."""
+    check = case.check
+    return {
+        'partition': case.partition.name, 'environ': case.environ.name,
+        'family': check.family, 'check': type(check).variant_name(),
+        'params': check.params, 'case': check.hashcode,
+        'program': check.program, 'emulated': int(check.emulated),
+        **check.origin_in(case.environ), 'name': check.display_name}
+
+
+def write_plan(folder: Path, run: str, head: dict[str, Any],
+               cases: list[dict[str, Any]]) -> int:
+    """Writes a plan, whole or not at all; returns the file, locked.
+
+    :raises OSError: it cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    fd, name = tempfile.mkstemp(prefix=f'.{run}.', dir=folder)
+    try:
+        # Not everywhere; then a session that lives looks like one that died.
+        with contextlib.suppress(OSError):
+            fcntl.lockf(fd, fcntl.LOCK_EX)
+        text = ',\n'.join(json.dumps(case, separators=(',', ':'))
+                          for case in cases)
+        data = (json.dumps({'plan': PLAN, 'run': run, **head})[:-1]
+                + f', "cases": [\n{text}\n]}}\n').encode()
+        while data:
+            data = data[os.write(fd, data):]
+        os.fsync(fd)
+        os.fchmod(fd, 0o644)
+        os.rename(name, folder / f'{run}.json')
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        os.close(fd)
+        raise
+    return fd
+
+
+def guard_of(task: RegressionTask) -> str:
+    """The guard's name for a case that did not come to its end."""
+    err = task.exc_info[1]
+    while err is not None:
+        guard = getattr(err, 'guard', '')
+        if guard and isinstance(guard, str):
+            return guard
+        err = err.__cause__
+    if task.aborted:
+        return 'cancelled'
+    if task.failed_stage == 'run_wait' and 'job timed out' in str(
+            task.exc_info[1]):
+        return 'time_limit'
+    return STAGES.get(str(task.failed_stage), 'unknown')
+
+
+class Listener(TaskEventListener):
+    """Is told how tasks end; the rest is of no interest."""
+
+    def nothing(self, task: RegressionTask) -> None:
+        """Not an end."""
+
+    on_task_setup = on_task_run = on_task_compile = nothing
+    on_task_exit = on_task_compile_exit = on_task_success = nothing
+    on_task_xfailure = on_task_xsuccess = nothing
+    on_task_failure = on_task_abort = on_task_skip = nothing
+
+
+class Accounts(Listener):
+    """Sees to it that each planned case leaves a record."""
+
+    def __init__(self, handler: perflog.PerflogHandler) -> None:
+        self.handler = handler
+        #: Why a case, or what was built for it, has no figures.
+        self.failed: dict[Any, str] = {}
+
+    def settle(self, task: RegressionTask, guard: str) -> None:
+        """Writes the record of a case that failed, at whatever stage."""
+        self.failed[task.testcase] = guard
+        if not measures(task.check):
+            return
+        task.testcase.prepare()
+        check = task.check
+        for name, value in check.origin_in(task.testcase.environ).items():
+            if not getattr(check, name):
+                setattr(check, name, value)
+        refuted = any(v[5] == 'fail' for v in check.perfvalues.values())
+        if not (task.failed_stage == 'performance' and refuted):
+            check.guard = check.guard or guard
+        # ReFrame's own logger, so that there is one writer; at once, for
+        # ReFrame writes nothing of what ends before its sanity stage.
+        task._perflogger = rfm_logging.getperflogger(check)
+        task.log_result()
+        task._perflogger = rfm_logging.null_logger
+
+    def owes(self, case: Any) -> bool:
+        """Whether a case has no record yet."""
+        return key(case) not in self.handler.recorded
+
+    def never_started(self, case: Any) -> None:
+        """The record of a case that the session did not come to."""
+        task = RegressionTask(case)
+        task._aborted, task._failed_stage = True, 'startup'
+        self.settle(task, 'cancelled')
+
+    def on_task_failure(self, task: RegressionTask) -> None:
+        self.settle(task, guard_of(task))
+
+    def on_task_abort(self, task: RegressionTask) -> None:
+        # A session that is over in its second round has lost nothing.
+        if self.owes(task.testcase):
+            self.settle(task, 'cancelled')
+
+    def on_task_skip(self, task: RegressionTask) -> None:
+        needs = [c for c in task.testcase.deps if c in self.failed]
+        build = any(not measures(c.check) for c in needs)
+        self.settle(task, 'build' if build else
+                    'dependency' if needs else 'skipped')
+
+
+class Causes(Listener):
+    """What a dry run found, a line a cause."""
+
+    def __init__(self) -> None:
+        #: Cause without what is of one case alone -> example and number.
+        self.found: dict[str, list[Any]] = {}
+
+    def on_task_failure(self, task: RegressionTask) -> None:
+        check = task.check
+        text = ' '.join(str(task.exc_info[1]).split())
+        cause = text
+        for own in sorted({str(getattr(check, name, '')) for name in
+                           ('params', 'program', 'speed', 'source')}
+                          | {type(check).__name__,
+                             task.testcase.environ.name}, key=len,
+                          reverse=True):
+            if len(own) > 1:
+                cause = re.sub(rf'\b{re.escape(own)}\b', '*', cause)
+        entry = self.found.setdefault(
+            f'{task.failed_stage} ' + re.sub(r'\d+', '0', cause),
+            [0, check.display_name, text])
+        entry[0] += 1
+
+    def report(self, printer: Any, *args: Any, **kwargs: Any) -> None:
+        """Instead of ReFrame's, which has twenty lines a case."""
+        for number, name, text in sorted(self.found.values(), reverse=True):
+            cases = 'case' if number == 1 else 'cases'
+            printer.info(f'{number} {cases}: {text} (e.g. {name})')
+        printer.info('\nThe line of each case: with -v')
+
+
+class AccountedRunner(Runner):
+    """ReFrame's runner: zero cases are an error, every case has a record."""
+
+    def runall(self, testcases: list, restored_cases: Any = None) -> None:
+        if all(case.check.is_fixture() for case in testcases):
+            refuse(ZERO)
+        if self.policy.dry_run_mode:
+            return self.dry_run(testcases, restored_cases)
+        handler = next((h for h in rfm_logging._perf_logger.handlers if
+                        isinstance(h, perflog.PerflogHandler)), None)
+        cases = [case for case in testcases if measures(case.check)]
+        if handler is None or not cases:
+            return self.run(testcases, restored_cases)
+        accounts = Accounts(handler)
+        self.policy.task_listeners.insert(0, accounts)
+        with self.plan(handler, cases):
+            try:
+                self.run(testcases, restored_cases)
+            finally:
+                for case in filter(accounts.owes, cases):
+                    accounts.never_started(case)
+        if accounts.failed and not self.stats.failed(
+                None if self._global_stats else -1):
+            # To ReFrame all is well that was skipped, left over when the
+            # time was over, or passed when it was tried again.
+            why = ', '.join(sorted(set(accounts.failed.values())))
+            refuse(f'{len(accounts.failed)} of {len(cases)} cases failed at '
+                   f'least once, or never ran ({why}); their records say '
+                   'completed = 0')
+
+    def run(self, testcases: list, restored_cases: Any) -> None:
+        """What ReFrame does; that --duration is over is no error."""
+        try:
+            super().runall(testcases, restored_cases)
+        except RunSessionTimeout as err:
+            # ReFrame warns of it, and its warnings are errors here.
+            self._printer.info(f'--duration: {err}')
+
+    def dry_run(self, testcases: list, restored_cases: Any) -> None:
+        """With a line a cause, and those of single cases with -v only."""
+        causes = Causes()
+        self.policy.task_listeners.insert(0, causes)
+        self._printer.failure_report = partial(causes.report, self._printer)
+        streams = [] if runtime.runtime().get_option('general/0/verbose') \
+            else [h for h in rfm_logging._logger.handlers
+                  if type(h) is logging.StreamHandler]
+        for handler in streams:
+            handler.addFilter(not_of_a_case)
+        try:
+            super().runall(testcases, restored_cases)
+        finally:
+            for handler in streams:
+                handler.removeFilter(not_of_a_case)
+
+    @contextlib.contextmanager
+    def plan(self, handler: perflog.PerflogHandler, cases: list
+             ) -> Iterator[None]:
+        """Writes the plan; it is locked as long as the session lives."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        system = cases[0].partition.fullname.partition(':')[0]
+        folder = handler.basedir / system / 'sessions'
+        head = {'time': f'{now:%Y-%m-%dT%H:%M:%SZ}', 'system': system,
+                'commit': perflog.suite_commit(),
+                'reframe': reframe.VERSION}
+        try:
+            fd = write_plan(folder, handler.run, head,
+                            [planned(case) for case in cases])
+        except OSError as err:
+            refuse(f'{folder}: cannot be written ({err.strerror}): nothing '
+                   'was run, for its figures would be lost; free the disk, '
+                   'or set PLUMBLINE_PERFLOGS to another folder')
+        try:
+            yield
+        finally:
+            os.close(fd)
+
+
+def not_of_a_case(record: Any) -> bool:
+    """False for ReFrame's lines on a single case."""
+    text = re.sub('\x1b\\[\\d+m', '', record.getMessage())
+    return not re.match(r'==> test failed|\[ *(DRY|OK|FAIL|SKIP) ', text)
+
+
+def install() -> None:
+    """Puts the runner in place, where ReFrame's command line is loaded."""
+    cli: Any = sys.modules.get('reframe.frontend.cli')
+    if cli is not None:
+        cli.Runner = AccountedRunner

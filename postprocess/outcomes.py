@@ -1,0 +1,107 @@
+"""How each case ended: the one source of page, table and exit codes.
+
+A case's outcome is what all its records of its newest session say together:
+one record that failed, or a guard, fails it; so does a session that meant to
+run it and was killed before (the record `missing`, postprocess/perflogs.py).
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from .perflogs import CASE, judged_records
+
+#: From the most telling one on: one record of it decides.
+ORDER = ('fail', 'xpass', 'xfail', 'pass', 'unfit', 'recorded')
+#: What makes an exit code 1. A known fault that is gone is to be taken out of
+#: the reference file, as ReFrame has it.
+FAILED = ('fail', 'xpass')
+#: So many later sessions must have left a case out for it to be stale ...
+SESSIONS = 3
+#: ... each with at least this part of those that ran beside it.
+BESIDE = 0.5
+
+
+def newest(frame: pd.DataFrame) -> pd.DataFrame:
+    """The judged records of the newest session of each case.
+
+    `result` is what counts, as text: a guard fails a record whatever it says.
+
+    :param frame: as perflogs.read gives it
+    """
+    cases = _groups(frame, CASE)
+    runs = pd.Series(frame['run'].cat.codes.to_numpy(), index=frame.index)
+    last = runs.groupby(cases, observed=True).transform('last')
+    frame = judged_records(frame[runs == last])
+    result = frame['result'].astype(object).mask(frame['guard'] != '', 'fail')
+    return frame.assign(result=result)
+
+
+def of_session(frame: pd.DataFrame, run: str
+               ) -> dict[tuple[str, str, str], tuple[str, str]]:
+    """How the cases of one session ended.
+
+    :returns: (partition, environment, hash) -> (result, guard)
+    """
+    frame = newest(frame[frame['run'] == run])
+    frame = frame.assign(rank=frame['result'].map(ORDER.index))
+    found: dict[tuple[str, str, str], tuple[str, str]] = {}
+    for row in frame.sort_values(['rank', 'guard'], ascending=[
+            True, False]).itertuples():
+        key = (str(row.partition), str(row.environ), str(row.case))
+        found.setdefault(key, (str(row.result), str(row.guard)))
+    return found
+
+
+def stale(frame: pd.DataFrame) -> pd.DataFrame:
+    """Cases that have not run for longer than their neighbours.
+
+    A case's neighbours are those of its family, system and partition that ran
+    in its last session (the last one with any). It is stale when at least
+    three later sessions each ran half of them or more, and not it. So a few
+    cases picked with -n make no other one stale, nor does another mode.
+
+    :returns: the last record of each such case, the one that ran longest ago
+        first
+    """
+    ran = frame.assign(at=np.arange(len(frame))).drop_duplicates(
+        [*CASE, 'run'], keep='last')
+    ran = ran.assign(number=_groups(ran, CASE))
+    lost: list[int] = []
+    for _, mine in ran.groupby(['family', 'system', 'partition'],
+                               observed=True):
+        sessions = [(run, set(rows['number'])) for run, rows in
+                    mine.groupby('run', observed=True, sort=False)]
+        sessions.sort(key=lambda s: s[0])
+        lost += [mine[mine['number'] == number].index[-1] for number in
+                 _left_out([numbers for _, numbers in sessions])]
+    return frame.loc[sorted(lost, key=list(frame.index).index)] if lost \
+        else frame.iloc[:0]
+
+
+def _left_out(sessions: list[set[int]]) -> Iterable[int]:
+    """Cases that the last sessions left out, by the rule of `stale`.
+
+    :param sessions: what each session ran, the oldest first
+    """
+    recent = set().union(*sessions[-SESSIONS:])
+    last: dict[int, int] = {}
+    beside: dict[int, set[int]] = {}
+    for at, cases in enumerate(sessions):
+        for case in cases - recent:
+            last[case] = at
+            if len(cases) > 1:
+                beside[case] = cases - {case}
+    for case, at in last.items():
+        near = beside.get(case, set())
+        later = [cases for cases in sessions[at + 1:]
+                 if near and len(cases & near) >= BESIDE * len(near)]
+        if len(later) >= SESSIONS:
+            yield case
+
+
+def _groups(frame: pd.DataFrame, columns: list[str]) -> pd.Series:
+    """Records with the same texts in the columns have the same number."""
+    return frame.groupby(columns, observed=True, sort=False).ngroup()

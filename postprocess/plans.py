@@ -1,0 +1,85 @@
+"""What sessions meant to run: the plans beside the perflogs.
+
+`<system>/sessions/<run>.json` is written before the first case of a session
+runs (config/session.py): the session, and those columns of each case that are
+known by then. A planned case without a record is what a killed session owes.
+"""
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FOLDER = 'sessions'
+NAME = re.compile(r'\d{8}T\d{6}Z-[0-9a-f]+\.json')
+#: The guard of a case without a record.
+MISSING = 'missing'
+#: Columns that a plan has of each case, besides the name that people read.
+COLUMNS = ('partition', 'environ', 'family', 'check', 'params', 'case',
+           'program', 'emulated', 'source', 'version', 'stack')
+HEAD = ('run', 'time', 'system', 'commit', 'reframe')
+
+
+class Plan(NamedTuple):
+    """What one session meant to run."""
+    file: Path
+    #: Columns that all its cases have in common.
+    head: dict[str, str]
+    cases: list[dict[str, str]]
+
+    @property
+    def run(self) -> str:
+        return self.head['run']
+
+    def key(self, case: dict[str, str]) -> tuple[str, str, str, str]:
+        """What tells a case of a session from every other."""
+        return self.run, case['partition'], case['environ'], case['case']
+
+    def row(self, case: dict[str, str]) -> dict[str, str]:
+        """The record that a case without any counts as."""
+        return {**self.head, **{name: case[name] for name in COLUMNS},
+                'speed': '-', 'repeat': '0', 'metric': 'completed',
+                'value': '0.0', 'unit': '1', 'better': 'higher',
+                'reference': '1.0', 'lower': '0.0', 'result': 'fail',
+                'guard': MISSING}
+
+
+def is_plan(path: Path) -> bool:
+    """Whether a file is a plan, by its name and place."""
+    return path.parent.name == FOLDER and bool(NAME.fullmatch(path.name))
+
+
+def lives(path: Path) -> bool:
+    """Whether the session of a plan still runs: it holds a lock on it."""
+    try:
+        with open(path) as handle:
+            fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:                 # a file system without locks
+        return False
+    return False
+
+
+def read(path: Path, report: Callable[[Path, int, str], None]
+         ) -> Plan | None:
+    """A plan; what is damaged is reported, with file and line."""
+    try:
+        data: dict[str, Any] = json.loads(path.read_text('utf-8'))
+        if data['plan'] != 1:
+            report(path, 1, f"plan of format {data['plan']!r}, not 1; read "
+                   'it with a newer checkout of the suite')
+            return None
+        cases = [{name: str(case[name]) for name in (*COLUMNS, 'name')}
+                 for case in data['cases']]
+        return Plan(path, {name: str(data[name]) for name in HEAD}, cases)
+    except OSError as err:
+        report(path, 1, f'cannot be read ({err.strerror}); check the path '
+               'and its permissions')
+    except (ValueError, KeyError, TypeError) as err:
+        report(path, 1, f'not the plan of a session ({type(err).__name__}: '
+               f'{err}); restore the file, or remove it')
+    return None

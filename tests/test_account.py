@@ -1,0 +1,194 @@
+"""Every case that a session meant to run ends as a record."""
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from test_faults import CASE, another_site, faulty  # noqa: F401
+
+BROKEN = '''
+for _env in site_configuration['environments']:
+    _env['cc'] = 'false'
+'''
+STARTUP = ['-n', 'OsuStartup', '-E', 'program == "osu_hello"']
+
+
+def refused(suite) -> dict[str, str]:
+    """Guard of each case that is completed = 0, by program."""
+    return {r['program']: r['guard'] for r in suite.records
+            if r['metric'] == 'completed'}
+
+
+def plan(suite) -> dict:
+    """The plan of the newest session."""
+    return json.loads(max((suite.tmp / 'perflogs').glob(
+        '*/sessions/*.json')).read_text())
+
+
+def page_says(suite) -> tuple[int, int]:
+    """Cases that failed on the page, and the exit code of its command."""
+    done = suite.plumb('report')
+    return int(re.search(r'(\d+) failed', done.stdout)[1]), done.returncode
+
+
+def test_a_broken_compile_after_a_good_run(suite, tmp_path):
+    done = suite.plumb('run', '--bringup', '--', *STARTUP)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert page_says(suite) == (0, 0)
+    another_site(suite, tmp_path, BROKEN)
+    done = suite.plumb('run', '--bringup', '--', *STARTUP)
+    assert done.returncode == 1
+    assert '1 cases, 1 failed' in done.stdout
+    assert refused(suite) == {'osu_hello': 'build'}
+    assert page_says(suite) == (1, 1)
+    assert 'guard: build' in (suite.tmp / 'report/index.html').read_text()
+    # The same case: what is mended is mended.
+    suite.variables.pop('PLUMBLINE_SITE')
+    done = suite.plumb('run', '--bringup', '--', *STARTUP)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert page_says(suite) == (0, 0)
+
+
+def test_a_missing_reference_file(faulty):          # noqa: F811
+    assert faulty.run('none', '-Sbringup=1').returncode == 0
+    done = faulty.run('none')
+    assert done.returncode == 1
+    assert refused(faulty) == {'osu_latency': 'reference'}
+    assert page_says(faulty) == (1, 1)
+
+
+def test_a_time_out_under_the_local_scheduler(faulty):      # noqa: F811
+    done = faulty.run('time_limit', '-Sbringup=1', '-Stime_limit=6s')
+    assert done.returncode == 1
+    assert refused(faulty) == {'osu_latency': 'time_limit'}
+    assert page_says(faulty) == (1, 1)
+
+
+def test_an_error_in_setup(suite, tmp_path):
+    suite.plumb('env')
+    check = tmp_path / 'checks' / 'broken.py'
+    check.parent.mkdir()
+    check.write_text('''
+import reframe as rfm
+from reframe.core.builtins import run_after, skip_if
+from checks.osu.osu import OsuStartup as Base
+
+class OsuBroken(Base, special=True):
+    program = 'osu_hello'
+
+@rfm.simple_test
+class InSetup(OsuBroken):
+    @run_after('setup')
+    def breaks(self):
+        raise OSError('the room is dark')
+
+@rfm.simple_test
+class Skipped(OsuBroken):
+    @run_after('setup')
+    def breaks(self):
+        self.skip('not today')
+''')
+    done = suite.reframe('-r', '-c', str(check), '-Sbringup=1')
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = {(r['check'], r['guard'], r['source'], r['num_nodes'])
+             for r in suite.records if r['metric'] == 'completed'}
+    assert found == {('InSetup', 'setup', 'embedded', ''),
+                     ('Skipped', 'skipped', 'embedded', '1')}
+    done = suite.reframe('-r', '-c', str(check), '-n', 'Skipped',
+                         '-Sbringup=1')
+    assert done.returncode == 1
+    assert 'never ran (skipped)' in done.stderr
+
+
+def started(suite, *args):
+    """A session whose first case hangs; it has written its plan."""
+    job = suite.start('-r', '-n', 'OsuPt2pt', '-E', 'program in '
+                      '("osu_latency", "osu_bw")', '-p', '.*-omb',
+                      '-Sbringup=1', *args, FAULT='time_limit')
+    deadline = time.monotonic() + 60
+    while not list((suite.tmp / 'rfm').glob('**/run.1.1.out')):
+        assert time.monotonic() < deadline and job.poll() is None
+        time.sleep(0.2)
+    return job
+
+
+@pytest.fixture
+def hanging(faulty):                                # noqa: F811
+    prefix = Path(faulty.variables['OMB_PREFIX'])
+    (prefix / 'osu_bw').symlink_to(prefix / 'osu_latency')
+    return faulty
+
+
+@pytest.mark.parametrize('policy', ['async', 'serial'])
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_a_cancelled_session(hanging, number, policy):
+    job = started(hanging, f'--exec-policy={policy}')
+    assert {c['program'] for c in plan(hanging)['cases']} == {
+        'osu_latency', 'osu_bw'}
+    job.send_signal(number)
+    out, _ = job.communicate(timeout=60)
+    assert job.returncode == 1, out
+    assert refused(hanging) == {'osu_latency': 'cancelled',
+                                'osu_bw': 'cancelled'}
+    assert page_says(hanging)[1] == 1
+
+
+def test_a_killed_session_owes_its_cases(hanging):
+    job = started(hanging)
+    # What still runs is not missing yet.
+    done = hanging.plumb('report')
+    assert 'no records' in done.stderr
+    job.kill()
+    job.communicate(timeout=60)
+    assert not hanging.records
+    assert page_says(hanging) == (2, 1)
+    assert 'guard: missing' in (hanging.tmp / 'report/index.html').read_text()
+    for path in (hanging.tmp / 'rfm').glob('**/run.1.1.out'):
+        os.system(f'pkill -KILL -f {path.parent}')
+
+
+def test_plumb_run_tells_of_a_reframe_that_was_killed(suite, tmp_path):
+    """The table and the exit code need no report of ReFrame."""
+    work = Path(suite.variables['PLUMBLINE_WORK'])
+    real = (work / 'bin').resolve()
+    (work / 'bin').unlink()
+    (work / 'bin').mkdir()
+    (work / 'bin' / 'reframe').write_text(
+        f'#!/bin/sh\n"{real}/reframe" "$@" & me=$!\n'
+        f'until grep -rqs osu_hello {tmp_path}/perflogs/*/*/*.csv; do '
+        'sleep 0.2; done\nkill -KILL $me\n')
+    (work / 'bin' / 'reframe').chmod(0o755)
+    done = suite.plumb('run', '--bringup', '--', '-n', 'OsuStartup',
+                       '--exec-policy=serial')
+    assert done.returncode == 1
+    assert '2 cases, 1 failed' in done.stdout, done.stdout
+    assert 'before it had a record' in done.stdout
+    assert page_says(suite) == (1, 1)
+
+
+def test_perflogs_that_cannot_be_written(suite):
+    (suite.tmp / 'perflogs').write_text('no folder')
+    done = suite.reframe('-r', *STARTUP, '-Sbringup=1')
+    assert done.returncode == 1
+    assert 'nothing was run' in done.stderr
+    assert 'Traceback' not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize('args', [
+    ['-r', '-n', 'nosuch'], ['-r', '-p', 'nosuch'], ['-r', '-t', 'nosuch'],
+    ['-r', '--mode=quick', '-x', '.*'], ['--dry-run', '-n', 'nosuch'],
+    ['--ci-generate', 'ci.yml', '-n', 'nosuch']])
+def test_zero_cases_are_a_failure_of_plain_reframe(suite, args):
+    done = suite.reframe(*args)
+    assert done.returncode == 1, done.stdout
+    assert done.stderr.startswith('plumb: zero cases ran'), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (suite.tmp / 'ci.yml').exists()
+
+

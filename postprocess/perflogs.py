@@ -27,7 +27,13 @@ from . import plans
 CONFIG = Path(__file__).resolve().parent.parent / 'config'
 
 #: Columns of schemas that are no longer written, for files that still are.
-OLD_SCHEMAS: dict[int, tuple[str, ...]] = {}
+OLD_SCHEMAS: dict[int, tuple[str, ...]] = {1: (
+    'schema', 'time', 'run', 'commit', 'reframe', 'system', 'partition',
+    'environ', 'family', 'check', 'params', 'case', 'job', 'nodes',
+    'num_nodes', 'num_tasks', 'tasks_per_node', 'source', 'program',
+    'version', 'stack', 'spec', 'emulated', 'speed', 'repeat', 'metric',
+    'point', 'value', 'unit', 'better', 'reference', 'lower', 'upper',
+    'result', 'guard')}
 
 #: What makes a case: all its records of one run belong together.
 CASE = ['family', 'system', 'partition', 'environ', 'source', 'check',
@@ -84,7 +90,8 @@ def read(paths, on_error='raise'):
       `emulated`: bool;
     - `size`: message size in bytes, Int64, <NA> for a figure without one;
     - `file`, `line`: where the record stands;
-    - everything else is text, as a category (group with observed=True).
+    - everything else is text, as a category (group with observed=True);
+      '' in a column that the record's schema does not have.
 
     A case that a session meant to run and has no record of, for the session
     was killed, is a record too: `completed` = 0, guard `missing`, at the

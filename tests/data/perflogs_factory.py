@@ -1,4 +1,4 @@
-"""Made-up perflogs of schema 1 for the tests, through the csv module.
+"""Made-up perflogs for the tests, through the csv module.
 
     python tests/data/perflogs_factory.py FOLDER [RUNS]
 
@@ -15,8 +15,10 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-COLUMNS = list(yaml.safe_load(
-    (ROOT / 'config/perflog.yaml').read_text('utf-8'))['columns'])
+sys.path.insert(0, str(ROOT))
+
+from postprocess.perflogs import schemas  # noqa: E402
+
 METRICS = yaml.safe_load((ROOT / 'config/metrics.yaml').read_text('utf-8'))
 START = datetime.datetime(2026, 11, 1, 3)
 
@@ -25,12 +27,13 @@ def record(metric='latency', value=1.0, size=None, day=1, **columns) -> dict:
     """One record; `day` makes the run and its time."""
     when = START + datetime.timedelta(days=day)
     return {
-        'schema': 1, 'time': f'{when:%Y-%m-%dT%H:%M:%SZ}',
+        'schema': max(schemas()), 'time': f'{when:%Y-%m-%dT%H:%M:%SZ}',
         'run': f'{when:%Y%m%dT%H%M%SZ}-aaaaaa', 'commit': '0123456789ab',
         'reframe': '4.10.4', 'system': 'alpha', 'partition': 'cpu',
         'environ': 'openmpi', 'family': 'osu', 'check': 'OsuPt2pt',
         'params': 'program=osu_latency placement=intra_node',
-        'case': 'c0ffee00', 'job': 12, 'nodes': 'n1', 'num_nodes': 1,
+        'case': 'c0ffee00', 'job': 12, 'nodes': 'n1', 'machine': '',
+        'binding': '', 'num_nodes': 1,
         'num_tasks': 2, 'tasks_per_node': 2, 'source': 'embedded',
         'program': 'osu_latency', 'version': '7.5',
         'stack': 'openmpi 5.0.6', 'spec': '', 'emulated': 0,
@@ -58,7 +61,9 @@ def write(root: Path, records: list[dict]) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists()
         with open(path, 'a', newline='', encoding='utf-8') as handle:
-            out = csv.DictWriter(handle, COLUMNS, lineterminator='\n')
+            # Records of an older schema lack what is new.
+            out = csv.DictWriter(handle, schemas()[recs[0]['schema']],
+                                 extrasaction='ignore', lineterminator='\n')
             if new:
                 out.writeheader()
             out.writerows(recs)

@@ -28,7 +28,7 @@ def measure(suite, store, what, *more, mode='quick', **env):
     # A store may be here from two sources: the fixture's is enough.
     where = next(e for e in environments(suite) if e.startswith(store.name))
     # One speed class: nothing is run again when the machine changes its own.
-    env.setdefault('PLUMBLINE_SPEED_BOUNDARY_NS', '1e9')
+    env.setdefault('PLUMBLINE_SPEED_BOUNDARY_NS', 'inf')
     return suite.plumb(
         'run', '--bringup', '--mode', mode, '--', '-n', 'StoreServes',
         '-p', f'^{where}$',

@@ -526,6 +526,7 @@ def loaded(plumbload: Path, server: Tao, *args: object) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.alone
 def test_figures_agree_with_those_of_the_load(start, plumbload):
     server = start('-t', 4, tao_stats_sleep_ms=200)
     gets = loaded(plumbload, server, '--connections', 20, '--threads', 2,

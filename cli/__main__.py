@@ -89,6 +89,9 @@ def arguments() -> argparse.ArgumentParser:
     test.add_argument('--cluster', action='store_true',
                       help='also those on a Slurm cluster of namespaces '
                            '(tests/cluster)')
+    test.add_argument('--complete', action='store_true',
+                      help='what a package of .ci/packages.txt has is no '
+                           'reason to skip a test: it fails (as CI asks)')
     test.add_argument('pytest', nargs='*', metavar='-- OPTION',
                       help='options for pytest, after --')
     return parser

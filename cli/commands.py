@@ -411,6 +411,7 @@ def test(args: argparse.Namespace) -> int:
         path = f"{Path(mpi['mpirun']).parent}:{path}"
     code = subprocess.run(
         [str(python), '-m', 'pytest', *SIDE_BY_SIDE,
-         *['--cluster'] * args.cluster, *args.pytest], cwd=ROOT,
+         *['--cluster'] * args.cluster, *['--complete'] * args.complete,
+         *args.pytest], cwd=ROOT,
         env={**os.environ, 'PATH': path}).returncode
     return 1 if code else 0

@@ -22,14 +22,15 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 
-from cluster import CannotRunHere, Cluster, missing  # noqa: E402
+from cluster import CannotRunHere, Cluster, lost, missing  # noqa: E402
+from packages import package_of  # noqa: E402
 
 from cli.setup import ensure_wheel  # noqa: E402
 
@@ -44,6 +45,9 @@ LEFT_OUT = pytest.StashKey[int]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption('--cluster', action='store_true',
                      help='also the tests on a cluster of namespaces')
+    parser.addoption('--complete', action='store_true',
+                     help='a test that skips for want of what a package of '
+                          '.ci/packages.txt has fails')
 
 
 def pytest_collection_modifyitems(config: pytest.Config,
@@ -208,11 +212,37 @@ def free_port() -> int:
             return port
 
 
+# What is not here -----------------------------------------------------------
+
+def lacking(program: str, why: str) -> NoReturn:
+    """Skips a test for want of a program, or of a header.
+
+    With --complete it fails where .ci/packages.txt has a package for it.
+    """
+    reason = pytest.skip.Exception(why)
+    reason.lacks = program                           # type: ignore[attr-defined]
+    raise reason
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]
+                              ) -> Generator[None, pytest.TestReport,
+                                             pytest.TestReport]:
+    report = yield
+    lacks = call.excinfo and getattr(call.excinfo.value, 'lacks', None)
+    if report.skipped and item.config.getoption('--complete') \
+            and lacks in package_of():
+        report.outcome = 'failed'
+        report.longrepr = (
+            f'{call.excinfo.value}: with --complete {lacks} must be here; '  # type: ignore[union-attr]
+            f'install the package {package_of()[lacks]} (.ci/packages)')
+    return report
+
+
 def brought_up(folder: Path, share: Path, **more: Any) -> Cluster:
     """A cluster; where it cannot run the test is skipped, with the reason."""
-    lost = missing()
-    if lost:
-        pytest.skip(f'cluster: {lost}')
+    if lost():
+        lacking(lost()[0], f'cluster: {missing()}')
     cluster = Cluster(folder)
     try:
         cluster.up(share=[share], **more)
@@ -358,6 +388,14 @@ def store() -> Store:
     """A real store: the set-up brings one along, else it is on PATH."""
     found = stores()
     if not found:
-        pytest.skip('no redis-server or valkey-server: no wheel for this '
-                    'Python, and none on PATH')
+        lacking('redis-server', 'no redis-server or valkey-server: no wheel '
+                'for this Python, and none on PATH')
+    return found[0]
+
+
+@pytest.fixture(scope='session')
+def store_with_tls() -> Store:
+    found = [one for one in stores() if one.tls]
+    if not found:
+        lacking('redis-server', 'no store here was built with TLS')
     return found[0]

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, lacking
 
 GOLDEN = Path(__file__).parent / 'golden' / 'osu' / '7.2'
 
@@ -48,7 +48,7 @@ def faulty(suite, tmp_path):
     (prefix / 'osu_latency').write_text(SCRIPT)
     (prefix / 'osu_latency').chmod(0o755)
     suite.variables |= {'OMB_PREFIX': str(prefix),
-                        'PLUMBLINE_SPEED_BOUNDARY_NS': '1e9',
+                        'PLUMBLINE_SPEED_BOUNDARY_NS': 'inf',
                         'GOLDEN': str(GOLDEN / 'osu_latency.txt')}
 
     def run(fault, *args, env='.*-omb', **more):
@@ -155,7 +155,7 @@ def test_real_transport_is_seen(suite, tmp_path):
     suite.plumb('env')
     found = Path(suite.variables['PLUMBLINE_WORK'], 'local.json').read_text()
     if '"openmpi"' not in found:
-        pytest.skip('tells the transports of Open MPI apart')
+        lacking('mpirun.openmpi', 'tells the transports of Open MPI apart')
     another_site(suite, tmp_path, '''
 for _env in site_configuration['environments']:
     _env['extras']['transport'] = {

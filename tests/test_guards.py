@@ -1,11 +1,12 @@
 """Each guard sees its fault (DESIGN, contract 5): on records of a run."""
 from __future__ import annotations
 
+import math
 import types
 
 import pytest
 
-from checks.lib import guards, references
+from checks.lib import base, guards, references
 
 GOOD = '1\t1\t1\t0\t2.5\t1.0\t0.5\t97.0\t98.0\n'
 
@@ -192,3 +193,15 @@ def test_reference_file(tmp_path, monkeypatch, text, words):
     with pytest.raises(references.ReferenceError_, match=words):
         references.load('osu')
     references.load.cache_clear()
+
+
+@pytest.mark.parametrize('boundary, readings, speed', [
+    (220.0, (80.0, 100.0), 'fast'), (220.0, (400.0, 380.0), 'slow'),
+    (220.0, (80.0, 400.0), 'mixed'), (220.0, (80.0, math.nan), '-'),
+    (math.inf, (80.0, 400.0), 'fast'), (math.inf, (80.0, math.nan), 'fast')])
+def test_speed_classes(boundary, readings, speed):
+    """A machine too busy to tell its speed has none, but with one class."""
+    check = types.SimpleNamespace(current_partition=types.SimpleNamespace(
+        extras={'speed_boundary_ns': boundary}))
+    runs = [types.SimpleNamespace(before=readings[0], after=readings[1])]
+    assert base.Benchmark.speed_class(check, runs) == speed

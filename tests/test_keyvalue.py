@@ -16,7 +16,7 @@ import pytest
 from checks.keyvalue.points import AXES, MODES, Load, modes_of, points
 from checks.keyvalue.stores import STORES, Needs, server
 from checks.lib.serving.plan import filled
-from tests.conftest import ROOT
+from tests.conftest import ROOT, lacking
 from tests.test_faults import another_site
 
 SHORT = ('-SStoreServes.duration=0.5', '-SStoreServes.warmup=0.1',
@@ -28,7 +28,7 @@ def measure(suite, store, what, *more, mode='quick', **env):
     # A store may be here from two sources: the fixture's is enough.
     where = next(e for e in environments(suite) if e.startswith(store.name))
     # One speed class: nothing is run again when the machine changes its own.
-    env.setdefault('PLUMBLINE_SPEED_BOUNDARY_NS', '1e9')
+    env.setdefault('PLUMBLINE_SPEED_BOUNDARY_NS', 'inf')
     return suite.plumb(
         'run', '--bringup', '--mode', mode, '--', '-n', 'StoreServes',
         '-p', f'^{where}$',
@@ -185,9 +185,11 @@ def left_in(scratch):
 def test_under_the_generators_of_others(suite):
     found = [name for name in ('redis-benchmark', 'memtier_benchmark')
              if shutil.which(name)]
-    if not shutil.which('redis-server') or not found:
-        pytest.skip('no redis-server on PATH, or neither redis-benchmark nor '
-                    'memtier_benchmark beside it')
+    if not shutil.which('redis-server'):
+        lacking('redis-server', 'no redis-server on PATH')
+    if not found:
+        lacking('redis-benchmark', 'neither redis-benchmark nor '
+                'memtier_benchmark on PATH')
     done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
                        'StoreGenerators', '-Srepeats=1', '-E',
                        'str(load).startswith("redis get generator")',

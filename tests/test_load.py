@@ -27,7 +27,7 @@ import pytest
 
 from checks.lib import metrics
 from checks.lib.parsers import ParseError, plumbload
-from tests.conftest import ROOT, free_port
+from tests.conftest import ROOT, free_port, lacking
 
 BUILD = ROOT / 'checks/lib/src/load/build.sh'
 GOLDEN = ROOT / 'tests' / 'golden' / 'plumbload'
@@ -498,7 +498,7 @@ def find(name: str) -> str:
     found = shutil.which(name) or shutil.which(
         name, path=Path(work, 'stores', 'bin'))
     if not found:
-        pytest.skip(f'no {name} on PATH or among the stores of the suite')
+        lacking(name, f'no {name} on PATH or among the stores of the suite')
     return found
 
 
@@ -659,6 +659,7 @@ def stalled(program: Path, where: str, server: subprocess.Popen, *args: object
     return {r.metric: r.value for r in plumbload.parse(out)}
 
 
+@pytest.mark.alone
 def test_an_open_loop_shows_a_stall_that_a_closed_loop_hides(
         program, tmp_path):
     with resp('redis-server', tmp_path) as (where, server):
@@ -727,17 +728,17 @@ def test_a_cluster(load, tmp_path):
 
 def test_tls(load, program, tmp_path):
     if not shutil.which('openssl'):
-        pytest.skip('no openssl to make certificates with')
+        lacking('openssl', 'no openssl to make certificates with')
     if b'built without' in subprocess.run(
             [program, *HERE, '--tls', '--ca', 'x'],
             capture_output=True).stderr:
-        pytest.skip('plumbload was built without TLS')
+        lacking('openssl/ssl.h', 'plumbload was built without TLS')
     server = find('redis-server')
     # One that knows TLS finds fault with the number, not with the name.
     if b'Bad directive' in subprocess.run(
             [server, '--tls-port', 'none'], stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT).stdout:
-        pytest.skip(f'{server} was built without TLS')
+        lacking('redis-server', f'{server} was built without TLS')
     for name in ('one', 'other'):
         subprocess.run(
             ['openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes',

@@ -246,13 +246,11 @@ def test_clients_begin_together(job, store):
     assert split((one.folder / 'out').read_text())[1].count("b'go") == 2
 
 
-def test_tls_with_a_certificate_of_the_run(job, store):
-    if not store.tls:
-        pytest.skip(f'{store.binary} was built without TLS')
+def test_tls_with_a_certificate_of_the_run(job, store_with_tls):
     config = CONFIG.replace('port {port}', 'port 0\ntls-port {port}\n'
                             'tls-cert-file {cert}\ntls-key-file {key}\n'
                             'tls-ca-cert-file {ca}\ntls-auth-clients no')
-    one = job(plan(replace(real(store, tls=True), config=config),
+    one = job(plan(replace(real(store_with_tls, tls=True), config=config),
                    *shell('grep -E "^(tls|ca)" {service}')))
     assert one.end() == 0, one.said()
     assert not one.leftovers()

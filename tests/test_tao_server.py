@@ -23,7 +23,7 @@ from typing import NamedTuple
 import pytest
 
 from checks.lib.serving import ask, certificates
-from tests.conftest import ROOT, free_port
+from tests.conftest import ROOT, free_port, lacking
 
 BUILD = ROOT / 'checks/taobench/src/build.sh'
 LINE = re.compile(
@@ -526,6 +526,7 @@ def loaded(plumbload: Path, server: Tao, *args: object) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.alone
 def test_figures_agree_with_those_of_the_load(start, plumbload):
     server = start('-t', 4, tao_stats_sleep_ms=200)
     gets = loaded(plumbload, server, '--connections', 20, '--threads', 2,
@@ -641,7 +642,7 @@ def test_stats_are_told_in_both_protocols(start):
 def pair(program, tmp_path) -> dict[str, Path]:
     if b'built without' in subprocess.run([program, '-Z'],
                                           capture_output=True).stderr:
-        pytest.skip('tao_server was built without TLS')
+        lacking('openssl/ssl.h', 'tao_server was built without TLS')
     certificates.make(tmp_path, ['127.0.0.1'])
     return {'ssl_chain_cert': tmp_path / 'server.crt',
             'ssl_key': tmp_path / 'server.key'}

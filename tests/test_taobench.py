@@ -318,7 +318,7 @@ def test_a_server_of_text_is_no_server_of_the_binary_protocol():
 
 def run(suite, *options, point='standalone', **settings):
     # One speed class: what is left out is so for the reason that is tested.
-    suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS'] = '1e9'
+    suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS'] = 'inf'
     given = ','.join(f'{k}:{v}' for k, v in {**SHORT, **settings}.items())
     return ['-r', '-Sbringup=1', '-n', 'TaoBench', '-E',
             f'str(point) == "{point} tao_server small"',
@@ -337,6 +337,7 @@ def why(done):
     return re.search('Reason: performance error: validity: (.*)', text)[1]
 
 
+@pytest.mark.alone
 def test_a_good_run(suite):
     """The point of quick mode, by the rules of its scale."""
     done = suite.reframe('-r', '-Sbringup=1', '-n', 'TaoBench', '-E',
@@ -410,6 +411,7 @@ def victim(suite):
     return start
 
 
+@pytest.mark.alone
 def test_a_starved_client(suite, victim):
     # Each client has a server of its own; one is stopped for the test.
     job, client = victim(

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packages import package_of
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
@@ -31,9 +33,8 @@ WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
 SWITCH, LOGIN = 'switch', 'login'
 
 #: Programs that a cluster needs, and the Debian packages that have them.
-PROGRAMS = {'slurmctld': 'slurmctld', 'slurmd': 'slurmd',
-            'scontrol': 'slurm-client', 'srun': 'slurm-client',
-            'munged': 'munge', 'ip': 'iproute2', 'tc': 'iproute2'}
+PROGRAMS = {program: package_of()[program] for program in (
+    'slurmctld', 'slurmd', 'scontrol', 'srun', 'munged', 'ip', 'tc')}
 ACCOUNTING = {'slurmdbd': 'slurmdbd', 'mariadbd': 'mariadb-server'}
 
 #: Administrators' programs are not on everybody's PATH.
@@ -102,14 +103,24 @@ def default_folder() -> Path:
     return WORK / 'cluster'
 
 
+def wanted(accounting: bool) -> dict[str, str]:
+    """Programs that a cluster needs, and their packages."""
+    return PROGRAMS | (ACCOUNTING if accounting else {})
+
+
+def lost(accounting: bool = False) -> list[str]:
+    """Programs that the cluster needs and are not here."""
+    return [p for p in wanted(accounting) if not shutil.which(p, path=PATH)]
+
+
 def missing(accounting: bool = False) -> str:
     """What the cluster needs and is not here, in one line; '' if all is."""
-    wanted = PROGRAMS | (ACCOUNTING if accounting else {})
-    lost = [p for p in wanted if not shutil.which(p, path=PATH)]
-    if not lost:
+    programs = lost(accounting)
+    if not programs:
         return ''
-    packages = ' '.join(dict.fromkeys(wanted[p] for p in lost))
-    return (f'no {", ".join(lost)} here (Debian packages: {packages}); as '
+    packages = ' '.join(dict.fromkeys(
+        wanted(accounting)[p] for p in programs))
+    return (f'no {", ".join(programs)} here (Debian packages: {packages}); as '
             f'root: tests/cluster/box install'
             + ' --accounting' * accounting)
 

@@ -16,8 +16,9 @@ from cluster import (
     ClusterError,
     default_folder,
     missing,
+    wanted,
 )
-from install import install
+from packages import install
 
 
 def arguments(doc: str) -> argparse.ArgumentParser:
@@ -84,6 +85,15 @@ def main(doc: str) -> int:
     return 0
 
 
+def prepare(accounting: bool) -> None:
+    """Installs what a cluster needs."""
+    code = install(sorted(set(wanted(accounting).values())))
+    if code == 2:
+        raise CannotRunHere('install needs root, and apt-get')
+    if code:
+        raise ClusterError('apt-get failed: see above')
+
+
 def up(cluster: Cluster, args: argparse.Namespace) -> None:
     lost = missing(args.accounting)
     if lost:
@@ -110,7 +120,7 @@ def status(cluster: Cluster, args: argparse.Namespace) -> None:
 
 #: What each command does, but for exec, whose exit code is the command's.
 ACTIONS: dict[str, Callable[[Cluster, argparse.Namespace], None]] = {
-    'install': lambda _, args: install(args.accounting),
+    'install': lambda _, args: prepare(args.accounting),
     'up': up,
     'down': lambda cluster, _: cluster.down(),
     'status': status,

@@ -75,11 +75,11 @@ def test_an_error_in_setup(suite, tmp_path):
     check.parent.mkdir()
     check.write_text('''
 import reframe as rfm
-from reframe.core.builtins import run_after
+from reframe.core.builtins import parameter, run_after
 from checks.osu.osu import OsuStartup as Base
 
 class OsuBroken(Base, special=True):
-    program = 'osu_hello'
+    program = parameter(['osu_hello'], inherit_params=False)
 
 @rfm.simple_test
 class InSetup(OsuBroken):

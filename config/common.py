@@ -33,7 +33,8 @@ site_configuration = {
         'sqlite_db_file': f'{_WORK}/results.db',
     }],
     'logging': [{
-        'level': 'info',
+        # What -v shows must be logged at all; the handlers show less.
+        'level': 'verbose',
         'handlers$': [{
             'type': 'stream',
             'name': 'stdout',

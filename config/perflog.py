@@ -170,8 +170,8 @@ class PerflogHandler(logging.Handler):
             'run': self.run, 'commit': suite_commit(),
             'reframe': reframe.VERSION,
             'system': check.current_system.name,
-            'partition': record.check_partition,       # type: ignore
-            'environ': record.check_environ,           # type: ignore
+            'partition': check.current_partition.name,
+            'environ': check.current_environ.name,
             'family': check.family, 'check': type(check).variant_name(),
             'params': check.params, 'case': check.hashcode,
             'job': job.jobid if job else None,

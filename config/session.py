@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import reframe
 from reframe.core import logging as rfm_logging
@@ -36,7 +36,7 @@ from reframe.frontend.executors import (
     TaskEventListener,
 )
 
-from config import perflog
+from config import perflog, pipeline
 
 #: Number of the plan's format.
 PLAN = 1
@@ -49,16 +49,6 @@ STAGES = {
     'run_complete': 'job_state', 'run_wait': 'job_state',
     'sanity': 'sanity', 'performance': 'performance', 'finalize': 'cleanup',
     'cleanup': 'cleanup'}
-
-ZERO = ('zero cases ran: nothing was measured. No case has all that the '
-        'filters ask for (mode, -n, -t, -p, -E, --failed); `reframe -l` '
-        'lists the cases, `./plumb doctor` says what runs on this site')
-
-
-def refuse(reason: str) -> NoReturn:
-    """Ends ReFrame with one line on stderr and exit code 1."""
-    print(f'plumb: {reason}', file=sys.stderr)
-    sys.exit(1)
 
 
 def measures(check: Any) -> bool:
@@ -121,9 +111,11 @@ def guard_of(task: RegressionTask) -> str:
         err = err.__cause__
     if task.aborted:
         return 'cancelled'
-    if task.failed_stage == 'run_wait' and 'job timed out' in str(
-            task.exc_info[1]):
+    job = task.check.job
+    if 'job timed out' in str(task.exc_info[1]):
         return 'time_limit'
+    if task.failed_stage == 'run' and job and job.jobid:
+        return 'job_state'              # it was submitted, and then lost
     return STAGES.get(str(task.failed_stage), 'unknown')
 
 
@@ -154,6 +146,9 @@ class Accounts(Listener):
             return
         task.testcase.prepare()
         check = task.check
+        if check.current_partition is None:         # it never was set up
+            check._current_partition = task.testcase.partition
+            check._current_environ = task.testcase.environ
         for name, value in check.origin_in(task.testcase.environ).items():
             if not getattr(check, name):
                 setattr(check, name, value)
@@ -181,7 +176,7 @@ class Accounts(Listener):
 
     def on_task_abort(self, task: RegressionTask) -> None:
         # A session that is over in its second round has lost nothing.
-        if self.owes(task.testcase):
+        if measures(task.check) and self.owes(task.testcase):
             self.settle(task, 'cancelled')
 
     def on_task_skip(self, task: RegressionTask) -> None:
@@ -227,7 +222,7 @@ class AccountedRunner(Runner):
 
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
         if all(case.check.is_fixture() for case in testcases):
-            refuse(ZERO)
+            pipeline.refuse(pipeline.ZERO)
         if self.policy.dry_run_mode:
             return self.dry_run(testcases, restored_cases)
         handler = next((h for h in rfm_logging._perf_logger.handlers if
@@ -248,9 +243,10 @@ class AccountedRunner(Runner):
             # To ReFrame all is well that was skipped, left over when the
             # time was over, or passed when it was tried again.
             why = ', '.join(sorted(set(accounts.failed.values())))
-            refuse(f'{len(accounts.failed)} of {len(cases)} cases failed at '
-                   f'least once, or never ran ({why}); their records say '
-                   'completed = 0')
+            pipeline.refuse(
+                f'{len(accounts.failed)} of {len(cases)} cases failed at '
+                f'least once, or never ran ({why}); their records say '
+                'completed = 0')
 
     def run(self, testcases: list, restored_cases: Any) -> None:
         """What ReFrame does; that --duration is over is no error."""
@@ -290,9 +286,10 @@ class AccountedRunner(Runner):
             fd = write_plan(folder, handler.run, head,
                             [planned(case) for case in cases])
         except OSError as err:
-            refuse(f'{folder}: cannot be written ({err.strerror}): nothing '
-                   'was run, for its figures would be lost; free the disk, '
-                   'or set PLUMBLINE_PERFLOGS to another folder')
+            pipeline.refuse(
+                f'{folder}: cannot be written ({err.strerror}): nothing was '
+                'run, for its figures would be lost; free the disk, or set '
+                'PLUMBLINE_PERFLOGS to another folder')
         try:
             yield
         finally:
@@ -305,8 +302,20 @@ def not_of_a_case(record: Any) -> bool:
     return not re.match(r'==> test failed|\[ *(DRY|OK|FAIL|SKIP) ', text)
 
 
+def built_anew(session: Any, graph: dict[Any, Any]) -> tuple[dict, list]:
+    """The cases of a restored session, and all that they need.
+
+    ReFrame reads what was built from files that a good build does not leave,
+    and cannot import a check of a package that way; building is quick.
+    """
+    needed = [dep for deps in graph.values() for dep in deps]
+    return {**graph, **{dep: dep.deps for dep in needed}}, []
+
+
 def install() -> None:
-    """Puts the runner in place, where ReFrame's command line is loaded."""
+    """Puts all this in place, where ReFrame's command line is loaded."""
     cli: Any = sys.modules.get('reframe.frontend.cli')
     if cli is not None:
         cli.Runner = AccountedRunner
+        cli.ci.emit_pipeline = pipeline.emit
+        cli.reporting._RestoredSessionInfo.restore_dangling = built_anew

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 from test_faults import CASE, another_site, faulty  # noqa: F401
 
 BROKEN = '''
@@ -76,11 +75,11 @@ def test_an_error_in_setup(suite, tmp_path):
     check.parent.mkdir()
     check.write_text('''
 import reframe as rfm
-from reframe.core.builtins import run_after, skip_if
+from reframe.core.builtins import parameter, run_after
 from checks.osu.osu import OsuStartup as Base
 
 class OsuBroken(Base, special=True):
-    program = 'osu_hello'
+    program = parameter(['osu_hello'], inherit_params=False)
 
 @rfm.simple_test
 class InSetup(OsuBroken):
@@ -112,7 +111,8 @@ def started(suite, *args):
                       '("osu_latency", "osu_bw")', '-p', '.*-omb',
                       '-Sbringup=1', *args, FAULT='time_limit')
     deadline = time.monotonic() + 60
-    while not list((suite.tmp / 'rfm').glob('**/run.1.1.out')):
+    while not list((suite.tmp / 'work/stage').glob(
+            '**/run.1.1.out')):
         assert time.monotonic() < deadline and job.poll() is None
         time.sleep(0.2)
     return job
@@ -149,7 +149,7 @@ def test_a_killed_session_owes_its_cases(hanging):
     assert not hanging.records
     assert page_says(hanging) == (2, 1)
     assert 'guard: missing' in (hanging.tmp / 'report/index.html').read_text()
-    for path in (hanging.tmp / 'rfm').glob('**/run.1.1.out'):
+    for path in (hanging.tmp / 'work/stage').glob('**/run.1.1.out'):
         os.system(f'pkill -KILL -f {path.parent}')
 
 

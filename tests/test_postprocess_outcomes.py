@@ -1,0 +1,176 @@
+"""Outcomes: one source for page, table and exit codes; plans; stale cases."""
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+from perflogs_factory import record, write
+
+from cli import account
+from postprocess import outcomes, perflogs, report
+
+
+def run_of(day: int) -> str:
+    return record(day=day)['run']
+
+
+def plan(root: Path, day: int, programs: list[str]) -> Path:
+    """The plan of a day's session, as config/session.py writes it."""
+    example = record(day=day)
+    cases = [{**{c: example[c] for c in (
+        'partition', 'environ', 'family', 'check', 'emulated', 'source',
+        'version', 'stack')}, 'program': name, 'params': f'program={name}',
+        'case': f'c{name}', 'name': f'OsuPt2pt %{name}'}
+        for name in programs]
+    path = root / 'alpha' / 'sessions' / f"{example['run']}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({
+        'plan': 1, **{c: example[c] for c in (
+            'run', 'time', 'system', 'commit', 'reframe')},
+        'cases': cases}))
+    return path
+
+
+def case(name: str, day: int, result: str = 'recorded', **more) -> dict:
+    return record(program=name, params=f'program={name}', case=f'c{name}',
+                  day=day, result=result, **more)
+
+
+def refused(name: str, day: int, guard: str) -> dict:
+    return case(name, day, 'fail', metric='completed', value=0.0, repeat=0,
+                guard=guard)
+
+
+def page(root: Path, tmp_path: Path) -> tuple[int, str, str]:
+    """Exit code of the report, its line, the page."""
+    import contextlib
+    import io
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = report.main(['--perflogs', str(root), '--output',
+                            str(tmp_path / 'page')])
+    text = tmp_path / 'page' / 'index.html'
+    return code, out.getvalue(), text.read_text() if text.exists() else ''
+
+
+def test_what_a_killed_session_owes_is_a_record(tmp_path):
+    root = tmp_path / 'logs'
+    write(root, [case('a', 1), case('b', 1), case('a', 2)])
+    path = plan(root, 2, ['a', 'b'])
+    frame = perflogs.read(root)
+    row, = frame[frame['guard'] == 'missing'].itertuples()
+    assert (row.program, row.metric, row.value, row.result) == (
+        'b', 'completed', 0.0, 'fail')
+    assert row.file == str(path)
+    code, line, text = page(root, tmp_path)
+    assert code == 1 and '1 failed' in line and 'guard: missing' in text
+
+
+def test_a_session_that_lives_owes_nothing(tmp_path):
+    write(tmp_path, [case('a', 1)])
+    path = plan(tmp_path, 2, ['a', 'b'])
+    # The lock is one process's: another one holds it.
+    child = subprocess.Popen(
+        [sys.executable, '-c', 'import fcntl, sys; f = open(sys.argv[1], '
+         '"r+"); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); '
+         'sys.stdin.read()', str(path)], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE)
+    assert child.stdout and child.stdin
+    child.stdout.readline()
+    assert set(perflogs.read(tmp_path)['guard']) == {''}
+    child.stdin.close()
+    child.wait()
+    assert list(perflogs.read(tmp_path)['guard']) == ['', 'missing',
+                                                      'missing']
+
+
+@pytest.mark.parametrize('text', ['', '{', '[]', '{"plan": 2}',
+                                  '{"plan": 1, "cases": [{}]}'])
+def test_a_damaged_plan_is_told(tmp_path, text):
+    write(tmp_path, [case('a', 1)])
+    path = plan(tmp_path, 1, ['a'])
+    path.write_text(text)
+    frame, faults = perflogs.read(tmp_path, 'collect')
+    assert len(frame) == 1 and len(faults) == 1
+    assert faults[0].file == str(path)
+
+
+def test_one_failure_of_several_rounds_fails_the_case(tmp_path):
+    """--reruns, --duration, --max-retries: once is enough."""
+    write(tmp_path, [refused('a', 1, 'ranks'), case('a', 1, 'pass')])
+    frame = perflogs.read(tmp_path)
+    assert outcomes.of_session(frame, run_of(1)) == {
+        ('cpu', 'openmpi', 'ca'): ('fail', 'ranks')}
+
+
+def test_page_table_and_exit_codes_agree(tmp_path):
+    """Whatever a session did: 200 made-up ones after a good one."""
+    draw = random.Random(7)
+    ends = ['pass', 'fail', 'recorded', 'xfail', 'xpass', 'unfit', 'build',
+            'setup', 'cancelled', 'nothing']
+    for number in range(200):
+        root = tmp_path / str(number)
+        names = [f'p{n}' for n in range(draw.randint(1, 4))]
+        write(root, [case(name, 1, 'pass') for name in names])
+        plan(root, 2, names)
+        ended = {name: draw.choice(ends) for name in names}
+        rows = [refused(name, 2, end) if end in ('build', 'setup',
+                                                 'cancelled')
+                else case(name, 2, end)
+                for name, end in ended.items() if end != 'nothing']
+        write(root, rows)
+        path = account.plan_of(str(root), run_of(2))
+        told = account.told(path, perflogs.read(root), [])
+        failed = {c['display_name'] for c in told
+                  if c['result'] not in ('pass', 'xfail')}
+        assert failed == {f'OsuPt2pt %{name}' for name, end in ended.items()
+                          if end not in ('pass', 'recorded', 'xfail',
+                                         'unfit')}
+        if number < 15:                     # a page takes its time
+            code, line, text = page(root, tmp_path / str(number))
+            assert code == bool(failed)
+            said = int(re.search(r'(\d+) failed', line)[1])
+            gone = int((re.search(r'<b>(\d+)</b> known faults gone', text)
+                        or [0, 0])[1])
+            assert said + gone == len(failed), (ended, line)
+
+
+def left_out(sessions: list[str]) -> list[str]:
+    """Stale cases of made-up sessions; a letter is a case."""
+    frame = [case(name, day) for day, names in enumerate(sessions)
+             for name in names]
+    import tempfile
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder), frame)
+        return sorted(outcomes.stale(perflogs.read(folder))['program'])
+
+
+@pytest.mark.parametrize('sessions, expected', [
+    (['abcd'] * 4, []),
+    (['abcd', 'abc', 'abc'], []),                # two are too few
+    (['abcd', 'abc', 'abc', 'abc'], ['d']),
+    (['abcd', 'abc', 'abc', 'abc', 'd'], []),    # it ran again
+    (['abcd', 'a', 'a', 'a', 'a'], []),          # -n a is no neighbourhood
+    (['abcd', 'a', 'abc', 'a', 'bc', 'a', 'ab'], ['d']),
+    (['abcd', 'wxyz', 'wxyz', 'wxyz'], []),      # another mode
+    (['abcd', 'd', 'abc', 'abc', 'abc'], ['d']),
+    (['d', 'abc', 'abc', 'abc'], []),            # it never had neighbours
+])
+def test_stale_cases(sessions, expected):
+    assert left_out(sessions) == expected
+
+
+def test_a_stale_case_is_shown_and_fails_nothing(tmp_path):
+    root = tmp_path / 'logs'
+    write(root, [case(name, day) for day in range(4) for name in 'abc'
+                 if (name, day > 0) != ('c', True)])
+    code, line, text = page(root, tmp_path)
+    assert code == 0 and '1 stale' in line
+    assert 'Stale.' in text and 'last ran 2026-11-01 03:00' in text

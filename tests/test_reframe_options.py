@@ -1,0 +1,195 @@
+"""Options of plain ReFrame under `plumb env`: the table of the README."""
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+
+import pytest
+import yaml
+from conftest import ROOT, suite_in
+from test_faults import another_site
+
+HELLO = ['-n', 'OsuStartup', '-E', 'program == "osu_hello"', '-Sbringup=1']
+
+
+@pytest.fixture(scope='module')
+def suite(tmp_path_factory):
+    """One place for all rows: what is built once is there."""
+    return suite_in(tmp_path_factory.mktemp('options'))
+
+
+def ran(suite, *args, code=0):
+    done = suite.reframe(*args)
+    text = done.stdout + done.stderr
+    assert done.returncode == code, text
+    assert 'Traceback' not in text
+    return done
+
+
+def records(suite, before):
+    return suite.records[before:]
+
+
+def lists(suite):
+    for option in ('-l', '-L', '-lC', '--list-tags'):
+        assert 'OsuStartup' in ran(suite, option, *HELLO).stdout \
+            or option == '--list-tags'
+    assert json.loads(ran(suite, '--describe', *HELLO).stdout)
+
+
+def filters(suite):
+    for option in ('-n', '-t', '-p'):
+        done = ran(suite, '-r', option, 'nosuch', code=1)
+        assert done.stderr.startswith('plumb: zero cases ran')
+
+
+def sets_a_variable(suite):
+    before = len(suite.records)
+    ran(suite, '-r', *HELLO, '-Srepeats=2')
+    assert {r['repeat'] for r in records(suite, before)} == {'0', '1', '2'}
+
+
+def verbose(suite):
+    assert 'P: wall_time: ' in ran(suite, '-r', '-v', *HELLO).stdout
+    assert 'P: ' not in ran(suite, '-r', *HELLO).stdout
+
+
+def serial(suite):
+    before = len(suite.records)
+    ran(suite, '-r', '--exec-policy=serial', *HELLO)
+    assert records(suite, before)
+
+
+def dry_run(suite):
+    done = ran(suite, '--dry-run', code=1)
+    lines = done.stdout.splitlines()
+    causes = [ln for ln in lines if re.match(r'\d+ cases?: ', ln)]
+    assert len(lines) < 60, done.stdout
+    # One a family, and every case is in one of them.
+    assert len(causes) == len({c.split(': ')[1] for c in causes}) == 3
+    assert all('references propose' in c and '(e.g. ' in c for c in causes)
+    ran(suite, '--dry-run', *HELLO)
+
+
+def reruns(suite):
+    before = len(suite.records)
+    ran(suite, '-r', '--reruns=1', *HELLO)
+    assert sum(r['metric'] == 'wall_time'
+               for r in records(suite, before)) == 2
+
+
+def repeat(suite):
+    before = len(suite.records)
+    ran(suite, '-r', '--repeat=2', *HELLO)
+    assert len({r['case'] for r in records(suite, before)}) == 2
+
+
+def duration(suite):
+    before = len(suite.records)
+    done = ran(suite, '-r', '--duration=10s', *HELLO)
+    assert '--duration: maximum session duration exceeded' in done.stdout
+    assert records(suite, before)
+    assert 'fail' not in {r['result'] for r in records(suite, before)}
+    # Too short for a single round: nothing was measured.
+    before = len(suite.records)
+    done = ran(suite, '-r', '--duration=1s', '-n', 'OsuStartup',
+               '-Sbringup=1', code=1)
+    assert 'cancelled' in {r['guard'] for r in records(suite, before)}
+
+
+def broken(suite, *args):
+    """A run on a site that has no compiler."""
+    if not (suite.tmp / 'site').exists():
+        another_site(suite, suite.tmp, '''
+for _env in site_configuration['environments']:
+    _env['cc'] = 'false'
+''')
+        suite.variables.pop('PLUMBLINE_SITE')
+    done = suite.reframe('-r', *HELLO, *args,
+                         PLUMBLINE_SITE=str(suite.tmp / 'site'))
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done
+
+
+def max_retries(suite):
+    before = len(suite.records)
+    broken(suite, '--max-retries=1')
+    assert [r['guard'] for r in records(suite, before)] == ['build', 'build']
+
+
+def maxfail(suite):
+    before = len(suite.records)
+    broken(suite, '--maxfail=1')
+    assert [r['guard'] for r in records(suite, before)] == ['cancelled']
+
+
+def restored(suite):
+    report = suite.tmp / 'failed.json'
+    broken(suite, f'--report-file={report}')
+    before = len(suite.records)
+    ran(suite, f'--restore-session={report}', '--failed', '-r',
+        '-Sbringup=1')
+    assert {r['program'] for r in records(suite, before)} == {'osu_hello'}
+
+
+def ci_generate(suite):
+    path = suite.tmp / 'ci.yml'
+    ran(suite, f'--ci-generate={path}', *HELLO, '--mode=quick',
+        '-Srepeats=2')
+    pipeline = yaml.safe_load(path.read_text())
+    (name, job), = [(k, v) for k, v in pipeline.items() if k != 'stages']
+    before = len(suite.records)
+    import os
+    done = subprocess.run(
+        ['bash', '-ec', '\n'.join(job['script'])], cwd=ROOT, text=True,
+        capture_output=True, env={**os.environ, **suite.variables})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {r['repeat'] for r in records(suite, before)} == {'0', '1', '2'}
+    for file in job['artifacts']['paths'][:2]:
+        assert name in file
+        (ROOT / file).unlink()
+
+
+def stored(suite):
+    ran(suite, '-r', *HELLO)
+    assert ran(suite, '--list-stored-sessions').stdout
+    assert 'wall_time' in ran(
+        suite, '--list-stored-testcases=now-1d:now/mean:/').stdout
+
+
+def of_plumb_run(suite):
+    done = suite.plumb('run', '--', '--dry-run', *HELLO[:4])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'zero cases' not in done.stderr
+    assert suite.plumb('run', '--', '-l', *HELLO[:4]).returncode == 0
+
+
+ROWS = {
+    '`-l`, `-L`, `--describe`, `--list-tags`': lists,
+    '`-n`, `-t`, `-p`, `-x`, `-E`': filters,
+    '`-S VAR=VALUE`': sets_a_variable,
+    '`-v`': verbose,
+    '`--exec-policy=serial`': serial,
+    '`--dry-run`': dry_run,
+    '`--reruns N`': reruns,
+    '`--repeat N`': repeat,
+    '`--duration T`': duration,
+    '`--max-retries N`': max_retries,
+    '`--maxfail N`': maxfail,
+    '`--restore-session F --failed -r`': restored,
+    '`--ci-generate F`': ci_generate,
+    '`--list-stored-sessions`, `--list-stored-testcases`': stored,
+    '`./plumb run -- --dry-run`, `-- -l`': of_plumb_run,
+}
+
+
+def test_the_table_of_the_readme_is_tested():
+    text = (ROOT / 'README.md').read_text()
+    rows = re.findall(r'^\| (`.*?) \| .* \| (\w+) \|$', text, re.M)
+    assert rows == [(flag, row.__name__) for flag, row in ROWS.items()]
+
+
+@pytest.mark.parametrize('row', ROWS.values(), ids=lambda r: r.__name__)
+def test_option(suite, row):
+    row(suite)

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -360,6 +362,74 @@ def test_osu_on_one_two_and_four_nodes(suite, cluster):
                        ('osu_allreduce', '2', '2'),
                        ('osu_allreduce', '4', '4'), ('osu_hello', '4', '8'))}
     assert {r['result'] for r in suite.records} == {'recorded'}
+
+
+#: The devcluster with ranks that are bound, as a site of its own.
+BOUND = '''
+import runpy
+from config.launch import LAUNCH
+site_configuration = runpy.run_path({system!r})['site_configuration']
+for partition in site_configuration['systems'][0]['partitions']:
+    kind = 'srun' if partition['launcher'] == 'srun' else 'openmpi'
+    del partition['extras']['launcher_free']
+    partition['extras']['launcher_pin'] = LAUNCH[kind][0]
+'''
+
+
+@pytest.fixture
+def bound(suite, tmp_path):
+    """Cases there: the text, and (program, placement) -> CPUs they had."""
+    site = tmp_path / 'bound'
+    site.mkdir()
+    (site / 'system.py').write_text(BOUND.format(
+        system=str(ROOT / 'site-configs' / 'devcluster' / 'system.py')))
+
+    def run(cluster, *options):
+        job = suite.on(
+            cluster, '-r', '-Sbringup=1', '-n', 'OsuPt2pt',
+            '-SOsuPt2pt.max_size=64', '-SOsuPt2pt.options=-i 20 -x 2',
+            '-E', 'program in ("osu_latency", "osu_latency_mt")', *options,
+            site=str(site))
+        text, _ = job.communicate()
+        report = json.loads(Path(suite.variables['PLUMBLINE_WORK'],
+                                 'report.json').read_text())
+        return text, {
+            (case['program'], case['placement']): re.sub(
+                r'n\d:', '', case['binding'])
+            for case in report['runs'][0]['testcases']
+            if 'placement' in case}
+    return run
+
+
+#: CPUs of the ranks of each node, nodes apart.
+PLACED = {('osu_latency', 'intra_node'): '0,1',
+          ('osu_latency_mt', 'intra_node'): '0,1',
+          ('osu_latency', 'inter_node'): '0 0',
+          ('osu_latency_mt', 'inter_node'): '0-1 0-1'}
+
+
+@pytest.mark.cluster
+def test_threads_of_a_rank_have_a_core_each(bound, own):
+    """srun and mpirun, on one node and on two: as seen from inside."""
+    text, had = bound(own(bind=True), '--system', 'devcluster:slurm-srun')
+    assert had == PLACED, text
+
+
+@pytest.mark.cluster
+def test_ranks_that_slurm_did_not_bind_are_refused(bound, cluster):
+    """TaskPlugin=task/none: --cpu-bind=cores is taken, and does nothing."""
+    text, _ = bound(cluster, '--system', 'devcluster:slurm-srun')
+    reasons = [line for line in text.splitlines() if 'Reason: ' in line]
+    # A rank of two threads on a node of two cores has what it needs.
+    assert len(reasons) == 3, text
+    assert all('binding: run.1.1: n' in line and 'may run on all CPUs (0-1)'
+               in line for line in reasons), reasons
+
+
+@pytest.mark.cluster
+def test_mpirun_binds_on_every_node(bound, cluster):
+    text, had = bound(cluster, '--system', 'devcluster:slurm-mpirun')
+    assert had == PLACED, text
 
 
 # ------------------------------------------------- broken jobs

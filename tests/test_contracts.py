@@ -136,7 +136,7 @@ def test_unknown_metric_suggests_the_nearest():
 def test_limits_are_well_formed_and_bite():
     assert limits.table()
     bad = limits.beyond({'latency@8B': 0.001}, 'program=osu_latency', {})
-    assert 'latency@8B' in bad[0] and '10 ns' in bad[0]
+    assert 'latency@8B' in bad[0] and '15 ns' in bad[0]
     fine = limits.beyond({'bandwidth@8B': 3.0}, 'placement=inter_node '
                          'program=osu_bw', {'nic_bandwidth': 25000})
     assert not fine

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from checks.lib import base, guards, references
+from checks.lib import base, guards, limits, references
 
 GOOD = '1\t1\t1\t0\t2.5\t1.0\t0.5\t97.0\t98.0\n'
 
@@ -158,6 +158,63 @@ def test_transport(tmp_path):
 def test_figures(guard, figures):
     refused(guard, guards.figures_are_sound, figures, ['latency@8B'],
             'program=osu_latency', {})
+
+
+INTRA = 'buffers=host placement=intra_node program=osu_latency'
+INTER = INTRA.replace('intra', 'inter')
+GPUS = INTRA.replace('host', 'cuda')
+
+
+@pytest.mark.parametrize('params, figure, value, site, words', [
+    # Seen to pass: 1.5 TB/s, and a message within the rounding of the clock.
+    (INTRA, 'latency@4194304B', 2.7, {}, '(1.55345e+06 MB/s) is beyond'),
+    (INTRA, 'latency@1B', 0.01, {}, 'is beyond 0.02'),
+    (INTRA, 'latency@1B', 0.02, {}, 'is beyond 0.03: a message goes'),
+    (INTRA, 'latency@65536B', 0.15, {}, 'within its caches'),
+    (INTRA, 'latency@4194304B', 15.0, {}, 'caches that all share'),
+    (INTER, 'latency@4194304B', 4.0, {}, 'the NICs of no node'),
+    (INTER, 'latency@4194304B', 80.0, {'nic_bandwidth': 50000.0},
+     'the NICs of the node'),
+    (GPUS, 'latency@4194304B', 9.0, {'gpu_link_bandwidth': 450000.0},
+     'the links between two GPUs'),
+    (GPUS, 'latency@4194304B', 1.0, {}, 'no GPU sends'),
+    ('buffers=host layout=1xfull program=osu_bcast', 'latency@1048576B',
+     1.0, {}, 'one rank of two'),
+    (INTRA.replace('latency', 'bw'), 'bandwidth@8192B', 5e5, {},
+     'no core copies'),
+    ('placement=intra_node program=osu_put_bibw synchronisation=pscw '
+     'window=allocate', 'bandwidth@8192B', 9e5, {}, 'no two cores'),
+])
+def test_what_no_path_can_do(params, figure, value, site, words):
+    found = limits.beyond({figure: value}, params, site)
+    assert found and words in found[0], found
+
+
+@pytest.mark.parametrize('params, figure, value, site', [
+    # The fastest of the golden outputs, and figures of fast hardware.
+    ('placement=intra_node program=osu_get_latency synchronisation=flush '
+     'window=allocate', 'latency@1B', 0.02, {}),
+    (INTRA, 'latency@1B', 0.05, {}), (INTRA, 'latency@65536B', 0.5, {}),
+    (INTRA, 'latency@4194304B', 40.0, {}),
+    (INTER, 'latency@4194304B', 90.0, {'nic_bandwidth': 50000.0}),
+    (GPUS, 'latency@4194304B', 12.0, {'gpu_link_bandwidth': 450000.0}),
+    (INTRA.replace('latency', 'bibw'), 'bandwidth@8192B', 6e5, {}),
+    (INTER.replace('latency', 'bibw'), 'bandwidth@8192B', 6e5, {}),
+])
+def test_what_fast_paths_do(params, figure, value, site):
+    assert not limits.beyond({figure: value}, params, site)
+
+
+@pytest.mark.parametrize('claimed, fine', [
+    (0.0, True), (2.4, True), (2.53, True), (2.6, False), (50.0, False)])
+def test_a_program_needs_the_time_that_its_table_claims(tmp_path, claimed,
+                                                        fine):
+    run, = guards.read_runs(stage(tmp_path), 1)         # 2.5 s
+    if fine:
+        guards.time_is_enough(run, claimed)
+    else:
+        assert 'the program ran for 2.5 s' in refused(
+            'wall_time', guards.time_is_enough, run, claimed)
 
 
 FIGURES = ['latency@8B', 'bandwidth@8B']

@@ -80,3 +80,25 @@ def test_a_launcher_binds_as_it_is_told(mpirun, ranks, threads):
     assert len(frozenset().union(*(r.cores for r in group))) == (
         ranks * threads)
     assert re.fullmatch(r'\S+:\S+', placement.compact({'n1': group}))
+
+
+def test_ranks_that_share_a_core_are_no_measurement(suite):
+    """C9: recorded as unfit, and no reference is asked for."""
+    one = str(min(os.sched_getaffinity(0)))
+    # References of another case: this one has none, and does not fail.
+    suite.write_references({'OsuPt2pt': {
+        '$index': ['params'], 'program=none': {}}})
+    done = subprocess.run(
+        ['taskset', '-c', one, ROOT / 'plumb', 'run', '--', '-n', 'OsuPt2pt',
+         '-E', 'program == "osu_latency"', '-SOsuPt2pt.max_size=64',
+         '-SOsuPt2pt.options=-i 20 -x 2'],
+        env={**os.environ, **suite.variables}, capture_output=True,
+        text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '2 threads shared 1 core' in done.stdout
+    assert {r['result'] for r in suite.records} == {'unfit'}
+    # Nor does `site check`, which is asked before anything runs.
+    done = subprocess.run(
+        ['taskset', '-c', one, ROOT / 'plumb', 'site', 'check', 'local'],
+        env={**os.environ, **suite.variables}, capture_output=True, text=True)
+    assert 'no reference for OsuPt2pt' not in done.stdout, done.stdout

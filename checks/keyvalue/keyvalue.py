@@ -133,6 +133,17 @@ class StoreBenchmark(ServiceBenchmark, special=True):
             nodes=1, instances=load.shards, beside=not load.client_nodes,
             port=self.port, ready_limit=self.ready_limit)
 
+    @property
+    def counted(self) -> bool:
+        """The load ends after `requests`; else after `duration`."""
+        return self.load.operation in GROWING
+
+    def claimed_seconds(self, figures: dict[str, float]) -> float:
+        if not self.counted:
+            return self.duration
+        return self.requests / figures[metrics.key('operations',
+                                                   self.load.payload)]
+
     def clients(self, connections: int) -> Clients:
         """One on each node of theirs, with the CPUs that are left there."""
         load = self.load
@@ -186,7 +197,7 @@ class StoreServes(StoreBenchmark):
         # enough to grow.
         how = (['--requests', str(self.requests // clients.nodes),
                 '--key-prefix', f'{load.operation}:', '--keys', '100']
-               if load.operation in GROWING else
+               if self.counted else
                ['--duration', str(self.duration),
                 '--warmup', str(self.warmup), *keys])
         if load.pipeline > 1:
@@ -242,6 +253,10 @@ class StoreGenerators(StoreBenchmark):
         self.descr = f'{self.load} under {self.program}'
 
     @property
+    def counted(self) -> bool:
+        return self.program != 'memtier_benchmark'
+
+    @property
     def keys(self) -> int:
         # redis-benchmark draws them: twenty sets a key leave none out.
         return 1000
@@ -290,7 +305,7 @@ class StoreGenerators(StoreBenchmark):
             guards.refuse('misses', f'{run.name}: {measured.grown("misses"):g}'
                           ' keys were not there, of those that were set')
         records = [r for r in parse(said) if '[' not in r.metric]
-        asked = (self.requests if self.program != 'memtier_benchmark' else
+        asked = (self.requests if self.counted else
                  records[0].value * (round(self.duration) - 1))
         if measured.grown('commands') < asked:
             guards.refuse('calls', f'{run.name}: {asked:g} requests by the '

@@ -328,7 +328,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     guard = variable(str, value='')
 
     #: CPUs that the ranks of each node really had, `n1:0,1 n2:0,1`.
-    binding = variable(str, value='')
+    binding = variable(str, value='', loggable=True)
 
     #: The rules of the benchmark that a whole run has broken: it fails, its
     #: figures are kept and never judged; empty: it is valid.
@@ -367,6 +367,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def figures_of(self, run: guards.Run) -> dict[str, float]:
         """Figures of one run's output, figure key -> value."""
         raise NotImplementedError
+
+    def claimed_seconds(self, figures: dict[str, float]) -> float:
+        """The least time that a run took if its figures are true."""
+        return 0.0
 
     def planned_figures(self) -> list[str]:
         """Figures that every run of this case must have."""
@@ -419,7 +423,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 guards.transport_is(
                     run, self.current_environ.extras.get('transport'))
                 self.assert_whole(run)
-                sample = {**self.figures_of(run), 'wall_time': run.wall,
+                figures = self.figures_of(run)
+                guards.time_is_enough(run, self.claimed_seconds(figures))
+                sample = {**figures, 'wall_time': run.wall,
                           'user_time': run.user, 'system_time': run.system}
                 if not math.isnan(run.before + run.after):
                     sample['cacheline_roundtrip'] = max(run.before, run.after)

@@ -204,6 +204,19 @@ def transport_is(run: Run, asked: Mapping[str, Any] | None) -> None:
                'another transport was taken')
 
 
+def time_is_enough(run: Run, claimed: float) -> None:
+    """The program ran for as long as its own figures say that it worked.
+
+    Of 27 runs on a busy machine of two cores none claimed more than 0.97 of
+    its wall time, which has the launcher in it. 1 % is for the clocks, 10 ms
+    for the digits that the program rounds.
+    """
+    if claimed > run.wall * 1.01 + 0.01:
+        refuse('wall_time', f'{run.name}: iterations times figures make '
+               f'{claimed:.3g} s, the program ran for {run.wall:.3g} s: its '
+               'clock or its iteration counts are wrong (options?)')
+
+
 def figures_are_sound(figures: Mapping[str, float], wanted: Iterable[str],
                       params: str, site: Mapping[str, Any]) -> None:
     """Every declared figure is there, finite, and possible."""

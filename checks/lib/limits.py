@@ -6,6 +6,7 @@ broken, and the run fails however good it looks.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,9 @@ LARGE = 1 << 20
 #: Where a row takes its bound from.
 BOUNDS = {'min', 'max', 'max_of', 'half_of'}
 
+#: What else a row may say; see the file.
+KEYS = {'metric', 'when', 'why', 'per', 'from'}
+
 TABLE = Path(__file__).resolve().parents[2] / 'config' / 'limits.yaml'
 
 
@@ -30,8 +34,9 @@ def table() -> tuple[dict[str, Any], ...]:
     rows = yaml.safe_load(TABLE.read_text())
     for row in rows:
         metrics.metric(row['metric'])
-        unknown = set(row) - {'metric', 'when', 'why', *BOUNDS}
-        if unknown or not BOUNDS & set(row):
+        unknown = set(row) - KEYS - BOUNDS
+        if (unknown or not BOUNDS & set(row)
+                or row.get('per', 'size') != 'size'):
             raise ValueError(f'{TABLE}: bad entry {row}')
     return tuple(rows)
 
@@ -53,14 +58,18 @@ def beyond(figures: Mapping[str, float], params: str,
         if high is None and row.get('max_of') in site:
             high = site[row['max_of']]
         for figure, value in figures.items():
-            name = metrics.split(figure)[0]
-            if name != row['metric']:
+            name, size = metrics.split(figure)
+            if name != row['metric'] or (size or 0) < row.get('from', 0):
                 continue
+            said = f'{figure} = {value:g} {metrics.metric(name).unit}'
+            if 'per' in row:
+                # 1 B in 1 us is 1 MB/s.
+                value = (size or 0) / value if value > 0 else math.inf
+                said += f' ({value:g} MB/s)'
             if (low is not None and value < low or
                     high is not None and value > high):
                 bound = low if low is not None and value < low else high
-                bad.append(f'{figure} = {value:g} {metrics.metric(name).unit}'
-                           f' is beyond {bound:g}: {row["why"]}')
+                bad.append(f'{said} is beyond {bound:g}: {row["why"]}')
     return bad
 
 

@@ -19,7 +19,7 @@ from ..lib import features, guards, metrics, placement
 from ..lib.base import Benchmark, Programs
 from ..lib.parsers import ParseError
 from ..lib.parsers.osu import parse
-from . import programs
+from . import claims, programs
 
 
 def offered(wanted: Iterable[str] | None = None) -> list[str]:
@@ -152,7 +152,8 @@ class OsuBenchmark(Benchmark, special=True):
         # scheduler: two receivers that spin on one core were seen to take
         # 0.18 to 1445 us for the same message.
         if self.program in programs.THREADED:
-            self.threads = 2 if self.cores() >= 4 else 1
+            fits = 2 * self.num_tasks_per_node <= self.cores()
+            self.threads = 2 if fits else 1
         self.num_cpus_per_task = self.threads
 
     @run_before('run')
@@ -245,6 +246,10 @@ class OsuBenchmark(Benchmark, special=True):
             figures[figure] = record.value
             self.version = record.version
         return figures
+
+    def claimed_seconds(self, figures: dict[str, float]) -> float:
+        return claims.seconds(self.program, self.version, figures,
+                              self.arguments(), self.num_tasks, self.threads)
 
     def table(self, text: str, name: str) -> Any:
         """The records of an output, which must be this program's."""

@@ -58,7 +58,7 @@ SlurmdPidFile=/run/slurmd.pid
 SlurmctldLogFile=/run/cluster/log/slurmctld.log
 SlurmdLogFile=/run/cluster/log/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin=task/{tasks}
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 SelectType=select/cons_tres
@@ -216,18 +216,20 @@ class Cluster:
         return out
 
     def up(self, nodes: int = 4, cpus: int = 2, accounting: bool = False,
-           share: Iterable[str | Path] = ()) -> None:
+           share: Iterable[str | Path] = (), bind: bool = False) -> None:
         """Brings the cluster up; returns when all nodes are idle.
 
+        :arg bind: srun binds tasks to their CPUs; no more of them then than
+            the machine has.
         :arg share: folders below /tmp or another private one that all
             nodes see, besides this checkout and the cluster's folder.
         """
         self._run('up', '-n', str(nodes), '--cpus', str(cpus),
-                  *['--accounting'] * accounting,
+                  *['--accounting'] * accounting, *['--bind'] * bind,
                   *(f'--share={path}' for path in share))
 
     def make_folder(self, nodes: int, cpus: int, accounting: bool,
-                    share: Iterable[str]) -> None:
+                    share: Iterable[str], bind: bool = False) -> None:
         """The files of a new cluster. Refuses a folder that is in use."""
         try:
             self.folder.mkdir(mode=0o700, parents=True)
@@ -246,7 +248,8 @@ class Cluster:
             (self.folder / name).mkdir()
         etc = self.folder / 'etc'
         (etc / 'slurm.conf').write_text(SLURM_CONF.format(
-            login=LOGIN, nodes=f'n[1-{nodes}]', cpus=cpus, accounting=(
+            login=LOGIN, nodes=f'n[1-{nodes}]', cpus=cpus,
+            tasks='affinity' if bind else 'none', accounting=(
                 'AccountingStorageType=accounting_storage/slurmdbd\n'
                 f'AccountingStorageHost={LOGIN}' if accounting else '')))
         (etc / 'cgroup.conf').write_text('CgroupPlugin=cgroup/v1\n')

@@ -43,6 +43,8 @@ def arguments(doc: str) -> argparse.ArgumentParser:
                     help='cores that each node claims (default: 2)')
     up.add_argument('--accounting', action='store_true',
                     help='with slurmdbd, for the real sacct')
+    up.add_argument('--bind', action='store_true',
+                    help='tasks are bound to their CPUs (task/affinity)')
     up.add_argument('--share', action='append', default=[], metavar='FOLDER',
                     help='a folder below /tmp that all nodes see')
     actions.add_parser('down', help='end it; nothing is left')
@@ -100,7 +102,8 @@ def up(cluster: Cluster, args: argparse.Namespace) -> None:
         raise CannotRunHere(lost)
     # Told to stop: as with Ctrl-C, what is half made goes first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cluster.make_folder(args.nodes, args.cpus, args.accounting, args.share)
+    cluster.make_folder(args.nodes, args.cpus, args.accounting, args.share,
+                        args.bind)
     try:
         nodes.up(cluster)
     except BaseException:

@@ -1,0 +1,51 @@
+"""The time that a table of OSU claims: by hand, and against real runs."""
+from __future__ import annotations
+
+import pytest
+
+from checks.osu import claims
+
+#: Iterations of small and of large messages, with the untimed ones.
+SMALL, BIG = 10100, 1010
+
+
+@pytest.mark.parametrize('program, figures, arguments, expected', [
+    # There and back.
+    ('osu_latency', {'latency@8B': 1.0, 'latency@8192B': 2.0,
+                     'latency@16384B': 10.0}, [],
+     2e-6 * (SMALL * 3 + BIG * 10)),
+    ('osu_put_latency', {'latency@8B': 1.0}, ['-w', 'allocate'],
+     1e-6 * SMALL),
+    ('osu_latency', {'latency@8B': 1.0, 'latency@16384B': 10.0},
+     ['-i', '50', '-x', '0', '-m', '16384'], 2e-6 * 50 * 11),
+    ('osu_latency', {'latency@8B': 1.0}, ['--iterations=50', '-x5'],
+     2e-6 * 55),
+    # 64 messages of 1 MB at 1000 MB/s, and the reply.
+    ('osu_bw', {'bandwidth@1000000B': 1000.0}, [], 22 * 64e-3),
+    ('osu_bw', {'bandwidth@1000B': 1000.0}, ['-W', '16'], 110 * 16e-6),
+    ('osu_bibw', {'bandwidth@1000B': 1000.0}, [], 110 * 128e-6),
+    ('osu_mbw_mr', {'bandwidth@1000B': 1000.0, 'message_rate@1000B': 1e6},
+     [], 110 * 64e-6 * 4),
+    ('osu_allreduce', {'latency@8B': 1.0, 'latency_max@8B': 5.0}, [],
+     1100e-6),
+    ('osu_barrier', {'latency': 1.0}, [], 1100e-6),
+    ('osu_ibarrier', {'overall_time': 10.0, 'pure_comm_time': 5.0,
+                      'compute_time': 5.0, 'overlap': 90.0}, [], 110 * 15e-6),
+    ('osu_init', {'init_time': 120.0, 'init_time_max': 130.0}, [], 0.12),
+    ('osu_hello', {'ranks': 2.0}, [], 0.0),
+])
+def test_a_sum_by_hand(program, figures, arguments, expected):
+    assert claims.seconds(program, '7.2', figures, arguments, ranks=8,
+                          threads=1) == pytest.approx(expected)
+
+
+def test_threads_measure_at_the_same_time():
+    one, two = (claims.seconds('osu_latency_mt', '7.2', {'latency@8B': 1.0},
+                               [], 2, threads) for threads in (1, 2))
+    assert one == pytest.approx(2e-6 * SMALL) and two == one / 2
+
+
+@pytest.mark.parametrize('version', ['5.3', '5.6.3', ''])
+def test_versions_that_count_otherwise_claim_nothing(version):
+    assert claims.seconds('osu_latency', version, {'latency@8B': 1.0}, [], 2,
+                          1) == 0

@@ -184,7 +184,8 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     from checks.lib import metrics
     # A machine that changed its speed has a column of its own.
     result = ('unfit' if check.unfit
-              and (check.invalid or check.speed != 'mixed') else 'recorded')
+              and (check.invalid or check.disturbed
+                   or check.speed != 'mixed') else 'recorded')
 
     def record(figure: str, value: float, repeat: int, **judged: Any
                ) -> dict[str, Any]:

@@ -28,7 +28,16 @@ from reframe.utility import sanity as sn
 
 from config.judged import judged, judged_metrics, worse_by
 
-from . import features, guards, limits, metrics, references, stack, vendor
+from . import (
+    features,
+    guards,
+    limits,
+    metrics,
+    nodes,
+    references,
+    stack,
+    vendor,
+)
 
 SRC = Path(__file__).resolve().parent / 'src'
 
@@ -51,9 +60,10 @@ class Settings(rfm.RegressionTestPlugin):
 class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     """Programs of one family in one environment: built once for all checks.
 
-    Builds what `build_commands` says, and the sentinel where the machine's
-    speed is watched (here, not in a fixture of its own: every fixture costs
-    each case that uses it). Installed programs need no build.
+    Builds what `build_commands` says, the observer of the nodes, and the
+    sentinel where the machine's speed is watched (here, not in a fixture of
+    its own: every fixture costs each case that uses it). Installed programs
+    need no build.
     """
 
     build_system = 'CustomBuild'
@@ -122,10 +132,12 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         if extras['programs'][self.family]['source'] == 'embedded':
             commands += self.build_commands()
         commands += self.build_tools()
+        tools = ['observe']
         if 'speed_sentinel' in self.current_partition.features:
-            commands.append(
-                f'{self.current_environ.cc or "cc"} -O2 -std=gnu11 -pthread '
-                f'{shlex.quote(str(SRC / "sentinel.c"))} -o sentinel')
+            tools.append('sentinel')
+        commands += [
+            f'{self.current_environ.cc or "cc"} -O2 -std=gnu11 -pthread '
+            f'{shlex.quote(str(SRC / tool))}.c -o {tool}' for tool in tools]
         # One list: a failed command must end the build. The job itself ends
         # well, so that it is we who say what failed, and not its exit code.
         self.build_system.commands = [
@@ -189,7 +201,8 @@ class Once(rfm.RegressionTestPlugin):
 
 
 class Measured(rfm.RegressionTestPlugin):
-    """Puts measure.sh before the launcher and rank.sh before the program.
+    """Puts measure.sh before the launcher and rank.sh before the program,
+    with an observer (observe.c) behind each of them.
 
     The family's fixture of :class:`Programs` is called `programs`.
     """
@@ -210,8 +223,9 @@ class Measured(rfm.RegressionTestPlugin):
     @run_before('run', always_last=True)
     def measure(self) -> None:
         part = self.current_partition
+        observe = f'{self.programs.stagedir}/observe'
         options = ['--repeats', self.repeats, '--accept',
-                   ' '.join(map(str, self.accept))]
+                   ' '.join(map(str, self.accept)), '--observe', observe]
         if 'speed_sentinel' in part.features:
             options += ['--sentinel', f'{self.programs.stagedir}/sentinel',
                         '--boundary', part.extras['speed_boundary_ns'],
@@ -222,7 +236,8 @@ class Measured(rfm.RegressionTestPlugin):
         self.job.launcher.modifier_options = [
             *(shlex.quote(str(o)) for o in options), '--',
             *self.before_launcher()]
-        self.executable_opts = [self.executable, *self.executable_opts]
+        self.executable_opts = [shlex.quote(observe), '--', self.executable,
+                                *self.executable_opts]
         self.executable = shlex.quote(str(SRC / 'rank.sh'))
         self.keep_files = [*self.keep_files, 'run.*.out', 'run.*.err',
                            'runs.tsv', 'validate.*']
@@ -308,6 +323,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: Why a sound run is no measurement of what is judged; empty: it is.
     unfit = variable(str, value='')
 
+    #: What other programs did with the CPUs of its nodes meanwhile, if it
+    #: was more than the limit.
+    disturbed = variable(str, value='')
+
     #: The rules of the benchmark that a whole run has broken: it fails, its
     #: figures are kept and never judged; empty: it is valid.
     invalid = variable(str, value='')
@@ -386,7 +405,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             guards.job_ended_well(self.job)
             runs = guards.read_runs(Path(self.stagedir), self.repeats,
                                     self.accept)
+            nodes.nothing_is_left(Path(self.stagedir), runs)
             self.samples: list[dict[str, float]] = []
+            seen = []
             for run in runs:
                 guards.ranks_are(run, self.num_tasks, self.num_nodes)
                 guards.transport_is(
@@ -394,12 +415,18 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 self.assert_whole(run)
                 sample = {**self.figures_of(run), 'wall_time': run.wall,
                           'user_time': run.user, 'system_time': run.system}
+                seen.append(nodes.observed(run))
+                sample |= nodes.figures(seen[-1], self.cpus_per_rank())
                 if not math.isnan(run.before + run.after):
                     sample['cacheline_roundtrip'] = max(run.before, run.after)
                 self.samples.append(sample)
             self.speed = self.speed_class(runs)
             if self.speed == 'mixed':
                 self.unfit = 'the machine kept changing its speed'
+            self.disturbed = nodes.disturbed(
+                seen, self.cpus_per_rank(), self.current_partition.extras)
+            self.unfit = '; '.join(filter(None, (self.unfit,
+                                                 self.disturbed)))
             if self.invalid:
                 self.guard, self.unfit = 'validity', self.invalid
             self.figures = {
@@ -412,6 +439,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.guard = err.guard
             raise
         return True
+
+    def cpus_per_rank(self) -> int:
+        """CPUs that a rank uses, of which others shall not have a share."""
+        return max(self.num_cpus_per_task or 1, self.threads)
 
     def speed_class(self, runs: list[guards.Run]) -> str:
         """fast or slow; mixed when the runs do not agree."""

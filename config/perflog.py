@@ -113,6 +113,24 @@ def attach(folder: Path, files: dict[str, str]) -> None:
         os.rename(Path(new, 'files'), folder)
 
 
+def keep(folder: Path, files: dict[str, str]) -> None:
+    """Keeps files whose name tells their content: once, and whole.
+
+    :arg files: name -> text.
+    :raises OSError: with the files as they were before.
+    """
+    for name, text in files.items():
+        path = folder / f'{name}.json'
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            draft = folder / f'.{name}.{secrets.token_hex(3)}'
+            try:
+                draft.write_text(text)
+                draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
+
+
 class PerflogHandler(logging.Handler):
     """Appends one record a metric and point for each case that ended."""
 
@@ -138,6 +156,8 @@ class PerflogHandler(logging.Handler):
             attach(folder / common['family'] / '-'.join(
                 common[name] for name in ('run', 'environ', 'case')),
                 check.attached)
+            keep(self.basedir / common['system'] / 'machines',
+                 check.facts_files)
             append(path, list(names), rows)
         except OSError as err:
             raise LoggingError(f'{path}: cannot be written ({err.strerror}): '
@@ -161,7 +181,7 @@ class PerflogHandler(logging.Handler):
             'params': check.params, 'case': check.hashcode,
             'job': job.jobid if job else None,
             'nodes': ' '.join(nodes or ()),
-            'machine': getattr(check, 'machine', ''),
+            'machine': check.node_facts,
             'binding': getattr(check, 'binding', ''),
             'num_nodes': check.num_nodes,
             'num_tasks': check.num_tasks,

@@ -28,9 +28,9 @@ def observe(tmp_path_factory):
     return path
 
 
-def run(observe, *command, options=(), **more):
-    return subprocess.run([observe, *options, '--', *command], text=True,
-                          capture_output=True, timeout=60, **more)
+def run(observe, *command, options=(), before=(), **more):
+    return subprocess.run([*before, observe, *options, '--', *command],
+                          text=True, capture_output=True, timeout=60, **more)
 
 
 def lives(name):
@@ -40,7 +40,7 @@ def lives(name):
 
 
 @contextlib.contextmanager
-def busy(tmp_path, name='busyneighbour', count=3):
+def busy(tmp_path, name='busyneighbour', count=4):
     """Processes of this name that are busy while tmp_path/go exists."""
     program = tmp_path / name
     if not program.exists():
@@ -208,16 +208,17 @@ def test_a_rank_that_did_not_tell():
 
 def test_busy_neighbours_are_seen(observe, tmp_path):
     """And what the program itself uses is not taken for theirs."""
-    spin = 'import time\nend = time.time() + 2\nwhile time.time() < end: 0'
+    spin = 'import os, time\nprint(os.getpid())\nend = time.time() + 3\nwhile time.time() < end: 0'
     (tmp_path / 'go').touch()
     with busy(tmp_path):
-        done = run(observe, sys.executable, '-c', spin)
+        # Its parent is the launcher, whose children all are the job's.
+        done = run(observe, sys.executable, '-c', spin,
+                   before=['sh', '-c', '"$@"; exit', 'sh'])
     node, = seen(done.stderr)
     assert 1 < node.wall < 20 and node.own > 0.02
     assert node.others > 0.3
     assert 'busyneighbour' in {name for name, *_ in node.busiest}
-    assert sys.executable.split('/')[-1] not in {
-        name for name, *_ in node.busiest[:1]}
+    assert int(done.stdout) not in {pid for _, _, pid, _ in node.busiest}
 
 
 # In a run of the suite ----------------------------------------------------
@@ -255,18 +256,18 @@ def test_a_child_in_a_session_of_its_own_fails_the_run(faulty):
 
 
 def test_what_others_did_is_recorded_and_judged(faulty, tmp_path):
+    report = tmp_path / 'report.json'
+
     def measured(limit):
         with busy(tmp_path):
-            done = faulty.plumb(
-                'run', '--bringup', '--', *CASE, '-p', '.*-omb',
-                    '-Srepeats=1',
-                FAULT='slow', GO=str(tmp_path / 'go'),
-                PLUMBLINE_OTHERS_LIMIT=limit)
+            done = faulty.reframe(
+                '-r', *CASE, '-p', '.*-omb', '-Sbringup=1',
+                f'--report-file={report}', FAULT='slow',
+                GO=str(tmp_path / 'go'), PLUMBLINE_OTHERS_LIMIT=limit)
         assert done.returncode == 0, done.stdout + done.stderr
-        return ' '.join(done.stdout.split())
+        return report.read_text()
 
-    said = measured('1e6')
-    assert 'other programs' not in said
+    assert 'other programs' not in measured('1e6')
     assert {r['result'] for r in faulty.records} == {'recorded'}
     others, = (r for r in faulty.records if r['metric'] == 'others_cpu')
     assert float(others['value']) > 0.3 and others['unit'] == '1'
@@ -317,3 +318,62 @@ for _env in site_configuration['environments']:
     assert done.returncode == 1, text
     assert {r['guard'] for r in suite.records} == {'leftover'}, text
     assert 'sleep (' in text
+
+
+# What the nodes are -------------------------------------------------------
+
+def test_facts_of_this_machine():
+    done = subprocess.run([SRC / 'facts.sh', '', 'mpirun'], text=True,
+                          capture_output=True, timeout=60, check=True)
+    assert done.stderr == ''
+    facts = nodes.parsed(done.stdout)
+    assert facts['kernel'] == os.uname().release
+    assert facts['cpus'] == str(os.cpu_count())
+    assert {'architecture', 'memory', 'scratch'} <= set(facts)
+    assert os.uname().nodename not in done.stdout.split()
+
+
+def test_facts_of_devices_that_are_slow_to_answer(tmp_path):
+    """A tool that hangs is left out; one that answers is heard."""
+    for name, text in (('nvidia-smi', 'echo "H100, 96.00, 81559 MiB"; '
+                        'echo "H100, 96.00, 81559 MiB"'),
+                       ('fi_info', 'sleep 60'),
+                       ('ucx_info', 'echo "# Library version: 1.15.0"'),
+                       ('mylauncher', 'echo; echo "MY 3.4"')):
+        (tmp_path / name).write_text(f'#!/bin/sh\n{text}\n')
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        [SRC / 'facts.sh', str(tmp_path), 'mylauncher'], text=True,
+        capture_output=True, timeout=30, check=True,
+        env={**os.environ, 'PATH': f'{tmp_path}:{os.environ["PATH"]}'})
+    facts = nodes.parsed(done.stdout)
+    assert facts['gpu'] == ['H100, 96.00, 81559 MiB'] * 2
+    assert facts['ucx'] == '1.15.0'
+    assert facts['launcher'] == 'mylauncher: MY 3.4'
+
+
+def test_nodes_of_one_kind_share_a_file(tmp_path):
+    for host, kernel in (('n1', '6.1'), ('n2', '6.1'), ('n3', '6.2')):
+        (tmp_path / host).write_text(f'kernel\t{kernel}\nnic\ta\nnic\tb\n')
+    name, files = nodes.machines(tmp_path, ['n1', 'n2'])
+    assert list(files) == [name] and ' ' not in name
+    assert json.loads(files[name]) == {'kernel': '6.1', 'nic': ['a', 'b']}
+    names, files = nodes.machines(tmp_path, ['n3', 'n1', 'n4'])
+    assert names.split()[1:] == [name, '-'] and len(files) == 2
+    assert nodes.machines(tmp_path, ['n4']) == ('', {})
+
+
+def test_every_record_says_what_it_ran_on(faulty):
+    done = faulty.reframe('-r', *CASE, '-p', '.*-omb', '-Sbringup=1',
+                          FAULT='none')
+    assert done.returncode == 0, done.stdout + done.stderr
+    name, = {r['machine'] for r in faulty.records}
+    file, = (faulty.tmp / 'perflogs' / 'local' / 'machines').iterdir()
+    assert file.name == f'{name}.json'
+    facts = json.loads(file.read_text())
+    assert facts['kernel'] == os.uname().release
+    assert 'launcher' in facts and 'scratch' in facts
+    assert {r['schema'] for r in faulty.records} == {'2'}
+    # The page is made from perflogs alone, and takes no file of facts for one.
+    done = faulty.plumb('report')
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -12,6 +12,7 @@ import json
 import math
 import shlex
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,6 +41,9 @@ from . import (
 )
 
 SRC = Path(__file__).resolve().parent / 'src'
+
+#: Folder of a build that gets a file of facts from each node.
+FACTS = 'facts'
 
 
 class Settings(rfm.RegressionTestPlugin):
@@ -213,6 +217,12 @@ class Measured(rfm.RegressionTestPlugin):
     #: How often a run is made at most while the machine changes its speed.
     attempts = variable(int, value=4)
 
+    #: Names of the files of facts of the job's nodes.
+    node_facts = variable(str, value='', loggable=True)
+
+    #: These files: name -> text.
+    facts_files: Mapping[str, str] = {}
+
     #: Options of one more run that validates data; empty: no such run.
     validation = variable(str, value='')
 
@@ -236,11 +246,30 @@ class Measured(rfm.RegressionTestPlugin):
         self.job.launcher.modifier_options = [
             *(shlex.quote(str(o)) for o in options), '--',
             *self.before_launcher()]
-        self.executable_opts = [shlex.quote(observe), '--', self.executable,
-                                *self.executable_opts]
+        self.executable_opts = [
+            shlex.quote(observe), '--facts', *(shlex.quote(str(word)) for word
+                                               in self.facts_of_a_node()),
+            '--', self.executable, *self.executable_opts]
         self.executable = shlex.quote(str(SRC / 'rank.sh'))
         self.keep_files = [*self.keep_files, 'run.*.out', 'run.*.err',
                            'runs.tsv', 'validate.*']
+
+    def facts_of_a_node(self) -> list[Any]:
+        """Where they are kept, and what tells them: once a node, session
+        and environment, for that brings its own libraries and launcher."""
+        folder = Path(self.programs.stagedir, FACTS)
+        if not self.is_dry_run():
+            folder.mkdir(exist_ok=True)
+        # Its name may say whose it is: mpirun-openmpi.
+        launcher, *_ = (self.current_partition.launcher_type
+                        .registered_name.split('-'))
+        return [folder, SRC / 'facts.sh',
+                self.current_partition.extras.get('scratch', ''), launcher]
+
+    @run_before('sanity')
+    def know_the_machines(self) -> None:
+        self.node_facts, self.facts_files = nodes.machines(
+            Path(self.programs.stagedir, FACTS), self.job.nodelist or [])
 
 
 class Referenced(rfm.RegressionTestPlugin):

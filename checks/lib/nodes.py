@@ -1,6 +1,7 @@
-"""What observe.c saw on the nodes of a run: others' CPU time, leftovers."""
+"""What was seen on the nodes of a run: others' CPU time, leftovers, facts."""
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import pwd
@@ -166,3 +167,37 @@ def nothing_is_left(stage: Path, runs: Iterable[Run]) -> None:
                    f'{"es" * (len(found) > 1)} still ran 5 s after the '
                    f'program had ended: {", ".join(told)}; they were ended. '
                    'A program must wait for what it starts')
+
+
+def machines(folder: Path, hosts: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """What the nodes of a job are, by the files that facts.sh left.
+
+    :returns: the name of a file of facts for each node, `-` where nothing is
+        known, one alone where all are alike; and the files, name -> text.
+        The name is of the content: nodes of one kind have the same.
+    """
+    names, files = [], {}
+    for host in hosts:
+        try:
+            facts = parsed((folder / host).read_text(errors='replace'))
+        except OSError:
+            names.append('-')
+            continue
+        text = json.dumps(facts, indent=1, sort_keys=True,
+                          ensure_ascii=False) + '\n'
+        names.append(hashlib.sha256(text.encode()).hexdigest()[:12])
+        files[names[-1]] = text
+    if not files:
+        return '', {}
+    return ' '.join(names if len(set(names)) > 1 else names[:1]), files
+
+
+def parsed(text: str) -> dict[str, str | list[str]]:
+    """Facts of a node; a name that may come more than once has a list."""
+    facts = defaultdict(list)
+    for line in text.splitlines():
+        name, tab, value = line.partition('\t')
+        if tab:
+            facts[name].append(value)
+    return {name: values[0] if len(values) == 1 else sorted(values)
+            for name, values in facts.items()}

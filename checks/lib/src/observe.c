@@ -2,7 +2,8 @@
  * sees what no exit code tells: what other programs did with the node's CPUs
  * meanwhile, and which processes the program left behind.
  *
- *     observe [--facts SCRIPT FOLDER] -- PROGRAM ...   in front of a rank
+ *     observe [--facts FOLDER SCRIPT SCRATCH LAUNCHER] -- PROGRAM ...
+ *                                                      in front of a rank
  *     observe --launcher -- LAUNCHER ...               in front of a launcher
  *
  * It ends as the program does (same exit code, same signal), and passes
@@ -20,8 +21,8 @@
  *       "seen": of all other processes, "busiest": [[name, uid, pid, s]...]}
  *
  * The last four come from a look at all processes, by the first rank of a
- * node. It also runs SCRIPT once, when FOLDER has no file of the node's name
- * yet: its output, facts of the node, becomes that file.
+ * node. It also runs SCRIPT (facts.sh) once, when FOLDER has no file of the
+ * node's name yet: its output, facts of the node, becomes that file.
  * Reads /proc, and needs no rights. */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -360,8 +361,9 @@ static void end_what_is_left(int *told)
 }
 
 /* Facts of the node, once in this folder; a failure leaves no file. */
-static void keep_facts(char *script, const char *folder)
+static void keep_facts(char **words)
 {
+    const char *folder = words[0];
     char path[4096], draft[4200];
     snprintf(path, sizeof path, "%s/%s", folder, host);
     snprintf(draft, sizeof draft, "%s/.%s.%d", folder, host, getpid());
@@ -376,7 +378,8 @@ static void keep_facts(char *script, const char *folder)
             _exit(1);
         sigprocmask(SIG_UNBLOCK, &attended, NULL);
         setsid();
-        execl("/bin/bash", "bash", script, (char *)NULL);
+        execl("/bin/bash", "bash", words[1], words[2], words[3],
+              (char *)NULL);
         _exit(127);
     }
     int status = -1;
@@ -392,16 +395,16 @@ static void keep_facts(char *script, const char *folder)
 
 int main(int argc, char **argv)
 {
-    char *script = NULL, *folder = NULL;
+    char **facts = NULL;
     int launcher = 0, i = 1;
     for (; i < argc && strcmp(argv[i], "--"); i++)
         if (!strcmp(argv[i], "--launcher"))
             launcher = 1;
-        else if (!strcmp(argv[i], "--facts") && i + 2 < argc)
-            script = argv[++i], folder = argv[++i];
+        else if (!strcmp(argv[i], "--facts") && i + 4 < argc)
+            facts = argv + i + 1, i += 4;
     if (++i >= argc) {
-        fprintf(stderr, "usage: observe [--facts SCRIPT FOLDER | --launcher] "
-                "-- PROGRAM ...\n");
+        fprintf(stderr, "usage: observe [--facts FOLDER SCRIPT SCRATCH "
+                "LAUNCHER | --launcher] -- PROGRAM ...\n");
         return 2;
     }
     if (slurp("/proc/sys/kernel/hostname", host, sizeof host) <= 0)
@@ -462,8 +465,8 @@ int main(int argc, char **argv)
             add_processes(&t, before);
         add(&t, "}\n");
         tell(&t);
-        if (first && folder && !told)
-            keep_facts(script, folder);
+        if (first && facts && !told)
+            keep_facts(facts);
     }
     if (WIFSIGNALED(status)) {
         struct rlimit none = {0, 0};

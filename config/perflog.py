@@ -14,6 +14,7 @@ import functools
 import io
 import logging
 import os
+import secrets
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -121,6 +122,24 @@ def this_run() -> str:
     return os.environ.pop(run_id.VARIABLE, '') or run_id.new()
 
 
+def keep(folder: Path, files: dict[str, str]) -> None:
+    """Keeps files whose name tells their content: once, and whole.
+
+    :arg files: name -> text.
+    :raises OSError: with the files as they were before.
+    """
+    for name, text in files.items():
+        path = folder / f'{name}.json'
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            draft = folder / f'.{name}.{secrets.token_hex(3)}'
+            try:
+                draft.write_text(text)
+                draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
+
+
 class PerflogHandler(logging.Handler):
     """Appends one record a metric and point for each case that ended."""
 
@@ -147,6 +166,8 @@ class PerflogHandler(logging.Handler):
             attach(folder / common['family'] / '-'.join(
                 common[name] for name in ('run', 'environ', 'case')),
                 check.attached)
+            keep(self.basedir / common['system'] / 'machines',
+                 check.facts_files)
             append(path, list(names), rows)
         except OSError as err:
             raise LoggingError(f'{path}: cannot be written ({err.strerror}): '
@@ -176,7 +197,7 @@ class PerflogHandler(logging.Handler):
             'params': check.params, 'case': check.hashcode,
             'job': job.jobid if job else None,
             'nodes': ' '.join(nodes or ()),
-            'machine': getattr(check, 'machine', ''),
+            'machine': check.node_facts,
             'binding': getattr(check, 'binding', ''),
             **sizes,
             'source': check.source, 'program': check.program,
@@ -202,7 +223,8 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     from checks.lib import metrics
     # A machine that changed its speed has a column of its own.
     result = ('unfit' if check.unfit
-              and (check.invalid or check.speed != 'mixed') else 'recorded')
+              and (check.invalid or check.disturbed
+                   or check.speed != 'mixed') else 'recorded')
 
     def record(figure: str, value: float, repeat: int, **judged: Any
                ) -> dict[str, Any]:

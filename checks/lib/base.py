@@ -12,6 +12,7 @@ import json
 import math
 import shlex
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,6 +34,7 @@ from . import (
     guards,
     limits,
     metrics,
+    nodes,
     placement,
     references,
     stack,
@@ -40,6 +42,9 @@ from . import (
 )
 
 SRC = Path(__file__).resolve().parent / 'src'
+
+#: Folder of a build that gets a file of facts from each node.
+FACTS = 'facts'
 
 
 class Settings(rfm.RegressionTestPlugin):
@@ -60,9 +65,10 @@ class Settings(rfm.RegressionTestPlugin):
 class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     """Programs of one family in one environment: built once for all checks.
 
-    Builds what `build_commands` says, and the sentinel where the machine's
-    speed is watched (here, not in a fixture of its own: every fixture costs
-    each case that uses it). Installed programs need no build.
+    Builds what `build_commands` says, the observer of the nodes, and the
+    sentinel where the machine's speed is watched (here, not in a fixture of
+    its own: every fixture costs each case that uses it). Installed programs
+    need no build.
     """
 
     build_system = 'CustomBuild'
@@ -131,10 +137,12 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         if extras['programs'][self.family]['source'] == 'embedded':
             commands += self.build_commands()
         commands += self.build_tools()
+        tools = ['observe']
         if 'speed_sentinel' in self.current_partition.features:
-            commands.append(
-                f'{self.current_environ.cc or "cc"} -O2 -std=gnu11 -pthread '
-                f'{shlex.quote(str(SRC / "sentinel.c"))} -o sentinel')
+            tools.append('sentinel')
+        commands += [
+            f'{self.current_environ.cc or "cc"} -O2 -std=gnu11 -pthread '
+            f'{shlex.quote(str(SRC / tool))}.c -o {tool}' for tool in tools]
         # One list: a failed command must end the build. The job itself ends
         # well, so that it is we who say what failed, and not its exit code.
         self.build_system.commands = [
@@ -212,7 +220,8 @@ class Once(rfm.RegressionTestPlugin):
 
 
 class Measured(rfm.RegressionTestPlugin):
-    """Puts measure.sh before the launcher and rank.sh before the program.
+    """Puts measure.sh before the launcher and rank.sh before the program,
+    with an observer (observe.c) behind each of them.
 
     The family's fixture of :class:`Programs` is called `programs`.
     """
@@ -222,6 +231,12 @@ class Measured(rfm.RegressionTestPlugin):
 
     #: How often a run is made at most while the machine changes its speed.
     attempts = variable(int, value=4)
+
+    #: Names of the files of facts of the job's nodes.
+    node_facts = variable(str, value='', loggable=True)
+
+    #: These files: name -> text.
+    facts_files: Mapping[str, str] = {}
 
     #: Options of one more run that validates data; empty: no such run.
     validation = variable(str, value='')
@@ -233,8 +248,9 @@ class Measured(rfm.RegressionTestPlugin):
     @run_before('run', always_last=True)
     def measure(self) -> None:
         part = self.current_partition
+        observe = f'{self.programs.stagedir}/observe'
         options = ['--repeats', self.repeats, '--accept',
-                   ' '.join(map(str, self.accept))]
+                   ' '.join(map(str, self.accept)), '--observe', observe]
         if 'speed_sentinel' in part.features:
             options += ['--sentinel', f'{self.programs.stagedir}/sentinel',
                         '--boundary', part.extras['speed_boundary_ns'],
@@ -247,10 +263,30 @@ class Measured(rfm.RegressionTestPlugin):
         self.job.launcher.modifier_options = [
             *(shlex.quote(str(o)) for o in options), '--',
             *self.before_launcher()]
-        self.executable_opts = [self.executable, *self.executable_opts]
+        self.executable_opts = [
+            shlex.quote(observe), '--facts', *(shlex.quote(str(word)) for word
+                                               in self.facts_of_a_node()),
+            '--', self.executable, *self.executable_opts]
         self.executable = shlex.quote(str(SRC / 'rank.sh'))
         self.keep_files = [*self.keep_files, 'run.*.out', 'run.*.err',
                            'runs.tsv', 'validate.*']
+
+    def facts_of_a_node(self) -> list[Any]:
+        """Where they are kept, and what tells them: once a node, session
+        and environment, for that brings its own libraries and launcher."""
+        folder = Path(self.programs.stagedir, FACTS)
+        if not self.is_dry_run():
+            folder.mkdir(exist_ok=True)
+        # Its name may say whose it is: mpirun-openmpi.
+        launcher, *_ = (self.current_partition.launcher_type
+                        .registered_name.split('-'))
+        return [folder, SRC / 'facts.sh',
+                self.current_partition.extras.get('scratch', ''), launcher]
+
+    @run_before('sanity')
+    def know_the_machines(self) -> None:
+        self.node_facts, self.facts_files = nodes.machines(
+            Path(self.programs.stagedir, FACTS), self.job.nodelist or [])
 
 
 class Referenced(rfm.RegressionTestPlugin):
@@ -329,6 +365,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     #: CPUs that the ranks of each node really had, `n1:0,1 n2:0,1`.
     binding = variable(str, value='', loggable=True)
+
+    #: What other programs did with the CPUs of its nodes meanwhile, if it
+    #: was more than the limit.
+    disturbed = variable(str, value='')
 
     #: The rules of the benchmark that a whole run has broken: it fails, its
     #: figures are kept and never judged; empty: it is valid.
@@ -416,7 +456,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             guards.job_ended_well(self.job)
             runs = guards.read_runs(Path(self.stagedir), self.repeats,
                                     self.accept)
+            nodes.nothing_is_left(Path(self.stagedir), runs)
             self.samples: list[dict[str, float]] = []
+            seen = []
             for run in runs:
                 guards.ranks_are(run, self.num_tasks, self.num_nodes)
                 self.ranks_had_their_cores(run)
@@ -427,12 +469,18 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 guards.time_is_enough(run, self.claimed_seconds(figures))
                 sample = {**figures, 'wall_time': run.wall,
                           'user_time': run.user, 'system_time': run.system}
+                seen.append(nodes.observed(run))
+                sample |= nodes.figures(seen[-1], self.cpus_per_rank())
                 if not math.isnan(run.before + run.after):
                     sample['cacheline_roundtrip'] = max(run.before, run.after)
                 self.samples.append(sample)
             self.speed = self.speed_class(runs)
             if self.speed == 'mixed':
                 self.unfit = 'the machine kept changing its speed'
+            self.disturbed = nodes.disturbed(
+                seen, self.cpus_per_rank(), self.current_partition.extras)
+            self.unfit = '; '.join(filter(None, (self.unfit,
+                                                 self.disturbed)))
             if self.invalid:
                 self.guard, self.unfit = 'validity', self.invalid
             self.figures = {
@@ -455,6 +503,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 run, self.threads, placement.cores(self.current_partition))
         elif kind == 'launcher_free':
             self.unfit = self.unfit or placement.shared(there, self.threads)
+
+    def cpus_per_rank(self) -> int:
+        """CPUs that a rank uses, of which others shall not have a share."""
+        return max(self.num_cpus_per_task or 1, self.threads)
 
     def speed_class(self, runs: list[guards.Run]) -> str:
         """fast or slow; mixed when the runs do not agree."""

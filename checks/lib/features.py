@@ -76,6 +76,9 @@ PARTITION_EXTRAS: dict[str, str] = {
                          '(mapping)',
     'speed_boundary_ns': 'sentinel: round trip in ns that parts the speed '
                          'classes fast and slow',
+    'others_cpu_limit': 'share of the CPUs that a case uses on a node above '
+                        'which CPU time of other programs there makes it '
+                        'unfit; without it 0.05',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
     'one_nic_bandwidth': 'one NIC, one way, in MB/s, where one pair of ranks '
                          'can fill it',

@@ -133,7 +133,7 @@ def read_runs(stage: Path, repeats: int, accept: Iterable[int] = (0,)
             died = (f'died of signal {run.rc - 128}' if run.rc > 128
                     else f'ended with exit code {run.rc}')
             words = [ln for ln in run.err.splitlines()
-                     if ln.strip(' -') and 'plumbline-rank' not in ln]
+                     if ln.strip(' -') and 'plumbline-' not in ln]
             refuse('signal' if run.rc > 128 else 'exit_code',
                    f'{run.name}: the program {died}; first words on stderr: '
                    f'{words[0].strip() if words else "none"}')

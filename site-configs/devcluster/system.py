@@ -47,7 +47,11 @@ def _partition(backend: str, launcher: str, environment: str
                    'launcher_oversubscribe': _SHARE[launcher],
                    'launcher_spread': SPREAD[
                        'srun' if launcher == 'srun' else 'openmpi'],
-                   'service_interface': 'eth0'},
+                   'service_interface': 'eth0',
+                   # The kernel counts for all nodes together: to each of
+                   # them the others are other programs.
+                   'others_cpu_limit': float(os.environ.get(
+                       'PLUMBLINE_OTHERS_LIMIT', 1e6))},
     }
 
 

@@ -161,6 +161,8 @@ site_configuration = {
             'processor': _processor(),
             'extras': {
                 'node_memory': _memory(),
+                'others_cpu_limit': float(os.environ.get(
+                    'PLUMBLINE_OTHERS_LIMIT', 0.05)),
                 'launcher_pin': _pin,
                 'launcher_oversubscribe': _share,
                 'oversubscribe_env': _share_env,

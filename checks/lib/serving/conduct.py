@@ -41,6 +41,10 @@ SECOND_THOUGHTS = 0.5
 #: outside. Less than Slurm waits before it kills. Unit: seconds.
 HEARSAY = 1.0
 
+#: How long the launcher may take to end when the agents have: what servers
+#: and clients left behind is given 5 s (src/observe.c). Unit: seconds.
+LEFT_LIMIT = 8.0
+
 
 def ancestors() -> list[int]:
     """Whom we must not outlive: our parents up to the batch script, which is
@@ -222,7 +226,7 @@ class Conductor:
         # Without what we said there: hosts, and commands of clients.
         words = ' | '.join([
             line.strip() for line in said if line.strip(' -=')
-            and not line.startswith(('plumbline-rank', '+ '))][:3])
+            and not line.startswith(('plumbline-', '+ '))][:3])
         if self.outside:
             raise Failed(f'{self.outside}; the launcher says: {words}'
                          if words else self.outside)
@@ -589,7 +593,8 @@ class Conductor:
     def end_launcher(self) -> None:
         """The agents have ended, so it does; or it is made to."""
         assert self.launcher
-        for patience, number in ((3, signal.SIGTERM), (3, signal.SIGKILL)):
+        for patience, number in ((LEFT_LIMIT, signal.SIGTERM),
+                                 (3, signal.SIGKILL)):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.launcher.wait(patience)
                 return

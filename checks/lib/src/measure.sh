@@ -9,6 +9,8 @@
 #     --boundary NS    before and after; a run that began at one side of the
 #     --attempts N     boundary and ended at the other is made again (4)
 #     --validate OPTS  one more, untimed run with these options at the end
+#     --observe FILE   program that ends what the launcher leaves behind
+#                      (observe.c)
 #
 # Leaves in the current folder: run.REPEAT.ATTEMPT.out and .err, and runs.tsv
 # with a line a run: repeat attempt kept rc wall user system before after
@@ -16,6 +18,7 @@
 # code that was not accepted, so that a scheduler sees it too.
 set -u
 repeats=1 accept=0 sentinel='' boundary=0 attempts=4 validate=''
+observe=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
         --repeats) repeats=$2 ;;
@@ -24,14 +27,19 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
         --boundary) boundary=$2 ;;
         --attempts) attempts=$2 ;;
         --validate) validate=$2 ;;
+        --observe) observe=$2 ;;
         *) echo "measure.sh: unknown option $1" >&2; exit 2 ;;
     esac
     shift 2
 done
 shift
+if [ -n "$observe" ]; then set -- "$observe" --launcher -- "$@"; fi
 status=0
 # Whoever we were started by: a conductor ends with it (serving/conduct.py).
 export PLUMBLINE_BATCH=$PPID
+# By it observe.c knows the processes of this job.
+read -r PLUMBLINE_JOB </proc/sys/kernel/random/uuid
+export PLUMBLINE_JOB
 TIMEFORMAT='%R %U %S'
 : > runs.tsv || exit 1
 

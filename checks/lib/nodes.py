@@ -1,0 +1,203 @@
+"""What was seen on the nodes of a run: others' CPU time, leftovers, facts."""
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import pwd
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .guards import Run, refuse
+
+#: Share of the CPUs of a case that others may use before its figures are no
+#: measurement; a partition's `others_cpu_limit` says otherwise.
+LIMIT = 0.05
+
+#: The kernel counts the CPU time of a machine in samples of this length.
+#: Unit: seconds.
+SAMPLE = 0.01
+
+
+@dataclass(frozen=True)
+class Node:
+    """CPU time on one node between its first rank's start and its last
+    rank's end. Unit: seconds."""
+    host: str
+    ranks: int
+    cpus: int
+    wall: float
+    busy: float
+    steal: float
+    #: Of the ranks with all that they started, and of who started them.
+    own: float
+    #: Of the kernel's own threads.
+    kernel: float
+    #: Of all other processes that can be seen and lived to the end.
+    seen: float
+    #: Name, user, process and seconds of the busiest of them.
+    busiest: tuple[tuple[str, str, int, float], ...]
+
+    @property
+    def others(self) -> float:
+        """What other programs used at the least.
+
+        The machine's busy time without interrupts (those of the job's own
+        messages are among them), less that of the job: processes that ended
+        or cannot be seen from here (containers) are in it. It is counted in
+        samples: what could be chance is not held against anybody. CPU time
+        that a hypervisor took looks like the job's in its own figures, and
+        is not in the machine's.
+        """
+        job = self.own * (self.busy / (self.busy + self.steal)
+                          if self.steal else 1.0)
+        chance = math.sqrt(self.busy * SAMPLE)
+        return max(self.seen, self.busy - job - self.kernel - chance, 0.0)
+
+    def share(self, seconds: float, cpus_per_rank: int) -> float:
+        """A CPU time as a share of the CPUs that the case uses here."""
+        used = self.ranks * max(1, cpus_per_rank)
+        if self.cpus:
+            used = min(self.cpus, used)
+        return seconds / max(self.wall, SAMPLE) / used
+
+    def told(self, share: float) -> str:
+        """What others did, in one line."""
+        unseen = self.others - self.seen
+        who = [f'{name} ({user}, process {pid}) {seconds:.2f} s'
+               for name, user, pid, seconds in self.busiest]
+        if unseen > SAMPLE and unseen > 0.1 * self.others:
+            who.append('processes that ended meanwhile or cannot be seen '
+                       f'from there {unseen:.2f} s')
+        return (f'other programs used {self.others:.2f} s of CPU on '
+                f'{self.host} during the run, {share:.0%} of the CPUs of '
+                f'this case: {", ".join(who)}')
+
+
+def observed(run: Run) -> list[Node]:
+    """The nodes of a run, by what all their ranks saw."""
+    lines = defaultdict(list)
+    for host, text in re.findall(r'^plumbline-node (\S+) (.*)$', run.err,
+                                 re.M):
+        try:
+            lines[host].append(json.loads(text))
+        except ValueError:
+            refuse('observer', f'{run.name}.err: cannot read what was seen '
+                   f'on {host}: {text[:80]!r}')
+    silent = set(re.findall(r'plumbline-rank (\S+)', run.err)) - set(lines)
+    if silent:
+        refuse('observer', f'{run.name}.err: nothing was told of '
+               f'{", ".join(sorted(silent))} after the program: the ranks '
+               'there were killed before they could end')
+    try:
+        return [_node(host, ranks) for host, ranks in sorted(lines.items())]
+    except (KeyError, TypeError, ValueError) as err:
+        refuse('observer', f'{run.name}.err: a line plumbline-node is '
+               f'damaged: {type(err).__name__}: {err}')
+
+
+def _node(host: str, ranks: list[dict[str, Any]]) -> Node:
+    first = min(rank['begin'] for rank in ranks)
+    last = max(rank['end'] for rank in ranks)
+    wall, busy, _, steal = (b - a for a, b in zip(first, last, strict=True))
+    scans = [rank for rank in ranks if rank['scanned']]
+
+    found: list[list[Any]] = max(
+        scans, key=lambda scan: scan['seen'], default={'busiest': []}
+    )['busiest']
+
+    def most(name: str) -> float:
+        return max((scan[name] for scan in scans), default=0.0)
+
+    return Node(host, len(ranks), max(rank['cpus'] for rank in ranks), wall,
+                busy, steal,
+                sum(rank['own'] for rank in ranks) + most('launcher'),
+                most('kernel'), most('seen'),
+                tuple((name, user(uid), pid, seconds)
+                      for name, uid, pid, seconds in found))
+
+
+def user(uid: int) -> str:
+    """The name of a user, if this machine knows it."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return f'user {uid}'
+
+
+def figures(nodes: Iterable[Node], cpus_per_rank: int) -> dict[str, float]:
+    """Of the worst node: what others used, and what was stolen."""
+    nodes = list(nodes)
+    return {name: max(node.share(getattr(node, of), cpus_per_rank)
+                      for node in nodes)
+            for name, of in (('others_cpu', 'others'), ('steal_cpu', 'steal'))
+            if nodes}
+
+
+def disturbed(runs: Iterable[list[Node]], cpus_per_rank: int,
+              extras: Mapping[str, Any]) -> str:
+    """Who used more than the limit, where that was worst; empty: nobody."""
+    limit = extras.get('others_cpu_limit', LIMIT)
+    share, node = max(
+        ((node.share(node.others, cpus_per_rank), node)
+         for nodes in runs for node in nodes),
+        key=lambda one: one[0], default=(0.0, None))
+    return node.told(share) if node and share > limit else ''
+
+
+def nothing_is_left(stage: Path, runs: Iterable[Run]) -> None:
+    """Every process of the program ended with it, or soon after."""
+    texts = {f'{run.name}.err': run.err for run in runs}
+    validated = stage / 'validate.err'
+    if validated.exists():
+        texts[validated.name] = validated.read_text(errors='replace')
+    for name, text in texts.items():
+        found = re.findall(r'^plumbline-left (\S+) (.*)$', text, re.M)
+        if found:
+            told = []
+            for host, line in found[:3]:
+                one = json.loads(line)
+                told.append(f'{one["name"]} ({user(one["uid"])}, process '
+                            f'{one["pid"]} on {host})')
+            refuse('leftover', f'{name}: {len(found)} process'
+                   f'{"es" * (len(found) > 1)} still ran 5 s after the '
+                   f'program had ended: {", ".join(told)}; they were ended. '
+                   'A program must wait for what it starts')
+
+
+def machines(folder: Path, hosts: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """What the nodes of a job are, by the files that facts.sh left.
+
+    :returns: the name of a file of facts for each node, `-` where nothing is
+        known, one alone where all are alike; and the files, name -> text.
+        The name is of the content: nodes of one kind have the same.
+    """
+    names, files = [], {}
+    for host in hosts:
+        try:
+            facts = parsed((folder / host).read_text(errors='replace'))
+        except OSError:
+            names.append('-')
+            continue
+        text = json.dumps(facts, indent=1, sort_keys=True,
+                          ensure_ascii=False) + '\n'
+        names.append(hashlib.sha256(text.encode()).hexdigest()[:12])
+        files[names[-1]] = text
+    if not files:
+        return '', {}
+    return ' '.join(names if len(set(names)) > 1 else names[:1]), files
+
+
+def parsed(text: str) -> dict[str, str | list[str]]:
+    """Facts of a node; a name that may come more than once has a list."""
+    facts = defaultdict(list)
+    for line in text.splitlines():
+        name, tab, value = line.partition('\t')
+        if tab:
+            facts[name].append(value)
+    return {name: values[0] if len(values) == 1 else sorted(values)
+            for name, values in facts.items()}

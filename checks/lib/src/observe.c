@@ -1,0 +1,480 @@
+/* observe.c - stands between a launcher and what it starts on a node, and
+ * sees what no exit code tells: what other programs did with the node's CPUs
+ * meanwhile, and which processes the program left behind.
+ *
+ *     observe [--facts FOLDER SCRIPT SCRATCH LAUNCHER] -- PROGRAM ...
+ *                                                      in front of a rank
+ *     observe --launcher -- LAUNCHER ...               in front of a launcher
+ *
+ * It ends as the program does (same exit code, same signal), and passes
+ * signals on to it. Orphans of the program become its children: those that
+ * are left after LEFT seconds are ended, each told on stderr in a line
+ *
+ *     plumbline-left HOST {"pid": ..., "name": ..., "uid": ...}
+ *
+ * In front of a rank one more line tells the node's CPU time (seconds):
+ *
+ *     plumbline-node HOST {"cpus": of the machine,
+ *       "begin": [at, busy, interrupts, steal], "end": [...],
+ *       "own": of this rank, "scanned": whether it has what follows,
+ *       "launcher": of who started it, "kernel": of the kernel's threads,
+ *       "seen": of all other processes, "busiest": [[name, uid, pid, s]...]}
+ *
+ * The last four come from a look at all processes, by the first rank of a
+ * node. It also runs SCRIPT (facts.sh) once, when FOLDER has no file of the
+ * node's name yet: its output, facts of the node, becomes that file.
+ * Reads /proc, and needs no rights. */
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { KTHREAD = 0x00200000, TOP = 5, NAME = 16 };
+static const double LEFT = 5, KINDLY = 1, FIRMLY = 2, FACTS = 20;
+
+struct process {
+    int pid, parent;
+    unsigned flags;
+    unsigned long long cpu, start;              /* ticks                  */
+    char name[NAME];
+};
+struct scan { struct process *list; size_t count; };
+struct reading { double at, busy, irq, steal; int cpus; };
+
+static char host[256];
+static double tick;
+static sigset_t attended;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+/* A small file as a string; its length, or -1. */
+static ssize_t slurp(const char *path, char *text, size_t room)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t got = read(fd, text, room - 1);
+    close(fd);
+    text[got < 0 ? 0 : got] = 0;
+    return got;
+}
+
+static struct reading read_machine(void)
+{
+    struct reading r = {.at = now()};
+    unsigned long long user, nice, system, idle, wait, irq, soft, steal;
+    char line[512];
+    FILE *file = fopen("/proc/stat", "re");
+    while (file && fgets(line, sizeof line, file)
+           && !strncmp(line, "cpu", 3)) {
+        if (isdigit((unsigned char)line[3]))
+            r.cpus++;
+        else if (sscanf(line + 3, "%llu %llu %llu %llu %llu %llu %llu %llu",
+                        &user, &nice, &system, &idle, &wait, &irq, &soft,
+                        &steal) == 8) {
+            r.busy = (user + nice + system) * tick;
+            r.irq = (irq + soft) * tick;
+            r.steal = steal * tick;
+        }
+    }
+    if (file)
+        fclose(file);
+    return r;
+}
+
+static int read_process(int pid, struct process *p)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    if (slurp(path, text, sizeof text) <= 0)
+        return 0;
+    /* The name may hold anything, parentheses too. */
+    char *open = strchr(text, '('), *close = strrchr(text, ')');
+    unsigned long long user, system;
+    if (!open || !close || sscanf(
+            close + 1, " %*c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %llu %llu"
+            " %*d %*d %*d %*d %*d %*d %llu", &p->parent, &p->flags, &user,
+            &system, &p->start) != 5)
+        return 0;
+    *close = 0;
+    size_t i = 0;
+    for (open++; *open && i < NAME - 1; open++)
+        p->name[i++] = *open >= ' ' && *open < 127 && !strchr("\"\\", *open)
+                       ? *open : '?';
+    p->name[i] = 0;
+    p->pid = pid;
+    p->cpu = user + system;
+    return 1;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    return ((const struct process *)a)->pid - ((const struct process *)b)->pid;
+}
+
+static struct scan all_processes(void)
+{
+    struct scan s = {0};
+    size_t room = 0;
+    DIR *proc = opendir("/proc");
+    for (struct dirent *d; proc && (d = readdir(proc));) {
+        if (!isdigit((unsigned char)d->d_name[0]))
+            continue;
+        if (s.count == room) {
+            struct process *more = realloc(
+                s.list, (room = room ? room * 2 : 256) * sizeof *s.list);
+            if (!more)
+                break;
+            s.list = more;
+        }
+        s.count += read_process(atoi(d->d_name), s.list + s.count);
+    }
+    if (proc)
+        closedir(proc);
+    if (s.count)
+        qsort(s.list, s.count, sizeof *s.list, by_pid);
+    return s;
+}
+
+static struct process *find(struct scan s, int pid)
+{
+    struct process key = {.pid = pid};
+    return s.count ? bsearch(&key, s.list, s.count, sizeof key, by_pid)
+                   : NULL;
+}
+
+/* Whether `pid` is, or comes from, `ancestor`. */
+static int comes_from(struct scan s, int pid, int ancestor)
+{
+    struct process *p;
+    /* Processes come and go while they are listed: no chain is endless. */
+    for (int steps = 0; pid > 0 && steps < 1000; steps++, pid = p->parent) {
+        if (pid == ancestor)
+            return 1;
+        if (!(p = find(s, pid)))
+            break;
+    }
+    return 0;
+}
+
+/* What measure.sh started beside the launcher's own descendants has its
+ * mark; the processes of other users cannot be read, and have not. */
+static int is_marked(int pid)
+{
+    static char text[1 << 17];
+    char path[64];
+    const char *job = getenv("PLUMBLINE_JOB");
+    snprintf(path, sizeof path, "/proc/%d/environ", pid);
+    ssize_t size = job ? slurp(path, text, sizeof text) : -1;
+    for (char *word = text; size > 0 && word < text + size;
+         word += strlen(word) + 1)
+        if (!strncmp(word, "PLUMBLINE_JOB=", 14) && !strcmp(word + 14, job))
+            return 1;
+    return 0;
+}
+
+static int owner(int pid)
+{
+    char path[64];
+    struct stat about;
+    snprintf(path, sizeof path, "/proc/%d", pid);
+    return stat(path, &about) ? -1 : (int)about.st_uid;
+}
+
+struct text { char room[3000]; size_t used; };
+
+__attribute__((format(printf, 2, 3)))
+static void add(struct text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(t->room + t->used, sizeof t->room - t->used, format,
+                      args);
+    va_end(args);
+    if (n > 0 && t->used + n < sizeof t->room)
+        t->used += n;
+}
+
+/* In one piece: other ranks write there too. */
+static void tell(const struct text *t)
+{
+    if (write(STDERR_FILENO, t->room, t->used) < 0)
+        return;
+}
+
+/* Who used the node's CPUs between two looks at its processes. */
+static void add_processes(struct text *t, struct scan before)
+{
+    struct scan after = all_processes();
+    struct { struct process *p; double s; } top[TOP] = {{0}};
+    double launcher = 0, kernel = 0, seen = 0;
+    int me = getpid(), parent = getppid(), mine = parent > 1 ? parent : me;
+    for (size_t i = 0; i < after.count; i++) {
+        struct process *p = after.list + i, *old = find(before, p->pid);
+        double s = (p->cpu - (old && old->start == p->start ? old->cpu : 0))
+                   * tick;
+        if (s <= 0)
+            continue;
+        if (p->flags & KTHREAD)
+            kernel += s;
+        else if (p->pid != me && comes_from(after, me, p->pid))
+            launcher += s;
+        else if (comes_from(after, p->pid, mine))
+            continue;                           /* tells of itself        */
+        else if (is_marked(p->pid))
+            launcher += s;
+        else {
+            seen += s;
+            for (int k = 0; k < TOP; k++)
+                if (s > top[k].s) {
+                    memmove(top + k + 1, top + k,
+                            (TOP - 1 - k) * sizeof *top);
+                    top[k].p = p, top[k].s = s;
+                    break;
+                }
+        }
+    }
+    add(t, ", \"launcher\": %.2f, \"kernel\": %.2f, \"seen\": %.2f, "
+        "\"busiest\": [", launcher, kernel, seen);
+    for (int k = 0; k < TOP && top[k].p; k++)
+        add(t, "%s[\"%s\", %d, %d, %.2f]", k ? ", " : "", top[k].p->name,
+            owner(top[k].p->pid), top[k].p->pid, top[k].s);
+    add(t, "]");
+    free(after.list);
+}
+
+static double spent(int who)
+{
+    struct rusage u;
+    getrusage(who, &u);
+    return u.ru_utime.tv_sec + u.ru_stime.tv_sec
+           + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+/* The first rank of a node, as its launcher says; without a word each is. */
+static int is_first(void)
+{
+    static const char *names[] = {
+        "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID",
+        "FLUX_TASK_LOCAL_ID", "SLURM_LOCALID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]))
+            return !strcmp(getenv(names[i]), "0");
+    return 1;
+}
+
+/* Waits for a signal, at most so long; 0: none came. */
+static int await(double seconds)
+{
+    if (seconds < 0)
+        seconds = 0;
+    struct timespec t = {.tv_sec = (time_t)seconds,
+                         .tv_nsec = (seconds - (time_t)seconds) * 1e9};
+    int number = sigtimedwait(&attended, NULL, &t);
+    return number > 0 ? number : 0;
+}
+
+static int is_end(int number)
+{
+    return number == SIGTERM || number == SIGINT || number == SIGHUP
+           || number == SIGQUIT;
+}
+
+/* Reaps; 0: there is nobody left. Keeps the status of `pid`. */
+static int reap(int pid, int *status)
+{
+    int one, how;
+    while ((one = waitpid(-1, &how, WNOHANG)) > 0)
+        if (one == pid)
+            *status = how;
+    return one == 0;
+}
+
+/* Waits for all children, at most so long or until it is told to end. */
+static int any_left(double seconds, int *told)
+{
+    double until = now() + seconds;
+    while (reap(0, NULL)) {
+        if (now() >= until || *told)
+            return 1;
+        int number = await(until - now());
+        if (is_end(number))
+            *told = number;
+    }
+    return 0;
+}
+
+static void signal_left(struct scan s, int number)
+{
+    for (size_t i = 0; i < s.count; i++)
+        if (s.list[i].pid != getpid()
+            && comes_from(s, s.list[i].pid, getpid()))
+            kill(s.list[i].pid, number);
+}
+
+/* Orphans of the program get some time, and are ended then. */
+static void end_what_is_left(int *told)
+{
+    if (!any_left(LEFT, told))
+        return;
+    int ignored = 0;
+    struct scan s = all_processes();
+    for (size_t i = 0; i < s.count; i++)
+        if (s.list[i].pid != getpid()
+            && comes_from(s, s.list[i].pid, getpid())) {
+            struct text t = {.used = 0};
+            add(&t, "plumbline-left %s {\"pid\": %d, \"name\": \"%s\", "
+                "\"uid\": %d}\n", host, s.list[i].pid, s.list[i].name,
+                owner(s.list[i].pid));
+            tell(&t);
+        }
+    signal_left(s, SIGTERM);
+    free(s.list);
+    if (!any_left(*told ? KINDLY / 4 : KINDLY, &ignored))
+        return;
+    /* They may go on making others: more than once. */
+    for (double until = now() + FIRMLY; now() < until;) {
+        s = all_processes();
+        signal_left(s, SIGKILL);
+        free(s.list);
+        ignored = 0;
+        if (!any_left(0.05, &ignored))
+            return;
+    }
+}
+
+/* Facts of the node, once in this folder; a failure leaves no file. */
+static void keep_facts(char **words)
+{
+    const char *folder = words[0];
+    char path[4096], draft[4200];
+    snprintf(path, sizeof path, "%s/%s", folder, host);
+    snprintf(draft, sizeof draft, "%s/.%s.%d", folder, host, getpid());
+    if (access(path, F_OK) == 0)
+        return;
+    int pid = fork();
+    if (pid == 0) {
+        int to = open(draft, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        int none = open("/dev/null", O_RDWR);
+        if (to < 0 || none < 0 || dup2(none, 0) < 0 || dup2(to, 1) < 0
+            || dup2(none, 2) < 0)
+            _exit(1);
+        sigprocmask(SIG_UNBLOCK, &attended, NULL);
+        setsid();
+        execl("/bin/bash", "bash", words[1], words[2], words[3],
+              (char *)NULL);
+        _exit(127);
+    }
+    int status = -1;
+    double until = now() + FACTS;
+    while (pid > 0 && reap(pid, &status) && status == -1 && now() < until)
+        if (is_end(await(until - now())))
+            break;
+    if (pid > 0 && status == -1)
+        kill(-pid, SIGKILL);
+    if (status || rename(draft, path))
+        unlink(draft);
+}
+
+int main(int argc, char **argv)
+{
+    char **facts = NULL;
+    int launcher = 0, i = 1;
+    for (; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "--launcher"))
+            launcher = 1;
+        else if (!strcmp(argv[i], "--facts") && i + 4 < argc)
+            facts = argv + i + 1, i += 4;
+    if (++i >= argc) {
+        fprintf(stderr, "usage: observe [--facts FOLDER SCRIPT SCRATCH "
+                "LAUNCHER | --launcher] -- PROGRAM ...\n");
+        return 2;
+    }
+    if (slurp("/proc/sys/kernel/hostname", host, sizeof host) <= 0)
+        gethostname(host, sizeof host - 1);
+    host[strcspn(host, "\n")] = 0;
+    tick = 1.0 / sysconf(_SC_CLK_TCK);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    int first = !launcher && is_first();
+    struct scan before = {0};
+    if (first)
+        before = all_processes();
+    struct reading begin = read_machine();
+
+    sigset_t usual;
+    static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT,
+                                  SIGUSR1, SIGUSR2};
+    sigemptyset(&attended);
+    for (size_t k = 0; k < sizeof signals / sizeof *signals; k++)
+        sigaddset(&attended, signals[k]);
+    sigprocmask(SIG_BLOCK, &attended, &usual);
+    int me = getpid(), pid = fork();
+    if (pid == 0) {
+        sigprocmask(SIG_SETMASK, &usual, NULL);
+        /* Whoever kills a rank means its program. */
+        if (!launcher && (prctl(PR_SET_PDEATHSIG, SIGKILL)
+                          || getppid() != me))
+            _exit(1);
+        execvp(argv[i], argv + i);
+        fprintf(stderr, "%s: %s\n", argv[i], strerror(errno));
+        _exit(errno == ENOENT ? 127 : 126);
+    }
+    if (pid < 0) {
+        fprintf(stderr, "observe: %s\n", strerror(errno));
+        return 126;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    int status = -1, told = 0;
+    while (reap(pid, &status) && status == -1) {
+        int number = await(3600);
+        if (is_end(number))
+            told = number;
+        /* A launcher counts its signals: the second makes it drop all. It
+         * is in our process group, which is what people signal. */
+        if (number && number != SIGCHLD && !launcher)
+            kill(pid, number);
+    }
+    end_what_is_left(&told);
+    if (!launcher) {
+        struct text t = {.used = 0};
+        struct reading end = read_machine();
+        add(&t, "plumbline-node %s {\"cpus\": %d, \"begin\": [%.3f, %.2f, "
+            "%.2f, %.2f], \"end\": [%.3f, %.2f, %.2f, %.2f], \"own\": %.3f, "
+            "\"scanned\": %s", host, end.cpus, begin.at, begin.busy,
+            begin.irq, begin.steal, end.at, end.busy, end.irq, end.steal,
+            spent(RUSAGE_CHILDREN) + spent(RUSAGE_SELF),
+            first ? "true" : "false");
+        if (first)
+            add_processes(&t, before);
+        add(&t, "}\n");
+        tell(&t);
+        if (first && facts && !told)
+            keep_facts(facts);
+    }
+    if (WIFSIGNALED(status)) {
+        struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
+        signal(WTERMSIG(status), SIG_DFL);
+        sigprocmask(SIG_SETMASK, &usual, NULL);
+        raise(WTERMSIG(status));
+        return 128 + WTERMSIG(status);
+    }
+    return status == -1 ? 1 : WEXITSTATUS(status);
+}

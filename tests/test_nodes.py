@@ -1,0 +1,380 @@
+"""What is seen on the nodes: others' CPU time, and what is left behind."""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+from test_faults import CASE, SCRIPT, another_site
+from test_keyvalue import SHORT, environments
+
+from checks.lib import guards, nodes
+
+SRC = ROOT / 'checks' / 'lib' / 'src'
+
+
+@pytest.fixture(scope='session')
+def observe(tmp_path_factory):
+    path = tmp_path_factory.mktemp('observe') / 'observe'
+    subprocess.run(['cc', '-O2', '-std=gnu11', '-Wall', '-Wextra', '-Werror',
+                    SRC / 'observe.c', '-o', path], check=True)
+    return path
+
+
+def run(observe, *command, options=(), before=(), **more):
+    return subprocess.run([*before, observe, *options, '--', *command],
+                          text=True, capture_output=True, timeout=60, **more)
+
+
+def lives(name):
+    """Whether a process with this on its command line lives."""
+    return subprocess.run(['pgrep', '-f', name],
+                          stdout=subprocess.DEVNULL).returncode == 0
+
+
+@contextlib.contextmanager
+def busy(tmp_path, name='busyneighbour', count=4):
+    """Processes of this name that are busy while tmp_path/go exists."""
+    program = tmp_path / name
+    if not program.exists():
+        shutil.copy(shutil.which('bash'), program)
+    loop = ('while :; do if [ -e "$1" ]; then for ((i = 0; i < 20000; i++)); '
+            'do :; done; else sleep 0.02; fi; done')
+    # The kernel shares CPUs between sessions: each has its own.
+    started = [subprocess.Popen([program, '-c', loop, name, tmp_path / 'go'],
+                                start_new_session=True)
+               for _ in range(count)]
+    try:
+        yield
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+
+
+# The program in front of a rank -------------------------------------------
+
+def test_it_ends_as_the_program_does(observe):
+    assert run(observe, 'true').returncode == 0
+    assert run(observe, 'sh', '-c', 'exit 3').returncode == 3
+    assert run(observe, 'sh', '-c', 'kill -SEGV $$').returncode == -11
+    done = run(observe, 'no-such-program')
+    assert done.returncode == 127
+    assert 'no-such-program: No such file' in done.stderr
+    assert run(observe, 'cat', input='through').stdout == 'through'
+
+
+def test_signals_reach_the_program(observe):
+    with subprocess.Popen(
+            [observe, '--', 'bash', '-c', 'trap "echo told; exit 7" TERM; '
+             'echo ready; while :; do sleep 0.05; done'],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True) as one:
+        assert one.stdout.readline() == 'ready\n'
+        one.send_signal(signal.SIGTERM)
+        assert one.stdout.read() == 'told\n'
+    assert one.returncode == 7
+
+
+def test_who_kills_it_kills_the_program(observe):
+    with subprocess.Popen([observe, '--', 'sleep', '987.1'],
+                          stderr=subprocess.DEVNULL) as one:
+        until = time.monotonic() + 10
+        while not lives('^sleep 987.1') and time.monotonic() < until:
+            time.sleep(0.02)
+        one.kill()
+    until = time.monotonic() + 10
+    while lives('^sleep 987.1') and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not lives('^sleep 987.1')
+
+
+def test_nothing_left_costs_no_wait(observe):
+    start = time.monotonic()
+    for _ in range(5):
+        assert run(observe, 'true').returncode == 0
+    assert time.monotonic() - start < 4
+
+
+@pytest.mark.parametrize('how', ['setsid sleep 987.2 &',
+                                 'trap "" TERM; setsid sleep 987.2 &',
+                                 '(setsid sh -c "sleep 987.2; true" &)'])
+@pytest.mark.parametrize('options', [(), ('--launcher',)])
+def test_what_is_left_is_ended_and_named(observe, how, options):
+    start = time.monotonic()
+    done = run(observe, 'sh', '-c', how, options=options)
+    assert done.returncode == 0
+    assert 4.5 < time.monotonic() - start < 15
+    assert not lives('sleep 987.2')
+    lines = [ln.split(' ', 2) for ln in done.stderr.splitlines()
+             if ln.startswith('plumbline-left')]
+    assert 'sleep' in {json.loads(line[2])['name'] for line in lines}
+    assert {json.loads(line[2])['uid'] for line in lines} == {os.getuid()}
+
+
+def test_a_helper_that_ends_soon_is_no_fault(observe):
+    done = run(observe, 'sh', '-c', 'setsid sleep 1 &')
+    assert done.returncode == 0 and 'plumbline-left' not in done.stderr
+
+
+def test_told_to_end_it_does_not_wait_for_what_is_left(observe):
+    with subprocess.Popen(
+            [observe, '--', 'sh', '-c', 'setsid sleep 987.3 & echo up; '
+             'exec sleep 987.3'], stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True) as one:
+        assert one.stdout.readline() == 'up\n'
+        start = time.monotonic()
+        one.terminate()
+        one.wait(30)
+    assert time.monotonic() - start < 4
+    assert not lives('sleep 987.3')
+
+
+# Others' CPU time ---------------------------------------------------------
+
+def line(host='a', begin=(0, 0, 0, 0), end=(10, 0, 0, 0), own=0.0, cpus=4,
+         **scan):
+    scan = {'launcher': 0.0, 'kernel': 0.0, 'seen': 0.0, 'busiest': [],
+            **scan} if scan.pop('scanned', True) else {}
+    told = {'cpus': cpus, 'begin': begin, 'end': end, 'own': own,
+            'scanned': bool(scan), **scan}
+    return f'plumbline-rank {host}\nplumbline-node {host} {json.dumps(told)}\n'
+
+
+def seen(*lines):
+    return nodes.observed(guards.Run(1, 1, True, 0, 10., 0., 0., 0., 0., '',
+                                     ''.join(lines), 'run.1.1'))
+
+
+def test_the_ranks_of_a_node_are_added_up():
+    """Started one after the other: from the first start to the last end."""
+    node, = seen(line(begin=(0, 100, 0, 0), end=(9, 119, 0, 0), own=8.0),
+                 line(begin=(1, 102, 0, 0), end=(10, 125, 0, 0), own=7.0,
+                      scanned=False))
+    assert (node.ranks, node.wall, node.busy) == (2, 10, 25)
+    # 10 s are not theirs, of which 0.5 s could be chance.
+    assert node.others == pytest.approx(9.5)
+    assert node.share(node.others, 1) == pytest.approx(0.475)
+    assert nodes.figures([node], 1) == {
+        'others_cpu': pytest.approx(0.475), 'steal_cpu': 0}
+    assert nodes.disturbed([[node]], 1, {'others_cpu_limit': 0.5}) == ''
+    words = nodes.disturbed([[node]], 1, {})
+    assert '9.50 s of CPU on a' in words and '48%' in words
+    assert 'cannot be seen' in words
+
+
+def test_a_job_that_has_the_node_alone_disturbs_nobody():
+    node, = seen(line(end=(10, 20, 3, 0), own=19.6, launcher=0.3))
+    assert node.others == 0
+    # More ranks than CPUs have no more than those.
+    assert node.share(1.0, 64) == pytest.approx(1 / 40)
+
+
+def test_stolen_time_is_nobody_s():
+    """The job's own clock has it, that of the machine has not."""
+    node, = seen(line(end=(10, 10, 0, 10), own=20.0))
+    assert node.others == 0
+    assert nodes.figures([node], 2)['steal_cpu'] == pytest.approx(0.5)
+    node, = seen(line(end=(10, 10, 0, 10), own=10.0))
+    assert node.others == pytest.approx(5 - 0.316, abs=0.01)
+
+
+def test_the_worst_node_is_named():
+    both = seen(line('n1', end=(10, 1, 0, 0), seen=1.0,
+                     busiest=[['cron', 0, 12, 1.0]]),
+                line('n2', end=(10, 4, 0, 0), seen=3.9, busiest=[
+                    ['left', 4294967, 13, 3.0], ['x', 0, 14, 0.9]]))
+    words = nodes.disturbed([both], 1, {})
+    assert 'on n2' in words and 'cron' not in words
+    assert 'left (user 4294967, process 13) 3.00 s, x (root' in words
+    assert 'cannot be seen' not in words
+
+
+def test_a_rank_that_did_not_tell():
+    with pytest.raises(guards.Refused, match='observer: .* of b after'):
+        seen(line('a'), 'plumbline-rank b\n')
+    with pytest.raises(guards.Refused, match='observer: .*cannot read'):
+        seen(line('a').replace('}', ''))
+    with pytest.raises(guards.Refused, match='observer: .*damaged'):
+        seen(line('a').replace('begin', 'began'))
+
+
+def test_busy_neighbours_are_seen(observe, tmp_path):
+    """And what the program itself uses is not taken for theirs."""
+    spin = ('import os, time\nprint(os.getpid())\n'
+            'end = time.time() + 3\nwhile time.time() < end: 0')
+    (tmp_path / 'go').touch()
+    with busy(tmp_path):
+        # Its parent is the launcher, whose children all are the job's.
+        done = run(observe, sys.executable, '-c', spin,
+                   before=['sh', '-c', '"$@"; exit', 'sh'])
+    node, = seen(done.stderr)
+    assert 1 < node.wall < 20 and node.own > 0.02
+    assert node.others > 0.3
+    assert 'busyneighbour' in {name for name, *_ in node.busiest}
+    assert int(done.stdout) not in {pid for _, _, pid, _ in node.busiest}
+
+
+# In a run of the suite ----------------------------------------------------
+
+#: More ways to misbehave.
+FAULTS = """\
+    leftover) good; setsid sleep 987.4 </dev/null >/dev/null 2>&1 & ;;
+    slow) touch "$GO"; sleep 2; rm -f "$GO"; good ;;
+esac
+"""
+
+
+@pytest.fixture
+def faulty(suite, tmp_path):
+    prefix = tmp_path / 'omb'
+    prefix.mkdir()
+    program = prefix / 'osu_latency'
+    program.write_text(SCRIPT.replace('esac\n', FAULTS))
+    program.chmod(0o755)
+    suite.variables |= {
+        'OMB_PREFIX': str(prefix), 'PLUMBLINE_SPEED_BOUNDARY_NS': '1e9',
+        'GOLDEN': str(ROOT / 'tests/golden/osu/7.2/osu_latency.txt')}
+    return suite
+
+
+def test_a_child_in_a_session_of_its_own_fails_the_run(faulty):
+    done = faulty.reframe('-r', *CASE, '-p', '.*-omb', '-Sbringup=1',
+                          FAULT='leftover')
+    text = done.stdout + done.stderr
+    assert not lives('sleep 987.4')
+    assert done.returncode == 1, text
+    assert 'leftover: ' in text and 'still ran 5 s after' in text, text
+    assert 'sleep (' in text
+    assert {r['guard'] for r in faulty.records} == {'leftover'}
+
+
+def test_what_others_did_is_recorded_and_judged(faulty, tmp_path):
+    report = tmp_path / 'report.json'
+
+    def measured(limit):
+        with busy(tmp_path):
+            done = faulty.reframe(
+                '-r', *CASE, '-p', '.*-omb', '-Sbringup=1',
+                f'--report-file={report}', FAULT='slow',
+                GO=str(tmp_path / 'go'), PLUMBLINE_OTHERS_LIMIT=limit)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return report.read_text()
+
+    assert 'other programs' not in measured('1e6')
+    assert {r['result'] for r in faulty.records} == {'recorded'}
+    others, = (r for r in faulty.records if r['metric'] == 'others_cpu')
+    assert float(others['value']) > 0.3 and others['unit'] == '1'
+    assert 'steal_cpu' in {r['metric'] for r in faulty.records}
+
+    shutil.rmtree(faulty.tmp / 'perflogs')
+    said = measured('0.05')
+    assert {r['result'] for r in faulty.records} == {'unfit'}
+    assert 'other programs used' in said and 'busyneighbour (' in said
+    assert 'latency' in {r['metric'] for r in faulty.records}
+
+
+def test_the_limit_is_the_sites(faulty, tmp_path):
+    another_site(faulty, tmp_path, '''
+for _part in site_configuration['systems'][0]['partitions']:
+    _part['extras']['others_cpu_limit'] = -1
+''')
+    done = faulty.reframe('-r', *CASE, '-p', '.*-omb', '-Sbringup=1',
+                          FAULT='none')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {r['result'] for r in faulty.records} == {'unfit'}
+
+
+def test_a_server_that_gets_away(suite, tmp_path, store):
+    """What a store started, and left when it was stopped."""
+    where = next(e for e in environments(suite) if e.startswith(store.name))
+    prefix = tmp_path / 'store' / 'bin'
+    prefix.mkdir(parents=True)
+    wrapper = prefix / store.binary.name
+    wrapper.write_text(
+        '#!/bin/bash\n'
+        'case $* in --version*|-v*) ;; *)\n'
+        '    setsid sleep 987.5 </dev/null >/dev/null 2>&1 & ;;\n'
+        f'esac\nexec {store.binary} "$@"\n')
+    wrapper.chmod(0o755)
+    another_site(suite, tmp_path, f'''
+for _env in site_configuration['environments']:
+    if _env['name'] == {where!r}:
+        _env['extras']['programs']['keyvalue']['prefix'] = \\
+            {str(prefix.parent)!r}
+''')
+    done = suite.plumb(
+        'run', '--bringup', '--mode', 'quick', '--', '-n', 'StoreServes',
+        '-p', f'^{where}$', '-E', f'str(load) == "{store.name} get"', *SHORT,
+        PLUMBLINE_SPEED_BOUNDARY_NS='1e9')
+    text = ' '.join((done.stdout + done.stderr).split())
+    assert not lives('sleep 987.5')
+    assert done.returncode == 1, text
+    assert {r['guard'] for r in suite.records} == {'leftover'}, text
+    assert 'sleep (' in text
+
+
+# What the nodes are -------------------------------------------------------
+
+def test_facts_of_this_machine():
+    done = subprocess.run([SRC / 'facts.sh', '', 'mpirun'], text=True,
+                          capture_output=True, timeout=60, check=True)
+    assert done.stderr == ''
+    facts = nodes.parsed(done.stdout)
+    assert facts['kernel'] == os.uname().release
+    assert facts['cpus'] == str(os.cpu_count())
+    assert {'architecture', 'memory', 'scratch'} <= set(facts)
+    assert os.uname().nodename not in done.stdout.split()
+
+
+def test_facts_of_devices_that_are_slow_to_answer(tmp_path):
+    """A tool that hangs is left out; one that answers is heard."""
+    for name, text in (('nvidia-smi', 'echo "H100, 96.00, 81559 MiB"; '
+                        'echo "H100, 96.00, 81559 MiB"'),
+                       ('fi_info', 'sleep 60'),
+                       ('ucx_info', 'echo "# Library version: 1.15.0"'),
+                       ('mylauncher', 'echo; echo "MY 3.4"')):
+        (tmp_path / name).write_text(f'#!/bin/sh\n{text}\n')
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        [SRC / 'facts.sh', str(tmp_path), 'mylauncher'], text=True,
+        capture_output=True, timeout=30, check=True,
+        env={**os.environ, 'PATH': f'{tmp_path}:{os.environ["PATH"]}'})
+    facts = nodes.parsed(done.stdout)
+    assert facts['gpu'] == ['H100, 96.00, 81559 MiB'] * 2
+    assert facts['ucx'] == '1.15.0'
+    assert facts['launcher'] == 'mylauncher: MY 3.4'
+
+
+def test_nodes_of_one_kind_share_a_file(tmp_path):
+    for host, kernel in (('n1', '6.1'), ('n2', '6.1'), ('n3', '6.2')):
+        (tmp_path / host).write_text(f'kernel\t{kernel}\nnic\ta\nnic\tb\n')
+    name, files = nodes.machines(tmp_path, ['n1', 'n2'])
+    assert list(files) == [name] and ' ' not in name
+    assert json.loads(files[name]) == {'kernel': '6.1', 'nic': ['a', 'b']}
+    names, files = nodes.machines(tmp_path, ['n3', 'n1', 'n4'])
+    assert names.split()[1:] == [name, '-'] and len(files) == 2
+    assert nodes.machines(tmp_path, ['n4']) == ('', {})
+
+
+def test_every_record_says_what_it_ran_on(faulty):
+    done = faulty.reframe('-r', *CASE, '-p', '.*-omb', '-Sbringup=1',
+                          FAULT='none')
+    assert done.returncode == 0, done.stdout + done.stderr
+    name, = {r['machine'] for r in faulty.records}
+    file, = (faulty.tmp / 'perflogs' / 'local' / 'machines').iterdir()
+    assert file.name == f'{name}.json'
+    facts = json.loads(file.read_text())
+    assert facts['kernel'] == os.uname().release
+    assert 'launcher' in facts and 'scratch' in facts
+    assert {r['schema'] for r in faulty.records} == {'2'}
+    # The page is made from perflogs alone, and takes no file of facts for one.
+    done = faulty.plumb('report')
+    assert done.returncode == 0, done.stdout + done.stderr

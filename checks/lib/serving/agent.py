@@ -376,12 +376,8 @@ class Instance:
             raise Failed(f'{self.name} {ended} before it answered'
                          f'{self.process.last_words()}')
         dialect = ask.DIALECTS[self.server.dialect]
-        if self.port and outside.listener_of(self.port) not in (
-                None, os.geteuid()):
-            # Before it is told the password.
-            raise Failed(f'{self.name}: another user listens there: another '
-                         'server has the port')
         try:
+            self.is_of_this_user()
             dialect.ping(self.where)
             self.seconds = time.monotonic() - self.began
             counters = dialect.counters(self.where)
@@ -400,6 +396,18 @@ class Instance:
                          'server has the port')
         self.counters = counters
         return True
+
+    def is_of_this_user(self) -> None:
+        """Before it is told the password.
+
+        :raises OSError: nobody listens. :raises Failed: another user does.
+        """
+        if self.port:
+            # As long as somebody listens nobody else can.
+            socket.create_connection(self.where[:2], ask.PATIENCE).close()
+            if outside.listener_of(self.port) not in (None, os.geteuid()):
+                raise Failed(f'{self.name}: another user listens there: '
+                             'another server has the port')
 
     def is_ours(self, pid: int) -> bool:
         """What answers was started here; true where it does not say."""

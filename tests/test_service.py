@@ -406,26 +406,72 @@ def test_two_agents_on_one_node(job, store):
     assert 'two agents on' in line
 
 
-def test_full_disk_under_an_append_only_file(job, store):
-    if subprocess.run(['unshare', '-rm', 'mount', '-t', 'tmpfs', 'none',
-                       '/mnt'], capture_output=True).returncode:
-        pytest.skip('no user namespaces with mounts here')
-    server = replace(real(store, persistent=True),
-                     config=CONFIG + 'appendonly yes\nappendfsync always\n')
-    one = job(plan(server, *shell(
+def talk(keys, then):
+    """A client that sets keys, with values that cannot be compressed, and
+    does something else."""
+    return shell(
         f'sleep 1; exec {sys.executable} - {{service}} <<"E"\n'
-        'import sys\n'
+        'import secrets, sys, time\n'
         f'sys.path.insert(0, "{ROOT}")\n'
         'from checks.lib.serving import ask\n'
         'lines = dict(l.split(" ", 1) for l in open(sys.argv[1]))\n'
         'host, port = lines["server"].split()\n'
         'where = ask.Server(host, int(port), lines["password"].strip())\n'
         'with ask.Resp().session(where) as session:\n'
-        '    for key in range(100):\n'
-        '        session.ask("SET", key, "x" * 100000)\n'
-        'E')), launcher=(
-        'unshare', '-rm', 'sh', '-c',
-        "'mount -t tmpfs -o size=2m none $TEST_SCRATCH && exec \"$@\"'", 'sh'))
+        f'    for key in range({keys}):\n'
+        '        session.ask("SET", key, secrets.token_hex(50000))\n'
+        f'    {then}\n'
+        'E')
+
+
+def on_small_disk(size='2m'):
+    """A launcher of agents whose scratch has little room."""
+    if subprocess.run(['unshare', '-rm', 'mount', '-t', 'tmpfs', 'none',
+                       '/mnt'], capture_output=True).returncode:
+        pytest.skip('no user namespaces with mounts here')
+    return ('unshare', '-rm', 'sh', '-c',
+            f"'mount -t tmpfs -o size={size} none $TEST_SCRATCH && "
+            'exec "$@"\'', 'sh')
+
+
+@pytest.mark.parametrize('seconds', [0, 3])
+def test_a_snapshot_that_finds_the_disk_full_under_a_load_of_reads(
+        job, store, seconds):
+    # Nothing is refused to who only reads: SETs end before the first save,
+    # and the store removes the file that it could not write.
+    server = replace(real(store, persistence='rdb'), config=CONFIG.replace(
+        'save ""', 'save 2 1\nstop-writes-on-bgsave-error no'))
+    one = job(plan(server, *talk(
+        100, f'[(session.ask("GET", 1), time.sleep(0.1)) for _ in '
+        f'range({10 * seconds})]')), launcher=on_small_disk())
+    assert one.end(60) == 1
+    (line,) = one.said()
+    assert 'did not save its data (rdb_last_bgsave_status is err)' in line
+    assert 'the disk of ' in line and ' is full: free it' in line, line
+    assert not one.leftovers()
+
+
+def test_a_store_that_is_to_save_and_does(job, store):
+    server = replace(real(store, persistence='rdb'), config=CONFIG.replace(
+        'save ""', 'save 1 1'))
+    one = job(plan(server, *talk(10, 'session.ask("GET", 1)')))
+    assert one.end(60) == 0, one.said()
+    # The last snapshot was waited for, with its changes.
+    log = (one.folder / 'run.server0.log').read_text()
+    assert 'DB saved on disk' in log
+    assert not one.leftovers()
+
+
+def test_a_store_that_keeps_no_file_where_it_is_to(job, store):
+    line = refused(job, plan(real(store, persistence='aof')))
+    assert 'did not save its data (it keeps no append-only file)' in line
+
+
+def test_full_disk_under_an_append_only_file(job, store):
+    server = replace(real(store, persistence='aof'),
+                     config=CONFIG + 'appendonly yes\nappendfsync always\n')
+    one = job(plan(server, *talk(100, 'session.ask("GET", 1)')),
+              launcher=on_small_disk())
     assert one.end() == 1
     (line,) = one.said()
     assert 'the disk of ' in line and ' is full: free it' in line, line

@@ -43,7 +43,7 @@ def server(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
     return start(store, f'{prefix}/bin', needs)(
         program=store, cpus=needs.threads, memory=needs.memory,
         connections=needs.connections, tls=needs.tls, cluster=needs.cluster,
-        socket=needs.socket, persistent=needs.persistence != 'off', **more)
+        socket=needs.socket, persistence=needs.persistence, **more)
 
 
 def _redis_like(store: str, folder: str, needs: Needs

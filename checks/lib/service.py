@@ -6,6 +6,8 @@ the end) follows, see :mod:`checks.lib.serving`.
 """
 from __future__ import annotations
 
+import contextlib
+import functools
 import shlex
 import sys
 from pathlib import Path
@@ -13,16 +15,26 @@ from pathlib import Path
 from reframe.core.builtins import run_after, run_before
 from reframe.core.launchers.local import LocalLauncher
 
-from . import features, guards
+from . import features, guards, stack
 from .base import Benchmark
 from .parsers import ParseError
 from .parsers.service import Services, split
+from .serving import private
 from .serving.plan import Plan
 
 SERVING = Path(__file__).resolve().parent / 'serving'
 
 #: The plan of a job, in its stage directory.
 PLAN = 'service.json'
+
+
+@functools.cache
+def without_dead_secrets() -> Path:
+    """Where runs note their stage directories; what dead ones left there is
+    gone."""
+    registry = stack.work() / 'services'
+    private.sweep(registry)
+    return registry
 
 
 class ServiceBenchmark(Benchmark, special=True):
@@ -55,6 +67,9 @@ class ServiceBenchmark(Benchmark, special=True):
         self.plan().at(extras.get('service_interface', ''),
                        extras.get('scratch', '')).write(
             Path(self.stagedir, PLAN))
+        # Without such a note only this case's next run finds what is left.
+        with contextlib.suppress(OSError):
+            private.remember(without_dead_secrets(), Path(self.stagedir))
         if self.num_nodes == 1:
             # The script is on the node already, and needs no MPI.
             self.job.launcher = LocalLauncher()

@@ -97,7 +97,8 @@ def find_spack() -> Spack:
     return Spack(os.path.realpath(command), done.stdout.strip())
 
 
-def _work() -> Path:
+def work() -> Path:
+    """The folder of all that the suite makes for itself."""
     return Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline'
                 ).absolute()
 
@@ -107,11 +108,11 @@ def environment(site: Path) -> dict[str, str]:
     return {
         **os.environ,
         'PLUMBLINE_ROOT': str(ROOT),
-        'PLUMBLINE_WORK': str(_work()),
+        'PLUMBLINE_WORK': str(work()),
         'PLUMBLINE_SITE': str(site),
         # A user's ~/.spack would merge into the site's settings.
         'SPACK_DISABLE_LOCAL_CONFIG': '1',
-        'SPACK_USER_CACHE_PATH': str(_work() / 'spack' / 'cache'),
+        'SPACK_USER_CACHE_PATH': str(work() / 'spack' / 'cache'),
         # This Python has the solver, so Spack need not bootstrap one.
         'SPACK_PYTHON': os.environ.get('SPACK_PYTHON') or sys.executable,
         'SPACK_COLOR': 'never',
@@ -428,7 +429,7 @@ class Stack:
     @property
     def folder(self) -> Path:
         """The Spack environment: manifest, lock, view, logs, record."""
-        return (_work() / 'spack' / 'envs' / self.site.name
+        return (work() / 'spack' / 'envs' / self.site.name
                 / f'{self.name}-{self.key}')
 
     @property

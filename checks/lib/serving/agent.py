@@ -376,12 +376,8 @@ class Instance:
             raise Failed(f'{self.name} {ended} before it answered'
                          f'{self.process.last_words()}')
         dialect = ask.DIALECTS[self.server.dialect]
-        if self.port and outside.listener_of(self.port) not in (
-                None, os.geteuid()):
-            # Before it is told the password.
-            raise Failed(f'{self.name}: another user listens there: another '
-                         'server has the port')
         try:
+            self.is_of_this_user()
             dialect.ping(self.where)
             self.seconds = time.monotonic() - self.began
             counters = dialect.counters(self.where)
@@ -400,6 +396,18 @@ class Instance:
                          'server has the port')
         self.counters = counters
         return True
+
+    def is_of_this_user(self) -> None:
+        """Before it is told the password.
+
+        :raises OSError: nobody listens. :raises Failed: another user does.
+        """
+        if self.port:
+            # As long as somebody listens nobody else can.
+            socket.create_connection(self.where[:2], ask.PATIENCE).close()
+            if outside.listener_of(self.port) not in (None, os.geteuid()):
+                raise Failed(f'{self.name}: another user listens there: '
+                             'another server has the port')
 
     def is_ours(self, pid: int) -> bool:
         """What answers was started here; true where it does not say."""
@@ -539,7 +547,7 @@ class Agent:
             ended = one.process.how_it_ended()
             if ended and one.counters:
                 raise Failed(f'{one.name} {ended} while it served'
-                             f'{one.process.last_words()}{self.disk()}')
+                             + self.words_of(one.process))
         for index, client in list(self.clients.items()):
             self.watch_gate(index, client)
             ended = client.how_it_ended()
@@ -549,7 +557,7 @@ class Agent:
                 code = client.process.returncode
                 self.channel.say(
                     say='ended', client=index, code=code, how=ended,
-                    words=client.last_words(1) + self.disk() if code else '')
+                    words=self.words_of(client, 1) if code else '')
 
     def watch_gate(self, index: int, client: Process) -> None:
         """Tells of a client that waits for the others."""
@@ -566,11 +574,38 @@ class Agent:
             client.gate.close()
             client.gate = None
 
-    def disk(self) -> str:
-        """A full disk, which is behind much that a store says."""
+    def saved(self) -> None:
+        """Tells whether all servers have written what they hold.
+
+        :raises Failed: one could not.
+        """
+        missing = []
+        for one in self.instances:
+            try:
+                if not ask.DIALECTS[one.server.dialect].saved(
+                        one.where, one.server.persistence):
+                    missing.append(one.name)
+            except ask.Unsaved as err:
+                raise Failed(f'{one.name} did not save its data ({err})'
+                             + self.words_of(one.process)) from None
+            except (OSError, ask.Refusal, ValueError) as err:
+                missing.append(f'{one.name} ({err})')
+        self.channel.say(say='saved', missing=missing)
+
+    def words_of(self, process: Process, lines: int = 3) -> str:
+        """The end of a log, and what a full disk has to do with it."""
+        words = process.last_words(lines)
+        return words + self.disk(words)
+
+    def disk(self, words: str) -> str:
+        """A full disk, which is behind much that a store says: it still is,
+        or was until the store removed what it had begun."""
         room = os.statvfs(self.folder)
-        if room.f_bavail * room.f_frsize > MUCH or not any(
-                one.server.persistent for one in self.instances):
+        full = (room.f_bavail * room.f_frsize <= MUCH
+                or os.strerror(errno.ENOSPC) in words
+                or os.strerror(errno.EDQUOT) in words)
+        if not full or all(one.server.persistence == 'off'
+                           for one in self.instances):
             return ''
         return (f'; the disk of {self.folder.parent} on {self.host} is full: '
                 "free it, or name another folder as the site's scratch")
@@ -607,6 +642,8 @@ class Agent:
                     client.begin()
             elif message['say'] == 'who':
                 self.peers()
+            elif message['say'] == 'save':
+                self.saved()
 
     def live(self, silence: float) -> None:
         """Until it is told to stop, or something that must live ends."""

@@ -20,6 +20,10 @@ class Refusal(Exception):
     """A server answered, but not what was asked for."""
 
 
+class Unsaved(Exception):
+    """A server could not write its data; what it says of that."""
+
+
 class Denied(Exception):
     """A server does not take the password: waiting will not help."""
 
@@ -84,6 +88,12 @@ class Dialect(Protocol):
     def counters(self, server: Server) -> Counters:
         """What the server has counted."""
 
+    def saved(self, server: Server, persistence: str) -> bool:
+        """Whether all that it holds is on its disk; false: not yet.
+
+        :raises Unsaved: it could not write.
+        """
+
 
 class Resp:
     """RESP2, the protocol of Redis, Valkey, KeyDB and Dragonfly."""
@@ -126,6 +136,27 @@ class Resp:
             int(number('total_commands_processed')), keys,
             int(number('keyspace_misses')), int(number('evicted_keys')),
             int(number('total_connections_received')))
+
+
+    #: What it says of its last try to write, each `ok` where there was none.
+    WRITTEN = ('rdb_last_bgsave_status', 'aof_last_write_status',
+               'aof_last_bgrewrite_status')
+
+    #: What is 0 when all is written: of every kind, and of snapshots.
+    WRITING = ('rdb_bgsave_in_progress', 'aof_rewrite_in_progress',
+               'aof_rewrite_scheduled', 'aof_pending_bio_fsync')
+    UNWRITTEN = {'rdb': ('rdb_changes_since_last_save',)}
+
+    def saved(self, server: Server, persistence: str) -> bool:
+        with self.session(server) as session:
+            info = _fields(session.ask('INFO', 'persistence'))
+        for key in self.WRITTEN:
+            if info.get(key, 'ok') != 'ok':
+                raise Unsaved(f'{key} is {info[key]}')
+        if persistence == 'aof' and info.get('aof_enabled') != '1':
+            raise Unsaved('it keeps no append-only file')
+        return not any(int(info.get(key, 0)) for key in (
+            *self.WRITING, *self.UNWRITTEN.get(persistence, ())))
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -204,6 +235,9 @@ class Memcached:
 
         return _of_memcached(stats)
 
+    def saved(self, server: Server, persistence: str) -> bool:
+        return True                             # it writes nothing
+
 
 def _of_memcached(stats: Mapping[str, str]) -> Counters:
     """From its statistics, whatever protocol they came in."""
@@ -256,6 +290,9 @@ class MemcachedBinary:
         return _of_memcached(dict(self._ask(server, self.STAT))
                              )._replace(name='')
 
+    def saved(self, server: Server, persistence: str) -> bool:
+        return True
+
 
 class Tcp:
     """A server of which only is known that it accepts connections."""
@@ -265,6 +302,9 @@ class Tcp:
 
     def counters(self, server: Server) -> Counters:
         return Counters('', '', 0, 0.0, 0, 0, 0, 0, 0, 0)
+
+    def saved(self, server: Server, persistence: str) -> bool:
+        return True
 
 
 #: Name in a plan -> how such a server is asked.

@@ -33,6 +33,10 @@ from .wire import HANDSHAKE, Channel, derived
 #: How long agents may take to stop everything. Unit: seconds.
 STOP_LIMIT = 8.0
 
+#: How long servers may take after the load to write what they hold. Unit:
+#: seconds.
+SAVE_LIMIT = 120.0
+
 #: A client's failure waits so long for the server's to be told, which is
 #: its cause. Unit: seconds.
 SECOND_THOUGHTS = 0.5
@@ -96,6 +100,8 @@ class Conductor:
         self.ended: dict[int, dict[str, Any]] = {}
         self.running: dict[int, str] = {}
         self.peers: dict[int, dict[str, int]] = {}
+        #: Servers that have not yet written what they hold, by node.
+        self.unsaved: dict[str, list[str]] = {}
         self.signal = 0
         #: Why an agent was ended from outside, and until when the launcher
         #: may add to it.
@@ -203,6 +209,8 @@ class Conductor:
                 case 'peers':
                     self.peers |= {int(server): there for server, there
                                    in message['peers'].items()}
+                case 'saved':
+                    self.unsaved[node.name] = message['missing']
                 case 'stopped':
                     node.stopped = True
                     self.leave(node.channel)
@@ -455,8 +463,38 @@ class Conductor:
                        f'{index} on {node}' for index, node
                        in self.running.items() if index not in self.ended)
                    + f' did not end in {step.limit:g} s')
-        return {'seconds': round(time.monotonic() - began, 3), 'at': at,
-                'before': before, 'after': self.counters()}
+        took, after = time.monotonic() - began, self.counters()
+        self.unwritten()
+        return {'seconds': round(took, 3), 'at': at, 'before': before,
+                'after': after}
+
+    def unwritten(self) -> list[str]:
+        """Servers that have not yet written what they hold.
+
+        :raises Failed: one could not.
+        """
+        if self.plan.server.persistence == 'off':
+            return []
+        self.unsaved.clear()
+        for node in self.serving:
+            node.channel.say(say='save')
+        self.until(lambda: len(self.unsaved) == len(self.serving),
+                   STOP_LIMIT, lambda: 'the agents do not say whether the '
+                   'servers have written their data')
+        return sum(self.unsaved.values(), [])
+
+    def await_writing(self) -> None:
+        """What servers keep on disk is there: a load that only reads does
+        not see that they cannot.
+
+        :raises Failed: it is not.
+        """
+        deadline = time.monotonic() + SAVE_LIMIT
+        while late := self.unwritten():
+            if time.monotonic() > deadline:
+                raise Failed(f'{", ".join(late)}: data not written '
+                             f'{SAVE_LIMIT:g} s after the load')
+            self.pause(0.25)
 
     def await_clients(self, clients: Outside) -> dict[str, Any]:
         """What people start elsewhere: told, waited for, given its time."""
@@ -549,6 +587,7 @@ class Conductor:
         steps = (self.await_clients(self.plan.outside) if self.plan.outside
                  else {step.name: self.step(step)
                        for step in self.plan.steps})
+        self.await_writing()
         self.record = {
             'servers': self.servers,
             'clients': [{'node': node.name, 'cpus': cpu_set}

@@ -1,6 +1,7 @@
 """Clients on machines outside the job: told to people, and waited for."""
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -29,15 +30,12 @@ def listener_of(port: int, tables: Iterable[str] = (
     """The user who listens on a port of this machine; None: nobody, or the
     kernel does not say."""
     for table in tables:
-        try:
-            lines = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for cells in map(str.split, lines):
-            # 0A: listens.
-            if (cells[3] == '0A'
-                    and int(cells[1].rpartition(':')[2], 16) == port):
-                return int(cells[7])
+        # Those who listen stand first, and there may be thousands behind.
+        with contextlib.suppress(OSError), open(table) as lines:
+            for cells in map(str.split, lines):
+                if (cells[3] == '0A'
+                        and int(cells[1].rpartition(':')[2], 16) == port):
+                    return int(cells[7])
     return None
 
 

@@ -63,8 +63,9 @@ class Server:
     tls: bool = False
     #: The instances form a Redis cluster.
     cluster: bool = False
-    #: Writes into its data folder while it serves.
-    persistent: bool = False
+    #: What it writes into its data folder while it serves: off, rdb
+    #: (snapshots), aof (append-only file).
+    persistence: str = 'off'
     #: Connections that it must be able to take.
     connections: int = 100
     #: How long it may take to answer. Unit: seconds.

@@ -259,13 +259,13 @@ def identify_store(store: str, server: Path, source: str
     """
     # A link under a store's name may lead to another store (Valkey brings a
     # redis-server), and one elsewhere to a folder that has the rest.
-    server = server.resolve()
-    found = STORES[store][1].match(_output(str(server), '--version', limit=10))
+    called, server = server, server.resolve()
+    found = STORES[store][1].match(_output(str(called), '--version', limit=10))
     if not found or server.parent.name != 'bin':
         return None
     return {'store': store, 'version': found[1],
             'prefix': str(server.parents[1]), 'source': source,
-            'tls': _has_tls(store, server),
+            'tls': _has_tls(store, called),
             'bench': all(os.access(server.parent / f'{store}-{part}', os.X_OK)
                          for part in ('benchmark', 'cli'))}
 

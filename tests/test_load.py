@@ -16,6 +16,7 @@ import resource
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -65,6 +66,8 @@ def refused(done: subprocess.CompletedProcess[str], code: int, words: str
 # --- the command line --------------------------------------------------------
 
 HERE = ['--server', '127.0.0.1:1']
+#: For a store that nobody has filled.
+COUNTED = ['--on-miss', 'count']
 
 
 @pytest.mark.parametrize('args, words', [
@@ -89,7 +92,14 @@ HERE = ['--server', '127.0.0.1:1']
     ([*HERE, '--arrivals', 'poisson'], 'wants a --rate'),
     ([*HERE, '--ratio', '1:1'], 'is for --operation mixed'),
     ([*HERE, '--operation', 'mixed', '--ratio', '0:0'], 'expected G:S'),
-    ([*HERE, '--operation', 'set', '--verify'], 'get or mixed'),
+    ([*HERE, '--verify', 'some'], '--verify some: unknown'),
+    ([*HERE, '--command', 'PING'], 'is for --operation command'),
+    ([*HERE, '--operation', 'command', '--command', 'PING'],
+     'wants --command LINE and --answer TYPE'),
+    ([*HERE, '--operation', 'command', '--answer', 'bulk', '--command',
+      'EVAL "return 1 0'], 'a quote without its end'),
+    ([*HERE, '--operation', 'command', '--answer', 'bulk', '--command',
+      'GET x', '--cluster'], 'not in a cluster'),
     ([*HERE, '--operation', 'set', '--on-miss', 'set'], 'get or mixed'),
     ([*HERE, '--share', '2/2'], 'expected I/N'),
     ([*HERE, '--value-size', '0'], 'from 1 byte'),
@@ -205,7 +215,14 @@ class Fake:
         self.piece = 1 << 20
         self.listener = socket.create_server(('127.0.0.1', 0), backlog=64)
         self.where = address(self.listener)
-        threading.Thread(target=self.listen, daemon=True).start()
+        self.thread = threading.Thread(target=self.listen, daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        # Closed under its feet, accept() would take the next one's.
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.listener.close()
 
     def listen(self) -> None:
         with contextlib.suppress(OSError):
@@ -237,6 +254,8 @@ class Fake:
             return b'+PONG\r\n'
         if name == b'INFO':
             return f'${len(INFO)}\r\n{INFO}\r\n'.encode()
+        if name == b'HELLO':
+            return b'%1\r\n+proto\r\n:3\r\n'
         if name == b'SET':
             self.data[words[1]] = words[2]
             return b'+OK\r\n'
@@ -245,16 +264,84 @@ class Fake:
             len(value), value)
 
 
+class FakeBinary(Fake):
+    """The same with memcached's binary protocol."""
+
+    def serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError, struct.error), connection, \
+                connection.makefile('rb') as stream:
+            while True:
+                opcode, key, extras, total, opaque = struct.unpack(
+                    '>xBHBxxxII8x', stream.read(24))
+                body = stream.read(total)[extras:]
+                words = [NAMES[opcode], body[:key], body[key:]]
+                reply = (self.spoilt(self, words, opaque) if self.spoilt
+                         else None) or self.said(opcode, words, opaque)
+                connection.sendall(reply)
+
+    def said(self, opcode: int, words: list[bytes], opaque: int) -> bytes:
+        name, key, value = words
+        if name == b'VERSION':
+            return binary(opcode, value=b'1.6.0', opaque=opaque)
+        if name == b'SET':
+            self.data[key] = value
+            return binary(opcode, opaque=opaque)
+        if key not in self.data:
+            return binary(opcode, 1, b'Not found', opaque)
+        return binary(opcode, 0, self.data[key], opaque, bytes(4))
+
+
+NAMES = {0: b'GET', 1: b'SET', 11: b'VERSION'}
+
+
+def binary(opcode: int, status: int = 0, value: bytes = b'', opaque: int = 0,
+           extras: bytes = b'', magic: int = 0x81) -> bytes:
+    return struct.pack('>BBHBBHIIQ', magic, opcode, 0, len(extras), 0, status,
+                       len(extras) + len(value), opaque, 7) + extras + value
+
+
+class FakeMeta(Fake):
+    """The same with memcached's meta commands."""
+
+    def serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError, IndexError), connection, \
+                connection.makefile('rb') as stream:
+            while line := stream.readline():
+                words = line.split()
+                words[0] = {b'mg': b'GET', b'ms': b'SET'}.get(
+                    words[0], b'VERSION')
+                if words[0] == b'SET':
+                    words[2] = stream.read(int(words[2]) + 2)[:-2]
+                connection.sendall(
+                    (self.spoilt(self, words) if self.spoilt else None)
+                    or self.answer(words))
+
+    def answer(self, words: list[bytes]) -> bytes:
+        if words[0] == b'VERSION':
+            return b'VERSION 1.6.0\r\n'
+        if words[0] == b'SET':
+            self.data[words[1]] = words[2]
+            return b'HD\r\n'
+        value = self.data.get(words[1])
+        return b'EN\r\n' if value is None else b'VA %d\r\n%s\r\n' % (
+            len(value), value)
+
+
+KINDS_OF_FAKES = {'resp2': Fake, 'resp3': Fake, 'binary': FakeBinary,
+                  'meta': FakeMeta}
+
+
 @pytest.fixture
 def fake() -> Iterator[Callable[..., Fake]]:
     made: list[Fake] = []
 
-    def make(answer: Callable[..., bytes | None] | None = None) -> Fake:
-        made.append(Fake(answer))
+    def make(answer: Callable[..., bytes | None] | None = None,
+             protocol: str = 'resp2') -> Fake:
+        made.append(KINDS_OF_FAKES[protocol](answer))
         return made[-1]
     yield make
     for server in made:
-        server.listener.close()
+        server.stop()
 
 
 def on(name: bytes, reply: bytes) -> Callable[..., bytes | None]:
@@ -289,14 +376,14 @@ def on(name: bytes, reply: bytes) -> Callable[..., bytes | None]:
 ])
 def test_a_server_that_fails(load, fake, name, reply, words):
     server = fake(on(name, reply))
-    refused(load('--server', server.where, '--duration', 5, '--timeout',
-                 0.3), 1, words)
+    refused(load('--server', server.where, '--duration', 5, '--timeout', 0.3,
+                 '--value-size', 5, '--verify', 'length', *COUNTED), 1, words)
 
 
 def test_a_connection_that_breaks_after_some_operations(load, fake):
     server = fake(lambda server, words: b'' if len(server.seen) > 50
                   else None)
-    done = load('--server', server.where, '--duration', 5)
+    done = load('--server', server.where, '--duration', 5, *COUNTED)
     refused(done, 1, r'after (4\d) operations')
 
 
@@ -311,7 +398,7 @@ def test_wrong_bytes_and_wrong_sizes_are_found(load, fake):
     server = fake()
     values = ['--keys', 20, '--value-size', '100-300']
     where = ['--server', server.where]
-    read = [*where, *values, '--verify', '--requests', 500]
+    read = [*where, *values, '--requests', 500]
     figures(load(*where, *values, '--operation', 'fill'))
     assert len(server.data) == 20
     assert len({len(v) for v in server.data.values()}) > 5
@@ -327,21 +414,183 @@ def test_wrong_bytes_and_wrong_sizes_are_found(load, fake):
     refused(load(*read), 1, 'key key:7 is wrong at byte 0')
 
 
+# --- servers that lie --------------------------------------------------------
+
+def spoilt(value: bytes | None) -> Callable[[bytes], bytes]:
+    """What a liar gives instead of a value: the same each time, or that value
+    with a bit turned in the middle."""
+    if value is not None:
+        return lambda right: value
+    return lambda right: (right[:30] + bytes([right[30] ^ 1]) + right[31:])
+
+
+@pytest.mark.parametrize('protocol', KINDS_OF_FAKES)
+@pytest.mark.parametrize('lie, words', [
+    ('empty', 'key key:\\d+ has 0 bytes, not 64 as written'),
+    ('long', 'key key:\\d+ has 65 bytes, not 64 as written'),
+    ('wrong bytes', 'key key:\\d+ is wrong at byte 30'),
+    ('another key', 'key key:\\d+ is wrong at byte'),
+    ('all zero', 'key key:\\d+ is wrong at byte'),
+    ('misses', 'key key:\\d+ is not there: did the store lose or evict it'),
+])
+def test_a_store_that_gives_what_was_not_written(load, fake, protocol, lie,
+                                                 words):
+    def answer(server, asked, opaque=0):
+        if asked[0] != b'GET' or not reading:
+            return None
+        right = server.data[asked[1]]
+        value = {'empty': b'', 'long': right + b'x', 'all zero': bytes(64),
+                 'wrong bytes': spoilt(None)(right), 'misses': None,
+                 'another key': server.data[
+                     b'key:1' if asked[1] == b'key:2' else b'key:2']}[lie]
+        if protocol == 'binary':
+            return (binary(0, 1, b'Not found', opaque) if value is None else
+                    binary(0, 0, value, opaque, bytes(4)))
+        if protocol == 'meta':
+            return b'EN\r\n' if value is None else b'VA %d\r\n%s\r\n' % (
+                len(value), value)
+        return (b'_\r\n' if protocol == 'resp3' else b'$-1\r\n'
+                ) if value is None else b'$%d\r\n%s\r\n' % (
+            len(value), value)
+
+    reading = False
+    server = fake(answer, protocol)
+    at = ['--server', server.where, '--protocol', protocol, '--keys', 20]
+    figures(load(*at, '--operation', 'fill'))
+    figures(load(*at, '--requests', 100, '--pipeline', 3))
+    reading = True
+    refused(load(*at, '--requests', 100), 1, words)
+    refused(load(*at, '--requests', 1000, '--operation', 'mixed'), 1, words)
+
+
+QUEUED, INTEGER, NULL = b'+QUEUED\r\n', b':1\r\n', b'$-1\r\n'
+
+
+@pytest.mark.parametrize('operation, name, reply, words', [
+    ('set', b'SET', QUEUED, "SET with '\\+QUEUED', of another kind"),
+    ('set', b'SET', b'+OKAY\r\n', r"SET with '\+OKAY', of another kind"),
+    ('set', b'SET', INTEGER, "SET with ':1'"),
+    ('set', b'SET', NULL, r"SET with '\$-1'"),
+    ('set', b'SET', b'$2\r\nOK\r\n', r"SET with '\$2'"),
+    ('fill', b'SET', QUEUED, r"SET with '\+QUEUED'"),
+    ('fill', b'SET', b'-OOM command not allowed\r\n', 'the store is full'),
+    ('mset', b'MSET', QUEUED, r"MSET with '\+QUEUED'"),
+    ('lpush', b'LPUSH', b':abc\r\n', "LPUSH with ':abc'"),
+    ('lpush', b'LPUSH', b':0\r\n', "LPUSH with ':0'"),
+    ('lpush', b'LPUSH', b':99999999999999999999\r\n',
+     'an integer that is none'),
+    ('lpush', b'LPUSH', QUEUED, "LPUSH with"),
+    ('xadd', b'XADD', b'$5\r\nhello\r\n', "XADD with 'hello'"),
+    ('xadd', b'XADD', NULL, 'XADD with'),
+    ('get', b'GET', QUEUED, r"GET with '\+QUEUED'"),
+    ('get', b'GET', b'*1\r\n$1\r\nx\r\n', 'GET with'),
+    ('get', b'GET', b'$-2\r\n', 'a length that is no number'),
+    ('get', b'GET', b'$ 64\r\n', 'a length that is no number'),
+    ('get', b'PING', b'+OK\r\n', r"greeting with '\+OK'"),
+    ('get', b'GET', b'-\x1b[2Jgone\r\n', r'\?\[2Jgone'),
+])
+def test_an_answer_that_the_protocol_does_not_give(
+        load, fake, operation, name, reply, words):
+    more = [] if operation == 'fill' else ['--requests', 20]
+    refused(load('--server', fake(on(name, reply)).where, '--operation',
+                 operation, *more), 1, words)
+
+
+@pytest.mark.parametrize('operation, reply', [
+    ('fill', b'+OK\r\n'), ('set', b'+OK\r\n'), ('mset', b'+OK\r\n'),
+    ('lpush', INTEGER), ('xadd', b'$3\r\n1-0\r\n')])
+def test_a_store_that_keeps_nothing(load, fake, operation, reply):
+    def answer(server, words):
+        if words[0] == b'XREVRANGE':
+            return b'*0\r\n'
+        return reply if words[0].lower() in (b'set', operation.encode()
+                                             ) else None
+    more = [] if operation == 'fill' else ['--requests', 20]
+    refused(load('--server', fake(answer).where, '--operation', operation,
+                 *more), 1, 'is not there: did the store lose')
+
+
+@pytest.mark.parametrize('name, change, words', [
+    (b'GET', {'opaque': 77}, 'it answers request 77 where the answer to '
+     'request'),
+    (b'SET', {'opaque': 0}, 'it answers request 0 where the answer to'),
+    (b'GET', {'opcode': 1}, "GET with 'magic 0x81, opcode 0x01'"),
+    (b'GET', {'magic': 0x80}, "GET with 'magic 0x80"),
+    (b'GET', {'extras': b''}, "GET with 'status 0"),
+    (b'SET', {'value': b'QUEUED'}, "SET with 'status 0, a body of 6"),
+    (b'SET', {'status': 0x85, 'value': b'Too\nbusy'},
+     r'status 0x0085 Too\?busy'),
+    (b'SET', {'status': 1}, 'status 0x0001'),
+    (b'VERSION', {'opaque': 9}, 'an answer to another request'),
+])
+def test_an_answer_of_memcached_that_is_none(load, fake, name, change, words):
+    def answer(server, asked, opaque):
+        if asked[0] != name:
+            return None
+        opcode = {v: k for k, v in NAMES.items()}[name]
+        right = {'opcode': opcode, 'opaque': opaque,
+                 'value': server.data[asked[1]] if name == b'GET' else b'',
+                 'extras': bytes(4) if name == b'GET' else b''}
+        return binary(**{**right, **change})
+
+    server = fake(answer, 'binary')
+    at = ['--server', server.where, '--protocol', 'binary', '--keys', 3]
+    if name == b'GET':
+        figures(load(*at, '--operation', 'fill', '--verify', 'none'))
+    refused(load(*at, '--requests', 20, '--operation', 'mixed', '--ratio',
+                 '1:0' if name == b'GET' else '0:1'), 1, words)
+
+
+@pytest.mark.parametrize('name, reply, words', [
+    (b'SET', b'HD x\r\n', "SET with 'HD x'"),
+    (b'SET', b'STORED\r\n', "SET with 'STORED'"),
+    (b'SET', b'EN\r\n', "SET with 'EN'"),
+    (b'SET', b'NS\r\n', 'not stored'),
+    (b'SET', b'SERVER_ERROR busy\r\n', 'SERVER_ERROR busy'),
+    (b'GET', b'HD\r\n', "GET with 'HD'"),
+    (b'GET', b'VA abc\r\n', 'a length that is no number'),
+    (b'GET', b'VA 64 f1\r\n', 'a length that is no number'),
+])
+def test_an_answer_of_meta_commands_that_is_none(load, fake, name, reply,
+                                                 words):
+    refused(load('--server', fake(on(name, reply), 'meta').where,
+                 '--protocol', 'meta', '--requests', 20, '--operation',
+                 'get' if name == b'GET' else 'set'), 1, words)
+
+
+@pytest.mark.parametrize('hello, words', [
+    (b'%1\r\n' + 200000 * b'*1\r\n', 'no answer for|has no end|closed'),
+    (b'%9223372036854775807\r\n', "answers the greeting with '%92233"),
+    (b'*1\r\n*9223372036854775807\r\n', r"greeting with '\*1'"),
+    (b'%1\r\n$9223372036854775806\r\n', r"greeting with '\$92233"),
+    (b'%1\r\n$2000000\r\n', 'a text that is too long'),
+    (b'%1\r\n*1000000\r\n%1000000\r\n', 'an answer without end'),
+    (b'%1\r\n$1\r\nab\r\n', 'longer than was said'),
+    (b'+OK\r\n', r"greeting with '\+OK'"),
+])
+def test_a_greeting_that_attacks(load, fake, hello, words):
+    server = fake(lambda server, asked: hello if asked[0] == b'HELLO'
+                  else b'' if asked[0] == b'PING' else None)
+    refused(load('--server', server.where, '--protocol', 'resp3',
+                 '--requests', 10, '--timeout', 0.5), 1, words)
+
+
 def test_replies_in_pieces_of_one_byte(load, fake):
     server = fake()
     where = ['--server', server.where, '--keys', 5]
     figures(load(*where, '--operation', 'fill'))
     server.piece = 1
-    found = figures(load(*where, '--verify', '--requests', 30, '--pipeline',
-                         4))
+    found = figures(load(*where, '--requests', 30, '--pipeline', 4))
     assert found['hit_ratio'] == 1
 
 
 def test_misses_are_counted_and_filled_where_asked(load, fake):
     server = fake()
     where = ['--server', server.where, '--keys', 50]
-    found = figures(load(*where, '--requests', 100))
+    found = figures(load(*where, '--requests', 100, *COUNTED))
     assert found['hit_ratio'] == 0
+    refused(load(*where, '--requests', 100), 1, r'key key:\d+ is not there: '
+            'did the store lose or evict it')
     done = load(*where, '--requests', 400, '--on-miss', 'set')
     kinds = json.loads(done.stdout)['kinds']
     assert kinds['get']['misses'] == kinds['set']['count'] == 50
@@ -375,7 +624,7 @@ def test_sizes_from_a_file(load, fake, tmp_path):
 def test_the_requests_asked_for_are_made(load, fake):
     server = fake()
     done = load('--server', server.where, '--requests', 1001, '--threads', 2,
-                '--connections', 3, '--pipeline', 3)
+                '--connections', 3, '--pipeline', 3, *COUNTED)
     assert json.loads(done.stdout)['kinds']['get']['count'] == 1001
     assert sum(words[0] == b'GET' for words in server.seen) == 1001
 
@@ -386,14 +635,14 @@ def test_a_service_file_says_it_all(load, fake, tmp_path):
     file = tmp_path / 'service'
     file.write_text(f'# made for a run\nserver {host} {port}\nuser bench\n'
                     'password two words\n')
-    figures(load('--service', file, '--requests', 10))
+    figures(load('--service', file, '--requests', 10, *COUNTED))
     assert [b'AUTH', b'bench', b'two words'] in server.seen
 
 
 def test_series(load, fake, tmp_path):
     server = fake()
     done = load('--server', server.where, '--duration', 0.5, '--interval',
-                0.1, '--series', tmp_path / 'series.csv')
+                0.1, '--series', tmp_path / 'series.csv', *COUNTED)
     head, *rows = (tmp_path / 'series.csv').read_text().splitlines()
     assert head == ('time_s,operations,errors,misses,p50_us,p99_us,max_us,'
                     'cpu')
@@ -416,7 +665,7 @@ def test_the_soft_limit_is_raised(load, fake):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (32, hard))
     done = load('--server', fake().where, '--connections', 50, '--requests',
-                100, preexec_fn=limit)
+                100, *COUNTED, preexec_fn=limit)
     assert json.loads(done.stdout)['connections'] == 50
 
 
@@ -455,7 +704,7 @@ def gate(program, fake, tmp_path):
     (tmp_path / 'service').write_text(
         f'server {fake().where.replace(":", " ")}\ngate\n')
     with gated(program, '--service', tmp_path / 'service', '--name', 'c7',
-               '--requests', '100') as (ours, client):
+               '--requests', '100', *COUNTED) as (ours, client):
         assert ours.recv(100) == b'ready\n'
         yield ours, client
 
@@ -483,7 +732,7 @@ def test_the_gate_ends_a_client(gate, last, words):
 
 def test_the_gate_ends_a_client_under_load(program, fake):
     with gated(program, '--server', fake().where, '--gate',
-               '--duration', '1000') as (ours, client):
+               '--duration', '1000', *COUNTED) as (ours, client):
         ours.sendall(b'go\n')
         time.sleep(0.3)
         assert client.poll() is None
@@ -552,8 +801,8 @@ def test_operations_of_a_redis_like_store(load, tmp_path, store, protocol):
         at += ['--password-file', password]
         assert figures(load(*at, '--operation', 'fill'))['operations'] > 0
         at += ['--requests', 2000]
-        for more in (['--verify', '--pipeline', 16],
-                     ['--operation', 'mixed', '--verify'],
+        for more in (['--pipeline', 16],
+                     ['--operation', 'mixed'],
                      ['--operation', 'set', '--pipeline', 3],
                      ['--operation', 'mset'],
                      ['--operation', 'lpush', '--key-prefix', 'l'],
@@ -582,7 +831,7 @@ def test_a_unix_socket(load, tmp_path):
     with resp('redis-server', tmp_path, '--unixsocket', tmp_path / 's') as (
             _, server):
         found = figures(load('--server', f'unix:{tmp_path}/s', '--requests',
-                             1000, '--connections', 20))
+                             1000, '--connections', 20, *COUNTED))
         assert found['operations'] > 0
 
 
@@ -594,8 +843,8 @@ def test_operations_of_memcached(load, protocol):
               'x' * 219]
         figures(load(*at, '--operation', 'fill'))
         at += ['--requests', 2000]
-        for more in (['--verify', '--pipeline', 16],
-                     ['--operation', 'mixed', '--verify'],
+        for more in (['--pipeline', 16],
+                     ['--operation', 'mixed'],
                      ['--operation', 'set', '--pipeline', 3]):
             assert figures(load(*at, *more)).get('hit_ratio', 1) == 1
         assert figures(load(*at, '--operation', 'connect'))
@@ -623,7 +872,7 @@ def test_values_larger_than_the_buffers(load, tmp_path):
         at = ['--server', where, '--keys', 3, '--value-size', '24M',
               '--connections', 3]
         figures(load(*at, '--operation', 'fill'))
-        assert figures(load(*at, '--verify', '--requests', 12))[
+        assert figures(load(*at, '--requests', 12))[
             'hit_ratio'] == 1
 
 
@@ -642,13 +891,14 @@ def test_a_server_that_dies_under_load(load, tmp_path):
     with resp('redis-server', tmp_path) as (where, server):
         threading.Timer(0.5, server.kill).start()
         refused(load('--server', where, '--connections', 20, '--duration',
-                     20), 1, 'did the server die|does the server run')
+                     20, *COUNTED), 1,
+                'did the server die|does the server run')
 
 
 def stalled(program: Path, where: str, server: subprocess.Popen, *args: object
             ) -> dict[str, float]:
     with subprocess.Popen([program, '--server', where, '--duration', '3',
-                           '--warmup', '0.2', *map(str, args)],
+                           '--warmup', '0.2', *COUNTED, *map(str, args)],
                           stdout=subprocess.PIPE, text=True) as client:
         time.sleep(1)
         server.send_signal(signal.SIGSTOP)
@@ -674,7 +924,8 @@ def test_an_open_loop_shows_a_stall_that_a_closed_loop_hides(
 
 def test_a_rate_beyond_the_server_is_told(load, tmp_path):
     with resp('redis-server', tmp_path) as (where, _):
-        done = load('--server', where, '--rate', 1e7, '--requests', 20000)
+        done = load('--server', where, '--rate', 1e7, '--requests', 20000,
+                    *COUNTED)
     document = json.loads(done.stdout)
     assert document['limited'] != 'rate'
     assert document['rate']['lag_end_ns'] > 0
@@ -716,7 +967,7 @@ def test_a_cluster(load, tmp_path):
         sizes = [int(talk(node, 'DBSIZE')[1:]) for node in nodes]
         assert sum(sizes) == 500 and min(sizes) > 0
         at += ['--requests', 3000]
-        assert figures(load(*at, '--verify', '--pipeline', 4))[
+        assert figures(load(*at, '--pipeline', 4))[
             'hit_ratio'] == 1
         assert figures(load(*at, '--operation', 'mset'))
         assert figures(load(*at, '--protocol', 'resp3', '--operation',
@@ -760,7 +1011,7 @@ def test_tls(load, program, tmp_path):
         at += ['--tls', '--ca', tmp_path / 'one.crt', *pair, '--connections',
                3]
         assert figures(load(*at, '--operation', 'fill'))
-        done = load(*at, '--verify', '--requests', 1000, '--pipeline', 4)
+        done = load(*at, '--requests', 1000, '--pipeline', 4)
         assert figures(done)['hit_ratio'] == 1
         assert json.loads(done.stdout)['tls'] is True
         assert figures(load(*at, '--operation', 'connect', '--requests', 50))

@@ -38,6 +38,8 @@ GET, SET, QUIT, GETQ, NOOP, VERSION, GETK, GETKQ, STAT, SETQ = (
     0, 1, 7, 9, 10, 11, 12, 13, 16, 17)
 FINE, NOT_FOUND, TOO_BIG, INVALID, UNKNOWN, OUT_OF_MEMORY = (
     0, 1, 3, 4, 0x81, 0x82)
+#: Its values are its own, and its misses, too.
+BY_SERVER = '--verify', 'none', '--on-miss', 'count'
 SET_EXTRAS = struct.pack('>II', 0, 0)
 
 
@@ -520,7 +522,8 @@ def test_out_of_memory_is_told_and_answered(start):
 def loaded(plumbload: Path, server: Tao, *args: object) -> dict:
     done = subprocess.run(
         [plumbload, '--server', f'127.0.0.1:{server.port}', '--protocol',
-         'binary', '--key-prefix', 'k' * 219, *map(str, args)],
+         'binary', '--key-prefix', 'k' * 219, *BY_SERVER,
+         *map(str, args)],
         capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -794,7 +797,7 @@ def test_it_stops_at_once_under_load(start, plumbload, stop):
     server = start(tao_slow_path_sleep_us=1000000)
     load = subprocess.Popen(
         [plumbload, '--server', f'127.0.0.1:{server.port}', '--protocol',
-         'binary', '--connections', '4', '--duration', '60'],
+         'binary', '--connections', '4', '--duration', '60', *BY_SERVER],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         until(lambda: server.stats['curr_connections'] >= 4

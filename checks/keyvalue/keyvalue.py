@@ -157,7 +157,10 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     def figures_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
-        measured = services.steps['measure']
+        filled, measured = (services.steps[s] for s in ('fill', 'measure'))
+        if filled.after.keys != self.keys:
+            guards.refuse('fill', f'{run.name}: {self.keys} keys were set, '
+                          f'{self.load.store} holds {filled.after.keys}')
         if measured.grown('evicted'):
             guards.refuse('evicted', f'{run.name}: {self.load.store} evicted '
                           f'{measured.grown("evicted"):g} keys: its memory '
@@ -222,9 +225,6 @@ class StoreServes(StoreBenchmark):
     def figures_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         filled = services.steps['fill']
-        if filled.after.keys != self.keys:
-            guards.refuse('fill', f'{run.name}: {self.keys} keys were set, '
-                          f'{self.load.store} holds {filled.after.keys}')
         measured = read(said)
         if 'client' in measured.limited.values():
             self.unfit = 'limited by the load generator, not by the store'
@@ -305,6 +305,7 @@ class StoreGenerators(StoreBenchmark):
             guards.refuse('misses', f'{run.name}: {measured.grown("misses"):g}'
                           ' keys were not there, of those that were set')
         records = [r for r in parse(said) if '[' not in r.metric]
+        self.look_at_values({r.metric: r.value for r in records}, run)
         asked = (self.requests if self.counted else
                  records[0].value * (round(self.duration) - 1))
         if measured.grown('commands') < asked:
@@ -314,6 +315,20 @@ class StoreGenerators(StoreBenchmark):
         return {**{metrics.key(r.metric, self.load.payload): r.value
                    for r in records},
                 **super().figures_served(services, said, run)}
+
+
+    def look_at_values(self, figures: dict[str, float], run: guards.Run
+                       ) -> None:
+        """What the generator itself tells of what it got."""
+        if figures.get('hit_ratio', 1) < 1:
+            guards.refuse('misses', f'{run.name}: {self.program} found '
+                          f'{figures["hit_ratio"]:.4%} of the keys that were '
+                          f'set: does {self.load.store} lose them?')
+        each = figures.get('bandwidth', 1e9) * 1e6 / figures['operations']
+        if each < self.load.payload:
+            guards.refuse('values', f'{run.name}: {each:.0f} bytes went with '
+                          f'a request, of values of {self.load.payload}: '
+                          f'does {self.load.store} answer without them?')
 
 
 for check in (StoreServes, StoreGenerators):

@@ -31,6 +31,9 @@ STORED = ((31, 52, 5), (53, 71, 5), (72, 110, 10), (111, 134, 5),
 CERTIFICATE = 'tao_server.crt'
 
 _CERTIFICATES = '{cert}', '{key}'
+
+#: What it reads our server has made, whose full queue is a plain miss.
+_BY_SERVER = '--verify', 'none', '--on-miss', 'count'
 #: Options of the original that ours has no use for.
 _OTHERS = ('lru_crawler',)
 
@@ -89,8 +92,12 @@ def client(program: str, one: Client, prefix: str, seconds: int,
              'client{index}', '--share', '{index}/{count}',
              *_load(one, seconds, seed)]
     if program == 'memcached':
-        words += ['--on-miss', 'set', '--value-size', f'@{sizes}', '--series',
-                  '{output}.csv', '--interval', f'{interval:g}']
+        # Other keys in each phase, but always the same values.
+        words += ['--on-miss', 'set', '--value-size', f'@{sizes}',
+                  '--value-seed', '1', '--series', '{output}.csv',
+                  '--interval', f'{interval:g}']
+    else:
+        words += _BY_SERVER
     return tuple(words)
 
 
@@ -125,7 +132,8 @@ def instructions(program: str, of: Plan) -> str:
                  f'{number}/{len(of.clients)}',
                  *([] if one.arguments['disable_tls']
                    else ['--tls', '--ca', CERTIFICATE])]
-        warm, test = (' '.join([*where, *_load(one, seconds, seed)])
+        warm, test = (' '.join([*where, *_load(one, seconds, seed),
+                                *_BY_SERVER])
                       for seconds, seed in ((of.warmup_time, 1),
                                             (of.test_time, 2)))
         lines += [f'Client {one.machine + 1}:', f'{warm} && sleep '

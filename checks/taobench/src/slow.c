@@ -37,7 +37,8 @@ static struct queue *new_queues(unsigned n)
         pthread_mutex_init(&q->lock, NULL);
         sem_init(&q->waiting, 0, 0);
         q->ring = calloc(opt.threads, sizeof *q->ring);
-        q->first = q->count = 0;
+        q->first = 0;
+        q->count = 0;
         if (!q->ring)
             fail("no memory for the queues of %u threads", n);
     }

@@ -15,12 +15,17 @@ static uint64_t mix(uint64_t x)             /* splitmix64: a hash, too     */
     return x ^ (x >> 31);
 }
 
-void rng_seed(struct rng *r, uint64_t a, uint64_t b)
+static void seed(struct rng *r, uint64_t of, uint64_t a, uint64_t b)
 {
-    uint64_t x = mix(opt.seed) ^ mix(mix(a) + b);
+    uint64_t x = mix(of) ^ mix(mix(a) + b);
 
     for (int i = 0; i < 4; i++)
         r->s[i] = x = mix(x);
+}
+
+void rng_seed(struct rng *r, uint64_t a, uint64_t b)
+{
+    seed(r, opt.seed, a, b);
 }
 
 static uint64_t rotate(uint64_t x, int k)
@@ -191,7 +196,7 @@ size_t value_size(uint64_t key)
 {
     if (size_low == size_high)
         return size_low;
-    uint64_t random = mix(key ^ mix(opt.seed + 1));
+    uint64_t random = mix(key ^ mix(opt.value_seed + 1));
     if (!sizes)
         return size_low + below(random, size_high - size_low + 1);
     double share = (double)(random >> 11) * 0x1p-53;
@@ -219,7 +224,7 @@ static void prepare_text(void)
 
     if (!word)
         fail("no memory for values of %zu bytes", largest_value());
-    rng_seed(&r, 0, UINT64_MAX);
+    seed(&r, opt.value_seed, 0, UINT64_MAX);
     for (size_t i = 0; i < words; i++)
         word[i] = rng_next(&r);
     text = (char *)word;
@@ -227,7 +232,7 @@ static void prepare_text(void)
 
 const char *value_of(uint64_t key, size_t size)
 {
-    return text + mix(key + mix(opt.seed ^ size)) % WINDOWS;
+    return text + mix(key + mix(opt.value_seed ^ size)) % WINDOWS;
 }
 
 unsigned decimal(char *out, uint64_t value)

@@ -202,6 +202,8 @@ static enum kind draw_kind(struct rng *r)
         return LPUSH;
     case OP_XADD:
         return XADD;
+    case OP_COMMAND:
+        return COMMAND;
     default:
         return SET;
     }
@@ -276,10 +278,12 @@ static void dispatch(struct thread *t)
 static void record(struct thread *t, const struct op *op, size_t bytes,
                    bool miss)
 {
-    struct tally *tally = &t->tally[op->kind];
-    struct histogram *h = &t->histogram[op->kind];
     uint64_t ns = t->now - op->start;
 
+    if (!op->start)                         /* it was read back            */
+        return;
+    struct tally *tally = &t->tally[op->kind];
+    struct histogram *h = &t->histogram[op->kind];
     bump(&t->answered, 1);
     if (op->start < begin_ns || op->start >= end_ns)
         return;
@@ -323,7 +327,6 @@ static void connection_up(struct conn *c)
 void op_done(struct conn *c)
 {
     struct thread *t = c->thread;
-    bool miss = c->miss;
 
     if (c->greetings) {
         if (!--c->greetings)
@@ -335,9 +338,14 @@ void op_done(struct conn *c)
         c->head = 0;
     c->in_flight--;
     t->in_flight--;
-    miss = miss && op.kind == GET;
+    bool miss = is_read(op.kind) && !c->values;
+    if (miss && (opt.on_miss == MISS_FAILS || !op.start))
+        fail("%s: key %s%" PRIu64 " is not there: did the store lose or "
+             "evict it (more memory), or was it never set (--operation "
+             "fill, else --on-miss count)?", c->node->name, opt.prefix,
+             op.key);
     record(t, &op, op.kind != GET ? op.bytes : miss ? 0 : c->size, miss);
-    if (miss && opt.fill_misses)
+    if (miss && opt.on_miss == MISS_SETS)
         push(c, SET, op.key, t->now);
     else if (opt.rate)
         give_credit(c);
@@ -452,8 +460,35 @@ void open_connections(struct thread *t)
     }
 }
 
+/* Who says that it has written something must have it: the last requests of
+ * each connection, as many as its pipeline takes, when all is measured. */
+static void read_back(struct thread *t)
+{
+    static const enum kind reads[] = {
+        [SET] = GET, [MSET] = GET, [LPUSH] = READ_LIST, [XADD] = READ_STREAM};
+
+    t->running = false;
+    for (unsigned i = 0; i < t->conn_count; i++) {
+        struct conn *c = &t->conns[i];
+        for (unsigned n = 0; n < opt.pipeline; n++) {
+            struct op op = c->ops[(c->head + n) % opt.pipeline];
+            if (!op.start)                  /* it never had so many        */
+                continue;
+            if (op.kind == MSET && opt.cluster)
+                push(c, READ_GROUP, op.key * opt.batch, 0);
+            else
+                push(c, reads[op.kind], op.key, 0);
+        }
+        flush(c);
+    }
+    while (t->in_flight)
+        turn(t, INFINITY);
+}
+
 void run_load(struct thread *t)
 {
+    enum operation o = opt.operation;
+
     t->now = clock_ns();
     t->running = true;
     t->due = INFINITY;
@@ -479,4 +514,8 @@ void run_load(struct thread *t)
     if (!t->measuring)
         t->usage[0] = usage_now(t);
     t->usage[1] = usage_now(t);
+    if (opt.verify != VERIFY_NONE && (o == OP_FILL || o == OP_SET
+                                      || o == OP_MSET || o == OP_LPUSH
+                                      || o == OP_XADD))
+        read_back(t);
 }

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define VERSION "1.0"
+#define VERSION "1.1"
 #define SECOND 1000000000ull
 #define SLOTS 16384
 #define MAX_NODES 1024
@@ -22,13 +22,24 @@
 
 enum protocol { RESP2, RESP3, BINARY, META };
 enum operation {
-    OP_GET, OP_SET, OP_MIXED, OP_MSET, OP_LPUSH, OP_XADD, OP_CONNECT, OP_FILL
+    OP_GET, OP_SET, OP_MIXED, OP_MSET, OP_LPUSH, OP_XADD, OP_CONNECT, OP_FILL,
+    OP_COMMAND
 };
-/* What one request can be; a mixed load has two of them. */
-enum kind { GET, SET, MSET, LPUSH, XADD, CONNECT, KINDS };
+/* What one request can be; a mixed load has two of them. Those behind KINDS
+ * are not measured: they read back what was written. */
+enum kind {
+    GET, SET, MSET, LPUSH, XADD, CONNECT, COMMAND, KINDS,
+    READ_LIST = KINDS, READ_STREAM, READ_GROUP
+};
+enum verify { VERIFY_BYTES, VERIFY_LENGTH, VERIFY_NONE };
+enum on_miss { MISS_FAILS, MISS_COUNTS, MISS_SETS };
+/* What a --command must be answered with. */
+enum answer { A_STATUS, A_INTEGER, A_BULK, A_NULL, A_ARRAY };
 extern const char *const kind_names[KINDS];
 extern const char *const protocol_names[];
 extern const char *const operation_names[];
+extern const char *const verify_names[], *const miss_names[];
+extern const char *const answer_names[];
 
 /* --- histogram.c: log-linear, buckets at most 1/128 wide ---------------- */
 enum { STEPS = 128, BUCKETS = 40 * STEPS };   /* up to 2^46 ns, 19 hours */
@@ -82,12 +93,18 @@ struct options {
     const char *ratio;
     unsigned batch, connections, threads, pipeline;
     unsigned share, shares;
-    uint64_t keys, seed, requests, dump_keys;
+    uint64_t keys, seed, value_seed, requests, dump_keys;
     const char *prefix;
     size_t prefix_size;
     const char *distribution, *value_size;
     double theta;                 /* 0: uniform                           */
-    bool fill_misses, verify, poisson;
+    enum verify verify;
+    enum on_miss on_miss;
+    const char *command;
+    char **words;                 /* of the command; "{key}": a drawn one */
+    unsigned word_count;
+    enum answer answer;
+    bool poisson;
     double rate, duration, warmup, timeout, interval;
     const char *series, *name;
 };
@@ -126,6 +143,7 @@ const char *link_error(void);
 _Noreturn void fail(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 _Noreturn void refused(const struct node *n, const char *said);
+const char *printable(const char *said);  /* until the next call          */
 extern bool with_tls;
 
 /* --- probe.c: asked once, before the load ------------------------------ */
@@ -157,9 +175,11 @@ struct conn {
     /* the reply that is being read */
     char line[512];
     unsigned line_size;
-    char type;
-    bool miss, in_body, broken;
-    unsigned elements;
+    bool in_body, broken;         /* broken: it is an error               */
+    bool is_value, kept;          /* in the body; kept: into `line`       */
+    unsigned elements, seen;      /* to come, and all of this reply       */
+    unsigned bulks, values;
+    uint32_t sent, answered;      /* requests, as `opaque` counts them    */
     size_t body, at, skip, size;  /* bytes left, position, value in body  */
 };
 struct tally { _Atomic uint64_t count, misses, bytes; };
@@ -188,6 +208,22 @@ uint64_t answered_so_far(void);
 void op_done(struct conn *c);
 
 /* --- protocol.c -------------------------------------------------------- */
+/* A line of RESP: its type and number. What is longer, or has more elements,
+ * than any answer to our requests, is none. */
+enum { MAX_ELEMENTS = 1 << 20, MAX_SAID = 1 << 20 };
+#define MAX_VALUE (1ull << 32)
+struct head { char type; long long n; };
+const char *read_head(const char *line, struct head *h); /* what is wrong */
+enum { BIN_GET = 0, BIN_SET = 1, BIN_VERSION = 11, BIN_AUTH = 0x21 };
+struct header {
+    uint8_t magic, opcode;
+    uint16_t key;
+    uint8_t extras, type;
+    uint16_t status;
+    uint32_t total, opaque;
+    uint64_t cas;
+} __attribute__((packed));
+bool is_read(enum kind kind);
 void put_greeting(struct conn *c);
 size_t put_request(struct conn *c, const struct op *op);  /* value bytes */
 void consume(struct conn *c, const char *p, size_t n);

@@ -71,6 +71,18 @@ static const struct { const char *words, *advice; } advices[] = {
                   "an empty store"},
 };
 
+/* A stranger's words, for one line on a terminal. */
+const char *printable(const char *said)
+{
+    static _Thread_local char text[161];
+    size_t i = 0;
+
+    for (; said[i] && i < sizeof text - 1; i++)
+        text[i] = said[i] >= ' ' && said[i] <= '~' ? said[i] : '?';
+    text[i] = '\0';
+    return text;
+}
+
 _Noreturn void refused(const struct node *n, const char *said)
 {
     const char *advice = "the server's log may say why";
@@ -80,7 +92,7 @@ _Noreturn void refused(const struct node *n, const char *said)
             advice = advices[i].advice;
             break;
         }
-    fail("%s: %s: %s", n->name, said, advice);
+    fail("%s: %s: %s", n->name, printable(said), advice);
 }
 
 /* HOST:PORT, [HOST]:PORT or unix:PATH */

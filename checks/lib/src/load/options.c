@@ -16,8 +16,7 @@ struct options opt = {
 };
 
 static const char *service, *password_file, *share = "0/1";
-static unsigned on_miss, arrivals;
-static const char *const misses[] = {"none", "set", NULL};
+static unsigned arrivals;
 static const char *const arrival_names[] = {"even", "poisson", NULL};
 
 enum type { TITLE, SERVER, WORD, FLAG, COUNT, LONG, REAL, CHOICE };
@@ -55,6 +54,11 @@ static const struct setting {
     {"operation", NULL, "fill sets each key once; connect is a connection "
      "up, a greeting answered, and down", CHOICE, &opt.operation,
      .choices = operation_names},
+    {"command", "LINE", "of --operation command: words, in quotes where "
+     "they have blanks; the word {key} is a drawn key", WORD,
+     .target = &opt.command},
+    {"answer", NULL, "what the command must be answered with", CHOICE,
+     &opt.answer, .choices = answer_names},
     {"ratio", "G:S", "GETs to SETs of mixed (10:1)", WORD,
      .target = &opt.ratio},
     {"batch", "N", "keys of one MSET (10)", COUNT, &opt.batch, 1,
@@ -67,12 +71,17 @@ static const struct setting {
      .target = &opt.distribution},
     {"value-size", "SIZE", "N, FROM-TO, or @FILE with lines 'SIZE WEIGHT' "
      "(64); a key's size is always the same", WORD, .target = &opt.value_size},
-    {"on-miss", NULL, "set: a key that is not there is set (look-aside)",
-     CHOICE, &on_miss, .choices = misses},
-    {"verify", NULL, "compare what is read with what a fill of the same "
-     "seed, keys and sizes wrote", FLAG, .target = &opt.verify},
+    {"on-miss", NULL, "a key that is not there ends the run (fail, "
+     "default), is counted, or is set (look-aside)", CHOICE, &opt.on_miss,
+     .choices = miss_names},
+    {"verify", NULL, "of what is read: that it is what a fill of the same "
+     "seed, keys and sizes wrote (bytes, default), that it is as long, or "
+     "nothing: another made the values", CHOICE, &opt.verify,
+     .choices = verify_names},
     {"seed", "N", "of keys, sizes and values (1)", LONG, &opt.seed, 0,
      .high = 1e15},
+    {"value-seed", "N", "of sizes and values, where those of another load "
+     "are read (--seed)", LONG, &opt.value_seed, 0, .high = 1e15},
     {"share", "I/N", "this is the I-th of N clients, from 0 (0/1)", WORD,
      .target = &share},
 
@@ -372,6 +381,31 @@ static void check_where(void)
         usage("a user without a password");
 }
 
+/* Words between blanks; what stands in quotes is one. */
+static void read_command(void)
+{
+    static char *words[256];
+    char *at = copy(opt.command ? opt.command : "");
+
+    if (!opt.command || !is_given("answer"))
+        usage("--operation command wants --command LINE and --answer TYPE");
+    while (*(at += strspn(at, " "))) {
+        bool quoted = *at == '"' || *at == '\'';
+        char *start = at + quoted;
+        char *end = quoted ? strchr(start, *at) : start + strcspn(start, " ");
+        if (!end || (quoted && end[1] && end[1] != ' '))
+            usage("--command: a quote without its end");
+        if (opt.word_count == sizeof words / sizeof *words)
+            usage("--command: at most %u words", opt.word_count);
+        at = *end ? end + 1 : end;
+        *end = '\0';
+        words[opt.word_count++] = start;
+    }
+    if (!opt.word_count)
+        usage("--command: a line of words");
+    opt.words = words;
+}
+
 static void check_what(void)
 {
     enum operation o = opt.operation;
@@ -386,12 +420,17 @@ static void check_what(void)
         if (*p <= ' ' || *p == 127)
             usage("--key-prefix: no blanks and no control characters");
     if (opt.protocol >= BINARY && (o == OP_MSET || o == OP_LPUSH
-                                   || o == OP_XADD))
+                                   || o == OP_XADD || o == OP_COMMAND))
         usage("--operation %s: memcached has none", operation_names[o]);
     needs("ratio", o == OP_MIXED, "is for --operation mixed");
     needs("batch", o == OP_MSET, "is for --operation mset");
     needs("on-miss", reads, "is for --operation get or mixed");
-    needs("verify", reads, "is for --operation get or mixed");
+    needs("command", o == OP_COMMAND, "is for --operation command");
+    needs("answer", o == OP_COMMAND, "is for --operation command");
+    if (o == OP_COMMAND)
+        read_command();
+    if (!is_given("value-seed"))
+        opt.value_seed = opt.seed;
     if (sscanf(opt.ratio, "%lf:%lf%c", &gets, &sets, &end) != 2 || gets < 0
         || sets < 0 || !isfinite(gets / (gets + sets)))
         usage("--ratio %s: expected G:S", opt.ratio);
@@ -416,6 +455,8 @@ static void check_how(void)
     bool fill = opt.operation == OP_FILL, connect = opt.operation
                                                     == OP_CONNECT;
 
+    if (opt.cluster && opt.operation == OP_COMMAND)
+        usage("--operation command: not in a cluster");
     needs("arrivals", opt.rate > 0, "wants a --rate");
     needs("rate", !fill && !connect,
           "is not for --operation fill or connect");
@@ -447,7 +488,6 @@ void read_options(int argc, char **argv)
         help();
     if (is_given("histogram"))
         exit(histogram_of_stdin());
-    opt.fill_misses = on_miss;
     opt.poisson = arrivals;
     check_what();
     if (!opt.dump_keys)

@@ -15,9 +15,12 @@ static struct {
     size_t at, filled, room;
 } in;
 static const char *asked;
+enum { MOST = 16 << 20 };     /* bytes of an answer; a cluster's have 2 MB */
 
 static void more(void)
 {
+    if (in.filled > MOST)
+        fail("%s: its answer to %s has no end", opt.nodes->name, asked);
     if (in.room - in.filled < BUFFER
         && !(in.bytes = realloc(in.bytes, in.room += BUFFER)))
         fail("no memory for an answer");
@@ -65,6 +68,9 @@ static char *take_line(void)
 
 static void say(const char *what, const char *bytes, size_t n)
 {
+    if (in.at != in.filled)
+        fail("%s: it answers %s with more than was asked for",
+             opt.nodes->name, asked);
     asked = what;
     in.at = in.filled = 0;
     while (n) {
@@ -81,58 +87,84 @@ static void say(const char *what, const char *bytes, size_t n)
 static _Noreturn void unexpected(const char *line)
 {
     fail("%s: no %s server: it answers %s with '%.40s'", opt.nodes->name,
-         protocol_names[opt.protocol], asked, line);
+         protocol_names[opt.protocol], asked, printable(line));
 }
 
-/* Type and number of the next value's head. */
-static char head(long long *n, char **line)
+/* The next value's line, and in `h` what it says. */
+static char *head(struct head *h)
 {
-    char *end;
+    char *line = take_line();
 
-    *line = take_line();
-    if (**line == '-')
-        refused(opt.nodes, *line + 1);
-    if (!**line || !strchr("$=*~%>:+_#,(", **line))
-        unexpected(*line);
-    *n = strtoll(*line + 1, &end, 10);
-    if (strchr("$=*~%>:", **line) && (end == *line + 1 || *end))
-        unexpected(*line);
-    return **line;
+    if (*line == '-')
+        refused(opt.nodes, line + 1);
+    if (read_head(line, h))
+        unexpected(line);
+    return line;
 }
 
-static void skip(void)
+/* The text after a head. */
+static const char *take_text(const struct head *h)
 {
-    long long n;
-    char *line, type = head(&n, &line);
+    if (h->n > MAX_SAID)
+        unexpected("a text that is too long");
+    const char *from = take((size_t)h->n + 2);
+    if (memcmp(from + h->n, "\r\n", 2))
+        unexpected("a text that is longer than was said");
+    return from;
+}
 
-    if (n > 0 && (type == '$' || type == '='))
-        take((size_t)n + 2);
-    else if (type == '$')
-        take(n == 0 ? 2 : 0);
-    else if (strchr("*~%>", type))
-        for (n *= type == '%' ? 2 : 1; n > 0; n--)
-            skip();
+/* Passes over so many values, and over what is in them. */
+static void skip(unsigned todo)
+{
+    struct head h;
+
+    for (unsigned seen = 1; todo; todo--, seen++) {
+        head(&h);
+        if (strchr("$=", h.type) && h.n >= 0)
+            take_text(&h);
+        else if (strchr("*~%", h.type) && h.n > 0)
+            todo += (unsigned)h.n * (h.type == '%' ? 2 : 1);
+        if (seen + todo > MAX_ELEMENTS)
+            unexpected("an answer without end");
+    }
 }
 
 static long long want(char type)
 {
-    long long n;
-    char *line, got = head(&n, &line);
+    struct head h;
+    char *line = head(&h);
 
-    if (got != type && !(type == '$' && got == '='))
+    if (h.type != type)
         unexpected(line);
-    return n;
+    return h.n;
 }
 
 static char *want_text(void)
 {
-    long long n = want('$');
-    const char *from = n < 0 ? "" : take((size_t)n + 2);
-    char *text = strndup(from, n < 0 ? 0 : (size_t)n);
+    struct head h;
+    char *line = head(&h), *text;
 
+    if (!strchr("$=", h.type))
+        unexpected(line);
+    text = h.n < 0 ? strdup("") : strndup(take_text(&h), (size_t)h.n);
     if (!text)
         fail("no memory for an answer");
     return text;
+}
+
+/* HELLO or AUTH, where there is one, then PING. */
+static void want_greeting(unsigned greetings)
+{
+    struct head h;
+
+    while (greetings--) {
+        char *line = head(&h);
+        if (greetings && opt.protocol == RESP3 && h.type == '%')
+            skip(2 * (unsigned)h.n);
+        else if (strcmp(line, greetings ? "+OK" : "+PONG")
+                 || (greetings && opt.protocol == RESP3))
+            unexpected(line);
+    }
 }
 
 static bool field(const char *info, const char *name, char *out, size_t size)
@@ -142,7 +174,9 @@ static bool field(const char *info, const char *name, char *out, size_t size)
     if (!at)
         return false;
     at += strlen(name);
-    snprintf(out, size, "%.*s", (int)strcspn(at, "\r\n"), at);
+    char said[256];
+    snprintf(said, sizeof said, "%.*s", (int)strcspn(at, "\r\n"), at);
+    snprintf(out, size, "%s", printable(said));
     return true;
 }
 
@@ -183,9 +217,12 @@ static void ask_slots(void)
         char *host = want_text(), where[160];
         long long port = want(':');
         while (words-- > 2)
-            skip();
+            skip(1);
         while (parts-- > 3)
-            skip();
+            skip(1);
+        if (strcmp(host, printable(host)))
+            fail("%s: CLUSTER SLOTS names a node '%s'", seed.name,
+                 printable(host));
         if (*host && *host != '?')
             snprintf(where, sizeof where, "%s:%lld", host, port);
         else                                /* the node that was asked     */
@@ -234,40 +271,54 @@ static void check_owners(void)
              opt.connections, opt.node_count);
 }
 
+static const char *want_line(bool last, size_t *n)
+{
+    const char *line = take_line();
+
+    if (strstr(line, "ERROR"))
+        refused(opt.nodes, line);
+    if (last ? strncmp(line, "VERSION ", 8) : strcmp(line, "STORED"))
+        unexpected(line);
+    line += last ? 8 : 0;
+    *n = strlen(line);
+    return line;
+}
+
+static const char *want_body(bool last, unsigned number, size_t *n)
+{
+    struct header h;
+    char said[160];
+
+    memcpy(&h, take(sizeof h), sizeof h);
+    if (h.magic != 0x81)
+        fail("%s: no binary server: it answers %s with byte 0x%02x",
+             opt.nodes->name, asked, h.magic);
+    *n = ntohl(h.total);
+    if (*n > 4096)
+        unexpected("a body that is too long");
+    const char *text = take(*n);
+    snprintf(said, sizeof said, "status 0x%04x %.*s", ntohs(h.status),
+             (int)*n, text);
+    if (h.status)
+        refused(opt.nodes, said);
+    if (h.opcode != (last ? BIN_VERSION : BIN_AUTH) || h.key || h.extras
+        || h.type || ntohl(h.opaque) != number)
+        unexpected("an answer to another request");
+    return text;
+}
+
 static void ask_memcached(unsigned greetings)
 {
+    const char *text = "";
+    size_t n = 0;
+
     strcpy(store_name, "memcached");
-    while (greetings--) {
-        const char *text;
-        size_t n;
-        if (opt.protocol == META) {
-            text = take_line();
-            n = strlen(text);
-            if (strstr(text, "ERROR"))
-                refused(opt.nodes, text);
-            if (!greetings && strncmp(text, "VERSION ", 8))
-                unexpected(text);
-            text += greetings ? 0 : 8;
-        } else {
-            const unsigned char *h = (const void *)take(24);
-            unsigned status = h[6] << 8 | h[7];
-            if (h[0] != 0x81)
-                fail("%s: no binary server: it answers %s with byte 0x%02x",
-                     opt.nodes->name, asked, h[0]);
-            n = (size_t)h[8] << 24 | h[9] << 16 | h[10] << 8 | h[11];
-            if (n > 4096)
-                unexpected("a body that is too long");
-            text = take(n);
-            char said[160];
-            snprintf(said, sizeof said, "status 0x%04x %.*s", status,
-                     (int)n, text);
-            if (status)
-                refused(opt.nodes, said);
-        }
-        snprintf(store_version, sizeof store_version, "%.*s",
-                 (int)strcspn(text, "\r\n") < (int)n
-                 ? (int)strcspn(text, "\r\n") : (int)n, text);
-    }
+    for (unsigned i = 0; i < greetings; i++)
+        text = opt.protocol == META ? want_line(i + 1 == greetings, &n)
+                                    : want_body(i + 1 == greetings, i, &n);
+    char said[64];
+    snprintf(said, sizeof said, "%.*s", (int)n, text);
+    strcpy(store_version, printable(said));
 }
 
 void probe(void)
@@ -286,12 +337,12 @@ void probe(void)
              "own?", opt.nodes->name,
              done == LINK_AGAIN ? "no answer" : link_error());
     put_greeting(&greeting);
+    in.at = in.filled = 0;
     say(asked, greeting.bytes, greeting.filled);
     if (opt.protocol >= BINARY) {
         ask_memcached(greeting.greetings);
     } else {
-        while (greeting.greetings--)
-            skip();
+        want_greeting(greeting.greetings);
         ask_resp();
         if (opt.cluster) {
             ask_slots();

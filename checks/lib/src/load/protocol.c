@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,9 +15,16 @@ enum { COPIED = 16 << 10 };
 const char *const protocol_names[] = {"resp2", "resp3", "binary", "meta",
                                       NULL};
 const char *const operation_names[] = {
-    "get", "set", "mixed", "mset", "lpush", "xadd", "connect", "fill", NULL};
+    "get", "set", "mixed", "mset", "lpush", "xadd", "connect", "fill",
+    "command", NULL};
 const char *const kind_names[] = {"get", "set", "mset", "lpush", "xadd",
-                                  "connect"};
+                                  "connect", "command"};
+const char *const verify_names[] = {"bytes", "length", "none", NULL};
+const char *const miss_names[] = {"fail", "count", "set", NULL};
+const char *const answer_names[] = {"status", "integer", "bulk", "null",
+                                    "array", NULL};
+
+bool is_read(enum kind kind) { return kind == GET || kind >= KINDS; }
 
 /* --- out ----------------------------------------------------------------- */
 static void *grown(void *p, size_t bytes)
@@ -28,9 +36,10 @@ static void *grown(void *p, size_t bytes)
 
 static struct piece *last_piece(struct conn *c, const char *at)
 {
-    struct piece *p = &c->pieces[c->piece_count - 1];
+    struct piece *p;
 
-    if (c->piece_count > c->piece_first && !p->at && !at)
+    if (c->piece_count > c->piece_first && !at
+        && !(p = &c->pieces[c->piece_count - 1])->at)
         return p;
     if (c->piece_count == c->piece_room) {
         c->piece_room = c->piece_room ? 2 * c->piece_room : 4;
@@ -118,9 +127,18 @@ static size_t put_resp_value(struct conn *c, uint64_t key)
 }
 
 /* The keys of a group share its slot: PREFIX{GROUP}:I. */
+static void put_member(struct conn *c, uint64_t key)
+{
+    char name[MAX_PREFIX + 64];
+    char *p = PUT(put(name, opt.prefix, opt.prefix_size), "{");
+
+    p = PUT(p + decimal(p, key / opt.batch), "}:");
+    p += decimal(p, key % opt.batch);
+    added(c, put_bulk(room(c, sizeof name + 32), name, (size_t)(p - name)));
+}
+
 static size_t put_mset(struct conn *c, uint64_t group)
 {
-    char name[MAX_PREFIX + 64], *p;
     size_t bytes = 0;
     uint64_t key;
 
@@ -129,11 +147,7 @@ static size_t put_mset(struct conn *c, uint64_t group)
     for (unsigned i = 0; i < opt.batch; i++) {
         if (opt.cluster) {
             key = group * opt.batch + i;
-            p = PUT(put(name, opt.prefix, opt.prefix_size), "{");
-            p = PUT(p + decimal(p, group), "}:");
-            p += decimal(p, i);
-            added(c, put_bulk(room(c, sizeof name + 32), name,
-                              (size_t)(p - name)));
+            put_member(c, key);
         } else {
             key = i ? draw_key(&c->thread->rng, opt.keys) : group;
             added(c, put_key(room(c, opt.prefix_size + 64), key));
@@ -141,6 +155,18 @@ static size_t put_mset(struct conn *c, uint64_t group)
         bytes += put_resp_value(c, key);
     }
     return bytes;
+}
+
+static void put_command(struct conn *c, uint64_t key)
+{
+    added(c, put_number(room(c, 32), '*', opt.word_count));
+    for (unsigned i = 0; i < opt.word_count; i++) {
+        const char *word = opt.words[i];
+        size_t n = strlen(word);
+        char *p = room(c, n + opt.prefix_size + 64);
+        added(c, strcmp(word, "{key}") ? put_bulk(p, word, n)
+                                       : put_key(p, key));
+    }
 }
 
 static size_t put_resp(struct conn *c, const struct op *op)
@@ -162,6 +188,22 @@ static size_t put_resp(struct conn *c, const struct op *op)
         p = put_key(PUT(p, "*5\r\n$4\r\nXADD\r\n"), op->key);
         p = PUT(p, "$1\r\n*\r\n$1\r\nv\r\n");
         break;
+    case COMMAND:
+        put_command(c, op->key);
+        return 0;
+    case READ_LIST:
+        p = put_key(PUT(p, "*3\r\n$6\r\nLINDEX\r\n"), op->key);
+        added(c, PUT(p, "$1\r\n0\r\n"));
+        return 0;
+    case READ_STREAM:
+        p = put_key(PUT(p, "*6\r\n$9\r\nXREVRANGE\r\n"), op->key);
+        added(c, PUT(p, "$1\r\n+\r\n$1\r\n-\r\n$5\r\nCOUNT\r\n"
+                        "$1\r\n1\r\n"));
+        return 0;
+    case READ_GROUP:
+        added(c, PUT(p, "*2\r\n$3\r\nGET\r\n"));
+        put_member(c, op->key);
+        return 0;
     default:
         return put_mset(c, op->key);
     }
@@ -170,23 +212,16 @@ static size_t put_resp(struct conn *c, const struct op *op)
 }
 
 /* --- memcached, binary: 24 bytes of header, then extras, key, value ------ */
-struct header {
-    uint8_t magic, opcode;
-    uint16_t key;
-    uint8_t extras, type;
-    uint16_t status;
-    uint32_t total, opaque;
-    uint64_t cas;
-} __attribute__((packed));
-enum { BIN_GET = 0, BIN_SET = 1, BIN_VERSION = 11, BIN_AUTH = 0x21 };
-enum { BIN_MISS = 1 };
+enum { BIN_MISS = 1, BIN_RESPONSE = 0x81, BIN_FLAGS = 4 };
 
-static char *put_header(char *p, uint8_t opcode, size_t key, uint8_t extras,
-                        size_t value)
+/* `opaque` comes back as it went: it counts the requests. */
+static char *put_header(struct conn *c, char *p, uint8_t opcode, size_t key,
+                        uint8_t extras, size_t value)
 {
     struct header h = {
         .magic = 0x80, .opcode = opcode, .key = htons((uint16_t)key),
-        .extras = extras, .total = htonl((uint32_t)(extras + key + value))};
+        .extras = extras, .total = htonl((uint32_t)(extras + key + value)),
+        .opaque = htonl(c->sent++)};
 
     return put(p, (const char *)&h, sizeof h);
 }
@@ -199,7 +234,7 @@ static size_t put_binary(struct conn *c, const struct op *op)
     char digits[20];
     unsigned n = decimal(digits, op->key);
 
-    p = put_header(p, set ? BIN_SET : BIN_GET, opt.prefix_size + n,
+    p = put_header(c, p, set ? BIN_SET : BIN_GET, opt.prefix_size + n,
                    set ? 8 : 0, size);
     if (set)
         p = put(p, "\0\0\0\0\0\0\0\0", 8);   /* flags, never expires */
@@ -271,13 +306,13 @@ static void greet_binary(struct conn *c)
     char *p = room(c, words + 128);
 
     if (opt.password) {                     /* SASL: \0 user \0 password   */
-        p = PUT(put_header(p, BIN_AUTH, 5, 0, words + 2), "PLAIN");
+        p = PUT(put_header(c, p, BIN_AUTH, 5, 0, words + 2), "PLAIN");
         p = put(p, "", 1);
         p = put(put(p, user, strlen(user)), "", 1);
         p = put(p, opt.password, strlen(opt.password));
         c->greetings++;
     }
-    added(c, put_header(p, BIN_VERSION, 0, 0, 0));
+    added(c, put_header(c, p, BIN_VERSION, 0, 0, 0));
     c->greetings++;
 }
 
@@ -314,6 +349,7 @@ static _Noreturn void garbage(const struct conn *c, const char *what)
          what, protocol_names[opt.protocol]);
 }
 
+/* NULL: the answer is to a greeting. */
 static const struct op *asked(const struct conn *c)
 {
     if (c->greetings)
@@ -323,25 +359,58 @@ static const struct op *asked(const struct conn *c)
     return &c->ops[c->head];
 }
 
+/* An answer that its protocol does not give to this request. */
+static _Noreturn void other_answer(const struct conn *c, const char *said)
+{
+    static const char *const names[] = {
+        "GET", "SET", "MSET", "LPUSH", "XADD", "", "the command", "LINDEX",
+        "XREVRANGE", "GET"};
+    const struct op *op = asked(c);
+
+    fail("%s: it answers %s with '%s', of another kind than was asked for: "
+         "no %s server, or one that does not do what it is told",
+         c->node->name, op ? names[op->kind] : "the greeting",
+         printable(said), protocol_names[opt.protocol]);
+}
+
 static void reply_done(struct conn *c)
 {
     if (c->broken)
         refused(c->node, c->line);
+    c->answered++;
     op_done(c);
-    c->miss = false;
+    c->values = c->bulks = 0;
 }
 
-/* A value of that many bytes begins. */
+/* A text of that many bytes begins: the value that was read, or words. */
 static void value_begins(struct conn *c, size_t size)
 {
     const struct op *op = asked(c);
+    size_t right;
 
     c->size = size;
-    if (op && op->kind == GET && opt.verify && size != value_size(op->key))
+    c->bulks++;
+    /* A stream's element is its ID, the name of a field, and the value. */
+    c->is_value = op && is_read(op->kind)
+                  && (op->kind != READ_STREAM || c->bulks == 3);
+    c->kept = op && op->kind == XADD;
+    if (c->kept && size > 64)
+        other_answer(c, "a long text");
+    if (!c->is_value)
+        return;
+    c->values++;
+    if (opt.verify == VERIFY_NONE) {
+        if (!size)
+            fail("%s: key %s%llu is empty", c->node->name, opt.prefix,
+                 (unsigned long long)op->key);
+        return;
+    }
+    right = value_size(op->key);
+    if (size != right)
         fail("%s: key %s%llu has %zu bytes, not %zu as written: another "
              "--value-size or --seed than the fill's, or the store lost it",
              c->node->name, opt.prefix, (unsigned long long)op->key, size,
-             value_size(op->key));
+             right);
 }
 
 static void compare(const struct conn *c, const char *p, size_t from,
@@ -361,24 +430,36 @@ static void compare(const struct conn *c, const char *p, size_t from,
          (unsigned char)p[i], (unsigned char)right[i]);
 }
 
-/* The next n bytes of a body; the value is a part of it. */
+/* The next n bytes of a body; `size` of them, from `skip`, are the text. */
 static void body(struct conn *c, const char *p, size_t n)
 {
-    if (c->broken) {                        /* the words of an error       */
-        size_t fits = sizeof c->line - 2 - c->line_size;
-        size_t take = n < fits ? n : fits;
-        memcpy(c->line + c->line_size, p, take);
+    size_t end = c->skip + c->size, last = c->at + n < end ? c->at + n : end;
+    size_t from = c->at < c->skip ? c->skip : c->at;
+
+    if (from < last && c->kept) {
+        size_t fits = sizeof c->line - 1 - c->line_size;
+        size_t take = last - from < fits ? last - from : fits;
+        memcpy(c->line + c->line_size, p + (from - c->at), take);
         c->line_size += (unsigned)take;
         c->line[c->line_size] = '\0';
-    } else if (opt.verify && !c->greetings && c->size
-               && c->at + n > c->skip && c->at < c->skip + c->size) {
-        size_t from = c->at < c->skip ? c->skip - c->at : 0;
-        size_t end = c->skip + c->size - c->at;
-        compare(c, p + from, c->at + from - c->skip,
-                (end < n ? end : n) - from);
+    } else if (from < last && c->is_value && opt.verify == VERIFY_BYTES) {
+        compare(c, p + (from - c->at), from - c->skip, last - from);
     }
+    if (opt.protocol != BINARY)
+        for (size_t i = c->at < end ? end : c->at; i < c->at + n; i++)
+            if (p[i - c->at] != "\r\n"[i - end])
+                garbage(c, "a value that is longer than was said");
     c->at += n;
     c->body -= n;
+}
+
+/* A body of text protocols: the value and CR LF. */
+static void body_begins(struct conn *c, size_t size)
+{
+    c->body = size + 2;
+    c->at = c->skip = 0;
+    c->in_body = true;
+    value_begins(c, size);
 }
 
 /* A whole line without its end, NULL if it has not all come. */
@@ -398,112 +479,177 @@ static char *line_of(struct conn *c, const char **p, size_t *n)
     if (c->line_size < 2 || c->line[c->line_size - 2] != '\r')
         garbage(c, "a line that does not end in CR LF");
     c->line[c->line_size - 2] = '\0';
+    if (strlen(c->line) != c->line_size - 2)
+        garbage(c, "a line with a NUL in it");
     c->line_size = 0;
     return c->line;
 }
 
 /* --- RESP ---------------------------------------------------------------- */
+/* Digits, perhaps after a minus, that fit into 64 bits. */
+static bool whole(const char *text, long long *n)
+{
+    const char *digits = text + (*text == '-');
+    char *end;
+
+    if (*digits < '0' || *digits > '9')
+        return false;
+    errno = 0;
+    *n = strtoll(text, &end, 10);
+    return !*end && !errno;
+}
+
+const char *read_head(const char *line, struct head *h)
+{
+    static const char odd[] = "an answer of an unknown kind";
+    const char *rest = line + 1;
+    char *end;
+
+    *h = (struct head){.type = *line};
+    if (opt.protocol == RESP2 && (!*line || !strchr("+-:$*", *line)))
+        return odd;
+    switch (*line) {
+    case '+':
+    case '-':
+        return NULL;
+    case ':':
+        return whole(rest, &h->n) ? NULL : "an integer that is none";
+    case '$':
+    case '=':
+    case '*':
+    case '~':
+    case '%':
+        if (!whole(rest, &h->n) || h->n < -1
+            || (h->n < 0 && !strchr("$*", *line)))
+            return "a length that is no number";
+        if ((unsigned long long)h->n + 1
+            > (strchr("$=", *line) ? MAX_VALUE : MAX_ELEMENTS) + 1)
+            return "a length beyond all bounds";
+        return NULL;
+    case '_':
+        return *rest ? "a null that is none" : NULL;
+    case '#':
+        return strcmp(rest, "t") && strcmp(rest, "f")
+               ? "a boolean that is none" : NULL;
+    case ',':
+        strtod(rest, &end);
+        return end == rest || *end ? "a number that is none" : NULL;
+    case '(':
+        rest += *rest == '-';
+        return *rest && !rest[strspn(rest, "0123456789")]
+               ? NULL : "an integer that is none";
+    default:
+        return odd;
+    }
+}
+
 static void element_done(struct conn *c)
 {
     if (!--c->elements)
         reply_done(c);
 }
 
-/* What a reply to this kind must begin with; a null is a miss. */
-static bool fits(const struct op *op, char type)
+/* Does the reply to this begin so? */
+static bool fits(const struct conn *c, const struct op *op, const char *line,
+                 const struct head *h)
 {
+    if (!op)                                /* HELLO or AUTH, then PING    */
+        return c->greetings == 1 ? !strcmp(line, "+PONG")
+               : opt.protocol == RESP3 ? h->type == '%'
+               : !strcmp(line, "+OK");
     switch (op->kind) {
     case SET:
     case MSET:
-        return type == '+';
+        return !strcmp(line, "+OK");
     case LPUSH:
-        return type == ':';
+        return h->type == ':' && h->n > 0;
+    case XADD:
+        return h->type == '$' && h->n > 0;
+    case READ_STREAM:
+        return h->type == '*' && (h->n == 0 || h->n == 1);
+    case COMMAND:
+        switch (opt.answer) {
+        case A_STATUS:
+            return h->type == '+';
+        case A_INTEGER:
+            return h->type == ':';
+        case A_BULK:
+            return h->type == '$' && h->n >= 0;
+        case A_NULL:
+            return h->type == '_' || h->n == -1;
+        default:
+            return h->type == '*' && h->n >= 0;
+        }
     default:
-        return type == '$' || (type == '_' && op->kind == GET);
+        return h->type == '$' || h->type == '_';
     }
 }
 
 static void resp_line(struct conn *c, const char *line)
 {
     const struct op *op = asked(c);
-    char *end = (char *)line + 1;
-    long long n = strchr("$=*~%", *line) && *line ? strtoll(end, &end, 10)
-                                                  : 0;
+    struct head h;
+    const char *why = read_head(line, &h);
+
     if (*line == '-')
         refused(c->node, line + 1);
+    if (!c->elements && !fits(c, op, line, &h))
+        other_answer(c, line);
+    if (why)
+        garbage(c, why);
     if (!c->elements) {
-        if (op && !fits(op, *line))
-            garbage(c, "an answer of another kind than was asked for");
         c->elements = 1;
+        c->seen = 0;
     }
-    switch (*line) {
-    case '$':
-    case '=':
-    case '*':
-    case '~':
-    case '%':
-        if (end == line + 1 || *end || n < -1 || n > 1ll << 32)
-            garbage(c, "a length that is no number");
-        break;
-    case '+':
-    case ':':
-    case '_':
-    case '#':
-    case ',':
-    case '(':
-        c->miss = *line == '_';
-        element_done(c);
+    c->seen++;
+    if (strchr("$=", h.type) && h.n >= 0) {
+        body_begins(c, (size_t)h.n);
         return;
-    default:
-        garbage(c, "an answer of an unknown kind");
     }
-    if (n < 0) {
-        c->miss = true;
-        element_done(c);
-    } else if (*line == '$' || *line == '=') {
-        c->body = (size_t)n + 2;
-        c->at = c->skip = 0;
-        c->in_body = true;
-        value_begins(c, (size_t)n);
-    } else {
-        c->elements += (unsigned)n * (*line == '%' ? 2 : 1);
-        element_done(c);
-    }
+    if (strchr("*~%", h.type) && h.n > 0)
+        c->elements += (unsigned)h.n * (h.type == '%' ? 2 : 1);
+    if (c->elements + c->seen > MAX_ELEMENTS)
+        garbage(c, "an answer without end");
+    element_done(c);
+}
+
+/* The ID of an entry: two numbers. */
+static bool is_entry(const char *id)
+{
+    size_t n = strspn(id, "0123456789");
+
+    return n && id[n] == '-' && id[n + 1]
+           && !id[n + 1 + strspn(id + n + 1, "0123456789")];
+}
+
+static void resp_text_done(struct conn *c)
+{
+    if (c->kept && !is_entry(c->line))
+        other_answer(c, c->line);
+    c->line_size = 0;
+    element_done(c);
 }
 
 /* --- meta ---------------------------------------------------------------- */
-static bool begins(const char *line, const char *word)
-{
-    size_t n = strlen(word);
-
-    return strncmp(line, word, n) == 0 && (line[n] == ' ' || !line[n]);
-}
-
 static void meta_line(struct conn *c, const char *line)
 {
     const struct op *op = asked(c);
-    char *end;
+    long long n;
 
     if (strstr(line, "ERROR"))
         refused(c->node, line);
-    if (!op ? begins(line, "VERSION") || begins(line, "STORED")
-            : op->kind == SET && begins(line, "HD")) {
+    if (!op ? c->greetings == 1 ? !strncmp(line, "VERSION ", 8)
+                                : !strcmp(line, "STORED")
+            : op->kind == SET ? !strcmp(line, "HD") : !strcmp(line, "EN")) {
         reply_done(c);
-    } else if (op && op->kind == GET && begins(line, "EN")) {
-        c->miss = true;
-        reply_done(c);
-    } else if (op && op->kind == GET && begins(line, "VA")) {
-        unsigned long long n = strtoull(line + 2, &end, 10);
-        if (end == line + 2 || (*end && *end != ' ') || n > 1ull << 32)
+    } else if (op && op->kind == GET && !strncmp(line, "VA ", 3)) {
+        if (!whole(line + 3, &n) || n < 0 || (size_t)n > MAX_VALUE)
             garbage(c, "a length that is no number");
-        c->body = n + 2;
-        c->at = c->skip = 0;
-        c->in_body = true;
-        value_begins(c, n);
-    } else if (op && op->kind == SET && begins(line, "NS")) {
+        body_begins(c, (size_t)n);
+    } else if (op && op->kind == SET && !strcmp(line, "NS")) {
         refused(c->node, "NS (not stored)");
     } else {
-        garbage(c, "an answer of another kind than was asked for");
+        other_answer(c, line);
     }
 }
 
@@ -512,7 +658,9 @@ static void binary_header(struct conn *c)
 {
     struct header h;
     const struct op *op = asked(c);
-    unsigned status;
+    bool get = op && op->kind == GET;
+    unsigned status, extras;
+    char said[40];
 
     memcpy(&h, c->line, sizeof h);
     c->line_size = 0;
@@ -521,20 +669,33 @@ static void binary_header(struct conn *c)
     c->at = 0;
     c->skip = h.extras + ntohs(h.key);
     c->in_body = true;
-    c->size = 0;
+    c->is_value = c->kept = c->broken = false;
     c->line[sizeof h] = '\0';
     if (strncmp(c->line, "ERROR ", 6) == 0)  /* before it reads a request   */
         refused(c->node, c->line);
-    if (h.magic != 0x81 || c->skip > c->body
-        || (op && h.opcode != (op->kind == SET ? BIN_SET : BIN_GET)))
-        garbage(c, "an answer of another kind than was asked for");
-    if (op && op->kind == GET && status == BIN_MISS) {
-        c->miss = true;
-    } else if (status) {
-        c->broken = true;
+    snprintf(said, sizeof said, "magic 0x%02x, opcode 0x%02x", h.magic,
+             h.opcode);
+    if (h.magic != BIN_RESPONSE || h.type || c->skip > c->body
+        || h.opcode != (op ? get ? BIN_GET : BIN_SET
+                        : c->greetings == 1 ? BIN_VERSION : BIN_AUTH))
+        other_answer(c, said);
+    if (ntohl(h.opaque) != c->answered)
+        fail("%s: it answers request %u where the answer to request %u (its "
+             "opaque) is due: a store that mixes them up", c->node->name,
+             ntohl(h.opaque), c->answered);
+    extras = get && !status ? BIN_FLAGS : 0;
+    snprintf(said, sizeof said, "status 0, a body of %zu bytes", c->body);
+    if (!status && (h.extras != extras || h.key
+                    || (op && !get && c->body)))
+        other_answer(c, said);
+    if ((status || !op) && c->body > MAX_SAID)
+        garbage(c, "a message that is too long");
+    c->size = c->body - c->skip;
+    if (get && !status)
+        value_begins(c, c->size);
+    else if (status && !(get && status == BIN_MISS)) {
+        c->broken = c->kept = true;
         c->line_size = (unsigned)sprintf(c->line, "status 0x%04x ", status);
-    } else if (op && op->kind == GET) {
-        value_begins(c, c->body - c->skip);
     }
 }
 
@@ -552,12 +713,10 @@ void consume(struct conn *c, const char *p, size_t n)
             if (c->body)
                 return;
             c->in_body = false;
-            if (!binary && p[-1] != '\n')
-                garbage(c, "a value that is longer than was said");
             if (binary || opt.protocol == META)
                 reply_done(c);
             else
-                element_done(c);
+                resp_text_done(c);
         } else if (binary) {
             size_t want = sizeof(struct header) - c->line_size;
             size_t take = n < want ? n : want;

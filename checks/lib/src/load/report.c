@@ -120,24 +120,28 @@ static void text(const char *name, const char *value)
 
 static void print_parameters(void)
 {
-    static const char *const names[] = {"false", "true"};
-
     printf("\"parameters\": {");
     text("operation", operation_names[opt.operation]);
     if (opt.operation == OP_MIXED)
         text("ratio", opt.ratio);
     if (opt.operation == OP_MSET)
         printf("\"batch\": %u, ", opt.batch);
+    if (opt.operation == OP_COMMAND) {
+        text("command", opt.command);
+        text("answer", answer_names[opt.answer]);
+    }
     printf("\"keys\": %" PRIu64 ", ", opt.keys);
     text("key_prefix", opt.prefix);
     text("key_distribution", opt.distribution);
     text("value_size", opt.value_size);
-    printf("\"on_miss\": \"%s\", \"verify\": %s, \"seed\": %" PRIu64 ", "
+    printf("\"on_miss\": \"%s\", \"verify\": \"%s\", \"seed\": %" PRIu64 ", "
+           "\"value_seed\": %" PRIu64 ", "
            "\"pipeline\": %u, \"rate\": %.6g, \"arrivals\": \"%s\", "
            "\"duration_s\": %g, \"requests\": %" PRIu64 ", "
            "\"warmup_s\": %g, \"timeout_s\": %g}, ",
-           opt.fill_misses ? "set" : "none", names[opt.verify], opt.seed,
-           opt.pipeline, opt.rate, opt.poisson ? "poisson" : "even",
+           miss_names[opt.on_miss], verify_names[opt.verify], opt.seed,
+           opt.value_seed, opt.pipeline, opt.rate,
+           opt.poisson ? "poisson" : "even",
            opt.duration, opt.requests, opt.warmup, opt.timeout);
 }
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,9 @@ def main() -> int:
         args = arguments().parse_args()
     if args.command == 'parse':
         from checks.lib.parsers import parse_files
+
+        # As every filter: `| head` ends it without a word (128 + SIGPIPE).
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         return parse_files(args.family, args.files, sys.stdout, sys.stderr)
     try:
         in_venv(args)

@@ -545,7 +545,8 @@ def test_add_a_line(sample, line):
     (table('MPI Latency Test v5.8')[:-1], 5, 'cut off'),
     (table('MPI Latency Test v5.8', values=f'{"9" * 400}.00'), 3,
      'not a number'),
-    (table('MPI Latency Test v5.8', sizes='9' * 5000), 3, 'not a size'),
+    (table('MPI Latency Test v5.8', sizes='9' * 500), 3, 'not a size'),
+    (table('MPI Latency Test v5.8', sizes='9' * 5000), 3, 'a line of 50'),
 ])
 def test_refused(text, line, reason):
     error = refused(text)

@@ -206,10 +206,56 @@ def test_what_cannot_be_trusted(text, line, reason):
     assert caught.value.line == line
 
 
+@pytest.mark.parametrize('text, line, reason', [
+    # Of a number with a comma the original takes what stands before it.
+    (edit((150, 'fast_qps = 6', 'fast_qps = 6,')), 150, 'a number with a com'),
+    (edit((150, 'slow_qps = 8', 'slow_qps = 8,')), 150, 'a number with a com'),
+    (LOG.replace('.', ','), 1, 'a number with a comma'),
+    (edit((150, '.', ',')), 150, 'a number with a comma'),
+    (edit((150, 'curr_it = 17.', 'curr_it = 17,')), 150, 'with a comma'),
+    # A line, a part or the whole of a log that was copied.
+    (LOG.replace(LINES[149], f'{LINES[149]}\n{LINES[149]}'), 151,
+     'as in line 150'),
+    ('\n'.join([*LINES[:150], *LINES[140:]]) + '\n', 151, 'as in line 141'),
+    (LOG + LOG, 197, 'the same statistics as in line 2: two copies'),
+    (f'Initialized item generators.\n{LOG}' * 2, 199, 'as in line 3'),
+    # More answers of the slow path than there were misses.
+    (edit((150, 'slow_qps = 8', 'slow_qps = 38')), 150,
+     'at hit_rate = 0.892: there cannot be as many'),
+    (edit((150, 'fast_qps = 6', 'fast_qps = ')), 150, 'there cannot be as'),
+    (edit((150, 'hit_rate = 0.8', 'hit_rate = 0.9')), 150, 'cannot be as'),
+])
+def test_a_line_that_lies(text, line, reason):
+    with pytest.raises(ParseError, match=reason) as caught:
+        tao.parse(text)
+    assert caught.value.line == line
+    assert caught.value.text == text.splitlines()[line - 1]
+
+
+def test_misses_without_an_answer_are_told():
+    said = reasons(edit((150, 'slow_qps = 8', 'slow_qps = ')))
+    assert any(one.startswith('150: 1 points count although slow_qps is less '
+                              'than the misses') for one in said), said
+    assert not any('misses' in one for one in reasons(LOG))
+
+
+def test_what_is_in_flight_between_two_lines_is_no_lie():
+    """Few requests of many connections: most answers came a line later."""
+    line = ('fast_qps = 100.0, hit_rate = 0.890, slow_qps = 60.0, wh_qps = '
+            '0.0, curr_it = 1.00M, slow_qps_oom =  0.0, crnt_conn = {}, '
+            'slow_th = 3, slow_reqs = 1, slow_resp = 1, '
+            'nanosleeps_per_sec = 1.00\n')
+    assert figures(line.format(50))['slow_qps'] == 60
+    with pytest.raises(ParseError, match='there cannot be as many'):
+        tao.parse(line.format(2))
+
+
 def test_logs_of_several_servers_are_not_mixed():
     """Told apart by the items that the cache has lost, or the first words."""
+    other = LOG.replace('nanosleeps_per_sec = 2', 'nanosleeps_per_sec = 3')
     one = figures(LOG)
-    for text in (LOG + LOG, f'Initialized item generators.\n{LOG}' * 2):
+    start = 'Initialized item generators.\n'
+    for text in (LOG + other, start + LOG + start + other):
         found = {record.metric: record.value for record in tao.parse(text)}
         assert found == {f'{name}[server={number}]': value
                          for number in (1, 2) for name, value in one.items()}
@@ -218,15 +264,18 @@ def test_logs_of_several_servers_are_not_mixed():
         with pytest.raises(ParseError, match='another server starts here'):
             tao.summary(text)
     short = '\n'.join(LINES[100:140]) + '\n'
-    assert len(tao.servers(short + short)) == 1, 'nothing tells them apart'
+    assert len(tao.servers(short + '\n'.join(LINES[140:160]))) == 1, (
+        'nothing tells them apart')
 
 
-def embedded(qps, items):
+def embedded(qps, items, start=1):
     return ('tao_server 1.0 (embedded) on 127.0.0.1 port 1: 1 fast threads\n'
             + ''.join(f'fast_qps = {qps:.1f}, hit_rate = 0.890, slow_qps = '
-                      f'100.0, wh_qps = 0.0, curr_it = {n * items:.2f}M, '
-                      'slow_qps_oom =  0.0, nanosleeps_per_sec = 1.00\n'
-                      for n in (0, 1, 1, 1, 1)))
+                      f'{qps / 10:.1f}, wh_qps = 0.0, curr_it = '
+                      f'{n * items:.2f}M, slow_qps_oom =  0.0, '
+                      'nanosleeps_per_sec = '
+                      f'{start + line}.00\n'
+                      for line, n in enumerate((0, 1, 1, 1, 1))))
 
 
 def test_an_embedded_server_says_what_it_is():
@@ -237,7 +286,8 @@ def test_an_embedded_server_says_what_it_is():
         embedded(1000, 0.03) + embedded(3000, 0.03))}
     assert both['fast_qps[server=1]'] == 1000
     assert both['fast_qps[server=2]'] == 3000
-    assert len(tao.servers(embedded(1000, 0.03) * 2, several=False)) == 1
+    assert len(tao.servers(
+        embedded(1000, 0.03) + embedded(1000, 0.03, 9), several=False)) == 1
 
 
 def test_a_cache_that_lost_items_is_told():

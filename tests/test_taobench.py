@@ -81,9 +81,9 @@ def test_points_of_a_server_that_prints_none():
 
 def test_points_over_time_have_a_phase_and_a_reason():
     line = ('fast_qps = {}, hit_rate = {}, slow_qps = 9.0, wh_qps = 0.0, '
-            'curr_it = 1.00M, slow_qps_oom =  0.0, nanosleeps_per_sec = 1.0')
-    text = '\n'.join(line.format(91.0, rate) for rate in (
-        0.5, 0.5, 0.9, 0.5, 0.9, 0.9))
+            'curr_it = 1.00M, slow_qps_oom =  0.0, nanosleeps_per_sec = {}.0')
+    text = '\n'.join(line.format(91.0, rate, n) for n, rate in enumerate((
+        0.5, 0.5, 0.9, 0.5, 0.9, 0.9)))
     rows = list(csv.DictReader(results.series(
         [tao.summary(text, 4, 1), None], [100.0, 100.5], 1.0,
         {'n1': results.Busy('at,user,system,idle,steal\n100,0,0,0,0\n'

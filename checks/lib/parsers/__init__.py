@@ -12,8 +12,8 @@ import difflib
 import importlib
 import sys
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
-from typing import TextIO
+from dataclasses import dataclass
+from typing import NamedTuple, TextIO
 
 #: Parser of each family; imported when it is asked for.
 PARSERS = {
@@ -39,8 +39,7 @@ class ParseError(Exception):
         return f'{self.line}: {self.reason}'
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One figure, as the program printed it."""
     program: str
     version: str
@@ -108,7 +107,7 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
 
 def _row(file: str, record: Record) -> list[object]:
     """A record as a row of the CSV; a size of None is an empty field."""
-    *before, value, unit, _ = astuple(record)
+    *before, value, unit, _ = record
     return [file, *before, repr(value).removesuffix('.0'), unit]
 
 

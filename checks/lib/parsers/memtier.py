@@ -15,6 +15,7 @@ both streams (`> FILE 2>&1`), or the store's own counts.
 """
 from __future__ import annotations
 
+import bisect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,8 @@ PROGRAM = 'memtier_benchmark'
 #: The commands of memtier without --command; they add up to Totals.
 OWN = ('Sets', 'Gets', 'Waits')
 
+#: A command, as memtier makes a row's name of it.
+_COMMAND = re.compile(r'[A-Za-z][\w.-]{0,63}')
 _TITLE = re.compile(r'ALL STATS|RUN #(?P<run>[1-9][0-9]*) RESULTS'
                     r'|(?P<copy>BEST|WORST) RUN RESULTS'
                     r'|AGGREGATED AVERAGE RESULTS \([1-9][0-9]* runs\)')
@@ -113,6 +116,9 @@ def parse(text: str) -> tuple[Record, ...]:
 def _check(table: Table, refuse: Callable[[str, int], NoReturn]) -> None:
     """A table agrees with itself."""
     *commands, totals = table.rows
+    for row in commands:
+        if not _COMMAND.fullmatch(row.name):
+            refuse(f'{row.name[:40]!r} is no name of a command', row.line)
     if totals.operations == 0:
         refuse('zero operations', totals.line)
     own = all(row.name in OWN for row in commands)
@@ -189,6 +195,7 @@ class _TextReader:
 
     def read(self) -> list[Table]:
         tables: list[Table] = []
+        titles: set[str] = set()
         line = self.next()
         while line:
             line = self.before(line)
@@ -198,9 +205,9 @@ class _TextReader:
                     self.refuse(f'unexpected line {line[:60]!r}')
             line = self.next()
             while title := _TITLE.fullmatch(line):
-                if any(table.title == line != 'ALL STATS'
-                       for table in tables):
+                if line in titles and line != 'ALL STATS':
                     self.refuse(f'{title[0]} twice: two outputs in one')
+                titles.add(line)
                 tables.append(self.table(line))
                 line = self.after()
             if not tables:
@@ -313,11 +320,12 @@ def _read_json(text: str, refuse: Callable[[str, int], NoReturn]
                ) -> tuple[int | None, list[Table]]:
     """Size of a value and the tables of a --json-out-file."""
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        for name in names:
-            if names.count(name) > 1:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
                 raise ValueError(f'{name!r} twice')
-        return dict(pairs)
+            found[name] = value
+        return found
 
     def constant(name: str) -> NoReturn:
         raise ValueError(f'{name} is no number')
@@ -330,20 +338,28 @@ def _read_json(text: str, refuse: Callable[[str, int], NoReturn]
         refuse(f'not the whole of a JSON document: {err.msg}', err.lineno)
     except ValueError as err:
         refuse(str(err), 1)
+    except RecursionError:
+        refuse('JSON nested too deep: not of memtier_benchmark', 1)
     except (KeyError, AttributeError):
         refuse('no configuration: not of memtier_benchmark', 1)
-    return size, [_json_table(text, title, block, refuse)
-                  for title, block in document.items()
-                  if _TITLE.fullmatch(title)]
+    ends = [match.start() for match in re.finditer('\n', text)]
+    tables, place = [], 0
+    for title, block in document.items():
+        if _TITLE.fullmatch(title):
+            # As they follow one another in the text.
+            place = max(text.find(json.dumps(title), place), place)
+            tables.append(_json_table(text, ends, place, title, block,
+                                      refuse))
+    return size, tables
 
 
-def _json_table(text: str, title: str, block: dict[str, Any],
+def _json_table(text: str, ends: list[int], place: int, title: str,
+                block: dict[str, Any],
                 refuse: Callable[[str, int], NoReturn]) -> Table:
-    place = text.index(json.dumps(title))
-
+    """One run; `ends` are the ends of the lines, `place` is its title's."""
     def line_of(name: str) -> int:
         at = text.find(json.dumps(name) + ':', place)
-        return text.count('\n', 0, at if at >= 0 else place) + 1
+        return bisect.bisect_left(ends, at if at >= 0 else place) + 1
 
     def wrong(reason: str, name: str = title) -> NoReturn:
         refuse(f'{title}: {reason}', line_of(name))

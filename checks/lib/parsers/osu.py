@@ -5,7 +5,8 @@ The format is what `print_header`, `print_preamble`, `print_only_header`,
 with the version, a header of right-aligned columns, rows of numbers with two
 decimals.  Versions differ in the order of the comments, in the header (with
 or without `#`, absent in 7.1's barriers) and in the columns; so columns are
-read from the header by a vocabulary, and a row must agree with it.
+read from the header by a vocabulary, and a row must agree with it.  osu_init
+of 5.3 prints a sentence of its own and no title.
 
 A text gives figures only if every line of it is understood: a figure of a
 run that broke is worse than none.
@@ -14,13 +15,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from . import ParseError, Record
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """What stands under a phrase of a header."""
     #: Metric's name, or Size, or a count or word that is only checked.
     name: str
@@ -32,6 +32,9 @@ class Column:
         """This column under the name of another."""
         return Column(other.name + suffix, other.unit, self.zero)
 
+
+#: No line of OMB or of a launcher is as long.
+LONGEST = 4096
 
 SIZE = Column('Size')
 LATENCY = Column('latency', 'us')
@@ -97,6 +100,8 @@ _HEADINGS = {
 # No comment of OMB holds these: a row became one or was joined to one.
 _HIDDEN_ROW = re.compile(r'# *[0-9.]+( +[0-9.]+)+$|[0-9] +[0-9]+\.[0-9]{2}\b')
 _ROW = re.compile(r' *[-+]?(?:[0-9.]|nan\b|inf\b)', re.IGNORECASE)
+_WORD = re.compile('[^ ]+')
+_PLAIN = re.compile('[0-9. ]+')
 _NUMBERS = re.compile(r' *[-+]?(?:[0-9]+\.[0-9]+|[0-9]+(?: +[-+]?(?:[0-9]+'
                       r'(?:\.[0-9]*)?|nan|inf))(?: .*)?)')
 _TOPOLOGY = re.compile(r'Dimensions size = [0-9 ]+|'
@@ -116,6 +121,8 @@ _OWNED = {
 }
 _INIT = re.compile(r'nprocs: ([0-9]{1,9}), min: ([0-9]{1,15}) ms, '
                    r'max: ([0-9]{1,15}) ms, avg: ([0-9]{1,15}) ms')
+#: osu_init of 5.3: no title before it, and no unit.
+_INIT_5_3 = re.compile(_INIT.pattern.replace(' ms', ''))
 _HELLO = re.compile(r'This is a test with ([0-9]{1,9}) processes')
 # A launcher's last words may come first, where a log joins both streams.
 _FAILURE = re.compile(
@@ -275,6 +282,8 @@ class _Reader:
                         len(self.lines))
         for number, line in enumerate(self.lines, 1):
             self.number = number
+            if len(line) > LONGEST:
+                self.refuse(f'a line of {len(line)} characters')
             if line.strip(' '):
                 self.take(line.rstrip(' '))
         self.end()
@@ -282,6 +291,10 @@ class _Reader:
 
     def take(self, line: str) -> None:
         """One line that is not blank."""
+        # By far the most, and nothing else looks like it.
+        if self.tables and _PLAIN.fullmatch(line):
+            self.row(line)
+            return
         if _USAGE.match(line):
             self.refuse('usage text in place of a table')
         if _FAILURE.search(line):
@@ -317,6 +330,11 @@ class _Reader:
 
     def noise(self, line: str) -> None:
         """A line before the title: a launcher's, or a comment of OMB."""
+        if _INIT_5_3.fullmatch(line):
+            self.what, self.version = 'MPI Init', '5.3'
+            self.program = 'osu_init'
+            self.sentence(line)
+            return
         if _NUMBERS.fullmatch(line):
             self.refuse('a row before the title')
         if _HEADER.match(line) or _TYPE.fullmatch(line):
@@ -454,7 +472,8 @@ class _Reader:
             match = _HELLO.fullmatch(line)
             names = [('ranks', '1')]
         else:
-            match = _INIT.fullmatch(line)
+            pattern = _INIT if self.titled_at else _INIT_5_3
+            match = pattern.fullmatch(line)
             names = [('ranks', '1'), ('init_time_min', 'ms'),
                      ('init_time_max', 'ms'), ('init_time', 'ms')]
         if not match:
@@ -470,8 +489,7 @@ class _Reader:
     # Rows ---------------------------------------------------------------
 
     def row(self, line: str) -> None:
-        words = [(match[0], match.end())
-                 for match in re.finditer('[^ ]+', line)]
+        words = [(match[0], match.end()) for match in _WORD.finditer(line)]
         if not self.tables:
             self.bare(len(words))
         table = self.tables[-1]

@@ -101,6 +101,9 @@ def _client(number: int, line: str) -> dict[str, Any]:
         client = json.loads(line)
     except ValueError as error:
         raise wrong(f'no whole JSON document: {error}') from None
+    except RecursionError:
+        raise wrong('JSON nested too deep: no document of plumbload'
+                    ) from None
     if not isinstance(client, dict) \
             or client.get('program') != 'plumbload':
         raise wrong('no document of plumbload')

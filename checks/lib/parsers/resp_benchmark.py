@@ -9,7 +9,6 @@ The long text says most things twice, so it is held against itself.
 """
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
@@ -29,12 +28,17 @@ COLUMNS = {
 #: Names of a summary, in its order.
 _SUMMARY = ('avg', 'min', 'p50', 'p95', 'p99', 'max')
 
+#: Columns that grow from one to the next.
+_ORDER = tuple(f'{name}_latency_ms' for name in _SUMMARY[1:])
+
 # Digits are bounded so that a number stays finite.
 _N = '(?:0|[1-9][0-9]{0,14})'
 _TITLE = re.compile(r'====== (.+) ======')
-_QUIET = re.compile(rf'(.+): ({_N}\.\d\d) requests per second, '
+# No name of a test holds a result: that is two lines without their newline.
+_NAME = '(?:(?!requests per second).)+'
+_QUIET = re.compile(rf'({_NAME}): ({_N}\.\d\d) requests per second, '
                     rf'p50=({_N}\.\d{{3}}) msec')
-_PROGRESS = re.compile(r'.*: rps=\S+ \(overall: \S+\) '
+_PROGRESS = re.compile(rf'({_NAME}): rps=\S+ \(overall: \S+\) '
                        r'avg_msec=\S+ \(overall: \S+\)')
 _NODES = re.compile(r'Cluster has \d+ .*nodes:|'
                     r'(?:Master|Primary|Replica|Node) \d+: .+:\d+')
@@ -115,8 +119,10 @@ class _Reader:
         self.lines = text.split('\n')
         self.number = 0
         self.header: list[str] = []
+        self.cells = re.compile('')
         self.quiet = False
         self.tests: list[Test] = []
+        self.names: set[str] = set()
         #: The report being read: its title and line, where in REPORT, how
         #: often already, and what was found.
         self.title = ''
@@ -133,8 +139,7 @@ class _Reader:
             self.number = number
             *before, last = line.removesuffix('\r').split('\r')
             for part in before:
-                if part.strip() and not _PROGRESS.fullmatch(part):
-                    self.refuse(f'unexpected words {part[:60]!r}')
+                self.progress(part, last)
             if last.strip():
                 self.take(last)
         if self.title:
@@ -146,15 +151,28 @@ class _Reader:
         return tuple(self.records())
 
     def records(self) -> Iterator[Record]:
+        units = {column: (*what, 1000 if what[1] == 'us' else 1)
+                 for column, what in COLUMNS.items()}
+        several = len(self.tests) > 1
         for test in self.tests:
-            suffix = f'[test={test.name}]' if len(self.tests) > 1 else ''
+            suffix = f'[test={test.name}]' if several else ''
             for column, value in test.figures.items():
-                metric, unit = COLUMNS[column]
+                metric, unit, factor = units[column]
                 # Three decimals in, none lost: 0.535 ms are 535 us.
                 yield Record('redis-benchmark', '', test.size,
-                             metric + suffix,
-                             round(value * 1000, 3) if unit == 'us'
-                             else value, unit, test.line)
+                             metric + suffix, round(value * factor, 3),
+                             unit, test.line)
+
+    def progress(self, part: str, result: str) -> None:
+        """What the result of a test was printed over."""
+        if not part.strip():
+            return
+        match = _PROGRESS.fullmatch(part)
+        if not match:
+            self.refuse(f'unexpected words {part[:60]!r}')
+        if ' requests per second' in result and not result.startswith(
+                f'{match[1]}: '):
+            self.refuse(f'progress of {match[1]} before another result')
 
     def take(self, line: str) -> None:
         """One line that is not blank."""
@@ -182,9 +200,11 @@ class _Reader:
 
     def first(self, line: str) -> None:
         """The header of --csv, or why there are no figures."""
-        header = next(csv.reader([line]))
+        header = _cells(line)
         if header[:1] == ['test'] and sorted(header[1:]) == sorted(COLUMNS):
             self.header = header
+            self.cells = re.compile('"([^"]+)"' + ''.join(
+                rf',"({_N}\.\d{{{_digits(name)}}})"' for name in header[1:]))
         elif _FAILURE.search(line) and 'rps' not in header:
             self.refuse(f'the benchmark failed: {line[:60]}')
         else:
@@ -193,18 +213,24 @@ class _Reader:
 
     def row(self, line: str) -> None:
         """A row of --csv."""
-        cells = next(csv.reader([line]))
+        match = self.cells.fullmatch(line)
+        if not match:
+            self.damaged(_cells(line))
+        name, *figures = match.groups()
+        self.add(name, None, dict(zip(
+            self.header[1:], map(float, figures), strict=True)))
+
+    def damaged(self, cells: list[str]) -> NoReturn:
+        """What is wrong with a row of --csv."""
+        if not cells or '"' in ''.join(cells):
+            self.refuse('a cell that is not quoted')
         if len(cells) != len(self.header):
             self.refuse(f'{len(cells)} columns, the header has '
                         f'{len(self.header)}')
-        if line != ','.join(f'"{cell}"' for cell in cells):
-            self.refuse('a cell that is not quoted')
         for name, cell in zip(self.header[1:], cells[1:], strict=True):
-            digits = 2 if name == 'rps' else 3
-            if not re.fullmatch(rf'{_N}\.\d{{{digits}}}', cell):
-                self.refuse(f'{name}: {cell} cannot be')
-        self.add(cells[0], None, dict(zip(
-            self.header[1:], map(float, cells[1:]), strict=True)))
+            if not re.fullmatch(rf'{_N}\.\d{{{_digits(name)}}}', cell):
+                self.refuse(f'{name}: {cell[:60]} cannot be')
+        self.refuse('a row without a name')
 
     def report(self, line: str) -> None:
         """A line of a report: the next one of REPORT."""
@@ -265,12 +291,22 @@ class _Reader:
         """A test that is whole: once, and in order."""
         if figures['rps'] == 0:
             self.refuse('rps: 0.00 cannot be')
-        if any(name == test.name for test in self.tests):
+        if name in self.names:
             self.refuse(f'{name} twice: two outputs in one')
-        order = [figures[f'{key}_latency_ms'] for key in
-                 ('min', 'p50', 'p95', 'p99', 'max')
-                 if f'{key}_latency_ms' in figures]
+        order = [figures[key] for key in _ORDER if key in figures]
         mean = figures.get('avg_latency_ms', order[0])
         if order != sorted(order) or not order[0] <= mean <= order[-1]:
             self.refuse('the latencies are out of order')
+        self.names.add(name)
         self.tests.append(Test(name, self.number, size, figures))
+
+
+def _digits(column: str) -> int:
+    """Digits after the point."""
+    return 2 if column == 'rps' else 3
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a row of --csv, all in quotes; else none."""
+    quoted = len(line) > 1 and line[0] == line[-1] == '"'
+    return line[1:-1].split('","') if quoted else []

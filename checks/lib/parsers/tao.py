@@ -7,17 +7,21 @@ a line only if it has all of KEYS, walks from the end, and counts the lines
 under load whose hit rate is good until it has enough.  It says nothing of
 all others; `Summary.left_out` does.
 
-Not as the original: a line with a number that no server prints (nan, below
-zero, a counter that ran backwards) does not count, nor one that has a field
-twice, since a part of another went missing; and the logs of several servers
-in one file are not mixed.
+Refused, where the original reads on: a number with a comma in it, of which
+it takes a part; a line that is there twice; more answers of the slow path
+than the hit rate leaves misses.  Not as the original: a line with a number
+that no server prints (nan, below zero, a counter that ran backwards) does not
+count, nor one that has a field twice, since a part of another went missing;
+and the logs of several servers in one file are not mixed.
 """
 from __future__ import annotations
 
+import bisect
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from . import ParseError, Record, Remark, memtier
 
@@ -36,6 +40,7 @@ UNITS = {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
 #: Seconds, and seconds between two lines, that the original reckons with.
 WINDOW, INTERVAL = 360.0, 5.0
 
+_T = TypeVar('_T')
 _START = 'fast_qps ='
 _OOM = 'OUT OF MEMORY'
 _CUT = 'the file ends within the line'
@@ -49,6 +54,22 @@ _FULL, _FALL = 0.1, 0.5
 #: Less than this may be rounding.
 _WOBBLE = 0.015
 _NUMBER = re.compile(r'[0-9]+\.?[0-9]*')
+#: What a comma in a number leaves behind it: 675,943.1 is no 675.
+_AFTER_COMMA = re.compile(r'[0-9][0-9.]*M?')
+_LINE_END = re.compile('\r\n|\n|\r')
+#: fast / (fast + slow) is the hit rate, but for what was in flight at the
+#: ends of an interval (one request a connection, and no interval is shorter
+#: than this, in s) and for this much: the rate has three digits, and the
+#: counters are read one after the other.
+_HIT_RATE_ERROR, _SHORTEST = 0.02, 0.1
+#: A good line of the newest build, by far the most; others are read field by
+#: field, which takes four times as long.
+_USUAL = re.compile(', '.join(
+    f'{name} = ?{" ?" * (name == "slow_qps_oom")}'
+    rf'(?P<{name}>[0-9]{{1,12}}\.?[0-9]{{0,9}}){"M" * (name == "curr_it")}'
+    for name in ('fast_qps', 'hit_rate', 'slow_qps', 'wh_qps', 'curr_it',
+                 'slow_qps_oom', 'crnt_conn', 'slow_th', 'slow_reqs',
+                 'slow_resp', 'nanosleeps_per_sec')))
 _PIECE = re.compile(r'\b(?:fast_qps|hit_rate|slow_qps|wh_qps|curr_it|'
                     r'slow_qps_oom|crnt_conn|slow_th|slow_reqs|slow_resp|'
                     r'nanosleeps_per_sec) =')
@@ -194,8 +215,9 @@ def servers(text: str, several: bool = True) -> list[Log]:
     :param several: False: it is known to be of one server
     :raises ParseError: no statistics, or none that can be trusted
     """
-    lines = re.split('\r\n|\n|\r', text)
+    lines = _LINE_END.split(text)
     points: list[Point] = []
+    seen: dict[str, int] = {}
     pieces: list[Remark] = []
     banners: dict[int, re.Match[str]] = {}
     for number, line in enumerate(lines, 1):
@@ -204,7 +226,12 @@ def servers(text: str, several: bool = True) -> list[Log]:
         if banner:
             banners[number] = banner
         elif words.startswith((_START, _OOM)):
-            points.append(_point(number, words))
+            point = _point(number, words)
+            points.append(point)
+            if point.busy and seen.setdefault(words, number) != number:
+                raise ParseError(number, line, 'the same statistics as in '
+                                 f'line {seen[words]}: two copies of one '
+                                 'report')
         elif _PIECE.search(words) or _OOM in words:
             pieces.append(Remark(number, number, 'a piece of a line of '
                                  'statistics'))
@@ -216,20 +243,29 @@ def servers(text: str, several: bool = True) -> list[Log]:
         _refuse(points, lines)
     starts = sorted({1, *banners, *_restarts(points)}) if several else [1]
     found = []
+    places = [point.line for point in points]
+    pieces_at = [piece.first for piece in pieces]
+    spoken = [*banners.values()], [*banners]
     for first, end in zip(starts, [*starts[1:], len(lines) + 1], strict=True):
-        mine = tuple(point for point in points if first <= point.line < end)
+        mine = _within(points, places, first, end)
         if not mine:
             continue
-        said = [one for at, one in banners.items()
-                if first <= at < end and one['program']]
+        said = [one for one in _within(*spoken, first, end)
+                if one['program']]
         cut = lines[-1] != '' and mine[-1].line == len(lines)
         if cut and mine[-1].older and not all(one.older for one in mine):
             mine = (*mine[:-1], replace(mine[-1], fault=_CUT))
-        log = Log(mine, tuple(piece for piece in pieces
-                              if first <= piece.first < end), cut)
+        log = Log(mine, _within(pieces, pieces_at, first, end), cut)
         found.append(replace(log, program=said[0]['program'],
                              version=said[0]['version']) if said else log)
     return found
+
+
+def _within(values: Sequence[_T], places: Sequence[int], first: int,
+            end: int) -> tuple[_T, ...]:
+    """What stands from line first to before line end."""
+    return tuple(values[bisect.bisect_left(places, first):
+                        bisect.bisect_left(places, end)])
 
 
 def _restarts(points: Sequence[Point]) -> Iterator[int]:
@@ -265,10 +301,31 @@ def _point(number: int, line: str) -> Point:
     """What a line says, and what is wrong with it."""
     if line.startswith(_OOM):
         return Point(number, {}, 'out of memory: an item had no room', True)
+    usual = _USUAL.fullmatch(line)
+    if usual and float(usual['hit_rate']) <= 1:
+        values = dict(zip(_USUAL.groupindex, map(float, usual.groups()),
+                          strict=True))
+        fault = ''
+    else:
+        values, fault = _fields(number, line)
+    point = Point(number, values, fault)
+    if (not fault or point.older) and point.busy and _surplus(values) > 0:
+        raise ParseError(
+            number, line, f'slow_qps = {values["slow_qps"]:.1f} answers to '
+            f'the misses of fast_qps = {values["fast_qps"]:.1f} at hit_rate '
+            f'= {values["hit_rate"]:.3f}: there cannot be as many')
+    return point
+
+
+def _fields(number: int, line: str) -> tuple[dict[str, float], str]:
+    """The values of a line, and why it cannot count, or ''."""
     values: dict[str, float] = {}
     fault = ''
     for part in line.split(','):
         name, equals, text = map(str.strip, part.partition('='))
+        if not equals and _AFTER_COMMA.fullmatch(name):
+            raise ParseError(number, line, 'a number with a comma in it: '
+                             f'...,{name[:24]}')
         if not equals or not text:
             continue
         if name in values:
@@ -292,7 +349,16 @@ def _point(number: int, line: str) -> Point:
         fault = (f'{" and ".join(lacking)} missing: an older build' if whole
                  and not {'fast_qps', 'hit_rate', 'slow_qps'} & set(lacking)
                  else f'cut short or damaged: no {lacking[0]}')
-    return Point(number, values, fault)
+    return values, fault
+
+
+def _surplus(values: Mapping[str, float], sign: int = 1) -> float:
+    """By how much the hit rate is above the share of fast answers (or, with
+    sign -1, below it), beyond what can be."""
+    total = values['fast_qps'] + values['slow_qps']
+    error = (_HIT_RATE_ERROR
+             + values.get('crnt_conn', 0.0) / _SHORTEST / total)
+    return sign * (values['hit_rate'] - values['fast_qps'] / total) - error
 
 
 def summary(log: Log | str, window: float = WINDOW,
@@ -331,10 +397,12 @@ def _left_out(log: Log, counted: Sequence[Point], wanted: int
         Remark(point.line, point.line, _reason(point, counted, wanted))
         for point in log.points if point.line not in taken)],
         key=lambda remark: remark.first)
+    lines = sorted(taken)
     last: Remark | None = None
     for remark in found:
-        if last and remark.reason == last.reason and not any(
-                last.last < line < remark.first for line in taken):
+        if last and remark.reason == last.reason and (
+                bisect.bisect_right(lines, last.last)
+                == bisect.bisect_left(lines, remark.first)):
             last = Remark(last.first, remark.last, last.reason)
             continue
         if last:
@@ -367,6 +435,11 @@ def _notes(log: Log, counted: Sequence[Point], wanted: int
     if short:
         yield Remark(short[0].line, short[-1].line, f'{len(short)} points '
                      'count although items had no room (slow_qps_oom)')
+    lost = [p for p in counted if _surplus(p.values, -1) > 0]
+    if lost:
+        yield Remark(lost[0].line, lost[-1].line, f'{len(lost)} points '
+                     'count although slow_qps is less than the misses of '
+                     'hit_rate: some were not answered')
     if counted and len(counted) < wanted:
         yield Remark(counted[0].line, counted[-1].line,
                      f'{len(counted)} data points of {wanted}')
@@ -407,7 +480,7 @@ def _is_client(text: str) -> bool:
     :raises ParseError: both are there
     """
     client_at = server_at = 0
-    for number, line in enumerate(re.split('\r\n|\n|\r', text), 1):
+    for number, line in enumerate(_LINE_END.split(text), 1):
         if not client_at and line.strip().startswith('ALL STATS'):
             client_at = number
         if not server_at and line.strip().startswith(_START):

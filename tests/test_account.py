@@ -98,7 +98,7 @@ class Skipped(OsuBroken):
     found = {(r['check'], r['guard'], r['source'], r['num_nodes'])
              for r in suite.records if r['metric'] == 'completed'}
     assert found == {('InSetup', 'setup', 'embedded', ''),
-                     ('Skipped', 'skipped', 'embedded', '1')}
+                     ('Skipped', 'skipped', 'embedded', '')}
     done = suite.reframe('-r', '-c', str(check), '-n', 'Skipped',
                          '-Sbringup=1')
     assert done.returncode == 1

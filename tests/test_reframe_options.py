@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 
@@ -126,7 +127,8 @@ def maxfail(suite):
 
 def restored(suite):
     report = suite.tmp / 'failed.json'
-    broken(suite, f'--report-file={report}')
+    done = broken(suite, f'--report-file={report}')
+    assert report.exists(), done.stdout + done.stderr
     before = len(suite.records)
     ran(suite, f'--restore-session={report}', '--failed', '-r',
         '-Sbringup=1')
@@ -140,7 +142,6 @@ def ci_generate(suite):
     pipeline = yaml.safe_load(path.read_text())
     (name, job), = [(k, v) for k, v in pipeline.items() if k != 'stages']
     before = len(suite.records)
-    import os
     done = subprocess.run(
         ['bash', '-ec', '\n'.join(job['script'])], cwd=ROOT, text=True,
         capture_output=True, env={**os.environ, **suite.variables})

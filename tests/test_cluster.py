@@ -503,6 +503,29 @@ def test_exit_code_after_good_output(faulty, cluster):
 
 
 @pytest.mark.cluster
+def test_what_is_left_on_every_node_is_named(faulty, cluster):
+    text = both_failed(faulty, faulty.start(cluster, 'leftover', *PAIR),
+                       'leftover: run.1.1.err: 2 processes still ran')
+    assert text.count('sleep (') >= 4
+    for node in cluster.nodes:
+        assert not any('987.4' in process.command
+                       for process in cluster.processes(node))
+
+
+@pytest.mark.cluster
+def test_what_others_did_on_a_node_is_told(faulty, cluster):
+    run = faulty.start(cluster, 'slow', *PAIR, GO=str(faulty.tmp / 'go'),
+                       PLUMBLINE_OTHERS_LIMIT='-1')
+    text, _ = run.communicate()
+    assert run.returncode == 0, text
+    assert {r['result'] for r in faulty.records} == {'unfit'}
+    # Two nodes of one kind: one file says what they are.
+    name, = {r['machine'] for r in faulty.records}
+    file, = faulty.tmp.glob('perflogs/devcluster/machines/*')
+    assert file.name == f'{name}.json'
+
+
+@pytest.mark.cluster
 def test_time_limit_after_good_output(out_of_time):
     both_failed(*out_of_time, 'refused: time_limit: job')
 

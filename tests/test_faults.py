@@ -20,13 +20,17 @@ SCRIPT = '''#!/bin/bash
 case " $* " in *" -c "*) echo "Invalid option [-c]"; exit 1;; esac
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}
 echo "Using sm btl for send to nobody" >&2
+if [ $FAULT = leftover ]; then
+    setsid sleep 987.4 </dev/null >/dev/null 2>&1 &
+fi
 [ "$rank" = 0 ] || exit 0
 # With figures of a fast machine: they claim 0.2 s, and that is how long it
 # takes. The golden ones are of a slow hour, and would take 50 s.
 good() { sleep 0.3; awk '/^[0-9]/ { printf "%-10d%18.2f\\n", $1,
          0.4 + $1 / 200000; next } { print }' "$GOLDEN"; }
 case $FAULT in
-    none) good ;;
+    none|leftover) good ;;
+    slow) touch "$GO"; sleep 2; rm -f "$GO"; good ;;
     exit_code) good; exit 3 ;;
     signal) good; kill -SEGV $$ ;;
     time_limit) good; trap '' TERM; sleep 60 ;;

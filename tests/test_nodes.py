@@ -11,13 +11,17 @@ import sys
 import time
 
 import pytest
+import test_faults
 from conftest import ROOT
-from test_faults import CASE, SCRIPT, another_site
+from test_faults import another_site
 from test_keyvalue import SHORT, environments
 
 from checks.lib import guards, nodes
 
 SRC = ROOT / 'checks' / 'lib' / 'src'
+
+faulty = test_faults.faulty
+
 
 
 @pytest.fixture(scope='session')
@@ -208,8 +212,8 @@ def test_a_rank_that_did_not_tell():
 
 def test_busy_neighbours_are_seen(observe, tmp_path):
     """And what the program itself uses is not taken for theirs."""
-    spin = ('import os, time\nprint(os.getpid())\n'
-            'end = time.time() + 3\nwhile time.time() < end: 0')
+    spin = ('import os, time\nprint(os.getpid())\nend = time.time() + 3\n'
+            'while time.time() < end: 0')
     (tmp_path / 'go').touch()
     with busy(tmp_path):
         # Its parent is the launcher, whose children all are the job's.
@@ -224,30 +228,8 @@ def test_busy_neighbours_are_seen(observe, tmp_path):
 
 # In a run of the suite ----------------------------------------------------
 
-#: More ways to misbehave.
-FAULTS = """\
-    leftover) good; setsid sleep 987.4 </dev/null >/dev/null 2>&1 & ;;
-    slow) touch "$GO"; sleep 2; rm -f "$GO"; good ;;
-esac
-"""
-
-
-@pytest.fixture
-def faulty(suite, tmp_path):
-    prefix = tmp_path / 'omb'
-    prefix.mkdir()
-    program = prefix / 'osu_latency'
-    program.write_text(SCRIPT.replace('esac\n', FAULTS))
-    program.chmod(0o755)
-    suite.variables |= {
-        'OMB_PREFIX': str(prefix), 'PLUMBLINE_SPEED_BOUNDARY_NS': '1e9',
-        'GOLDEN': str(ROOT / 'tests/golden/osu/7.2/osu_latency.txt')}
-    return suite
-
-
 def test_a_child_in_a_session_of_its_own_fails_the_run(faulty):
-    done = faulty.reframe('-r', *CASE, '-p', '.*-omb', '-Sbringup=1',
-                          FAULT='leftover')
+    done = faulty.run('leftover', '-Sbringup=1')
     text = done.stdout + done.stderr
     assert not lives('sleep 987.4')
     assert done.returncode == 1, text
@@ -261,9 +243,8 @@ def test_what_others_did_is_recorded_and_judged(faulty, tmp_path):
 
     def measured(limit):
         with busy(tmp_path):
-            done = faulty.reframe(
-                '-r', *CASE, '-p', '.*-omb', '-Sbringup=1',
-                f'--report-file={report}', FAULT='slow',
+            done = faulty.run(
+                'slow', '-Sbringup=1', f'--report-file={report}',
                 GO=str(tmp_path / 'go'), PLUMBLINE_OTHERS_LIMIT=limit)
         assert done.returncode == 0, done.stdout + done.stderr
         return report.read_text()
@@ -286,8 +267,7 @@ def test_the_limit_is_the_sites(faulty, tmp_path):
 for _part in site_configuration['systems'][0]['partitions']:
     _part['extras']['others_cpu_limit'] = -1
 ''')
-    done = faulty.reframe('-r', *CASE, '-p', '.*-omb', '-Sbringup=1',
-                          FAULT='none')
+    done = faulty.run('none', '-Sbringup=1')
     assert done.returncode == 0, done.stdout + done.stderr
     assert {r['result'] for r in faulty.records} == {'unfit'}
 
@@ -365,8 +345,7 @@ def test_nodes_of_one_kind_share_a_file(tmp_path):
 
 
 def test_every_record_says_what_it_ran_on(faulty):
-    done = faulty.reframe('-r', *CASE, '-p', '.*-omb', '-Sbringup=1',
-                          FAULT='none')
+    done = faulty.run('none', '-Sbringup=1')
     assert done.returncode == 0, done.stdout + done.stderr
     name, = {r['machine'] for r in faulty.records}
     file, = (faulty.tmp / 'perflogs' / 'local' / 'machines').iterdir()

@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from cluster import LOGIN, ROOT, WORK, Cluster, ClusterError, Process
 
 from checks.keyvalue.stores import Needs, server
-from checks.lib import guards
+from checks.lib import guards, nodes
 from checks.lib.parsers import ParseError
 from checks.lib.parsers.service import split
 from checks.lib.serving.cpus import Cpu
@@ -54,7 +54,8 @@ SCRIPT = '''#!/bin/bash
 export PATH={path}:$PATH
 export OMPI_ALLOW_RUN_AS_ROOT=1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-{measure} --repeats 1 --accept 0 -- {conduct} -- {launcher} {rank} {agent}
+{measure} --repeats 1 --accept 0 --observe {observe} -- \\
+    {conduct} -- {launcher} {rank} {observe} -- {agent}
 '''
 
 
@@ -115,6 +116,16 @@ def build(folder: Path) -> None:
                            check=True, stdout=subprocess.DEVNULL)
 
 
+def observer() -> Path:
+    """The observer of the nodes, built where a check's build does it."""
+    path = WORK / 'observe'
+    source = SRC / 'observe.c'
+    if not path.exists() or path.stat().st_mtime < source.stat().st_mtime:
+        subprocess.run(['cc', '-O2', '-std=gnu11', source, '-o', path],
+                       check=True)
+    return path
+
+
 @dataclass
 class Job:
     """A job of Slurm with a plan, submitted."""
@@ -132,7 +143,8 @@ class Job:
         self.began = time.monotonic()
         self.number = self.cluster.submit(SCRIPT.format(
             path=WORK / 'mpi' / 'bin', measure=SRC / 'measure.sh',
-            rank=SRC / 'rank.sh', conduct=f'{ours} conduct service.json',
+            rank=SRC / 'rank.sh', observe=observer(),
+            conduct=f'{ours} conduct service.json',
             agent=f'{ours} agent service.json',
             launcher=shlex.join(LAUNCHERS[self.launcher])),
             '-n4', '--ntasks-per-node=1', '--cpus-per-task=2', '--time=5',
@@ -161,6 +173,8 @@ class Job:
             guards.services_lived(self.folder, job)
             guards.job_ended_well(job)
             (run,) = guards.read_runs(self.folder, 1)
+            nodes.nothing_is_left(self.folder, [run])
+            nodes.observed(run)
             split(run.out)
         except guards.Refused as err:
             return str(err)

@@ -5,7 +5,7 @@
         [--memtier PATH] [--redis-benchmark PATH]
 
 The server runs on one CPU, the clients in turn on another; each figure is
-the median of the rounds.  Three parts:
+the median of the rounds.  The parts:
 
     cost       requests of 240 B GETs for a second of client CPU, one thread,
                no pipeline; ours must be 1.1 times memtier's or better
@@ -14,6 +14,16 @@ the median of the rounds.  Three parts:
                that no client can be the slower one; within 3 %
     stall      the server is stopped for 100 ms (SIGSTOP): the p99 of an open
                loop shows it, that of a closed loop does not
+    work       requests for a second of the server's CPU where it has work to
+               do for each, so that batches save it little: scripts of 50 us
+               and of 1 ms; within 3 %
+    values     the same with GETs of 64 KiB, and why they differ: reads,
+               writes and sleeps of the server for a request
+    latency    medians of an open loop at a low rate, on one connection: of
+               GETs, and of scripts of 1 ms and 5 ms; within 3 %, or apart by
+               no more than our own waking up
+    verify     what the comparison of every byte costs: requests per client
+               CPU second, with it and with that of lengths only
 """
 from __future__ import annotations
 
@@ -38,13 +48,16 @@ sys.path.insert(0, str(ROOT))
 from checks.lib.parsers import plumbload  # noqa: E402
 
 BUILD = ROOT / 'checks' / 'lib' / 'src' / 'load' / 'build.sh'
-KEYS, SIZE = 10000, 240
 #: With four digits after it a key is as long as redis-benchmark's.
 PREFIX = 'key:00000000'
 CHEAPER, ALIKE, BUSY, STALL = 1.1, 0.03, 0.9, 0.1
 #: Seconds that a slowed server runs and stands still, in turn.
 RUNS, STANDS = 0.001, 0.01
-TICK = os.sysconf('SC_CLK_TCK')
+#: How long a process may take to wake up for what is due. Unit: us.
+WAKING = 150
+#: Work of a length that its argument says.
+SCRIPT = ('local n = 0 for i = 1, tonumber(ARGV[1]) do n = n + i % 7 end '
+          'return n')
 
 
 class Setup(Exception):
@@ -57,6 +70,25 @@ class Server(NamedTuple):
     pid: int
 
 
+class Load(NamedTuple):
+    """What a client does."""
+    operation: str = 'get'
+    connections: int = 50
+    pipeline: int = 1
+    keys: int = 10000
+    #: Of a value. Unit: bytes.
+    size: int = 240
+    #: Instead of an operation: words, the answer is an integer.
+    command: tuple[str, ...] = ()
+    #: Requests a second; 0: as many as are answered.
+    rate: int = 0
+    #: Options of plumbload alone.
+    more: tuple[str, ...] = ()
+
+
+BASE = Load()
+
+
 class Sample(NamedTuple):
     """One run of one client."""
     rate: float
@@ -65,6 +97,13 @@ class Sample(NamedTuple):
     server: float
     #: Share of a core that the server used while the client ran.
     busy: float
+    #: Median. Unit: us.
+    latency: float
+    #: Of the server, for a request: calls of read and of write (not send),
+    #: and times that it slept.
+    reads: float
+    writes: float
+    sleeps: float
 
 
 def run(command: list[object], what: str) -> tuple[str, float, float]:
@@ -85,12 +124,27 @@ def run(command: list[object], what: str) -> tuple[str, float, float]:
 
 
 def cpu_of(pid: int) -> float:
-    fields = Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
+    """CPU seconds of all its threads, to the nanosecond."""
+    return sum(int(path.read_text().split()[0]) for path in
+               Path(f'/proc/{pid}/task').glob('*/schedstat')) / 1e9
+
+
+def counts_of(pid: int) -> list[int]:
+    """Calls of read and write, and sleeps, of all its threads."""
+    found = [0, 0, 0]
+    for task in Path(f'/proc/{pid}/task').iterdir():
+        for place, (file, name) in enumerate((
+                ('io', 'syscr'), ('io', 'syscw'),
+                ('status', 'voluntary_ctxt_switches'))):
+            lines = (line.split(':') for line in
+                     (task / file).read_text().splitlines())
+            found[place] += int({key: value for key, value in lines}[name])
+    return found
 
 
 @contextlib.contextmanager
-def served(args: argparse.Namespace, kind: str) -> Iterator[Server]:
+def served(args: argparse.Namespace, kind: str, load: Load = BASE
+           ) -> Iterator[Server]:
     """A pinned store on a free port of the loopback, full of our keys."""
     with socket.create_server(('127.0.0.1', 0)) as listener:
         port = listener.getsockname()[1]
@@ -110,98 +164,116 @@ def served(args: argparse.Namespace, kind: str) -> Iterator[Server]:
                     break
                 time.sleep(0.05)
             server = Server(kind, port, process.pid)
-            fill(args, server)
+            fill(args, server, load)
             yield server
         finally:
             process.send_signal(signal.SIGCONT)
             process.terminate()
 
 
-def fill(args: argparse.Namespace, server: Server) -> None:
-    run([args.plumbload, *ours(server), '--operation', 'fill'], 'fill')
+def fill(args: argparse.Namespace, server: Server, load: Load) -> None:
+    run([args.plumbload, *ours(server, load), '--operation', 'fill'], 'fill')
     if server.kind == 'redis' and args.redis_benchmark:
         # It has keys of its own; twenty sets for each leave none out.
-        run([args.redis_benchmark, '-p', server.port, '-t', 'set', '-d', SIZE,
-             '-r', KEYS, '-n', 20 * KEYS, '-P', 16, '-q'], 'fill')
+        run([args.redis_benchmark, '-p', server.port, '-t', 'set', '-d',
+             load.size, '-r', load.keys, '-n', 20 * load.keys, '-P', 16,
+             '-q'], 'fill')
 
 
-def ours(server: Server) -> list[object]:
+def ours(server: Server, load: Load) -> list[object]:
     protocol = 'resp2' if server.kind == 'redis' else 'binary'
     return ['--server', f'127.0.0.1:{server.port}', '--protocol', protocol,
-            '--keys', KEYS, '--key-prefix', PREFIX, '--value-size', SIZE]
+            '--keys', load.keys, '--key-prefix', PREFIX, '--value-size',
+            load.size, *load.more]
 
 
-def measure(args: argparse.Namespace, tool: str, server: Server,
-            connections: int, pipeline: int, operation: str, guess: float
-            ) -> Sample:
+def measure(args: argparse.Namespace, tool: str, server: Server, load: Load,
+            guess: float) -> Sample:
     """`guess`: requests a second, for the tool that wants a number."""
     pinned: list[object] = ['taskset', '-c', args.client_cpu]
-    before = cpu_of(server.pid)
+    before, counts = cpu_of(server.pid), counts_of(server.pid)
+    kind = 'command' if load.command else load.operation
     with tempfile.TemporaryDirectory() as folder:
         if tool == 'plumbload':
             out, cpu, wall = run(
-                [*pinned, args.plumbload, *ours(server), '--connections',
-                 connections, '--pipeline', pipeline, '--operation',
-                 operation, '--duration', args.seconds], tool)
+                [*pinned, args.plumbload, *ours(server, load),
+                 '--connections', load.connections, '--pipeline',
+                 load.pipeline, '--operation', kind, '--duration',
+                 args.seconds,
+                 *(['--command', ' '.join(load.command), '--answer',
+                    'integer'] if load.command else []),
+                 *(['--rate', load.rate] if load.rate else [])], tool)
             document = json.loads(out)
-            count = document['kinds'][operation]['count']
+            count = document['kinds'][kind]['count']
             rate = document['rate']['achieved']
-            if document['kinds'][operation]['misses']:
-                raise Setup('keys are missing')
+            median = {r.metric: r.value for r in plumbload.parse(out)}[
+                'latency_p50']
         elif tool == 'memtier':
             protocol = 'redis' if server.kind == 'redis' \
                 else 'memcache_binary'
             result = Path(folder) / 'json'
             _, cpu, wall = run(
                 [*pinned, args.memtier, '-s', '127.0.0.1', '-p', server.port,
-                 '-P', protocol, '-t', 1, '-c', connections, '--pipeline',
-                 pipeline, '--ratio', '0:1', '--key-pattern', 'R:R',
-                 '--key-prefix', PREFIX,
-                 '--key-minimum', 1, '--key-maximum', KEYS - 1, '-d', SIZE,
-                 '--test-time', args.seconds, '--hide-histogram',
-                 '--json-out-file', result], tool)
-            totals = json.loads(result.read_text())['ALL STATS']['Totals']
+                 '-P', protocol, '-t', 1, '-c', load.connections,
+                 '--pipeline', load.pipeline, '--key-prefix', PREFIX,
+                 '--key-minimum', 1, '--key-maximum', load.keys - 1, '-d',
+                 load.size, '--test-time', args.seconds, '--hide-histogram',
+                 '--json-out-file', result,
+                 *(['--command', ' '.join(load.command)] if load.command
+                   else ['--ratio', '0:1', '--key-pattern', 'R:R']),
+                 *(['--rate-limiting', load.rate // load.connections]
+                   if load.rate else [])], tool)
+            stats = json.loads(result.read_text())['ALL STATS']
+            totals = stats['Totals']
             count, rate = totals['Count'], totals['Ops/sec']
+            median = 1e3 * next(
+                row for name, row in stats.items() if name != 'Totals'
+                and isinstance(row, dict) and row.get('Count')
+            )['Percentile Latencies']['p50.00']
             if totals.get('Misses/sec'):
                 raise Setup('keys are missing')
         else:
             count = int(guess * args.seconds)
             out, cpu, wall = run(
-                [*pinned, args.redis_benchmark, '-p', server.port, '-t',
-                 operation, '-d', SIZE, '-r', KEYS, '-n', count, '-c',
-                 connections, '-P', pipeline, '--csv'], tool)
-            rate = float([*csv.DictReader(out.splitlines())][0]['rps'])
+                [*pinned, args.redis_benchmark, '-p', server.port,
+                 *([] if load.command else ['-t', kind]), '-d', load.size,
+                 '-r', load.keys, '-n', count, '-c', load.connections, '-P',
+                 load.pipeline, '--csv', *load.command], tool)
+            row = [*csv.DictReader(out.splitlines())][0]
+            rate, median = float(row['rps']), 1e3 * float(
+                row['p50_latency_ms'])
     spent = cpu_of(server.pid) - before
-    return Sample(rate, count / cpu, count / spent, spent / wall)
+    return Sample(rate, count / cpu, count / spent, spent / wall, median, *(
+        (after - before) / count for before, after in zip(
+            counts, counts_of(server.pid), strict=True)))
 
 
-def compare(args: argparse.Namespace, server: Server, connections: int,
-            pipeline: int, operation: str) -> dict[str, Sample]:
+def compare(args: argparse.Namespace, server: Server, load: Load
+            ) -> dict[str, Sample]:
     """The medians of every tool, taken in turn."""
     tools = ['plumbload']
     tools += ['memtier'] if args.memtier else []
     tools += (['redis-benchmark'] if args.redis_benchmark
-              and server.kind == 'redis' else [])
+              and server.kind == 'redis' and not load.rate else [])
     samples: dict[str, list[Sample]] = {tool: [] for tool in tools}
     for turn in range(args.rounds):
         first = turn % len(tools)
         for tool in tools[first:] + tools[:first]:
             seen = [s.rate for s in samples['plumbload']]
             samples[tool].append(measure(
-                args, tool, server, connections, pipeline, operation,
-                seen[-1] if seen else 50000))
+                args, tool, server, load, seen[-1] if seen else 20000))
     return {tool: Sample(*map(statistics.median, zip(*rows, strict=True)))
             for tool, rows in samples.items()}
 
 
-def show(server: Server, connections: int, found: dict[str, Sample],
+def show(what: str, connections: int, found: dict[str, Sample],
          value: str) -> dict[str, float]:
     """A row for each tool; ours over each other's, of that value."""
     ratios = {}
     for tool, sample in found.items():
         ratio = getattr(found['plumbload'], value) / getattr(sample, value)
         ratios[tool] = ratio
-        print(f'| {server.kind} | {connections} | {tool} '
+        print(f'| {what} | {connections} | {tool} '
               f'| {sample.rate:.0f} | {sample.client:.0f} '
               f'| {sample.server:.0f} | {100 * sample.busy:.0f} % '
               f'| {ratio:.3f} |', flush=True)
@@ -220,8 +292,8 @@ def cost(args: argparse.Namespace) -> bool:
     for kind in args.kinds:
         with served(args, kind) as server:
             for connections in args.connections:
-                found = compare(args, server, connections, 1, 'get')
-                ratios = show(server, connections, found, 'client')
+                found = compare(args, server, Load(connections=connections))
+                ratios = show(server.kind, connections, found, 'client')
                 good &= ratios.get('memtier', CHEAPER) >= CHEAPER
     return good
 
@@ -249,8 +321,8 @@ def agreement(args: argparse.Namespace) -> bool:
     good = True
     for kind in args.kinds:
         with served(args, kind) as server, slowed(args, server):
-            found = compare(args, server, 200, 4, 'get')
-            ratios = show(server, 200, found, 'rate')
+            found = compare(args, server, Load(connections=200, pipeline=4))
+            ratios = show(server.kind, 200, found, 'rate')
         busy = [sample.busy for sample in found.values()]
         if min(busy) < BUSY * max(busy):
             print(f'\nThe server was busy {100 * min(busy):.0f} to '
@@ -267,7 +339,7 @@ def stalled(args: argparse.Namespace, server: Server, *more: object
     with subprocess.Popen(
             [str(a) for a in (
                 'taskset', '-c', args.client_cpu, args.plumbload,
-                *ours(server), '--connections', 50, '--duration', 5,
+                *ours(server, BASE), '--connections', 50, '--duration', 5,
                 '--warmup', 0.5, *more)],
             text=True, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL) as client:
@@ -296,7 +368,106 @@ def stall(args: argparse.Namespace) -> bool:
     return p99['open'] > 1e3 * STALL / 4 > p99['closed']
 
 
-PARTS = {'cost': cost, 'agreement': agreement, 'stall': stall}
+def script(server: Server, us: float) -> tuple[str, ...]:
+    """A command that takes the server so long."""
+    def ask(*words: object) -> bytes:
+        sock.sendall(b'*%d\r\n' % len(words) + b''.join(
+            b'$%d\r\n%s\r\n' % (len(w), w)
+            for w in (str(word).encode() for word in words)))
+        return sock.recv(4096)
+
+    with socket.create_connection(('127.0.0.1', server.port), 10) as sock:
+        sha = ask('SCRIPT', 'LOAD', SCRIPT).split()[1].decode()
+        count = 1000
+        for _ in range(4):
+            before = cpu_of(server.pid)
+            for _ in range(200):
+                ask('EVALSHA', sha, 0, count)
+            # The round trip is in it: what is asked of it is no precise time.
+            count = round(count * us / (cpu_of(server.pid) - before) * 200e-6)
+    return 'EVALSHA', sha, '0', str(count)
+
+
+def work(args: argparse.Namespace) -> bool:
+    print(HEAD.format('per server CPU s'))
+    good = True
+    for us in (50, 1000):
+        with served(args, 'redis') as server:
+            load = Load(command=script(server, us))
+            found = compare(args, server, load)
+        ratios = show(f'redis, script of {us} us', load.connections, found,
+                      'server')
+        good &= all(abs(r - 1) <= ALIKE for r in ratios.values())
+    return good
+
+
+def values(args: argparse.Namespace) -> bool:
+    print('\n| server | connections | client | rate 1/s | per server CPU s '
+          '| server CPU | reads | writes | sleeps | ours / it |\n'
+          '|---|---|---|---|---|---|---|---|---|---|')
+    good = True
+    for kind in args.kinds:
+        for connections in (1, 16):
+            load = Load(connections=connections, keys=500, size=1 << 16)
+            with served(args, kind, load) as server:
+                found = compare(args, server, load)
+            for tool, s in found.items():
+                ratio = found['plumbload'].server / s.server
+                print(f'| {kind} | {connections} | {tool} | {s.rate:.0f} '
+                      f'| {s.server:.0f} | {100 * s.busy:.0f} % '
+                      f'| {s.reads:.2f} | {s.writes:.2f} | {s.sleeps:.2f} '
+                      f'| {ratio:.3f} |', flush=True)
+                good &= abs(ratio - 1) <= ALIKE
+    return good
+
+
+def latency(args: argparse.Namespace) -> bool:
+    """Ours counts from when a request is due, theirs from its sending."""
+    print('\n| load | rate 1/s | client | p50 us | ours less it, us '
+          '| ours / it |\n|---|---|---|---|---|---|')
+    good = True
+    with served(args, 'redis') as server:
+        for name, rate, us in (('GET of 240 B', 1000, 0),
+                               ('script of 1 ms', 200, 1000),
+                               ('script of 5 ms', 50, 5000)):
+            load = Load(connections=1, rate=rate,
+                        command=script(server, us) if us else ())
+            found = compare(args, server, load)
+            mine = found['plumbload'].latency
+            for tool, sample in found.items():
+                print(f'| {name} | {rate} | {tool} | {sample.latency:.0f} '
+                      f'| {mine - sample.latency:.0f} '
+                      f'| {mine / sample.latency:.3f} |', flush=True)
+                good &= (abs(mine / sample.latency - 1) <= ALIKE
+                         or 0 < mine - sample.latency < WAKING)
+    return good
+
+
+def verify(args: argparse.Namespace) -> bool:
+    print('\n| server | values | connections | compared | per client CPU s '
+          '| ratio |\n|---|---|---|---|---|---|')
+    for kind in args.kinds:
+        for size, keys in ((64, 100000), (240, 10000), (1 << 16, 500)):
+            load = Load(size=size, keys=keys)
+            seen: dict[str, list[float]] = {'length': [], 'bytes': []}
+            with served(args, kind, load) as server:
+                for turn in range(args.rounds):
+                    for how in sorted(seen, reverse=bool(turn % 2)):
+                        seen[how].append(measure(
+                            args, 'plumbload', server, load._replace(
+                                more=('--verify', how)), 0).client)
+            ratio = statistics.median(b / n for n, b in zip(
+                seen['length'], seen['bytes'], strict=True))
+            for how, values in seen.items():
+                print(f'| {kind} | {size} B | {load.connections} | {how} '
+                      f'| {statistics.median(values):.0f} '
+                      f'| {ratio if how == "bytes" else 1:.3f} |',
+                      flush=True)
+    return True
+
+
+PARTS = {'cost': cost, 'agreement': agreement, 'stall': stall, 'work': work,
+         'values': values, 'latency': latency, 'verify': verify}
 
 
 def main() -> int:

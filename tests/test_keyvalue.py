@@ -127,9 +127,18 @@ def test_too_few_open_files(suite, store):
     ('echo waiting; exec sleep 60', 'did not answer in 1 s'),
 ])
 def test_a_store_that_is_broken(suite, tmp_path, script, words):
+    store_of(suite, tmp_path, f'#!/bin/sh\n{script}\n')
+    done = suite.plumb('run', '--bringup', '--', '-n', 'StoreServes', '-E',
+                       'str(load) == "keydb get"',
+                       '-SStoreServes.ready_limit=1')
+    assert re.search(words, refused(suite, done, 'service')), done.stdout
+
+
+def store_of(suite, tmp_path, script):
+    """A site whose only store is this script, under KeyDB's name."""
     fake = tmp_path / 'fake' / 'bin' / 'keydb-server'
     fake.parent.mkdir(parents=True)
-    fake.write_text(f'#!/bin/sh\n{script}\n')
+    fake.write_text(script)
     fake.chmod(0o755)
     another_site(suite, tmp_path, f'''
 site_configuration['environments'].append(
@@ -139,10 +148,60 @@ site_configuration['environments'].append(
                                   'prefix': '{fake.parent.parent}'}}}}}}}})
 site_configuration['systems'][0]['partitions'][0]['environs'] = ['stores']
 ''')
-    done = suite.plumb('run', '--bringup', '--', '-n', 'StoreServes', '-E',
-                       'str(load) == "keydb get"',
-                       '-SStoreServes.ready_limit=1')
-    assert re.search(words, refused(suite, done, 'service')), done.stdout
+
+
+#: A store that speaks RESP and counts keys as it should, and gives LIE.
+LIAR = """#!/usr/bin/env python3
+import os, re, socketserver, sys
+config = sys.stdin.read()
+keys, sizes = set(), set()
+
+class Store(socketserver.StreamRequestHandler):
+    def handle(self):
+        while head := self.rfile.readline():
+            words = []
+            for _ in range(int(head[1:])):
+                size = int(self.rfile.readline()[1:])
+                words.append(self.rfile.read(size + 2)[:-2])
+            self.wfile.write(self.answer(words[0].upper(), words))
+
+    def answer(self, name, words):
+        if name == b'INFO':
+            text = ('redis_version:6.3.4\\r\\nprocess_id:%d\\r\\n'
+                    'used_memory:%d\\r\\ndb0:keys=%d,expires=0\\r\\n' % (
+                        os.getpid(), sum(sizes) or 1, len(keys)))
+            return b'$%d\\r\\n%s\\r\\n' % (len(text), text.encode())
+        if name == b'SET':
+            keys.add(words[1])
+            sizes.add(len(words[2]))
+            return SET
+        if name == b'GET':
+            return GET
+        return b'+PONG\\r\\n' if name == b'PING' else b'+OK\\r\\n'
+
+socketserver.ThreadingTCPServer.allow_reuse_address = True
+socketserver.ThreadingTCPServer.daemon_threads = True
+socketserver.ThreadingTCPServer.request_queue_size = 128
+SET, GET = LIE
+host = re.search(r'^bind (\\S+)', config, re.M)[1]
+port = int(re.search(r'^port (\\d+)', config, re.M)[1])
+with socketserver.ThreadingTCPServer((host, port), Store) as server:
+    server.serve_forever()
+"""
+
+
+@pytest.mark.parametrize('lie, words', [
+    ((b'+OK\r\n', b'$0\r\n\r\n'),
+     'has 0 bytes, not 1048576 as written'),
+    ((b'+QUEUED\r\n', b'$-1\r\n'), r"answers SET with '\+QUEUED'"),
+], ids=['empty', 'queued'])
+def test_a_store_that_lies(suite, tmp_path, lie, words):
+    store_of(suite, tmp_path, LIAR.replace('LIE', repr(lie)))
+    done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
+                       'StoreServes', '-E',
+                       'str(load) == "keydb get payload=1048576"', *SHORT)
+    said = refused(suite, done, 'service')
+    assert re.search(words, said), said
 
 
 def test_ctrl_c_leaves_nothing(suite, store, tmp_path):

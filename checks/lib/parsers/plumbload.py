@@ -21,7 +21,7 @@ PERCENTILES = {'latency_p50': 0.5, 'latency_p90': 0.9, 'latency_p99': 0.99,
 #: What all clients of one run must agree on.
 COMMON = ('version', 'protocol', 'tls', 'cluster', 'store', 'store_version',
           'parameters')
-KINDS = ('get', 'set', 'mset', 'lpush', 'xadd', 'connect')
+KINDS = ('get', 'set', 'mset', 'lpush', 'xadd', 'connect', 'command')
 
 
 @dataclass(frozen=True)
@@ -233,13 +233,14 @@ def _figures(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
                 misses += kind['misses']
 
     def values() -> Iterator[tuple[str, float, str]]:
-        connect = first['parameters']['operation'] == 'connect'
+        operation = first['parameters']['operation']
+        connect = operation == 'connect'
         yield ('connection_rate' if connect else 'operations'), rate, '1/s'
         yield 'latency', total / sum(histogram.values()) / 1e3, 'us'
         for metric, share in PERCENTILES.items():
             yield metric, min(percentile(histogram, share), top) / 1e3, 'us'
         yield 'latency_max', top / 1e3, 'us'
-        if not connect:
+        if operation not in ('connect', 'command'):
             yield 'bandwidth', value_rate / 1e6, 'MB/s'
         if gets:
             yield 'hit_ratio', 1 - misses / gets, '1'

@@ -1,0 +1,34 @@
+#!/bin/sh
+# Builds a fuzz target: build.sh TARGET OUT, with $CC (cc). FUZZER=libfuzzer
+# takes clang's; else the mutator that is here.
+set -eu
+target=$1 out=$2
+here=$(dirname "$0")
+load=$here/../../checks/lib/src/load tao=$here/../../checks/taobench/src
+sanitize=address,undefined driver=$here/mutate.c
+if [ "${FUZZER:-}" = libfuzzer ]; then
+    sanitize=fuzzer,$sanitize driver=
+fi
+wrap= sources=
+add() { for name; do wrap="$wrap,--wrap=$name"; done; }
+case $target in
+tao)
+    add ask_slowly rest
+    sources="$tao/cache.c $tao/values.c $tao/slow.c $tao/options.c" ;;
+replies | probe | files)
+    add _exit exit pthread_mutex_lock getaddrinfo freeaddrinfo
+    sources="$here/harness.c $load/engine.c $load/histogram.c $load/net.c
+        $load/protocol.c $load/report.c"
+    case $target in
+    replies) sources="$sources $load/draw.c $load/options.c $load/probe.c" ;;
+    probe) add start_connect link_read link_write link_close put_greeting
+        sources="$sources $load/draw.c $load/options.c" ;;
+    files) sources="$sources $load/probe.c" ;;
+    esac ;;
+*) echo "build.sh: no target $target" >&2; exit 2 ;;
+esac
+# shellcheck disable=SC2086
+${CC:-cc} -g -O1 -std=gnu11 -pthread -Wall -Wextra -Werror \
+    -fsanitize=$sanitize -fno-sanitize-recover=all \
+    ${CFLAGS:-} -o "$out" "$here/$target.c" $driver $sources \
+    "-Wl$wrap" -lm

@@ -1,0 +1,73 @@
+/* files.c - files that plumbload reads: a service file (0), a distribution of
+ * sizes (1), numbers for a histogram (2), a --command (3); the first byte
+ * says which. */
+#define _GNU_SOURCE
+#include "harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#undef strdup
+#define strdup(text) tracked((strdup)(text))
+#define fopen(path, mode) tracked_file((fopen)(path, mode))
+#define fclose(file) (tracked_file(NULL), (fclose)(file))
+#define asprintf(to, ...) \
+    ((asprintf)(to, __VA_ARGS__) < 0 ? -1 : (tracked(*(to)), 0))
+#define set set_option
+#define find find_option
+#include "../../checks/lib/src/load/options.c"
+#undef set
+#define text text_of_values
+#include "../../checks/lib/src/load/draw.c"
+
+static const uint8_t *bytes;
+static size_t left;
+
+static void reader(void *path)
+{
+    char *line;
+
+    switch (bytes[0] & 3) {
+    case 0:
+        read_service(path);
+        break;
+    case 1:
+        read_sizes(path);
+        for (uint64_t key = 0; key < 20; key++)
+            if (!value_size(key) || value_size(key) > size_high)
+                wrong("a size that is none of the file's");
+        break;
+    case 2:
+        if (!freopen(path, "r", stdin))
+            wrong("no stdin");
+        histogram_of_stdin();
+        break;
+    default:
+        line = tracked(strndup((const char *)bytes + 1, left - 1));
+        opt.command = line;
+        opt.word_count = 0;
+        given[find("answer", 6)] = true;
+        read_command();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 2)
+        return 0;
+    if (!opt.nodes) {
+        opt.nodes = calloc(MAX_NODES, sizeof *opt.nodes);
+        strangers = false;
+        if (!freopen("/dev/null", "w", stdout))
+            wrong("no stdout");
+    }
+    bytes = data;
+    left = size;
+    opt.node_count = 0;
+    size_count = size_high = 0;
+    if (survives(reader, (void *)path_of(data + 1, size - 1)))
+        free_tracked();
+    free(sizes);
+    sizes = NULL;
+    return 0;
+}

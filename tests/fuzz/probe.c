@@ -1,0 +1,87 @@
+/* probe.c - what a server answers to plumbload's first questions: greeting,
+ * INFO, CLUSTER SLOTS, memcached's version. The first byte says which
+ * protocol, the second how the answers are cut. */
+#define _GNU_SOURCE
+#include "harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+#undef strdup
+#undef strndup
+#define strdup(text) tracked((strdup)(text))
+#define strndup(text, n) tracked((strndup)(text, n))
+/* What ends well frees its own. */
+#define free(p) ((void)(p))
+#include "../../checks/lib/src/load/probe.c"
+#undef free
+
+static const uint8_t *bytes;
+static size_t left, piece;
+
+int __wrap_start_connect(const struct node *n, bool blocking)
+{
+    (void)n, (void)blocking;
+    return 1000;
+}
+
+ssize_t __wrap_link_read(struct link *l, void *buffer, size_t n)
+{
+    (void)l;
+    n = n < left ? n : left;
+    n = n < piece ? n : piece;
+    memcpy(buffer, bytes, n);
+    bytes += n;
+    left -= n;
+    return (ssize_t)n;
+}
+
+ssize_t __wrap_link_write(struct link *l, const struct iovec *v, int count)
+{
+    (void)l, (void)count;
+    return (ssize_t)v->iov_len;
+}
+
+void __wrap_link_close(struct link *l, bool abort) { (void)l, (void)abort; }
+
+void __real_put_greeting(struct conn *c);
+
+void __wrap_put_greeting(struct conn *c)
+{
+    __real_put_greeting(c);
+    tracked(c->bytes);
+    tracked(c->pieces);
+}
+
+static void reader(void *unused)
+{
+    (void)unused;
+    probe();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 3)
+        return 0;
+    if (!opt.nodes) {
+        opt.nodes = calloc(MAX_NODES, sizeof *opt.nodes);
+        opt.prefix_size = strlen(opt.prefix);
+        opt.value_size = "5";
+        opt.keys = 50;
+        opt.connections = 4;
+        prepare_draw();
+    }
+    memset(opt.nodes, 0, 4 * sizeof *opt.nodes);
+    strcpy(opt.nodes->name, "127.0.0.1:1");
+    opt.node_count = 1;
+    opt.protocol = data[0] & 3;
+    opt.cluster = data[0] & 4 && opt.protocol < BINARY;
+    opt.password = data[0] & 8 ? "geheim" : NULL;
+    bytes = data + 2;
+    left = size - 2;
+    piece = 1 + data[1] * 7u;
+    memset(&in, 0, sizeof in);
+    if (survives(reader, NULL))
+        free_tracked();
+    free(in.bytes);
+    return 0;
+}

@@ -1,0 +1,137 @@
+/* tao.c - what a client asks tao_server: both protocols, requests cut into
+ * pieces and a client that reads slowly. The first bytes say how large the
+ * pieces are; what is answered must be whole answers. */
+#define main tao_main
+#include "../../checks/taobench/src/serve.c"
+#include "../../checks/taobench/src/main.c"
+#undef main
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+
+static const uint8_t *bytes;
+static size_t left, piece, bytes_out, window;
+static char *out;
+static bool again, closed, pending;
+
+const bool with_tls = false;
+void prepare_tls(void) { }
+int listen_at(const char *address, const char *port)
+{
+    (void)address, (void)port;
+    return -1;
+}
+bool link_open(struct link *l, int fd) { return (l->fd = fd) || true; }
+int link_accept(struct link *l) { (void)l; return 1; }
+bool link_pending(const struct link *l) { (void)l; return pending && left; }
+void link_close(struct link *l) { (void)l; closed = true; }
+
+ssize_t link_read(struct link *l, void *buffer, size_t n)
+{
+    (void)l;
+    if ((again = !again))
+        return LINK_AGAIN;
+    n = n < left ? n : left;
+    n = n < piece ? n : piece;
+    memcpy(buffer, bytes, n);
+    bytes += n;
+    left -= n;
+    return (ssize_t)n;
+}
+
+ssize_t link_write(struct link *l, const void *buffer, size_t n)
+{
+    (void)l;
+    n = n < window ? n : window;
+    if (!n)
+        return LINK_AGAIN;
+    if (window != SIZE_MAX)
+        window -= n;
+    out = realloc(out, bytes_out + n);
+    memcpy(out + bytes_out, buffer, n);
+    bytes_out += n;
+    return (ssize_t)n;
+}
+
+/* The slow path at once: a queue that is full, no memory, or a value. */
+bool __wrap_ask_slowly(struct request *r, unsigned queue)
+{
+    (void)queue;
+    if (r->key[0] == 'f')
+        return false;
+    r->stored = r->key[0] == 'm' ? NO_MEMORY : STORED;
+    r->value_size = 31;
+    memset(r->value, 'v', r->value_size);
+    if (r->stored == STORED)
+        r->stored = cache_set(r->key, r->key_size, r->hash, r->value,
+                              r->value_size, 0, 36000, &r->cas);
+    atomic_store(&r->done, true);
+    return true;
+}
+
+void __wrap_rest(unsigned ns, bool *once) { (void)ns, (void)once; }
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    opt.memory = 1;
+    opt.dispatchers = 1;
+    opt.slow_threads = 1;
+    opt.threads = 1;
+    prepare_cache();
+    fasts = calloc(1, sizeof *fasts);
+    fasts->in = malloc(ROOM);
+    fasts->out = malloc(ROOM + CHUNK);
+    fasts->request.value = malloc(value_bound(opt.max_item_size));
+    fasts->epoll = -1;
+    return 0;
+}
+
+/* Whole ones, to a client that takes what it gets. */
+static void look_at_answers(bool binary)
+{
+    size_t at = 0;
+
+    while (binary && at < bytes_out) {
+        struct header h;
+        if (bytes_out - at < sizeof h)
+            abort();
+        memcpy(&h, out + at, sizeof h);
+        if (h.magic != RESPONSE || ntohl(h.total) > bytes_out - at - sizeof h
+            || h.extras + ntohs(h.key) > ntohl(h.total))
+            abort();
+        at += sizeof h + ntohl(h.total);
+    }
+    if (!binary && bytes_out && out[bytes_out - 1] != '\n')
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 4)
+        return 0;
+    struct connection *c = calloc(1, sizeof *c);
+    c->fast = fasts;
+    c->state = FRESH;
+    connections++;
+    piece = 1 + data[0] * 16u;
+    pending = data[2] & 1;
+    bytes = data + 3;
+    left = size - 3;
+    bytes_out = 0;
+    out = NULL;
+    closed = false;
+    bool binary = data[3] == REQUEST;
+    bool slow = data[1] != 0;
+    for (unsigned turn = 0; !closed; turn++) {
+        window = slow ? data[1] * 8u : SIZE_MAX;
+        again = true;
+        handle(c);
+        if (turn > 1 << 20)
+            abort();
+    }
+    if (!slow)
+        look_at_answers(binary);
+    free(out);
+    return 0;
+}

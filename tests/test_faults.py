@@ -431,6 +431,9 @@ def test_a_stage_disk_that_is_full_before_reframe_begins(faulty):
             ROOT / 'plumb', 'run', '--', *CASE, '-p', '.*-omb',
             '-Sbringup=1'],
         env={**os.environ, **faulty.variables, 'FAULT': 'none'})
-    print(done.stdout, done.stderr)
     assert done.returncode == 1
-    assert 'No space left on device' in done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines()
+             if line.startswith('fail  ')]
+    assert lines and all(
+        f'disk: the disk of {stage}' in line and 'is full (No space left on '
+        'device): free it, or name another' in line for line in lines), lines

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import json
 import os
 import runpy
@@ -212,7 +213,7 @@ def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         judged, text = _headline(case.get('perfvalues') or {})
         note = case.get('unjudged') or ''
         if case in failed:
-            text = ' '.join(str(case.get('fail_reason') or '').split())[:400]
+            text = _why(case)
         rows.append((case['result'] if judged or case in failed
                      else 'recorded', case['display_name'], text, note))
     width = max(len(r[1]) for r in rows)
@@ -223,6 +224,18 @@ def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         print(f'{result:10}{name:{width}}  {text}'
               f'{"  (" + note + ")" if note else ""}')
     return failed
+
+
+def _why(case: dict[str, Any]) -> str:
+    """Why a case failed, in one line."""
+    text = ' '.join(str(case.get('fail_reason') or '').split())
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        # ReFrame tells of every file that it could not copy.
+        if f'[Errno {number}]' in text:
+            return (f'disk: the disk of {case.get("stagedir")} is full '
+                    f'({os.strerror(number)}): free it, or name another '
+                    "(the site's stagedir, --prefix)")
+    return text[:400]
 
 
 def _headline(values: dict[str, Any]) -> tuple[bool, str]:

@@ -350,3 +350,100 @@ for _env in site_configuration['environments']:
     assert 'build: ' in done.stdout
     assert 'rfm_build.err' in done.stdout
     assert 'not run: what it needs could not be built' in done.stdout
+
+
+# A disk without room --------------------------------------------------------
+
+#: More than such a disk takes, and never more than that: were there no mount
+#: the machine's own disk would be written.
+FILL = 'head -c 20000000 /dev/zero'
+
+
+def in_small(folder, size, command, **more):
+    """A command with a small disk at a folder."""
+    import shutil
+    import subprocess
+    folder.mkdir(exist_ok=True)
+    mount = ['unshare', '-rm', 'sh', '-c',
+             'mount -t tmpfs -o "size=$1" none "$2" && shift 2 && exec "$@"',
+             'sh', size, str(folder)]
+    if not shutil.which('unshare') or subprocess.run(
+            [*mount, 'true'], capture_output=True).returncode:
+        pytest.skip('no user namespaces with mounts here')
+    return subprocess.run([*mount, *map(str, command)], text=True,
+                          capture_output=True, **more)
+
+
+#: Runs measure.sh in the folder $1, and says what the guard says.
+GUARDED = '''
+cd "$1" && shift
+"$@" >/dev/null 2>&1
+echo "code $?"
+exec {python} - <<E
+import sys
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from checks.lib import guards
+try:
+    guards.disk_had_room(Path.cwd())
+except guards.Refused as err:
+    print(err)
+print(*sorted(path.name for path in Path('.').iterdir()))
+E
+'''
+
+
+@pytest.mark.parametrize('before, program', [
+    ('', 'head -c 900000 /dev/zero >data; echo done'),    # a little is left
+    ('', f'{FILL}'),                                      # its own output
+    ('', f'{FILL} >data; exit 3'),
+    (f'{FILL} >data;', 'echo never'),                     # from the start
+])
+def test_a_stage_disk_that_is_full_has_its_line(tmp_path, before, program):
+    import sys
+    measure = ROOT / 'checks/lib/src/measure.sh'
+    done = in_small(tmp_path / 'stage', '1m', [
+        'bash', '-c', GUARDED.format(python=sys.executable, root=str(ROOT)),
+        'bash', tmp_path / 'stage', 'bash', '-c',
+        f'{before} {measure} -- sh -c "{program}"'])
+    said = done.stdout.splitlines()
+    if 'done' in program:
+        assert said == ['code 0', 'data run.1.1.err run.1.1.out runs.tsv '
+                        'times.txt'], done
+        return
+    assert said[0] != 'code 0', done
+    assert said[1].startswith('disk: the disk of the stage directory was '
+                              'full: '), done
+    assert f'{tmp_path}/stage' in said[1], done
+    assert 'free it, or name another' in said[1], done
+
+
+def test_a_stage_disk_that_fills_up_through_reframe(faulty):
+    script = Path(faulty.variables['OMB_PREFIX'], 'osu_latency')
+    script.write_text(script.read_text().replace(
+        '    time_limit)', '    fills) good; ' + FILL + ' >data ;;\n'
+        '    time_limit)'))
+    done = in_small(
+        Path(faulty.variables['PLUMBLINE_WORK'], 'stage'), '8m',
+        [ROOT / 'plumb', 'run', '--', *CASE, '-p', '.*-omb', '-Sbringup=1'],
+        env={**os.environ, **faulty.variables, 'FAULT': 'fills'})
+    text = failed_for(faulty, done, 'disk: the disk of the stage directory '
+                      'was full')
+    assert 'Traceback' not in text
+    assert faulty.records[-1]['guard'] == 'disk'
+
+
+def test_a_stage_disk_that_is_full_before_reframe_begins(faulty):
+    stage = Path(faulty.variables['PLUMBLINE_WORK'], 'stage')
+    done = in_small(
+        stage, '1m', [
+            'sh', '-c', f'{FILL} >{stage}/data 2>/dev/null; exec "$@"', 'sh',
+            ROOT / 'plumb', 'run', '--', *CASE, '-p', '.*-omb',
+            '-Sbringup=1'],
+        env={**os.environ, **faulty.variables, 'FAULT': 'none'})
+    assert done.returncode == 1
+    lines = [line for line in done.stdout.splitlines()
+             if line.startswith('fail  ')]
+    assert lines and all(
+        f'disk: the disk of {stage}' in line and 'is full (No space left on '
+        'device): free it, or name another' in line for line in lines), lines

@@ -452,6 +452,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def run_is_whole(self) -> bool:
         """Every guard, then the figures of every repeat."""
         try:
+            guards.disk_had_room(Path(self.stagedir))
             guards.services_lived(Path(self.stagedir), self.job)
             guards.job_ended_well(self.job)
             runs = guards.read_runs(Path(self.stagedir), self.repeats,

@@ -8,6 +8,7 @@ refuses says what, where and what to do, and leaves its name in the perflog.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -91,6 +92,20 @@ def ran_out_of_time(job: Any) -> bool:
     return any(line.startswith('slurmstepd') and 'DUE TO TIME LIMIT' in line
                and f'*** JOB {job.jobid} ON ' in line
                for line in _text(Path(job.stderr)).splitlines())
+
+
+def disk_had_room(stage: Path) -> None:
+    """What the job wrote is whole: its disk had room for it.
+
+    Looked for first: whatever else went wrong may come from that.
+    """
+    said, now = stage / 'disk.full', os.statvfs(stage)
+    # File systems without a number of files have none free, either.
+    if (said.exists() or not now.f_bavail
+            or (now.f_files and not now.f_favail)):
+        refuse('disk', 'the disk of the stage directory was full: '
+               f'{_text(said).strip() or stage}; free it, or name another '
+               "(the site's stagedir, --prefix)")
 
 
 def services_lived(stage: Path, job: Any) -> None:

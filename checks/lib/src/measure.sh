@@ -15,7 +15,8 @@
 # Leaves in the current folder: run.REPEAT.ATTEMPT.out and .err, and runs.tsv
 # with a line a run: repeat attempt kept rc wall user system before after
 # (times in s, sentinel in ns, "-" without one). Ends with the first exit
-# code that was not accepted, so that a scheduler sees it too.
+# code that was not accepted, so that a scheduler sees it too. Where the disk
+# of that folder is full disk.full says so (checks/lib/guards.py).
 set -u
 repeats=1 accept=0 sentinel='' boundary=0 attempts=4 validate=''
 observe=''
@@ -41,7 +42,27 @@ export PLUMBLINE_BATCH=$PPID
 read -r PLUMBLINE_JOB </proc/sys/kernel/random/uuid
 export PLUMBLINE_JOB
 TIMEFORMAT='%R %U %S'
-: > runs.tsv || exit 1
+
+# A full disk takes what is said of it, too: room for that is kept from the
+# start. Not by free blocks: a quota or the number of files may be it.
+room() { head -c 65536 /dev/zero >"$1" 2>/dev/null; }
+
+full() {
+    rm -f .room .probe
+    local free
+    free=$(df -P . | awk 'NR == 2 { print $4 " KiB of " $6 " are free" }')
+    echo "$(hostname): $PWD: nothing more can be written ($free)" >disk.full
+    if [ "$status" = 0 ]; then status=1; fi
+}
+
+# What the run wrote before is doubtful when no more can be written now.
+check_room() {
+    if ! room .probe; then full; fi
+    rm -f .probe
+}
+
+rm -f disk.full
+if ! { room .room && : >runs.tsv; } 2>/dev/null; then full; exit 1; fi
 
 speed() { if [ -n "$sentinel" ]; then "$sentinel" | cut -d' ' -f2
           else echo -; fi; }
@@ -65,8 +86,10 @@ one() {  # repeat attempt command...
     kept=1
     if [ "$rc" = 0 ] && [ "$attempt" != "$attempts" ] \
             && changed "$before" "$after"; then kept=0; fi
-    printf '%s\t' "$repeat" "$attempt" "$kept" "$rc" $times "$before" >>runs.tsv
-    printf '%s\n' "$after" >>runs.tsv || status=1
+    # shellcheck disable=SC2086
+    printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$repeat" "$attempt" \
+        "$kept" "$rc" $times "$before" "$after" >>runs.tsv || full
+    check_room
     cat "$name.out"
     cat "$name.err" >&2
     case " $accept " in
@@ -90,5 +113,7 @@ if [ -n "$validate" ] && [ "$status" = 0 ]; then
     # shellcheck disable=SC2086
     "$@" $validate >validate.out 2>validate.err </dev/null
     echo $? >validate.rc
+    check_room
 fi
+rm -f .room
 exit "$status"

@@ -30,6 +30,7 @@ import reframe
 from reframe.core import logging as rfm_logging
 from reframe.core import runtime
 from reframe.core.exceptions import RunSessionTimeout
+from reframe.frontend.argparse import ArgumentParser
 from reframe.frontend.executors import (
     RegressionTask,
     Runner,
@@ -37,6 +38,8 @@ from reframe.frontend.executors import (
 )
 
 from config import perflog, pipeline
+
+_parse_args = ArgumentParser.parse_args
 
 #: Number of the plan's format.
 PLAN = 1
@@ -312,10 +315,27 @@ def built_anew(session: Any, graph: dict[Any, Any]) -> tuple[dict, list]:
     return {**graph, **{dep: dep.deps for dep in needed}}, []
 
 
+def parse_args(self: Any, args: Any = None, namespace: Any = None,
+               **more: Any) -> Any:
+    """ReFrame's, where a default is not what a person gave.
+
+    After the options of a mode ReFrame parses the command line again, and
+    adds its `-p` to the default `.*` of the first time: all environments
+    would run.
+    """
+    if namespace is not None:
+        for name, default in vars(self._defaults).items():
+            if isinstance(default, list) \
+                    and getattr(namespace, name, None) is default:
+                setattr(namespace, name, None)
+    return _parse_args(self, args, namespace, **more)
+
+
 def install() -> None:
     """Puts all this in place, where ReFrame's command line is loaded."""
     cli: Any = sys.modules.get('reframe.frontend.cli')
     if cli is not None:
         cli.Runner = AccountedRunner
+        cli.argparse.ArgumentParser.parse_args = parse_args
         cli.ci.emit_pipeline = pipeline.emit
         cli.reporting._RestoredSessionInfo.restore_dangling = built_anew

@@ -45,6 +45,13 @@ def filters(suite):
         assert done.stderr.startswith('plumb: zero cases ran')
 
 
+def filter_with_mode(suite):
+    """ReFrame alone ignores -p there."""
+    listed = ran(suite, '-lC', '--mode=quick', '-p', '^nosuch$',
+                 '-Sbringup=1').stdout
+    assert 'Concretized 0 test case(s)' in listed
+
+
 def sets_a_variable(suite):
     before = len(suite.records)
     ran(suite, '-r', *HELLO, '-Srepeats=2')
@@ -169,6 +176,7 @@ def of_plumb_run(suite):
 ROWS = {
     '`-l`, `-L`, `--describe`, `--list-tags`': lists,
     '`-n`, `-t`, `-p`, `-x`, `-E`': filters,
+    '`--mode M -p E`': filter_with_mode,
     '`-S VAR=VALUE`': sets_a_variable,
     '`-v`': verbose,
     '`--exec-policy=serial`': serial,

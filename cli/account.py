@@ -32,7 +32,8 @@ WHY = {
 
 def other_action(words: list[str]) -> str:
     """The action among ReFrame's options that is not a run; empty: none."""
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False,
+                                     allow_abbrev=False)
     for action in ACTIONS:
         parser.add_argument(action, nargs='?', const=action, dest=action)
     try:

@@ -39,9 +39,9 @@ def options(words: list[str]) -> list[str]:
     words = list(words)
     while words:
         word = words.pop(0)
-        name = word.partition('=')[0]
-        short = word[:2] if word[:1] == '-' != word[1:2] else name
-        if name in OWN or short in OWN:
+        short = word.startswith('-') and not word.startswith('--')
+        name = word[:2] if short else word.partition('=')[0]
+        if name in OWN:
             if word == name and words:      # its value is a word of its own
                 words.pop(0)
         else:

@@ -1,6 +1,7 @@
 """Every case that a session meant to run ends as a record."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,7 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from test_faults import CASE, another_site, faulty  # noqa: F401
+from test_faults import another_site, faulty  # noqa: F401
+
+from cli import account
+from config import pipeline
 
 BROKEN = '''
 for _env in site_configuration['environments']:
@@ -149,8 +153,11 @@ def test_a_killed_session_owes_its_cases(hanging):
     assert not hanging.records
     assert page_says(hanging) == (2, 1)
     assert 'guard: missing' in (hanging.tmp / 'report/index.html').read_text()
-    for path in (hanging.tmp / 'work/stage').glob('**/run.1.1.out'):
-        os.system(f'pkill -KILL -f {path.parent}')
+    # The job ignores SIGTERM, and nobody is left to end it.
+    for process in Path('/proc').glob('[0-9]*'):
+        with contextlib.suppress(OSError):
+            if str(hanging.tmp) in os.readlink(process / 'cwd'):
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def test_plumb_run_tells_of_a_reframe_that_was_killed(suite, tmp_path):
@@ -192,3 +199,24 @@ def test_zero_cases_are_a_failure_of_plain_reframe(suite, args):
     assert not (suite.tmp / 'ci.yml').exists()
 
 
+
+
+@pytest.mark.parametrize('words, action', [
+    ([], ''), (['-n', 'OsuPt2pt', '-v'], ''), (['-Srepeats=2'], ''),
+    (['--dry-run'], '--dry-run'), (['-n', 'x', '-lC'], '-l'),
+    (['-L'], '-L'), (['--ci-generate=f'], '--ci-generate'),
+    (['--describe', '-t', 'x'], '--describe'), (['--no-such'], ''),
+])
+def test_actions_that_are_no_run(words, action):
+    assert account.other_action(words) == action
+
+
+@pytest.mark.parametrize('words, kept', [
+    (['--ci-generate', 'f', '--mode=quick'], ['--mode=quick']),
+    (['--ci-generate=f', '-n', 'x', '-nOsu', '-S', 'a=1', '-Sb=2', '-v'],
+     ['-S', 'a=1', '-Sb=2', '-v']),
+    (['-E', 'a == 1', '--name=x', '--prefix', '/p', '-J', 'q=1'],
+     ['--prefix', '/p', '-J', 'q=1']),
+])
+def test_options_that_a_pipeline_keeps(words, kept):
+    assert pipeline.options(words) == kept

@@ -260,6 +260,32 @@ def test_under_the_generators_of_others(suite):
         r['metric'] for r in suite.records}
 
 
+def test_a_generator_whose_clock_is_wrong(suite, tmp_path):
+    """20 000 requests at 10/s take half an hour, and not a second."""
+    if not (shutil.which('redis-server') and shutil.which('redis-benchmark')):
+        pytest.skip('no redis-server or no redis-benchmark on PATH')
+    programs = tmp_path / 'redis' / 'bin'
+    programs.mkdir(parents=True)
+    (programs / 'redis-server').symlink_to(shutil.which('redis-server'))
+    (programs / 'redis-benchmark').write_text(
+        f'#!/bin/bash\n{shutil.which("redis-benchmark")} "$@" | '
+        r"""sed 's/^\("GET",\)"[0-9.]*"/\1"10.00"/'""" + '\n')
+    (programs / 'redis-benchmark').chmod(0o755)
+    another_site(suite, tmp_path, f'''
+for _env in site_configuration['environments']:
+    if 'redis' in _env['features']:
+        _env['features'] = ['redis', 'store_bench']
+        _env['extras']['programs']['keyvalue']['prefix'] = (
+            {str(programs.parent)!r})
+''')
+    done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
+                       'StoreGenerators', '-Srepeats=1', '-E',
+                       'str(load).startswith("redis get generator=ben")',
+                       '-SStoreGenerators.requests=20000')
+    said = refused(suite, done, 'wall_time')
+    assert 'iterations times figures make 2e+03 s' in said, said
+
+
 # Its parts -----------------------------------------------------------------
 
 def test_every_axis_begins_at_the_base_point_and_modes_grow():

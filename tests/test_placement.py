@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
@@ -48,6 +49,15 @@ def test_a_rank_says_where_it_runs():
     (host, (rank,)), = placement.ranks(done.stderr).items()
     assert host == os.uname().nodename and done.stdout == 'program\n'
     assert rank.cpus == (one,) and len(rank.cores) == 1
+
+
+def test_a_node_that_nobody_described():
+    """C11: with a guess of one core it took one rank."""
+    part = SimpleNamespace(fullname='lake:cpu',
+                           processor=SimpleNamespace(num_cores=None))
+    with pytest.raises(placement.PlacementError,
+                       match="partition lake:cpu has no 'processor' with"):
+        placement.cores(part)
 
 
 def launchers() -> dict[str, Path]:

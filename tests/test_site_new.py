@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -55,6 +56,26 @@ def partition(folder: Path, name: str) -> dict:
     site = runpy.run_path(str(folder / 'system.py'))['site_configuration']
     return next(p for p in site['systems'][0]['partitions']
                 if p['name'] == name)
+
+
+@pytest.mark.parametrize('launcher, flavour, extras', [
+    ('mpirun', 'openmpi', {
+        'launcher_pin': ['--map-by', 'slot:PE={cpus}', '--bind-to', 'core'],
+        'launcher_spread': ['--map-by', 'ppr:1:node', '--bind-to', 'none']}),
+    ('mpirun', 'mpich', {'launcher_pin': ['-bind-to', 'core:{cpus}']}),
+    ('srun', 'cray', {'launcher_pin': ['--cpu-bind=cores']}),
+    # Empty lists would say that it binds by itself, and spreads agents.
+    ('mpirun', 'cray', None),
+])
+def test_how_ranks_are_bound_is_written_down(launcher, flavour, extras):
+    found = SimpleNamespace(mpi=SimpleNamespace(flavour=flavour))
+    text = '\n'.join(new.launch(found, SimpleNamespace(launcher=launcher)))
+    written: dict = {}
+    exec(text, written)
+    if extras is None:
+        assert written['_LAUNCH'] == {} and 'add launcher_pin' in text
+    else:
+        assert written['_LAUNCH'].items() >= extras.items()
 
 
 def test_what_was_made_passes_the_check_unedited(made):

@@ -193,6 +193,7 @@ class Launch(rfm.RegressionTestPlugin):
     # Last: the family lays out its ranks after the setup, too.
     @run_after('setup', always_last=True)
     def ranks_have_their_cores(self) -> None:
+        placement.cores(self.current_partition)
         placement.options(self)
         if self.launcher_kind() == 'launcher_oversubscribe':
             self.unfit = placement.crowded(self)

@@ -28,6 +28,7 @@ def cores(part: Any) -> int:
 
     :raises PlacementError: the partition has no processor.
     """
+    # ReFrame leaves it out where one of the two numbers is missing.
     if not part.processor.num_cores:
         raise PlacementError(f'{_where(part)} {features.NO_PROCESSOR}')
     return int(part.processor.num_cores)

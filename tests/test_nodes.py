@@ -342,6 +342,7 @@ def test_nodes_of_one_kind_share_a_file(tmp_path):
     names, files = nodes.machines(tmp_path, ['n3', 'n1', 'n4'])
     assert names.split()[1:] == [name, '-'] and len(files) == 2
     assert nodes.machines(tmp_path, ['n4']) == ('', {})
+    assert nodes.machines(tmp_path, ['n1.cluster'])[0] == name
 
 
 def test_every_record_says_what_it_ran_on(faulty):

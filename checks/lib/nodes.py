@@ -177,10 +177,15 @@ def machines(folder: Path, hosts: Iterable[str]) -> tuple[str, dict[str, str]]:
         The name is of the content: nodes of one kind have the same.
     """
     names, files = [], {}
+    # A scheduler may call nodes by their short names, and they themselves
+    # by the long.
+    known = {path.name.partition('.')[0]: path for path in folder.glob('*')
+             if path.name[0] != '.'}
     for host in hosts:
         try:
-            facts = parsed((folder / host).read_text(errors='replace'))
-        except OSError:
+            facts = parsed(known[host.partition('.')[0]].read_text(
+                errors='replace'))
+        except (OSError, KeyError):
             names.append('-')
             continue
         text = json.dumps(facts, indent=1, sort_keys=True,

@@ -174,6 +174,12 @@ def test_the_ranks_of_a_node_are_added_up():
     assert 'cannot be seen' in words
 
 
+def test_lines_among_others():
+    """srun --label, a program without an end of its last line."""
+    text = f'[0] words{line("a")}'.replace('plumbline', '0: plumbline')
+    assert [node.host for node in seen(text, 'words', line('b'))] == ['a', 'b']
+
+
 def test_a_job_that_has_the_node_alone_disturbs_nobody():
     node, = seen(line(end=(10, 20, 3, 0), own=19.6, launcher=0.3))
     assert node.others == 0
@@ -205,7 +211,7 @@ def test_a_rank_that_did_not_tell():
     with pytest.raises(guards.Refused, match='observer: .* of b after'):
         seen(line('a'), 'plumbline-rank b\n')
     with pytest.raises(guards.Refused, match='observer: .*cannot read'):
-        seen(line('a').replace('}', ''))
+        seen(line('a').replace('"cpus', 'cpus'))
     with pytest.raises(guards.Refused, match='observer: .*damaged'):
         seen(line('a').replace('begin', 'began'))
 

@@ -9,6 +9,8 @@
                               per case
     bench/overhead.py service a store that is started, asked twice for nothing
                               and stopped: wall time, and the store's own part
+    bench/overhead.py observe a program that does nothing, with the observers
+                              of the nodes before it and without: CPU time
 
 Alternates the two sides and gives medians; the ratio is what counts, for
 absolute times differ between machines.
@@ -152,16 +154,38 @@ def bench_service(rounds: int) -> None:
           f'{statistics.median(stores):.2f} s the start of the store')
 
 
+def bench_observe(rounds: int) -> None:
+    src = ROOT / 'checks' / 'lib' / 'src'
+    with tempfile.TemporaryDirectory() as folder:
+        observe = f'{folder}/observe'
+        subprocess.run(['cc', '-O2', '-std=gnu11', src / 'observe.c', '-o',
+                        observe], check=True)
+        measure, rank = str(src / 'measure.sh'), str(src / 'rank.sh')
+        os.chdir(folder)
+        pairs = [(cpu([measure, '--observe', observe, '--', rank, observe,
+                       '--', 'true'], dict(os.environ))[0],
+                  cpu([measure, '--', rank, 'true'], dict(os.environ))[0])
+                 for _ in range(rounds * 10)]
+    print(f'{len(pairs)} rounds, {sum(map(str.isdigit, os.listdir("/proc")))}'
+          ' processes on the machine: '
+          f'{1e3 * statistics.median(a for a, _ in pairs):.1f} CPU ms with '
+          'observers, '
+          f'{1e3 * statistics.median(b for _, b in pairs):.1f} without, '
+          f'{1e3 * statistics.median(a - b for a, b in pairs):.1f} more '
+          '(median of pairs)')
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('what', choices=['list', 'run', 'quick',
-                                         'service'])
+                                         'service', 'observe'])
     parser.add_argument('--rounds', type=int, default=5)
     args = parser.parse_args()
     {'list': bench_list, 'run': bench_run, 'quick': bench_quick,
-     'service': bench_service}[args.what](args.rounds)
+     'service': bench_service,
+     'observe': bench_observe}[args.what](args.rounds)
 
 
 if __name__ == '__main__':

@@ -514,8 +514,9 @@ def test_what_is_left_on_every_node_is_named(faulty, cluster):
 
 @pytest.mark.cluster
 def test_what_others_did_on_a_node_is_told(faulty, cluster):
-    run = faulty.start(cluster, 'slow', *PAIR, GO=str(faulty.tmp / 'go'),
-                       PLUMBLINE_OTHERS_LIMIT='-1')
+    faulty.variables |= {'GO': str(faulty.tmp / 'go'),
+                         'PLUMBLINE_OTHERS_LIMIT': '-1'}
+    run = faulty.start(cluster, 'slow', *PAIR)
     text, _ = run.communicate()
     assert run.returncode == 0, text
     assert {r['result'] for r in faulty.records} == {'unfit'}

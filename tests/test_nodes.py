@@ -174,6 +174,12 @@ def test_the_ranks_of_a_node_are_added_up():
     assert 'cannot be seen' in words
 
 
+def test_lines_among_others():
+    """srun --label, a program without an end of its last line."""
+    text = f'[0] words{line("a")}'.replace('plumbline', '0: plumbline')
+    assert [node.host for node in seen(text, 'words', line('b'))] == ['a', 'b']
+
+
 def test_a_job_that_has_the_node_alone_disturbs_nobody():
     node, = seen(line(end=(10, 20, 3, 0), own=19.6, launcher=0.3))
     assert node.others == 0
@@ -205,7 +211,7 @@ def test_a_rank_that_did_not_tell():
     with pytest.raises(guards.Refused, match='observer: .* of b after'):
         seen(line('a'), 'plumbline-rank b\n')
     with pytest.raises(guards.Refused, match='observer: .*cannot read'):
-        seen(line('a').replace('}', ''))
+        seen(line('a').replace('"cpus', 'cpus'))
     with pytest.raises(guards.Refused, match='observer: .*damaged'):
         seen(line('a').replace('begin', 'began'))
 
@@ -342,6 +348,7 @@ def test_nodes_of_one_kind_share_a_file(tmp_path):
     names, files = nodes.machines(tmp_path, ['n3', 'n1', 'n4'])
     assert names.split()[1:] == [name, '-'] and len(files) == 2
     assert nodes.machines(tmp_path, ['n4']) == ('', {})
+    assert nodes.machines(tmp_path, ['n1.cluster'])[0] == name
 
 
 def test_every_record_says_what_it_ran_on(faulty):

@@ -81,8 +81,7 @@ class Node:
 def observed(run: Run) -> list[Node]:
     """The nodes of a run, by what all their ranks saw."""
     lines = defaultdict(list)
-    for host, text in re.findall(r'^plumbline-node (\S+) (.*)$', run.err,
-                                 re.M):
+    for host, text in _told('node', run.err):
         try:
             lines[host].append(json.loads(text))
         except ValueError:
@@ -98,6 +97,12 @@ def observed(run: Run) -> list[Node]:
     except (KeyError, TypeError, ValueError) as err:
         refuse('observer', f'{run.name}.err: a line plumbline-node is '
                f'damaged: {type(err).__name__}: {err}')
+
+
+def _told(what: str, text: str) -> list[tuple[str, str]]:
+    """Host and JSON of the observers' lines; launchers may put words before
+    them, and programs leave lines without an end."""
+    return re.findall(rf'plumbline-{what} (\S+) (\{{[^{{}}]*\}})', text)
 
 
 def _node(host: str, ranks: list[dict[str, Any]]) -> Node:
@@ -156,7 +161,7 @@ def nothing_is_left(stage: Path, runs: Iterable[Run]) -> None:
     if validated.exists():
         texts[validated.name] = validated.read_text(errors='replace')
     for name, text in texts.items():
-        found = re.findall(r'^plumbline-left (\S+) (.*)$', text, re.M)
+        found = _told('left', text)
         if found:
             told = []
             for host, line in found[:3]:
@@ -177,10 +182,15 @@ def machines(folder: Path, hosts: Iterable[str]) -> tuple[str, dict[str, str]]:
         The name is of the content: nodes of one kind have the same.
     """
     names, files = [], {}
+    # A scheduler may call nodes by their short names, and they themselves
+    # by the long.
+    known = {path.name.partition('.')[0]: path for path in folder.glob('*')
+             if path.name[0] != '.'}
     for host in hosts:
         try:
-            facts = parsed((folder / host).read_text(errors='replace'))
-        except OSError:
+            facts = parsed(known[host.partition('.')[0]].read_text(
+                errors='replace'))
+        except (OSError, KeyError):
             names.append('-')
             continue
         text = json.dumps(facts, indent=1, sort_keys=True,

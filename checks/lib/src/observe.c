@@ -116,7 +116,7 @@ static int read_process(int pid, struct process *p)
     *close = 0;
     size_t i = 0;
     for (open++; *open && i < NAME - 1; open++)
-        p->name[i++] = *open >= ' ' && *open < 127 && !strchr("\"\\", *open)
+        p->name[i++] = *open >= ' ' && *open < 127 && !strchr("\"\\{}", *open)
                        ? *open : '?';
     p->name[i] = 0;
     p->pid = pid;

@@ -832,6 +832,32 @@ def test_operations_of_a_redis_like_store(load, tmp_path, store, protocol):
         refused(load(*at), 1, "WRONGPASS.*: user or password is not")
 
 
+def test_a_command_of_ones_own(load, tmp_path):
+    with resp('redis-server', tmp_path) as (where, _):
+        at = ['--server', where, '--keys', 20, '--requests', 500,
+              '--pipeline', 4, '--operation', 'command']
+        figures(load(*at[:4], '--operation', 'fill'))
+        for command, answer in (
+                ("EVAL 'return tonumber(ARGV[1]) + 1' 0 41", 'integer'),
+                ('EVAL "return {1, {2, 3}, false}" 0', 'array'),
+                ('STRLEN {key}', 'integer'), ('GET {key}', 'bulk'),
+                ('GET nosuch', 'null'), ('PING', 'status')):
+            done = load(*at, '--command', command, '--answer', answer)
+            found = figures(done)
+            assert 'operations' in found and 'bandwidth' not in found
+            document = json.loads(done.stdout)
+            assert document['kinds']['command']['count'] == 500
+            assert document['parameters']['command'] == command
+        for command, answer, words in (
+                ('GET {key}', 'integer', r"the command with '\$64'"),
+                ('PING', 'array', r"the command with '\+PONG'"),
+                ('GET nosuch', 'bulk', r"the command with '\$-1'"),
+                ('NOSUCH {key}', 'status', 'ERR unknown command'),
+                ("EVAL 'return {redis.call(\"get\")}' 0", 'array', 'ERR')):
+            refused(load(*at, '--command', command, '--answer', answer), 1,
+                    words)
+
+
 def test_a_store_without_a_password(load, tmp_path):
     (tmp_path / 'password').write_text('geheim\n')
     with resp('redis-server', tmp_path) as (where, _):

@@ -142,6 +142,10 @@ def counts_of(pid: int) -> list[int]:
     return found
 
 
+#: Tool -> its samples, one a round.
+Found = dict[str, list[Sample]]
+
+
 @contextlib.contextmanager
 def served(args: argparse.Namespace, kind: str, load: Load = BASE
            ) -> Iterator[Server]:
@@ -250,8 +254,8 @@ def measure(args: argparse.Namespace, tool: str, server: Server, load: Load,
 
 
 def compare(args: argparse.Namespace, server: Server, load: Load
-            ) -> dict[str, Sample]:
-    """The medians of every tool, taken in turn."""
+            ) -> Found:
+    """The samples of every tool, taken in turn."""
     tools = ['plumbload']
     tools += ['memtier'] if args.memtier else []
     tools += (['redis-benchmark'] if args.redis_benchmark
@@ -263,17 +267,28 @@ def compare(args: argparse.Namespace, server: Server, load: Load
             seen = [s.rate for s in samples['plumbload']]
             samples[tool].append(measure(
                 args, tool, server, load, seen[-1] if seen else 20000))
-    return {tool: Sample(*map(statistics.median, zip(*rows, strict=True)))
-            for tool, rows in samples.items()}
+    return samples
 
 
-def show(what: str, connections: int, found: dict[str, Sample],
-         value: str) -> dict[str, float]:
+def middle(samples: list[Sample]) -> Sample:
+    return Sample(*map(statistics.median, zip(*samples, strict=True)))
+
+
+def ratio_to(found: Found, tool: str, value: str) -> float:
+    """Ours over its, in the middle of the rounds: the machine's speed, which
+    changes between them, is the same for both."""
+    return statistics.median(
+        getattr(mine, value) / getattr(its, value) for mine, its in zip(
+            found['plumbload'], found[tool], strict=True))
+
+
+def show(what: str, connections: int, found: Found, value: str
+         ) -> dict[str, float]:
     """A row for each tool; ours over each other's, of that value."""
     ratios = {}
-    for tool, sample in found.items():
-        ratio = getattr(found['plumbload'], value) / getattr(sample, value)
-        ratios[tool] = ratio
+    for tool, samples in found.items():
+        sample = middle(samples)
+        ratios[tool] = ratio = ratio_to(found, tool, value)
         print(f'| {what} | {connections} | {tool} '
               f'| {sample.rate:.0f} | {sample.client:.0f} '
               f'| {sample.server:.0f} | {100 * sample.busy:.0f} % '
@@ -324,7 +339,7 @@ def agreement(args: argparse.Namespace) -> bool:
         with served(args, kind) as server, slowed(args, server):
             found = compare(args, server, Load(connections=200, pipeline=4))
             ratios = show(server.kind, 200, found, 'rate')
-        busy = [sample.busy for sample in found.values()]
+        busy = [middle(samples).busy for samples in found.values()]
         if min(busy) < BUSY * max(busy):
             print(f'\nThe server was busy {100 * min(busy):.0f} to '
                   f'{100 * max(busy):.0f} % of the time: a client was the '
@@ -412,8 +427,8 @@ def values(args: argparse.Namespace) -> bool:
             load = Load(connections=connections, keys=50, size=1 << 16)
             with served(args, kind, load) as server:
                 found = compare(args, server, load)
-            for tool, s in found.items():
-                ratio = found['plumbload'].server / s.server
+            for tool, samples in found.items():
+                s, ratio = middle(samples), ratio_to(found, tool, 'server')
                 print(f'| {kind} | {connections} | {tool} | {s.rate:.0f} '
                       f'| {s.server:.0f} | {100 * s.busy:.0f} % '
                       f'| {s.reads:.2f} | {s.writes:.2f} | {s.sleeps:.2f} '
@@ -434,13 +449,13 @@ def latency(args: argparse.Namespace) -> bool:
             load = Load(connections=1, rate=rate,
                         command=script(server, us) if us else ())
             found = compare(args, server, load)
-            mine = found['plumbload'].latency
-            for tool, sample in found.items():
-                print(f'| {name} | {rate} | {tool} | {sample.latency:.0f} '
-                      f'| {mine - sample.latency:.0f} '
-                      f'| {mine / sample.latency:.3f} |', flush=True)
-                good &= (abs(mine / sample.latency - 1) <= ALIKE
-                         or 0 < mine - sample.latency < WAKING)
+            mine = middle(found['plumbload']).latency
+            for tool, samples in found.items():
+                its = middle(samples).latency
+                ratio = ratio_to(found, tool, 'latency')
+                print(f'| {name} | {rate} | {tool} | {its:.0f} '
+                      f'| {mine - its:.0f} | {ratio:.3f} |', flush=True)
+                good &= abs(ratio - 1) <= ALIKE or 0 < mine - its < WAKING
     return good
 
 

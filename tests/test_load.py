@@ -603,6 +603,17 @@ def test_misses_are_counted_and_filled_where_asked(load, fake):
     assert figures(done)['hit_ratio'] == 1 - 50 / 400
 
 
+def test_values_of_a_load_with_another_seed(load, fake):
+    server = fake()
+    at = ['--server', server.where, '--keys', 30, '--requests', 300,
+          '--value-size', '50-90']
+    figures(load(*at, '--on-miss', 'set', '--value-seed', 1))
+    found = figures(load(*at, '--on-miss', 'set', '--value-seed', 1,
+                         '--seed', 2))
+    assert found['hit_ratio'] == 1
+    refused(load(*at, '--seed', 2), 1, 'another (--value-size or )?--seed')
+
+
 def test_shares_fill_every_key_once(load, fake):
     server = fake()
     for i in range(3):

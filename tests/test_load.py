@@ -95,6 +95,7 @@ COUNTED = ['--on-miss', 'count']
     ([*HERE, '--operation', 'fill', '--duration', '1'], 'not for .*fill'),
     ([*HERE, '--operation', 'connect', '--rate', '1'], 'not for .*connect'),
     ([*HERE, '--arrivals', 'poisson'], 'wants a --rate'),
+    ([*HERE, '--since', 'sent'], 'wants a --rate'),
     ([*HERE, '--ratio', '1:1'], 'is for --operation mixed'),
     ([*HERE, '--operation', 'mixed', '--ratio', '0:0'], 'expected G:S'),
     ([*HERE, '--verify', 'some'], '--verify some: unknown'),
@@ -601,6 +602,19 @@ def test_misses_are_counted_and_filled_where_asked(load, fake):
     assert kinds['get']['misses'] == kinds['set']['count'] == 50
     assert len(server.data) == 50
     assert figures(done)['hit_ratio'] == 1 - 50 / 400
+
+
+def test_what_waited_is_in_the_latency_unless_it_is_left_out(load, fake):
+    def answer(server, words):
+        if words[0] == b'GET':
+            time.sleep(0.02)
+
+    at = ['--server', fake(answer).where, '--rate', 200, '--requests', 30,
+          *COUNTED]
+    due, sent = (figures(load(*at, *more))['latency_p50']
+                 for more in ([], ['--since', 'sent']))
+    # Half of them waited for fifteen others.
+    assert due > 2 * sent > 2 * 0.02e6
 
 
 def test_values_of_a_load_with_another_seed(load, fake):

@@ -90,6 +90,7 @@ COUNTED = ['--on-miss', 'count']
     ([*HERE, '--operation', 'fill', '--duration', '1'], 'not for .*fill'),
     ([*HERE, '--operation', 'connect', '--rate', '1'], 'not for .*connect'),
     ([*HERE, '--arrivals', 'poisson'], 'wants a --rate'),
+    ([*HERE, '--since', 'sent'], 'wants a --rate'),
     ([*HERE, '--ratio', '1:1'], 'is for --operation mixed'),
     ([*HERE, '--operation', 'mixed', '--ratio', '0:0'], 'expected G:S'),
     ([*HERE, '--verify', 'some'], '--verify some: unknown'),
@@ -598,6 +599,30 @@ def test_misses_are_counted_and_filled_where_asked(load, fake):
     assert figures(done)['hit_ratio'] == 1 - 50 / 400
 
 
+def test_what_waited_is_in_the_latency_unless_it_is_left_out(load, fake):
+    def answer(server, words):
+        if words[0] == b'GET':
+            time.sleep(0.02)
+
+    at = ['--server', fake(answer).where, '--rate', 200, '--requests', 30,
+          *COUNTED]
+    due, sent = (figures(load(*at, *more))['latency_p50']
+                 for more in ([], ['--since', 'sent']))
+    # Half of them waited for fifteen others.
+    assert due > 2 * sent > 2 * 0.02e6
+
+
+def test_values_of_a_load_with_another_seed(load, fake):
+    server = fake()
+    at = ['--server', server.where, '--keys', 30, '--requests', 300,
+          '--value-size', '50-90']
+    figures(load(*at, '--on-miss', 'set', '--value-seed', 1))
+    found = figures(load(*at, '--on-miss', 'set', '--value-seed', 1,
+                         '--seed', 2))
+    assert found['hit_ratio'] == 1
+    refused(load(*at, '--seed', 2), 1, 'another (--value-size or )?--seed')
+
+
 def test_shares_fill_every_key_once(load, fake):
     server = fake()
     for i in range(3):
@@ -818,6 +843,32 @@ def test_operations_of_a_redis_like_store(load, tmp_path, store, protocol):
         assert found['connection_rate'] > 0
         password.write_text('falsch\n')
         refused(load(*at), 1, "WRONGPASS.*: user or password is not")
+
+
+def test_a_command_of_ones_own(load, tmp_path):
+    with resp('redis-server', tmp_path) as (where, _):
+        at = ['--server', where, '--keys', 20, '--requests', 500,
+              '--pipeline', 4, '--operation', 'command']
+        figures(load(*at[:4], '--operation', 'fill'))
+        for command, answer in (
+                ("EVAL 'return tonumber(ARGV[1]) + 1' 0 41", 'integer'),
+                ('EVAL "return {1, {2, 3}, false}" 0', 'array'),
+                ('STRLEN {key}', 'integer'), ('GET {key}', 'bulk'),
+                ('GET nosuch', 'null'), ('PING', 'status')):
+            done = load(*at, '--command', command, '--answer', answer)
+            found = figures(done)
+            assert 'operations' in found and 'bandwidth' not in found
+            document = json.loads(done.stdout)
+            assert document['kinds']['command']['count'] == 500
+            assert document['parameters']['command'] == command
+        for command, answer, words in (
+                ('GET {key}', 'integer', r"the command with '\$64'"),
+                ('PING', 'array', r"the command with '\+PONG'"),
+                ('GET nosuch', 'bulk', r"the command with '\$-1'"),
+                ('NOSUCH {key}', 'status', 'ERR unknown command'),
+                ("EVAL 'return {redis.call(\"get\")}' 0", 'array', 'ERR')):
+            refused(load(*at, '--command', command, '--answer', answer), 1,
+                    words)
 
 
 def test_a_store_without_a_password(load, tmp_path):

@@ -262,7 +262,7 @@ static void dispatch(struct thread *t)
         t->credit_first = (t->credit_first + 1)
                           % (t->conn_count * opt.pipeline);
         t->credit_count--;
-        push_next(c, due);
+        push_next(c, opt.since == SINCE_SENT ? t->now : due);
         flush(c);
         t->now = clock_ns();
         if (due >= begin_ns) {

@@ -32,6 +32,7 @@ enum kind {
     READ_LIST = KINDS, READ_STREAM, READ_GROUP
 };
 enum verify { VERIFY_BYTES, VERIFY_LENGTH, VERIFY_NONE };
+enum since { SINCE_DUE, SINCE_SENT };   /* where latency begins */
 enum on_miss { MISS_FAILS, MISS_COUNTS, MISS_SETS };
 /* What a --command must be answered with. */
 enum answer { A_STATUS, A_INTEGER, A_BULK, A_NULL, A_ARRAY };
@@ -100,6 +101,7 @@ struct options {
     double theta;                 /* 0: uniform                           */
     enum verify verify;
     enum on_miss on_miss;
+    enum since since;
     const char *command;
     char **words;                 /* of the command; "{key}": a drawn one */
     unsigned word_count;

@@ -17,6 +17,7 @@ struct options opt = {
 
 static const char *service, *password_file, *share = "0/1";
 static unsigned arrivals;
+static const char *const since_names[] = {"due", "sent", NULL};
 static const char *const arrival_names[] = {"even", "poisson", NULL};
 
 enum type { TITLE, SERVER, WORD, FLAG, COUNT, LONG, REAL, CHOICE };
@@ -97,6 +98,9 @@ static const struct setting {
      .high = 1e9},
     {"arrivals", NULL, "spacing of an open loop's requests", CHOICE,
      &arrivals, .choices = arrival_names},
+    {"since", NULL, "where an open loop's latency begins (due); sent, as "
+     "others count it, leaves out what waited", CHOICE, &opt.since,
+     .choices = since_names},
     {"duration", "S", "seconds to measure (10)", REAL, &opt.duration, 1e-3,
      .high = 1e6},
     {"requests", "N", "instead: requests to measure", LONG, &opt.requests, 1,
@@ -458,6 +462,7 @@ static void check_how(void)
     if (opt.cluster && opt.operation == OP_COMMAND)
         usage("--operation command: not in a cluster");
     needs("arrivals", opt.rate > 0, "wants a --rate");
+    needs("since", opt.rate > 0, "wants a --rate");
     needs("rate", !fill && !connect,
           "is not for --operation fill or connect");
     needs("duration", !fill, "is not for --operation fill: each key once");

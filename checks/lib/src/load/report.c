@@ -126,6 +126,8 @@ static void print_parameters(void)
         text("ratio", opt.ratio);
     if (opt.operation == OP_MSET)
         printf("\"batch\": %u, ", opt.batch);
+    if (opt.since == SINCE_SENT)
+        text("since", "sent");
     if (opt.operation == OP_COMMAND) {
         text("command", opt.command);
         text("answer", answer_names[opt.answer]);

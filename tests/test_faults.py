@@ -418,6 +418,31 @@ def test_a_stage_disk_that_is_full_has_its_line(tmp_path, before, program):
     assert 'free it, or name another' in said[1], done
 
 
+@pytest.mark.parametrize('room', [0, 12])
+def test_a_conductor_on_a_full_disk_says_so(tmp_path, room):
+    import sys
+
+    from checks.lib.serving.plan import Clients, Plan, Server, Step
+    Plan(Server('idle', ('sleep', '60'), dialect='tcp'), Clients(),
+         (Step('measure', ('true',), 10),), sample=0.1,
+         scratch=str(tmp_path)).write(tmp_path / 'service.json')
+    serving = ROOT / 'checks' / 'lib' / 'serving'
+    stage = tmp_path / 'stage'
+    call = f'{sys.executable} {serving}'
+    done = in_small(stage, '256k', [
+        'sh', '-c', f'cp service.json {stage}; cd {stage}; '
+        f'head -c {room * 1024} /dev/zero >room; {FILL} >data 2>/dev/null; '
+        f'rm room; {call} conduct service.json -- {call} agent service.json; '
+        'code=$?; ls -d *; exit $code'], cwd=tmp_path)
+    lines = [line for line in done.stderr.splitlines()
+             if line.startswith('service: ')]
+    assert done.returncode == 1 and len(lines) == 1, done
+    assert f'the disk of {stage}' in lines[0], lines
+    assert 'is full (No space left on device): free it' in lines[0]
+    assert 'Traceback' not in done.stderr
+    assert '.private' not in done.stdout            # nothing is left there
+
+
 def test_a_stage_disk_that_fills_up_through_reframe(faulty):
     script = Path(faulty.variables['OMB_PREFIX'], 'osu_latency')
     script.write_text(script.read_text().replace(

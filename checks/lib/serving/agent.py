@@ -72,6 +72,15 @@ class Failed(Exception):
     """Why something cannot be started, or did not stay; one line."""
 
 
+def full_disk(err: OSError, host: str) -> str:
+    """What to do about a file that could not be written; empty: it was
+    something else."""
+    if err.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return ''
+    return (f'the disk of {err.filename or os.getcwd()} on {host} is full '
+            f'({err.strerror}): free it')
+
+
 class Ended(Failed):
     """The agent was told to end, but not by the conductor."""
 
@@ -657,6 +666,11 @@ class Agent:
                 self.channel.say(say='ended from outside', why=str(err))
             except (Failed, PlanError) as err:
                 self.channel.say(say='failed', why=str(err))
+            except OSError as err:
+                why = full_disk(err, self.host)
+                if not why:
+                    raise
+                self.channel.say(say='failed', why=why)
             finally:
                 self.stop()
 
@@ -837,7 +851,8 @@ def main(path: str) -> int:
     parent = os.getppid()
 
     def attended() -> None:
-        if parent == 1 or os.getppid() != parent:
+        # It may have gone before we looked; but some have init as launcher.
+        if os.getppid() != parent or (parent == 1 and not folder.exists()):
             raise Failed('the launcher is gone, and no conductor is there')
 
     for number in ENDINGS:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import ask, cpus, outside, private
-from .agent import Failed, Told, address_of, lives, parent_of
+from .agent import Failed, Told, address_of, full_disk, lives, parent_of
 from .certificates import NoCertificates, make
 from .listener import Listener
 from .plan import Outside, Plan, PlanError, Step, filled
@@ -675,8 +675,11 @@ def main(path: str, launcher: list[str]) -> int:
                 private.NotPrivate) as err:
             why = str(err)
         except Exception as err:
-            traceback.print_exc()
-            why = f'a fault of the suite: {type(err).__name__}: {err}'
+            if isinstance(err, OSError):
+                why = full_disk(err, socket.gethostname())
+            if not why:
+                traceback.print_exc()
+                why = f'a fault of the suite: {type(err).__name__}: {err}'
         finally:
             conductor.stop()
     launched = Path(f'{conductor.run_name}.launcher.err')

@@ -127,6 +127,7 @@ class Secrets(Owned):
     """A new folder of secrets; that of a dead run makes way.
 
     :raises NotPrivate: the place is not safe, or somebody is there.
+    :raises OSError: the disk is full.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -142,10 +143,16 @@ class Secrets(Owned):
                         'runs in one stage directory? Wait for the other, or '
                         'remove it') from None
                 os.mkdir(folder, 0o700)
-            # A file system may have ideas of its own.
-            is_ours(folder)
-            super().__init__(folder)
+            try:
+                # A file system may have ideas of its own.
+                is_ours(folder)
+                super().__init__(folder)
+            except (OSError, NotPrivate):
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         except OSError as err:
+            if err.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
             raise NotPrivate(f'{folder}: {err.strerror}: no folder for the '
                              'secrets of the run') from None
 

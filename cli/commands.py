@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import json
 import os
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cli import lock, session
 from cli.setup import (
     ROOT,
     WORK,
@@ -135,17 +137,6 @@ def env(args: argparse.Namespace) -> int:
     return 0
 
 
-def _reframe(variables: dict[str, str], *args: str) -> int:
-    process = subprocess.Popen([str(WORK / 'bin' / 'reframe'), *args],
-                               env={**os.environ, **variables})
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            # ReFrame got it too, and cancels its jobs: leave it the time.
-            continue
-
-
 def run(args: argparse.Namespace) -> int:
     """Runs a mode, then the table, the report and an honest exit code."""
     if args.mode not in MODES:
@@ -155,6 +146,25 @@ def run(args: argparse.Namespace) -> int:
                          f'{", ".join(MODES)}')
     start = time.monotonic()
     variables = environment(args.site)
+    configuration = site_is_sound(site_folder(args.site) / 'system.py')
+    system = configuration['systems'][0]
+    with contextlib.ExitStack() as stack:
+        # One run at a time, where nothing else sees to it.
+        locks = [stack.enter_context(lock.held(lock.place(), args.wait))
+                 ] if _is_unscheduled(system) else []
+        mine = stack.enter_context(session.opened(system))
+        return _run(args, {**variables, **mine.variables}, start,
+                    [*locks, mine.lock])
+
+
+def _is_unscheduled(system: dict[str, Any]) -> bool:
+    """Whether no scheduler parts the runs of a site."""
+    return all(part['scheduler'] == 'local' for part in system['partitions'])
+
+
+def _run(args: argparse.Namespace, variables: dict[str, str], start: float,
+         locks: list[int]) -> int:
+    """Runs the mode in its session."""
     references = Path(variables['RFM_REFERENCE_PREFIX'])
     bringup = args.bringup or args.mode == 'bringup'
     if not bringup and is_local(site_folder(args.site)) \
@@ -166,12 +176,17 @@ def run(args: argparse.Namespace) -> int:
         references_are_sound(references)
     say(f'set-up took {time.monotonic() - start:.1f} s')
     report = Path(variables['RFM_REPORT_FILE'])
-    report.unlink(missing_ok=True)
     options = ['-r', f'--mode={args.mode}']
     if bringup and args.mode != 'bringup':
         options.append('-Sbringup=1')
-    code = _reframe(variables, *options, *args.reframe)
+    code, ended_by = session.run(
+        [str(WORK / 'bin' / 'reframe'), *options, *args.reframe], variables,
+        locks)
     cases = _cases(report)
+    if ended_by and not cases:
+        print(f'plumb: ended by {ended_by} before any case ended',
+              file=sys.stderr)
+        return 1
     if all(c.get('fixture') for c in cases):
         print('plumb: zero cases ran: nothing was measured. See the lines '
               'above, `./plumb doctor`, and the filters after --',
@@ -182,11 +197,13 @@ def run(args: argparse.Namespace) -> int:
     page = _report(variables['PLUMBLINE_PERFLOGS'])
     print(f'\n{len(cases)} cases, {len(failed)} failed, '
           f'{time.monotonic() - start:.0f} s in all')
+    if ended_by:
+        print(f'Ended by {ended_by}: what is not in the table did not end.')
     if bringup:
         print('Bring-up: only limits judged, and a vendor profile where '
               'there is one. After 3 runs: ./plumb references propose')
     print(f'Page: {page}' if page else 'No page: see the error above')
-    return 1 if code or failed or not page else 0
+    return 1 if code or failed or not page or ended_by else 0
 
 
 def _cases(report: Path) -> list[dict[str, Any]]:

@@ -157,6 +157,8 @@ def suite_in(tmp_path: Path) -> Suite:
         'PLUMBLINE_REPORT': str(tmp_path / 'report'),
         'RFM_REFERENCE_PREFIX': str(tmp_path / 'references'),
         'RFM_PREFIX': str(tmp_path / 'rfm'),
+        # Tests do not wait for one another, nor for a run of the user's.
+        'PLUMBLINE_LOCK': str(tmp_path / 'lock'),
     })
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cli import lock, session
+from cli import lock, session, table
 from cli.setup import (
     ROOT,
     WORK,
@@ -221,7 +221,7 @@ def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     failed = [c for c in cases if c['result'] not in ('pass', 'xfail')]
     rows = []
     for case in cases:
-        judged, text = _headline(case.get('perfvalues') or {})
+        judged, text = _headline(case)
         note = case.get('unjudged') or ''
         if case in failed:
             text = ' '.join(str(case.get('fail_reason') or '').split())[:400]
@@ -240,21 +240,15 @@ def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return failed
 
 
-def _headline(values: dict[str, Any]) -> tuple[bool, str]:
-    """The judged figures of a case, or its first and last ones."""
-    def tell(key: str, entry: Any) -> str:
-        value, ref, lower, upper, unit = entry[:5]
-        text = f'{key.split(":")[-1]} {value:.4g} {unit}'
-        return text + f' (reference {ref:g})' if ref else text
-
+def _headline(case: dict[str, Any]) -> tuple[bool, str]:
+    """Whether anything of a case is judged, and what its row says."""
     # After a failure ReFrame fills in the names, with None for the values.
-    values = {k: v for k, v in values.items() if v[0] is not None}
-    judged = {k: v for k, v in values.items()
-              if v[2] is not None or v[3] is not None}
-    plain = [k for k in values if not k.endswith('_time')
-             and 'cacheline' not in k]
-    shown = list(judged) or plain[:1] + plain[1:][-1:]
-    return bool(judged), ', '.join(tell(k, values[k]) for k in shown)
+    figures = [table.figure_of(key, entry[0], entry[4], entry[1],
+                               entry[2] is not None or entry[3] is not None)
+               for key, entry in (case.get('perfvalues') or {}).items()
+               if entry[0] is not None]
+    return (any(one.judged for one in figures),
+            table.row(sorted(case.get('tags') or ()), figures))
 
 
 def _report(perflogs: str) -> str | None:

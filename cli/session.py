@@ -139,8 +139,8 @@ def _wait(process: subprocess.Popen[bytes], got: list[int]) -> int:
             deadline = time.monotonic() + CANCEL
             say(f'{signal.Signals(told).name}: ending what runs; once more: '
                 'at once')
-            process.send_signal(signal.SIGINT if told == signal.SIGINT
-                                else signal.SIGTERM)
+            # It cancels its jobs at any of them; at this without a traceback.
+            process.terminate()
         if len(got) > 1 or time.monotonic() > deadline:
             say('ReFrame is killed: jobs of a scheduler that it has not '
                 'cancelled go on; see squeue')

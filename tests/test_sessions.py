@@ -31,7 +31,7 @@ def start(suite, *args, **more):
 
 def processes(suite):
     """Command lines of what runs in the suite's folder."""
-    said = subprocess.run(['ps', '-eo', 'pid=,args='], text=True,
+    said = subprocess.run(['ps', '-ww', '-eo', 'pid=,args='], text=True,
                           capture_output=True, check=True).stdout
     return [line for line in said.splitlines() if str(suite.tmp) in line]
 
@@ -46,8 +46,12 @@ def until(condition, seconds=120):
 def measuring(suite):
     """A run whose MPI program has begun."""
     job = start(suite, '--', *LONG)
-    until(lambda: any('/osu_latency ' in line and 'mpirun' not in line
-                      for line in processes(suite)))
+    try:
+        until(lambda: any('/osu_latency ' in line and 'mpirun' not in line
+                          for line in processes(suite)))
+    except BaseException:
+        job.kill()
+        raise
     return job
 
 
@@ -58,9 +62,9 @@ def test_a_second_holder_is_told_who_holds_the_lock(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, 'argv', ['plumb', 'run', '--mode', 'nightly'])
     with lock.held(path), pytest.raises(
             SetupError, match=f'measured by pid {os.getpid()} of .* since '
-            '20.*: plumb run --mode nightly; without --no-wait'):
-        with lock.held(path, wait=False):
-            pass
+            '20.*: plumb run --mode nightly; without --no-wait'
+            ), lock.held(path, wait=False):
+        pass
     with lock.held(path, wait=False):
         assert path.stat().st_mode & 0o777 == 0o600
 

@@ -72,7 +72,8 @@ def _headline(rules: Iterable[Mapping[str, Any]],
         wanted = [named.get(at, at) for at in rule.get('at', ())
                   ] if sizes else [None]
         first = next((of_it[size] for size in wanted if size in of_it), None)
-        if first and first not in found:
+        if first and first not in found and not (
+                found and rule.get('alone')):
             found.append(first)
     return found[:MOST]
 

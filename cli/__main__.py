@@ -66,6 +66,9 @@ def arguments() -> argparse.ArgumentParser:
     run.add_argument('--bringup', action='store_true',
                      help='no references yet: record, judge by limits and '
                           'vendor profile alone')
+    run.add_argument('--no-wait', dest='wait', action='store_false',
+                     help='where this machine is measured already: exit 2, '
+                          'and do not wait for the end of the other run')
     run.add_argument('reframe', nargs='*', metavar='-- OPTION',
                      help='options for ReFrame, after --')
     commands.add_parser(

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import errno
 import json
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cli import lock, session, table
 from cli.setup import (
     ROOT,
     WORK,
@@ -135,17 +137,6 @@ def env(args: argparse.Namespace) -> int:
     return 0
 
 
-def _reframe(variables: dict[str, str], *args: str) -> int:
-    process = subprocess.Popen([str(WORK / 'bin' / 'reframe'), *args],
-                               env={**os.environ, **variables})
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            # ReFrame got it too, and cancels its jobs: leave it the time.
-            continue
-
-
 def run(args: argparse.Namespace) -> int:
     """Runs a mode, then the table, the report and an honest exit code."""
     if args.mode not in MODES:
@@ -153,10 +144,28 @@ def run(args: argparse.Namespace) -> int:
         hint = f' did you mean {near[0]}?' if near else ''
         raise SetupError(f'unknown mode {args.mode!r}:{hint} there are '
                          f'{", ".join(MODES)}')
-    from cli import account
-    from config import run_id
     start = time.monotonic()
     variables = environment(args.site)
+    configuration = site_is_sound(site_folder(args.site) / 'system.py')
+    system = configuration['systems'][0]
+    with contextlib.ExitStack() as stack:
+        # One run at a time, where nothing else sees to it.
+        locks = [stack.enter_context(lock.held(lock.place(), args.wait))
+                 ] if _is_unscheduled(system) else []
+        mine = stack.enter_context(session.opened(system))
+        return _run(args, {**variables, **mine.variables}, start,
+                    [*locks, mine.lock])
+
+
+def _is_unscheduled(system: dict[str, Any]) -> bool:
+    """Whether no scheduler parts the runs of a site."""
+    return all(part['scheduler'] == 'local' for part in system['partitions'])
+
+
+def _run(args: argparse.Namespace, variables: dict[str, str], start: float,
+         locks: list[int]) -> int:
+    """Runs the mode in its session."""
+    from cli import account
     references = Path(variables['RFM_REFERENCE_PREFIX'])
     bringup = args.bringup or args.mode == 'bringup'
     if not bringup and is_local(site_folder(args.site)) \
@@ -168,19 +177,19 @@ def run(args: argparse.Namespace) -> int:
         references_are_sound(references)
     say(f'set-up took {time.monotonic() - start:.1f} s')
     report = Path(variables['RFM_REPORT_FILE'])
-    report.unlink(missing_ok=True)
+    perflogs = variables['PLUMBLINE_PERFLOGS']
     options = [f'--mode={args.mode}']
     if bringup and args.mode != 'bringup':
         options.append('-Sbringup=1')
+    command = [str(WORK / 'bin' / 'reframe'), *options, *args.reframe]
     if account.other_action(args.reframe):
-        return _reframe(variables, *options, *args.reframe)
-    perflogs, session = variables['PLUMBLINE_PERFLOGS'], run_id.new()
-    code = _reframe({**variables, run_id.VARIABLE: session}, '-r',
-                    *options, *args.reframe)
-    plan = account.plan_of(perflogs, session)
+        return session.run(command, variables, locks)[0]
+    code, ended_by = session.run([*command, '-r'], variables, locks)
+    plan = account.plan_of(perflogs, report.parent.name)
     if plan is None:
-        print('plumb: zero cases ran: nothing was measured. The lines above '
-              'say why', file=sys.stderr)
+        print(f'plumb: ended by {ended_by} before any case began' if ended_by
+              else 'plumb: zero cases ran: nothing was measured. The lines '
+              'above say why', file=sys.stderr)
         return 2 if code == 2 else 1        # 2: ReFrame's own usage error
     page, records = _report(perflogs)
     cases = account.told(plan, records, _cases(report))
@@ -188,11 +197,13 @@ def run(args: argparse.Namespace) -> int:
     cases = [c for c in cases if not c.get('fixture')]
     print(f'\n{len(cases)} cases, {len(failed)} failed, '
           f'{time.monotonic() - start:.0f} s in all')
+    if ended_by:
+        print(f'Ended by {ended_by}: cases that it cut short have failed.')
     if bringup:
         print('Bring-up: only limits judged, and a vendor profile where '
               'there is one. After 3 runs: ./plumb references propose')
     print(f'Page: {page}' if page else 'No page: see the error above')
-    return 1 if code or failed or not page else 0
+    return 1 if code or failed or not page or ended_by else 0
 
 
 def _cases(report: Path) -> list[dict[str, Any]]:
@@ -210,7 +221,7 @@ def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     failed = [c for c in cases if c['result'] not in ('pass', 'xfail')]
     rows = []
     for case in cases:
-        judged, text = _headline(case.get('perfvalues') or {})
+        judged, text = _headline(case)
         note = case.get('unjudged') or ''
         if case in failed:
             text = _why(case)
@@ -238,21 +249,15 @@ def _why(case: dict[str, Any]) -> str:
     return text[:400]
 
 
-def _headline(values: dict[str, Any]) -> tuple[bool, str]:
-    """The judged figures of a case, or its first and last ones."""
-    def tell(key: str, entry: Any) -> str:
-        value, ref, lower, upper, unit = entry[:5]
-        text = f'{key.split(":")[-1]} {value:.4g} {unit}'
-        return text + f' (reference {ref:g})' if ref else text
-
+def _headline(case: dict[str, Any]) -> tuple[bool, str]:
+    """Whether anything of a case is judged, and what its row says."""
     # After a failure ReFrame fills in the names, with None for the values.
-    values = {k: v for k, v in values.items() if v[0] is not None}
-    judged = {k: v for k, v in values.items()
-              if v[2] is not None or v[3] is not None}
-    plain = [k for k in values if not k.endswith('_time')
-             and 'cacheline' not in k]
-    shown = list(judged) or plain[:1] + plain[1:][-1:]
-    return bool(judged), ', '.join(tell(k, values[k]) for k in shown)
+    figures = [table.figure_of(key, entry[0], entry[4], entry[1],
+                               entry[2] is not None or entry[3] is not None)
+               for key, entry in (case.get('perfvalues') or {}).items()
+               if entry[0] is not None]
+    return (any(one.judged for one in figures),
+            table.row(sorted(case.get('tags') or ()), figures))
 
 
 def _report(perflogs: str) -> tuple[str | None, Any]:

@@ -11,6 +11,8 @@ import config.session
 config.session.install()
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
+#: Two sessions do not write into one log.
+_SESSION = os.environ.get('PLUMBLINE_SESSION', _WORK)
 _PERFLOGS = os.environ.get('PLUMBLINE_PERFLOGS', 'perflogs')
 
 site_configuration = {
@@ -45,7 +47,7 @@ site_configuration = {
         # seen to cost five times the CPU of all the rest.
         'handlers': [{
             'type': 'file',
-            'name': f'{_WORK}/reframe.log',
+            'name': f'{_SESSION}/reframe.log',
             'level': 'info',
             'format': '[%(asctime)s] %(levelname)s: %(check_info)s: '
                       '%(message)s',

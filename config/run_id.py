@@ -5,7 +5,7 @@ import datetime
 import secrets
 
 #: Where `plumb run` tells ReFrame the identifier that it chose.
-VARIABLE = 'PLUMBLINE_RUN'
+VARIABLE = 'PLUMBLINE_RUN_ID'
 
 
 def new() -> str:

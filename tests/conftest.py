@@ -344,6 +344,8 @@ def suite_in(tmp_path: Path) -> Suite:
         'RFM_PREFIX': str(tmp_path / 'rfm'),
         # What else runs on this machine is none of the tests' business.
         'PLUMBLINE_OTHERS_LIMIT': '1e6',
+        # Tests do not wait for one another, nor for a run of the user's.
+        'PLUMBLINE_LOCK': str(tmp_path / 'lock'),
     })
 
 

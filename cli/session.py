@@ -1,0 +1,187 @@
+"""A session of ReFrame: places of its own, and an end that leaves nothing.
+
+Two sessions share no stage folder and no report. A session's folder is
+$PLUMBLINE_WORK/sessions/RUN, called as the run is in its records; its stage
+and output are folders of the same name where the site keeps them.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from cli.setup import WORK, say
+from config import run_id
+
+#: Sessions that are kept; older ones are removed when one begins.
+KEPT = 5
+#: Seconds that ReFrame has to cancel its jobs after a signal, and that what
+#: is left of them has to end.
+CANCEL, END = 30.0, 5.0
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where a session keeps what is its own."""
+    folder: Path
+    stage: Path
+    output: Path
+    #: Held as long as the session lives.
+    lock: int
+
+    @property
+    def report(self) -> Path:
+        return self.folder / 'report.json'
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What ReFrame is to know of it."""
+        return {'RFM_REPORT_FILE': str(self.report),
+                'RFM_STAGE_DIR': str(self.stage),
+                'RFM_OUTPUT_DIR': str(self.output),
+                'PLUMBLINE_SESSION': str(self.folder),
+                run_id.VARIABLE: self.folder.name}
+
+
+@contextlib.contextmanager
+def opened(system: Mapping[str, Any]) -> Iterator[Session]:
+    """A session's folders; those of old ones are removed.
+
+    :param system: of the site's configuration: stagedir and outputdir
+    """
+    bases = [Path(os.environ.get(variable) or system.get(key)
+                  or WORK / name)
+             for variable, key, name in (
+                 ('RFM_STAGE_DIR', 'stagedir', 'stage'),
+                 ('RFM_OUTPUT_DIR', 'outputdir', 'output'))]
+    _remove_old(bases)
+    name = run_id.new()
+    folder = WORK / 'sessions' / name
+    folder.mkdir(parents=True)
+    last = folder.parent / f'last.{os.getpid()}'
+    last.symlink_to(name)
+    last.replace(folder.parent / 'last')
+    lock = os.open(folder / 'lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Session(folder, bases[0] / name, bases[1] / name, lock)
+    finally:
+        os.close(lock)
+
+
+def _remove_old(bases: Sequence[Path]) -> None:
+    """All but the newest KEPT - 1, and those that still live."""
+    folders = sorted(path.parent for path in
+                     (WORK / 'sessions').glob('[0-9]*/lock'))
+    for folder in folders[:max(len(folders) - KEPT + 1, 0)]:
+        with contextlib.suppress(OSError), open(folder / 'lock') as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for base in bases:
+                shutil.rmtree(base / folder.name, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(command: Sequence[str], variables: Mapping[str, str],
+        locks: Sequence[int]) -> tuple[int, str]:
+    """Runs ReFrame to its end, also where a signal asks for it.
+
+    ReFrame cancels its jobs at the first signal; what is left of it and its
+    jobs on this machine is ended, at once after a second one.
+
+    :returns: exit code, and the name of the signal that ended it or ''
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    # What loses its parent becomes a child of this process and is found.
+    library.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def of_its_own() -> None:
+        # Else ^C would reach it twice; and nobody else can end it when this
+        # process is killed.
+        os.setpgid(0, 0)
+        library.prctl(_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+    got: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        got.append(number)
+
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    try:
+        process = subprocess.Popen(
+            command, env={**os.environ, **variables}, pass_fds=locks,
+            preexec_fn=of_its_own)
+        code = _wait(process, got)
+        if got:
+            _end_descendants(got)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code, signal.Signals(got[0]).name if got else ''
+
+
+def _wait(process: subprocess.Popen[bytes], got: list[int]) -> int:
+    told, deadline = 0, float('inf')
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(0.2)
+        if got and not told:
+            told = got[0]
+            deadline = time.monotonic() + CANCEL
+            say(f'{signal.Signals(told).name}: ending what runs; once more: '
+                'at once')
+            # It cancels its jobs at any of them; at this without a traceback.
+            process.terminate()
+        if len(got) > 1 or time.monotonic() > deadline:
+            say('ReFrame is killed: jobs of a scheduler that it has not '
+                'cancelled go on; see squeue')
+            process.kill()
+            return process.wait()
+
+
+def _end_descendants(got: list[int]) -> None:
+    """What ReFrame left of its jobs: SIGTERM, and SIGKILL after END."""
+    deadline = time.monotonic() + END
+    asked: set[int] = set()
+    while left := _descendants():
+        kill = time.monotonic() > deadline or len(got) > 1
+        for pid in left if kill else left - asked:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
+        asked |= left
+        time.sleep(0.05)
+        if time.monotonic() > deadline + END:
+            say(f'still running: pid {", ".join(map(str, sorted(left)))}')
+            break
+
+
+def _descendants() -> set[int]:
+    """Processes below this one, those that ended reaped."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    children: dict[int, list[int]] = {}
+    for path in Path('/proc').glob('[0-9]*/stat'):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(')')[2].split()[:2]
+            if state != 'Z':
+                children.setdefault(int(parent), []).append(
+                    int(path.parent.name))
+    found: set[int] = set()
+    below = [os.getpid()]
+    while below:
+        more = children.get(below.pop(), [])
+        found.update(more)
+        below += more
+    return found

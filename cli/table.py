@@ -1,0 +1,121 @@
+"""Figures as an operator looks for them: which, and in which words."""
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+FILE = Path(__file__).resolve().parent.parent / 'config' / 'headline.yaml'
+#: Figures in a row, at most, where nothing is judged.
+MOST = 3
+#: Unit -> larger ones and how many of it they are, the largest first. A
+#: value is told in the first one of which it is as many as LEAST.
+_LARGER: dict[str, list[tuple[str, float]]] = {
+    '1/s': [('G/s', 1e9), ('M/s', 1e6), ('k/s', 1e3), ('/s', 0)],
+    'us': [('s', 1e6), ('ms', 1e3), ('us', 0)],
+    'ms': [('s', 1e3), ('ms', 0)],
+    'ns': [('ms', 1e6), ('us', 1e3), ('ns', 0)],
+    'MB/s': [('GB/s', 1e3), ('MB/s', 0)],
+    '1': [('', 0)],
+}
+LEAST = {'us': 10, 'ms': 10, 'ns': 10, 'MB/s': 10}
+
+
+class Figure(NamedTuple):
+    """A figure of a case."""
+    metric: str
+    #: Message size in B; None: of the whole run.
+    size: int | None
+    value: float
+    unit: str
+    #: 0 or None: none.
+    reference: float | None = None
+    #: Bounds were set for it.
+    judged: bool = False
+
+
+@functools.cache
+def _lists() -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    return yaml.safe_load(FILE.read_text(encoding='utf-8'))
+
+
+def figure_of(key: str, value: float, unit: str, reference: float | None,
+              judged: bool) -> Figure:
+    """A figure from its key in ReFrame's report: local:thishost:x@8B."""
+    metric, _, point = key.rpartition(':')[2].partition('@')
+    size = point.removesuffix('B')
+    return Figure(metric, int(size) if size.isdigit() else None, value, unit,
+                  reference, judged)
+
+
+def row(families: Iterable[str], figures: Sequence[Figure]) -> str:
+    """What a row of the table says: what is judged, else the headline."""
+    shown = [one for one in figures if one.judged]
+    for family in families:
+        shown = shown or _headline(_lists().get(family, ()), figures)
+    return ', '.join(_told(one) for one in shown or figures[:1])
+
+
+def _headline(rules: Iterable[Mapping[str, Any]],
+              figures: Sequence[Figure]) -> list[Figure]:
+    found: list[Figure] = []
+    for rule in rules:
+        of_it = {one.size: one for one in figures
+                 if one.metric == rule['metric']}
+        sizes = sorted(size for size in of_it if size is not None)
+        named = {'smallest': sizes[0], 'largest': sizes[-1]} if sizes else {}
+        wanted = [named.get(at, at) for at in rule.get('at', ())
+                  ] if sizes else [None]
+        first = next((of_it[size] for size in wanted if size in of_it), None)
+        if first and first not in found and not (
+                found and rule.get('alone')):
+            found.append(first)
+    return found[:MOST]
+
+
+def _told(one: Figure) -> str:
+    text = f'{one.metric} {quantity(one.value, one.unit)}'
+    if one.size is not None:
+        text += f' at {size(one.size)}'
+    if one.reference:
+        text += f' (reference {quantity(one.reference, one.unit)})'
+    return text
+
+
+def quantity(value: float, unit: str) -> str:
+    """A value in three digits and the unit that people would choose."""
+    larger, factor = next(
+        (name, factor) for name, factor in _LARGER.get(unit, [(unit, 0)])
+        if not factor or abs(value) >= factor * LEAST.get(unit, 1))
+    digits = number(value / (factor or 1))
+    return f'{digits} {_micro() if larger == "us" else larger}'.rstrip()
+
+
+def number(value: float) -> str:
+    """Three digits that count, never an exponent; a count is whole."""
+    if value == int(value) and abs(value) < 1e15:
+        return str(int(value))
+    return f'{value:.{max(2 - math.floor(math.log10(abs(value))), 0)}f}'
+
+
+def size(count: int) -> str:
+    """A size of a message: 8 B, 4 MiB."""
+    for unit in ('B', 'KiB', 'MiB'):
+        if count < 1024 or count % 1024:
+            return f'{count} {unit}'
+        count //= 1024
+    return f'{count} GiB'
+
+
+def _micro() -> str:
+    """As the terminal can show it."""
+    try:
+        'µ'.encode(sys.stdout.encoding or 'ascii')
+    except (UnicodeEncodeError, LookupError):
+        return 'us'
+    return 'µs'

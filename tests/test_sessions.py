@@ -1,0 +1,209 @@
+"""Two runs at a time, and a run that is ended: nothing shared, nothing left.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+
+from cli import lock, session
+from cli.setup import SetupError
+
+#: A case of some 20 minutes, unless it is ended.
+LONG = ['-n', 'OsuPt2pt', '-E', 'program == "osu_latency"',
+        '-Srepeats=400', '-Stime_limit=30m']
+SHORT = ['-n', 'OsuStartup', '-E', 'program == "osu_init"']
+
+
+def start(suite, *args, **more):
+    return subprocess.Popen(
+        [str(ROOT / 'plumb'), 'run', *args], text=True,
+        env={**os.environ, **suite.variables, **more},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def processes(suite):
+    """Command lines of what runs in the suite's folder."""
+    said = subprocess.run(['ps', '-ww', '-eo', 'pid=,args='], text=True,
+                          capture_output=True, check=True).stdout
+    return [line for line in said.splitlines() if str(suite.tmp) in line]
+
+
+def until(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def measuring(suite):
+    """A run whose MPI program has begun."""
+    job = start(suite, '--', *LONG)
+    try:
+        until(lambda: any('/osu_latency ' in line and 'mpirun' not in line
+                          for line in processes(suite)))
+    except BaseException:
+        job.kill()
+        raise
+    return job
+
+
+# The lock -------------------------------------------------------------------
+
+def test_a_second_holder_is_told_who_holds_the_lock(tmp_path, monkeypatch):
+    path = tmp_path / 'lock'
+    monkeypatch.setattr(sys, 'argv', ['plumb', 'run', '--mode', 'nightly'])
+    with lock.held(path), pytest.raises(
+            SetupError, match=f'measured by pid {os.getpid()} of .* since '
+            '20.*: plumb run --mode nightly; without --no-wait'
+            ), lock.held(path, wait=False):
+        pass
+    with lock.held(path, wait=False):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_lock_ends_with_its_holder(tmp_path):
+    path = tmp_path / 'lock'
+    with subprocess.Popen(
+            [sys.executable, '-c', 'import sys, time; from pathlib import '
+             'Path; from cli import lock\n'
+             'with lock.held(Path(sys.argv[1])): print(flush=True); '
+             'time.sleep(60)', path], cwd=ROOT, stdout=subprocess.PIPE) as job:
+        job.stdout.readline()
+        with pytest.raises(SetupError), lock.held(path, wait=False):
+            pass
+        job.kill()
+    with lock.held(path, wait=False):
+        pass
+
+
+def test_a_file_of_somebody_else_is_no_lock(tmp_path):
+    path, other = tmp_path / 'lock', tmp_path / 'other'
+    other.write_text('precious')
+    path.symlink_to(other)
+    with pytest.raises(SetupError, match='cannot lock'), lock.held(path):
+        pass
+    path.unlink()
+    os.link(other, path)
+    with pytest.raises(SetupError, match='not a plain file'), \
+            lock.held(path):
+        pass
+    path.unlink()
+    if os.geteuid() == 0:
+        path.touch()
+        os.chown(path, 12345, -1)
+        with pytest.raises(SetupError, match='not a plain file of'), \
+                lock.held(path):
+            pass
+    assert other.read_text() == 'precious'
+
+
+# Two runs -------------------------------------------------------------------
+
+def test_the_second_run_waits_or_says_for_whom(suite):
+    with lock.held(tmp := lock.Path(suite.variables['PLUMBLINE_LOCK'])):
+        refused = suite.plumb('run', '--no-wait', '--', *SHORT)
+        assert refused.returncode == 2
+        assert f'measured by pid {os.getpid()} of' in refused.stderr
+        job = start(suite, '--', *SHORT)
+        said = ''
+        while 'waiting for' not in said:
+            line = job.stdout.readline()
+            assert line, said
+            said += line
+        assert f'waiting for pid {os.getpid()} of' in said
+        assert str(tmp) in said
+        assert not (suite.tmp / 'perflogs').exists()
+    out, _ = job.communicate(timeout=200)
+    assert job.returncode == 0 and '1 cases, 0 failed' in out, out
+
+
+def test_two_runs_share_no_stage_and_no_report(suite):
+    """As on a site with a scheduler: both go on, in one $PLUMBLINE_WORK."""
+    jobs = [start(suite, '--', *SHORT,
+                  PLUMBLINE_LOCK=str(suite.tmp / f'lock{n}'))
+            for n in range(2)]
+    for job in jobs:
+        out, _ = job.communicate(timeout=240)
+        assert job.returncode == 0 and '1 cases, 0 failed' in out, out
+    work = suite.tmp / 'work'
+    reports = sorted(work.glob('sessions/[0-9]*/report.json'))
+    stages = {json.loads(path.read_text())['session_info']['prefix_stage']
+              for path in reports}
+    assert len(reports) == len(stages) == 2
+    assert (work / 'sessions' / 'last').resolve() in {
+        path.parent for path in reports}
+    assert len([r for r in suite.records
+                if r['metric'] == 'init_time']) == 2
+
+
+def test_old_sessions_are_removed_and_live_ones_are_not(tmp_path,
+                                                        monkeypatch):
+    monkeypatch.setattr(session, 'WORK', tmp_path)
+    monkeypatch.delenv('RFM_STAGE_DIR', raising=False)
+    monkeypatch.delenv('RFM_OUTPUT_DIR', raising=False)
+    system = {'stagedir': str(tmp_path / 'scratch')}
+    stack = contextlib.ExitStack()
+    names = iter(f'2026010{n}T000000' for n in range(1, 10))
+    monkeypatch.setattr(session.time, 'strftime', lambda _: next(names))
+    (tmp_path / 'scratch' / 'local').mkdir(parents=True)    # plain reframe's
+    for number in range(8):
+        one = session.opened(system)
+        opened = stack.enter_context(one) if number == 1 else one.__enter__()
+        assert opened.stage.parent == tmp_path / 'scratch'
+        assert opened.output.parent == tmp_path / 'output'
+        opened.stage.mkdir()
+        if number != 1:
+            one.__exit__(None, None, None)
+    left = sorted(path.name[:8] for path in (tmp_path / 'scratch').iterdir())
+    assert left == ['20260102', *(f'2026010{n}' for n in range(4, 9)),
+                    'local']
+    assert len([*(tmp_path / 'sessions').glob('2026*')]) == 6
+    stack.close()
+
+
+# A run that is ended --------------------------------------------------------
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP,
+                                    signal.SIGINT])
+def test_a_run_that_is_ended_leaves_nothing_and_says_so(suite, number):
+    job = measuring(suite)
+    began = time.monotonic()
+    job.send_signal(number)
+    out, _ = job.communicate(timeout=60)
+    assert time.monotonic() - began < 20
+    assert not processes(suite)
+    assert job.returncode == 1, out
+    assert f'Ended by {number.name}' in out
+    assert 'OsuPt2pt %program=osu_latency' in out.partition('\nERROR')[2] \
+        or 'abort     OsuPt2pt' in out
+    assert 'Traceback' not in out
+
+
+def test_a_second_signal_ends_it_at_once(suite):
+    job = measuring(suite)
+    job.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    began = time.monotonic()
+    with contextlib.suppress(ProcessLookupError):
+        job.send_signal(signal.SIGTERM)
+    out, _ = job.communicate(timeout=60)
+    assert time.monotonic() - began < 10
+    assert job.returncode == 1 and 'Traceback' not in out, out
+    assert not processes(suite)
+
+
+def test_a_run_that_is_killed_takes_reframe_and_its_jobs_along(suite):
+    job = measuring(suite)
+    job.kill()
+    job.communicate(timeout=60)
+    until(lambda: not processes(suite), 20)
+    with lock.held(lock.Path(suite.variables['PLUMBLINE_LOCK']), wait=False):
+        pass

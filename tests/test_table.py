@@ -1,0 +1,67 @@
+"""A row of the table: the figures that an operator looks for."""
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from cli import commands, table
+from cli.table import Figure
+
+#: Cases of real runs: what ReFrame's report says of them.
+CASES = json.loads((ROOT / 'tests' / 'data' / 'cases.json').read_text())
+METRICS = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
+
+
+@pytest.mark.parametrize('case', CASES, ids=[c['name'] for c in CASES])
+def test_rows_of_real_cases(case, monkeypatch):
+    monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
+        io.BytesIO(), encoding='utf-8'))
+    judged, text = commands._headline(case)
+    assert (judged, text) == (case['judged'], case['row'])
+
+
+def test_the_headlines_name_metrics_of_the_table():
+    lists = yaml.safe_load(table.FILE.read_text())
+    judged = yaml.safe_load((ROOT / 'config' / 'judged.yaml').read_text())
+    assert set(lists) == set(judged)
+    for rules in lists.values():
+        for rule in rules:
+            assert METRICS[rule['metric']]['point'] == 'B' or (
+                'at' not in rule), rule
+
+
+@pytest.mark.parametrize('value, unit, wanted', [
+    (38213.7, '1/s', '38.2 k/s'), (812.0, '1/s', '812 /s'),
+    (760279.76, '1/s', '760 k/s'), (2.5e6, '1/s', '2.50 M/s'),
+    (0.571, 'us', '0.571 us'), (910.4, 'us', '910 us'),
+    (10273.0, 'us', '10.3 ms'), (287.0, 'ms', '287 ms'),
+    (98.7654, 'MB/s', '98.8 MB/s'), (12345.6, 'MB/s', '12.3 GB/s'),
+    (1.0, '1', '1'), (0.8921, '1', '0.892'), (0.0, '1', '0'),
+    (93.456, '%', '93.5 %'), (0.000123456, 's', '0.000123 s'),
+    (1.25e6, '1', '1250000'), (1234567.25, '1', '1234567'),
+])
+def test_quantities(value, unit, wanted, monkeypatch):
+    monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
+        io.BytesIO(), encoding='ascii'))
+    assert table.quantity(value, unit) == wanted
+    monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
+        io.BytesIO(), encoding='utf-8'))
+    assert table.quantity(value, unit) == wanted.replace(' us', ' µs')
+
+
+def test_what_is_judged_comes_first_and_alone():
+    figures = [Figure('total_qps', None, 9e5, '1/s'),
+               Figure('server_cpu', None, 3.25, 'us', 3.0, True)]
+    assert table.row(['taobench'], figures).replace('µ', 'u') == (
+        'server_cpu 3.25 us (reference 3 us)')
+
+
+def test_a_family_without_a_list_shows_what_it_has():
+    assert table.row(['quick', 'new'], [
+        Figure('x', 2048, 1.5, 'W')]) == 'x 1.50 W at 2 KiB'
+    assert table.row(['osu'], []) == ''

@@ -174,7 +174,8 @@ for _env in site_configuration['environments']:
                 'OMPI_MCA_btl': 'tcp,self'}}
 ''')
     done = suite.reframe('-r', *CASE, '-Sbringup=1', '-S',
-                         'OsuPt2pt.max_size=1024')
+                         'OsuPt2pt.max_size=1024', '-S',
+                         'OsuPt2pt.options=-i 200 -x 20')
     failed_for(suite, done, 'shared memory was asked for')
 
 

@@ -107,16 +107,17 @@ def test_nothing_left_costs_no_wait(observe):
     assert time.monotonic() - start < 4
 
 
-@pytest.mark.parametrize('how', ['setsid sleep 987.2 &',
-                                 'trap "" TERM; setsid sleep 987.2 &',
-                                 '(setsid sh -c "sleep 987.2; true" &)'])
 @pytest.mark.parametrize('options', [(), ('--launcher',)])
+@pytest.mark.parametrize('how', ['setsid {} &', 'trap "" TERM; setsid {} &',
+                                 '(setsid sh -c "{}; true" &)'])
 def test_what_is_left_is_ended_and_named(observe, how, options):
+    # A name of its own: the others run at the same time.
+    sleep = f'sleep {os.getpid()}.{abs(hash((how, options)))}'
     start = time.monotonic()
-    done = run(observe, 'sh', '-c', how, options=options)
+    done = run(observe, 'sh', '-c', how.format(sleep), options=options)
     assert done.returncode == 0
     assert 4.5 < time.monotonic() - start < 15
-    assert not lives('sleep 987.2')
+    assert not lives(sleep)
     lines = [ln.split(' ', 2) for ln in done.stderr.splitlines()
              if ln.startswith('plumbline-left')]
     assert 'sleep' in {json.loads(line[2])['name'] for line in lines}

@@ -65,7 +65,9 @@ def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]]
         key = plan.key(planned)[1:]
         result, guard = ended.get(key, ('fail', plans.MISSING))
         case = {'display_name': planned['name'], 'perfvalues': {},
-                **known.get(key, {}), 'guard': guard}
+                'environ': planned['environ'], **known.get(key, {}),
+                'guard': guard}
+        case['outcome'] = result
         case['result'] = result if result in (
             *outcomes.FAILED, 'xfail') else 'pass'
         if result in outcomes.FAILED and (

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -220,13 +221,14 @@ def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Prints a line a case; returns those that failed."""
     failed = [c for c in cases if c['result'] not in ('pass', 'xfail')]
     rows = []
+    names = Counter(case['display_name'] for case in cases)
     for case in cases:
-        judged, text = _headline(case)
-        note = case.get('unjudged') or ''
-        if case in failed:
-            text = _why(case)
-        rows.append((case['result'] if judged or case in failed
-                     else 'recorded', case['display_name'], text, note))
+        text = _why(case) if case in failed else _headline(case)
+        name = case['display_name']
+        if names[name] > 1:
+            name += f' @{case["environ"]}'
+        rows.append((case.get('outcome', case['result']), name, text,
+                     case.get('unjudged') or ''))
     width = max(len(r[1]) for r in rows)
     print()
     # Failures last, where the eye is; what could not start before its cause.
@@ -249,15 +251,14 @@ def _why(case: dict[str, Any]) -> str:
     return text[:400]
 
 
-def _headline(case: dict[str, Any]) -> tuple[bool, str]:
-    """Whether anything of a case is judged, and what its row says."""
+def _headline(case: dict[str, Any]) -> str:
+    """The figures that a case's row shows."""
     # After a failure ReFrame fills in the names, with None for the values.
-    figures = [table.figure_of(key, entry[0], entry[4], entry[1],
-                               entry[2] is not None or entry[3] is not None)
-               for key, entry in (case.get('perfvalues') or {}).items()
-               if entry[0] is not None]
-    return (any(one.judged for one in figures),
-            table.row(sorted(case.get('tags') or ()), figures))
+    return table.row(sorted(case.get('tags') or ()), [
+        table.figure_of(key, entry[0], entry[4], entry[1],
+                        entry[2] is not None or entry[3] is not None)
+        for key, entry in (case.get('perfvalues') or {}).items()
+        if entry[0] is not None])
 
 
 def _report(perflogs: str) -> tuple[str | None, Any]:

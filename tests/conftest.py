@@ -342,6 +342,8 @@ def suite_in(tmp_path: Path) -> Suite:
         'PLUMBLINE_REPORT': str(tmp_path / 'report'),
         'RFM_REFERENCE_PREFIX': str(tmp_path / 'references'),
         'RFM_PREFIX': str(tmp_path / 'rfm'),
+        # Ranks that wait for a message let other tests have the CPU.
+        'OMPI_MCA_mpi_yield_when_idle': '1',
         # What else runs on this machine is none of the tests' business.
         'PLUMBLINE_OTHERS_LIMIT': '1e6',
         # Tests do not wait for one another, nor for a run of the user's.

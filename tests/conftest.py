@@ -262,6 +262,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.down()
 
 
+def command_lines() -> list[str]:
+    """Of all processes, `PID WORDS`; without ps, which not all have."""
+    found = []
+    for path in Path('/proc').glob('[0-9]*/cmdline'):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().rstrip(b'\0').replace(b'\0', b' ')
+            found.append(f'{path.parent.name} '
+                         f'{words.decode(errors="replace")}')
+    return found
+
+
 @dataclass
 class Suite:
     """The suite with its own perflogs, references and results."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import time
 
 import pytest
 import test_faults
-from conftest import ROOT
+from conftest import ROOT, command_lines
 from test_faults import another_site
 from test_keyvalue import SHORT, environments
 
@@ -39,8 +40,8 @@ def run(observe, *command, options=(), before=(), **more):
 
 def lives(name):
     """Whether a process with this on its command line lives."""
-    return subprocess.run(['pgrep', '-f', name],
-                          stdout=subprocess.DEVNULL).returncode == 0
+    return any(re.search(name, line.partition(' ')[2])
+               for line in command_lines())
 
 
 @contextlib.contextmanager

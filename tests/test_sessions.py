@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, command_lines
 
 from cli import lock, session
 from cli.setup import SetupError
@@ -32,9 +32,7 @@ def start(suite, *args, **more):
 
 def processes(suite):
     """Command lines of what runs in the suite's folder."""
-    said = subprocess.run(['ps', '-ww', '-eo', 'pid=,args='], text=True,
-                          capture_output=True, check=True).stdout
-    return [line for line in said.splitlines() if str(suite.tmp) in line]
+    return [line for line in command_lines() if str(suite.tmp) in line]
 
 
 def until(condition, seconds=120):

@@ -19,7 +19,11 @@ site_configuration = {
     'general': [{
         # Not in RFM_CHECK_SEARCH_PATH: --restore-session takes the files
         # from its report, and warns of a path that the environment sets.
-        'check_search_path': [str(config.perflog.ROOT / 'checks')],
+        # A folder a family; checks/lib has no check, and costs a parse.
+        'check_search_path': sorted(
+            str(init.parent) for init in
+            config.perflog.ROOT.glob('checks/*/__init__.py')
+            if init.parent.name != 'lib'),
         'check_search_recursive': True,
         'clean_stagedir': True,
         # Ours, not the default ~/.reframe: nothing of a run leaves the

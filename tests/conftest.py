@@ -147,7 +147,21 @@ TURNS = pytest.StashKey[Turns]()
 
 def pytest_configure(config: Any) -> None:
     if hasattr(config, 'workerinput'):
-        config.stash[TURNS] = Turns(config.workerinput['shared'])
+        shared = config.workerinput['shared']
+        config.stash[TURNS] = Turns(shared)
+        os.environ |= remembering(Path(shared, 'built'))
+
+
+def remembering(folder: Path) -> dict[str, str]:
+    """Variables with which mpicc calls a compiler that builds things once."""
+    compiler = shutil.which('cc') or shutil.which('gcc')
+    if not compiler:
+        return {}
+    folder.mkdir(exist_ok=True)
+    wrapper = str(ROOT / 'tests' / 'cached_cc')
+    return {'OMPI_CC': wrapper, 'MPICH_CC': wrapper,
+            'PLUMBLINE_TEST_CC': compiler,
+            'PLUMBLINE_TEST_BUILT': str(folder)}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -349,12 +349,12 @@ def deprecation_warning(message: str, from_version: str = '0.0.0') -> None:
 
 
 def install() -> None:
-    """Puts all this in place, where ReFrame's command line is loaded."""
+    """Puts all this in place; most of it is for ReFrame's command line."""
+    for module in (variables, fields):
+        setattr(module, 'user_deprecation_warning', deprecation_warning)
     cli: Any = sys.modules.get('reframe.frontend.cli')
     if cli is not None:
         cli.Runner = AccountedRunner
         cli.argparse.ArgumentParser.parse_args = parse_args
         cli.ci.emit_pipeline = pipeline.emit
         cli.reporting._RestoredSessionInfo.restore_dangling = built_anew
-        variables.user_deprecation_warning = deprecation_warning
-        fields.user_deprecation_warning = deprecation_warning

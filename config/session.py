@@ -350,8 +350,9 @@ def deprecation_warning(message: str, from_version: str = '0.0.0') -> None:
 
 def install() -> None:
     """Puts all this in place; most of it is for ReFrame's command line."""
+    module: Any
     for module in (variables, fields):
-        setattr(module, 'user_deprecation_warning', deprecation_warning)
+        module.user_deprecation_warning = deprecation_warning
     cli: Any = sys.modules.get('reframe.frontend.cli')
     if cli is not None:
         cli.Runner = AccountedRunner

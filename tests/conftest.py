@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -73,7 +73,13 @@ def group(item: pytest.Item) -> str:
     """Tests that one worker runs one after another; empty: any worker."""
     if item.get_closest_marker('alone'):
         return 'alone'
-    return item.path.stem if item.get_closest_marker('cluster') else ''
+    # Each worker would make anew what a module's tests share.
+    fixtures: Any = getattr(item, '_fixtureinfo', None)
+    shares = fixtures and any(
+        found[-1].scope == 'module'
+        for found in fixtures.name2fixturedefs.values())
+    return (item.path.stem
+            if shares or item.get_closest_marker('cluster') else '')
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
@@ -292,6 +298,7 @@ class Suite:
     """The suite with its own perflogs, references and results."""
     tmp: Path
     variables: dict[str, str]
+    told: dict[frozenset, str] = field(default_factory=dict)
 
     def plumb(self, *args: str, timeout: int = 250, **more: str
               ) -> subprocess.CompletedProcess[str]:
@@ -311,24 +318,28 @@ class Suite:
               ) -> subprocess.Popen[str]:
         """The same, which goes on."""
         env = {**os.environ, **self.variables, **more}
-        exports = subprocess.run([str(ROOT / 'plumb'), 'env'], text=True,
-                                 capture_output=True, env=env)
-        assert exports.returncode == 0, exports.stderr
         return subprocess.Popen(
-            ['bash', '-c', exports.stdout + '\nexec reframe "$@"', 'bash',
+            ['bash', '-c', self.exports(env) + '\nexec reframe "$@"', 'bash',
              *args], text=True, cwd=self.tmp, env=env,
             stdout=subprocess.PIPE, stderr=stderr)
+
+    def exports(self, env: dict[str, str]) -> str:
+        """What `plumb env` says with these variables; asked once."""
+        key = frozenset(env.items())
+        if key not in self.told:
+            done = subprocess.run([str(ROOT / 'plumb'), 'env'], text=True,
+                                  capture_output=True, env=env)
+            assert done.returncode == 0, done.stderr
+            self.told[key] = done.stdout
+        return self.told[key]
 
     def on(self, cluster: Cluster, *args: str, site: str = 'devcluster',
            **more: str) -> subprocess.Popen[str]:
         """Plain reframe on the login node of a cluster."""
         env = {**os.environ, **self.variables, **more,
                'PLUMBLINE_SITE': site}
-        exports = subprocess.run([str(ROOT / 'plumb'), 'env'], text=True,
-                                 capture_output=True, env=env)
-        assert exports.returncode == 0, exports.stderr
         return cluster.box(
-            'exec', '--', 'bash', '-c', exports.stdout
+            'exec', '--', 'bash', '-c', self.exports(env)
             + '\nexec reframe "$@"', 'bash', *args, cwd=self.tmp, env=env,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -382,6 +393,8 @@ class Store(NamedTuple):
     binary: Path
     version: str
     tls: bool
+    #: Its environment on the site `local`.
+    environ: str
 
 
 def stores() -> list[Store]:
@@ -397,11 +410,11 @@ def stores() -> list[Store]:
         path = shutil.which(f'{name}-server')
         if path:
             found[f'{name}-system'] = (name, Path(path))
-    known = [(binary, identify_store(name, binary, ''))
-             for name, binary in found.values()
+    known = [(binary, identify_store(name, binary, ''), environ)
+             for environ, (name, binary) in found.items()
              if binary.exists() and name in ('redis', 'valkey')]
-    return [Store(one['store'], binary, one['version'], one['tls'])
-            for binary, one in known if one]
+    return [Store(one['store'], binary, one['version'], one['tls'], environ)
+            for binary, one, environ in known if one]
 
 
 @pytest.fixture(scope='session')

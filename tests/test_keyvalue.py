@@ -25,19 +25,12 @@ SHORT = ('-SStoreServes.duration=0.5', '-SStoreServes.warmup=0.1',
 
 def measure(suite, store, what, *more, mode='quick', **env):
     """`plumb run` with one load of a store, and little time."""
-    # A store may be here from two sources: the fixture's is enough.
-    where = next(e for e in environments(suite) if e.startswith(store.name))
     # One speed class: nothing is run again when the machine changes its own.
     env.setdefault('PLUMBLINE_SPEED_BOUNDARY_NS', 'inf')
     return suite.plumb(
         'run', '--bringup', '--mode', mode, '--', '-n', 'StoreServes',
-        '-p', f'^{where}$',
+        '-p', f'^{store.environ}$',
         '-E', f'str(load) == "{store.name} {what}"', *SHORT, *more, **env)
-
-
-def environments(suite):
-    done = suite.reframe('--show-config=environments')
-    return re.findall(r'"name": "([\w-]+-(?:wheel|system))"', done.stdout)
 
 
 def test_a_store_is_measured(suite, store):
@@ -73,10 +66,10 @@ def test_a_cluster_of_three(suite, store):
 
 def test_a_run_on_shared_cpus_is_no_measurement(suite, store):
     cpu = min(os.sched_getaffinity(0))
-    where = f'{store.name} get'
     done = subprocess.run(
         ['taskset', '-c', str(cpu), str(ROOT / 'plumb'), 'run', '--bringup',
-         '--', '-n', 'StoreServes', '-E', f'str(load) == "{where}"', *SHORT],
+         '--', '-n', 'StoreServes', '-p', f'^{store.environ}$', '-E',
+         f'str(load) == "{store.name} get"', *SHORT],
         env={**os.environ, **suite.variables}, capture_output=True,
         text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -112,7 +105,7 @@ def test_too_few_open_files(suite, store):
     done = subprocess.run(
         ['bash', '-c', 'ulimit -n 900; exec "$@"', 'bash',
          str(ROOT / 'plumb'), 'run', '--bringup', '--mode', 'nightly', '--',
-         '-n', 'StoreServes', '-E',
+         '-n', 'StoreServes', '-p', f'^{store.environ}$', '-E',
          f'str(load) == "{store.name} get connections=1000"', *SHORT],
         env={**os.environ, **suite.variables}, capture_output=True,
         text=True, timeout=200)
@@ -209,7 +202,7 @@ def test_ctrl_c_leaves_nothing(suite, store, tmp_path):
     scratch.mkdir()
     job = subprocess.Popen(
         [str(ROOT / 'plumb'), 'run', '--bringup', '--', '-n', 'StoreServes',
-         '-E', f'str(load) == "{store.name} get"',
+         '-p', f'^{store.environ}$', '-E', f'str(load) == "{store.name} get"',
          '-SStoreServes.duration=60'],
         env={**os.environ, **suite.variables, 'TMPDIR': str(scratch)},
         start_new_session=True, stdout=subprocess.DEVNULL,

@@ -700,7 +700,8 @@ def test_all_killed_at_once_and_another_case_comes(suite, store):
     def case(operation, seconds):
         return suite.start(
             '-r', '-Sbringup=1', f'-SStoreServes.duration={seconds}', '-n',
-            'StoreServes', '-E', f'str(load) == "{store.name} {operation}"',
+            'StoreServes', '-p', f'^{store.environ}$',
+            '-E', f'str(load) == "{store.name} {operation}"',
             TMPDIR=str(suite.tmp))
 
     first = case('get', 60)

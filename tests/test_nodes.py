@@ -15,7 +15,7 @@ import pytest
 import test_faults
 from conftest import ROOT, command_lines
 from test_faults import another_site
-from test_keyvalue import SHORT, environments
+from test_keyvalue import SHORT
 
 from checks.lib import guards, nodes
 
@@ -282,7 +282,6 @@ for _part in site_configuration['systems'][0]['partitions']:
 
 def test_a_server_that_gets_away(suite, tmp_path, store):
     """What a store started, and left when it was stopped."""
-    where = next(e for e in environments(suite) if e.startswith(store.name))
     prefix = tmp_path / 'store' / 'bin'
     prefix.mkdir(parents=True)
     wrapper = prefix / store.binary.name
@@ -294,13 +293,14 @@ def test_a_server_that_gets_away(suite, tmp_path, store):
     wrapper.chmod(0o755)
     another_site(suite, tmp_path, f'''
 for _env in site_configuration['environments']:
-    if _env['name'] == {where!r}:
+    if _env['name'] == {store.environ!r}:
         _env['extras']['programs']['keyvalue']['prefix'] = \\
             {str(prefix.parent)!r}
 ''')
     done = suite.plumb(
         'run', '--bringup', '--mode', 'quick', '--', '-n', 'StoreServes',
-        '-p', f'^{where}$', '-E', f'str(load) == "{store.name} get"', *SHORT,
+        '-p', f'^{store.environ}$', '-E',
+        f'str(load) == "{store.name} get"', *SHORT,
         PLUMBLINE_SPEED_BOUNDARY_NS='1e9')
     text = ' '.join((done.stdout + done.stderr).split())
     assert not lives('sleep 987.5')

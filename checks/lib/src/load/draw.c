@@ -230,9 +230,11 @@ static void prepare_text(void)
     text = (char *)word;
 }
 
-const char *value_of(uint64_t key, size_t size)
+const char *value_of(uint64_t key, size_t size, enum generation of)
 {
-    return text + mix(key + mix(opt.value_seed ^ size)) % WINDOWS;
+    uint64_t written = of == OVERWRITTEN ? 1ull << 63 : 0;
+
+    return text + mix((key | written) + mix(opt.value_seed ^ size)) % WINDOWS;
 }
 
 unsigned decimal(char *out, uint64_t value)

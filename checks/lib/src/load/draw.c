@@ -250,6 +250,18 @@ unsigned decimal(char *out, uint64_t value)
     return n;
 }
 
+/* The number in a key's name; at most 20 digits. */
+unsigned key_number(char *out, uint64_t key)
+{
+    char digits[20];
+    unsigned n = decimal(digits, key);
+    unsigned zeros = opt.key_digits > n ? opt.key_digits - n : 0;
+
+    memset(out, '0', zeros);
+    memcpy(out + zeros, digits, n);
+    return zeros + n;
+}
+
 /* --- slots of a cluster: CRC-16/XMODEM of the key or of its {tag} -------- */
 uint16_t slot_node[SLOTS];
 static uint16_t crc_table[256], prefix_crc;
@@ -286,7 +298,8 @@ unsigned slot_of(uint64_t key, bool group)
 
     if (tagged)
         return prefix_crc % SLOTS;
-    return crc16(group ? 0 : prefix_crc, digits, decimal(digits, key))
+    return (group ? crc16(0, digits, decimal(digits, key))
+                  : crc16(prefix_crc, digits, key_number(digits, key)))
            % SLOTS;
 }
 

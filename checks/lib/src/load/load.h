@@ -100,6 +100,7 @@ struct options {
     uint64_t keys, seed, value_seed, requests, dump_keys;
     const char *prefix;
     size_t prefix_size;
+    unsigned key_digits;          /* of a key's number, at the least      */
     const char *distribution, *value_size;
     double theta;                 /* 0: uniform                           */
     enum verify verify;
@@ -130,6 +131,7 @@ size_t largest_value(void);
 /* The bytes live for ever. */
 const char *value_of(uint64_t key, size_t size, enum generation of);
 unsigned decimal(char *out, uint64_t value);      /* digits written       */
+unsigned key_number(char *out, uint64_t key);
 unsigned slot_of(uint64_t key, bool group);
 extern uint16_t slot_node[SLOTS];
 bool node_owns(const struct node *n, uint64_t key, bool group);

@@ -109,7 +109,7 @@ static char *put_bulk(char *p, const char *text, size_t n)
 static char *put_key(char *p, uint64_t key)
 {
     char digits[20];
-    unsigned n = decimal(digits, key);
+    unsigned n = key_number(digits, key);
 
     p = put_number(p, '$', opt.prefix_size + n);
     p = put(p, opt.prefix, opt.prefix_size);
@@ -233,7 +233,7 @@ static size_t put_binary(struct conn *c, const struct op *op)
     size_t size = set ? value_size(op->key) : 0;
     char *p = room(c, sizeof(struct header) + 8 + opt.prefix_size + 20);
     char digits[20];
-    unsigned n = decimal(digits, op->key);
+    unsigned n = key_number(digits, op->key);
 
     p = put_header(c, p, set ? BIN_SET : BIN_GET, opt.prefix_size + n,
                    set ? 8 : 0, size);
@@ -255,7 +255,7 @@ static size_t put_meta(struct conn *c, const struct op *op)
 
     p = set ? PUT(p, "ms ") : PUT(p, "mg ");
     p = put(p, opt.prefix, opt.prefix_size);
-    p += decimal(p, op->key);
+    p += key_number(p, op->key);
     *p++ = ' ';
     if (!set) {
         added(c, PUT(p, "v\r\n"));

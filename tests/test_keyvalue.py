@@ -204,7 +204,8 @@ with kind(socket[1] if socket else (host[1], port), Store) as server:
 @pytest.mark.parametrize('lie, words', [
     (r"b'$0\r\n\r\n' if name == b'GET' else b''",
      'has 0 bytes, not 1048576 as written'),
-    (r"b'+QUEUED\r\n' if name == b'SET' else b''", r"answers SET with '\+QUEUED'"),
+    (r"b'+QUEUED\r\n' if name == b'SET' else b''",
+     r"answers SET with '\+QUEUED'"),
 ], ids=['empty', 'queued'])
 def test_a_store_that_lies(suite, tmp_path, lie, words):
     store_of(suite, tmp_path, LIAR.replace('LIE', lie))

@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from . import ask, cpus, outside, private
-from .agent import Failed, Told, address_of, full_disk, lives, parent_of
+from .agent import Failed, Told, address_of, full_disk
 from .certificates import NoCertificates, make
 from .listener import Listener
 from .plan import Outside, Plan, PlanError, Step, filled
+from .processes import lives, parent_of
 from .wire import HANDSHAKE, Channel, derived
 
 #: How long agents may take to stop everything. Unit: seconds.

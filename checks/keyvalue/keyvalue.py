@@ -227,7 +227,7 @@ class StoreServes(StoreBenchmark):
         filled = services.steps['fill']
         measured = read(said)
         if 'client' in measured.limited.values():
-            self.unfit = 'limited by the load generator, not by the store'
+            self.unfit_for('limited by the load generator, not by the store')
         return {**{metrics.key(r.metric, r.size): r.value
                    for r in measured.records},
                 **super().figures_served(services, said, run),

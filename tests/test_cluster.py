@@ -19,21 +19,13 @@ from cluster import (
     ClusterError,
     nanoseconds,
 )
-from conftest import ROOT, brought_up, suite_in
+from conftest import ROOT, brought_up, suite_in, until
 from test_faults import GOLDEN, SCRIPT
 
 from config import lock
 
 BOX = ROOT / 'tests' / 'cluster' / 'box'
 BACKENDS = ('slurm', 'squeue')
-
-
-def until(true, limit=30):
-    """Waits for what must come; how long it takes is not judged."""
-    end = time.monotonic() + limit
-    while not true():
-        assert time.monotonic() < end, 'waited in vain'
-        time.sleep(0.05)
 
 
 # ------------------------------------------------- without a cluster

@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT, command_lines
+from conftest import ROOT, command_lines, until
 
 from cli import session
 from config import lock
@@ -35,19 +35,12 @@ def processes(suite):
     return [line for line in command_lines() if str(suite.tmp) in line]
 
 
-def until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def measuring(suite):
     """A run whose MPI program has begun."""
     job = start(suite, '--', *LONG)
     try:
         until(lambda: any('/osu_latency ' in line and 'mpirun' not in line
-                          for line in processes(suite)))
+                          for line in processes(suite)), 120)
     except BaseException:
         job.kill()
         raise
@@ -138,7 +131,7 @@ def test_plain_reframe_waits_as_well(suite):
             said += line
         assert f'waiting for pid {os.getpid()} of' in said
         assert not list(suite.tmp.glob('perflogs/*/sessions/*'))
-    until(lambda: held_by(path) != os.getpid())
+    until(lambda: held_by(path) != os.getpid(), 120)
     with pytest.raises(lock.LockError, match='measured by .*: reframe -r '), \
             lock.held(path, wait=False):
         pass

@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from cli import lock, session, table
+from cli import session, table
 from cli.setup import (
     ROOT,
     WORK,
@@ -29,6 +29,7 @@ from cli.setup import (
     ensure_wheel,
     say,
 )
+from config import lock
 
 MODES = ('quick', 'nightly', 'full', 'bringup')
 
@@ -150,9 +151,15 @@ def run(args: argparse.Namespace) -> int:
     configuration = site_is_sound(site_folder(args.site) / 'system.py')
     system = configuration['systems'][0]
     with contextlib.ExitStack() as stack:
+        locks = []
         # One run at a time, where nothing else sees to it.
-        locks = [stack.enter_context(lock.held(lock.place(), args.wait))
-                 ] if _is_unscheduled(system) else []
+        if _is_unscheduled(system):
+            try:
+                locks = [stack.enter_context(
+                    lock.held(lock.place(), args.wait))]
+            except lock.LockError as err:
+                raise SetupError(str(err)) from None
+            variables[lock.HELD] = str(locks[0])
         mine = stack.enter_context(session.opened(system))
         return _run(args, {**variables, **mine.variables}, start,
                     [*locks, mine.lock])

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from checks.lib.serving import processes
 from cli.setup import WORK, say
 from config import run_id
 
@@ -154,7 +155,7 @@ def _end_descendants(got: list[int]) -> None:
     """What ReFrame left of its jobs: SIGTERM, and SIGKILL after END."""
     deadline = time.monotonic() + END
     asked: set[int] = set()
-    while left := _descendants():
+    while left := processes.descendants():
         kill = time.monotonic() > deadline or len(got) > 1
         for pid in left if kill else left - asked:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -164,24 +165,3 @@ def _end_descendants(got: list[int]) -> None:
         if time.monotonic() > deadline + END:
             say(f'still running: pid {", ".join(map(str, sorted(left)))}')
             break
-
-
-def _descendants() -> set[int]:
-    """Processes below this one, those that ended reaped."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    children: dict[int, list[int]] = {}
-    for path in Path('/proc').glob('[0-9]*/stat'):
-        with contextlib.suppress(OSError):
-            state, parent = path.read_text().rpartition(')')[2].split()[:2]
-            if state != 'Z':
-                children.setdefault(int(parent), []).append(
-                    int(path.parent.name))
-    found: set[int] = set()
-    below = [os.getpid()]
-    while below:
-        more = children.get(below.pop(), [])
-        found.update(more)
-        below += more
-    return found

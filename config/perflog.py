@@ -198,7 +198,7 @@ class PerflogHandler(logging.Handler):
             'job': job.jobid if job else None,
             'nodes': ' '.join(nodes or ()),
             'machine': check.node_facts,
-            'binding': getattr(check, 'binding', ''),
+            'binding': check.binding,
             **sizes,
             'source': check.source, 'program': check.program,
             'version': check.version, 'stack': check.stack,

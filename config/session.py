@@ -42,7 +42,7 @@ from reframe.frontend.executors import (
     TaskEventListener,
 )
 
-from config import perflog, pipeline
+from config import lock, perflog, pipeline
 
 _parse_args = ArgumentParser.parse_args
 
@@ -233,6 +233,11 @@ class AccountedRunner(Runner):
             pipeline.refuse(pipeline.ZERO)
         if self.policy.dry_run_mode:
             return self.dry_run(testcases, restored_cases)
+        with alone():
+            self.account(testcases, restored_cases)
+
+    def account(self, testcases: list, restored_cases: Any) -> None:
+        """A run with a plan, and a record for each of its cases."""
         handler = next((h for h in rfm_logging._perf_logger.handlers if
                         isinstance(h, perflog.PerflogHandler)), None)
         cases = [case for case in testcases if measures(case.check)]
@@ -302,6 +307,20 @@ class AccountedRunner(Runner):
             yield
         finally:
             os.close(fd)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Nobody else measures on this machine, where no scheduler sees to it."""
+    with contextlib.ExitStack() as stack:
+        if all(part.scheduler.registered_name == 'local'
+               for part in runtime.runtime().system.partitions):
+            try:
+                stack.enter_context(lock.held(lock.place(),
+                                              program='reframe'))
+            except lock.LockError as err:
+                pipeline.refuse(str(err))
+        yield
 
 
 def not_of_a_case(record: Any) -> bool:

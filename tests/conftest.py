@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -280,6 +281,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         ensure_wheel(name)
     yield cluster
     cluster.down()
+
+
+def until(true: Callable[[], object], seconds: float = 30) -> None:
+    """Waits for what must come; how long it takes is not judged."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, 'waited in vain'
+        time.sleep(0.05)
 
 
 def command_lines() -> list[str]:

@@ -19,19 +19,13 @@ from cluster import (
     ClusterError,
     nanoseconds,
 )
-from conftest import ROOT, brought_up, suite_in
+from conftest import ROOT, brought_up, suite_in, until
 from test_faults import GOLDEN, SCRIPT
+
+from config import lock
 
 BOX = ROOT / 'tests' / 'cluster' / 'box'
 BACKENDS = ('slurm', 'squeue')
-
-
-def until(true, limit=30):
-    """Waits for what must come; how long it takes is not judged."""
-    end = time.monotonic() + limit
-    while not true():
-        assert time.monotonic() < end, 'waited in vain'
-        time.sleep(0.05)
 
 
 # ------------------------------------------------- without a cluster
@@ -494,6 +488,52 @@ def test_the_stand_in_passes_when_it_behaves(faulty, cluster):
     run = faulty.start(cluster, 'none', *PAIR)
     text, _ = run.communicate()
     assert run.returncode == 0, text
+
+
+# ------------------------------------------------- plumb run, on the site
+
+def plumb_run(suite, cluster, fault='none'):
+    """`plumb run` on the login node, of one case that needs two nodes."""
+    return cluster.box(
+        'exec', '--', ROOT / 'plumb', 'run', '--site', suite.tmp / 'site',
+        '--bringup', '--no-wait', '--', '--system=devcluster:slurm-srun',
+        '-p', 'mpich', *PAIR, cwd=suite.tmp, env={
+            **os.environ, **suite.variables, 'FAULT': fault,
+            'GOLDEN': str(GOLDEN / 'osu_latency.txt')},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+@pytest.mark.cluster
+def test_two_runs_at_once_both_go_on(faulty, cluster):
+    # Nor does any of them heed that somebody measures on the login node.
+    with lock.held(Path(faulty.variables['PLUMBLINE_LOCK'])):
+        runs = [plumb_run(faulty, cluster) for _ in range(2)]
+        for run in runs:
+            text, _ = run.communicate(timeout=120)
+            assert run.returncode == 0, text
+            assert '1 cases, 0 failed' in text, text
+    folders = sorted((faulty.tmp / 'work').glob('sessions/[0-9]*'))
+    stages = {json.loads((folder / 'report.json').read_text())
+              ['session_info']['prefix_stage'] for folder in folders}
+    assert len(folders) == len(stages) == 2
+    assert {r['run'] for r in faulty.records} == {
+        folder.name for folder in folders}
+    assert {r['result'] for r in faulty.records} == {'recorded'}
+
+
+@pytest.mark.cluster
+def test_a_run_that_is_ended_cancels_its_jobs_and_says_so(faulty, cluster):
+    run = plumb_run(faulty, cluster, 'time_limit')
+    until(lambda: 'RUNNING' in cluster.ask('squeue', '-h', '-o', '%T'), 90)
+    run.send_signal(signal.SIGTERM)
+    text, _ = run.communicate(timeout=60)
+    assert run.returncode == 1, text
+    assert 'Ended by SIGTERM' in text
+    assert re.search('^fail +OsuPt2pt %program=osu_latency', text, re.M), text
+    assert 'Traceback' not in text
+    assert {r['guard'] for r in faulty.records} == {'cancelled'}
+    # Slurm takes a moment to end what it was told to.
+    until(lambda: not cluster.ask('squeue', '-h').strip())
 
 
 @pytest.mark.cluster

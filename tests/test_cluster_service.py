@@ -4,12 +4,12 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
 import rounds
 from cluster import Cluster, Process
+from conftest import until
 from rounds import Job, Round, build, left, listeners, load, play, seen
 
 from cli.setup import ensure_stores
@@ -32,13 +32,6 @@ def tools(cluster, tmp_path_factory):
     folder = tmp_path_factory.mktemp('load')
     build(folder)
     return folder
-
-
-def until(true, limit=30):
-    end = time.monotonic() + limit
-    while not true():
-        assert time.monotonic() < end, 'waited in vain'
-        time.sleep(0.05)
 
 
 def refused(job: Job, plan) -> str:

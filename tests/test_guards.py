@@ -262,3 +262,12 @@ def test_speed_classes(boundary, readings, speed):
         extras={'speed_boundary_ns': boundary}))
     runs = [types.SimpleNamespace(before=readings[0], after=readings[1])]
     assert base.Benchmark.speed_class(check, runs) == speed
+
+
+def test_every_reason_why_a_case_is_unfit_is_kept():
+    case = types.SimpleNamespace(unfit='servers and clients shared their CPUs')
+    for why in ('the machine kept changing its speed', '',
+                'the machine kept changing its speed', 'user x took 50 %'):
+        base.Benchmark.unfit_for(case, why)
+    assert case.unfit == ('servers and clients shared their CPUs; the machine '
+                          'kept changing its speed; user x took 50 %')

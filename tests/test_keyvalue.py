@@ -127,7 +127,7 @@ def test_a_store_that_is_broken(suite, tmp_path, script, words):
     assert re.search(words, refused(suite, done, 'service')), done.stdout
 
 
-def store_of(suite, tmp_path, script):
+def store_of(suite, tmp_path, script, features=('keydb',)):
     """A site whose only store is this script, under KeyDB's name."""
     fake = tmp_path / 'fake' / 'bin' / 'keydb-server'
     fake.parent.mkdir(parents=True)
@@ -135,7 +135,7 @@ def store_of(suite, tmp_path, script):
     fake.chmod(0o755)
     another_site(suite, tmp_path, f'''
 site_configuration['environments'].append(
-    {{'name': 'stores', 'cc': 'cc', 'features': ['keydb'],
+    {{'name': 'stores', 'cc': 'cc', 'features': {list(features)!r},
       'extras':
      {{'programs': {{'keyvalue': {{'source': 'system',
                                   'prefix': '{fake.parent.parent}'}}}}}}}})
@@ -145,9 +145,9 @@ site_configuration['systems'][0]['partitions'][0]['environs'] = ['stores']
 
 #: A store that speaks RESP and counts keys as it should, and gives LIE.
 LIAR = """#!/usr/bin/env python3
-import os, re, socketserver, sys
+import collections, os, re, socketserver, sys
 config = sys.stdin.read()
-keys, sizes = set(), set()
+data, asked = {}, collections.Counter()
 
 class Store(socketserver.StreamRequestHandler):
     def handle(self):
@@ -162,34 +162,46 @@ class Store(socketserver.StreamRequestHandler):
         if name == b'INFO':
             text = ('redis_version:6.3.4\\r\\nprocess_id:%d\\r\\n'
                     'used_memory:%d\\r\\ndb0:keys=%d,expires=0\\r\\n' % (
-                        os.getpid(), sum(sizes) or 1, len(keys)))
+                        os.getpid(), sum(map(len, data.values())) or 1,
+                        len(data)))
+            text = text.replace('used_', 'total_commands_processed:%d\\r\\n'
+                                'used_' % sum(asked.values()))
             return b'$%d\\r\\n%s\\r\\n' % (len(text), text.encode())
+        asked[name] += 1
+        old = data.get(words[1], b'') if len(words) > 1 else b''
+        lie = LIE
         if name == b'SET':
-            keys.add(words[1])
-            sizes.add(len(words[2]))
-            return SET
+            data.setdefault(words[1], words[2])
+            if not lie:
+                data[words[1]] = words[2]
+        if lie:
+            return lie
         if name == b'GET':
-            return GET
+            return b'$%d\\r\\n%s\\r\\n' % (len(old), old)
         return b'+PONG\\r\\n' if name == b'PING' else b'+OK\\r\\n'
 
 socketserver.ThreadingTCPServer.allow_reuse_address = True
 socketserver.ThreadingTCPServer.daemon_threads = True
 socketserver.ThreadingTCPServer.request_queue_size = 128
-SET, GET = LIE
-host = re.search(r'^bind (\\S+)', config, re.M)[1]
+socket = re.search(r'^unixsocket (\\S+)', config, re.M)
+host = re.search(r'^bind (\\S+)', config, re.M)
 port = int(re.search(r'^port (\\d+)', config, re.M)[1])
-with socketserver.ThreadingTCPServer((host, port), Store) as server:
+kind = socketserver.ThreadingTCPServer
+if socket:
+    kind.address_family = 1
+with kind(socket[1] if socket else (host[1], port), Store) as server:
     server.serve_forever()
 """
 
 
 @pytest.mark.parametrize('lie, words', [
-    ((b'+OK\r\n', b'$0\r\n\r\n'),
+    (r"b'$0\r\n\r\n' if name == b'GET' else b''",
      'has 0 bytes, not 1048576 as written'),
-    ((b'+QUEUED\r\n', b'$-1\r\n'), r"answers SET with '\+QUEUED'"),
+    (r"b'+QUEUED\r\n' if name == b'SET' else b''",
+     r"answers SET with '\+QUEUED'"),
 ], ids=['empty', 'queued'])
 def test_a_store_that_lies(suite, tmp_path, lie, words):
-    store_of(suite, tmp_path, LIAR.replace('LIE', repr(lie)))
+    store_of(suite, tmp_path, LIAR.replace('LIE', lie))
     done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
                        'StoreServes', '-E',
                        'str(load) == "keydb get payload=1048576"', *SHORT)
@@ -251,6 +263,31 @@ def test_under_the_generators_of_others(suite):
     assert {r['program'] for r in suite.records} == set(found)
     assert {'operations', 'latency_p99', 'server_cpu'} <= {
         r['metric'] for r in suite.records}
+
+
+@pytest.mark.parametrize('operation, lie, words', [
+    ('get', r"b'$0\r\n\r\n' if name == b'GET' and asked[name] > 3000 "
+     "else b''", 'has 0 bytes, not 64 as written'),
+    ('get', r"b'$64\r\n%s\r\n' % bytes(64) if name == b'GET' "
+     "and asked[name] > 3000 else b''", 'is wrong at byte 0'),
+    ('set', r"b'+OK\r\n' if name == b'SET' and old else b''",
+     'has 65 bytes, not 64 as written'),
+], ids=['empty', 'wrong', 'drops'])
+def test_a_store_that_lies_to_the_generators_of_others(
+        suite, tmp_path, operation, lie, words):
+    """redis-benchmark takes whatever it gets."""
+    if not shutil.which('redis-benchmark'):
+        lacking('redis-benchmark', 'no redis-benchmark on PATH')
+    store_of(suite, tmp_path, LIAR.replace('LIE', lie),
+             features=['keydb', 'store_bench'])
+    (tmp_path / 'fake' / 'bin' / 'keydb-benchmark').symlink_to(
+        shutil.which('redis-benchmark'))
+    done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
+                       'StoreGenerators', '-Srepeats=1', '-E',
+                       f'str(load) == "keydb {operation} generator=benchmark"',
+                       '-SStoreGenerators.requests=10000')
+    said = refused(suite, done, 'service')
+    assert re.search(words, said), said
 
 
 def test_a_generator_whose_clock_is_wrong(suite, tmp_path):

@@ -36,7 +36,7 @@ from checks.lib.serving.wire import (
     Impostor,
 )
 from tests import impostor
-from tests.conftest import ROOT
+from tests.conftest import ROOT, until
 
 SECRET, RUN = b's' * 32, 'run.1.1 7'
 
@@ -267,13 +267,6 @@ def test_agents_come_in_through_a_crowd(door):
             one.close()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def until(true, limit=20):
-    end = time.monotonic() + limit
-    while not true():
-        assert time.monotonic() < end, 'waited in vain'
-        time.sleep(0.02)
 
 
 def test_one_who_drips_has_one_deadline(door, monkeypatch):

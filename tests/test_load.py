@@ -257,8 +257,8 @@ class Fake:
             return f'${len(INFO)}\r\n{INFO}\r\n'.encode()
         if name == b'HELLO':
             return b'%1\r\n+proto\r\n:3\r\n'
-        if name == b'SET':
-            self.data[words[1]] = words[2]
+        if name in (b'SET', b'MSET'):
+            self.data.update(zip(words[1::2], words[2::2], strict=True))
             return b'+OK\r\n'
         value = self.data.get(words[1])
         return b'$-1\r\n' if value is None else b'$%d\r\n%s\r\n' % (
@@ -509,6 +509,63 @@ def test_a_store_that_keeps_nothing(load, fake, operation, reply):
     more = [] if operation == 'fill' else ['--requests', 20]
     refused(load('--server', fake(answer).where, '--operation', operation,
                  *more), 1, 'is not there: did the store lose')
+
+
+def dropping(share: float, protocol: str) -> Callable[..., bytes | None]:
+    """A store that acknowledges all overwrites and drops a share of them."""
+    drops = random.Random(1)
+
+    def answer(server, words, opaque=0):
+        if (words[0] not in (b'SET', b'MSET') or words[1] not in server.data
+                or drops.random() >= share):
+            return None
+        return {'binary': binary(1, opaque=opaque), 'meta': b'HD\r\n'}.get(
+            protocol, b'+OK\r\n')
+    return answer
+
+
+@pytest.mark.parametrize('protocol', KINDS_OF_FAKES)
+@pytest.mark.parametrize('operation', ['set', 'mixed'])
+@pytest.mark.parametrize('size', [64, 100_000])
+def test_a_store_that_drops_overwrites(load, fake, protocol, operation, size):
+    at = ['--server', fake(dropping(1, protocol), protocol).where, '--keys',
+          20, '--protocol', protocol, '--value-size', size]
+    figures(load(*at, '--operation', 'fill'))
+    refused(load(*at, '--operation', operation, '--requests', 300), 1,
+            r'key key:\d+ holds what it held before it was overwritten: the '
+            'store acknowledges a write and drops it')
+
+
+def test_a_store_that_drops_few_overwrites(load, fake):
+    """Not the last of them: a sample is read when all is written."""
+    server = fake(dropping(0.02, 'resp2'))
+    at = ['--server', server.where, '--keys', 2000, '--connections', 3]
+    figures(load(*at, '--operation', 'fill', '--threads', 3))
+    refused(load(*at, '--operation', 'set', '--requests', 2000,
+                 '--threads', 3), 1, 'acknowledges a write and drops it')
+
+
+@pytest.mark.parametrize('protocol', KINDS_OF_FAKES)
+def test_what_fills_and_sets_wrote_is_read_by_all(load, fake, protocol):
+    server = fake(protocol=protocol)
+    at = ['--server', server.where, '--protocol', protocol, '--keys', 40,
+          '--value-size', '1-300', '--pipeline', 4]
+    figures(load(*at, '--operation', 'fill'))
+    filled = dict(server.data)
+    for operation in ('mixed', 'get', 'set', 'get', 'mixed'):
+        figures(load(*at, '--operation', operation, '--requests', 400,
+                     '--ratio' if operation == 'mixed' else '--timeout',
+                     '3:1' if operation == 'mixed' else 10,
+                     '--connections', 4, '--threads', 2))
+    assert all(server.data[key] != value for key, value in filled.items()
+               if len(value) > 8)
+    # A piece at a time: it begins as the one and is the other.
+    server.piece = 1
+    figures(load(*at, '--requests', 100))
+    # And all is again as a fill leaves it.
+    server.piece = 1 << 20
+    figures(load(*at, '--operation', 'fill'))
+    assert server.data == filled
 
 
 @pytest.mark.parametrize('name, change, words', [

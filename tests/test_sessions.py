@@ -12,10 +12,10 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT, command_lines
+from conftest import ROOT, command_lines, until
 
-from cli import lock, session
-from cli.setup import SetupError
+from cli import session
+from config import lock
 
 #: A case of some 20 minutes, unless it is ended.
 LONG = ['-n', 'OsuPt2pt', '-E', 'program == "osu_latency"',
@@ -35,19 +35,12 @@ def processes(suite):
     return [line for line in command_lines() if str(suite.tmp) in line]
 
 
-def until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def measuring(suite):
     """A run whose MPI program has begun."""
     job = start(suite, '--', *LONG)
     try:
         until(lambda: any('/osu_latency ' in line and 'mpirun' not in line
-                          for line in processes(suite)))
+                          for line in processes(suite)), 120)
     except BaseException:
         job.kill()
         raise
@@ -60,7 +53,7 @@ def test_a_second_holder_is_told_who_holds_the_lock(tmp_path, monkeypatch):
     path = tmp_path / 'lock'
     monkeypatch.setattr(sys, 'argv', ['plumb', 'run', '--mode', 'nightly'])
     with lock.held(path), pytest.raises(
-            SetupError, match=f'measured by pid {os.getpid()} of .* since '
+            lock.LockError, match=f'measured by pid {os.getpid()} of .* since '
             '20.*: plumb run --mode nightly; without --no-wait'
             ), lock.held(path, wait=False):
         pass
@@ -72,11 +65,11 @@ def test_the_lock_ends_with_its_holder(tmp_path):
     path = tmp_path / 'lock'
     with subprocess.Popen(
             [sys.executable, '-c', 'import sys, time; from pathlib import '
-             'Path; from cli import lock\n'
+             'Path; from config import lock\n'
              'with lock.held(Path(sys.argv[1])): print(flush=True); '
              'time.sleep(60)', path], cwd=ROOT, stdout=subprocess.PIPE) as job:
         job.stdout.readline()
-        with pytest.raises(SetupError), lock.held(path, wait=False):
+        with pytest.raises(lock.LockError), lock.held(path, wait=False):
             pass
         job.kill()
     with lock.held(path, wait=False):
@@ -87,18 +80,18 @@ def test_a_file_of_somebody_else_is_no_lock(tmp_path):
     path, other = tmp_path / 'lock', tmp_path / 'other'
     other.write_text('precious')
     path.symlink_to(other)
-    with pytest.raises(SetupError, match='cannot lock'), lock.held(path):
+    with pytest.raises(lock.LockError, match='cannot lock'), lock.held(path):
         pass
     path.unlink()
     os.link(other, path)
-    with pytest.raises(SetupError, match='not a plain file'), \
+    with pytest.raises(lock.LockError, match='not a plain file'), \
             lock.held(path):
         pass
     path.unlink()
     if os.geteuid() == 0:
         path.touch()
         os.chown(path, 12345, -1)
-        with pytest.raises(SetupError, match='not a plain file of'), \
+        with pytest.raises(lock.LockError, match='not a plain file of'), \
                 lock.held(path):
             pass
     assert other.read_text() == 'precious'
@@ -122,6 +115,32 @@ def test_the_second_run_waits_or_says_for_whom(suite):
         assert not (suite.tmp / 'perflogs').exists()
     out, _ = job.communicate(timeout=200)
     assert job.returncode == 0 and '1 cases, 0 failed' in out, out
+
+
+def test_plain_reframe_waits_as_well(suite):
+    path = lock.Path(suite.variables['PLUMBLINE_LOCK'])
+    with lock.held(path):
+        assert 'osu_init' in suite.reframe('-l', *SHORT).stdout
+        dry = suite.reframe('--dry-run', *SHORT)
+        assert 'waiting for' not in dry.stdout + dry.stderr
+        job = suite.start('-r', '-Sbringup=1', '--mode=quick', *SHORT)
+        said = ''
+        while 'waiting for' not in said:
+            line = job.stdout.readline()
+            assert line, said
+            said += line
+        assert f'waiting for pid {os.getpid()} of' in said
+        assert not list(suite.tmp.glob('perflogs/*/sessions/*'))
+    until(lambda: held_by(path) != os.getpid(), 120)
+    with pytest.raises(lock.LockError, match='measured by .*: reframe -r '), \
+            lock.held(path, wait=False):
+        pass
+    out, _ = job.communicate(timeout=200)
+    assert job.returncode == 0 and 'PASSED' in out, out
+
+
+def held_by(path):
+    return json.loads(path.read_text() or '{}').get('pid')
 
 
 def test_two_runs_share_no_stage_and_no_report(suite):

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import pytest
 
 from checks.lib.serving import ask, certificates
-from tests.conftest import ROOT, free_port, lacking
+from tests.conftest import ROOT, free_port, lacking, until
 
 BUILD = ROOT / 'checks/taobench/src/build.sh'
 LINE = re.compile(
@@ -556,14 +556,6 @@ def test_figures_agree_with_those_of_the_load(start, plumbload):
     assert total == pytest.approx(80000, rel=0.3)
     share = max(float(row['hit_rate']) for row in rows)
     assert share > 0.9
-
-
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(400):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError('it never came')
 
 
 def test_connections_are_counted(start):

@@ -227,7 +227,7 @@ class StoreServes(StoreBenchmark):
         filled = services.steps['fill']
         measured = read(said)
         if 'client' in measured.limited.values():
-            self.unfit = 'limited by the load generator, not by the store'
+            self.unfit_for('limited by the load generator, not by the store')
         return {**{metrics.key(r.metric, r.size): r.value
                    for r in measured.records},
                 **super().figures_served(services, said, run),
@@ -258,40 +258,53 @@ class StoreGenerators(StoreBenchmark):
 
     @property
     def keys(self) -> int:
-        # redis-benchmark draws them: twenty sets a key leave none out.
-        return 1000
+        # They draw them: twenty sets a key leave none out.
+        return min(1000, max(1, self.requests // 20))
 
     def plan(self) -> Plan:
-        call = (self.memtier if self.program == 'memtier_benchmark'
-                else self.benchmark)
-        fill, measure = call()
+        """They do not look at what they read, and plumbload does: it sets
+        the keys that they ask for, and reads them when they are done."""
+        load = self.load
+        sets = load.operation == 'set'
+        measure, names = (
+            (self.memtier(), ('--key-prefix', 'memtier-'))
+            if self.program == 'memtier_benchmark' else
+            (self.benchmark(), ('--key-prefix', 'key:', '--key-digits', '12')))
+        call = (f'{self.programs.stagedir}/plumbload', '--service',
+                '{service}', '--keys', str(self.keys), *names,
+                '--connections', '{connections}', '--pipeline',
+                str(load.pipeline), '--protocol',
+                'resp2' if load.store in RESP else 'binary')
+        # What is overwritten gets another length: bytes of others are not
+        # known.
         return Plan(self.store_server(socket=True),
-                    self.clients(self.load.connections),
-                    (Step('fill', fill, limit=120, alone=True),
-                     Step('measure', measure, limit=120, alone=True)))
+                    self.clients(load.connections), (
+            Step('fill', (*call, '--operation', 'fill', '--value-size',
+                          str(load.payload + sets)), limit=120, alone=True),
+            Step('measure', measure, limit=120, alone=True),
+            Step('verify', (*call, '--value-size', str(load.payload),
+                            '--verify', 'length' if sets else 'bytes',
+                            '--requests', str(10 * self.keys)),
+                 limit=120, alone=True, check=True)))
 
-    def benchmark(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Commands of redis-benchmark and its descendants."""
+    def benchmark(self) -> tuple[str, ...]:
+        """Command of redis-benchmark and its descendants."""
         load = self.load
-        call = (f'{self.prefix}/bin/{self.program}', '-s', '{host}', '--csv',
+        return (f'{self.prefix}/bin/{self.program}', '-s', '{host}', '--csv',
                 '-d', str(load.payload), '-r', str(self.keys), '-c',
-                str(load.connections), '-P', str(load.pipeline))
-        return ((*call, '-t', 'set', '-n', str(20 * self.keys)),
-                (*call, '-t', load.operation, '-n', str(self.requests)))
+                str(load.connections), '-P', str(load.pipeline),
+                '-t', load.operation, '-n', str(self.requests))
 
-    def memtier(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Commands of memtier_benchmark."""
+    def memtier(self) -> tuple[str, ...]:
+        """Command of memtier_benchmark; its keys begin at 0."""
         load = self.load
-        call = ('memtier_benchmark', '-S', '{host}', '-P',
+        return ('memtier_benchmark', '-S', '{host}', '-P',
                 'redis' if load.store in RESP else 'memcache_binary',
                 '--hide-histogram', '-t', '1', '-d', str(load.payload),
-                '--key-maximum', str(self.keys), '--key-minimum', '1')
-        ratio = '1:0' if load.operation == 'set' else '0:1'
-        return ((*call, '-c', '1', '-n', 'allkeys', '--ratio', '1:0',
-                 '--key-pattern', 'P:P'),
-                (*call, '-c', str(load.connections), '--pipeline',
-                 str(load.pipeline), '--ratio', ratio, '--test-time',
-                 str(round(self.duration))))
+                '--key-maximum', str(self.keys - 1), '-c',
+                str(load.connections), '--pipeline', str(load.pipeline),
+                '--ratio', '1:0' if load.operation == 'set' else '0:1',
+                '--test-time', str(round(self.duration)))
 
     def planned_figures(self) -> list[str]:
         return [*(metrics.key(name, self.load.payload) for name in (
@@ -315,7 +328,6 @@ class StoreGenerators(StoreBenchmark):
         return {**{metrics.key(r.metric, self.load.payload): r.value
                    for r in records},
                 **super().figures_served(services, said, run)}
-
 
     def look_at_values(self, figures: dict[str, float], run: guards.Run
                        ) -> None:

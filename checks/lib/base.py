@@ -478,11 +478,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 self.samples.append(sample)
             self.speed = self.speed_class(runs)
             if self.speed == 'mixed':
-                self.unfit = 'the machine kept changing its speed'
+                self.unfit_for('the machine kept changing its speed')
             self.disturbed = nodes.disturbed(
                 seen, self.cpus_per_rank(), self.current_partition.extras)
-            self.unfit = '; '.join(filter(None, (self.unfit,
-                                                 self.disturbed)))
+            self.unfit_for(self.disturbed)
             if self.invalid:
                 self.guard, self.unfit = 'validity', self.invalid
             self.figures = {
@@ -495,6 +494,12 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.guard = err.guard
             raise
         return True
+
+    def unfit_for(self, why: str) -> None:
+        """Adds a reason to `unfit`; one that stands there, or none, is none
+        more."""
+        self.unfit = '; '.join(filter(None, dict.fromkeys(
+            [*self.unfit.split('; '), why])))
 
     def ranks_had_their_cores(self, run: guards.Run) -> None:
         """Notes where the ranks ran, which is where they should have."""

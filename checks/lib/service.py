@@ -98,5 +98,5 @@ class ServiceBenchmark(Benchmark, special=True):
             guards.refuse('table', f'{run.name}: {err.filename} is missing: '
                           f'{err.strerror}')
         if services.shared:
-            self.unfit = 'servers and clients shared their CPUs'
+            self.unfit_for('servers and clients shared their CPUs')
         return figures

@@ -2,6 +2,7 @@
  * INFO, CLUSTER SLOTS, memcached's version. The first byte says which
  * protocol, the second how the answers are cut. */
 #define _GNU_SOURCE
+#include "feed.h"
 #include "harness.h"
 
 #include <stdlib.h>
@@ -15,9 +16,6 @@
 #include "../../checks/lib/src/load/probe.c"
 #undef free
 
-static const uint8_t *bytes;
-static size_t left, piece;
-
 int __wrap_start_connect(const struct node *n, bool blocking)
 {
     (void)n, (void)blocking;
@@ -27,12 +25,7 @@ int __wrap_start_connect(const struct node *n, bool blocking)
 ssize_t __wrap_link_read(struct link *l, void *buffer, size_t n)
 {
     (void)l;
-    n = n < left ? n : left;
-    n = n < piece ? n : piece;
-    memcpy(buffer, bytes, n);
-    bytes += n;
-    left -= n;
-    return (ssize_t)n;
+    return (ssize_t)feed_next(buffer, n);
 }
 
 ssize_t __wrap_link_write(struct link *l, const struct iovec *v, int count)
@@ -76,9 +69,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     opt.protocol = data[0] & 3;
     opt.cluster = data[0] & 4 && opt.protocol < BINARY;
     opt.password = data[0] & 8 ? "geheim" : NULL;
-    bytes = data + 2;
-    left = size - 2;
-    piece = 1 + data[1] * 7u;
+    feed.bytes = data + 2;
+    feed.left = size - 2;
+    feed.piece = 1 + data[1] * 7u;
     memset(&in, 0, sizeof in);
     if (survives(reader, NULL))
         free_tracked();

@@ -5,12 +5,12 @@
 #include "../../checks/taobench/src/serve.c"
 #include "../../checks/taobench/src/main.c"
 #undef main
+#include "feed.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-static const uint8_t *bytes;
-static size_t left, piece, bytes_out, window;
+static size_t bytes_out, window;
 static char *out;
 static bool again, closed, pending;
 
@@ -23,7 +23,7 @@ int listen_at(const char *address, const char *port)
 }
 bool link_open(struct link *l, int fd) { return (l->fd = fd) || true; }
 int link_accept(struct link *l) { (void)l; return 1; }
-bool link_pending(const struct link *l) { (void)l; return pending && left; }
+bool link_pending(const struct link *l) { (void)l; return pending && feed.left; }
 void link_close(struct link *l) { (void)l; closed = true; }
 
 ssize_t link_read(struct link *l, void *buffer, size_t n)
@@ -31,12 +31,7 @@ ssize_t link_read(struct link *l, void *buffer, size_t n)
     (void)l;
     if ((again = !again))
         return LINK_AGAIN;
-    n = n < left ? n : left;
-    n = n < piece ? n : piece;
-    memcpy(buffer, bytes, n);
-    bytes += n;
-    left -= n;
-    return (ssize_t)n;
+    return (ssize_t)feed_next(buffer, n);
 }
 
 ssize_t link_write(struct link *l, const void *buffer, size_t n)
@@ -87,7 +82,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* Whole ones, to a client that takes what it gets. */
+/* Whole ones, also to a client that takes them slowly, or says good-bye
+ * before it has them. */
 static void look_at_answers(bool binary)
 {
     size_t at = 0;
@@ -114,10 +110,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     c->fast = fasts;
     c->state = FRESH;
     connections++;
-    piece = 1 + data[0] * 16u;
+    feed.piece = 1 + data[0] * 16u;
     pending = data[2] & 1;
-    bytes = data + 3;
-    left = size - 3;
+    feed.bytes = data + 3;
+    feed.left = size - 3;
     bytes_out = 0;
     out = NULL;
     closed = false;
@@ -130,8 +126,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (turn > 1 << 20)
             abort();
     }
-    if (!slow)
-        look_at_answers(binary);
+    look_at_answers(binary);
     free(out);
     return 0;
 }

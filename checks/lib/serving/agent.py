@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 from . import ask, cpus, outside, private
 from .plan import PlanError, Server, filled
+from .processes import descendants
 from .usage import Usage
 from .wire import (
     AGENT,
@@ -710,37 +711,9 @@ class Agent:
         self.channel.say(say='stopped')
 
 
-def stat_of(pid: int) -> list[str]:
-    """State, parent and more of a process; empty: it is no more."""
-    try:
-        # After the name, which may hold anything.
-        return Path('/proc', str(pid), 'stat').read_text().rpartition(
-            ')')[2].split()
-    except OSError:
-        return []
-
-
-def parent_of(pid: int) -> int:
-    """The parent of a process; 0: it is no more."""
-    return int((stat_of(pid) or '?0')[1])
-
-
-def lives(pid: int) -> bool:
-    """Whether a process is more than a name that waits to be reaped."""
-    return stat_of(pid)[:1] not in ([], ['Z'], ['X'])
-
-
 def end_children() -> None:
     """Ends what a server forked and left to us (a daemon, a snapshot)."""
-    while True:
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        mine = [pid for pid in map(int, filter(str.isdigit,
-                                               os.listdir('/proc')))
-                if parent_of(pid) == os.getpid()]
-        if not mine:
-            return
+    while mine := descendants():
         for pid in mine:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from . import ask, cpus, outside, private
-from .agent import Failed, Told, address_of, full_disk, lives, parent_of
+from .agent import Failed, Told, address_of, full_disk
 from .certificates import NoCertificates, make
 from .listener import Listener
 from .plan import Outside, Plan, PlanError, Step, filled
+from .processes import lives, parent_of
 from .wire import HANDSHAKE, Channel, derived
 
 #: How long agents may take to stop everything. Unit: seconds.
@@ -99,6 +100,8 @@ class Conductor:
         self.ready: set[int] = set()
         self.ended: dict[int, dict[str, Any]] = {}
         self.running: dict[int, str] = {}
+        #: Files of what the clients of the last step that measured said.
+        self.said: list[Path] = []
         self.peers: dict[int, dict[str, int]] = {}
         #: Servers that have not yet written what they hold, by node.
         self.unsaved: dict[str, list[str]] = {}
@@ -422,7 +425,8 @@ class Conductor:
         """What clients must know."""
         ca = servers[0].ca
         return self.secret(name, '\n'.join([
-            *(f'server {one.host} {one.port}' for one in servers),
+            *(f'server {one.host} {one.port}' if one.port else
+              f'server unix:{one.host}' for one in servers),
             *([f'password {self.password}'] if self.password else []),
             *(['tls', f'ca {ca}'] if ca else []),
             *(['cluster'] if self.plan.server.cluster else []),
@@ -443,6 +447,9 @@ class Conductor:
         clients = self.asking[:1] if step.alone else self.asking
         self.running = {index: node.name
                         for index, (node, _) in enumerate(clients)}
+        if not step.check:
+            self.said = [Path(f'{self.run_name}.{step.name}.{index}.out')
+                         for index in self.running]
         for node in self.in_order():
             mine = [self.client(step, index, cpu_set, len(clients))
                     for index, (where, cpu_set) in enumerate(clients)
@@ -597,12 +604,10 @@ class Conductor:
             'steps': steps}
 
     def report(self) -> None:
-        """What was started, and what the last step's clients said."""
+        """What was started, and what the clients said of it."""
         print('# service', json.dumps(self.record))
-        for index in self.running:
-            last = self.plan.steps[-1]
-            text = Path(f'{self.run_name}.{last.name}.{index}.out').read_text(
-                errors='replace')
+        for path in self.said:
+            text = path.read_text(errors='replace')
             print(text, end='' if text.endswith('\n') else '\n')
 
     # How it ends ----------------------------------------------------------

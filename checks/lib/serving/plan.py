@@ -107,6 +107,8 @@ class Step:
     gate: bool = False
     #: Run by one client alone.
     alone: bool = False
+    #: Looks whether all is as it should be: what it says is no result.
+    check: bool = False
     #: Nobody does anything before it for so long. Unit: seconds.
     rest: float = 0
     #: Instead of the command: one for each client.

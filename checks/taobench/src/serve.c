@@ -40,7 +40,9 @@ struct connection {
     struct fast *fast;
     enum { SHAKING, FRESH, BINARY, TEXT } state;
     unsigned queue;                   /* the dispatcher of its next miss     */
-    bool closing;
+    bool closing;                     /* nothing more is read from it: it is
+                                       * closed when all is sent             */
+    bool broken;                      /* closed at once                      */
     char *in, *out;                   /* an unfinished request, unsent bytes */
     size_t in_size, out_size, swallow;
 };
@@ -87,7 +89,7 @@ static size_t send_some(struct connection *c, const char *from, size_t n)
     while (sent < n) {
         ssize_t now = link_write(&c->link, from + sent, n - sent);
         if (now == LINK_BROKEN)
-            c->closing = true;
+            c->broken = true;
         if (now < 0)
             break;
         sent += (size_t)now;
@@ -105,11 +107,11 @@ static void flush(struct connection *c)
     size_t left = f->filled - sent;
 
     f->filled = 0;
-    if (!left || c->closing)
+    if (!left || c->broken)
         return;
     char *out = realloc(c->out, c->out_size + left);
     if (!out) {
-        c->closing = true;
+        c->broken = true;
         return;
     }
     memcpy(out + c->out_size, f->out + sent, left);
@@ -380,7 +382,7 @@ static size_t one_text(struct connection *c, const char *p, size_t n)
 /* All whole requests, as long as their answers go out; the rest is kept. */
 static void consume(struct connection *c, const char *p, size_t n)
 {
-    while (n && !c->out && !c->closing) {
+    while (n && !c->out && !c->closing && !c->broken) {
         size_t used = c->swallow < n ? c->swallow : n;
         c->swallow -= used;
         if (c->state == FRESH)
@@ -396,9 +398,11 @@ static void consume(struct connection *c, const char *p, size_t n)
             flush(c);
     }
     flush(c);
+    if (c->closing)
+        n = 0;
     char *keep = n ? malloc(n) : NULL;
     if (n && !keep)
-        c->closing = true;
+        c->broken = true;
     else if (n)
         memcpy(keep, p, n);
     free(c->in);
@@ -415,14 +419,14 @@ static void input(struct connection *c)
         if (n == LINK_AGAIN)
             return;
         if (n <= 0) {
-            c->closing = true;
+            c->broken = true;
             return;
         }
         add(&f->n.read, (uint64_t)n);
         if (c->in_size)
             memcpy(f->in, c->in, c->in_size);
         consume(c, f->in, c->in_size + (size_t)n);
-    } while (link_pending(&c->link) && !c->out && !c->closing);
+    } while (link_pending(&c->link) && !c->out && !c->closing && !c->broken);
 }
 
 static void output(struct connection *c)
@@ -431,17 +435,19 @@ static void output(struct connection *c)
 
     c->out_size -= sent;
     memmove(c->out, c->out + sent, c->out_size);
-    if (c->out_size || c->closing)
+    if (c->out_size || c->broken)
         return;
     free(c->out);
     c->out = NULL;
+    if (c->closing)
+        return;
     watch(c, EPOLLIN);
     if (c->in_size) {
         memcpy(c->fast->in, c->in, c->in_size);
         consume(c, c->fast->in, c->in_size);
     }
     /* What OpenSSL holds already wakes no epoll. */
-    if (!c->out && !c->closing && link_pending(&c->link))
+    if (!c->out && !c->closing && !c->broken && link_pending(&c->link))
         input(c);
 }
 
@@ -452,20 +458,20 @@ static void shake_hands(struct connection *c)
     if (done == 1)
         c->state = FRESH;
     else if (done == LINK_BROKEN)
-        c->closing = true;
+        c->broken = true;
 }
 
 static void handle(struct connection *c)
 {
     if (c->state == SHAKING)
         shake_hands(c);
-    if (c->state != SHAKING && !c->closing) {
+    if (c->state != SHAKING && !c->broken) {
         if (c->out)
             output(c);
         else
             input(c);
     }
-    if (c->closing)
+    if (c->broken || (c->closing && !c->out))
         close_connection(c);
 }
 

@@ -230,9 +230,11 @@ static void prepare_text(void)
     text = (char *)word;
 }
 
-const char *value_of(uint64_t key, size_t size)
+const char *value_of(uint64_t key, size_t size, enum generation of)
 {
-    return text + mix(key + mix(opt.value_seed ^ size)) % WINDOWS;
+    uint64_t written = of == OVERWRITTEN ? 1ull << 63 : 0;
+
+    return text + mix((key | written) + mix(opt.value_seed ^ size)) % WINDOWS;
 }
 
 unsigned decimal(char *out, uint64_t value)
@@ -246,6 +248,18 @@ unsigned decimal(char *out, uint64_t value)
     for (unsigned i = 0; i < n; i++)
         out[i] = digits[n - 1 - i];
     return n;
+}
+
+/* The number in a key's name; at most 20 digits. */
+unsigned key_number(char *out, uint64_t key)
+{
+    char digits[20];
+    unsigned n = decimal(digits, key);
+    unsigned zeros = opt.key_digits > n ? opt.key_digits - n : 0;
+
+    memset(out, '0', zeros);
+    memcpy(out + zeros, digits, n);
+    return zeros + n;
 }
 
 /* --- slots of a cluster: CRC-16/XMODEM of the key or of its {tag} -------- */
@@ -284,7 +298,8 @@ unsigned slot_of(uint64_t key, bool group)
 
     if (tagged)
         return prefix_crc % SLOTS;
-    return crc16(group ? 0 : prefix_crc, digits, decimal(digits, key))
+    return (group ? crc16(0, digits, decimal(digits, key))
+                  : crc16(prefix_crc, digits, key_number(digits, key)))
            % SLOTS;
 }
 

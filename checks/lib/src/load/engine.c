@@ -154,6 +154,59 @@ static void connected(struct conn *c)
     shake_hands(c);
 }
 
+/* --- what was overwritten ------------------------------------------------ */
+/* Whoever reads a key after its SET was acknowledged must get what a SET
+ * writes: all SETs of a key write the same, so their order does not matter. */
+enum { TRACKED = 1 << 24, SAMPLE = 1000, SAMPLE_BYTES = 256 << 20 };
+
+static uint64_t tracked(void)
+{
+    return opt.keys < TRACKED ? opt.keys : TRACKED;
+}
+
+void track_writes(struct node *n)
+{
+    enum operation o = opt.operation;
+
+    if (o != OP_SET && o != OP_MIXED && opt.on_miss != MISS_SETS
+        && (o != OP_MSET || opt.cluster))
+        return;
+    if (!(n->written = calloc(tracked() / 64 + 1, sizeof *n->written)))
+        fail("no memory to note which keys were written");
+}
+
+static void note_write(struct node *n, uint64_t key)
+{
+    uint64_t bit = 1ull << key % 64;
+
+    if (n->written && key < TRACKED
+        && !(peek(&n->written[key / 64]) & bit))
+        atomic_fetch_or(&n->written[key / 64], bit);
+}
+
+static bool is_written(const struct node *n, uint64_t key)
+{
+    return n->written && key < TRACKED
+           && peek(&n->written[key / 64]) >> key % 64 & 1;
+}
+
+/* The first of them from there on, and round. */
+static bool next_written(const struct node *n, uint64_t from, uint64_t *key)
+{
+    uint64_t words = tracked() / 64 + 1;
+
+    for (uint64_t i = 0; i <= words; i++) {
+        uint64_t at = (from / 64 + i) % words, word = peek(&n->written[at]);
+        if (i == 0)
+            word &= UINT64_MAX << from % 64;
+        if (word) {
+            *key = at * 64 + (uint64_t)__builtin_ctzll(word);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* --- requests ------------------------------------------------------------ */
 static bool may_send(struct thread *t, uint64_t at)
 {
@@ -183,6 +236,10 @@ static void push(struct conn *c, enum kind kind, uint64_t key, uint64_t start)
     struct op *op = &c->ops[at < opt.pipeline ? at : at - opt.pipeline];
 
     *op = (struct op){.start = start, .key = key, .kind = kind};
+    if (is_read(kind) && is_written(c->node, key))
+        op->due = OVERWRITTEN;
+    else if (!start)                        /* read back                   */
+        op->due = opt.operation == OP_FILL ? FILLED : OVERWRITTEN;
     op->bytes = put_request(c, op);
     if (!c->in_flight++)
         c->since = c->thread->now;
@@ -344,6 +401,8 @@ void op_done(struct conn *c)
              "evict it (more memory), or was it never set (--operation "
              "fill, else --on-miss count)?", c->node->name, opt.prefix,
              op.key);
+    if (op.kind == SET || op.kind == MSET)
+        note_write(c->node, op.key);
     record(t, &op, op.kind != GET ? op.bytes : miss ? 0 : c->size, miss);
     if (miss && opt.on_miss == MISS_SETS)
         push(c, SET, op.key, t->now);
@@ -485,6 +544,34 @@ static void read_back(struct thread *t)
         turn(t, INFINITY);
 }
 
+/* And a sample of all that were written: a store that drops one write in two
+ * hundred is found by 1000 reads in 99 runs of 100. */
+static void read_sample(struct thread *t)
+{
+    unsigned left = SAMPLE / opt.threads + 1;
+    size_t bytes = 0;
+    uint64_t key;
+
+    t->running = false;
+    do {
+        for (unsigned i = 0; i < t->conn_count; i++) {
+            struct conn *c = &t->conns[i];
+            while (left && bytes < SAMPLE_BYTES && c->in_flight < opt.pipeline
+                   && next_written(c->node, rng_next(&t->rng) % tracked(),
+                                   &key)) {
+                push(c, GET, key, 0);
+                bytes += value_size(key);
+                left--;
+            }
+            flush(c);
+        }
+        if (!t->in_flight)
+            return;                         /* enough, or nothing written  */
+        while (t->in_flight)
+            turn(t, INFINITY);
+    } while (left && bytes < SAMPLE_BYTES);
+}
+
 void run_load(struct thread *t)
 {
     enum operation o = opt.operation;
@@ -518,4 +605,8 @@ void run_load(struct thread *t)
                                       || o == OP_MSET || o == OP_LPUSH
                                       || o == OP_XADD))
         read_back(t);
+    /* What may expire or be evicted need not be there any more. */
+    if (opt.verify != VERIFY_NONE && t->conns[0].node->written
+        && opt.on_miss == MISS_FAILS)
+        read_sample(t);
 }

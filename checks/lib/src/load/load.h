@@ -32,6 +32,8 @@ enum kind {
     READ_LIST = KINDS, READ_STREAM, READ_GROUP
 };
 enum verify { VERIFY_BYTES, VERIFY_LENGTH, VERIFY_NONE };
+/* Whose bytes a value has: a fill's, or those of a write that came after. */
+enum generation { ANY, FILLED, OVERWRITTEN };
 enum since { SINCE_DUE, SINCE_SENT };   /* where latency begins */
 enum on_miss { MISS_FAILS, MISS_COUNTS, MISS_SETS };
 /* What a --command must be answered with. */
@@ -76,6 +78,7 @@ struct node {
     socklen_t address_size;
     bool owns_keys;
     _Atomic uint64_t next_fill;   /* the next key that `fill` sets here   */
+    _Atomic uint64_t *written;    /* a bit a key: its SET was acknowledged */
 };
 struct link { int fd; void *ssl; };
 enum { BUFFER = 1 << 16 };        /* bytes a recv may bring               */
@@ -97,6 +100,7 @@ struct options {
     uint64_t keys, seed, value_seed, requests, dump_keys;
     const char *prefix;
     size_t prefix_size;
+    unsigned key_digits;          /* of a key's number, at the least      */
     const char *distribution, *value_size;
     double theta;                 /* 0: uniform                           */
     enum verify verify;
@@ -124,8 +128,10 @@ void prepare_draw(void);
 uint64_t draw_key(struct rng *r, uint64_t keys);
 size_t value_size(uint64_t key);
 size_t largest_value(void);
-const char *value_of(uint64_t key, size_t size);  /* lives for ever       */
+/* The bytes live for ever. */
+const char *value_of(uint64_t key, size_t size, enum generation of);
 unsigned decimal(char *out, uint64_t value);      /* digits written       */
+unsigned key_number(char *out, uint64_t key);
 unsigned slot_of(uint64_t key, bool group);
 extern uint16_t slot_node[SLOTS];
 bool node_owns(const struct node *n, uint64_t key, bool group);
@@ -156,7 +162,12 @@ void probe(void);
 uint64_t part(uint64_t total, unsigned i, unsigned n);  /* i-th of n cuts */
 
 /* --- engine.c ---------------------------------------------------------- */
-struct op { uint64_t start, key; size_t bytes; enum kind kind; };
+struct op {
+    uint64_t start, key;
+    size_t bytes;
+    enum kind kind;
+    enum generation due;          /* of the value that is to be read      */
+};
 /* Bytes that wait to be sent: copied ones lie in `bytes`, large values
  * stay where they are. */
 struct piece { const char *at; size_t offset, size; };
@@ -179,6 +190,7 @@ struct conn {
     unsigned line_size;
     bool in_body, broken;         /* broken: it is an error               */
     bool is_value, kept;          /* in the body; kept: into `line`       */
+    enum generation found;        /* of the value so far                  */
     unsigned elements, seen;      /* to come, and all of this reply       */
     unsigned bulks, values;
     uint32_t sent, answered;      /* requests, as `opaque` counts them    */
@@ -205,6 +217,7 @@ struct thread {
 extern uint64_t begin_ns, end_ns;
 extern struct thread *threads;
 void open_connections(struct thread *t);
+void track_writes(struct node *n);
 void run_load(struct thread *t);
 uint64_t answered_so_far(void);
 void op_done(struct conn *c);

@@ -174,8 +174,10 @@ int main(int argc, char **argv)
     ids = allocate(opt.threads, sizeof *ids);
     threads = allocate(opt.threads, sizeof *threads);
     running_threads = opt.threads;
-    for (int i = 0; i < opt.node_count; i++)
+    for (int i = 0; i < opt.node_count; i++) {
         opt.nodes[i].next_fill = part(opt.keys, opt.share, opt.shares);
+        track_writes(&opt.nodes[i]);
+    }
     pthread_barrier_init(&opened, NULL, opt.threads + 1);
     pthread_barrier_init(&started, NULL, opt.threads + 1);
     for (unsigned i = 0; i < opt.threads; i++) {

@@ -68,6 +68,8 @@ static const struct setting {
      .high = 1e15},
     {"key-prefix", "S", "before the number of a key (key:)", WORD,
      .target = &opt.prefix},
+    {"key-digits", "N", "zeros before it, up to so many digits: keys of other "
+     "programs (1)", COUNT, &opt.key_digits, 1, .high = 20},
     {"key-distribution", "D", "uniform (default) or zipf:THETA", WORD,
      .target = &opt.distribution},
     {"value-size", "SIZE", "N, FROM-TO, or @FILE with lines 'SIZE WEIGHT' "

@@ -2,8 +2,9 @@
 
 A lock of the kernel (flock): it ends with its last holder, however that
 ended. It is one a user and machine, not one a checkout, since two runs
-disturb each other wherever they were started. ReFrame inherits it, so that
-it is held as long as anything measures.
+disturb each other wherever they were started. `plumb run` takes it and
+ReFrame inherits it, so that it is held as long as anything measures; plain
+ReFrame takes it itself.
 """
 from __future__ import annotations
 
@@ -19,7 +20,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cli.setup import SetupError, say
+#: Descriptor of the lock that whoever started this process holds for it.
+HELD = 'PLUMBLINE_LOCK_HELD'
+
+
+class LockError(Exception):
+    """The lock cannot be had; the message says why and what to do."""
 
 
 def place() -> Path:
@@ -32,23 +38,41 @@ def place() -> Path:
 
 
 @contextlib.contextmanager
-def held(path: Path, wait: bool = True) -> Iterator[int]:
-    """Holds the lock; a descriptor to pass on.
+def held(path: Path, wait: bool = True, program: str = 'plumb'
+         ) -> Iterator[int]:
+    """Holds the lock; a descriptor to pass on, with its number in HELD.
 
     :param wait: False: refuse where another one holds it
-    :raises SetupError: another one holds it, or the file cannot be trusted
+    :param program: whose arguments this process has
+    :raises LockError: another one holds it, or the file cannot be trusted
     """
     handle = _open(path)
     try:
+        if _is_inherited(handle):
+            yield handle
+            return
         _take(handle, path, wait)
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps({
             'pid': os.getpid(), 'user': _user(os.getuid()),
             'since': time.strftime('%Y-%m-%d %H:%M:%S'),
-            'command': shlex.join(['plumb', *sys.argv[1:]])}).encode(), 0)
+            'command': shlex.join([program, *sys.argv[1:]])}).encode(), 0)
         yield handle
     finally:
         os.close(handle)
+
+
+def _is_inherited(handle: int) -> bool:
+    """Whether it is held for this process: to wait for it would be for ever.
+    """
+    try:
+        number = int(os.environ[HELD])
+        if not os.path.sameopenfile(number, handle):
+            return False
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except (KeyError, ValueError, OSError):
+        return False
 
 
 def _open(path: Path) -> int:
@@ -57,14 +81,14 @@ def _open(path: Path) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
                          | os.O_CLOEXEC, 0o600)
     except OSError as err:
-        raise SetupError(f'cannot lock {path}: {err.strerror}; remove what '
+        raise LockError(f'cannot lock {path}: {err.strerror}; remove what '
                          'is there, or set PLUMBLINE_LOCK to another file'
                          ) from None
     about = os.fstat(handle)
     if (not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid()
             or about.st_nlink != 1):
         os.close(handle)
-        raise SetupError(f'cannot lock {path}: it is not a plain file of '
+        raise LockError(f'cannot lock {path}: it is not a plain file of '
                          f'{_user(os.geteuid())}; have it removed, or set '
                          'PLUMBLINE_LOCK to another file')
     return handle
@@ -77,12 +101,12 @@ def _take(handle: int, path: Path, wait: bool) -> None:
     except BlockingIOError:
         other = holder(handle)
     if not wait:
-        raise SetupError(f'this machine is measured by {other}; without '
+        raise LockError(f'this machine is measured by {other}; without '
                          '--no-wait this run would wait for it')
-    say(f'waiting for {other} ({path}; --no-wait: do not)')
+    _say(f'waiting for {other} ({path}; plumb run --no-wait does not)')
     start = time.monotonic()
     fcntl.flock(handle, fcntl.LOCK_EX)
-    say(f'waited {time.monotonic() - start:.0f} s')
+    _say(f'waited {time.monotonic() - start:.0f} s')
 
 
 def holder(handle: int) -> str:
@@ -93,6 +117,10 @@ def holder(handle: int) -> str:
                 f'{told["since"]}: {told["command"]}')
     except (ValueError, KeyError, TypeError):
         return 'another run'
+
+
+def _say(text: str) -> None:
+    print(f'plumb: {text}', file=sys.stderr, flush=True)
 
 
 def _user(number: int) -> str:

@@ -1,0 +1,45 @@
+"""Processes of this machine, by what the kernel says of them in /proc."""
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def stat_of(pid: int) -> list[str]:
+    """State, parent and more of a process; empty: it is no more."""
+    try:
+        # After the name, which may hold anything.
+        return Path('/proc', str(pid), 'stat').read_text().rpartition(
+            ')')[2].split()
+    except OSError:
+        return []
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0: it is no more."""
+    return int((stat_of(pid) or '?0')[1])
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is more than a name that waits to be reaped."""
+    return stat_of(pid)[:1] not in ([], ['Z'], ['X'])
+
+
+def descendants() -> set[int]:
+    """What lives below this process; its children that ended are reaped."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    children: dict[int, list[int]] = {}
+    for pid in map(int, filter(str.isdigit, os.listdir('/proc'))):
+        stat = stat_of(pid)
+        if stat and stat[0] != 'Z':
+            children.setdefault(int(stat[1]), []).append(pid)
+    found: set[int] = set()
+    below = [os.getpid()]
+    while below:
+        more = children.get(below.pop(), [])
+        found.update(more)
+        below += more
+    return found

@@ -559,7 +559,7 @@ def rounds_of(bench: Bench, sicknesses: Sequence[Sickness], number: int
               ) -> tuple[list[Round], dict[str, str]]:
     """Every sickness in turns, so that a change of the machine meets all.
 
-    :returns: the rounds, and what of them was skipped: sickness -> why.
+    :returns: the rounds, and why others were skipped: sickness -> why.
     """
     rounds: list[Round] = []
     skipped: dict[str, str] = {}

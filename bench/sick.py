@@ -49,6 +49,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'cluster')]
 
 from cli import lock  # noqa: E402
 from cli.setup import SetupError  # noqa: E402
+from cli.table import quantity  # noqa: E402
 
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
 
@@ -100,10 +101,10 @@ def case_of(told: Mapping[str, Any]) -> Case:
                  for _, _, lower, upper, *_ in figures.values())
     result, line = told['result'], words(told.get('unjudged'))
     if result in ('fail', 'xpass', 'abort'):
-        beyond = [f'{figure} is {value:.4g} {unit}, reference {centre:.4g}'
-                  for figure, (value, centre, _, _, unit, verdict)
-                  in figures.items() if verdict == 'fail'
-                  and value is not None]
+        beyond = [f'{figure} is {quantity(value, unit)}, reference '
+                  f'{quantity(centre, unit)}' for figure, (
+                      value, centre, _, _, unit, verdict) in figures.items()
+                  if verdict == 'fail' and value is not None]
         # A case whose references are missing has all its figures, too.
         line = words(told['fail_reason']) if told.get('guard') or not beyond \
             else '; '.join(beyond)

@@ -43,7 +43,7 @@ BUSY = ('other programs used 1.50 s of CPU on n1 during the run, 50% of the '
 def test_a_figure_beyond_its_bound_is_named(sick):
     case = sick.case_of(ended('fail', fail_reason='performance error'))
     assert (case.result, case.judged) == ('fail', True)
-    assert case.line == 'operations@64B is 4e+04 1/s, reference 8e+04'
+    assert case.line == 'operations@64B is 40 k/s, reference 80 k/s'
     assert case.name == 'StoreServes %load=redis get @redis-system'
 
 
@@ -75,7 +75,7 @@ def test_what_is_not_judged_says_why(sick):
 # Which line names which sickness ------------------------------------------
 
 @pytest.mark.parametrize('sickness, line', [
-    ('quota', 'operations@64B is 4e+04 1/s, reference 8e+04'),
+    ('quota', 'operations@64B is 40 k/s, reference 80 k/s'),
     ('quota', 'latency_p50@64B is 900 us, reference 400'),
     ('neighbour', BUSY),
     ('tcp', 'latency@8B is 12.1 us, reference 0.32'),

@@ -40,7 +40,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,6 +61,17 @@ HEALTHY = 'healthy'
 
 #: Name of the busy program: the whole of what the kernel keeps of one.
 NEIGHBOUR = 'plumb-neighbour'
+
+#: A server in a group, from its first moment on; nobody has to look for it.
+#: A node of a cluster in a box has a /sys of its own, without groups.
+JOINS = '''its={its} top=
+if [ ! -d $its ]; then
+    top=$(mktemp -d) && mount {mount} none $top || exit 1
+    its=$top/{name}
+fi
+echo $$ > $its/cgroup.procs || exit 1
+[ -z "$top" ] || {{ umount $top && rmdir $top; }}
+exec "$real" "$@"'''
 
 #: What a server may use of a CPU, and the time that it is counted over.
 #: Unit: us.
@@ -97,8 +108,8 @@ def case_of(told: Mapping[str, Any]) -> Case:
 
     figures = {key.rpartition(':')[2]: value
                for key, value in told['perfvalues'].items()}
-    judged = any(lower is not None or upper is not None
-                 for _, _, lower, upper, *_ in figures.values())
+    judged = any(value is not None and (lower, upper) != (None, None)
+                 for value, _, lower, upper, *_ in figures.values())
     result, line = told['result'], words(told.get('unjudged'))
     if result in ('fail', 'xpass', 'abort'):
         beyond = [f'{figure} is {quantity(value, unit)}, reference '
@@ -189,6 +200,12 @@ def complaints(rounds: Sequence[Round], named: Mapping[str, str],
 
 # What is sick -------------------------------------------------------------
 
+def link(path: Path, target: Path) -> None:
+    """A link that is there once, and points there."""
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
 @dataclass
 class Bench:
     """Where rounds run: a work folder of their own."""
@@ -222,7 +239,7 @@ class Bench:
                            f'{script}\n')
         wrapper.chmod(0o755)
         found, stores = self.work / 'local.json', self.work / 'stores'
-        before = found.read_text() if found.exists() else ''
+        before = found.read_text() if self.site == 'local' else ''
         try:
             if before:
                 machine = json.loads(before)
@@ -232,15 +249,13 @@ class Bench:
                 found.write_text(json.dumps(machine))
             else:
                 # A site's file names the stores that plumb installed.
-                stores.unlink()
-                stores.symlink_to(prefix)
+                link(stores, prefix)
             yield
         finally:
             if before:
                 found.write_text(before)
             else:
-                stores.unlink()
-                stores.symlink_to(WORK / 'stores')
+                link(stores, WORK / 'stores')
 
     def play(self, sickness: Sickness, name: str) -> Round:
         """One round.
@@ -370,13 +385,16 @@ def _remove(its: Path, top: Path) -> None:
 
 @contextlib.contextmanager
 def quota(bench: Bench) -> Iterator[Mapping[str, str]]:
-    with group() as its, bench.wrapped(
-            # From its first moment on, and nobody has to look for it.
-            f'echo $$ > {its}/cgroup.procs || exit 1\nexec "$real" "$@"'):
+    with group() as its, bench.wrapped(JOINS.format(
+            its=its, name=its.name, mount='-t cgroup -o cpu' if (
+                its / 'cpu.cfs_quota_us').exists() else '-t cgroup2')):
         yield {}
         stat = dict(line.split() for line in
                     (its / 'cpu.stat').read_text().splitlines())
-        if stat.get('nr_throttled', '0') == '0':
+        if stat.get('nr_periods', '0') == '0':
+            raise Missing('no server came into the group: ReFrame\'s report '
+                          f'in {bench.folder} says why')
+        if stat['nr_throttled'] == '0':
             raise Missing('the server never had to wait for its quota: it '
                           'was not sick')
 
@@ -438,7 +456,7 @@ _STORE_FIGURE = '^(operations|latency)'
 _OSU_FIGURE = '^(latency|overall_time|worst_ratio)'
 
 SICKNESSES = {one.name: one for one in (
-    Sickness(HEALTHY, 'nothing: the control', (*_STORE, *_OSU), '.', nothing,
+    Sickness(HEALTHY, 'nothing: the control', (), '.', nothing,
              on_cluster=True),
     Sickness('quota', "the store's server may use half of a CPU", _STORE,
              _STORE_FIGURE, quota, on_cluster=True),
@@ -458,9 +476,12 @@ SICKNESSES = {one.name: one for one in (
 def environment(site: str, work: Path) -> dict[str, str]:
     """What `plumb env` exports, with a work folder of our own."""
     work.mkdir(parents=True, exist_ok=True)
+    # What is missing is installed where all runs have it.
+    subprocess.run([ROOT / 'plumb', 'env', '--site', site], check=False,
+                   stdout=subprocess.DEVNULL)
     for name in INSTALLED:
-        if (WORK / name).exists() and not (work / name).exists():
-            (work / name).symlink_to(WORK / name)
+        if (WORK / name).exists():
+            link(work / name, WORK / name)
     mine = {**os.environ, 'PLUMBLINE_WORK': str(work),
             'PLUMBLINE_PERFLOGS': str(work / 'perflogs')}
     if site == 'local' and not os.environ.get('RFM_REFERENCE_PREFIX'):
@@ -617,6 +638,9 @@ def main() -> int:
         chosen = [one for one in chosen if one.on_cluster]
     # Told to stop: groups and programs go first, as with Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # The control runs what the others run, and nothing else.
+    chosen[0] = replace(chosen[0], cases=tuple(dict.fromkeys(
+        case for one in chosen[1:] for case in one.cases)))
     try:
         with contextlib.ExitStack() as stack:
             bench = (stack.enter_context(on_cluster(args)) if args.cluster

@@ -57,6 +57,15 @@ def test_a_guard_is_told_and_not_the_figures_that_it_kept(sick):
         assert not sick.naming(sick.SICKNESSES[one].named, [case])
 
 
+def test_a_run_that_a_guard_refused_was_not_judged(sick):
+    # ReFrame fills in names and bounds, without values.
+    case = sick.case_of(ended(
+        'fail', guard='service', fail_reason='refused: service: job 7',
+        perfvalues={'local:thishost:operations@64B': [
+            None, 80_000.0, -0.1, None, '1/s', None]}))
+    assert case[1:] == ('fail', 'refused: service: job 7', False)
+
+
 def test_unfit_has_a_culprit_or_says_nothing(sick):
     case = sick.case_of(ended(unfit=BUSY, disturbed=BUSY))
     assert case[1:3] == ('unfit', BUSY)

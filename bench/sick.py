@@ -658,6 +658,10 @@ def main() -> int:
     except (Missing, SetupError) as err:
         print(f'sick: {err}', file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print('sick: ended before its rounds were over: no verdict',
+              file=sys.stderr)
+        return 1
     named = {one.name: one.named for one in chosen}
     bad = complaints(rounds, named, args.least)
     print('', *table(rounds, named),

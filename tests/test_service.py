@@ -464,7 +464,24 @@ def test_a_store_that_is_to_save_and_does(job, store):
 
 def test_a_store_that_keeps_no_file_where_it_is_to(job, store):
     line = refused(job, plan(real(store, persistence='aof')))
-    assert 'did not save its data (it keeps no append-only file)' in line
+    assert ('keeps nothing on disk, asked for was an append-only file'
+            in line), line
+
+
+@pytest.mark.parametrize('left_on, told', [
+    (['--appendonly', 'yes', '--appendfsync', 'always'],
+     'an append-only file'),
+    (['--save', "'900 1'"], 'snapshots')])
+def test_persistence_that_was_left_on(job, store, tmp_path, left_on, told):
+    # As a wrapper does that a site has put before the store.
+    wrapper = tmp_path / 'wrapper'
+    wrapper.write_text(
+        f'#!/bin/sh\nexec {store.binary} "$@" {" ".join(left_on)}\n')
+    wrapper.chmod(0o755)
+    line = refused(job, plan(replace(real(store),
+                                     command=(str(wrapper), '-'))))
+    assert f'keeps {told}, asked for was nothing on disk' in line, line
+    assert f'a wrapper at {wrapper}' in line
 
 
 def test_full_disk_under_an_append_only_file(job, store):

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +53,9 @@ SEARCH, COME_AGAIN = 20.0, 60.0
 
 #: How long a server may take to stop when asked. Unit: seconds.
 GRACE = 3.0
+
+#: What a server writes, in words; the names are those of its plan.
+KEPT = {'aof': 'an append-only file', 'rdb': 'snapshots'}
 
 #: A disk with less room is full. Unit: bytes.
 MUCH = 1 << 20
@@ -335,6 +338,7 @@ class Instance:
         words = (self.server.commands[self.index] if self.server.commands
                  else self.server.command)
         command = [filled(word, values) for word in words]
+        self.program = command[0]
         numa = cpus.numa_of(self.agent.cpus, self.cpu_set)
         if (self.server.bind_memory != 'never'
                 and len({cpu.numa for cpu in self.agent.cpus}) > 1):
@@ -391,6 +395,7 @@ class Instance:
             dialect.ping(self.where)
             self.seconds = time.monotonic() - self.began
             counters = dialect.counters(self.where)
+            kept = dialect.keeps(self.where)
         except ask.Denied as err:
             raise Failed(f'{self.name} {err}') from None
         except (OSError, ask.Refusal, ValueError) as err:
@@ -404,6 +409,7 @@ class Instance:
             raise Failed(f'{self.name}: process {counters.pid} answers there, '
                          f'started was {self.process.process.pid}: another '
                          'server has the port')
+        self.keeps_what_was_asked(kept)
         self.counters = counters
         return True
 
@@ -418,6 +424,20 @@ class Instance:
             if outside.listener_of(self.port) not in (None, os.geteuid()):
                 raise Failed(f'{self.name}: another user listens there: '
                              'another server has the port')
+
+    def keeps_what_was_asked(self, kept: Set[str] | None) -> None:
+        """What it writes to its disk is a part of the load.
+
+        :raises Failed: more than was asked for, or less.
+        """
+        asked = {self.server.persistence} - {'off'}
+        if kept is None or kept == asked:
+            return
+        has, wanted = (' and '.join(KEPT[one] for one in sorted(some))
+                       or 'nothing on disk' for some in (kept, asked))
+        raise Failed(f'{self.name} keeps {has}, asked for was {wanted}: what '
+                     'changes the configuration that it was given (a wrapper '
+                     f'at {self.program}, a default of its build)?')
 
     def is_ours(self, pid: int) -> bool:
         """What answers was started here; true where it does not say."""

@@ -5,7 +5,7 @@ import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
 #: How long one answer may take. Unit: seconds. Less than a node may be
@@ -88,6 +88,9 @@ class Dialect(Protocol):
     def counters(self, server: Server) -> Counters:
         """What the server has counted."""
 
+    def keeps(self, server: Server) -> Set[str] | None:
+        """What it writes to its disk: aof, rdb; None: it does not say."""
+
     def saved(self, server: Server, persistence: str) -> bool:
         """Whether all that it holds is on its disk; false: not yet.
 
@@ -137,6 +140,16 @@ class Resp:
             int(number('keyspace_misses')), int(number('evicted_keys')),
             int(number('total_connections_received')))
 
+    def keeps(self, server: Server) -> Set[str] | None:
+        with self.session(server) as session:
+            info = _fields(session.ask('INFO', 'persistence'))
+            try:
+                save = session.ask('CONFIG', 'GET', 'save')
+            except Refusal:                     # not every RESP server has it
+                save = []
+        return {kind for kind, on in (
+            ('aof', info.get('aof_enabled') == '1'),
+            ('rdb', any(save[1:]))) if on}
 
     #: What it says of its last try to write, each `ok` where there was none.
     WRITTEN = ('rdb_last_bgsave_status', 'aof_last_write_status',
@@ -153,8 +166,6 @@ class Resp:
         for key in self.WRITTEN:
             if info.get(key, 'ok') != 'ok':
                 raise Unsaved(f'{key} is {info[key]}')
-        if persistence == 'aof' and info.get('aof_enabled') != '1':
-            raise Unsaved('it keeps no append-only file')
         return not any(int(info.get(key, 0)) for key in (
             *self.WRITING, *self.UNWRITTEN.get(persistence, ())))
 
@@ -235,8 +246,11 @@ class Memcached:
 
         return _of_memcached(stats)
 
+    def keeps(self, server: Server) -> Set[str] | None:
+        return set()                            # it writes nothing
+
     def saved(self, server: Server, persistence: str) -> bool:
-        return True                             # it writes nothing
+        return True
 
 
 def _of_memcached(stats: Mapping[str, str]) -> Counters:
@@ -290,6 +304,9 @@ class MemcachedBinary:
         return _of_memcached(dict(self._ask(server, self.STAT))
                              )._replace(name='')
 
+    def keeps(self, server: Server) -> Set[str] | None:
+        return None
+
     def saved(self, server: Server, persistence: str) -> bool:
         return True
 
@@ -302,6 +319,9 @@ class Tcp:
 
     def counters(self, server: Server) -> Counters:
         return Counters('', '', 0, 0.0, 0, 0, 0, 0, 0, 0)
+
+    def keeps(self, server: Server) -> Set[str] | None:
+        return None
 
     def saved(self, server: Server, persistence: str) -> bool:
         return True

@@ -26,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from postprocess import spread  # noqa: E402
+from postprocess import spread
 
 CAP, RESOLUTION = 0.3, 0.01
 #: Further runs that each reference judges.

@@ -162,11 +162,11 @@ def judgements(family: str, figures: Figures,
         found.append(mine)
     ratios = worst_ratios(family, enough)
     if ratios and 'worst_ratio' in judged.judged_metrics(family):
-        cap, floor = judged.widest(family, 'worst_ratio'), floors['worst_ratio']
+        floor = floors['worst_ratio']
+        cap = max(judged.widest(family, 'worst_ratio'), floor)
         found.append(Judgement(
             'worst_ratio', 1.0, spread.worst_bound(ratios, floor),
-            max(cap, floor), spread.worst_runs_needed(
-                ratios, max(cap, floor), floor)))
+            cap, spread.worst_runs_needed(ratios, cap, floor)))
     return found
 
 
@@ -197,15 +197,20 @@ def worst_ratios(family: str, figures: Figures) -> list[float]:
     return list(worst.values())
 
 
-def usable(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+def usable(frame: pd.DataFrame, new_level: bool = False
+           ) -> tuple[pd.DataFrame, list[str]]:
     """The records that may become references, and what was left out.
 
     One bad record keeps all records of its case and run out.
+
+    :param new_level: keeps runs that nothing but their reference failed
     """
     notes = []
     # A case without a reference failed, but its figures are sound: they are
     # what the reference is made from.
     frame = frame[frame['guard'] != 'reference']
+    failed = frame['result'].isin(['xfail'] if new_level
+                                  else ['fail', 'xfail'])
     case = [frame[c] for c in [*perflogs.CASE, 'speed', 'run']]
     good = pd.Series(True, index=frame.index)
     for bad, why in (
@@ -214,7 +219,7 @@ def usable(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             (frame['guard'] != '', 'refused by a guard'),
             (frame['result'] == 'unfit', 'did not measure the program (its '
              'client or shared CPUs limited it)'),
-            (frame['result'].isin(['fail', 'xfail']), 'failed'),
+            (failed, 'failed'),
             (frame['value'].isna(), 'a figure is no number')):
         if not bad.any():
             continue

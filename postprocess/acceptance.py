@@ -38,7 +38,7 @@ def better(figure: str) -> str:
 
 
 def leaves(table: Mapping, depth: int | None = None, keys: tuple = ()
-           ) -> Iterator[tuple[tuple[str, ...], Any]]:
+           ) -> Iterator[tuple[tuple, Any]]:
     """(check, keys of the index) -> entry, of a reference file."""
     if depth is None:
         for check, below in table.items():
@@ -51,7 +51,7 @@ def leaves(table: Mapping, depth: int | None = None, keys: tuple = ()
     elif isinstance(table, Mapping):
         for key, below in table.items():
             if key != '$index':
-                yield from leaves(below, depth - 1, (*keys, str(key)))
+                yield from leaves(below, depth - 1, (*keys, key))
 
 
 def difference(family: str, text: str, accepted: Path) -> list[str]:
@@ -72,7 +72,7 @@ def difference(family: str, text: str, accepted: Path) -> list[str]:
                 note = '; set by hand: kept'
             elif figure in new_level(before, entry):
                 note = '; a new, worse level: accept needs --reason'
-            lines.append(f"{family} {' '.join(keys)}: {figure} {was} -> "
+            lines.append(f'{family} {_case(keys)}: {figure} {was} -> '
                          f'{now}{_moved(before, entry, figure)}; '
                          f'{_made_of(entry)}{note}')
     counted = f'{family}: {same} figures unchanged, {len(lines)} differ'
@@ -107,61 +107,76 @@ def accept(folder: Path, families: list[str] | None,
     for family, path in there.items():
         if families and family not in families:
             continue
-        proposal, target = _load(path, True), folder / f'{family}.yaml'
-        wanted = {keys: entry for keys, entry in leaves(proposal)
-                  if not cases or any(c.search(' '.join(keys))
-                                      for c in cases)}
-        old = _without_comments(target, set(wanted)) \
+        target = folder / f'{family}.yaml'
+        proposal = _load(path)
+        wanted = [(keys, entry) for keys, entry in list(leaves(proposal))
+                  if not cases or any(c.search(_case(keys)) for c in cases)]
+        accepted = _without_comments(target, {keys for keys, _ in wanted}) \
             if target.exists() else CommentedMap()
-        taken, hand = 0, []
-        for keys, entry in wanted.items():
-            where = f"{family} {' '.join(keys)}"
-            index = proposal[keys[0]]['$index']
-            check = old.get(keys[0])
-            if check is not None and list(check.get('$index', ())) != index:
-                refused.append(f'{where}: {target}: $index of {keys[0]} is '
-                               f"not [{', '.join(index)}]; change it, or "
-                               'remove the check there')
+        before = dict(leaves(accepted))
+        taken = 0
+        for keys, entry in wanted:
+            try:
+                kept = _take(accepted, before.get(keys), keys, entry,
+                             proposal[keys[0]]['$index'], reason)
+            except Refused as err:
+                refused.append(f'{target}: {_case(keys)}: {err}')
                 continue
-            place = _place(old, keys, index)
-            before = place.get(keys[-1])
-            levels = new_level(before or {}, entry)
-            if levels and not reason:
-                refused.append(
-                    f"{where}: {', '.join(levels)} would be at a new, worse "
-                    'level; after a known change say which: --reason TEXT')
-                continue
-            if before is None:
-                place[keys[-1]] = entry
-            else:
-                hand += [f'{where}: {figure} was set by hand: kept'
-                         for figure in _merge(before, entry)]
-            if levels:
-                place[keys[-1]]['$from']['reason'] = reason
+            said += [f'{target}: {_case(keys)}: {figure} was set by hand: '
+                     'kept' for figure in kept]
+            _remove(proposal, keys)
             taken += 1
-        for keys in list(wanted) if taken else []:
-            if not any(r.startswith(f"{family} {' '.join(keys)}:")
-                       for r in refused):
-                _remove(proposal, keys)
         if not taken:
             continue
-        left = len(list(leaves(proposal)))
         head = '' if target.exists() else _head(path)
-        files[target.name] = head.encode() + _dump(old)
+        files[target.name] = head.encode() + _dump(accepted)
         _parse(files[target.name].decode(), str(target))
+        left = len(list(leaves(proposal)))
         if left:
             files[path.name] = _dump(proposal)
         else:
             spent.append(path)
-        said += [*hand, f'{target}: {taken} cases accepted'
-                 + f', {left} left in {path.name}' * bool(left)
-                 + '; commit it']
+        said.append(f"{target}: {taken} case{'s' * (taken > 1)} accepted"
+                    + f', {left} left in {path.name}' * bool(left)
+                    + '; commit it')
     if not files and not refused:
         raise Refused('--case: no proposed case matches')
     write_all(folder, files)
     for path in spent:
         path.unlink()
     return said, refused
+
+
+def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
+          entry: CommentedMap, index: list, reason: str) -> list[str]:
+    """Puts one case of a proposal into an accepted file.
+
+    :param before: its accepted entry, if any
+    :returns: figures that were set by hand, and kept
+    :raises Refused: another index, or a new level without a reason
+    """
+    check = accepted.get(keys[0])
+    if check is not None and list(check.get('$index', ())) != list(index):
+        raise Refused(f"$index of {keys[0]} is not [{', '.join(index)}]; "
+                      'change it, or remove the check there')
+    levels = new_level(before or {}, entry)
+    if levels and not reason:
+        raise Refused(f"{', '.join(levels)} would be at a new, worse level; "
+                      'after a known change say which: --reason TEXT')
+    if levels:
+        entry['$from']['reason'] = reason
+    if before is not None:
+        return _merge(before, entry)
+    place = accepted.setdefault(keys[0], CommentedMap({'$index': index}))
+    for key in keys[1:-1]:
+        place = place.setdefault(key, CommentedMap())
+    place[keys[-1]] = entry
+    return []
+
+
+def _case(keys: tuple) -> str:
+    """Check and keys of an entry, for people and --case."""
+    return ' '.join(map(str, keys))
 
 
 def by_hand(entry: Mapping) -> set[str]:
@@ -208,7 +223,6 @@ def _merge(old: CommentedMap, new: Mapping) -> list[str]:
     """Puts a proposed entry over an accepted one; returns what was kept as
     set by hand."""
     kept = by_hand(old)
-    said = {**new['$from']}
     # What the proposal does not speak of is as it was.
     for figure, pair in ((old.get('$from') or {}).get('bounds') or {}).items():
         if figure not in new and figure in old:
@@ -232,20 +246,10 @@ def _merge(old: CommentedMap, new: Mapping) -> list[str]:
         for figure in set(flow) - set(unjudged):
             del flow[figure]
         old.insert(1, '$unjudged', flow)
-    return sorted(kept & ({*new} | {*said['bounds']}))
+    return sorted(kept & {*new})
 
 
-def _place(table: CommentedMap, keys: tuple[str, ...], index: list) -> Any:
-    """The mapping that an entry stands in, made where it lacks."""
-    if keys[0] not in table:
-        table[keys[0]] = CommentedMap({'$index': index})
-    place = table[keys[0]]
-    for key in keys[1:-1]:
-        place = place.setdefault(key, CommentedMap())
-    return place
-
-
-def _remove(table: CommentedMap, keys: tuple[str, ...]) -> None:
+def _remove(table: CommentedMap, keys: tuple) -> None:
     """Takes an entry out, and what is empty then."""
     places = [table]
     for key in keys[:-1]:
@@ -328,7 +332,7 @@ def _yaml() -> YAML:
     return found
 
 
-def _load(path: Path, proposal: bool = False) -> Any:
+def _load(path: Path) -> Any:
     return _parse(path.read_text('utf-8'), str(path))
 
 
@@ -353,7 +357,7 @@ def _parse(text: str, where: str) -> Any:
     return data
 
 
-def _without_comments(path: Path, taken: set[tuple[str, ...]]) -> Any:
+def _without_comments(path: Path, taken: set[tuple]) -> Any:
     """An accepted file, less the old provenance of entries to be replaced."""
     text = path.read_text('utf-8')
     data, lines = _parse(text, str(path)), text.splitlines(keepends=True)

@@ -212,9 +212,10 @@ def new_level(before: Mapping, entry: Mapping) -> list[str]:
         if figure.startswith('$') or figure in kept or figure not in entry:
             continue
         bound, _ = _sides(figure, line)
+        if bound is None or line[0] <= 0:
+            continue
         worse = entry[figure][0] / line[0] - 1
-        if bound is not None and (worse if better(figure) == 'lower'
-                                  else -worse) > abs(bound):
+        if (worse if better(figure) == 'lower' else -worse) > abs(bound):
             found.append(figure)
     return found
 
@@ -298,7 +299,7 @@ def _told(entry: Mapping, figure: str) -> str:
 def _moved(before: Mapping, entry: Mapping, figure: str) -> str:
     """How far the centre moved."""
     if figure not in before or figure not in entry or any(
-            e[figure][:1] == ['$xfail'] for e in (before, entry)):
+            e[figure][0] in ('$xfail', 0) for e in (before, entry)):
         return ''
     return f' (centre {100 * (entry[figure][0] / before[figure][0] - 1):+.1f}'\
         ' %)'

@@ -182,10 +182,16 @@ def main(argv: list[str] | None = None) -> int:
 
 def _propose(args: argparse.Namespace, folder: Path) -> int:
     """Writes or prints the proposals, then how they differ."""
-    frame = select(perflogs.read(args.perflogs), args.system or args.site,
-                   args.family, args.runs, args.first, args.last)
+    frame, faults = perflogs.read(args.perflogs, on_error='collect')
+    for fault in faults:
+        # A figure that is no number is left out; all else may hide more.
+        if 'not a finite number' not in fault.reason:
+            raise fault
+    frame = select(frame, args.system or args.site, args.family, args.runs,
+                   args.first, args.last)
     files, notes = propose(frame, args.min_runs, dict(args.tolerance),
                            args.new_level)
+    notes += [f'left out: {fault}' for fault in faults]
     printed = args.dry_run or args.output == '-'
     difference = [line for family, text in files.items()
                   for line in acceptance.difference(
@@ -437,9 +443,7 @@ def _entry(family: str, records: pd.DataFrame, min_runs: int,
     for (metric, size), runs in figures.items():
         centre = float(np.median(list(runs.values())))
         name = key(metric, size)
-        # 0 is the centre of no fraction.
-        if centre > 0:
-            lines.append(_line(name, centre, judged.get(name)))
+        lines.append(_line(name, centre, judged.get(name)))
     if 'worst_ratio' in judged:
         lines.append(_line('worst_ratio', 1.0, judged['worst_ratio']))
     return lines

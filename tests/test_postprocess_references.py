@@ -125,6 +125,12 @@ def test_open_figures_and_figures_without_size(tmp_path):
         'init_time': [100.0, None, 0.05, 'ms']}
 
 
+def test_a_figure_that_is_0_is_judged_by_no_fraction(tmp_path):
+    _, refs = run(tmp_path, latencies([0.0] * 5))
+    assert entry(refs)['latency@8B'] == [0.0, None, None, 'us']
+    assert entry(refs)['$unjudged'] == {'latency@8B': 0}
+
+
 def test_worst_ratio_passes_every_run_that_it_came_from(tmp_path):
     records = latencies([1.0] * 5)
     records += [make.record('latency', v, s, day=5)
@@ -186,6 +192,18 @@ def test_bad_runs_are_never_used(tmp_path, capsys, columns, why):
     assert code == 0
     assert entry(refs)['latency@8B'][0] == 1.0
     assert why in capsys.readouterr().err
+
+
+def test_a_figure_that_is_no_number_is_never_used(tmp_path, capsys):
+    records = latencies([1.0] * 5)
+    records += [make.record('latency', float('nan'), 8, day=day)
+                for day in range(5, 9)]
+    code, refs = run(tmp_path, records)
+    assert code == 0
+    assert entry(refs)['latency@8B'] == [1.0, None, 0.05, 'us']
+    assert entry(refs)['$from']['runs'] == 5
+    err = capsys.readouterr().err
+    assert "left out: " in err and "value 'nan' is not a finite" in err
 
 
 def test_one_failed_record_keeps_its_whole_case_out(tmp_path):

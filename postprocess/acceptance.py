@@ -355,7 +355,22 @@ def _parse(text: str, where: str) -> Any:
     if not isinstance(data, Mapping):
         raise ValueError(f'{where}: expected check classes at the top; '
                          'restore the file')
+    for _, entry in leaves(data):
+        for figure, line in entry.items():
+            if not str(figure).startswith('$') and not _is_line(line):
+                raise ValueError(
+                    f'{where}:{entry.lc.key(figure)[0] + 1}: {figure}: '
+                    'expected [value, lower, upper, unit]; correct it')
     return data
+
+
+def _is_line(line: Any) -> bool:
+    """Whether this is a reference, of a known fault or not."""
+    if isinstance(line, list) and len(line) == 3 and line[0] == '$xfail':
+        line = line[2]
+    return (isinstance(line, list) and len(line) == 4
+            and isinstance(line[0], int | float)
+            and all(isinstance(n, int | float | None) for n in line[1:3]))
 
 
 def _without_comments(path: Path, taken: set[tuple]) -> Any:

@@ -249,6 +249,11 @@ def test_a_broken_accepted_file_is_told_with_its_line(site, capsys):
     [line] = capsys.readouterr().err.splitlines()
     assert f'{site.osu}:3: not YAML' in line
     assert site.proposal.read_text() == before
+    site.osu.write_text('OsuPt2pt:\n  $index: [params]\n  a b:\n'
+                        '    latency@8B: 3\n')
+    assert site.accept() == 2
+    assert f'{site.osu}:4: latency@8B: expected [value' in \
+        capsys.readouterr().err
     site.osu.write_text('OsuPt2pt:\n  $index: [params]\n')
     assert site.accept() == 1
     assert '$index of OsuPt2pt is not [$partition' in capsys.readouterr().err

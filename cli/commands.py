@@ -30,6 +30,7 @@ from cli.setup import (
     say,
 )
 from config import lock
+from config.references import accepted
 
 MODES = ('quick', 'nightly', 'full', 'bringup')
 
@@ -119,7 +120,7 @@ def references_are_sound(folder: Path) -> None:
     :raises SetupError: one cannot; once, and not once a case.
     """
     from checks.lib import references
-    for path in sorted(folder.glob('*.yaml')):
+    for path in accepted(folder):
         try:
             references.load(path.stem)
         except references.ReferenceError_ as err:
@@ -177,7 +178,7 @@ def _run(args: argparse.Namespace, variables: dict[str, str], start: float,
     references = Path(variables['RFM_REFERENCE_PREFIX'])
     bringup = args.bringup or args.mode == 'bringup'
     if not bringup and is_local(site_folder(args.site)) \
-            and not any(references.glob('*.yaml')):
+            and not accepted(references):
         bringup = True
         say('no references of this machine yet: recording, judged by limits '
             'alone (bring-up)')
@@ -399,9 +400,12 @@ def references(args: argparse.Namespace) -> int:
     """Hands over to postprocess, with the site's places as defaults."""
     from postprocess import references as module
     words = args.rest
-    if words[:1] != ['propose'] or {'-h', '--help'} & set(words):
+    if (words[:1] not in (['propose'], ['accept'])
+            or {'-h', '--help'} & set(words)):
         return module.main(words)
-    words = _with(words, site='local', perflogs=_perflogs())
+    words = _with(words, site='local')
+    if words[0] == 'propose':
+        words = _with(words, perflogs=_perflogs())
     site = words[words.index('--site') + 1] if '--site' in words else ''
     if site == 'local':
         # What is true of this machine alone stays out of git.

@@ -27,6 +27,7 @@ from cli.setup import (
     ensure_venv,
 )
 from cli.spack_yaml import Finding
+from config.references import accepted
 
 ENVS = ROOT / 'spack-envs'
 
@@ -162,7 +163,7 @@ def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
     home = (WORK if is_local(folder) else folder) / 'references'
     verdict.findings += some(sorted(
         {c['fault'] for c in cases if c['fault'] and c['reference'] != '-'}))
-    if any(home.glob('*.yaml')):
+    if accepted(home):
         verdict.findings += some(without_reference(home, cases))
     else:
         verdict.facts.append('references  none yet: bring-up')
@@ -267,7 +268,7 @@ def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
                          f'spack lock --stack {path.stem}')
     known = {c['family']: {d['check'] for d in cases
                            if d['family'] == c['family']} for c in cases}
-    for path in sorted(folder.glob('references/*.yaml')) if known else ():
+    for path in accepted(folder / 'references') if known else ():
         if path.stem not in known:
             found.append(f'{path}:1: no family {path.stem!r} here; '
                          + spack_yaml.near(path.stem, known,

@@ -13,10 +13,37 @@ import yaml
 FILE = Path(__file__).with_name('judged.yaml')
 
 
+#: Cap of a bound, as a fraction, where a row has none of its own: a wider
+#: one cannot tell a sick machine from a healthy one.
+WIDEST = 0.3
+
+
 @functools.cache
-def table() -> dict[str, list[dict]]:
-    """config/judged.yaml: family -> list of {metric, at}."""
+def _file() -> dict:
     return yaml.safe_load(FILE.read_text(encoding='utf-8'))
+
+
+def table() -> dict[str, list[dict]]:
+    """config/judged.yaml: family -> list of {metric, at, ...}."""
+    return {name: rules for name, rules in _file().items()
+            if name != 'derived'}
+
+
+def widest(family: str, metric: str) -> float:
+    """Cap of the bound of a judged metric, as a fraction.
+
+    :param metric: a judged one, or the derived one that stands in for it
+    """
+    return next((rule.get('widest', WIDEST) for rule in table()[family]
+                 if metric in (rule['metric'], rule.get('instead'))), WIDEST)
+
+
+def instead(family: str, figure: str) -> str | None:
+    """The derived metric that is judged in place of a judged figure where
+    the bound of that is too wide; None: there is none."""
+    metric = figure.partition('@')[0]
+    return next((rule.get('instead') for rule in table()[family]
+                 if rule['metric'] == metric), None)
 
 
 def key(metric: str, size: int | None = None) -> str:

@@ -6,7 +6,7 @@ import sys
 
 COMMANDS = {
     'report': 'one page of verdicts and figures from the perflogs',
-    'references': 'propose references from the history in the perflogs',
+    'references': 'references from the perflogs: propose, accept',
 }
 
 

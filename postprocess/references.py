@@ -1,24 +1,25 @@
-"""`./plumb references propose`: references from the history in perflogs.
+"""`./plumb references propose` and `accept`: references from perflogs.
 
-One YAML file a family, in the form that ReFrame reads, for a person to read,
-accept and commit. The rules:
+One YAML file a family, in the form that ReFrame reads. `propose` writes it
+beside the file that people accepted, as `<family>.proposed.yaml`, and shows
+the difference; `accept` takes it over (postprocess/acceptance.py). The rules:
 
 - The centre is the median over runs of the median within each run.
-- The spread is a robust sigma over runs, over the centre: the larger of
-  1.4826 MAD and IQR / 1.349 (the first is 0 as soon as half of the runs
-  print the same two digits).
-- A judged figure (config/judged.yaml) may be worse than its centre by
-  max(floor, two of the last digits printed, reach * spread), rounded up to
-  0.01; better is never a fault. All other figures are written down open.
-  `reach` is Student's t for a one-sided prediction of one more run: one
-  false alarm in a thousand, so that few runs give wide bounds and many
-  narrow ones.
-- `worst_ratio` stands for the whole curve. Each run has its worst ratio
-  against the proposed curve; the bound is max(floor, their median - 1 +
-  reach * sigma, the largest of them * 1.1 - 1), so every run used passes it.
-- Failed, guarded, xfailed and emulated runs, and runs while the machine
-  changed speed (`mixed`), are never used. Program source and speed class are
-  part of the key, so figures of two sources or speeds never meet.
+- A judged figure (config/judged.yaml) may be worse than its centre by its
+  bound (postprocess/spread.py); better is never a fault. All other figures
+  are written down open.
+- A bound wider than its cap could not judge: the figure is written open, and
+  stands in `$unjudged` with about how many more runs it needs; 0: none would
+  do. Where a derived metric is judged instead, that has the bound, and the
+  figure is open without standing in `$unjudged` (postprocess/progress.py).
+- `worst_ratio` stands for the whole curve: each run has its worst ratio
+  against the proposed curve.
+- `$from` says what an entry was made of, and `bounds` what was written as
+  [centre, bound]: a line that differs was set by hand, and stays.
+- Failed, guarded, xfailed and emulated runs, runs with a figure that is no
+  number, and runs while the machine changed speed (`mixed`), are never used.
+  Program source and speed class are part of the key, so figures of two
+  sources or speeds never meet.
 """
 from __future__ import annotations
 
@@ -33,63 +34,96 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from config.judged import judged, key, resolution, table, worse_by
+from config import references as names
+from config.judged import key
 
-from . import perflogs
+from . import acceptance, perflogs
+from .acceptance import Refused
 from .files import write_all
+from .progress import (
+    KEYS,
+    VERSIONED,
+    Judgement,
+    judgements,
+    medians,
+    usable,
+    with_edition,
+)
+from .spread import FEWEST_RUNS, FLOORS
 
 INDEX = ['partition', 'environ', 'source', 'speed', 'params']
-#: Families in which another version is another program: a store's figures
-#: are those of its version, and no regression of the cluster.
-VERSIONED = {'keyvalue'}
-#: A median over fewer runs says nothing about the spread.
-FEWEST_RUNS = 3
-#: Smallest thresholds; '' is any metric without its own.
-FLOORS = {'': 0.05, 'worst_ratio': 0.3}
-#: Quantile 0.999 of Student's t by degrees of freedom.
-STUDENT = {2: 22.33, 3: 10.21, 4: 7.17, 5: 5.89, 6: 5.21, 7: 4.79, 8: 4.50,
-           9: 4.30, 11: 4.02, 14: 3.79, 19: 3.58, 29: 3.40, 59: 3.23}
+
+PATH = """\
+the path to references:
+  ./plumb references learn       runs the cases until their bounds can judge
+  ./plumb references propose     or: from the runs that are there
+  (read the difference that is shown)
+  ./plumb references accept      takes it into the accepted files
+  then commit them; `complete: true` at the top of a file makes a case that
+  has no reference fail
+"""
 
 EXAMPLES = """\
 examples:
   ./plumb references propose --site alpha
-      all runs of system alpha; writes site-configs/alpha/references/*.yaml
-  ./plumb references propose --site alpha --last 5 --dry-run
-      prints what the five newest runs give
+      all runs of system alpha; writes, beside the accepted file of each
+      family, site-configs/alpha/references/<family>.proposed.yaml, and
+      shows the difference
+  ./plumb references propose --site alpha --last 8 --dry-run
+      prints what the eight newest runs give
   ./plumb references propose --site alpha --runs 20261101T030000Z: \\
-      --tolerance 0.1 --tolerance init_time=0.3 --force
-      runs since then, wider thresholds, replaces the accepted files
+      --new-level --tolerance 0.1 --tolerance init_time=0.2
+      runs since a known change, also those that their reference failed;
+      wider bounds
 
-exit codes: 0 written, 1 refused (too few runs, a file exists), 2 usage or
-unreadable perflogs
+exit codes: 0 written, 1 refused (too few runs), 2 usage or unreadable files
 """
 
+ACCEPT = """\
+Keeps comments, `complete: true`, lines set by hand, and entries that the
+proposal lacks. What is not taken stays in the proposal. A centre that is
+worse than the old one by more than the old bound is a new level: it is
+refused without --reason, and the others are taken.
 
-class Refused(Exception):
-    """Nothing to propose; the message says what is missing."""
+examples:
+  ./plumb references accept --site alpha
+  ./plumb references accept --site alpha --family osu --case osu_latency
+  ./plumb references accept --site alpha --reason 'firmware 2.1, see #42'
+
+exit codes: 0 accepted, 1 something was refused, 2 usage or unreadable files
+"""
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
+    raw = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(
-        prog='plumb references', description='References from perflogs.')
-    cmd = top.add_subparsers(dest='command', required=True).add_parser(
+        prog='plumb references', description='References from perflogs.',
+        epilog=PATH, formatter_class=raw)
+    commands = top.add_subparsers(dest='command', required=True)
+    cmd = commands.add_parser(
         'propose', help='propose references from the runs in perflogs',
         description='Proposes references from the runs in perflogs, one file '
         'a family, for a person to read and accept.', epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    cmd.add_argument('--site', required=True, metavar='NAME',
-                     help='folder in site-configs/ that gets the files')
+        formatter_class=raw)
+    accept = commands.add_parser(
+        'accept', help='take what was proposed into the accepted files',
+        description='Takes proposals into the accepted reference files.',
+        epilog=ACCEPT, formatter_class=raw)
+    for some in (cmd, accept):
+        some.add_argument('--site', required=True, metavar='NAME',
+                          help='folder in site-configs/ with the files')
+        some.add_argument('--family', action='append', metavar='NAME',
+                          help='only this family (may be given again)')
     cmd.add_argument('--system', metavar='NAME',
                      help='system in the perflogs (default: the site)')
     cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
                      help='where the perflogs are (default: perflogs)')
     cmd.add_argument('--output', metavar='DIR', help='where the files go; - '
                      'prints (default: site-configs/NAME/references)')
-    cmd.add_argument('--family', action='append', metavar='NAME',
-                     help='only this family (may be given again)')
     cmd.add_argument('--min-runs', type=int, default=FEWEST_RUNS, metavar='N',
-                     help='runs that an entry needs (default and least: 3)')
+                     help='runs that an entry needs (default and least: '
+                     f'{FEWEST_RUNS})')
     which = cmd.add_mutually_exclusive_group()
     which.add_argument('--runs', metavar='FIRST:LAST',
                        help='from this run to that one: identifiers or '
@@ -98,53 +132,84 @@ def parser() -> argparse.ArgumentParser:
                        help='the newest N runs')
     which.add_argument('--first', type=_positive, metavar='N',
                        help='the oldest N runs')
+    cmd.add_argument('--new-level', action='store_true',
+                     help='also runs that nothing but their reference '
+                     'failed: after a known change')
     cmd.add_argument('--tolerance', action='append', default=[],
                      type=_tolerance, metavar='[METRIC=]X',
                      help='least threshold, as a fraction (default: 0.05, '
                      'worst_ratio=0.3; may be given again)')
-    cmd.add_argument('--force', action='store_true',
-                     help='replace files that exist')
     cmd.add_argument('--dry-run', action='store_true',
                      help='print the files, write nothing')
+    accept.add_argument('--output', metavar='DIR', help='where the files are '
+                        '(default: site-configs/NAME/references)')
+    accept.add_argument('--case', action='append', type=_regex, default=[],
+                        metavar='REGEX', help='only cases of which check, '
+                        'keys or parameters match (may be given again)')
+    accept.add_argument('--reason', metavar='TEXT', default='',
+                        help='why figures are at a new, worse level')
     return top
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     top = parser()
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv:
+        top.print_help()
+        return 0
     args = top.parse_args(argv)
-    if args.min_runs < FEWEST_RUNS:
-        top.error(f'--min-runs is {args.min_runs}; the least is '
-                  f'{FEWEST_RUNS}')
-    floors = FLOORS | dict(args.tolerance)
-    system = args.system or args.site
-    printed = args.dry_run or args.output == '-'
     folder = Path(args.output or f'site-configs/{args.site}/references')
     try:
-        frame = perflogs.read(args.perflogs)
-        frame = select(frame, system, args.family, args.runs, args.first,
-                       args.last)
-        files, notes = propose(frame, args.min_runs, floors)
-        if printed:
-            for name, text in files.items():
-                print(f'# {name}\n{text}', end='')
-        else:
-            there = [str(folder / n) for n in files if (folder / n).exists()]
-            if there and not args.force:
-                raise Refused(f"{', '.join(there)}: already there, and "
-                              'people accept references; look at the new '
-                              'ones with --dry-run, replace with --force')
-            write_all(folder, {n: t.encode() for n, t in files.items()})
+        if args.command == 'accept':
+            said, refused = acceptance.accept(folder, args.family, args.case,
+                                              args.reason)
+            print(*said, sep='\n')
+            for line in refused:
+                print(f'plumb references: {line}', file=sys.stderr)
+            return 1 if refused else 0
+        if args.min_runs < FEWEST_RUNS:
+            top.error(f'--min-runs is {args.min_runs}; the least is '
+                      f'{FEWEST_RUNS}')
+        return _propose(args, folder)
     except Refused as err:
         print(f'plumb references: {err}', file=sys.stderr)
         return 1
     except (perflogs.PerflogError, OSError, ValueError) as err:
         print(f'plumb references: {err}', file=sys.stderr)
         return 2
+
+
+def _propose(args: argparse.Namespace, folder: Path) -> int:
+    """Writes or prints the proposals, then how they differ."""
+    frame, faults = perflogs.read(args.perflogs, on_error='collect')
+    for fault in faults:
+        # A figure that is no number is left out; all else may hide more.
+        if 'not a finite number' not in fault.reason:
+            raise fault
+    frame = select(frame, args.system or args.site, args.family, args.runs,
+                   args.first, args.last)
+    files, notes = propose(frame, args.min_runs, dict(args.tolerance),
+                           args.new_level)
+    notes += [f'left out: {fault}' for fault in faults]
+    printed = args.dry_run or args.output == '-'
+    difference = [line for family, text in files.items()
+                  for line in acceptance.difference(
+                      family, text, folder / f'{family}.yaml')]
+    if printed:
+        for family, text in files.items():
+            print(f'# {names.proposal(family)}\n{text}', end='')
+    else:
+        write_all(folder, {names.proposal(family): text.encode()
+                           for family, text in files.items()})
+    # What is printed is YAML, and nothing else.
+    print(*difference, sep='\n', file=sys.stderr if printed else sys.stdout)
     for note in notes:
         print(f'plumb references: {note}', file=sys.stderr)
-    for name in {} if printed else files:
-        print(f'{folder / name}: proposed; read it, then commit it')
+    for family in {} if printed else files:
+        print(f'{folder / names.proposal(family)}: proposed; read the '
+              'difference above, then ./plumb references accept '
+              f'--site {args.site} --family {family}')
     return 0
 
 
@@ -176,26 +241,24 @@ def select(frame: pd.DataFrame, system: str,
 
 
 def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
-            floors: dict[str, float] | None = None
-            ) -> tuple[dict[str, str], list[str]]:
+            floors: dict[str, float] | None = None,
+            new_level: bool = False) -> tuple[dict[str, str], list[str]]:
     """References from records.
 
     :param frame: as perflogs.read gives it
     :param floors: metric -> least threshold, a fraction; '': any other
-    :returns: {file name: YAML}, and lines on what was left out
+    :param new_level: also runs that nothing but their reference failed
+    :returns: {family: YAML}, and lines on what was left out
     :raises Refused: no entry has enough runs
     """
     floors = FLOORS | (floors or {})
-    usable, notes = _usable(frame)
+    good, notes = usable(frame, new_level)
     entries: list[dict] = []
     missing: Counter[tuple] = Counter()
     clashes: list[str] = []
-    usable = usable.assign(edition=usable['version'].astype(str).where(
-        usable['family'].isin(VERSIONED), ''))
-    for names, case in usable.groupby(
-            ['family', 'check', *INDEX, 'system', 'edition'], observed=True):
-        (family, check, partition, environ, source, speed, params, system,
-         edition) = names
+    for found, case in with_edition(good).groupby(KEYS, observed=True):
+        (family, check, system, partition, environ, source, edition, speed,
+         params) = found
         runs = case['run'].nunique()
         shapes = case[['program', 'num_nodes', 'num_tasks']].drop_duplicates()
         if len(shapes) > 1:
@@ -214,15 +277,14 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
         notes.append(
             f'{min_runs} runs needed, {runs} found for {count} '
             f"case{'s' * (count > 1)} of {family} at speed {speed}: run "
-            f"`./plumb run` {more} more time{'s' * (more > 1)}")
+            f"`./plumb run` {more} more time{'s' * (more > 1)}, or "
+            '`./plumb references learn`')
     notes += clashes
     if not entries:
         raise Refused('; '.join(notes) or 'no records')
-    files = {}
-    for family in sorted({e['family'] for e in entries}):
-        mine = [e for e in entries if e['family'] == family]
-        files[f'{family}.yaml'] = _file(family, mine, min_runs, floors)
-    return files, notes
+    return {family: _file(family, [e for e in entries if e['family'] ==
+                                   family], min_runs, floors)
+            for family in sorted({e['family'] for e in entries})}, notes
 
 
 def _only(frame: pd.DataFrame, column: str,
@@ -269,32 +331,12 @@ def _tolerance(text: str) -> tuple[str, float]:
     return metric, value
 
 
-def _usable(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The records that may become references, and what was left out.
-
-    One bad record keeps all records of its case and run out.
-    """
-    notes = []
-    # A case without a reference failed, but its figures are sound: they are
-    # what the reference is made from.
-    frame = frame[frame['guard'] != 'reference']
-    case = [frame[c] for c in [*perflogs.CASE, 'speed', 'run']]
-    good = pd.Series(True, index=frame.index)
-    for bad, why in (
-            (frame['emulated'], 'emulated'),
-            (frame['speed'] == 'mixed', 'at mixed speed'),
-            (frame['guard'] != '', 'refused by a guard'),
-            (frame['result'] == 'unfit', 'did not measure the program (its '
-             'client or shared CPUs limited it)'),
-            (frame['result'].isin(['fail', 'xfail']), 'failed')):
-        out = bad.groupby(case, observed=True).transform('any') & good
-        if out.any():
-            runs = frame[out].groupby([*perflogs.CASE, 'speed', 'run'],
-                                      observed=True).ngroups
-            notes.append(f"{runs} run{'s' * (runs > 1)} of a case left out: "
-                         f'{why}')
-            good &= ~out
-    return perflogs.judged_records(frame[good]), notes
+def _regex(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as err:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is no regular expression: {err}') from None
 
 
 def _full(system: str, partition: str) -> str:
@@ -321,51 +363,23 @@ def _number(value: float) -> str:
     return np.format_float_positional(float(f'{value:.6g}'), trim='0')
 
 
-def _up(value: float) -> float:
-    """Rounded up to 0.01."""
-    return math.ceil(value * 100 - 1e-9) / 100
-
-
-def _sigma(values: pd.Series | np.ndarray) -> float:
-    """Robust standard deviation, from the median deviation and quartiles."""
-    middle = float(np.median(np.abs(values - np.median(values))))
-    low, high = np.percentile(values, [25, 75])
-    return max(1.4826 * middle, float(high - low) / 1.349)
-
-
-def _reach(runs: int) -> float:
-    """Sigmas within which one more run lies in 999 of 1000 cases.
-
-    t(0.999, runs - 1) * sqrt(1 + 1 / runs), a one-sided prediction bound.
-    """
-    free = max(d for d in STUDENT if d <= max(runs - 1, 2))
-    return STUDENT[free] * math.sqrt(1 + 1 / runs)
-
-
 def _file(family: str, entries: list[dict], min_runs: int,
           floors: dict[str, float]) -> str:
     """The reference file of a family."""
     used = pd.concat([e['records'] for e in entries])
-
-    def values(*columns: str) -> str:
-        texts = used[list(columns)].drop_duplicates().astype(str)
-        return ', '.join(sorted({' '.join(filter(None, row))
-                                 for row in texts.itertuples(index=False)}))
-
-    runs = used.sort_values('time')['run'].unique()
     lines = [
         f'# References of family {family}: [centre, lower, upper, unit], '
         'thresholds are fractions.',
+        '# $from: what an entry was made of. $unjudged: about how many more '
+        'runs until a',
+        '# figure can be judged; 0: none would do.',
         '# Proposed by `./plumb references propose` on '
-        f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d} from '
-        f'{len(runs)} runs,',
-        f'# {runs[0]} to {runs[-1]}.',
-        f"# suite: {values('commit')}; ReFrame: {values('reframe')}",
-        f"# programs: {values('program', 'version', 'spec')}",
-        f"# stacks: {values('stack')}",
-        f"# nodes: {values('nodes')}",
-        '# Below, n is the number of runs, spread the robust sigma over '
-        'runs (largest judged figure).']
+        f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}.',
+        f"# suite: {_values(used, 'commit')}; "
+        f"ReFrame: {_values(used, 'reframe')}",
+        f"# programs: {_values(used, 'program', 'version', 'spec')}",
+        f"# stacks: {_values(used, 'stack')}",
+        f"# nodes: {_values(used, 'nodes')}"]
     checks: dict[str, dict] = {}
     for entry in sorted(entries, key=lambda e: (e['check'], *e['keys'])):
         place = checks.setdefault(entry['check'], {})
@@ -381,102 +395,75 @@ def _file(family: str, entries: list[dict], min_runs: int,
     return '\n'.join(lines) + '\n'
 
 
+def _values(records: pd.DataFrame, *columns: str) -> str:
+    """The distinct texts of these columns together."""
+    texts = records[list(columns)].drop_duplicates().astype(str)
+    return ', '.join(sorted({' '.join(filter(None, row))
+                             for row in texts.itertuples(index=False)}))
+
+
 def _nested(levels: dict, depth: int) -> list[str]:
-    """YAML lines of nested keys; a leaf is (comment, lines)."""
+    """YAML lines of nested keys; a leaf is a list of lines."""
     lines = []
     for name, below in levels.items():
-        start = f"{'  ' * depth}{_quoted(_exact(name))}:"
-        if isinstance(below, dict):
-            lines += [start, *_nested(below, depth + 1)]
-        else:
-            comment, figures = below
-            lines += [f'{start}   # {comment}',
-                      *('  ' * (depth + 1) + line for line in figures)]
+        lines.append(f"{'  ' * depth}{_quoted(_exact(name))}:")
+        lines += (_nested(below, depth + 1) if isinstance(below, dict) else
+                  ['  ' * (depth + 1) + line for line in below])
     return lines
 
 
 def _entry(family: str, records: pd.DataFrame, min_runs: int,
-           floors: dict[str, float]) -> tuple[str, list[str]]:
-    """(provenance, lines of figures) of a case.
+           floors: dict[str, float]) -> list[str]:
+    """Lines of a case: $from, $unjudged, figures.
 
-    A figure with fewer than `min_runs` runs is left out, and counted.
+    A figure with fewer than `min_runs` runs is left out.
     """
-    records = records[~records['metric'].isin(['worst_ratio', 'completed'])]
-    runs = records.assign(size=records['size'].astype(float)).groupby(
-        ['metric', 'size', 'run'], observed=True, dropna=False, sort=False)[
-            'value'].median().unstack('run')
-    few = runs.count(axis=1) < min_runs
-    runs = runs[~few]
-    points = [(metric, None if math.isnan(size) else int(size))
-              for metric, size in runs.index]
-    centre = runs.median(axis=1)
-    to_judge = judged(family, [*points, ('worst_ratio', None)])
-    lines, spreads, wide, outside = [], [0.0], [], set()
-    for (metric, size), values, middle in zip(
-            points, runs.to_numpy(), centre, strict=True):
-        row = perflogs.metrics()[metric]
-        name, bound = key(metric, size), None
-        if name in to_judge and row['better'] != 'none' and middle > 0:
-            seen = values[~np.isnan(values)]
-            spread = _sigma(seen) / middle
-            spreads.append(spread)
-            bound = _up(max(floors.get(metric, floors['']),
-                            2 * resolution(family, metric) / middle,
-                            _reach(len(seen)) * spread))
-            if row['better'] == 'higher':
-                bound = min(bound, 0.99)   # ReFrame takes no more than 1
-            if bound >= 0.5:
-                wide.append(name)
-            worse = (seen / middle - 1) * (
-                1 if row['better'] == 'lower' else -1)
-            outside |= set(runs.columns[~np.isnan(values)][worse > bound])
-        lines.append(_line(name, middle, bound, row))
-    worst = _worst(family, runs, centre)
-    if 'worst_ratio' in to_judge and len(worst):
-        bound = _up(max(floors['worst_ratio'], np.median(worst) - 1
-                        + _reach(len(worst)) * _sigma(worst),
-                        worst.max() * 1.1 - 1))
-        lines.append(_line('worst_ratio', 1.0, bound,
-                           perflogs.metrics()['worst_ratio']))
+    figures: dict[tuple[str, int | None], dict[str, float]] = {}
+    for metric, size, run, value in medians(
+            records[~records['metric'].isin(['worst_ratio', 'completed'])],
+            []).itertuples(index=False):
+        point = None if math.isnan(size) else int(size)
+        figures.setdefault((metric, point), {})[run] = value
+    figures = {point: runs for point, runs in figures.items()
+               if len(runs) >= min_runs}
+    found = {j.figure: j for j in judgements(family, figures, floors)}
+    judged = {name: j for name, j in found.items() if j.needs == 0}
     first, last = records['time'].min(), records['time'].max()
-    comment = (f'n={runs.shape[1]} runs, spread {max(spreads):.1%}, '
-               f'{first:%Y-%m-%d}..{last:%Y-%m-%d}').replace('%', ' %')
-    if outside:
-        comment += f', {len(outside)} of the runs outside'
-    if few.any():
-        comment += f', {few.sum()} figures of too few runs left out'
-    if wide:
-        comment += f", noisy: {' '.join(wide)}"
-    return comment, lines
+    bounds = ', '.join(f'{name}: [{_number(j.centre)}, {_bound(name, j):.2f}]'
+                       for name, j in judged.items())
+    lines = [f"$from: {{runs: {records['run'].nunique()}, "
+             f'first: {first:%Y-%m-%d}, last: {last:%Y-%m-%d}, '
+             f"suite: {_quoted(_values(records, 'commit'))}, "
+             f'bounds: {{{bounds}}}}}']
+    open_ = {name: j.needs or 0 for name, j in found.items()
+             if name not in judged}
+    if open_:
+        lines.append('$unjudged: {' + ', '.join(
+            f'{name}: {needs}' for name, needs in open_.items()) + '}')
+    for (metric, size), runs in figures.items():
+        centre = float(np.median(list(runs.values())))
+        name = key(metric, size)
+        lines.append(_line(name, centre, judged.get(name)))
+    if 'worst_ratio' in judged:
+        lines.append(_line('worst_ratio', 1.0, judged['worst_ratio']))
+    return lines
 
 
-def _worst(family: str, runs: pd.DataFrame,
-           centre: pd.Series) -> np.ndarray:
-    """Each run's worst ratio against the centre curves (1 = as good).
-
-    The curves are those of the metrics that config/judged.yaml names.
-    """
-    names = {rule['metric'] for rule in table()[family]}
-    metric = runs.index.get_level_values('metric').astype(str)
-    size = runs.index.get_level_values('size')
-    curve = metric.isin(names) & size.notna() & (centre > 0).to_numpy()
-    better = [perflogs.metrics()[m]['better'] for m in metric[curve]]
-    return np.array([
-        max(ratios) for run in runs.columns
-        if (ratios := [worse_by(family, *row) for row in zip(
-            metric[curve], better, runs.loc[curve, run], centre[curve],
-            strict=True) if not math.isnan(row[2])])])
+def _bound(name: str, judgement: Judgement) -> float:
+    """The bound as it is written: ReFrame takes none below -1."""
+    higher = acceptance.better(name) == 'higher'
+    return min(judgement.bound, 0.99) if higher else judgement.bound
 
 
-def _line(name: str, centre: float, bound: float | None,
-          row: dict[str, str]) -> str:
+def _line(name: str, centre: float, judgement: Judgement | None) -> str:
     """`name: [centre, lower, upper, unit]`; open without a bound."""
     limits = ['null', 'null']
-    if bound is not None:
-        lower = row['better'] == 'higher'
-        limits[not lower] = f"{'-' * lower}{bound:.2f}"
+    if judgement is not None:
+        lower = acceptance.better(name) == 'higher'
+        limits[not lower] = f"{'-' * lower}{_bound(name, judgement):.2f}"
+    unit = perflogs.metrics()[name.partition('@')[0]]['unit']
     return (f"{_quoted(name)}: [{_number(centre)}, {', '.join(limits)}, "
-            f"{_quoted(row['unit'])}]")
+            f'{_quoted(unit)}]')
 
 
 if __name__ == '__main__':

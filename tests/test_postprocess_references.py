@@ -1,6 +1,7 @@
 """Proposed references: right centres, one-sided, never from bad runs."""
 from __future__ import annotations
 
+import datetime
 import sys
 from pathlib import Path
 
@@ -25,13 +26,18 @@ def run(tmp_path, records, *options) -> tuple[int, dict]:
         'propose', '--site', 'alpha', '--perflogs',
         str(tmp_path / 'perflogs'), '--output', str(tmp_path / 'out'),
         *options])
-    file = tmp_path / 'out' / 'osu.yaml'
+    file = tmp_path / 'out' / 'osu.proposed.yaml'
     return code, yaml.safe_load(file.read_text()) if file.exists() else {}
 
 
 def entry(refs: dict, params=INTRA, check='OsuPt2pt', speed='fast',
           source='embedded') -> dict:
     return refs[check]['alpha:cpu']['openmpi'][source][speed][params]
+
+
+def figures(refs: dict) -> dict:
+    """The entry without $from and $unjudged."""
+    return {f: v for f, v in entry(refs).items() if f[0] != '$'}
 
 
 def latencies(values, sizes=(1, 8, 64), **columns) -> list[dict]:
@@ -64,39 +70,42 @@ def test_centre_spread_and_one_side(tmp_path, capsys):
     assert refs['OsuPt2pt']['$index'] == [
         '$partition', '$environ', 'source', 'speed', 'params']
     assert entry(refs) == {
+        '$from': {'runs': 5, 'first': datetime.date(2026, 11, 1),
+                  'last': datetime.date(2026, 11, 5), 'suite': '0123456789ab',
+                  'bounds': {'latency@8B': [1.0, 0.19],
+                             'worst_ratio': [1.0, 0.3]}},
         'latency@1B': [1.0, None, None, 'us'],
-        # 1.4826 * 1 % * t(0.999, 4) * sqrt(1 + 1/5)
-        'latency@8B': [1.0, None, 0.12, 'us'],
+        # 1.48 % * z(0.999) sqrt(1 + 1/5) sqrt(4 / chi2(0.01, 4))
+        'latency@8B': [1.0, None, 0.19, 'us'],
         'latency@64B': [1.0, None, None, 'us'],
         'worst_ratio': [1.0, None, 0.3, '1']}
-    text = (tmp_path / 'out/osu.yaml').read_text()
-    for said in ('n=5 runs, spread 1.5 %', '2026-11-01..2026-11-05',
-                 'suite: 0123456789ab; ReFrame: 4.10.4', 'osu_latency 7.5',
+    text = (tmp_path / 'out/osu.proposed.yaml').read_text()
+    for said in ('suite: 0123456789ab; ReFrame: 4.10.4', 'osu_latency 7.5',
                  'openmpi 5.0.6', 'nodes: n1'):
         assert said in text
-    assert 'osu.yaml: proposed' in capsys.readouterr().out
+    assert 'osu.proposed.yaml: proposed' in capsys.readouterr().out
 
 
 def test_last_digit_is_no_fault(tmp_path):
     # 0.09 us prints as 0.09 or 0.10: five runs may hide that.
-    _, refs = run(tmp_path, latencies([0.09, 0.09, 0.09, 0.09, 0.10]))
+    _, refs = run(tmp_path, latencies([0.09] * 5))
     assert entry(refs)['latency@8B'] == [0.09, None, 0.23, 'us']
     assert entry(refs)['worst_ratio'] == [1.0, None, 0.3, '1']
 
 
 def test_few_runs_give_wide_bounds(tmp_path):
     bounds = []
-    for n in (1, 2, 5):
+    for n in (2, 4, 8):
         _, refs = run(tmp_path / str(n), latencies([1.0, 1.02, 1.04] * n))
         bounds.append(entry(refs)['latency@8B'][2])
     assert bounds == sorted(bounds, reverse=True)
-    assert bounds[0] > 3 * bounds[2]
+    assert bounds[0] > 1.5 * bounds[2]
 
 
 def test_higher_is_better_is_bounded_below(tmp_path):
     params = 'program=osu_bw placement=intra_node'
     code, refs = run(tmp_path, [
-        r for day in range(3) for r in make.curve(
+        r for day in range(5) for r in make.curve(
             'bandwidth', lambda s: s * 2.0, [1, 4194304], day=day,
             params=params)])
     assert code == 0
@@ -106,28 +115,34 @@ def test_higher_is_better_is_bounded_below(tmp_path):
 
 def test_open_figures_and_figures_without_size(tmp_path):
     _, refs = run(tmp_path, [
-        make.record(metric, value, day=day) for day in range(3)
+        make.record(metric, value, day=day) for day in range(5)
         for metric, value in (('latency', 2.0), ('wall_time', 3.0),
                               ('ranks', 2.0), ('init_time', 100.0))])
-    assert entry(refs) == {
+    assert figures(refs) == {
         'latency': [2.0, None, 0.05, 'us'],
         'wall_time': [3.0, None, None, 's'],
         'ranks': [2.0, None, None, '1'],
         'init_time': [100.0, None, 0.05, 'ms']}
 
 
+def test_a_figure_that_is_0_is_judged_by_no_fraction(tmp_path):
+    _, refs = run(tmp_path, latencies([0.0] * 5))
+    assert entry(refs)['latency@8B'] == [0.0, None, None, 'us']
+    assert entry(refs)['$unjudged'] == {'latency@8B': 0}
+
+
 def test_worst_ratio_passes_every_run_that_it_came_from(tmp_path):
-    records = latencies([1.0, 1.0, 1.0, 1.0])
-    records += [make.record('latency', v, s, day=4)
-                for s, v in ((1, 1.0), (8, 1.0), (64, 1.9))]
-    _, refs = run(tmp_path, records)
-    assert entry(refs)['worst_ratio'] == [1.0, None, 1.09, '1']
+    records = latencies([1.0] * 5)
+    records += [make.record('latency', v, s, day=5)
+                for s, v in ((1, 1.0), (8, 1.0), (64, 1.15))]
+    _, refs = run(tmp_path, records, '--tolerance', 'worst_ratio=0.9')
+    assert entry(refs)['worst_ratio'] == [1.0, None, 0.9, '1']
     assert entry(refs)['latency@8B'] == [1.0, None, 0.05, 'us']
 
 
 def test_median_within_a_run_and_repeat_0_first(tmp_path):
     records = []
-    for day in range(3):
+    for day in range(5):
         records += [make.record('latency', v, 8, day=day, repeat=n)
                     for n, v in enumerate((1.0, 9.0, 2.0), 1)]
         records.append(make.record('latency', 2.5, 8, day=day, repeat=0))
@@ -136,8 +151,8 @@ def test_median_within_a_run_and_repeat_0_first(tmp_path):
 
 
 def test_speeds_and_sources_never_meet(tmp_path):
-    records = (latencies([1.0] * 3) + latencies([2.0] * 3, speed='slow')
-               + latencies([3.0] * 3, source='spack', spec='abc'))
+    records = (latencies([1.0] * 5) + latencies([2.0] * 5, speed='slow')
+               + latencies([3.0] * 5, source='spack', spec='abc'))
     _, refs = run(tmp_path, records)
     assert entry(refs)['latency@8B'][0] == 1.0
     assert entry(refs, speed='slow')['latency@8B'][0] == 2.0
@@ -149,12 +164,13 @@ def test_a_store_of_another_version_is_another_program(tmp_path):
         make.record('operations', value, 64, day=day, family='keyvalue',
                     check='StoreServes', program='valkey', version=version)
         for version, value in (('8.1', 100.0), ('9.1', 50.0))
-        for day in range(3)])
+        for day in range(5)])
     assert code == 0
-    refs = yaml.safe_load((tmp_path / 'out/keyvalue.yaml').read_text())
+    refs = yaml.safe_load(
+        (tmp_path / 'out/keyvalue.proposed.yaml').read_text())
     assert refs['StoreServes']['$index'] == [
         '$partition', '$environ', 'source', 'version', 'speed', 'params']
-    assert str(refs).count('operations@64B') == 2
+    assert str(refs).count('-0.05, None') == 2
 
 
 @pytest.mark.parametrize(('columns', 'why'), [
@@ -171,32 +187,44 @@ def test_bad_runs_are_never_used(tmp_path, capsys, columns, why):
     said = capsys.readouterr()
     assert code == 1 and why in said.err and said.err.count('\n') == 1
     good = [{**r, 'run': r['run'] + '-b', 'time': r['time']}
-            for r in latencies([1.0] * 3)]
+            for r in latencies([1.0] * 5)]
     code, refs = run(tmp_path / 'b', bad + good)
     assert code == 0
     assert entry(refs)['latency@8B'][0] == 1.0
     assert why in capsys.readouterr().err
 
 
+def test_a_figure_that_is_no_number_is_never_used(tmp_path, capsys):
+    records = latencies([1.0] * 5)
+    records += [make.record('latency', float('nan'), 8, day=day)
+                for day in range(5, 9)]
+    code, refs = run(tmp_path, records)
+    assert code == 0
+    assert entry(refs)['latency@8B'] == [1.0, None, 0.05, 'us']
+    assert entry(refs)['$from']['runs'] == 5
+    err = capsys.readouterr().err
+    assert "left out: " in err and "value 'nan' is not a finite" in err
+
+
 def test_one_failed_record_keeps_its_whole_case_out(tmp_path):
-    records = latencies([1.0] * 3) + latencies([1.0] * 4)[-3:]
-    records += [{**r, 'value': '9.0'} for r in latencies([0] * 6)[-3:]]
+    records = latencies([1.0] * 5) + latencies([1.0] * 6)[-3:]
+    records += [{**r, 'value': '9.0'} for r in latencies([0] * 7)[-3:]]
     records[-1]['result'] = 'fail'
     _, refs = run(tmp_path, records)
     assert entry(refs)['latency@1B'][0] == 1.0
-    assert 'n=4 runs' in (tmp_path / 'out/osu.yaml').read_text()
+    assert entry(refs)['$from']['runs'] == 6
 
 
 def test_too_few_runs_refuse_and_write_nothing(tmp_path, capsys):
     code, _ = run(tmp_path, latencies([1.0])
                   + latencies([1.0], params='program=osu_latency b'))
     assert code == 1 and not (tmp_path / 'out').exists()
-    assert ('3 runs needed, 1 found for 2 cases of osu at speed fast: run '
-            '`./plumb run` 2 more times') in capsys.readouterr().err
+    assert ('5 runs needed, 1 found for 2 cases of osu at speed fast: run '
+            '`./plumb run` 4 more times') in capsys.readouterr().err
 
 
 def test_cases_with_too_few_runs_are_counted_not_written(tmp_path, capsys):
-    code, refs = run(tmp_path, latencies([1.0] * 3)
+    code, refs = run(tmp_path, latencies([1.0] * 5)
                      + latencies([1.0] * 2, params='program=other'))
     assert code == 0
     assert 'program=other' not in refs['OsuPt2pt']['alpha:cpu']['openmpi'][
@@ -205,21 +233,20 @@ def test_cases_with_too_few_runs_are_counted_not_written(tmp_path, capsys):
 
 
 def test_figures_of_too_few_runs_are_left_out(tmp_path):
-    _, refs = run(tmp_path, latencies([1.0] * 3)
+    _, refs = run(tmp_path, latencies([1.0] * 5)
                   + [make.record('latency', 1.0, 128, day=0)])
     assert 'latency@128B' not in entry(refs)
-    assert '1 figures of too few' in (tmp_path / 'out/osu.yaml').read_text()
 
 
 def test_different_ranks_under_one_key_are_refused(tmp_path, capsys):
-    code, _ = run(tmp_path, latencies([1.0] * 3)
-                  + latencies([1.0] * 3, num_tasks=4))
+    code, _ = run(tmp_path, latencies([1.0] * 5)
+                  + latencies([1.0] * 5, num_tasks=4))
     assert code == 1
     assert 'several programs or numbers of ranks' in capsys.readouterr().err
 
 
 def test_choice_of_runs(tmp_path):
-    records = latencies([1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0])
+    records = latencies([1.0] * 5 + [2.0] * 6)
     folder = tmp_path / 'x'
     make.write(folder, records)
 
@@ -228,47 +255,45 @@ def test_choice_of_runs(tmp_path):
         code = references.main(['propose', '--site', 'alpha', '--perflogs',
                                 str(folder), '--output', str(out), *options])
         return code or entry(yaml.safe_load(
-            (out / 'osu.yaml').read_text()))['latency@8B'][0]
+            (out / 'osu.proposed.yaml').read_text()))['latency@8B'][0]
 
-    assert centre('--first', '3') == 1.0
-    assert centre('--last', '3') == 2.0
-    assert centre('--runs', '20261104:') == 2.0
-    assert centre('--runs', ':20261103T030000Z-aaaaaa') == 1.0
+    assert centre('--first', '5') == 1.0
+    assert centre('--last', '5') == 2.0
+    assert centre('--runs', '20261106:') == 2.0
+    assert centre('--runs', ':20261105T030000Z-aaaaaa') == 1.0
     assert centre('--last', '2') == 1           # exit code: refused
     assert centre('--runs', '2026:') == 2       # not unique
     assert centre('--runs', 'x:') == 2
-    assert centre('--runs', '20261105:20261104') == 2
+    assert centre('--runs', '20261106:20261105') == 2
 
 
 def test_tolerance(tmp_path):
-    _, refs = run(tmp_path, latencies([1.0] * 3), '--tolerance', '0.1',
+    _, refs = run(tmp_path, latencies([1.0] * 5), '--tolerance', '0.1',
                   '--tolerance', 'worst_ratio=0.5')
     assert entry(refs)['latency@8B'][2] == 0.1
     assert entry(refs)['worst_ratio'][2] == 0.5
 
 
-def test_accepted_files_stay_unless_forced(tmp_path, capsys):
-    out = tmp_path / 'out' / 'osu.yaml'
-    out.parent.mkdir()
-    out.write_text('kept: 1\n')
-    code, refs = run(tmp_path, latencies([1.0] * 3))
-    assert code == 1 and refs == {'kept': 1}
-    assert '--force' in capsys.readouterr().err
-    code, refs = run(tmp_path, [], '--force')
+def test_a_proposal_stands_beside_what_was_accepted(tmp_path):
+    accepted = tmp_path / 'out' / 'osu.yaml'
+    accepted.parent.mkdir()
+    accepted.write_text('kept: {}\n')
+    code, refs = run(tmp_path, latencies([1.0] * 5))
     assert code == 0 and entry(refs)
+    assert accepted.read_text() == 'kept: {}\n'
 
 
 @pytest.mark.parametrize('option', [('--dry-run',), ('--output', '-')])
 def test_printing_writes_nothing(tmp_path, capsys, option):
-    code, _ = run(tmp_path, latencies([1.0] * 3), *option)
+    code, _ = run(tmp_path, latencies([1.0] * 5), *option)
     assert code == 0 and not (tmp_path / 'out').exists()
     assert entry(yaml.safe_load(capsys.readouterr().out))
 
 
 def test_keys_and_numbers_survive_yaml(tmp_path):
     hard = "a='x' b=c++ (d) e: #f"
-    _, refs = run(tmp_path, latencies([1.5e-7, 1.5e-7, 1.5e-7], params=hard,
-                                      environ='on', speed='-'))
+    _, refs = run(tmp_path, latencies([1.5e-7] * 5, params=hard, environ='on',
+                                      speed='-'))
     got = refs['OsuPt2pt']['alpha:cpu']['on']['embedded']['-']
     assert list(got) == [r"a='x' b=c\+\+ \(d\) e: #f"]
     assert next(iter(got.values()))['latency@1B'] == [
@@ -276,7 +301,7 @@ def test_keys_and_numbers_survive_yaml(tmp_path):
 
 
 def test_unreadable_and_unknown(tmp_path, capsys):
-    assert run(tmp_path, latencies([1.0] * 3), '--system', 'beta')[0] == 2
+    assert run(tmp_path, latencies([1.0] * 5), '--system', 'beta')[0] == 2
     assert "(there: alpha)" in capsys.readouterr().err
     assert run(tmp_path, [], '--family', 'nccl')[0] == 2
     [file] = (tmp_path / 'perflogs').rglob('*.csv')
@@ -288,7 +313,7 @@ def test_unreadable_and_unknown(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('options', [
-    ['--min-runs', '2'], ['--tolerance', 'x'], ['--tolerance', '-1'],
+    ['--min-runs', '4'], ['--tolerance', 'x'], ['--tolerance', '-1'],
     ['--tolerance', 'latncy=1'], ['--last', '0'], ['--bogus']])
 def test_usage(options):
     with pytest.raises(SystemExit) as end:
@@ -300,6 +325,6 @@ def test_a_full_disk_leaves_what_was(tmp_path, capsys, monkeypatch):
     def full(*args):
         raise OSError(28, 'No space left on device', 'osu.yaml')
     monkeypatch.setattr('os.replace', full)
-    assert run(tmp_path, latencies([1.0] * 3))[0] == 2
+    assert run(tmp_path, latencies([1.0] * 5))[0] == 2
     assert 'No space left' in capsys.readouterr().err
     assert not list((tmp_path / 'out').iterdir())

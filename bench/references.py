@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Do learnt references keep their promise? Simulated.
+
+    .plumbline/venv/bin/python bench/references.py [--cases N] [--runs N]
+
+Each case has a figure with some noise. It runs, as `plumb references learn`
+does, until its bound is no wider than the cap or no number of runs would do;
+what it is given then is kept, and judges further runs. For each kind and
+width of the noise: the share of cases that are given a bound, the runs that
+took (median, 95th percentile), the bound (median), and false alarms per 1000
+runs: of the cases that are judged, and of all (a case that is not judged
+raises none). Exit code 1 where normal noise gives more than 1 in 1000.
+
+With 10 % noise a run is beyond the cap of 30 % once in 741: no reference that
+is judged can do better, so nearly none must be given; there the figure for
+all cases counts.
+"""
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from postprocess import spread
+
+CAP, RESOLUTION = 0.3, 0.01
+#: Further runs that each reference judges.
+JUDGED = 500
+WIDTHS = (0.01, 0.03, 0.05, 0.10)
+
+
+def normal(rng, width, size):
+    return 1 + width * rng.standard_normal(size)
+
+
+def outliers(rng, width, size):
+    """2 % of the runs are 5 to 30 % worse, for a reason of their own."""
+    late = (rng.random(size) < 0.02) * rng.uniform(0.05, 0.3, size)
+    return normal(rng, width, size) * (1 + late)
+
+
+def digits(rng, width, size):
+    """0.14 us, printed with two digits."""
+    return np.round(normal(rng, width, size) * 0.14 / RESOLUTION) * RESOLUTION
+
+
+KINDS = {'normal': (normal, 0.0), '2 % outliers': (outliers, 0.0),
+         'two digits': (digits, RESOLUTION)}
+
+
+def learn(values: list[float], resolution: float) -> tuple[int, float]:
+    """(runs until the case may stop, its bound; inf where it has none)."""
+    for runs in range(spread.FEWEST_RUNS, len(values) + 1):
+        seen = values[:runs]
+        bound = spread.bound(seen, resolution=resolution)
+        if bound <= CAP:
+            return runs, bound
+        if spread.runs_needed(seen, CAP, resolution=resolution) is None:
+            return runs, float('inf')
+    return len(values), float('inf')
+
+
+def simulate(draw, resolution, width, cases, runs, rng) -> dict[str, float]:
+    """One row of the table."""
+    history = draw(rng, width, (cases, runs))
+    took, bounds, alarms = [], [], []
+    for values in history.tolist():
+        n, bound = learn(values, resolution)
+        if bound <= CAP:
+            took.append(n)
+            bounds.append(bound)
+            later = draw(rng, width, JUDGED)
+            limit = np.median(values[:n]) * (1 + bound)
+            alarms.append(float((later > limit * (1 + 1e-12)).mean()))
+    rate = 1000 * float(np.mean(alarms)) if alarms else 0.0
+    given = len(alarms) / cases
+    return {'given': given, 'runs': float(np.median(took)) if took else 0,
+            'late': float(np.percentile(took, 95)) if took else 0,
+            'bound': float(np.median(bounds)) if bounds else 0,
+            'judged': rate, 'all': rate * given}
+
+
+def main() -> int:
+    top = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    top.add_argument('--cases', type=int, default=4000, metavar='N')
+    top.add_argument('--runs', type=int, default=60, metavar='N',
+                     help='a case is given up after so many')
+    args = top.parse_args()
+    start, bad = time.monotonic(), []
+    rng = np.random.default_rng(20261101)
+    print('| noise | spread | judged | runs: median (95th) | bound | false '
+          'alarms per 1000 judged runs | per 1000 runs of all cases |')
+    print('|---|---|---|---|---|---|---|')
+    for name, (draw, resolution) in KINDS.items():
+        for width in WIDTHS:
+            row = simulate(draw, resolution, width, args.cases, args.runs,
+                           rng)
+            print(f'| {name} | {width:.0%} | {row["given"]:.1%} | '
+                  f'{row["runs"]:.0f} ({row["late"]:.0f}) | '
+                  f'{row["bound"]:.2f} | {row["judged"]:.2f} | '
+                  f'{row["all"]:.2f} |', flush=True)
+            # 3 widths of normal noise reach to the cap: beyond, nobody can.
+            counts = 'judged' if 3.1 * width < CAP else 'all'
+            if name == 'normal' and row[counts] > 1:
+                bad.append(f'{name} {width:.0%}: {row[counts]:.2f}')
+    print(f'{time.monotonic() - start:.0f} s', file=sys.stderr)
+    if bad:
+        print('more than 1 false alarm in 1000: ' + '; '.join(bad),
+              file=sys.stderr)
+    return 1 if bad else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

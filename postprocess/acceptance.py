@@ -1,0 +1,401 @@
+"""What was proposed against what people accepted: the difference, and accept.
+
+An accepted file is edited in place: comments, `complete`, order and all that
+the proposal does not speak of stay.
+"""
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.error import YAMLError
+
+from config import references as names
+from config.judged import judged_metrics, resolution
+
+from . import perflogs
+from .files import write_all
+
+#: Old provenance, once a comment at an entry; `$from` says it now.
+_COMMENT = re.compile(r'\s+# n=\d+ runs, spread .*$')
+
+
+class Refused(Exception):
+    """Nothing to do; the message says what is missing."""
+
+
+def better(figure: str) -> str:
+    """Which way is better for a figure like `latency@8B`."""
+    row = perflogs.metrics().get(figure.partition('@')[0], {})
+    return row.get('better', 'none')
+
+
+def leaves(table: Mapping, depth: int | None = None, keys: tuple = ()
+           ) -> Iterator[tuple[tuple, Any]]:
+    """(check, keys of the index) -> entry, of a reference file."""
+    if depth is None:
+        for check, below in table.items():
+            if isinstance(below, Mapping) and isinstance(
+                    below.get('$index'), list):
+                yield from leaves(below, len(below['$index']), (check,))
+    elif depth == 0:
+        if isinstance(table, Mapping):
+            yield keys, table
+    elif isinstance(table, Mapping):
+        for key, below in table.items():
+            if key != '$index':
+                yield from leaves(below, depth - 1, (*keys, key))
+
+
+def difference(family: str, text: str, accepted: Path) -> list[str]:
+    """How a proposal differs from the accepted file: lines for people."""
+    old = dict(leaves(_load(accepted))) if accepted.exists() else {}
+    lines, same = [], 0
+    for keys, entry in leaves(_parse(text, 'proposal')):
+        before = old.get(keys, {})
+        hand = by_hand(before)
+        shown = {**_judged(before), **_judged(entry)}
+        for figure in shown:
+            was, now = _told(before, figure), _told(entry, figure)
+            if _same(family, figure, before, entry):
+                same += 1
+                continue
+            note = ''
+            if figure in hand:
+                note = '; set by hand: kept'
+            elif figure in new_level(before, entry):
+                note = '; a new, worse level: accept needs --reason'
+            lines.append(f'{family} {_case(keys)}: {figure} {was} -> '
+                         f'{now}{_moved(before, entry, figure)}; '
+                         f'{_made_of(entry)}{note}')
+    counted = f'{family}: {same} figures unchanged, {len(lines)} differ'
+    return [*lines, counted if old else
+            f'{family}: all is new, no {accepted.name} yet']
+
+
+def accept(folder: Path, families: list[str] | None,
+           cases: list[re.Pattern[str]], reason: str = ''
+           ) -> tuple[list[str], list[str]]:
+    """Takes proposals into the accepted files; all of them, or none.
+
+    :param families: only these; None: all that are proposed
+    :param cases: only cases of which 'CHECK KEYS' matches one; []: all
+    :returns: lines on what was done, and on what was refused
+    :raises Refused: there is nothing to accept
+    :raises ValueError: a file is broken
+    """
+    there = names.proposed(folder)
+    for name in families or []:
+        if name not in there:
+            raise Refused(f'{folder}: no proposal of family {name!r} '
+                          f"(there: {', '.join(there) or 'none'}); make "
+                          'one: ./plumb references propose')
+    if not there:
+        raise Refused(f'{folder}: nothing is proposed; make a proposal: '
+                      './plumb references propose')
+    said: list[str] = []
+    refused: list[str] = []
+    files: dict[str, bytes] = {}
+    spent: list[Path] = []
+    for family, path in there.items():
+        if families and family not in families:
+            continue
+        target = folder / f'{family}.yaml'
+        proposal = _load(path)
+        wanted = [(keys, entry) for keys, entry in list(leaves(proposal))
+                  if not cases or any(c.search(_case(keys)) for c in cases)]
+        accepted = _without_comments(target, {keys for keys, _ in wanted}) \
+            if target.exists() else CommentedMap()
+        before = dict(leaves(accepted))
+        taken = 0
+        for keys, entry in wanted:
+            try:
+                kept = _take(accepted, before.get(keys), keys, entry,
+                             proposal[keys[0]]['$index'], reason)
+            except Refused as err:
+                refused.append(f'{target}: {_case(keys)}: {err}')
+                continue
+            said += [f'{target}: {_case(keys)}: {figure} was set by hand: '
+                     'kept' for figure in kept]
+            _remove(proposal, keys)
+            taken += 1
+        if not taken:
+            continue
+        head = '' if target.exists() else _head(path)
+        files[target.name] = head.encode() + _dump(accepted)
+        _parse(files[target.name].decode(), str(target))
+        left = len(list(leaves(proposal)))
+        if left:
+            files[path.name] = _dump(proposal)
+        else:
+            spent.append(path)
+        said.append(f"{target}: {taken} case{'s' * (taken > 1)} accepted"
+                    + f', {left} left in {path.name}' * bool(left)
+                    + '; commit it')
+    if not files and not refused:
+        raise Refused('--case: no proposed case matches')
+    write_all(folder, files)
+    for path in spent:
+        path.unlink()
+    return said, refused
+
+
+def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
+          entry: CommentedMap, index: list, reason: str) -> list[str]:
+    """Puts one case of a proposal into an accepted file.
+
+    :param before: its accepted entry, if any
+    :returns: figures that were set by hand, and kept
+    :raises Refused: another index, or a new level without a reason
+    """
+    check = accepted.get(keys[0])
+    if check is not None and list(check.get('$index', ())) != list(index):
+        raise Refused(f"$index of {keys[0]} is not [{', '.join(index)}]; "
+                      'change it, or remove the check there')
+    levels = new_level(before or {}, entry)
+    if levels and not reason:
+        raise Refused(f"{', '.join(levels)} would be at a new, worse level; "
+                      'after a known change say which: --reason TEXT')
+    if levels:
+        entry['$from']['reason'] = reason
+    if before is not None:
+        return _merge(before, entry)
+    place = accepted.setdefault(keys[0], CommentedMap({'$index': index}))
+    for key in keys[1:-1]:
+        place = place.setdefault(key, CommentedMap())
+    place[keys[-1]] = entry
+    return []
+
+
+def _case(keys: tuple) -> str:
+    """Check and keys of an entry, for people and --case."""
+    return ' '.join(map(str, keys))
+
+
+def by_hand(entry: Mapping) -> set[str]:
+    """Figures of an accepted entry whose lines the suite did not write.
+
+    Without `$from` nobody can tell, but for a known fault.
+    """
+    known = entry.get('$from')
+    bounds = (known or {}).get('bounds') or {}
+    found = set()
+    for figure, line in entry.items():
+        if figure.startswith('$'):
+            continue
+        if line[:1] == ['$xfail']:
+            found.add(figure)
+        elif known is not None:
+            bound, other = _sides(figure, line)
+            written = bounds.get(figure)
+            if other is not None or (
+                    bound is not None if written is None else
+                    bound is None or not math.isclose(line[0], written[0])
+                    or not math.isclose(abs(bound), written[1])):
+                found.add(figure)
+    return found
+
+
+def new_level(before: Mapping, entry: Mapping) -> list[str]:
+    """Figures whose centre moved to the worse side by more than their old
+    bound; what is kept as set by hand does not move."""
+    kept = by_hand(before)
+    found = []
+    for figure, line in before.items():
+        if figure.startswith('$') or figure in kept or figure not in entry:
+            continue
+        bound, _ = _sides(figure, line)
+        if bound is None or line[0] <= 0:
+            continue
+        worse = entry[figure][0] / line[0] - 1
+        if (worse if better(figure) == 'lower' else -worse) > abs(bound):
+            found.append(figure)
+    return found
+
+
+def _merge(old: CommentedMap, new: Mapping) -> list[str]:
+    """Puts a proposed entry over an accepted one; returns what was kept as
+    set by hand."""
+    kept = by_hand(old)
+    # What the proposal does not speak of is as it was.
+    for figure, pair in ((old.get('$from') or {}).get('bounds') or {}).items():
+        if figure not in new and figure in old:
+            new['$from']['bounds'].setdefault(figure, pair)
+    unjudged = {figure: needs for figure, needs in
+                new.get('$unjudged', {}).items() if figure not in kept}
+    for figure, line in new.items():
+        if not figure.startswith('$') and figure not in kept:
+            old[figure] = line
+    # A curve without a reference of its own has nothing to be compared by.
+    for figure in new.get('$unjudged', {}):
+        if figure not in new and figure not in kept:
+            old.pop(figure, None)
+    if '$from' in old:
+        old['$from'] = new['$from']
+    else:
+        old.insert(0, '$from', new['$from'])
+    old.pop('$unjudged', None)
+    if unjudged:
+        flow = new['$unjudged']
+        for figure in set(flow) - set(unjudged):
+            del flow[figure]
+        old.insert(1, '$unjudged', flow)
+    return sorted(kept & {*new})
+
+
+def _remove(table: CommentedMap, keys: tuple) -> None:
+    """Takes an entry out, and what is empty then."""
+    places = [table]
+    for key in keys[:-1]:
+        places.append(places[-1][key])
+    for place, key in zip(reversed(places), reversed(keys), strict=True):
+        if place[key] and key != keys[-1] and set(place[key]) - {'$index'}:
+            break
+        del place[key]
+
+
+def _judged(entry: Mapping) -> dict[str, None]:
+    """Figures that are judged, or would be."""
+    return dict.fromkeys([
+        *(f for f, line in entry.items() if not f.startswith('$')
+          and any(side is not None for side in _sides(f, line))),
+        *(entry.get('$unjudged') or {})])
+
+
+def _sides(figure: str, line: Any) -> tuple[float | None, float | None]:
+    """(bound on the worse side, bound on the other); None: open."""
+    if line[:1] == ['$xfail']:
+        line = line[-1]
+    lower, upper = line[1], line[2]
+    return (lower, upper) if better(figure) == 'higher' else (upper, lower)
+
+
+def _told(entry: Mapping, figure: str) -> str:
+    """Centre and bound of a figure, for people."""
+    needs = (entry.get('$unjudged') or {}).get(figure)
+    line = entry.get(figure)
+    if line is not None and line[:1] == ['$xfail']:
+        return 'xfail'
+    centre = '' if line is None else f'{line[0]:.6g} {line[3]}'.removesuffix(
+        ' 1')
+    if needs is not None:
+        return f'{centre} unjudged: '.lstrip() + (
+            f'needs about {needs} more runs' if needs
+            else 'no number of runs would do')
+    if line is None:
+        return 'new' if not entry else 'none'
+    bound, _ = _sides(figure, line)
+    return f'{centre} ' + ('open' if bound is None
+                           else f'{100 * bound:+.0f} %')
+
+
+def _moved(before: Mapping, entry: Mapping, figure: str) -> str:
+    """How far the centre moved."""
+    if figure not in before or figure not in entry or any(
+            e[figure][0] in ('$xfail', 0) for e in (before, entry)):
+        return ''
+    return f' (centre {100 * (entry[figure][0] / before[figure][0] - 1):+.1f}'\
+        ' %)'
+
+
+def _made_of(entry: Mapping) -> str:
+    said = entry['$from']
+    return f"{said['runs']} runs, {said['first']} to {said['last']}"
+
+
+def _same(family: str, figure: str, before: Mapping, entry: Mapping) -> bool:
+    """Whether a figure is as it was, within what can be printed."""
+    one, two = before.get(figure), entry.get(figure)
+    if (figure in (before.get('$unjudged') or {})) != (
+            figure in (entry.get('$unjudged') or {})):
+        return False
+    if one is None or two is None:
+        # Both are told by what they need alone.
+        return one is two and _told(before, figure) == _told(entry, figure)
+    metric = figure.partition('@')[0]
+    digit = resolution(family, metric) \
+        if metric in judged_metrics(family) else 0
+    return (list(one[1:]) == list(two[1:]) and abs(one[0] - two[0])
+            <= max(digit * 1.001, 1e-6 * abs(one[0])))
+
+
+def _yaml() -> YAML:
+    found = YAML()
+    found.preserve_quotes = True
+    found.width = 10 ** 6
+    return found
+
+
+def _load(path: Path) -> Any:
+    return _parse(path.read_text('utf-8'), str(path))
+
+
+def _parse(text: str, where: str) -> Any:
+    """A reference file, as ruamel has it.
+
+    :raises ValueError: no YAML, or no mapping
+    """
+    try:
+        # As ReFrame reads it: what the one takes, the other must.
+        yaml.safe_load(text)
+        data = _yaml().load(text)
+    except (YAMLError, yaml.YAMLError) as err:
+        mark = getattr(err, 'problem_mark', None)
+        line = f':{mark.line + 1}' if mark else ''
+        raise ValueError(f'{where}{line}: not YAML: '
+                         f'{getattr(err, "problem", err)}; restore the file'
+                         ) from None
+    if not isinstance(data, Mapping):
+        raise ValueError(f'{where}: expected check classes at the top; '
+                         'restore the file')
+    for _, entry in leaves(data):
+        for figure, line in entry.items():
+            if not str(figure).startswith('$') and not _is_line(line):
+                raise ValueError(
+                    f'{where}:{entry.lc.key(figure)[0] + 1}: {figure}: '
+                    'expected [value, lower, upper, unit]; correct it')
+    return data
+
+
+def _is_line(line: Any) -> bool:
+    """Whether this is a reference, of a known fault or not."""
+    if isinstance(line, list) and len(line) == 3 and line[0] == '$xfail':
+        line = line[2]
+    return (isinstance(line, list) and len(line) == 4
+            and isinstance(line[0], int | float)
+            and all(isinstance(n, int | float | None) for n in line[1:3]))
+
+
+def _without_comments(path: Path, taken: set[tuple]) -> Any:
+    """An accepted file, less the old provenance of entries to be replaced."""
+    text = path.read_text('utf-8')
+    data, lines = _parse(text, str(path)), text.splitlines(keepends=True)
+    for keys, _ in leaves(data):
+        if keys in taken:
+            place = data
+            for key in keys[:-1]:
+                place = place[key]
+            line = place.lc.key(keys[-1])[0]
+            lines[line] = _COMMENT.sub('', lines[line].rstrip('\n')) + '\n'
+    return _parse(''.join(lines), str(path))
+
+
+def _dump(data: CommentedMap) -> bytes:
+    out = io.StringIO()
+    _yaml().dump(data, out)
+    return out.getvalue().encode()
+
+
+def _head(path: Path) -> str:
+    """The comment that a file begins with."""
+    lines = path.read_text('utf-8').splitlines(keepends=True)
+    end = next((n for n, line in enumerate(lines)
+                if not line.startswith('#')), 0)
+    return ''.join(lines[:end])

@@ -1,0 +1,156 @@
+"""How wide a bound must be, and how many runs make it narrower.
+
+The one place that knows; pure Python, for it is asked after each run.
+
+- The centre of n runs is their median, the spread a standard deviation over
+  the centre. From ten runs on, a tenth of them at each end is pulled in to
+  the next one (Winsorised), and the deviation divided by the share that is
+  left (Tukey and McLaughlin, Sankhya A 25, 1963; Yuen, Biometrika 61, 1974),
+  so that one run in ten disturbed by something else does not count.
+- A bound is max(floor, two of the last digits printed, reach(n) * spread),
+  rounded up to 0.01. `reach` is a one-sided tolerance factor in the form of
+  Howe (JASA 64, 1969): z(0.999) sqrt(1 + 1/n) sqrt(df / chi2(0.01, df)). In
+  99 of 100 references, normal noise gives less than one false alarm in a
+  thousand runs. A prediction bound (Student's t) holds that only on average
+  over references, and no longer when runs are added until the bound is
+  narrow enough: that picks those whose spread came out small by chance.
+  bench/references.py measures it.
+- `runs_needed` is its inverse: it takes the spread seen for the true one.
+"""
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Sequence
+
+#: Fewer runs say too little of the spread to judge by.
+FEWEST_RUNS = 5
+#: From here on a run at each end is pulled in: with fewer, one disturbed run
+#: looks like a wide spread, and nobody says never.
+SURE_RUNS = 10
+#: More runs than this in all are as good as never.
+MOST_RUNS = 500
+#: Smallest bounds; '' is any metric without its own.
+FLOORS = {'': 0.05, 'worst_ratio': 0.3}
+#: Quantile 0.999 of the normal distribution.
+Z = 3.0902
+#: Quantile 0.01 of chi-squared by degrees of freedom.
+CHI2 = {2: 0.02010, 3: 0.11483, 4: 0.29711, 5: 0.55430, 6: 0.87209,
+        7: 1.23904, 8: 1.64650, 9: 2.08790}
+
+
+def bound(values: Sequence[float], floor: float = FLOORS[''],
+          resolution: float = 0.0) -> float:
+    """How much worse than the median one more run may be: a fraction.
+
+    :param values: a figure of each run
+    :param floor: smallest bound, a fraction
+    :param resolution: last digit printed, in the unit of the values
+    :returns: rounded up to 0.01; inf: too few runs, or a median of 0
+    """
+    centre = statistics.median(values) if values else 0
+    if len(values) < FEWEST_RUNS or centre <= 0:
+        return math.inf
+    return _up(max(floor, 2 * resolution / centre,
+                   reach(len(values)) * _sigma(values) / centre))
+
+
+def runs_needed(values: Sequence[float], cap: float,
+                floor: float = FLOORS[''], resolution: float = 0.0
+                ) -> int | None:
+    """About how many more runs until the bound is no wider than the cap.
+
+    :returns: 0: it is; None: no number of runs would do
+    """
+    if not values:
+        return FEWEST_RUNS
+    centre = statistics.median(values)
+    if centre <= 0:
+        return None
+    return _more(len(values), _sigma(values) / centre, cap,
+                 max(floor, 2 * resolution / centre))
+
+
+def worst_bound(ratios: Sequence[float], floor: float) -> float:
+    """The bound of each run's worst ratio to a curve, whose centre is 1.
+
+    Besides, 10 % above the worst run (those pulled in apart), so that the
+    runs that a reference is made of pass.
+    """
+    if len(ratios) < FEWEST_RUNS:
+        return math.inf
+    return _up(max(floor, _worst(ratios), statistics.median(ratios) - 1
+                   + reach(len(ratios)) * _sigma(ratios)))
+
+
+def worst_runs_needed(ratios: Sequence[float], cap: float, floor: float
+                      ) -> int | None:
+    """As `runs_needed`, for worst ratios."""
+    if not ratios:
+        return FEWEST_RUNS
+    offset = statistics.median(ratios) - 1
+    return _more(len(ratios), _sigma(ratios), cap,
+                 max(floor, _worst(ratios)), offset)
+
+
+def spread(values: Sequence[float]) -> float:
+    """The spread over the median: a fraction; inf for a median of 0."""
+    centre = statistics.median(values)
+    return _sigma(values) / centre if centre > 0 else math.inf
+
+
+@functools.cache
+def reach(runs: int) -> float:
+    """Spreads within which 999 of 1000 further runs lie, after `runs`."""
+    free = runs - 1 - 2 * _pulled(runs)
+    chi2 = CHI2.get(free)
+    if chi2 is None:
+        # Wilson and Hilferty, 1931; z(0.01) = -2.3263. At 10: 2 % low.
+        part = 2 / (9 * free)
+        chi2 = free * (1 - part - 2.3263 * math.sqrt(part)) ** 3
+    return Z * math.sqrt((1 + 1 / runs) * free / chi2)
+
+
+def _more(runs: int, spread: float, cap: float, least: float,
+          offset: float = 0.0) -> int | None:
+    """The first number of runs at which all is within the cap, less those
+    there are."""
+    # What is printed, or a floor above the cap, is no question of runs.
+    if _up(least) > cap:
+        return None
+    for total in range(max(runs, FEWEST_RUNS), MOST_RUNS + 1):
+        if offset + Z * spread > cap:
+            break
+        if _up(offset + reach(total) * spread) <= cap:
+            return total - runs
+    return SURE_RUNS - runs if runs < SURE_RUNS else None
+
+
+def _pulled(runs: int) -> int:
+    """Runs at each end that are pulled in."""
+    return runs // SURE_RUNS
+
+
+def _worst(ratios: Sequence[float]) -> float:
+    """10 % above the worst run that is not pulled in, as a fraction."""
+    return sorted(ratios)[-1 - _pulled(len(ratios))] * 1.1 - 1
+
+
+def _sigma(values: Sequence[float]) -> float:
+    """Winsorised standard deviation; 0 of a single value."""
+    runs, ends = len(values), _pulled(len(values))
+    if runs < 2:
+        return 0.0
+    inner = sorted(values)
+    if ends:
+        inner[:ends] = [inner[ends]] * ends
+        inner[-ends:] = [inner[-ends - 1]] * ends
+    mean = math.fsum(inner) / runs
+    square = math.fsum((value - mean) ** 2 for value in inner)
+    return math.sqrt(square / (runs - 1)) / (1 - 2 * ends / runs)
+
+
+def _up(value: float) -> float:
+    """Rounded up to 0.01."""
+    return math.ceil(value * 100 - 1e-9) / 100

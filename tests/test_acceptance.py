@@ -1,0 +1,298 @@
+"""Proposals beside what people accepted: shown as figures, taken on demand."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pd = pytest.importorskip('pandas')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make  # noqa: E402
+
+from cli import commands, sites  # noqa: E402
+from config import judged  # noqa: E402
+from config import references as names  # noqa: E402
+from postprocess import references  # noqa: E402
+
+INTRA = 'program=osu_latency placement=intra_node'
+OTHER = 'program=osu_latency placement=inter_node'
+CALM = [1.0, 1.01, 0.99, 1.0, 1.0]
+WILD = [1.0, 1.5, 0.5, 1.2, 0.8] * 2
+
+
+def latencies(values, sizes=(1, 8, 64), **columns) -> list[dict]:
+    return [r for day, value in enumerate(values)
+            for r in make.curve('latency', lambda s, v=value: v, sizes,
+                                day=day, **columns)]
+
+
+class Site:
+    """Perflogs and a folder of references."""
+
+    def __init__(self, root: Path) -> None:
+        self.perflogs, self.folder = root / 'perflogs', root / 'references'
+        self.osu = self.folder / 'osu.yaml'
+        self.proposal = self.folder / 'osu.proposed.yaml'
+
+    def propose(self, records, *options) -> int:
+        for old in self.perflogs.rglob('*.csv'):
+            old.unlink()
+        make.write(self.perflogs, records)
+        return references.main([
+            'propose', '--site', 'alpha', '--perflogs', str(self.perflogs),
+            '--output', str(self.folder), *options])
+
+    def accept(self, *options) -> int:
+        return references.main(['accept', '--site', 'alpha', '--output',
+                                str(self.folder), *options])
+
+    def entry(self, params=INTRA, file=None) -> dict:
+        refs = yaml.safe_load((file or self.osu).read_text())
+        return refs['OsuPt2pt']['alpha:cpu']['openmpi']['embedded'][
+            'fast'][params]
+
+
+@pytest.fixture
+def site(tmp_path) -> Site:
+    return Site(tmp_path)
+
+
+def times(factor: float) -> list[float]:
+    return [factor * value for value in CALM]
+
+
+def test_a_bound_that_cannot_judge_is_written_open(site, capsys):
+    assert site.propose(latencies(WILD)) == 0
+    entry = site.entry(file=site.proposal)
+    assert entry['latency@8B'] == [1.0, None, None, 'us']
+    assert entry['$unjudged'] == {'latency@8B': 0, 'worst_ratio': 0}
+    assert entry['$from']['bounds'] == {} and 'worst_ratio' not in entry
+    assert ('latency@8B new -> 1 us unjudged: no number of runs would do; '
+            '10 runs, 2026-11-01 to 2026-11-10') in capsys.readouterr().out
+
+
+def test_how_many_more_runs_an_unjudged_figure_needs(site, capsys):
+    assert site.propose(latencies([1.0, 1.07, 0.93, 1.06, 0.94])) == 0
+    needs = site.entry(file=site.proposal)['$unjudged']['latency@8B']
+    assert 2 < needs < 60
+    assert f'unjudged: needs about {needs} more runs' in \
+        capsys.readouterr().out
+
+
+def test_a_derived_figure_is_judged_instead(site, monkeypatch):
+    monkeypatch.setattr(judged, '_file', lambda: {'osu': [
+        {'metric': 'latency', 'at': [8], 'instead': 'latency_p50'}]})
+    records = latencies(WILD)
+    records += [make.record('latency_p50', v, day=day)
+                for day, v in enumerate(CALM * 2)]
+    assert site.propose(records) == 0
+    entry = site.entry(file=site.proposal)
+    assert '$unjudged' not in entry
+    assert entry['latency@8B'] == [1.0, None, None, 'us']
+    assert entry['latency_p50'][:2] == [1.0, None] and entry['latency_p50'][2]
+    assert list(entry['$from']['bounds']) == ['latency_p50']
+
+
+def test_first_proposal_is_new_and_accepted_whole(site, capsys):
+    assert site.propose(latencies(CALM)) == 0
+    out = capsys.readouterr().out
+    assert 'latency@8B new -> 1 us +9 %; 5 runs, 2026-11-01' in out
+    assert not site.osu.exists()
+    text = site.proposal.read_text()
+    assert site.accept() == 0
+    assert site.osu.read_text() == text and not site.proposal.exists()
+    assert f'{site.osu}: 1 case accepted; commit it' in \
+        capsys.readouterr().out
+
+
+def test_the_difference_is_told_in_figures(site, capsys):
+    site.propose(latencies(CALM))
+    site.accept()
+    capsys.readouterr()
+    assert site.propose(latencies(times(1.05))) == 0
+    assert ('osu OsuPt2pt alpha:cpu openmpi embedded fast '
+            f'{INTRA}: latency@8B 1 us +9 % -> 1.05 us +9 % '
+            '(centre +5.0 %); 5 runs, 2026-11-01 to 2026-11-05\n'
+            'osu: 1 figures unchanged, 1 differ') in capsys.readouterr().out
+    assert site.propose(latencies(times(1.001))) == 0
+    assert 'osu: 2 figures unchanged, 0 differ' in capsys.readouterr().out
+
+
+def test_what_people_wrote_stays(site, capsys):
+    site.propose(latencies(CALM) + latencies(CALM, params=OTHER))
+    site.accept()
+    text = site.osu.read_text()
+    mine = '# by hand: see #12\n' + text.replace(
+        'OsuPt2pt:', 'complete: true   # in production\nOsuPt2pt:').replace(
+        'latency@8B: [1.0, null, 0.09, us]',
+        'latency@8B: [1.0, null, 0.2, us]   # the switch is shared', 1)
+    site.osu.write_text(mine)
+    inter = site.entry(OTHER)
+    capsys.readouterr()
+    # Only one of the two cases ran since.
+    site.propose(latencies(times(1.04)))
+    assert 'set by hand: kept' not in capsys.readouterr().out
+    assert site.accept() == 0
+    site.osu.write_text(mine)
+    site.propose(latencies(times(1.04), params=OTHER))
+    assert '; set by hand: kept' in capsys.readouterr().out
+    assert site.accept() == 0
+    assert 'latency@8B was set by hand: kept' in capsys.readouterr().out
+    text = site.osu.read_text()
+    for kept in ('# by hand: see #12', 'complete: true   # in production',
+                 '[1.0, null, 0.2, us]   # the switch is shared'):
+        assert kept in text
+    now = site.entry(OTHER)
+    assert now['latency@8B'] == [1.0, None, 0.2, 'us']
+    assert now['latency@1B'][0] == 1.04 != inter['latency@1B'][0]
+    assert site.entry(INTRA)['latency@8B'] == [1.0, None, 0.09, 'us']
+    # It stays by hand: what the suite would write is known.
+    site.propose(latencies(times(1.03), params=OTHER))
+    site.accept()
+    assert site.entry(OTHER)['latency@8B'] == [1.0, None, 0.2, 'us']
+
+
+def test_a_new_level_wants_its_reason(site, capsys):
+    site.propose(latencies(CALM) + latencies(CALM, params=OTHER))
+    site.accept()
+    site.propose(latencies(times(1.5)) + latencies(times(1.02),
+                                                   params=OTHER))
+    assert 'a new, worse level: accept needs --reason' in \
+        capsys.readouterr().out
+    assert site.accept() == 1
+    said = capsys.readouterr()
+    assert 'latency@8B would be at a new, worse level' in said.err
+    assert '1 case accepted, 1 left in osu.proposed.yaml' in said.out
+    assert site.entry(OTHER)['latency@8B'][0] == 1.02
+    assert site.entry(INTRA)['latency@8B'][0] == 1.0
+    assert site.entry(INTRA, site.proposal)['latency@8B'][0] == 1.5
+    assert site.accept('--reason', 'firmware 2.1') == 0
+    assert site.entry(INTRA)['latency@8B'][0] == 1.5
+    assert site.entry(INTRA)['$from']['reason'] == 'firmware 2.1'
+    assert 'reason' not in site.entry(OTHER)['$from']
+    assert not site.proposal.exists()
+
+
+def test_keys_that_yaml_would_change_stay(site):
+    hard = "a='x' b=c++ (d) e: #f"
+    for factor in (1.0, 1.02):
+        site.propose(latencies(times(factor), params=hard, environ='on'))
+        before = yaml.safe_load(site.proposal.read_text())
+        assert site.accept() == 0
+        assert yaml.safe_load(site.osu.read_text()) == before
+
+
+def test_better_is_no_new_level(site):
+    site.propose(latencies(CALM))
+    site.accept()
+    site.propose(latencies(times(0.5)))
+    assert site.accept() == 0
+
+
+def test_runs_at_a_new_level_failed_and_are_used_when_asked(site, capsys):
+    bad = latencies(times(2.0), result='fail')
+    assert site.propose(bad) == 1
+    assert site.propose(bad, '--new-level') == 0
+    assert site.entry(file=site.proposal)['latency@8B'][0] == 2.0
+    # A guard is another thing: such a run measured nothing sound.
+    assert site.propose(latencies(times(2.0), guard='transport'),
+                        '--new-level') == 1
+
+
+def test_by_case_and_by_family(site, capsys):
+    store = [make.record('operations', 100.0, 64, day=day, family='keyvalue',
+                         check='StoreServes', program='valkey', version='8.1')
+             for day in range(5)]
+    site.propose(latencies(CALM) + latencies(CALM, params=OTHER) + store)
+    assert site.accept('--family', 'osu', '--case', 'inter_.ode') == 0
+    assert set(names.proposed(site.folder)) == {'osu', 'keyvalue'}
+    assert site.entry(OTHER) and site.entry(INTRA, site.proposal)
+    assert INTRA not in site.osu.read_text()
+    assert names.accepted(site.folder) == [site.osu]
+    assert site.accept('--family', 'osu', '--case', 'no such') == 1
+    assert 'no proposed case matches' in capsys.readouterr().err
+    assert site.accept() == 0
+    assert not names.proposed(site.folder)
+    assert [p.name for p in names.accepted(site.folder)] == [
+        'keyvalue.yaml', 'osu.yaml']
+    assert site.accept() == 1
+    assert 'nothing is proposed' in capsys.readouterr().err
+    assert site.accept('--family', 'tao') == 1
+    assert "no proposal of family 'tao'" in capsys.readouterr().err
+
+
+def test_old_files_without_provenance_are_taken_over(site):
+    site.folder.mkdir()
+    site.osu.write_text(
+        '# accepted in 2025\nOsuPt2pt:\n  $index: [$partition, $environ, '
+        'source, speed, params]\n  alpha:cpu:\n    openmpi:\n'
+        '      embedded:\n        fast:\n'
+        f"          '{INTRA}':   # n=3 runs, spread 1.0 %, 2025-11-01\n"
+        '            latency@8B: [1.0, null, 0.9, us]\n'
+        "            latency@1B: [$xfail, known, [2.0, null, 0.1, us]]\n")
+    site.propose(latencies(CALM))
+    assert site.accept() == 0
+    text = site.osu.read_text()
+    assert '# accepted in 2025' in text and 'n=3 runs' not in text
+    assert site.entry()['latency@8B'] == [1.0, None, 0.09, 'us']
+    assert site.entry()['latency@1B'][0] == '$xfail'
+
+
+def test_a_broken_accepted_file_is_told_with_its_line(site, capsys):
+    site.propose(latencies(CALM))
+    site.osu.write_text('a: 1\nb: [1\n')
+    before = site.proposal.read_text()
+    assert site.accept() == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert f'{site.osu}:3: not YAML' in line
+    assert site.proposal.read_text() == before
+    site.osu.write_text('OsuPt2pt:\n  $index: [params]\n  a b:\n'
+                        '    latency@8B: 3\n')
+    assert site.accept() == 2
+    assert f'{site.osu}:4: latency@8B: expected [value' in \
+        capsys.readouterr().err
+    site.osu.write_text('OsuPt2pt:\n  $index: [params]\n')
+    assert site.accept() == 1
+    assert '$index of OsuPt2pt is not [$partition' in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_both_files(site, monkeypatch):
+    site.propose(latencies(CALM))
+    site.accept()
+    site.propose(latencies(times(1.04)))
+    before = site.osu.read_text(), site.proposal.read_text()
+
+    def full(*args):
+        raise OSError(28, 'No space left on device', 'osu.yaml')
+    monkeypatch.setattr('os.replace', full)
+    assert site.accept() == 2
+    assert (site.osu.read_text(), site.proposal.read_text()) == before
+
+
+def test_nobody_takes_a_proposal_for_references(site, monkeypatch):
+    site.propose(latencies(CALM))
+    site.proposal.write_text('no: [yaml')
+    commands.references_are_sound(site.folder)
+    assert sites.own_files(site.folder.parent, [
+        {'family': 'osu', 'check': 'OsuPt2pt'}]) == []
+
+
+@pytest.mark.parametrize('words', [[], ['--help']])
+def test_help_teaches_the_path(capsys, words):
+    try:
+        assert references.main(words) == 0
+    except SystemExit as end:
+        assert end.code == 0
+    out = capsys.readouterr().out
+    steps = [out.index(f'./plumb references {word}')
+             for word in ('learn', 'accept')]
+    assert steps == sorted(steps) and 'read the difference' in out
+
+
+def test_accept_refuses_what_is_no_regular_expression(site):
+    with pytest.raises(SystemExit) as end:
+        site.accept('--case', '(')
+    assert end.value.code == 2

@@ -1,0 +1,96 @@
+"""How far a case is from a reference: runs, needs and bounds."""
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+pd = pytest.importorskip('pandas')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make  # noqa: E402
+
+from config import judged  # noqa: E402
+from postprocess import perflogs  # noqa: E402
+from postprocess.progress import judgements, progress  # noqa: E402
+
+CALM = [1.0, 1.01, 0.99, 1.0, 1.0]
+WILD = [1.0, 1.5, 0.5, 1.2, 0.8] * 2
+
+
+def latencies(values, sizes=(1, 8, 64), **columns) -> list[dict]:
+    return [r for day, value in enumerate(values)
+            for r in make.curve('latency', lambda s, v=value: v, sizes,
+                                day=day, **columns)]
+
+
+def ask(tmp_path, records):
+    make.write(tmp_path / 'p', records)
+    return progress(perflogs.read(tmp_path / 'p'))
+
+
+def test_a_case_that_is_there(tmp_path):
+    [case] = ask(tmp_path, latencies(CALM))
+    assert (case.family, case.check, case.system, case.partition,
+            case.environ, case.source, case.edition, case.speed,
+            case.params) == (
+        'osu', 'OsuPt2pt', 'alpha', 'cpu', 'openmpi', 'embedded', '', 'fast',
+        'program=osu_latency placement=intra_node')
+    assert (case.runs, case.needs) == (5, 0)
+    assert case.bounds['latency@8B'] == (1.0, 0.09, 0.3)
+    assert set(case.bounds) == {'latency@8B', 'worst_ratio'}
+
+
+def test_too_few_runs_need_the_rest(tmp_path):
+    [case] = ask(tmp_path, latencies(CALM[:3]))
+    assert (case.runs, case.needs) == (3, 2)
+    assert case.bounds['latency@8B'][1] == math.inf
+
+
+def test_a_wide_spread_is_told_figure_by_figure(tmp_path):
+    [case] = ask(tmp_path, latencies(WILD))
+    assert case.needs is None
+    assert case.needs_of['latency@8B'] is None
+
+
+def test_speeds_sources_and_versions_are_apart(tmp_path):
+    store = {'family': 'keyvalue', 'check': 'StoreServes',
+             'program': 'valkey', 'params': 'store=valkey'}
+    cases = ask(tmp_path, [
+        *latencies(CALM), *latencies(CALM[:2], speed='slow'),
+        *latencies(CALM[:1], speed='mixed'), *latencies(CALM[:1], emulated=1),
+        *[make.record('operations', 9.0, 64, day=day, version=version, **store)
+          for version in ('8.1', '9.1') for day in range(5)]])
+    assert [(c.family, c.speed, c.edition, c.runs, c.needs)
+            for c in cases] == [
+        ('keyvalue', 'fast', '8.1', 5, 0), ('keyvalue', 'fast', '9.1', 5, 0),
+        ('osu', 'fast', '', 5, 0), ('osu', 'slow', '', 2, 3)]
+
+
+def test_a_case_that_always_fails_is_there_with_no_run(tmp_path):
+    [case] = ask(tmp_path, latencies(CALM, result='fail'))
+    assert (case.runs, case.needs, case.bounds) == (0, 5, {})
+
+
+def test_a_derived_figure_stands_in(monkeypatch):
+    rules = {'osu': [{'metric': 'latency', 'at': [8],
+                      'instead': 'latency_p50'}]}
+    monkeypatch.setattr(judged, '_file', lambda: rules)
+
+    def runs(values):
+        return dict(zip('abcdefghij', values, strict=False))
+
+    def found(small):
+        [one] = judgements('osu', {('latency', 8): runs(WILD),
+                                   ('latency_p50', None): runs(small)})
+        return one.figure, one.needs
+
+    assert found(CALM * 2) == ('latency_p50', 0)
+    assert found(CALM[:4]) == ('latency@8B', None)   # too few to count
+    assert found(WILD) == ('latency@8B', None)
+    assert found([1.0, 1.07, 0.93, 1.06, 0.94, 1.0]) == ('latency@8B', 17)
+    [one] = judgements('osu', {('latency', 8): runs(CALM),
+                               ('latency_p50', None): runs(CALM)})
+    assert one.figure == 'latency@8B'

@@ -1,0 +1,97 @@
+"""Bounds from few runs: wide enough to hold, and how many runs it takes."""
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from postprocess import spread
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def bench():
+    spec = importlib.util.spec_from_file_location(
+        'bench_references', ROOT / 'bench/references.py')
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_reach_is_the_tolerance_factor():
+    # z(0.999) sqrt(1.2) sqrt(4 / chi2(0.01, 4)), by the tables.
+    assert spread.reach(5) == pytest.approx(3.0902 * math.sqrt(
+        1.2 * 4 / 0.29711))
+    # Nine degrees of freedom by approximation would be near the table's.
+    assert spread.reach(13) == pytest.approx(3.0902 * math.sqrt(
+        14 / 13 * 10 / 2.55821), rel=0.02)
+    assert 3.0902 < spread.reach(100000) < 3.15
+    falling = [spread.reach(n) for n in (5, 6, 7, 8, 9, 12, 20, 40, 100)]
+    assert falling == sorted(falling, reverse=True)
+
+
+def test_bound_is_the_largest_of_three():
+    calm = [1.0] * 5
+    assert spread.bound(calm) == 0.05
+    assert spread.bound(calm, 0.1) == 0.1
+    assert spread.bound([0.09] * 5, resolution=0.01) == 0.23
+    noisy = [0.99, 1.0, 1.0, 1.0, 1.01]
+    assert spread.bound(noisy) == pytest.approx(math.ceil(
+        100 * spread.reach(5) * np.std(noisy, ddof=1)) / 100)
+
+
+def test_too_few_runs_or_no_centre_give_no_bound():
+    assert spread.bound([1.0] * 4) == math.inf
+    assert spread.bound([]) == spread.bound([0.0] * 9) == math.inf
+    assert spread.runs_needed([1.0] * 4, 0.3) == 1
+    assert spread.runs_needed([], 0.3) == 5
+    assert spread.runs_needed([0.0] * 9, 0.3) is None
+
+
+def test_one_disturbed_run_in_ten_does_not_count():
+    calm = [1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.0, 1.01, 0.99]
+    assert spread.bound([*calm, 1.5]) < 0.15
+    # With fewer it looks like a wide spread, but nobody says never.
+    assert spread.bound([*calm[:5], 1.5]) > 0.3
+    assert spread.runs_needed([*calm[:5], 1.5], 0.3) == 4
+
+
+def test_runs_needed_is_the_inverse_of_the_bound():
+    for width in (0.01, 0.03, 0.05, 0.08):
+        values = [1 - width, 1.0, 1 + width] * 4
+        more = spread.runs_needed(values, 0.3)
+        sigma = spread.spread(values)
+        assert spread.reach(12 + more) * sigma <= 0.3
+        assert more == 0 or spread.reach(11 + more) * sigma > 0.295
+    assert spread.runs_needed([0.5, 1.0, 1.5] * 4, 0.3) is None
+    assert spread.runs_needed([0.05] * 5, 0.3, resolution=0.01) is None
+
+
+def test_the_worst_ratio_passes_the_runs_that_it_came_from():
+    assert spread.worst_bound([1.0] * 4 + [1.9], 0.3) >= 0.9
+    assert spread.worst_bound([1.0] * 4, 0.3) == math.inf
+    assert spread.worst_bound([1.0] * 11 + [1.9], 0.3) == 0.3
+    assert spread.worst_runs_needed([1.0, 1.0, 1.0], 0.3, 0.3) == 2
+
+
+@pytest.mark.parametrize(('width', 'median', 'late'), [
+    (0.01, 5, 5), (0.03, 7, 11)])
+def test_learnt_references_keep_their_promise(width, median, late):
+    module = bench()
+    row = module.simulate(module.normal, 0.0, width, 1000, 60,
+                          np.random.default_rng(1))
+    assert row['judged'] <= 1                    # of 1000 runs
+    assert row['runs'] <= median and row['late'] <= late
+    assert row['given'] > 0.99
+
+
+def test_noise_beyond_the_cap_is_hardly_ever_judged():
+    module = bench()
+    row = module.simulate(module.normal, 0.0, 0.1, 500, 60,
+                          np.random.default_rng(1))
+    assert row['given'] < 0.1 and row['all'] <= 1

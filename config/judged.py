@@ -5,7 +5,8 @@ Needs nothing but PyYAML, so that checks and postprocess can both ask it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -13,10 +14,65 @@ import yaml
 FILE = Path(__file__).with_name('judged.yaml')
 
 
+#: Cap of a bound, as a fraction, where a row has none of its own: a wider
+#: one cannot tell a sick machine from a healthy one.
+WIDEST = 0.3
+#: A mean over fewer sizes than this says no more than one of them.
+FEWEST_SIZES = 3
+
+
 @functools.cache
-def table() -> dict[str, list[dict]]:
-    """config/judged.yaml: family -> list of {metric, at}."""
+def _file() -> dict:
     return yaml.safe_load(FILE.read_text(encoding='utf-8'))
+
+
+def table() -> dict[str, list[dict]]:
+    """config/judged.yaml: family -> list of {metric, at, ...}."""
+    return {name: rules for name, rules in _file().items()
+            if name != 'derived'}
+
+
+def widest(family: str, metric: str) -> float:
+    """Cap of the bound of a judged metric, as a fraction.
+
+    :param metric: a judged one, or the derived one that stands in for it
+    """
+    return next((rule.get('widest', WIDEST) for rule in table()[family]
+                 if metric in (rule['metric'], rule.get('instead'))), WIDEST)
+
+
+def instead(family: str, figure: str) -> str | None:
+    """The derived metric that is judged in place of a judged figure where
+    the bound of that is too wide; None: there is none."""
+    metric = figure.partition('@')[0]
+    return next((rule.get('instead') for rule in table()[family]
+                 if rule['metric'] == metric), None)
+
+
+def derived(family: str, figures: Mapping[str, float]) -> dict[str, float]:
+    """The derived figures of a case: means over a range of its curve.
+
+    The geometric mean exp(mean(log x)), so that each size weighs the same
+    whatever its value. A curve with fewer than three sizes in the range, or
+    a value of 0 there, has none.
+
+    :param figures: figure -> value, of one run
+    """
+    found = {}
+    for rule in table().get(family, ()):
+        name = rule.get('instead')
+        if not name:
+            continue
+        what = _file()['derived'][name]
+        values = [
+            value for figure, value in figures.items()
+            for metric, _, point in [figure.partition('@')]
+            if metric == what['of'] and point and what.get('from', 0)
+            <= int(point[:-1]) <= what.get('to', math.inf)]
+        if len(values) >= FEWEST_SIZES and min(values) > 0:
+            found[name] = math.exp(
+                sum(map(math.log, values)) / len(values))
+    return found
 
 
 def key(metric: str, size: int | None = None) -> str:
@@ -25,7 +81,8 @@ def key(metric: str, size: int | None = None) -> str:
 
 
 def judged_metrics(family: str) -> set[str]:
-    """Names of the metrics that a reference judges somewhere."""
+    """Names of the metrics that a reference judges somewhere, without the
+    derived ones that stand in for them."""
     return {rule['metric'] for rule in table()[family]}
 
 
@@ -41,6 +98,20 @@ def worse_by(family: str, metric: str, better: str, value: float,
     if near or not value or not reference:
         return 1.0
     return value / reference if better == 'lower' else reference / value
+
+
+def improved(better: str, value: float, reference: float,
+             lower: float | None, upper: float | None) -> bool:
+    """Whether a value is better than its reference by more than the bound
+    lets it be worse: news, and no failure.
+
+    :param lower, upper: bounds as fractions; None or NaN: open
+    """
+    bound = lower if better == 'higher' else upper
+    if not reference or bound is None or math.isnan(bound):
+        return False
+    return (value > reference * (1 - bound) if better == 'higher'
+            else value < reference * (1 - bound))
 
 
 def resolution(family: str, metric: str) -> float:

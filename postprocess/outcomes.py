@@ -55,6 +55,49 @@ def of_session(frame: pd.DataFrame, run: str
     return found
 
 
+def needs(frame: pd.DataFrame, run: str | None = None
+          ) -> dict[tuple[str, str, str], int | None]:
+    """How many more runs the cases of a session need until all that is
+    judged of them has a bound that can judge.
+
+    :param frame: records of that session, and of those before it
+    :param run: the session; None: the newest one of each case
+    :returns: (partition, environment, hash) -> number; 0: there are enough,
+        None: no number would do
+    """
+    # Here: it reads every record, and few ask.
+    from .progress import progress
+    keys = ['check', 'partition', 'environ', 'source', 'speed', 'params']
+    known: dict[tuple[str, ...], int | None] = {
+        (p.check, p.partition.rpartition(':')[2], p.environ, p.source,
+         p.speed, p.params, p.edition): p.needs for p in progress(frame)}
+    mine = frame[frame['run'] == run] if run else newest(frame)
+    found = {}
+    for row in mine.drop_duplicates(
+            ['run', *keys, 'version', 'case']).itertuples():
+        place = tuple(str(getattr(row, name)) for name in keys)
+        for edition in ('', str(row.version)):
+            if place + (edition,) in known:
+                found[str(row.partition), str(row.environ),
+                      str(row.case)] = known[place + (edition,)]
+    return found
+
+
+def words(runs: int | None, lacks: str = '') -> str:
+    """What people are told of a case that waits for a reference.
+
+    :param runs: as `needs` has it
+    :param lacks: what is missing, where it is not simply a reference
+    """
+    if runs is None:
+        what = 'no number of runs would give a bound'
+    elif runs:
+        what = f'needs {runs} more run{"s" * (runs > 1)}'
+    else:
+        what = 'has runs enough: ./plumb references propose'
+    return ': '.join(filter(None, ['recorded', lacks, what]))
+
+
 def stale(frame: pd.DataFrame) -> pd.DataFrame:
     """Cases that have not run for longer than their neighbours.
 

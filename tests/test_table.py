@@ -11,6 +11,7 @@ from conftest import ROOT
 
 from cli import commands, table
 from cli.table import Figure
+from config import judged
 
 #: Cases of real runs: what ReFrame's report says of them.
 CASES = json.loads((ROOT / 'tests' / 'data' / 'cases.json').read_text())
@@ -40,8 +41,7 @@ def test_rows_say_how_a_case_ended_and_where(capsys):
 
 def test_the_headlines_name_metrics_of_the_table():
     lists = yaml.safe_load(table.FILE.read_text())
-    judged = yaml.safe_load((ROOT / 'config' / 'judged.yaml').read_text())
-    assert set(lists) == set(judged)
+    assert set(lists) == set(judged.table())
     for rules in lists.values():
         for rule in rules:
             assert METRICS[rule['metric']]['point'] == 'B' or (

@@ -205,7 +205,7 @@ GOOD = [1.0, None, 9.0, 'us']
     ({'latency@8B': [1e3, None, 0.1, 'us']}, None),     # a faster machine
     ({'latency@8B': [1.0, None, 0.1, 'ms']}, "unit is 'ms'"),
     ({'latency@8B': GOOD, 'latncy@8B': GOOD}, "did you mean 'latency'"),
-    ({'latency@8B': GOOD, 'bandwidth@8B': [1.0, None, None, 'MB/s']},
+    ({'latency@8B': GOOD, 'bandwidth@8B': [1.0, -0.5, None, 'MB/s']},
      'no such figure'),
     ({'latency@8B': 1}, 'expected'),
     ({'latency@8B': ['$xfail', 'slow since the update', [1e-3, None, 0.1,

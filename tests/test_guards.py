@@ -376,3 +376,40 @@ def test_speed_classes(boundary, readings, speed):
         extras={'speed_boundary_ns': boundary}))
     runs = [types.SimpleNamespace(before=readings[0], after=readings[1])]
     assert base.Benchmark.speed_class(check, runs) == speed
+
+
+# Records ------------------------------------------------------------------
+
+def recorded(values, samples=(), guard=''):
+    """What the perflog gets of a case: (metric, value, result, guard)."""
+    from config import perflog
+    check = types.SimpleNamespace(
+        unfit='', invalid='', disturbed='', speed='fast', guard=guard,
+        perfvalues={f'local:thishost:{figure}': value
+                    for figure, value in values.items()},
+        samples=list(samples))
+    return [(r['metric'], r['value'], r['result'], r.get('guard', ''))
+            for r in perflog.figures(check)]
+
+
+PASS = [1.0, 1.0, None, 0.1, 'us', 'pass']
+
+
+@pytest.mark.parametrize('values, samples', [
+    ({'wall_time': [math.nan, 0, None, None, 's', None]}, []),
+    ({'latency@8B': [math.inf, 1.0, None, 0.1, 'us', 'fail']}, []),
+    ({'latency@8B': [1.0, math.inf, None, 0.1, 'us', 'pass']}, []),
+    ({'latency@8B': [1.0, 1.0, None, math.inf, 'us', 'pass']}, []),
+    # The median of three hides one.
+    ({'latency@8B': PASS}, [{'latency@8B': 1.0}, {'latency@8B': math.nan},
+                            {'latency@8B': 1.0}]),
+])
+def test_no_record_is_infinite_or_nan(values, samples):
+    assert recorded({'latency@1B': PASS, **values}, samples) == [
+        ('completed', 0.0, 'fail', 'not_finite')]
+    assert recorded({'latency@1B': PASS}) == [('latency', 1.0, 'pass', '')]
+
+
+def test_a_repeat_that_is_no_number_refuses_the_run():
+    with pytest.raises(guards.Refused, match='latency@8B = nan'):
+        guards.figures_are_finite({'latency@1B': 1.0, 'latency@8B': math.nan})

@@ -478,6 +478,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 sample |= nodes.figures(seen[-1], self.cpus_per_rank())
                 if not math.isnan(run.before + run.after):
                     sample['cacheline_roundtrip'] = max(run.before, run.after)
+                # Of every repeat: a median may hide one.
+                guards.figures_are_finite(sample)
                 self.samples.append(sample)
             self.speed = self.speed_class(runs)
             if self.speed == 'mixed':
@@ -529,6 +531,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         if self.is_dry_run():
             self.figures = dict.fromkeys(self.planned_figures(), 0.0)
         self.add_worst_ratio()
+        try:
+            guards.figures_are_finite(self.figures)
+        except guards.Refused as err:
+            self.guard = err.guard
+            raise
         self.judge_by_references(self.figures)
         self.note_what_is_far_below()
         for figure, value in self.figures.items():

@@ -416,7 +416,12 @@ def known(check: Any, figures: Mapping[str, float]
     # A dry run knows only the figures that are planned.
     there = set(figures) | set(plain if check.is_dry_run() else ())
     result: dict[str, Any] = dict(validate(plain, there, where))
-    notes = [found.note]
+    better = [] if check.is_dry_run() else [
+        figure for figure, (value, lower, upper, _) in result.items()
+        if improved(metrics.metric(metrics.split(figure)[0]).better,
+                    figures[figure], value, lower, upper)]
+    notes = [found.note, _words(found.unjudged), 'improved: propose again '
+             f'({", ".join(better)})' if better else '']
     if found.kind == 'own':
         missing = [f for f, runs in unjudged(
             check.family, {**found.figures, '$unjudged': found.unjudged},
@@ -424,12 +429,6 @@ def known(check: Any, figures: Mapping[str, float]
         if missing:
             raise ReferenceError_(f'{where}: no reference for the judged '
                                   f'{", ".join(missing)}')
-        better = [] if check.is_dry_run() else [
-            f for f, (value, lower, upper, _) in result.items() if improved(
-                metrics.metric(metrics.split(f)[0]).better, figures[f],
-                value, lower, upper)]
-        notes += [_words(found.unjudged), f'improved: propose again '
-                  f'({", ".join(better)})' if better else '']
     for figure, reference in found.figures.items():
         if plain[figure] is not reference:
             result[figure] = xfail(reference[1], result[figure])

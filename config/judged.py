@@ -107,7 +107,7 @@ def improved(better: str, value: float, reference: float,
 
     :param lower, upper: bounds as fractions; None or NaN: open
     """
-    bound = lower if better == 'higher' else upper
+    bound = {'lower': upper, 'higher': lower}.get(better)
     if not reference or bound is None or math.isnan(bound):
         return False
     return (value > reference * (1 - bound) if better == 'higher'

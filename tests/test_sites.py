@@ -87,6 +87,7 @@ def test_reframe_takes_every_site(suite):
 
 def test_profiles_speak_of_cases_that_there_are(suite):
     """Without them a case without references would fail."""
+    suite.write_references({'complete': True})
     dry_runs(suite, {buffers: (system.partition(':')[0], [
         '--system', system, '-E', 'program in ("osu_bw", "osu_latency") and '
         f'buffers == "{buffers}" and placement == "inter_node"'])

@@ -6,12 +6,17 @@ as for the page); ReFrame's report adds what is only for people to read.
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from checks.lib.references import LEARN
 from postprocess import outcomes, plans
+
+#: What a check says of a case without a reference.
+LACKS = re.compile(rf'(no reference[^;]*): {re.escape(LEARN)}')
 
 #: Actions of ReFrame that measure nothing: `plumb run` hands them on.
 ACTIONS = ('--ci-generate', '--delete-stored-sessions', '--describe',
@@ -55,10 +60,11 @@ def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]]
     """ReFrame's cases, with the outcomes of the records; builds that failed
     after them.
 
-    :param frame: records, of this session at least
+    :param frame: records: of this session, and what it can look back on
     :param report: cases of ReFrame's report; what it lacks is added
     """
     ended = outcomes.of_session(frame, plan.run)
+    needs = outcomes.needs(frame, plan.run)
     known = {(c['partition'], c['environ'], c['hashcode']): c for c in report}
     cases = []
     for planned in plan.cases:
@@ -68,6 +74,13 @@ def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]]
                 'environ': planned['environ'], **known.get(key, {}),
                 'guard': guard}
         case['outcome'] = result
+        note = case.get('unjudged') or ''
+        lacks = LACKS.search(note)
+        case['waits'] = bool(lacks) and result == 'recorded'
+        if lacks:
+            words = outcomes.words(needs.get(key), '' if lacks[1] ==
+                                   'no reference yet' else lacks[1])
+            case['unjudged'] = note.replace(lacks[0], words)
         case['result'] = result if result in (
             *outcomes.FAILED, 'xfail') else 'pass'
         if result in outcomes.FAILED and (

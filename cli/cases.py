@@ -7,10 +7,11 @@ modules system is needed. Prints JSON: the cases, or `error`.
 """
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,29 +79,27 @@ def judged(check: Any) -> bool:
         return True
 
 
-def reference(check: Any) -> tuple[str, str]:
-    """Whether the case has references, and what is wrong with them.
+def reference(check: Any) -> tuple[str, str, str]:
+    """Whether the case has references, what it lacks, what is wrong.
 
     own: in the site's folder; vendor: published figures stand in; none:
     there is none; -: nothing is judged.
     """
     if (not hasattr(check, 'judged_figures') or not judged(check)
             or check.unfit):
-        return '-', ''
+        return '-', '', ''
     # What ReFrame's set-up of a dry run would do, short of making folders.
-    check._rfm_dry_run, check.unjudged = True, ''
+    check._rfm_dry_run = True
     check.describe_origin()
     try:
-        if references.entry(check) is None:
-            return 'none', ''
-        kind = 'vendor' if check.unjudged.startswith('vendor') else 'own'
-        check.figures = dict.fromkeys(check.planned_figures(), 0.0)
-        check.add_worst_ratio()
-        references.known(check, check.figures)
+        found = references.entry(check)
+        if found.kind != 'none':
+            check.figures = dict.fromkeys(check.planned_figures(), 0.0)
+            check.add_worst_ratio()
+            references.known(check, check.figures)
     except ValueError as err:
-        missing = 'no such reference file' in str(err)
-        return 'none', '' if missing else str(err)
-    return kind, ''
+        return 'none', '', str(err)
+    return found.kind, found.note.partition(':')[0], ''
 
 
 def placement_fault(check: Any) -> str:
@@ -125,13 +124,14 @@ def cases() -> Iterator[dict[str, Any]]:
         check._current_partition = partition
         check._current_environ = environ
         misplaced = placement_fault(check)
-        found, fault = reference(check)
+        found, lacks, fault = reference(check)
         yield {'check': type(check).variant_name(),
                'family': getattr(check, 'family', ''),
                'params': getattr(check, 'params', ''),
                'where': f'{partition.name}+{environ.name}',
                'modes': [m for m in MODES if m in check.tags],
-               'reference': found, 'fault': fault, 'misplaced': misplaced}
+               'reference': found, 'lacks': lacks, 'fault': fault,
+               'misplaced': misplaced}
 
 
 def stacks(folder: Path) -> dict[str, str]:
@@ -142,12 +142,24 @@ def stacks(folder: Path) -> dict[str, str]:
             if env.get('extras', {}).get('stack')}
 
 
+def complete(families: Iterable[str]) -> list[str]:
+    """Those of the families whose file says that all cases have one."""
+    found = []
+    for family in sorted(filter(None, families)):
+        # A broken file is the fault of each of its cases.
+        with contextlib.suppress(references.ReferenceError_):
+            found += [family] * references.load(family).complete
+    return found
+
+
 def main() -> int:
     folder = Path(sys.argv[1])
     answer: dict[str, Any] = {}
     try:
         load(folder)
-        answer = {'cases': list(cases()), 'stacks': stacks(folder)}
+        there = list(cases())
+        answer = {'cases': there, 'stacks': stacks(folder),
+                  'complete': complete({c['family'] for c in there})}
     except SetupError as err:
         answer = {'error': str(err)}
     except ReframeError as err:

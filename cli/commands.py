@@ -175,15 +175,9 @@ def _run(args: argparse.Namespace, variables: dict[str, str], start: float,
          locks: list[int]) -> int:
     """Runs the mode in its session."""
     from cli import account
-    references = Path(variables['RFM_REFERENCE_PREFIX'])
     bringup = args.bringup or args.mode == 'bringup'
-    if not bringup and is_local(site_folder(args.site)) \
-            and not accepted(references):
-        bringup = True
-        say('no references of this machine yet: recording, judged by limits '
-            'alone (bring-up)')
     if not bringup:
-        references_are_sound(references)
+        references_are_sound(Path(variables['RFM_REFERENCE_PREFIX']))
     say(f'set-up took {time.monotonic() - start:.1f} s')
     report = Path(variables['RFM_REPORT_FILE'])
     perflogs = variables['PLUMBLINE_PERFLOGS']
@@ -210,7 +204,11 @@ def _run(args: argparse.Namespace, variables: dict[str, str], start: float,
         print(f'Ended by {ended_by}: cases that it cut short have failed.')
     if bringup:
         print('Bring-up: only limits judged, and a vendor profile where '
-              'there is one. After 3 runs: ./plumb references propose')
+              'there is one')
+    waiting = sum(bool(c.get('waits')) for c in cases)
+    if waiting:
+        print(f'{waiting} of the cases have no reference and were recorded, '
+              'not judged: ./plumb references learn')
     print(f'Page: {page}' if page else 'No page: see the error above')
     return 1 if code or failed or not page or ended_by else 0
 
@@ -322,8 +320,7 @@ def doctor(args: argparse.Namespace) -> int:
             continue
         there = (prefix / f'{family}.yaml').is_file()
         print(f'  references {prefix / family}.yaml'
-              f'{"" if there else ": none yet: ./plumb run three times, then"}'
-              f'{"" if there else " ./plumb references propose"}')
+              f'{"" if there else ": none yet: ./plumb references learn"}')
     print()
     reasons = {
         'inter-node placement': (

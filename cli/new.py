@@ -496,7 +496,10 @@ def readme(name: str, found: Found, choices: Choices) -> str:
         'runs', '',
         'Not to be detected, so look at them: the account or quality of '
         'service that\njobs need (`access` in system.py), the transport that '
-        'MPI must use\n(`transport`, see ../README.md).', ''])
+        'MPI must use\n(`transport`, see ../README.md).', '',
+        'In production, once all cases of a family have references, put\n'
+        '`complete: true` at the top of its file in references/: a case '
+        'without one\nfails from then on.', ''])
 
 
 def files(name: str, found: Found, choices: Choices) -> dict[str, str]:

@@ -111,7 +111,8 @@ def examine(folder: Path, update: bool = False) -> Verdict:
     if 'error' in answer:
         verdict.findings.append(answer['error'])
     else:
-        judge_cases(verdict, folder, answer['cases'], update)
+        judge_cases(verdict, folder, answer['cases'], answer['complete'],
+                    update)
         verdict.findings += map(str, stack_faults(folder, answer['stacks']))
     verdict.findings += own_files(folder, answer.get('cases', []))
     found, note = spack_yaml.findings(folder / 'spack')
@@ -146,8 +147,11 @@ def ask_reframe(folder: Path) -> dict[str, Any]:
 
 
 def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
-                update: bool) -> None:
-    """The cases against the snapshot, and the references that they have."""
+                complete: list[str], update: bool) -> None:
+    """The cases against the snapshot, and the references that they have.
+
+    :arg complete: families of which every case shall have one.
+    """
     counts = ', '.join(f'{mode} {sum(mode in c["modes"] for c in cases)}'
                        for mode in MODES)
     places = sorted({c['where'] for c in cases})
@@ -159,14 +163,11 @@ def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
             'site-configs/README.md')
     verdict.findings += sorted({c['misplaced'] for c in cases
                                 if c['misplaced']})
-    verdict.facts += coverage(cases)
     home = (WORK if is_local(folder) else folder) / 'references'
+    verdict.facts += coverage(cases, complete)
     verdict.findings += some(sorted(
         {c['fault'] for c in cases if c['fault'] and c['reference'] != '-'}))
-    if accepted(home):
-        verdict.findings += some(without_reference(home, cases))
-    else:
-        verdict.facts.append('references  none yet: bring-up')
+    verdict.findings += some(without_reference(home, cases, complete))
     if is_local(folder):
         verdict.facts.append('snapshot    none kept: this site is whatever '
                              'machine it runs on')
@@ -225,25 +226,30 @@ def merged(rows: list[dict[str, str]]) -> list[str]:
         f'{name}={value}' for name, value in row.items())]) for row in rows)
 
 
-def coverage(cases: Iterable[dict[str, Any]]) -> list[str]:
-    """How many judged cases of each family have a reference."""
+def coverage(cases: Iterable[dict[str, Any]],
+             complete: Iterable[str]) -> list[str]:
+    """How many cases of each family a reference judges."""
     kinds: dict[str, collections.Counter[str]] = {}
     for case in cases:
         if case['reference'] != '-':
             kinds.setdefault(case['family'], collections.Counter())[
                 case['reference']] += 1
-    return [f'{family:12}{n.total() - n["none"]} of {n.total()} judged cases '
-            'have a reference' + (f' ({n["vendor"]} of them a vendor\'s)'
-                                  if n['vendor'] else '')
+    return [f'references  {family}: {n.total() - n["none"]} of {n.total()} '
+            'cases judged, '
+            + (f'{n["vendor"]} of them by a vendor\'s figures, '
+               if n['vendor'] else '')
+            + ('complete' if family in complete else 'bring-up')
             for family, n in sorted(kinds.items())]
 
 
-def without_reference(folder: Path,
-                      cases: Iterable[dict[str, Any]]) -> list[str]:
-    """Judged cases of mode quick that have no reference."""
-    return [f'{folder}/{c["family"]}.yaml:1: no reference for {c["check"]} '
-            f'{c["params"]} on {c["where"]}; propose one: ./plumb '
-            'references propose' for c in cases if not c['fault']
+def without_reference(folder: Path, cases: Iterable[dict[str, Any]],
+                      complete: Iterable[str]) -> list[str]:
+    """Judged cases of mode quick that have no reference, in families that
+    say that all have one."""
+    return [f'{folder}/{c["family"]}.yaml:1: {c["lacks"]} for {c["check"]} '
+            f'{c["params"]} on {c["where"]}, and the file says `complete: '
+            'true`; ./plumb references learn' for c in cases
+            if not c['fault'] and c['family'] in complete
             and c['reference'] == 'none' and 'quick' in c['modes']]
 
 
@@ -276,7 +282,7 @@ def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
             continue
         # A file that is no YAML is told where references are looked up.
         for name in spack_yaml.top_keys(path):
-            if name not in known[path.stem]:
+            if name not in (*known[path.stem], 'complete'):
                 found.append(f'{path}: no check {name!r} here; '
                              + spack_yaml.near(name, known[path.stem], ''))
     return found

@@ -5,7 +5,8 @@ Needs nothing but PyYAML, so that checks and postprocess can both ask it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -16,6 +17,8 @@ FILE = Path(__file__).with_name('judged.yaml')
 #: Cap of a bound, as a fraction, where a row has none of its own: a wider
 #: one cannot tell a sick machine from a healthy one.
 WIDEST = 0.3
+#: A mean over fewer sizes than this says no more than one of them.
+FEWEST_SIZES = 3
 
 
 @functools.cache
@@ -46,13 +49,40 @@ def instead(family: str, figure: str) -> str | None:
                  if rule['metric'] == metric), None)
 
 
+def derived(family: str, figures: Mapping[str, float]) -> dict[str, float]:
+    """The derived figures of a case: means over a range of its curve.
+
+    The geometric mean exp(mean(log x)), so that each size weighs the same
+    whatever its value. A curve with fewer than three sizes in the range, or
+    a value of 0 there, has none.
+
+    :param figures: figure -> value, of one run
+    """
+    found = {}
+    for rule in table().get(family, ()):
+        name = rule.get('instead')
+        if not name:
+            continue
+        what = _file()['derived'][name]
+        values = [
+            value for figure, value in figures.items()
+            for metric, _, point in [figure.partition('@')]
+            if metric == what['of'] and point and what.get('from', 0)
+            <= int(point[:-1]) <= what.get('to', math.inf)]
+        if len(values) >= FEWEST_SIZES and min(values) > 0:
+            found[name] = math.exp(
+                sum(map(math.log, values)) / len(values))
+    return found
+
+
 def key(metric: str, size: int | None = None) -> str:
     """Name of a figure: `latency@8B`, or `init_time` without a size."""
     return metric if size is None else f'{metric}@{size}B'
 
 
 def judged_metrics(family: str) -> set[str]:
-    """Names of the metrics that a reference judges somewhere."""
+    """Names of the metrics that a reference judges somewhere, without the
+    derived ones that stand in for them."""
     return {rule['metric'] for rule in table()[family]}
 
 
@@ -68,6 +98,20 @@ def worse_by(family: str, metric: str, better: str, value: float,
     if near or not value or not reference:
         return 1.0
     return value / reference if better == 'lower' else reference / value
+
+
+def improved(better: str, value: float, reference: float,
+             lower: float | None, upper: float | None) -> bool:
+    """Whether a value is better than its reference by more than the bound
+    lets it be worse: news, and no failure.
+
+    :param lower, upper: bounds as fractions; None or NaN: open
+    """
+    bound = {'lower': upper, 'higher': lower}.get(better)
+    if not reference or bound is None or math.isnan(bound):
+        return False
+    return (value > reference * (1 - bound) if better == 'higher'
+            else value < reference * (1 - bound))
 
 
 def resolution(family: str, metric: str) -> float:

@@ -13,6 +13,7 @@ import fcntl
 import functools
 import io
 import logging
+import math
 import os
 import secrets
 import subprocess
@@ -216,8 +217,9 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     """The figures of a case: each repeat, then what was judged.
 
     With one repeat the two are the same record. A case without figures (a
-    guard refused it) leaves one record: completed = 0. One whose references
-    are wrong or missing leaves that record besides its figures.
+    guard refused it) leaves one record: completed = 0; so does one with a
+    figure that is no finite number. One whose references are wrong or missing
+    leaves that record besides its figures.
     """
     # Late: the config is read before ReFrame knows any check.
     from checks.lib import metrics
@@ -238,12 +240,18 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     # After a failure ReFrame fills in the names, with None for the values.
     values = {key.split(':')[-1]: v for key, v in check.perfvalues.items()
               if v[0] is not None}
-    if not values or check.guard:
-        yield record('completed', 0.0, 0, reference=1.0, lower=0.0,
-                     result='fail', guard=check.guard)
-        if check.guard not in KEEP_FIGURES:
-            return
     samples = getattr(check, 'samples', [])
+    # The last one to ask: every later report would stumble over such a line.
+    guard = check.guard if all(
+        math.isfinite(number) for number in (
+            *(n for sample in samples for n in sample.values()),
+            *(n for v in values.values() for n in v[:4] if n is not None))
+        ) else 'not_finite'
+    if not values or guard:
+        yield record('completed', 0.0, 0, reference=1.0, lower=0.0,
+                     result='fail', guard=guard)
+        if guard not in KEEP_FIGURES:
+            return
     several = len(samples) > 1
     if several:
         for repeat, sample in enumerate(samples, 1):

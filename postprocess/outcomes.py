@@ -7,9 +7,13 @@ run it and was killed before (the record `missing`, postprocess/perflogs.py).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from config import judged
 
 from .perflogs import CASE, judged_records
 
@@ -53,6 +57,106 @@ def of_session(frame: pd.DataFrame, run: str
         key = (str(row.partition), str(row.environ), str(row.case))
         found.setdefault(key, (str(row.result), str(row.guard)))
     return found
+
+
+def needs(frame: pd.DataFrame, run: str | None = None
+          ) -> dict[tuple[str, str, str], int | None]:
+    """How many more runs the cases of a session need until all that is
+    judged of them has a bound that can judge.
+
+    :param frame: records of that session, and of those before it
+    :param run: the session; None: the newest one of each case
+    :returns: (partition, environment, hash) -> number; 0: there are enough,
+        None: no number would do
+    """
+    # Here: it reads every record, and few ask.
+    from .progress import progress
+    keys = ['check', 'partition', 'environ', 'source', 'speed', 'params']
+    known: dict[tuple[str, ...], int | None] = {
+        (p.check, p.partition.rpartition(':')[2], p.environ, p.source,
+         p.speed, p.params, p.edition): p.needs for p in progress(frame)}
+    mine = frame[frame['run'] == run] if run else newest(frame)
+    found = {}
+    for row in mine.drop_duplicates(
+            ['run', *keys, 'version', 'case']).itertuples():
+        place = tuple(str(getattr(row, name)) for name in keys)
+        for edition in ('', str(row.version)):
+            if place + (edition,) in known:
+                found[str(row.partition), str(row.environ),
+                      str(row.case)] = known[place + (edition,)]
+    return found
+
+
+@dataclass
+class Standing:
+    """How far the cases are judged, in the newest session of each."""
+    #: Cases that a bound judged.
+    judged: int = 0
+    #: Cases without a reference: a record of each, and what it waits for.
+    waiting: list[tuple[Any, str]] = field(default_factory=list)
+    #: Figures that nothing judges in cases with a reference: a record of the
+    #: case, the figure, and what it waits for.
+    unjudged: list[tuple[Any, str, str]] = field(default_factory=list)
+
+
+def standing(frame: pd.DataFrame) -> Standing:
+    """What is judged, what waits for a reference, what for a bound.
+
+    :param frame: as perflogs.read gives it
+    """
+    found, more = Standing(), needs(frame)
+    for _, rows in newest(frame).groupby(CASE, observed=True, sort=False):
+        rows = rows[rows['metric'] != 'completed']
+        if rows.empty or rows['result'].eq('unfit').any():
+            continue
+        first = next(rows.itertuples())
+        bounded = rows[['lower', 'upper']].notna().any(axis=1)
+        found.judged += bool(bounded.any())
+        key = str(first.partition), str(first.environ), str(first.case)
+        lacking = _without_bound(str(first.family), rows, bounded)
+        if not lacking:
+            continue
+        runs = more.get(key, 0)
+        if rows['reference'].notna().any():
+            about = ('spread too wide for any number of runs' if runs is None
+                     else 'propose again' if not runs else
+                     f'needs about {runs} more run{"s" * (runs > 1)}')
+            found.unjudged += [(first, figure, f'unjudged: {about}')
+                               for figure in lacking]
+        elif not bounded.any() and rows['result'].eq('recorded').all():
+            found.waiting.append((first, words(runs)))
+    return found
+
+
+def _without_bound(family: str, rows: pd.DataFrame, bounded: pd.Series
+                   ) -> list[str]:
+    """Figures of a case that are to be judged, and that no bound judges,
+    nor one of the metric that is judged instead."""
+    if family not in judged.table():
+        return []
+    points = {(str(metric), None if pd.isna(size) else int(size))
+              for metric, size in zip(rows['metric'], rows['size'],
+                                      strict=True)}
+    there = {judged.key(str(metric), None if pd.isna(size) else int(size))
+             for metric, size in zip(rows.loc[bounded, 'metric'],
+                                     rows.loc[bounded, 'size'], strict=True)}
+    return sorted(figure for figure in judged.judged(family, points)
+                  if not {figure, judged.instead(family, figure)} & there)
+
+
+def words(runs: int | None, lacks: str = '') -> str:
+    """What people are told of a case that waits for a reference.
+
+    :param runs: as `needs` has it
+    :param lacks: what is missing, where it is not simply a reference
+    """
+    if runs is None:
+        what = 'no number of runs would give a bound'
+    elif runs:
+        what = f'needs {runs} more run{"s" * (runs > 1)}'
+    else:
+        what = 'has runs enough: ./plumb references propose'
+    return ': '.join(filter(None, ['recorded', lacks, what]))
 
 
 def stale(frame: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from config.judged import table
+from config.judged import improved, table
 
 from . import charts, outcomes, perflogs, series
 from .files import write_all
@@ -98,6 +98,9 @@ def write(argv: list[str] | None = None) -> tuple[int, pd.DataFrame]:
     print(f"{args.output / 'index.html'}: {counts['fail']} failed, "
           f"{counts['pass']} passed, {counts['recorded']} recorded, "
           f"{frame['run'].nunique()} runs"
+          + f"; cases: {counts['judged']} judged, {counts['waiting']} "
+          f"without a reference; {counts['unjudged']} figures unjudged"
+          + f", {counts['improved']} improved" * bool(counts['improved'])
           + f", {counts['stale']} stale cases" * bool(counts['stale'])
           + f', {len(faults)} damaged places in perflogs' * bool(faults))
     bad = faults or any(counts[r] for r in outcomes.FAILED)
@@ -113,14 +116,19 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     :param faults: what was damaged, shown on the page
     :param runs: what is drawn over time
     :returns: {path: content}, index.html last; and the number of verdicts
-        by result of the newest run of each case, and of stale cases
+        by result of the newest run of each case, and of cases that are
+        stale, judged or `waiting` for a reference
     """
     import jinja2
     frame = _labelled(frame)
     files: dict[str, bytes] = {}
     rows, counts = verdicts(frame)
     stale = _stale(frame)
-    counts['stale'] = len(stale)
+    stands = outcomes.standing(frame)
+    counts |= {'stale': len(stale), 'judged': stands.judged,
+               'waiting': len(stands.waiting),
+               'unjudged': len(stands.unjudged),
+               'improved': sum(bool(row['note']) for row in rows)}
     runs = runs or series.Newest([], [])
     over_time = _over_time(frame, runs.series, files)
     env = jinja2.Environment(
@@ -131,6 +139,9 @@ def build(frame: pd.DataFrame, faults: list | None = None,
         + ', '.join(sorted(frame['system'].unique())),
         made=f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M}',
         facts=facts(frame), verdicts=rows, counts=counts, stale=stale,
+        waiting=[f'{_case(row)} · {words}' for row, words in stands.waiting],
+        unjudged=[f'{_case(row)} · {figure} · {words}'
+                  for row, figure, words in stands.unjudged],
         faults=[str(f) for f in faults or []],
         emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
         families=[_family(name, mine, files, over_time) for name, mine in
@@ -195,11 +206,15 @@ def verdicts(frame: pd.DataFrame) -> tuple[list[dict], dict[str, int]]:
 
 def _stale(frame: pd.DataFrame) -> list[str]:
     """A line for each case that has not run for longer than others."""
-    return [' · '.join(filter(None, [
-        row.program or row.check, row.label,
-        f'{row.system}:{row.partition} {row.environ}',
-        f'last ran {row.time:%Y-%m-%d %H:%M}']))
-        for row in outcomes.stale(frame).itertuples()]
+    return [f'{_case(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
+            for row in outcomes.stale(frame).itertuples()]
+
+
+def _case(row) -> str:
+    """What people call the case of a record, and where it ran."""
+    return ' · '.join(filter(None, [
+        row.program or row.check, row.label, row.speed.strip('-'),
+        f'{row.system}:{row.partition} {row.environ}']))
 
 
 def _shown(unit: str) -> str:
@@ -214,6 +229,8 @@ def _verdict(row) -> dict:
                                      ('lower', row.upper))
               if pd.notna(fraction) and pd.notna(row.reference)]
     ratio = row.value / row.reference if row.reference else float('nan')
+    better = row.result == 'pass' and improved(
+        row.better, row.value, row.reference, row.lower, row.upper)
     if row.metric == 'completed':      # the guard says it all
         row = row._replace(
             metric='figures kept' if row.kept else 'no figures',
@@ -233,6 +250,7 @@ def _verdict(row) -> dict:
         else charts.short(row.reference),
         'bound': ', '.join(bounds), 'guard': row.guard,
         'ratio': '' if pd.isna(ratio) else f'{ratio:.2f}\u2009×',
+        'note': 'improved: propose again' if better else '',
         'run': row.run, 'where': f'{row.file}:{row.line}',
         'emulated': row.emulated}
 

@@ -58,8 +58,10 @@ def test_a_broken_compile_after_a_good_run(suite, tmp_path):
     assert page_says(suite) == (0, 0)
 
 
-def test_a_missing_reference_file(faulty):          # noqa: F811
-    assert faulty.run('none', '-Sbringup=1').returncode == 0
+def test_a_missing_reference(faulty):               # noqa: F811
+    assert faulty.run('none').returncode == 0
+    assert refused(faulty) == {}
+    faulty.write_references({'complete': True})
     done = faulty.run('none')
     assert done.returncode == 1
     assert refused(faulty) == {'osu_latency': 'reference'}

@@ -196,7 +196,7 @@ def flavour(suite):
     return found['mpi']['flavour'] + '-omb'
 
 
-GOOD = [1.0, None, 1000.0, 'us']
+GOOD = [1.0, None, 9.0, 'us']
 
 
 @pytest.mark.parametrize('figures, words', [
@@ -205,12 +205,17 @@ GOOD = [1.0, None, 1000.0, 'us']
     ({'latency@8B': [1e3, None, 0.1, 'us']}, None),     # a faster machine
     ({'latency@8B': [1.0, None, 0.1, 'ms']}, "unit is 'ms'"),
     ({'latency@8B': GOOD, 'latncy@8B': GOOD}, "did you mean 'latency'"),
-    ({'latency@8B': GOOD, 'bandwidth@8B': [1.0, None, None, 'MB/s']},
+    ({'latency@8B': GOOD, 'bandwidth@8B': [1.0, -0.5, None, 'MB/s']},
      'no such figure'),
     ({'latency@8B': 1}, 'expected'),
     ({'latency@8B': ['$xfail', 'slow since the update', [1e-3, None, 0.1,
                                                          'us']]}, None),
     ({'latency@16B': GOOD}, 'no reference for the judged latency@8B'),
+    ({'latency@8B': [1.0, None, 1000, 'us']}, 'osu.yaml:1: OsuPt2pt'),
+    ({'latency@8B': [1.0, None, None, 'us']}, 'it is judged and has no bound'),
+    ({'latency@8B': [1.0, None, None, 'us'],          # judged in its place
+      'latency_small': [1.0, None, 0.1, 'us'],
+      '$from': {'runs': 3}}, None),
     ({'latency@8B': GOOD, 'latency@1024B': [1e-3, None, None, 'us'],
       'worst_ratio': [1.0, None, 0.3, '1']}, 'worst_ratio'),
 ])
@@ -226,14 +231,22 @@ def test_references_in_a_run(faulty, figures, words):
         if expected[0] == '$xfail':             # a known fault, not hidden
             assert judged['result'] == 'xfail'
         else:
-            assert judged['result'] == 'pass'
+            assert judged['result'] == (
+                'recorded' if expected[2] is None else 'pass')
             assert float(judged['reference']) == expected[0]
+        if 'latency_small' in figures:
+            mean, = (r for r in faulty.records
+                     if r['metric'] == 'latency_small')
+            assert (mean['result'], mean['point']) == ('pass', '')
     else:
         assert done.returncode == 1 and words in text, text
 
 
-def test_missing_reference_file(faulty):
-    failed_for(faulty, faulty.run('none'), 'no such reference file')
+def note(suite):
+    """What the summary says of the last case."""
+    report = Path(suite.variables['PLUMBLINE_WORK'], 'report.json')
+    return json.loads(report.read_text())['runs'][0]['testcases'][-1][
+        'unjudged']
 
 
 def test_broken_reference_file(faulty):
@@ -241,24 +254,38 @@ def test_broken_reference_file(faulty):
     failed_for(faulty, faulty.run('none'), 'osu.yaml:2: not YAML')
 
 
-def test_case_without_reference(faulty):
-    faulty.write_references({'OsuRma': {'$index': ['speed'], 'fast': {}}})
-    done = faulty.run('none')
-    assert done.returncode == 1
-    assert 'no reference for this case' in done.stdout + done.stderr
+#: References of another case.
+OTHER = {'OsuRma': {'$index': ['speed'], 'fast': {
+    'latency@8B': GOOD}}}
 
 
-def test_figures_without_a_reference_are_kept(faulty):
-    # Else a case that was added later could never get one.
-    faulty.write_references({'OsuRma': {'$index': ['speed'], 'fast': {}}})
+@pytest.mark.parametrize('table', [None, OTHER])
+def test_what_has_no_reference_is_recorded(faulty, table):
+    """Neither a failure nor a pass; with three of them it has one."""
+    if table:
+        faulty.write_references(table)
     for _ in range(3):
-        faulty.run('none')
-    assert {r['metric'] for r in faulty.records} >= {'completed', 'latency'}
-    assert {r['guard'] for r in faulty.records} == {'', 'reference'}
+        done = faulty.run('none')
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert note(faulty) == 'no reference yet: ./plumb references learn'
+    assert {r['result'] for r in faulty.records} == {'recorded'}
     done = faulty.plumb('references', 'propose', '--force')
     assert done.returncode == 0, done.stdout + done.stderr
     done = faulty.run('none')
     assert done.returncode == 0, done.stdout + done.stderr
+    assert 'pass' in {r['result'] for r in faulty.records}
+
+
+def test_what_has_no_reference_fails_where_all_must_have_one(faulty):
+    faulty.write_references({'complete': True, **OTHER})
+    done = faulty.run('none')
+    text = done.stdout + done.stderr
+    assert done.returncode == 1, text
+    assert 'no reference yet, on local:thishost' in text
+    assert 'the file says `complete: true`' in text
+    # Else a case that was added later could never get one.
+    assert {r['metric'] for r in faulty.records} >= {'completed', 'latency'}
+    assert {r['guard'] for r in faulty.records} == {'', 'reference'}
 
 
 def test_another_speed_is_not_judged(faulty):
@@ -271,6 +298,34 @@ def test_another_speed_is_not_judged(faulty):
     assert done.returncode == 0, done.stdout
     assert {r['speed'] for r in faulty.records} == {'fast'}
     assert {r['result'] for r in faulty.records} == {'recorded'}
+    assert note(faulty) == ('no reference at speed fast: ./plumb references '
+                            'learn')
+    faulty.write_references({'complete': True, **table})
+    done = faulty.run('none')
+    assert done.returncode == 1, done.stdout
+    assert 'no reference at speed fast' in done.stdout
+
+
+def test_better_is_news(faulty):
+    faulty.write_references(reference(flavour(faulty), **{
+        'latency@8B': [0.8, None, 0.12, 'us']}))
+    done = faulty.run('none')                       # 0.40 us
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert note(faulty) == 'improved: propose again (latency@8B)'
+    faulty.write_references(reference(flavour(faulty), **{
+        'latency@8B': [0.42, None, 0.12, 'us']}))
+    faulty.run('none')
+    assert note(faulty) == ''
+
+
+def test_what_no_bound_can_judge_yet_says_so(faulty):
+    faulty.write_references(reference(flavour(faulty), **{
+        'latency@8B': [0.4, None, None, 'us'],
+        '$unjudged': {'latency@8B': 0, 'latency_small': 7}}))
+    done = faulty.run('none')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert note(faulty) == 'unjudged: needs about 7 more runs (latency@8B)'
+    assert {r['result'] for r in faulty.records} == {'recorded'}
 
 
 def test_dry_run_is_a_gate_for_coverage(faulty):
@@ -278,10 +333,14 @@ def test_dry_run_is_a_gate_for_coverage(faulty):
     faulty.write_references(reference(env, **{'latency@8B': GOOD}))
     done = faulty.reframe('--dry-run', *CASE, '-p', env)
     assert done.returncode == 0, done.stdout + done.stderr
-    faulty.write_references({'OsuPt2pt': {'$index': ['speed'], 'x': {}}})
+    table = {'OsuPt2pt': {'$index': ['speed'], 'x': {'latency@8B': GOOD}}}
+    faulty.write_references(table)
+    done = faulty.reframe('--dry-run', *CASE, '-p', env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    faulty.write_references({'complete': True, **table})
     done = faulty.reframe('--dry-run', *CASE, '-p', env)
     assert done.returncode == 1, done.stdout
-    assert 'no reference for this case' in done.stdout + done.stderr
+    assert 'no reference yet, on local:thishost' in done.stdout + done.stderr
 
 
 def test_check_file_that_cannot_be_imported(suite, tmp_path):

@@ -236,20 +236,142 @@ def test_references(entry, words):
         references.validate(entry, FIGURES, 'osu.yaml')
 
 
-@pytest.mark.parametrize('text, words', [
-    (None, 'no such reference file'),
-    ('a: [', 'osu.yaml:1'),
-    ('- 1\n', 'expected check classes'),
-    ('OsuPt2pt: 3\n', 'expected check classes'),
-])
-def test_reference_file(tmp_path, monkeypatch, text, words):
+def test_an_open_reference_asks_for_no_figure():
+    """The sentinel has no reading on a busy machine."""
+    assert references.validate(
+        {'latency@8B': [1, None, 0.1, 'us'],
+         'cacheline_roundtrip': [90.0, None, None, 'ns']},
+        FIGURES, 'osu.yaml') == {'latency@8B': (1, None, 0.1, 'us')}
+
+
+@pytest.fixture
+def loaded(tmp_path, monkeypatch):
+    """Reads a text as the reference file of a family."""
     monkeypatch.setenv('RFM_REFERENCE_PREFIX', str(tmp_path))
+
+    def load(text, family='osu'):
+        references.load.cache_clear()
+        if text is not None:
+            (tmp_path / f'{family}.yaml').write_text(text)
+        return references.load(family)
+    yield load
     references.load.cache_clear()
-    if text is not None:
-        (tmp_path / 'osu.yaml').write_text(text)
+
+
+@pytest.mark.parametrize('text, words', [
+    ('a: [', 'osu.yaml:1'),
+    ('', 'osu.yaml:1: expected check classes'),
+    ('- 1\n', 'osu.yaml:1: expected check classes'),
+    ('OsuPt2pt: 3\n', 'osu.yaml:1: OsuPt2pt: expected check classes'),
+    ('OsuPt2pt:\n  x: {}\n', 'osu.yaml:1: OsuPt2pt: .index is missing'),
+    ('\ncomplete: 1\n', 'osu.yaml:2: complete: 1 is neither true nor'),
+    ('complete: true\ncomplete: false\n', "osu.yaml:2: 'complete' stands "
+     'here a second time .first in line 1.'),
+    ('OsuPt2pt: {}\nOsuRma: {}\nOsuPt2pt: {}\n', "osu.yaml:3: 'OsuPt2pt' "),
+    ('OsuPt2pt:\n  $index: [speed, params]\n  fast: 3\n',
+     'osu.yaml:3: OsuPt2pt: fast: expected a level'),
+    ('a: 2026-99-99\n', 'not YAML'),
+    ('a: \xa0{', 'osu.yaml:1'),
+])
+def test_reference_file(loaded, text, words):
     with pytest.raises(references.ReferenceError_, match=words):
-        references.load('osu')
-    references.load.cache_clear()
+        loaded(text)
+
+
+@pytest.mark.parametrize('text, complete', [
+    (None, False), ('OsuPt2pt: {}\n', False),
+    ('complete: false\n', False), ('complete: true\nOsuPt2pt: {}\n', True)])
+def test_a_family_says_whether_its_references_are_complete(loaded, text,
+                                                           complete):
+    found = loaded(text)
+    assert found.complete is complete
+    assert 'complete' not in found.checks
+
+
+ENTRY = """OsuPt2pt:
+  $index: [speed, params]
+  fast:
+    x=1:
+      latency@1B: [1.0, null, null, us]
+      {}
+"""
+OPEN = 'latency@8B: [1.0, null, null, us]'
+BOUND = 'latency@8B: [1.0, null, 0.12, us]'
+
+
+@pytest.mark.parametrize('lines, words', [
+    # What was taken without a word.
+    ([BOUND, 'latency@8B: [9.0, null, 9.0, us]'],
+     "7: 'latency@8B' stands here a second time"),
+    (['latency@8B: [.inf, null, 0.1, us]'], '6: .*inf is not a number'),
+    (['latency@8B: [.nan, null, 0.1, us]'], 'nan is not a number'),
+    (['latency@8B: [1.0, null, .inf, us]'], 'inf is not a number'),
+    (['latency@8B: [1.0, null, .nan, us]'], 'nan is not a number'),
+    (['latency@8B: [1.0e+999, null, .1, us]'], 'inf is not a number'),
+    (['latency@8B: [0.0, null, 0.1, us]'], '6: .*0.0 is bounded'),
+    (['latency@8B: [-1.0, null, 0.1, us]'], '-1.0 is bounded'),
+    (['latency@8B: [1.0, -0.1, null, us]'],
+     'only better figures are bounded: upper'),
+    (['latency@8B: [1.0, null, 1000, us]'], 'upper is 1000.*not percent'),
+    (['latency@8B: [1.0, null, 10.1, us]'], 'upper is 10.1'),
+    (['latency@8B: [1.0, -30, 0.3, us]'], 'lower is -30.*not percent'),
+    ([BOUND, 'bandwidth@1B: [1.0, -1, null, MB/s]'], '7: .*lower is -1:'),
+    ([BOUND, 'bandwidth@1B: [1.0, null, 0.1, MB/s]'],
+     '7: .*only better figures are bounded: lower'),
+    ([OPEN], '6: .*latency@8B: it is judged and has no bound'),
+    (['latency@8B: [0.0, null, null, us]'], 'it is judged and has no bound'),
+    ([OPEN, 'latency_small: [1.0, null, null, us]'], 'latency@8B: it is'),
+    (['latency@8B: ["$xfail", why, [1.0, null, 1000, us]]'], 'not percent'),
+    # What stands beside the figures.
+    ([BOUND, '$form: {runs: 3}'], '7: .*.form: unknown; there are'),
+    ([BOUND, '$from: 3'], '7: .*expected keys and values'),
+    ([BOUND, '$from: {run: 3}'], "unknown key 'run': did you mean runs"),
+    ([BOUND, '$from: {runs: 0}'], 'runs: 0 is no number of runs'),
+    ([BOUND, '$from: {bounds: {latency@8B: 1.0}}'], 'bounds: expected'),
+    ([BOUND, '$unjudged: {wall_time: 3}'], 'wall_time is not judged'),
+    ([OPEN, '$unjudged: {latency@8B: -1}'], '-1 is no number of runs'),
+    ([OPEN, '$unjudged: {latency@8B: soon}'], "'soon' is no number of runs"),
+])
+def test_a_bad_reference_is_refused_with_its_line(loaded, lines, words):
+    with pytest.raises(references.ReferenceError_,
+                       match='osu.yaml:' + words if words[0].isdigit()
+                       else f'osu.yaml:6.*{words}|osu.yaml:7.*{words}'):
+        loaded(ENTRY.format('\n      '.join(lines)))
+
+
+def test_several_faults_are_counted(loaded):
+    with pytest.raises(references.ReferenceError_,
+                       match=r'osu.yaml:6: .*\(and 1 more faults\)'):
+        loaded(ENTRY.format('latency@8B: [1, null, 50, us]\n      '
+                            'latency@9B: [1, null, 50, us]'))
+
+
+@pytest.mark.parametrize('lines', [
+    [BOUND], ['latency@8B: [1.0, -0.5, 9, us]'],     # both sides, by hand
+    ['latency@8B: ["$xfail", why, [1.0, null, 0.3, us]]'],
+    [OPEN, 'latency_small: [1.0, null, 0.1, us]'],
+    [OPEN, '$unjudged: {latency@8B: 7}'],
+    [OPEN, '$unjudged: {latency_small: 0}'],
+    [BOUND, '$unjudged: {worst_ratio: 0}'],
+    [BOUND, '$from: {runs: 12, first: 2026-11-01, last: 2026-11-05, suite: '
+     '0123456789ab, reason: new switch, bounds: {latency@8B: [1.0, 0.12]}}'],
+    [BOUND, 'steal_cpu: [0.0, null, null, "1"]'],    # a count may be 0
+])
+def test_sound_references(loaded, lines):
+    found = loaded(ENTRY.format('\n      '.join(lines)))
+    assert set(found.checks) == {'OsuPt2pt'}
+
+
+def test_figures_that_nothing_judges_say_how_many_runs_they_need():
+    entry = {'latency@8B': [1.0, None, None, 'us'],
+             'latency@1B': [1.0, None, None, 'us'],
+             'worst_ratio': [1.0, None, 0.9, '1'],
+             '$unjudged': {'latency@8B': 0, 'latency_small': 40}}
+    assert references.unjudged('osu', entry) == {'latency@8B': 40}
+    entry['latency_small'] = [1.0, None, 0.1, 'us']
+    assert references.unjudged('osu', entry) == {}
+    assert references.unjudged('osu', entry, ['init_time']) == {
+        'init_time': None}
 
 
 @pytest.mark.parametrize('boundary, readings, speed', [
@@ -271,3 +393,40 @@ def test_every_reason_why_a_case_is_unfit_is_kept():
         base.Benchmark.unfit_for(case, why)
     assert case.unfit == ('servers and clients shared their CPUs; the machine '
                           'kept changing its speed; user x took 50 %')
+
+
+# Records ------------------------------------------------------------------
+
+def recorded(values, samples=(), guard=''):
+    """What the perflog gets of a case: (metric, value, result, guard)."""
+    from config import perflog
+    check = types.SimpleNamespace(
+        unfit='', invalid='', disturbed='', speed='fast', guard=guard,
+        perfvalues={f'local:thishost:{figure}': value
+                    for figure, value in values.items()},
+        samples=list(samples))
+    return [(r['metric'], r['value'], r['result'], r.get('guard', ''))
+            for r in perflog.figures(check)]
+
+
+PASS = [1.0, 1.0, None, 0.1, 'us', 'pass']
+
+
+@pytest.mark.parametrize('values, samples', [
+    ({'wall_time': [math.nan, 0, None, None, 's', None]}, []),
+    ({'latency@8B': [math.inf, 1.0, None, 0.1, 'us', 'fail']}, []),
+    ({'latency@8B': [1.0, math.inf, None, 0.1, 'us', 'pass']}, []),
+    ({'latency@8B': [1.0, 1.0, None, math.inf, 'us', 'pass']}, []),
+    # The median of three hides one.
+    ({'latency@8B': PASS}, [{'latency@8B': 1.0}, {'latency@8B': math.nan},
+                            {'latency@8B': 1.0}]),
+])
+def test_no_record_is_infinite_or_nan(values, samples):
+    assert recorded({'latency@1B': PASS, **values}, samples) == [
+        ('completed', 0.0, 'fail', 'not_finite')]
+    assert recorded({'latency@1B': PASS}) == [('latency', 1.0, 'pass', '')]
+
+
+def test_a_repeat_that_is_no_number_refuses_the_run():
+    with pytest.raises(guards.Refused, match='latency@8B = nan'):
+        guards.figures_are_finite({'latency@1B': 1.0, 'latency@8B': math.nan})

@@ -135,7 +135,65 @@ def test_nothing_judged_says_what_to_do(tmp_path):
     code, text = page(tmp_path, [make.record('latency', 1.0, 8)])
     assert code == 0
     assert 'Nothing is judged yet' in text
-    assert './plumb references propose' in text
+    assert './plumb references learn' in text
+
+
+def test_what_waits_for_a_reference_is_counted_and_says_how_long(
+        tmp_path, capsys):
+    sizes = [1, 2, 4, 8]
+    other = {'params': 'program=osu_bw', 'program': 'osu_bw', 'case': 'bbb'}
+    noisy = {'params': 'program=osu_init', 'program': 'osu_init',
+             'case': 'ccc', 'check': 'OsuStartup'}
+    records = [make.record('latency', 1.0, 8, case='aaa', **JUDGED),
+               # Without a reference, seen once.
+               *make.curve('bandwidth', float, sizes, **other),
+               # With one that has no bound.
+               make.record('init_time', 300.0, reference='290.0', **noisy)]
+    code, text = page(tmp_path, records)
+    assert code == 0
+    words = visible(text)
+    assert ('1 cases judged 1 cases without a reference 1 figures unjudged'
+            in words), words
+    assert re.search(r'osu_bw · .*alpha:cpu openmpi · recorded: needs \d+ '
+                     'more runs', words), words
+    assert re.search(r'osu_init · .* · init_time · unjudged: needs about '
+                     r'\d+ more runs', words), words
+    assert ('cases: 1 judged, 1 without a reference; 1 figures unjudged'
+            in capsys.readouterr().out)
+
+
+def test_what_is_judged_instead_is_judged(tmp_path):
+    code, text = page(tmp_path, [
+        make.record('latency', 1.0, 8, reference='1.0'),
+        make.record('latency_small', 1.1, **JUDGED)])
+    assert '0 figures unjudged' in visible(text)
+
+
+def test_a_case_with_nothing_to_judge_waits_for_nothing(tmp_path):
+    code, text = page(tmp_path, [make.record('wall_time', 1.0)])
+    assert '0 cases without a reference' in visible(text)
+
+
+@pytest.mark.parametrize('value, told', [
+    (0.79, True), (0.81, False), (1.1, False)])
+def test_better_is_news(tmp_path, value, told):
+    code, text = page(tmp_path, [make.record('latency', value, 8, **JUDGED)])
+    assert code == 0 and '✓ passed osu_latency' in visible(text)
+    assert ('1 improved: propose again' in visible(text)) is told
+    assert ('improved: propose again' in text) is told
+
+
+def test_a_line_that_is_no_number_is_told_once_and_the_page_goes_on(
+        tmp_path, capsys):
+    [file] = make.write(tmp_path / 'perflogs', [
+        make.record('latency', value, size, **JUDGED) for value, size in
+        ((1.0, 8), (float('nan'), 16), (float('nan'), 32))])
+    code, text = page(tmp_path, [])
+    assert code == 1 and '✓ passed osu_latency' in visible(text)
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"plumb report: {file}:3: value 'nan' is not a finite "
+                    'number; remove the line, or restore the file (and 1 '
+                    'more)']
 
 
 def test_damage_is_shown_and_exits_1(tmp_path, capsys):

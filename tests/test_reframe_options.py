@@ -70,13 +70,16 @@ def serial(suite):
 
 
 def dry_run(suite):
+    ran(suite, '--dry-run')
+    for family in ('osu', 'keyvalue', 'taobench'):
+        suite.write_references({'complete': True}, family)
     done = ran(suite, '--dry-run', code=1)
     lines = done.stdout.splitlines()
     causes = [ln for ln in lines if re.match(r'\d+ cases?: ', ln)]
     assert len(lines) < 60, done.stdout
     # One a family, and every case is in one of them.
-    assert len(causes) == len({c.split(': ')[1] for c in causes}) == 3
-    assert all('references propose' in c and '(e.g. ' in c for c in causes)
+    assert len(causes) == len({c.split(': ')[2] for c in causes}) == 3
+    assert all('references learn' in c and '(e.g. ' in c for c in causes)
     ran(suite, '--dry-run', *HELLO)
 
 

@@ -16,7 +16,11 @@ def test_run_records_judges_and_shows(suite):
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
     assert '3 cases, 0 failed' in done.stdout
-    assert 'Bring-up' in done.stdout
+    # Neither passed nor failed; and says what to do.
+    assert len(re.findall(r'^recorded .*needs \d+ more runs', done.stdout,
+                          re.M)) == 3, done.stdout
+    assert '3 of the cases have no reference' in done.stdout
+    assert './plumb references learn' in done.stdout
     records = suite.records
     assert {r['program'] for r in records} == {
         'osu_latency', 'osu_ibarrier', 'osu_init'}
@@ -84,7 +88,8 @@ def test_from_runs_to_references_to_a_verdict(suite):
 
     done = judged(100)                          # a machine far faster: fine
     assert done.returncode == 0, done.stdout + done.stderr
-    assert 'Bring-up' not in done.stdout
+    assert 'have no reference' not in done.stdout
+    assert 'improved: propose again' in done.stdout
     results = {r['metric']: r['result'] for r in suite.records[-30:]
                if r['result'] != 'recorded'}
     assert results == {'latency': 'pass', 'worst_ratio': 'pass'}

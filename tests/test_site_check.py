@@ -211,26 +211,33 @@ def test_a_stack_needs_the_sites_word(site, tmp_path, monkeypatch):
 
 # ------------------------------------------------------------- references
 
-def references(folder: Path, placements: list[str], metric: str) -> None:
+def references(folder: Path, placements: list[str], metric: str,
+               complete: bool = False) -> None:
     (folder / 'references').mkdir(exist_ok=True)
     cases = {f'buffers=host placement={p} program=osu_latency':
              {metric: [1.0, None, 0.1, 'us']} for p in placements}
     (folder / 'references' / 'osu.yaml').write_text(yaml.safe_dump({
-        'OsuPt2pt': {'$index': ['params'], **cases}}))
+        'complete': complete, 'OsuPt2pt': {'$index': ['params'], **cases}}))
 
 
-def test_every_judged_case_of_quick_needs_a_reference(site):
+def test_every_case_needs_a_reference_where_they_are_complete(site):
     both = ['intra_node', 'inter_node']
     change(site, "'mpi_library': 'openmpi 5',", '')
     verdict = sites.examine(site)
-    assert 'osu         0 of 2 judged cases have a reference' in verdict.facts
-    assert 'references  none yet: bring-up' in verdict.facts
+    assert 'references  osu: 0 of 2 cases judged, bring-up' in verdict.facts
     references(site, both[:1], 'latency@8B')
-    assert 'no reference for OsuPt2pt' in findings(site)
-    references(site, both, 'latency@8B')
+    verdict = sites.examine(site)
+    assert 'references  osu: 1 of 2 cases judged, bring-up' in verdict.facts
+    assert not [f for f in verdict.findings if 'reference' in f]
+    references(site, both[:1], 'latency@8B', complete=True)
+    found = findings(site)
+    assert 'osu.yaml:1: no reference yet for OsuPt2pt' in found
+    assert 'the file says `complete: true`' in found
+    assert "no check 'complete'" not in found
+    references(site, both, 'latency@8B', complete=True)
     verdict = sites.examine(site)
     # The ratio of a curve asks for one of its own where it has points.
-    assert 'osu         2 of 2' in '\n'.join(verdict.facts), verdict
+    assert 'references  osu: 2 of 2 cases judged, complete' in verdict.facts
     assert not [f for f in verdict.findings if 'reference' in f]
     references(site, both, 'latncy@8B')
     assert "'latency'" in findings(site)

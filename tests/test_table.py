@@ -9,8 +9,13 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from cli import commands, table
+sys.path.insert(0, str(ROOT / 'tests' / 'data'))
+from perflogs_factory import record, write
+
+from cli import account, commands, table
 from cli.table import Figure
+from config import judged
+from postprocess import outcomes, perflogs, plans
 
 #: Cases of real runs: what ReFrame's report says of them.
 CASES = json.loads((ROOT / 'tests' / 'data' / 'cases.json').read_text())
@@ -38,10 +43,51 @@ def test_rows_say_how_a_case_ended_and_where(capsys):
     assert ['pass', 'Stores', 'set'] in rows
 
 
+@pytest.mark.parametrize('note, runs, told', [
+    ('no reference yet: ./plumb references learn', 2,
+     'recorded: needs 2 more runs'),
+    ('no reference yet: ./plumb references learn; x = 1', 1,
+     'recorded: needs 1 more run; x = 1'),
+    ('no reference at speed slow: ./plumb references learn', 3,
+     'recorded: no reference at speed slow: needs 3 more runs'),
+    ('no reference yet: ./plumb references learn', 0,
+     'recorded: has runs enough: ./plumb references propose'),
+    ('no reference yet: ./plumb references learn', None,
+     'recorded: no number of runs would give a bound'),
+    ('unjudged: needs about 9 more runs (worst_ratio)', 4,
+     'unjudged: needs about 9 more runs (worst_ratio)'),
+])
+def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
+                                                  told):
+    key = 'cpu', 'gnu', 'c0ffee'
+    monkeypatch.setattr(outcomes, 'of_session',
+                        lambda *_: {key: ('recorded', '')})
+    monkeypatch.setattr(outcomes, 'needs', lambda *_: {key: runs})
+    plan = plans.Plan(ROOT, {'run': 'r'}, [
+        {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
+         'name': 'Latency'}])
+    row, = account.told(plan, None, [
+        {'partition': 'cpu', 'environ': 'gnu', 'hashcode': 'c0ffee',
+         'unjudged': note}])
+    assert row['unjudged'] == told
+    assert row['waits'] is note.startswith('no reference')
+
+
+def test_what_a_case_needs_is_found_in_the_records(tmp_path):
+    """By its speed, whatever else has run."""
+    write(tmp_path, [record(day=day, size=8, speed=speed, value=1 + day / 1e3)
+                     for day, speed in enumerate(['fast', 'fast', 'slow'])])
+    frame = perflogs.read(tmp_path)
+    key = 'cpu', 'openmpi', 'c0ffee00'
+    run = record(day=0)['run'], record(day=2)['run']
+    fast, slow = (outcomes.needs(frame, one)[key] for one in run)
+    assert 0 < fast < slow
+    assert outcomes.needs(frame) == {key: slow}
+
+
 def test_the_headlines_name_metrics_of_the_table():
     lists = yaml.safe_load(table.FILE.read_text())
-    judged = yaml.safe_load((ROOT / 'config' / 'judged.yaml').read_text())
-    assert set(lists) == set(judged)
+    assert set(lists) == set(judged.table())
     for rules in lists.values():
         for rule in rules:
             assert METRICS[rule['metric']]['point'] == 'B' or (

@@ -27,7 +27,7 @@ from reframe.core.builtins import (
 from reframe.core.exceptions import PerformanceError, SanityError
 from reframe.utility import sanity as sn
 
-from config.judged import judged, judged_metrics, worse_by
+from config.judged import derived, judged, judged_metrics, worse_by
 
 from . import (
     features,
@@ -297,24 +297,26 @@ class Referenced(rfm.RegressionTestPlugin):
     reference_fault = variable(str, value='')
 
     #: Note for the summary: why nothing was judged, whose figures judged
-    #: instead of the site's, what is far below the hardware.
+    #: instead of the site's, what no bound judges yet, what is far better
+    #: than its reference or far below the hardware.
     unjudged = variable(str, value='', loggable=True)
 
     @run_after('setup')
     def reference_file_is_sound(self) -> None:
         # Called in any case: a broken vendor profile must be told at once.
-        published = vendor.figures(self)
-        if not self.bringup and not published:
+        vendor.figures(self)
+        if not self.bringup:
             references.load(self.family)
 
     def judge_by_references(self, figures: dict[str, float]) -> None:
         """Sets `reference` for every figure; only judged ones are bounded.
 
-        A fault of the file fails the case, but not before its figures were
-        recorded: they are what the missing reference will be made from.
+        A fault of the file fails the case, and so does a reference that is
+        missing where the file is complete; but not before its figures were
+        recorded: they are what the reference will be made from.
         """
         try:
-            known = references.known(self, figures)
+            known, self.unjudged = references.known(self, figures)
         except references.ReferenceError_ as err:
             self.guard, self.reference_fault, known = 'reference', str(err), {}
         self.reference = {'*': {
@@ -469,12 +471,15 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 self.assert_whole(run)
                 figures = self.figures_of(run)
                 guards.time_is_enough(run, self.claimed_seconds(figures))
-                sample = {**figures, 'wall_time': run.wall,
+                sample = {**figures, **derived(self.family, figures),
+                          'wall_time': run.wall,
                           'user_time': run.user, 'system_time': run.system}
                 seen.append(nodes.observed(run))
                 sample |= nodes.figures(seen[-1], self.cpus_per_rank())
                 if not math.isnan(run.before + run.after):
                     sample['cacheline_roundtrip'] = max(run.before, run.after)
+                # Of every repeat: a median may hide one.
+                guards.figures_are_finite(sample)
                 self.samples.append(sample)
             self.speed = self.speed_class(runs)
             if self.speed == 'mixed':
@@ -531,6 +536,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         if self.is_dry_run():
             self.figures = dict.fromkeys(self.planned_figures(), 0.0)
         self.add_worst_ratio()
+        try:
+            guards.figures_are_finite(self.figures)
+        except guards.Refused as err:
+            self.guard = err.guard
+            raise
         self.judge_by_references(self.figures)
         self.note_what_is_far_below()
         for figure, value in self.figures.items():
@@ -550,7 +560,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         The largest of `worse_by` over the points of the judged metrics that
         have a reference.
         """
-        found = references.entry(self) or {}
+        found = references.entry(self).figures
         curves = judged_metrics(self.family)
         ratios = []
         for figure, value in self.figures.items():

@@ -232,17 +232,23 @@ def time_is_enough(run: Run, claimed: float) -> None:
                'clock or its iteration counts are wrong (options?)')
 
 
+def figures_are_finite(figures: Mapping[str, float]) -> None:
+    """Every figure is a number, and neither infinite nor NaN."""
+    for figure, value in figures.items():
+        if (isinstance(value, bool) or not isinstance(value, (int, float))
+                or not math.isfinite(value)):
+            refuse('not_finite', f'{figure} = {value!r} is no finite number')
+
+
 def figures_are_sound(figures: Mapping[str, float], wanted: Iterable[str],
                       params: str, site: Mapping[str, Any]) -> None:
     """Every declared figure is there, finite, and possible."""
     missing = sorted(set(wanted) - set(figures))
     if missing:
         refuse('missing_metric', f'no figure for {", ".join(missing)}')
-    for figure, value in figures.items():
+    for figure in figures:
         metrics.metric(metrics.split(figure)[0])
-        if (isinstance(value, bool) or not isinstance(value, (int, float))
-                or not math.isfinite(value)):
-            refuse('not_finite', f'{figure} = {value!r} is no finite number')
+    figures_are_finite(figures)
     bad = limits.beyond(figures, params, site)
     if bad:
         refuse('limits', 'too good to be true: ' + '; '.join(bad[:3]))

@@ -4,30 +4,69 @@ A file ``<family>.yaml`` under the reference prefix (the environment variable
 RFM_REFERENCE_PREFIX) has ReFrame's own form: check class, ``$index``, levels,
 then ``metric@size: [value, lower, upper, unit]``. ReFrame itself warns and
 goes on where a file is missing, a unit differs or a metric is misspelt; here
-each of these is an error.
+what a file says is either sound or refused, with its line.
+
+Beside the figures an entry may have ``$from`` (how the suite made it) and
+``$unjudged`` (judged figure -> about how many more runs until it has a bound;
+0: no number would do). ``complete: true`` at the top says that every case
+has a reference here: one that has none fails. Anywhere else it is recorded.
 """
 from __future__ import annotations
 
+import difflib
 import functools
+import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import yaml
 from reframe.core.builtins import xfail
 from reframe.core.pipeline import RegressionTestDict
+
+from config import strict
+from config.judged import improved, instead, judged, table
 
 from . import metrics, vendor
 
 #: One reference: centre, lower and upper as fractions (None: open), unit.
 Reference = tuple[float, float | None, float | None, str]
 
+#: What to do about a case without a reference.
+LEARN = './plumb references learn'
+
+#: Keys of `$from`.
+FROM = ('runs', 'first', 'last', 'suite', 'reason', 'bounds')
+
+#: No bound is wider: it would be meant as percent, and judge nothing.
+WIDEST = 10
+
 
 class ReferenceError_(ValueError):
     """A reference file that cannot be used; names file and line or key."""
 
     guard = 'reference'
+
+
+class File(NamedTuple):
+    """The references of a family."""
+    path: Path
+    #: Whether every case has one: what has none fails.
+    complete: bool = False
+    #: Check class -> indexed references.
+    checks: Mapping[str, Any] = {}
+
+
+class Entry(NamedTuple):
+    """What judges a case, if anything does."""
+    #: own, vendor, none (there is no reference), - (nothing shall judge it).
+    kind: str
+    #: figure -> [value, lower, upper, unit], or ['$xfail', reason, that].
+    figures: Mapping[str, Any] = {}
+    #: Why nothing judges it, or whose figures do instead of the site's.
+    note: str = ''
+    #: Judged figure without a bound -> about how many more runs it needs.
+    unjudged: Mapping[str, int] = {}
 
 
 def prefix() -> Path:
@@ -41,117 +80,304 @@ def file(family: str) -> Path:
 
 
 @functools.cache
-def load(family: str) -> dict[str, Any]:
-    """The references of a family: check class -> indexed references.
+def load(family: str) -> File:
+    """The references of a family; empty without a file.
 
-    :raises ReferenceError_: missing, unreadable or broken file.
+    :raises ReferenceError_: unreadable or broken file, with the line of the
+        first fault, and how many more there are.
     """
     path = file(family)
     try:
-        data = yaml.safe_load(path.read_text())
+        data = strict.load(path)
     except FileNotFoundError:
-        raise ReferenceError_(
-            f'{path}: no such reference file; make one with '
-            '`plumb references propose`, or run with --bringup') from None
-    except (OSError, UnicodeDecodeError) as err:
-        raise ReferenceError_(f'{path}: cannot be read: {err}') from None
-    except yaml.YAMLError as err:
-        mark = getattr(err, 'problem_mark', None)
-        line = f':{mark.line + 1}' if mark else ''
-        raise ReferenceError_(f'{path}{line}: not YAML: '
-                              f'{getattr(err, "problem", err)}') from None
-    if not isinstance(data, dict) or not all(
-            isinstance(v, dict) for v in data.values()):
-        raise ReferenceError_(f'{path}: expected check classes at the top, '
-                              'each with $index and its references')
-    return data
+        return File(path)
+    except strict.Fault as err:
+        raise ReferenceError_(str(err)) from None
+    faults = list(_faults(family, data))
+    if faults:
+        line, reason = faults[0]
+        more = f' (and {len(faults) - 1} more faults)' if faults[1:] else ''
+        raise ReferenceError_(f'{path}:{line}: {reason}{more}')
+    return File(path, data.get('complete', False), {
+        name: below or {} for name, below in data.items()
+        if name != 'complete'})
+
+
+def _faults(family: str, data: Any) -> Iterator[tuple[int, str]]:
+    """Everything that is wrong with a file: line and reason."""
+    if not isinstance(data, strict.Mapping):
+        yield 1, ('expected check classes at the top, each with $index and '
+                  'its references')
+        return
+    for name, below in data.items():
+        line = data.lines.get(name, 1)
+        if name == 'complete':
+            if not isinstance(below, bool):
+                yield line, f'complete: {below!r} is neither true nor false'
+            continue
+        if below is not None and not isinstance(below, strict.Mapping):
+            yield line, (f'{name}: expected check classes at the top, each '
+                         'with $index and its references')
+        elif below:
+            index = below.get('$index')
+            if not isinstance(index, list) or not index or not all(
+                    isinstance(level, str) for level in index):
+                yield line, (f'{name}: $index is missing, the list of what '
+                             'its levels are')
+                continue
+            for entry, at, where in _entries(below, len(index), line, name):
+                if isinstance(entry, str):
+                    yield at, f'{where}: {entry}'
+                else:
+                    yield from _entry_faults(family, entry, at, where)
+
+
+def _entries(level: strict.Mapping, depth: int, line: int, where: str
+             ) -> Iterator[tuple[Any, int, str]]:
+    """Entries below a level, each with its line and keys; or what is wrong
+    with a level, as text."""
+    for key, below in level.items():
+        if key == '$index':
+            continue
+        at = level.lines.get(key, line)
+        if not isinstance(below, strict.Mapping):
+            yield (f'expected a level of $index below it, got {below!r}', at,
+                   f'{where}: {key}')
+        elif depth > 1:
+            yield from _entries(below, depth - 1, at, where)
+        else:
+            yield below, at, f'{where}: {key}'
+
+
+def _entry_faults(family: str, entry: strict.Mapping, line: int, where: str
+                  ) -> Iterator[tuple[int, str]]:
+    """What is wrong with the references of one case."""
+    sound = True
+    for key, value in entry.items():
+        fault = (_data_fault(family, str(key), value)
+                 if str(key).startswith('$') else figure_fault(key, value))
+        if fault:
+            sound = False
+            yield entry.lines.get(key, line), f'{where}: {key}: {fault}'
+    for figure, runs in unjudged(family, entry).items() if sound else ():
+        if runs is None:
+            yield entry.lines.get(figure, line), (
+                f'{where}: {figure}: it is judged and has no bound; give it '
+                f'one, or let `./plumb references propose` say in $unjudged '
+                'how many runs it still needs')
+
+
+def _data_fault(family: str, key: str, value: Any) -> str:
+    """What is wrong with an entry's $from or $unjudged; empty: nothing."""
+    if key not in ('$from', '$unjudged'):
+        return 'unknown; there are $from and $unjudged'
+    if not isinstance(value, Mapping):
+        return f'expected keys and values, got {value!r}'
+    if key == '$from':
+        for name in value:
+            if name not in FROM:
+                near = difflib.get_close_matches(str(name), FROM, 1)
+                return (f'unknown key {name!r}: '
+                        + (f'did you mean {near[0]}?' if near
+                           else f'there are {", ".join(FROM)}'))
+        bounds = value.get('bounds', {})
+        if not isinstance(bounds, Mapping) or not all(
+                isinstance(pair, list) and len(pair) == 2
+                and all(map(_is_finite, pair)) for pair in bounds.values()):
+            return 'bounds: expected figure: [centre, bound] in numbers'
+        runs = value.get('runs', 1)
+        return '' if type(runs) is int and runs > 0 else (
+            f'runs: {runs!r} is no number of runs')
+    known = {name for rule in table().get(family, ())
+             for name in (rule['metric'], rule.get('instead'))}
+    for figure, runs in value.items():
+        if str(figure).partition('@')[0] not in known:
+            return f'{figure} is not judged (config/judged.yaml)'
+        if type(runs) is not int or runs < 0:
+            return f'{figure}: {runs!r} is no number of runs'
+    return ''
+
+
+def _is_finite(number: Any) -> bool:
+    return (isinstance(number, int | float) and not isinstance(number, bool)
+            and math.isfinite(number))
+
+
+def figure_fault(figure: Any, entry: Any) -> str:
+    """What is wrong with one reference; empty: nothing.
+
+    :arg entry: [value, lower, upper, unit], or ['$xfail', reason, that].
+    """
+    try:
+        name, _ = metrics.split(str(figure))
+        metric = metrics.metric(name)
+    except (KeyError, ValueError) as err:
+        return str(err.args[0])
+    entry = _plain(entry)
+    if not isinstance(entry, (list, tuple)) or len(entry) != 4:
+        return f'expected [value, lower, upper, unit], got {entry!r}'
+    value, lower, upper, unit = entry
+    if unit != metric.unit:
+        return f'unit is {unit!r}, the metric is in {metric.unit!r}'
+    for number in (value, lower, upper):
+        if number is not None and not _is_finite(number):
+            return f'{number!r} is not a number that is finite'
+    if value is None or (lower or 0) > 0 or (upper or 0) < 0:
+        return ('a value is needed, lower <= 0 and upper >= 0 (fractions), '
+                'null leaves open')
+    if lower is None and upper is None:
+        return ''
+    if value <= 0:
+        return f'{value!r} is bounded, and a fraction of it means nothing'
+    if (upper or 0) > WIDEST:
+        return (f'upper is {upper!r}: a fraction is meant, not percent (0.3 '
+                'for 30 %), and more than 10 judges nothing; null leaves '
+                'open')
+    if (lower or 0) < -1 or metric.better == 'higher' and lower == -1:
+        return (f'lower is {lower!r}: a fraction above -1 is meant, not '
+                'percent (-0.3 for 30 %); null leaves open')
+    worse = {'lower': upper, 'higher': lower}
+    if metric.better in worse and worse[metric.better] is None:
+        side = 'upper' if metric.better == 'lower' else 'lower'
+        return (f'only better figures are bounded: {side} is what may be '
+                f'worse, for {metric.better} is better')
+    return ''
+
+
+def _plain(entry: Any) -> Any:
+    """A reference without the mark of an expected failure."""
+    if isinstance(entry, list) and len(entry) == 3 and entry[0] == '$xfail':
+        return entry[2]
+    return entry
+
+
+def _bounded(entry: Any) -> bool:
+    """Whether a sound reference judges its figure."""
+    return entry is not None and _plain(entry)[1:3] != [None, None]
+
+
+def unjudged(family: str, entry: Mapping[str, Any],
+             figures: Iterable[str] = ()) -> dict[str, int | None]:
+    """Judged figures that nothing judges, neither by their own bound nor by
+    that of the metric judged instead.
+
+    :arg entry: the references of one case, sound ones.
+    :arg figures: further figures that the case has.
+    :returns: figure -> about how many more runs until it has a bound; 0: no
+        number would do; None: the entry does not say so, which is a fault.
+    """
+    said = entry.get('$unjudged', {})
+    there = {*figures, *(f for f in (*entry, *said) if f[0] != '$')}
+    if family not in table():
+        return {}
+    found: dict[str, int | None] = {}
+    for figure in sorted(judged(family, map(metrics.split, there))):
+        both = [f for f in (figure, instead(family, figure)) if f]
+        if not any(_bounded(entry.get(f)) for f in both):
+            needs = [said[f] for f in both if f in said]
+            # 0 is never: whichever of the two can have a bound will do.
+            found[figure] = min(filter(None, needs), default=0) \
+                if needs else None
+    return found
+
+
+def _words(needs: Mapping[str, int]) -> str:
+    """What the summary says of figures that no bound judges yet."""
+    able = [n for n in needs.values() if n]
+    if not needs:
+        return ''
+    how = (f'needs about {max(able)} more run{"s" * (max(able) > 1)}'
+           if able else 'spread too wide for any number of runs')
+    return f'unjudged: {how} ({", ".join(needs)})'
 
 
 def validate(found: Mapping[str, Any], figures: Iterable[str],
              where: str) -> dict[str, Reference]:
     """The references of one case, each one checked.
 
-    :arg found: what the index led to: figure -> [value, lower, upper, unit].
+    One without bounds may speak of a figure that is not always there, such
+    as the sentinel's reading: on a busy machine there is none.
+
+    :arg found: figure -> [value, lower, upper, unit].
     :arg figures: every figure that this case has.
-    :raises ReferenceError_: unknown figure, other unit, not a reference.
+    :raises ReferenceError_: not a sound reference, or no such figure.
     """
     known = set(figures)
-    result = {}
     for figure, entry in found.items():
-        at = f'{where}: {figure}'
-        try:
-            name, _ = metrics.split(str(figure))
-            unit = metrics.metric(name).unit
-        except (KeyError, ValueError) as err:
-            raise ReferenceError_(f'{where}: {err.args[0]}') from None
-        if figure not in known:
-            raise ReferenceError_(f'{at}: this case has no such figure')
-        if not isinstance(entry, (list, tuple)) or len(entry) != 4:
-            raise ReferenceError_(
-                f'{at}: expected [value, lower, upper, unit], got {entry!r}')
-        value, lower, upper, ref_unit = entry
-        if ref_unit != unit:
-            raise ReferenceError_(f'{at}: unit is {ref_unit!r}, the metric '
-                                  f'is in {unit!r}')
-        for number in (value, lower, upper):
-            if number is not None and (isinstance(number, bool) or
-                                       not isinstance(number, (int, float))):
-                raise ReferenceError_(f'{at}: {number!r} is not a number')
-        if value is None or (lower or 0) > 0 or (upper or 0) < 0:
-            raise ReferenceError_(f'{at}: a value is needed, lower <= 0 and '
-                                  'upper >= 0 (fractions), null leaves open')
-        result[str(figure)] = (value, lower, upper, ref_unit)
-    return result
+        fault = figure_fault(figure, entry) or (
+            'this case has no such figure'
+            if figure not in known and _bounded(entry) else '')
+        if fault:
+            raise ReferenceError_(f'{where}: {figure}: {fault}')
+    return {figure: tuple(entry) for figure, entry in found.items()
+            if figure in known}
 
 
 def _at_speed(check: Any, speed: str) -> dict[str, Any] | None:
     """The entry of a case, were it at that speed; None: there is none."""
-    table = load(check.family).get(type(check).variant_name())
+    table = load(check.family).checks.get(type(check).variant_name())
     if not table:
         return None
     now, check.speed = check.speed, speed
     try:
-        return RegressionTestDict(dict(table))[check]
+        return RegressionTestDict(dict(table))[check] or None
     except KeyError:
         return None
     finally:
         check.speed = now
 
 
-def entry(check: Any) -> dict[str, Any] | None:
-    """What the file says of a case; None: nothing, which is a fault.
+def entry(check: Any) -> Entry:
+    """What judges a case: the file, or else the vendor profile.
 
-    Empty where nothing can be judged (bring-up, a machine that changed its
-    speed, a speed that has no reference yet); `check.unjudged` says why. A
-    dry run cannot know the speed: it takes any. Where the site has nothing
-    of its own, the vendor profile speaks; `check.unjudged` says that too.
+    A dry run cannot know the speed, nor the version of what a stack will
+    install: any will do; but a family that is complete has all speeds.
+
+    :raises ReferenceError_: the file is broken.
     """
     if check.unfit:
-        check.unjudged = check.unfit
-        return {}
+        return Entry('-', note=check.unfit)
     published = vendor.figures(check)
-    if check.bringup or published and not file(check.family).exists():
-        check.unjudged = vendor.note(published) or 'bring-up'
-        return vendor.bounds(published)
-    found = (_at_speed(check, check.speed)
-             or _of_some_version(check, check.speed))
-    if found is None and ('speed_sentinel'
-                          in check.current_partition.features):
-        others = [_at_speed(check, speed) for speed in ('fast', 'slow')]
-        found = next((e for e in others if e is not None), None)
-        if found is not None and not check.is_dry_run():
-            check.unjudged = f'no reference at speed {check.speed}'
-            return {}
-    if found is None and published:
-        check.unjudged = vendor.note(published)
-        return vendor.bounds(published)
-    return found
+    if published:
+        none = Entry('vendor', vendor.bounds(published),
+                     vendor.note(published))
+    else:
+        none = Entry('none', note=f'no reference yet: {LEARN}')
+    if check.bringup:
+        return none if published else Entry('-', note='bring-up')
+    speed, features = check.speed, check.current_partition.features
+    found = _at_speed(check, speed) or _of_some_version(check, speed)
+    if found is None and 'speed_sentinel' in features:
+        others = {name: _at_speed(check, name) or _of_some_version(
+            check, name) for name in ('fast', 'slow')}
+        there = [other for other in others.values() if other]
+        lacking = [name for name in speeds(check) if not others[name]]
+        if there and not check.is_dry_run():
+            if speed == '-':
+                return Entry('-', note="the machine's speed cannot be told")
+            return Entry('none', note=f'no reference at speed {speed}: '
+                         f'{LEARN}')
+        if there and lacking and load(check.family).complete:
+            return Entry('none', note=f'no reference at speed {lacking[0]}: '
+                         f'{LEARN}')
+        found = there[0] if there else None
+    if found is None:
+        return none
+    return Entry('own', {f: e for f, e in found.items() if f[0] != '$'},
+                 unjudged={f: runs for f, runs in unjudged(
+                     check.family, found).items() if runs is not None})
+
+
+def speeds(check: Any) -> tuple[str, ...]:
+    """The classes of speed that the partition of a case can have."""
+    boundary = check.current_partition.extras.get('speed_boundary_ns')
+    return ('fast',) if boundary == math.inf else ('fast', 'slow')
 
 
 def _of_some_version(check: Any, speed: str) -> dict[str, Any] | None:
     """A dry run may not know the version of what a stack will install:
     whatever version has a reference will do."""
-    table = load(check.family).get(type(check).variant_name()) or {}
+    table = load(check.family).checks.get(type(check).variant_name()) or {}
     if (check.version or not check.is_dry_run()
             or 'version' not in table.get('$index', ())):
         return None
@@ -169,32 +395,46 @@ def _of_some_version(check: Any, speed: str) -> dict[str, Any] | None:
     return found
 
 
-def known(check: Any, figures: Iterable[str]) -> dict[str, Any]:
-    """The references of a case, each one checked.
+def known(check: Any, figures: Mapping[str, float]
+          ) -> tuple[dict[str, Any], str]:
+    """The references of a case, each one checked, and a note for the
+    summary: why nothing judges it, whose figures do, what is unjudged, what
+    is far better than its reference.
 
-    :raises ReferenceError_: none for the case, or one that is wrong.
+    :raises ReferenceError_: a wrong one; none where the file is complete.
     """
     found = entry(check)
     # Who judges: the file, or the vendor profile.
-    where = (f'{check.unjudged or file(check.family)}: '
-             f'{type(check).variant_name()}: {check.params}')
-    if found is None:
-        raise ReferenceError_(
-            f'{where}: no reference for this case on '
-            f'{check.current_partition.fullname} '
-            f'{check.current_environ.name} {check.source} {check.speed}; '
-            'propose one, or run with --bringup')
-    plain = {f: (e[2] if isinstance(e, list) and len(e) == 3
-                 and e[0] == '$xfail' else e) for f, e in found.items()}
+    who = found.note if found.kind == 'vendor' else file(check.family)
+    where = f'{who}: {type(check).variant_name()}: {check.params}'
+    to_judge = check.judged_figures(figures)
+    if found.kind == 'none':
+        if not to_judge:
+            return {}, ''
+        if load(check.family).complete:
+            lacks = found.note.partition(':')[0]
+            raise ReferenceError_(
+                f'{where}: {lacks}, on {check.current_partition.fullname} '
+                f'{check.current_environ.name} {check.source} {check.speed},'
+                f' and the file says `complete: true`; {LEARN}')
+    plain = {f: _plain(e) for f, e in found.figures.items()}
     # A dry run knows only the figures that are planned.
     there = set(figures) | set(plain if check.is_dry_run() else ())
     result: dict[str, Any] = dict(validate(plain, there, where))
-    missing = set() if check.unjudged else (
-        check.judged_figures(figures) - set(result))
-    if missing:
-        raise ReferenceError_(f'{where}: no reference for the judged '
-                              f'{", ".join(sorted(missing))}')
-    for figure in found:
-        if plain[figure] is not found[figure]:
-            result[figure] = xfail(found[figure][1], result[figure])
-    return result
+    better = [] if check.is_dry_run() else [
+        figure for figure, (value, lower, upper, _) in result.items()
+        if improved(metrics.metric(metrics.split(figure)[0]).better,
+                    figures[figure], value, lower, upper)]
+    notes = [found.note, _words(found.unjudged), 'improved: propose again '
+             f'({", ".join(better)})' if better else '']
+    if found.kind == 'own':
+        missing = [f for f, runs in unjudged(
+            check.family, {**found.figures, '$unjudged': found.unjudged},
+            figures).items() if runs is None and f in to_judge]
+        if missing:
+            raise ReferenceError_(f'{where}: no reference for the judged '
+                                  f'{", ".join(missing)}')
+    for figure, reference in found.figures.items():
+        if plain[figure] is not reference and figure in result:
+            result[figure] = xfail(reference[1], result[figure])
+    return result, '; '.join(filter(None, notes))

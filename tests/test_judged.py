@@ -1,0 +1,72 @@
+"""config/judged.py: which figures are judged, and by what."""
+from __future__ import annotations
+
+import math
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from config import judged
+
+METRICS = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
+
+
+def test_a_derived_figure_is_the_geometric_mean_over_its_range():
+    curve = {f'latency@{2 ** n}B': 2.0 ** n for n in range(23)}
+    found = judged.derived('osu', curve)
+    # 1 B to 1 KiB, inclusive: 2^0 to 2^10; each size weighs the same.
+    assert found == {'latency_small': pytest.approx(2 ** 5)}
+    large = judged.derived('osu', {f'bandwidth@{2 ** n}B': float(n)
+                                   for n in range(23)})
+    assert large == {'bandwidth_large': pytest.approx(
+        (20 * 21 * 22) ** (1 / 3))}
+
+
+@pytest.mark.parametrize('family, curve', [
+    ('osu', {'latency@1B': 1.0, 'latency@2B': 1.0}),       # two sizes
+    ('osu', {'latency@1B': 1.0, 'latency@2B': 1.0, 'latency@2048B': 1.0}),
+    ('osu', {'latency@1B': 0.0, 'latency@2B': 1.0, 'latency@4B': 1.0}),
+    ('osu', {'latency': 1.0, 'latency_max@1B': 1.0, 'latency_max@2B': 1.0,
+             'latency_max@4B': 1.0}),
+    # Its rows name none: latency is not what is judged of a store.
+    ('keyvalue', {'latency@1B': 1.0, 'latency@2B': 1.0, 'latency@4B': 1.0}),
+    ('no_such_family', {'latency@1B': 1.0}),
+])
+def test_a_curve_that_is_too_short_has_none(family, curve):
+    assert judged.derived(family, curve) == {}
+
+
+def test_each_derived_metric_is_that_of_its_curve():
+    for family, rules in judged.table().items():
+        assert family != 'derived'
+        for rule in rules:
+            name = rule.get('instead')
+            assert judged.instead(family, rule['metric'] + '@8B') == name
+            if name:
+                what = judged._file()['derived'][name]
+                assert what['of'] == rule['metric']
+                mine, its = METRICS[name], METRICS[rule['metric']]
+                assert (mine['unit'], mine['better'], mine['point']) == (
+                    its['unit'], its['better'], '')
+                assert judged.widest(family, name) == judged.widest(
+                    family, rule['metric'])
+
+
+def test_caps():
+    assert judged.widest('osu', 'latency') == 0.3
+    assert judged.widest('osu', 'latency_small') == 0.3
+    assert judged.widest('osu', 'worst_ratio') == 1.0
+
+
+@pytest.mark.parametrize('better, value, lower, upper, told', [
+    ('lower', 0.87, None, 0.12, True), ('lower', 0.89, None, 0.12, False),
+    ('lower', 0.01, None, None, False), ('lower', 0.01, None, 1.0, False),
+    ('higher', 1.13, -0.12, None, True), ('higher', 1.11, -0.12, None, False),
+    ('lower', 0.5, math.nan, math.nan, False),
+    ('none', 0.5, -0.1, 0.1, False), ('none', 1.5, -0.1, 0.1, False),
+])
+def test_what_is_better_by_more_than_it_might_be_worse(better, value, lower,
+                                                       upper, told):
+    assert judged.improved(better, value, 1.0, lower, upper) is told
+    assert judged.improved(better, value, 0.0, lower, upper) is False

@@ -152,7 +152,10 @@ def _references(parser: argparse.ArgumentParser,
                        help='where this machine is measured already: exit 2')
     learn.add_argument('reframe', nargs='*', metavar='-- OPTION',
                        help='options for ReFrame, after --')
-    learn.set_defaults(bringup=False)
+    learn.add_argument('--bringup', action='store_true',
+                       help='after a known change: figures are not held '
+                            'against the references there are, so that '
+                            'those of a new level can replace them')
     # Only for the help: their own parsers, in postprocess/, are asked.
     actions.add_parser('propose', help='references from the perflogs')
     actions.add_parser('accept', help='take what was proposed')

@@ -63,8 +63,7 @@ class Standing(NamedTuple):
 
 
 def _told(one: Progress) -> str:
-    below = sum(bound is not None and bound <= cap
-                for _, bound, cap in one.bounds.values())
+    below = sum(bound <= cap for _, bound, cap in one.bounds.values())
     text = (f'{one.speed}: {_runs(one.runs)}, {below} of {len(one.bounds)} '
             'bounds below the cap')
     if one.needs is None:
@@ -84,8 +83,8 @@ def standings(plan: Plan, frame: pd.DataFrame) -> dict[Key, Standing]:
     rows: dict[tuple[str, ...], list[Progress]] = {}
     for one in progress(frame):
         rows.setdefault((
-            one.family, one.check, one.partition.rpartition(':')[2],
-            one.environ, one.source, one.params), []).append(one)
+            one.family, one.check, one.partition, one.environ, one.source,
+            one.params), []).append(one)
     # Where versions are apart: the one that runs now.
     good = frame[frame['guard'] == ''].drop_duplicates(
         ['partition', 'environ', 'case'], keep='last')
@@ -100,7 +99,7 @@ def standings(plan: Plan, frame: pd.DataFrame) -> dict[Key, Standing]:
             if one.edition in ('', versions.get(key))]
         every = sum(one.runs for one in mine)
         found[key] = Standing([one for one in mine
-                               if one.runs >= SHOWN * every])
+                               if one.runs and one.runs >= SHOWN * every])
     return found
 
 
@@ -196,8 +195,9 @@ class Learning:
             self.failed.pop(key, None)
             if result in outcomes.FAILED:
                 self.failed[key] = commands.why(said.get(key, {})) or guard
-            # What its reference refused has figures to learn from.
-            barren = guard not in ('', 'reference') or not now[key].speeds
+            # What lacks a reference has figures to make it from.
+            barren = (key in self.failed and guard != 'reference'
+                      or not now[key].speeds)
             self.barren[key] = self.barren[key] + 1 if barren else 0
 
     def show(self, took: float) -> None:
@@ -226,11 +226,11 @@ class Learning:
         for key in sorted(self.standing, key=lambda k: self.names[k]):
             name, standing = self.names[key], self.standing[key]
             for one in standing.hopeless:
-                wide = [figure for figure, (_, bound, cap)
-                        in one.bounds.items() if bound is None or bound > cap]
+                wide = ', '.join(figure for figure, needs in
+                                 one.needs_of.items() if needs is None)
                 print(f'{name} at speed {one.speed}: no number of runs would '
-                      f'bring {", ".join(wide)} below the cap: recorded, not '
-                      'judged')
+                      f'bring {wide or "its figures"} below the cap: '
+                      'recorded, not judged')
             if key in self.failed:
                 tried = (f'left out, failed in {TURNS} turns in a row'
                          if key in self.left_out else 'failed in its last '

@@ -36,7 +36,8 @@ class Progress(NamedTuple):
     params: str
     runs: int
     needs: int | None
-    bounds: dict[str, tuple[float, float | None, float]]
+    bounds: dict[str, tuple[float, float, float]]
+    needs_of: dict[str, int | None]
 
 
 class Machine:
@@ -108,10 +109,10 @@ class Machine:
             enough = self.enough.get(program, 3)
             needs = None if enough is None else max(enough - runs, 0)
             found.append(Progress(
-                'osu', 'OsuPt2pt', 'alpha:cpu', 'openmpi', 'embedded', '',
+                'osu', 'OsuPt2pt', 'cpu', 'openmpi', 'embedded', '',
                 speed, f'program={program}', runs, needs,
-                {'latency@8B': (1.0, 0.9 if needs is None else
-                                None if needs else 0.1, 0.3)}))
+                {'latency@8B': (1.0, 0.1 if needs == 0 else 0.9, 0.3)},
+                {'latency@8B': needs}))
         return found
 
 

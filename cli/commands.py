@@ -365,8 +365,7 @@ def doctor(args: argparse.Namespace) -> int:
             continue
         there = (prefix / f'{family}.yaml').is_file()
         print(f'  references {prefix / family}.yaml'
-              f'{"" if there else ": none yet: ./plumb run three times, then"}'
-              f'{"" if there else " ./plumb references propose"}')
+              f'{"" if there else ": none yet: ./plumb references learn"}')
     print()
     reasons = {
         'inter-node placement': (

@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -269,7 +270,7 @@ def test_from_a_bare_machine_to_a_judgement(suite):
     pick = ['--', '-n', 'OsuStartup', '-E', 'program == "osu_init"']
     done = suite.plumb('run', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert 'Next: ./plumb references learn' in done.stdout
+    assert './plumb references learn' in done.stdout
     done = suite.plumb('references', 'learn', '--minutes', '2.5', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'turn 2 took' in done.stdout
@@ -297,3 +298,14 @@ def test_a_signal_ends_it_and_keeps_what_was_measured(suite):
     assert job.returncode == 1, said
     assert 'Interrupted. What was measured is kept' in said
     assert suite.records
+
+
+def test_the_way_to_references_is_learn_everywhere():
+    files = [ROOT / 'README.md', *ROOT.glob('site-configs/*/README.md'),
+             *ROOT.glob('cli/*.py')]
+    for path in files:
+        text = path.read_text()
+        assert not re.search(r'three times$|after three|After 3 runs|'
+                             r'three times, then', text, re.MULTILINE), path
+        if 'references accept --site' in text:
+            assert 'references learn --site' in text, path

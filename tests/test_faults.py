@@ -356,15 +356,22 @@ def test_speeds_are_read_between_repeats(tmp_path, readings, kept, speed):
         )[0] == speed
 
 
+@pytest.mark.alone
 def test_a_third_speed_is_unfit(suite):
     """The local site, told that both its speeds are others."""
-    done = suite.plumb('run', '--', '-n', 'OsuStartup', '-E',
-                       'program == "osu_init"',
-                       PLUMBLINE_SPEED_BANDS_NS='1:2,1e6:2e6',
-                       PLUMBLINE_SPEED_BOUNDARY_NS='1e6')
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert {r['speed'] for r in suite.records} == {'other'}
-    assert 'unfit' in {r['result'] for r in suite.records}
+    for _ in range(4):
+        done = suite.plumb('run', '--', '-n', 'OsuStartup', '-E',
+                           'program == "osu_init"',
+                           PLUMBLINE_SPEED_BANDS_NS='1:2,1e6:2e6',
+                           PLUMBLINE_SPEED_BOUNDARY_NS='1e6')
+        assert done.returncode == 0, done.stdout + done.stderr
+        last = [r for r in suite.records if r['run'] ==
+                suite.records[-1]['run']]
+        # A machine too busy for a reading has no speed at all.
+        if {r['speed'] for r in last} != {'-'}:
+            break
+    assert {r['speed'] for r in last} == {'other'}
+    assert 'unfit' in {r['result'] for r in last}
     assert re.search(r'unfit .*neither fast \(1 to 2 ns\) nor slow',
                      done.stdout)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import signal
 import tempfile
 import time
@@ -17,6 +18,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import yaml
 
 from cli import account, commands
 from cli.setup import SetupError, say
@@ -291,20 +294,38 @@ def learn(args: argparse.Namespace) -> int:
 
 
 def _propose(site: str, work: commands.Work, families: set[str]) -> int:
-    """Proposes; on this machine a family without a reference is accepted.
+    """Proposes; on this machine accepts what has no reference yet.
 
     :param families: of the cases that ran
     """
     folder = commands.site_folder(site)
-    accepted = Path(work.variables['RFM_REFERENCE_PREFIX'])
-    new = {family for family in families
-           if not (accepted / f'{family}.yaml').exists()}
-    where = ['--site', folder.name, '--output', str(accepted)]
+    references = Path(work.variables['RFM_REFERENCE_PREFIX'])
+    where = ['--site', folder.name, '--output', str(references)]
     code = commands.reference_files(
         ['propose', *where, '--system', work.system['name']])
-    if commands.is_local(folder):
-        for family in sorted(new):
-            if not (accepted / f'{family}.yaml').exists():
+    if commands.is_local(folder) and code == 0:
+        for family in sorted(families):
+            if cases := _new(references, family):
                 code = max(code, commands.reference_files(
-                    ['accept', *where, '--family', family]))
+                    ['accept', *where, '--family', family, *cases]))
     return code
+
+
+def _new(folder: Path, family: str) -> list[str]:
+    """Options of accept: the proposed cases that no accepted entry is for."""
+    from config.references import proposed
+    from postprocess.acceptance import leaves
+
+    def entries(path: Path | None) -> list[tuple[str, ...]]:
+        if path is None or not path.exists():
+            return []
+        return [tuple(map(str, keys)) for keys, _ in leaves(
+            yaml.safe_load(path.read_text('utf-8')))]
+
+    accepted = entries(folder / f'{family}.yaml')
+    # Keys are regular expressions (ReFrame's $index).
+    return [f'--case=^{re.escape(" ".join(keys))}$'
+            for keys in entries(proposed(folder).get(family))
+            if keys not in accepted and not any(
+                re.fullmatch(' '.join(known), ' '.join(keys))
+                for known in accepted)]

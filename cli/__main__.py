@@ -148,6 +148,11 @@ def _references(parser: argparse.ArgumentParser,
     learn.add_argument('--minutes', type=float, default=60, metavar='T',
                        help='how long at most; the first turn is made in any '
                             'case (default: 60)')
+    learn.add_argument('--apart', type=float, default=60, metavar='S',
+                       help='seconds between the beginnings of two turns, at '
+                            'least (default: 60: virtual machines were seen '
+                            'to change their speed every 10 to 95 s, and '
+                            'runs that follow at once are of one speed)')
     learn.add_argument('--no-wait', dest='wait', action='store_false',
                        help='where this machine is measured already: exit 2')
     learn.add_argument('reframe', nargs='*', metavar='-- OPTION',

@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
     from postprocess.plans import Plan
 
-#: Seconds between the beginnings of two turns, at least: the speed of a
-#: virtual machine was seen to change every 10 to 95 s, and runs that follow
-#: each other at once are of one speed.
-APART = 60.0
 #: A case that has failed, or never been fit to judge, in so many turns in a
 #: row is left out of those that follow.
 TURNS = 3
@@ -109,8 +105,11 @@ def standings(plan: Plan, frame: pd.DataFrame) -> dict[Key, Standing]:
 class Learning:
     """The cases of a mode, and what the turns so far have made of them."""
 
-    def __init__(self, work: commands.Work, minutes: float) -> None:
+    def __init__(self, work: commands.Work, minutes: float,
+                 apart: float) -> None:
         self.work = work
+        #: Seconds between the beginnings of two turns, at least.
+        self.apart = apart
         self.begin = time.monotonic()
         self.end = self.begin + 60 * minutes
         #: Number of turns begun.
@@ -154,7 +153,7 @@ class Learning:
             if not self.missing:
                 return 0
             now = time.monotonic()
-            pause = max(began + APART - now, 0.0)
+            pause = max(began + self.apart - now, 0.0)
             if now + pause + took > self.end:
                 print('\nThe time is over: another turn of '
                       f'{took:.0f} s would not end in it.')
@@ -273,7 +272,7 @@ def learn(args: argparse.Namespace) -> int:
         raise SetupError(f'{action} measures nothing, so there is nothing '
                          'to learn from; ./plumb run hands it on')
     with commands.prepared(args) as work, interruptible():
-        learning = Learning(work, args.minutes)
+        learning = Learning(work, args.minutes, args.apart)
         try:
             code = learning.learn()
             if code:

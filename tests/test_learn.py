@@ -130,7 +130,7 @@ def machine(tmp_path, monkeypatch):
 def learning(machine, minutes=60.0):
     return learn.Learning(commands.Work(
         {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': str(machine.folder)}, [],
-        True, []), minutes)
+        True, []), minutes, apart=60.0)
 
 
 def test_each_turn_runs_what_is_not_there_yet(machine, capsys):
@@ -140,7 +140,7 @@ def test_each_turn_runs_what_is_not_there_yet(machine, capsys):
     # Spread over the time, also where a turn is short.
     gaps = [b - a for a, b in zip(machine.began, machine.began[1:],
                                   strict=False)]
-    assert min(gaps) == learn.APART
+    assert min(gaps) == 60
     said = capsys.readouterr().out
     assert ('Check osu_init  fast: 1 run, 0 of 1 bounds below the cap, needs '
             'about 3 more runs' in said)
@@ -271,10 +271,13 @@ def test_from_a_bare_machine_to_a_judgement(suite):
     done = suite.plumb('run', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
     assert './plumb references learn' in done.stdout
-    done = suite.plumb('references', 'learn', '--minutes', '2.5', *pick)
+    done = suite.plumb('references', 'learn', '--minutes', '3', '--apart',
+                       '1', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert 'turn 2 took' in done.stdout
-    assert (suite.tmp / 'references' / 'osu.yaml').is_file(), done.stdout
+    assert 'turn 4 took' in done.stdout
+    path = suite.tmp / 'references' / 'osu.yaml'
+    assert path.is_file(), done.stdout + done.stderr
+    assert '$from' in path.read_text()
     done = suite.plumb('run', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'Bring-up' not in done.stdout

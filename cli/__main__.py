@@ -7,7 +7,7 @@ Examples:
   eval "$(./plumb env)"            then plain `reframe -r`, `-l`, anywhere
   ./plumb doctor                   what would run here, and why not
   ./plumb parse osu out.txt        any saved OSU output as tidy CSV
-  ./plumb references propose       references from at least 3 runs
+  ./plumb references learn         runs, until there is enough to judge by
   ./plumb report                   page and figures from the perflogs
   ./plumb spack install            what the site's stacks need, beforehand
   ./plumb site new NAME            a folder for this cluster, from what is here
@@ -82,11 +82,11 @@ def arguments() -> argparse.ArgumentParser:
     parse.add_argument('family', help='osu, keyvalue or tao')
     parse.add_argument('files', nargs='+', metavar='FILE',
                        help='saved output; - reads standard input')
-    for name, text in (
-            ('references', 'propose references from perflogs'),
-            ('report', 'page and figures from perflogs')):
-        sub = commands.add_parser(name, help=text, add_help=False)
-        sub.add_argument('rest', nargs=argparse.REMAINDER)
+    _references(command('references', 'references: learn, propose, accept'),
+                site)
+    sub = commands.add_parser('report', add_help=False,
+                              help='page and figures from perflogs')
+    sub.add_argument('rest', nargs=argparse.REMAINDER)
     _spack(command('spack', 'install software stacks beforehand'), site)
     site_arguments(commands)
     test = command('test', 'set up and pass the tests')
@@ -99,6 +99,71 @@ def arguments() -> argparse.ArgumentParser:
     test.add_argument('pytest', nargs='*', metavar='-- OPTION',
                       help='options for pytest, after --')
     return parser
+
+
+LEARN = """Runs the cases of a mode again and again, then proposes references.
+
+A turn runs all cases that are not there yet, each once; the next one begins
+at least a minute after it began, so that the runs of a case are spread over
+the time. A case is there when each of its judged figures has a bound below
+its cap (config/judged.yaml), at each speed that the machine shows: one that a
+quarter of the case's runs, or more, were at. A figure that no number of runs
+would bring below its cap is named, and not waited for.
+
+After each turn a line a case tells how far it is. It ends when all are there,
+or when another turn as long as the last one would not end in time. A case
+that failed in three turns in a row is left out, and so is one that in three
+turns was never fit to judge.
+
+^C ends it as it ends a run. All that it knows is in the perflogs: the next
+one goes on from there, and counts runs of `plumb run` too.
+
+At last it proposes, as `plumb references propose` does. On the site local
+what has no reference yet is accepted at once; a reference that would change
+is not, there and elsewhere: see `plumb references accept`.
+
+Examples:
+  ./plumb references learn
+  ./plumb references learn --minutes 240 --site hgx-h100 --mode nightly
+  ./plumb references learn -- -n OsuPt2pt    what follows -- goes to ReFrame
+
+Exit codes: 0 good, also where the time was over before all were there; 1 a
+case failed in its last turn, or it was interrupted; 2 usage, or unreadable
+input.
+"""
+
+
+def _references(parser: argparse.ArgumentParser,
+                site: argparse.ArgumentParser) -> None:
+    """The actions of `plumb references`."""
+    actions = parser.add_subparsers(dest='action', required=True,
+                                    metavar='learn|propose|accept')
+    head, _, rest = LEARN.partition('\n\n')
+    learn = actions.add_parser(
+        'learn', parents=[site], help='run until there is enough to judge '
+        'by, then propose', description=head, epilog=rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    learn.add_argument('--mode', default='quick',
+                       help='quick (default), nightly or full')
+    learn.add_argument('--minutes', type=float, default=60, metavar='T',
+                       help='how long at most; the first turn is made in any '
+                            'case (default: 60)')
+    learn.add_argument('--apart', type=float, default=60, metavar='S',
+                       help='seconds between the beginnings of two turns, at '
+                            'least (default: 60: virtual machines were seen '
+                            'to change their speed every 10 to 95 s, and '
+                            'runs that follow at once are of one speed)')
+    learn.add_argument('--no-wait', dest='wait', action='store_false',
+                       help='where this machine is measured already: exit 2')
+    learn.add_argument('reframe', nargs='*', metavar='-- OPTION',
+                       help='options for ReFrame, after --')
+    learn.add_argument('--bringup', action='store_true',
+                       help='after a known change: figures are not held '
+                            'against the references there are, so that '
+                            'those of a new level can replace them')
+    # Only for the help: their own parsers, in postprocess/, are asked.
+    actions.add_parser('propose', help='references from the perflogs')
+    actions.add_parser('accept', help='take what was proposed')
 
 
 def _spack(parser: argparse.ArgumentParser, site: argparse.ArgumentParser
@@ -211,7 +276,8 @@ def site_arguments(commands: Any) -> None:
 
 def main() -> int:
     words = sys.argv[1:]
-    if words[:1] in (['report'], ['references']):
+    if words[:1] == ['report'] or words[:2] in (
+            ['references', 'propose'], ['references', 'accept']):
         # Their own parsers, in postprocess/, know their options.
         args = argparse.Namespace(command=words[0], rest=words[1:])
     else:

@@ -14,8 +14,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli import session, table
 from cli.setup import (
@@ -31,6 +32,9 @@ from cli.setup import (
 )
 from config import lock
 from config.references import accepted
+
+if TYPE_CHECKING:
+    from postprocess import plans
 
 MODES = ('quick', 'nightly', 'full', 'bringup')
 
@@ -140,17 +144,49 @@ def env(args: argparse.Namespace) -> int:
     return 0
 
 
-def run(args: argparse.Namespace) -> int:
-    """Runs a mode, then the table, the report and an honest exit code."""
+class Work(NamedTuple):
+    """A site that is set up, and this machine's lock where there is one."""
+    system: dict[str, Any]
+    #: What ReFrame is to know of the site.
+    variables: dict[str, str]
+    #: Options of ReFrame: the mode, and those that the user gave.
+    options: list[str]
+    #: Nothing is judged but by limits and vendor profile.
+    bringup: bool
+    locks: list[int]
+
+    @property
+    def perflogs(self) -> str:
+        return self.variables['PLUMBLINE_PERFLOGS']
+
+
+class Ended(NamedTuple):
+    """A session of ReFrame that is over."""
+    code: int
+    #: Name of the signal that ended it, or ''.
+    ended_by: str
+    #: None: no case began.
+    plan: plans.Plan | None
+    #: Of ReFrame's report (`_cases`).
+    cases: list[dict[str, Any]]
+
+
+@contextlib.contextmanager
+def prepared(args: argparse.Namespace) -> Iterator[Work]:
+    """Sets up what a session needs: `args` has site, mode, bringup, wait and
+    reframe.
+
+    :raises SetupError: unknown mode or site, broken references
+    """
     if args.mode not in MODES:
         near = difflib.get_close_matches(args.mode, MODES, 1, 0.4)
         hint = f' did you mean {near[0]}?' if near else ''
         raise SetupError(f'unknown mode {args.mode!r}:{hint} there are '
                          f'{", ".join(MODES)}')
     start = time.monotonic()
+    folder = site_folder(args.site)
     variables = environment(args.site)
-    configuration = site_is_sound(site_folder(args.site) / 'system.py')
-    system = configuration['systems'][0]
+    system = site_is_sound(folder / 'system.py')['systems'][0]
     with contextlib.ExitStack() as stack:
         locks = []
         # One run at a time, where nothing else sees to it.
@@ -161,9 +197,15 @@ def run(args: argparse.Namespace) -> int:
             except lock.LockError as err:
                 raise SetupError(str(err)) from None
             variables[lock.HELD] = str(locks[0])
-        mine = stack.enter_context(session.opened(system))
-        return _run(args, {**variables, **mine.variables}, start,
-                    [*locks, mine.lock])
+        bringup = args.bringup or args.mode == 'bringup'
+        if not bringup:
+            references_are_sound(Path(variables['RFM_REFERENCE_PREFIX']))
+        options = [f'--mode={args.mode}']
+        if bringup and args.mode != 'bringup':
+            options.append('-Sbringup=1')
+        say(f'set-up took {time.monotonic() - start:.1f} s')
+        yield Work(system, variables, [*options, *args.reframe], bringup,
+                   locks)
 
 
 def _is_unscheduled(system: dict[str, Any]) -> bool:
@@ -171,38 +213,47 @@ def _is_unscheduled(system: dict[str, Any]) -> bool:
     return all(part['scheduler'] == 'local' for part in system['partitions'])
 
 
-def _run(args: argparse.Namespace, variables: dict[str, str], start: float,
-         locks: list[int]) -> int:
-    """Runs the mode in its session."""
+def measured(work: Work, *options: str, **variables: str) -> Ended:
+    """One session of ReFrame, with an option that is its action."""
     from cli import account
-    bringup = args.bringup or args.mode == 'bringup'
-    if not bringup:
-        references_are_sound(Path(variables['RFM_REFERENCE_PREFIX']))
-    say(f'set-up took {time.monotonic() - start:.1f} s')
-    report = Path(variables['RFM_REPORT_FILE'])
-    perflogs = variables['PLUMBLINE_PERFLOGS']
-    options = [f'--mode={args.mode}']
-    if bringup and args.mode != 'bringup':
-        options.append('-Sbringup=1')
-    command = [str(WORK / 'bin' / 'reframe'), *options, *args.reframe]
-    if account.other_action(args.reframe):
-        return session.run(command, variables, locks)[0]
-    code, ended_by = session.run([*command, '-r'], variables, locks)
-    plan = account.plan_of(perflogs, report.parent.name)
-    if plan is None:
-        print(f'plumb: ended by {ended_by} before any case began' if ended_by
-              else 'plumb: zero cases ran: nothing was measured. The lines '
-              'above say why', file=sys.stderr)
-        return 2 if code == 2 else 1        # 2: ReFrame's own usage error
-    page, records = _report(perflogs)
-    cases = account.told(plan, records, _cases(report))
+    with session.opened(work.system) as mine:
+        code, ended_by = session.run(
+            [str(WORK / 'bin' / 'reframe'), *work.options, *options],
+            {**work.variables, **mine.variables, **variables},
+            [*work.locks, mine.lock])
+        return Ended(code, ended_by, account.plan_of(
+            work.perflogs, mine.folder.name), _cases(mine.report))
+
+
+def zero_cases(ended: Ended) -> int:
+    """Says why a session without a plan is an error; the exit code."""
+    print(f'plumb: ended by {ended.ended_by} before any case began'
+          if ended.ended_by else
+          'plumb: zero cases ran: nothing was measured. The lines above say '
+          'why', file=sys.stderr)
+    return 2 if ended.code == 2 else 1      # 2: ReFrame's own usage error
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs a mode, then the table, the report and an honest exit code."""
+    from cli import account
+    start = time.monotonic()
+    with prepared(args) as work:
+        if account.other_action(args.reframe):
+            return measured(work).code
+        ended = measured(work, '-r')
+        if ended.plan is None:
+            return zero_cases(ended)
+        page, records = page_of(work.perflogs)
+    cases = account.told(ended.plan, records, ended.cases)
     failed = [c for c in _table(cases) if not c.get('fixture')]
     cases = [c for c in cases if not c.get('fixture')]
     print(f'\n{len(cases)} cases, {len(failed)} failed, '
           f'{time.monotonic() - start:.0f} s in all')
-    if ended_by:
-        print(f'Ended by {ended_by}: cases that it cut short have failed.')
-    if bringup:
+    if ended.ended_by:
+        print(f'Ended by {ended.ended_by}: cases that it cut short have '
+              'failed.')
+    if work.bringup:
         print('Bring-up: only limits judged, and a vendor profile where '
               'there is one')
     waiting = sum(bool(c.get('waits')) for c in cases)
@@ -210,7 +261,7 @@ def _run(args: argparse.Namespace, variables: dict[str, str], start: float,
         print(f'{waiting} of the cases have no reference and were recorded, '
               'not judged: ./plumb references learn')
     print(f'Page: {page}' if page else 'No page: see the error above')
-    return 1 if code or failed or not page or ended_by else 0
+    return 1 if ended.code or failed or not page or ended.ended_by else 0
 
 
 def _cases(report: Path) -> list[dict[str, Any]]:
@@ -229,7 +280,7 @@ def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     names = Counter(case['display_name'] for case in cases)
     for case in cases:
-        text = _why(case) if case in failed else _headline(case)
+        text = why(case) if case in failed else _headline(case)
         name = case['display_name']
         if names[name] > 1:
             name += f' @{case["environ"]}'
@@ -245,7 +296,7 @@ def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return failed
 
 
-def _why(case: dict[str, Any]) -> str:
+def why(case: dict[str, Any]) -> str:
     """Why a case failed, in one line."""
     text = ' '.join(str(case.get('fail_reason') or '').split())
     for number in (errno.ENOSPC, errno.EDQUOT):
@@ -267,7 +318,7 @@ def _headline(case: dict[str, Any]) -> str:
         if entry[0] is not None])
 
 
-def _report(perflogs: str) -> tuple[str | None, Any]:
+def page_of(perflogs: str) -> tuple[str | None, Any]:
     """Writes the page; its path (None where that failed), and the records
     that it was made from."""
     from postprocess import report as page
@@ -394,9 +445,19 @@ def _report_folder() -> str:
 
 
 def references(args: argparse.Namespace) -> int:
-    """Hands over to postprocess, with the site's places as defaults."""
+    """Learns; the rest is postprocess's."""
+    if getattr(args, 'action', '') == 'learn':
+        from cli import learn
+        return learn.learn(args)
+    return reference_files(args.rest)
+
+
+def reference_files(words: list[str]) -> int:
+    """Hands over to postprocess, with the site's places as defaults.
+
+    :param words: propose or accept, and their options
+    """
     from postprocess import references as module
-    words = args.rest
     if (words[:1] not in (['propose'], ['accept'])
             or {'-h', '--help'} & set(words)):
         return module.main(words)

@@ -492,8 +492,8 @@ def readme(name: str, found: Found, choices: Choices) -> str:
         *(['Gave nothing:', '', *silent, ''] if silent else []),
         'Next:', '', f'    ./plumb site check {name}',
         f'    ./plumb run --site {name} --mode bringup',
-        f'    ./plumb references propose --site {name}     # after three '
-        'runs', '',
+        f'    ./plumb references learn --site {name}',
+        f'    ./plumb references accept --site {name}', '',
         'Not to be detected, so look at them: the account or quality of '
         'service that\njobs need (`access` in system.py), the transport that '
         'MPI must use\n(`transport`, see ../README.md).', '',

@@ -49,6 +49,9 @@ _parse_args = ArgumentParser.parse_args
 #: Number of the plan's format.
 PLAN = 1
 
+#: Names a file with the only cases that a session is to run.
+ONLY = 'PLUMBLINE_ONLY'
+
 #: Stage that a case failed in -> the guard of its record, where no guard of
 #: the suite refused it.
 STAGES = {
@@ -225,10 +228,31 @@ class Causes(Listener):
         printer.info('\nThe line of each case: with -v')
 
 
+def chosen(testcases: list) -> list:
+    """Those that the file $PLUMBLINE_ONLY names, and what they need.
+
+    A list of `key`s in JSON. ReFrame's own -n /HASH adds to the user's -n,
+    and takes a case with all its environments.
+    """
+    path = os.environ.get(ONLY)
+    if not path:
+        return testcases
+    wanted = {tuple(one) for one in json.loads(Path(path).read_text())}
+    found = [case for case in testcases
+             if measures(case.check) and key(case) in wanted]
+    needed, left = set(found), list(found)
+    while left:
+        more = set(left.pop().deps) - needed
+        needed |= more
+        left += more
+    return [case for case in testcases if case in needed]
+
+
 class AccountedRunner(Runner):
     """ReFrame's runner: zero cases are an error, every case has a record."""
 
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
+        testcases = chosen(testcases)
         if all(case.check.is_fixture() for case in testcases):
             pipeline.refuse(pipeline.ZERO)
         if self.policy.dry_run_mode:

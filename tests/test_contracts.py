@@ -90,6 +90,11 @@ def test_unknown_feature_suggests_the_nearest(wrong, right):
 
 
 def test_unknown_extra_is_refused():
+    site = {'systems': [{'name': 's', 'partitions': [
+        {'name': 'p', 'extras': {'speed_bands_ns': {'fats': [1, 2]}}}]}]}
+    with pytest.raises(features.GlossaryError,
+                       match="speed_bands_ns: unknown .* mean 'fast'"):
+        features.check_site(site, 'system.py')
     site = {'systems': [], 'environments': [
         {'name': 'e', 'extras': {'mpi_libary': 'x'}}]}
     with pytest.raises(features.GlossaryError, match='mpi_library'):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -107,7 +109,6 @@ def test_guard_fails_the_run(faulty, fault, words):
 def test_data_that_arrives_wrong(faulty, tmp_path):
     """The embedded program, built so that it spoils a byte before -c looks."""
     import shlex
-    import subprocess
     program = Path(faulty.variables['OMB_PREFIX']) / 'osu_latency'
     faulty.plumb('env')
     found = json.loads(Path(faulty.variables['PLUMBLINE_WORK'],
@@ -360,7 +361,6 @@ def test_zero_cases(suite):
 
 def test_speed_change_repeats_the_run(tmp_path):
     """measure.sh: a run that changed speed on the way is made again."""
-    import subprocess
     readings = tmp_path / 'readings'
     readings.write_text('100\n400\n100\n120\n')
     sentinel = tmp_path / 'sentinel'
@@ -377,6 +377,62 @@ def test_speed_change_repeats_the_run(tmp_path):
     assert [r[:4] for r in rows] == [['1', '1', '0', '0'],
                                      ['1', '2', '1', '0']]
     assert rows[0][-2:] == ['100', '400'] and len(rows[1]) == 9
+
+
+@pytest.mark.parametrize('readings, kept, speed', [
+    # Fast, slow, fast: each repeat by itself agrees.
+    ([90, 95, 400, 390, 100, 110], '111', 'mixed'),
+    # The second one was made again, and the machine had come back by then.
+    ([90, 95, 100, 400, 100, 90, 90, 95], '1011', 'mixed'),
+    ([90, 95, 100, 110, 100, 105], '111', 'fast'),
+    ([1200, 1300, 1200, 1250, 1210, 1200], '111', 'other')])
+def test_speeds_are_read_between_repeats(tmp_path, readings, kept, speed):
+    """measure.sh, and the class that the check makes of what it left."""
+    import types
+
+    from checks.lib import base, guards
+    (tmp_path / 'readings').write_text('\n'.join(map(str, readings)) + '\n')
+    # Never during a run: its program would see the marker.
+    sentinel = tmp_path / 'sentinel'
+    sentinel.write_text('#!/bin/bash\nread -r x < readings\n[ ! -e busy ] ||'
+                        ' x=nan\nsed -i 1d readings\necho "ns $x"\n')
+    sentinel.chmod(0o755)
+    done = subprocess.run(
+        [ROOT / 'checks/lib/src/measure.sh', '--repeats', '3', '--sentinel',
+         './sentinel', '--boundary', '220', '--', 'bash', '-c',
+         'touch busy; sleep 0.05; rm busy'], cwd=tmp_path,
+        capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = [ln.split('\t') for ln in
+            (tmp_path / 'runs.tsv').read_text().splitlines()]
+    assert ''.join(row[2] for row in rows) == kept
+    assert guards.speeds(tmp_path) == readings
+    check = types.SimpleNamespace(current_partition=types.SimpleNamespace(
+        extras={'speed_boundary_ns': 220.0,
+                'speed_bands_ns': {'slow': (220, 880)}}))
+    assert base.Benchmark.speed_class(
+        check, guards.read_runs(tmp_path, 3), guards.speeds(tmp_path)
+        )[0] == speed
+
+
+@pytest.mark.alone
+def test_a_third_speed_is_unfit(suite):
+    """The local site, told that both its speeds are others."""
+    for _ in range(4):
+        done = suite.plumb('run', '--', '-n', 'OsuStartup', '-E',
+                           'program == "osu_init"',
+                           PLUMBLINE_SPEED_BANDS_NS='1:2,1e6:2e6',
+                           PLUMBLINE_SPEED_BOUNDARY_NS='1e6')
+        assert done.returncode == 0, done.stdout + done.stderr
+        last = [r for r in suite.records if r['run'] ==
+                suite.records[-1]['run']]
+        # A machine too busy for a reading has no speed at all.
+        if {r['speed'] for r in last} != {'-'}:
+            break
+    assert {r['speed'] for r in last} == {'other'}
+    assert 'unfit' in {r['result'] for r in last}
+    assert re.search(r'unfit .*neither fast \(1 to 2 ns\) nor slow',
+                     done.stdout)
 
 
 def test_perflog_append_is_whole_or_not_at_all(tmp_path):
@@ -423,7 +479,6 @@ FILL = 'head -c 20000000 /dev/zero'
 def in_small(folder, size, command, **more):
     """A command with a small disk at a folder."""
     import shutil
-    import subprocess
     folder.mkdir(exist_ok=True)
     mount = ['unshare', '-rm', 'sh', '-c',
              'mount -t tmpfs -o "size=$1" none "$2" && shift 2 && exec "$@"',

@@ -380,10 +380,47 @@ def test_figures_that_nothing_judges_say_how_many_runs_they_need():
     (math.inf, (80.0, 400.0), 'fast'), (math.inf, (80.0, math.nan), 'fast')])
 def test_speed_classes(boundary, readings, speed):
     """A machine too busy to tell its speed has none, but with one class."""
+    found, why = speed_of([readings], boundary)
+    assert found == speed
+    assert bool(why) == (speed == 'mixed')
+
+
+def speed_of(runs, boundary=220.0, bands=None, discarded=()):
+    """The class of these pairs of readings; discarded: of runs before."""
     check = types.SimpleNamespace(current_partition=types.SimpleNamespace(
-        extras={'speed_boundary_ns': boundary}))
-    runs = [types.SimpleNamespace(before=readings[0], after=readings[1])]
-    assert base.Benchmark.speed_class(check, runs) == speed
+        extras={'speed_boundary_ns': boundary,
+                **({'speed_bands_ns': bands} if bands else {})}))
+    return base.Benchmark.speed_class(
+        check, [types.SimpleNamespace(before=a, after=b) for a, b in runs],
+        [x for pair in (*discarded, *runs) for x in pair])
+
+
+FAST, SLOW = (100.0, 110.0), (400.0, 390.0)
+
+
+@pytest.mark.parametrize('runs, discarded, speed', [
+    ([FAST, SLOW, FAST], [], 'mixed'),          # each run by itself agrees
+    ([SLOW], [(100.0, 400.0)], 'slow'),         # it moved once, and stayed
+    ([FAST], [(100.0, 400.0)], 'mixed'),        # it left and came back
+    ([FAST], [(400.0, 100.0)], 'fast'),
+    ([FAST, FAST], [(100.0, 400.0), (400.0, 100.0)], 'mixed'),
+    ([FAST], [(100.0, math.nan)], 'fast')])
+def test_a_machine_that_left_its_speed_and_came_back(runs, discarded, speed):
+    assert speed_of(runs, discarded=discarded)[0] == speed
+
+
+@pytest.mark.parametrize('reading, speed', [
+    (100.0, 'fast'), (200.0, 'other'), (400.0, 'slow'), (1200.0, 'other'),
+    (40.0, 'other')])
+def test_a_third_speed_is_no_slow_one(reading, speed):
+    bands = {'fast': (60, 160), 'slow': (300, 600)}
+    found, why = speed_of([(reading, reading)], bands=bands)
+    assert found == speed
+    if speed == 'other':
+        assert f'in {reading:g} ns, neither fast (60 to 160 ns) nor slow ' \
+            '(300 to 600 ns)' in why and 'speed_bands_ns' in why
+    # One class, where a site says so.
+    assert speed_of([(reading, reading)], math.inf, bands) == ('fast', '')
 
 
 def test_every_reason_why_a_case_is_unfit_is_kept():

@@ -231,7 +231,9 @@ class Measured(rfm.RegressionTestPlugin):
     accept = variable(list, value=[0])
 
     #: How often a run is made at most while the machine changes its speed.
-    attempts = variable(int, value=4)
+    #: Not more than twice: a machine that by then has left its speed and come
+    #: back changes it faster than the program runs.
+    attempts = variable(int, value=2)
 
     #: Names of the files of facts of the job's nodes.
     node_facts = variable(str, value='', loggable=True)
@@ -357,7 +359,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: True where a device or a server is emulated. Never a reference.
     emulated = variable(bool, value=False)
 
-    #: Speed class of the machine: fast, slow, mixed, - (no sentinel).
+    #: Speed class of the machine: fast, slow; mixed: it did not stay at one;
+    #: other: at neither; -: no sentinel.
     speed = variable(str, value='-')
 
     #: Nodes of the job.
@@ -481,9 +484,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 # Of every repeat: a median may hide one.
                 guards.figures_are_finite(sample)
                 self.samples.append(sample)
-            self.speed = self.speed_class(runs)
-            if self.speed == 'mixed':
-                self.unfit_for('the machine kept changing its speed')
+            self.speed, why = self.speed_class(
+                runs, guards.speeds(Path(self.stagedir)))
+            self.unfit_for(why)
             self.disturbed = nodes.disturbed(
                 seen, self.cpus_per_rank(), self.current_partition.extras)
             self.unfit_for(self.disturbed)
@@ -520,16 +523,47 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """CPUs that a rank uses, of which others shall not have a share."""
         return max(self.num_cpus_per_task or 1, self.threads)
 
-    def speed_class(self, runs: list[guards.Run]) -> str:
-        """fast or slow; mixed when the runs do not agree."""
-        boundary = self.current_partition.extras.get('speed_boundary_ns')
-        readings = [x for run in runs for x in (run.before, run.after)]
+    def speed_class(self, runs: list[guards.Run], readings: list[float]
+                    ) -> tuple[str, str]:
+        """The machine's speed class, and why it is none to judge at.
+
+        What left its speed and came back within one run cannot be seen from
+        outside. That a machine does so shows between the runs: also where
+        those that count agree, a job in which the speed changed more than
+        once is mixed.
+
+        :param runs: those that count
+        :param readings: of the sentinel, of all runs in their order, in ns
+        """
+        extras = self.current_partition.extras
+        boundary = extras.get('speed_boundary_ns')
         if boundary == math.inf:        # one class, whatever was read
-            return 'fast'
-        if boundary is None or any(map(math.isnan, readings)):
-            return '-'
-        classes = {'fast' if x < boundary else 'slow' for x in readings}
-        return classes.pop() if len(classes) == 1 else 'mixed'
+            return 'fast', ''
+        counted = [x for run in runs for x in (run.before, run.after)]
+        if boundary is None or any(map(math.isnan, counted)):
+            return '-', ''
+        bands = {'fast': (0, boundary), 'slow': (boundary, math.inf),
+                 **extras.get('speed_bands_ns', {})}
+
+        def class_of(x: float) -> str:
+            name = 'fast' if x < boundary else 'slow'
+            return name if bands[name][0] <= x <= bands[name][1] else 'other'
+
+        odd = [x for x in counted if class_of(x) == 'other']
+        if odd:
+            known = ' nor '.join(f'{name} ({low:g} to {high:g} ns)'
+                                 for name, (low, high) in bands.items())
+            return 'other', (
+                f'the machine was at a speed of its own: a cache line went '
+                f'to and fro in {max(odd):g} ns, neither {known}; throttled, '
+                'or are its CPUs shared? If it is always so, see '
+                'speed_bands_ns')
+        seen = [class_of(x) for x in readings if not math.isnan(x)]
+        changes = sum(a != b for a, b in zip(seen, seen[1:], strict=False))
+        classes = {class_of(x) for x in counted}
+        if len(classes) > 1 or changes > 1:
+            return 'mixed', 'the machine kept changing its speed'
+        return classes.pop(), ''
 
     @run_before('performance')
     def declare_metrics(self) -> None:

@@ -76,6 +76,10 @@ PARTITION_EXTRAS: dict[str, str] = {
                          '(mapping)',
     'speed_boundary_ns': 'sentinel: round trip in ns that parts the speed '
                          'classes fast and slow',
+    'speed_bands_ns': 'sentinel: {fast: [least, most], slow: [least, most]}, '
+                      'the readings in ns that are of a class; a run with '
+                      'one that is of neither is unfit. Without it every '
+                      'reading is of a class',
     'others_cpu_limit': 'share of the CPUs that a case uses on a node above '
                         'which CPU time of other programs there makes it '
                         'unfit; without it 0.05',
@@ -152,7 +156,10 @@ def check_site(configuration: Mapping[str, Any], where: str) -> None:
         for part in system.get('partitions', ()):
             label = f"{where}: partition {system['name']}:{part['name']}"
             _check(part.get('features', ()), PARTITION_FEATURES, label)
-            _check(part.get('extras', ()), PARTITION_EXTRAS, label)
+            extras = part.get('extras', {})
+            _check(extras, PARTITION_EXTRAS, label)
+            _check(extras.get('speed_bands_ns', ()), ('fast', 'slow'),
+                   f'{label}: speed_bands_ns')
             processor = part.get('processor', {})
             if not {'num_cpus', 'num_cpus_per_core'} <= set(processor):
                 raise GlossaryError(f'{label} {NO_PROCESSOR}')

@@ -121,6 +121,14 @@ def services_lived(stage: Path, job: Any) -> None:
                        + line.removeprefix('service: '))
 
 
+def speeds(stage: Path) -> list[float]:
+    """Every reading of the sentinel in ns, in the order in which they were
+    taken, those of runs that were made again too; nan without one."""
+    return [math.nan if cell == '-' else float(cell)
+            for line in _text(stage / 'runs.tsv').splitlines()
+            for cell in line.split('\t')[7:9]]
+
+
 def read_runs(stage: Path, repeats: int, accept: Iterable[int] = (0,)
               ) -> list[Run]:
     """The runs that count, one a repeat, each with an accepted exit code."""

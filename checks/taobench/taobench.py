@@ -66,8 +66,6 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     """A job of TaoBench, sized by the original's rules."""
 
     family = 'taobench'
-    # Half a minute is long for a machine that changes its speed.
-    attempts = 2
 
     #: Job, program, size, and where the clients are; a check makes it a
     #: parameter.

@@ -100,6 +100,26 @@ def _store(found: dict) -> dict:
 _environments += map(_store, _stores)
 
 
+#: Between the two speeds seen on virtual machines: 62 to 135 and 363 to
+#: 440 ns (two CPUs of one core, or of two).
+_boundary = float(os.environ.get('PLUMBLINE_SPEED_BOUNDARY_NS', 220))
+
+
+def _bands() -> dict:
+    """The readings of each speed; what is far beyond both is of neither."""
+    told = os.environ.get('PLUMBLINE_SPEED_BANDS_NS') or (
+        f'0:{_boundary},{_boundary}:{4 * _boundary}')
+    try:
+        fast, slow = ([float(x) for x in band.split(':')]
+                      for band in told.split(','))
+        (_, _), (_, _) = fast, slow
+    except ValueError:
+        raise RuntimeError(
+            f'PLUMBLINE_SPEED_BANDS_NS={told}: two bands in ns, the fast one '
+            'first: 60:160,300:600') from None
+    return {'fast': fast, 'slow': slow}
+
+
 def _memory() -> float:
     """GB of this machine."""
     pages = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
@@ -166,10 +186,8 @@ site_configuration = {
                 'launcher_pin': _pin,
                 'launcher_oversubscribe': _share,
                 'oversubscribe_env': _share_env,
-                # Between the two speeds seen on virtual machines: 62 to 135
-                # and 363 to 440 ns (two CPUs of one core, or of two).
-                'speed_boundary_ns': float(os.environ.get(
-                    'PLUMBLINE_SPEED_BOUNDARY_NS', 220)),
+                'speed_boundary_ns': _boundary,
+                'speed_bands_ns': _bands(),
             },
         }],
     }],

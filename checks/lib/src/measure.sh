@@ -6,8 +6,9 @@
 #     --repeats N      how often (1)
 #     --accept CODES   exit codes that are no failure (0)
 #     --sentinel FILE  program that prints the machine's speed in ns; taken
-#     --boundary NS    before and after; a run that began at one side of the
-#     --attempts N     boundary and ended at the other is made again (4)
+#     --boundary NS    before and after each run, never during one; a run
+#     --attempts N     that began at one side of the boundary and ended at the
+#                      other is made again, until it was made N times (2)
 #     --validate OPTS  one more, untimed run with these options at the end
 #     --observe FILE   program that ends what the launcher leaves behind
 #                      (observe.c)
@@ -18,7 +19,7 @@
 # code that was not accepted, so that a scheduler sees it too. Where the disk
 # of that folder is full disk.full says so (checks/lib/guards.py).
 set -u
-repeats=1 accept=0 sentinel='' boundary=0 attempts=4 validate=''
+repeats=1 accept=0 sentinel='' boundary=0 attempts=2 validate=''
 observe=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in

@@ -1,0 +1,330 @@
+"""plumb references learn: runs in turns until there is enough to judge by.
+
+A turn is a session of ReFrame with the cases that are not there yet, so that
+the runs of a case are spread over the time, and never stand in a row. How far
+a case is, postprocess/progress.py says from the perflogs, which are all that
+is kept from one turn, or one `learn`, to the next.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import yaml
+
+from cli import account, commands
+from cli.setup import SetupError, say
+from config import session as planned
+from postprocess import outcomes, perflogs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from postprocess.plans import Plan
+    from postprocess.progress import Progress
+
+#: A case that has failed, or never been fit to judge, in so many turns in a
+#: row is left out of those that follow.
+TURNS = 3
+#: A case shows a speed if at least this part of its runs was at it.
+SHOWN = 0.25
+
+#: Partition, environment, hash: a case of a plan.
+Key = tuple[str, str, str]
+
+
+class Standing(NamedTuple):
+    """How far a case is."""
+    #: At each speed that the machine shows.
+    speeds: Sequence[Progress] = ()
+
+    @property
+    def needs(self) -> int:
+        """Runs that are still needed, at the speed that needs most."""
+        return max((one.needs or 0 for one in self.speeds), default=1)
+
+    @property
+    def hopeless(self) -> list[Progress]:
+        """Those that no number of runs would bring there."""
+        return [one for one in self.speeds if one.needs is None]
+
+    def __str__(self) -> str:
+        return '; '.join(map(_told, self.speeds)) or 'no run fit to judge yet'
+
+
+def _told(one: Progress) -> str:
+    below = sum(bound <= cap for _, bound, cap in one.bounds.values())
+    text = (f'{one.speed}: {_runs(one.runs)}, {below} of {len(one.bounds)} '
+            'bounds below the cap')
+    if one.needs is None:
+        return f'{text}, no number of runs would do'
+    return text + (f', needs about {_runs(one.needs, "more ")}' if one.needs
+                   else '')
+
+
+def _runs(number: int, more: str = '') -> str:
+    return f'{number} {more}run' + 's' * (number != 1)
+
+
+def standings(plan: Plan, frame: pd.DataFrame) -> dict[Key, Standing]:
+    """How far each case of a plan is, by all records of its system."""
+    from postprocess.progress import progress
+    frame = frame[frame['system'] == plan.head['system']]
+    rows: dict[tuple[str, ...], list[Progress]] = {}
+    for one in progress(frame):
+        rows.setdefault((
+            one.family, one.check, one.partition, one.environ, one.source,
+            one.params), []).append(one)
+    # Where versions are apart: the one that runs now.
+    good = frame[frame['guard'] == ''].drop_duplicates(
+        ['partition', 'environ', 'case'], keep='last')
+    versions = {(str(row.partition), str(row.environ), str(row.case)):
+                str(row.version) for row in good.itertuples()}
+    found = {}
+    for case in plan.cases:
+        key = plan.key(case)[1:]
+        mine = [one for one in rows.get(tuple(
+            case[name] for name in ('family', 'check', 'partition', 'environ',
+                                    'source', 'params')), ())
+            if one.edition in ('', versions.get(key))]
+        every = sum(one.runs for one in mine)
+        found[key] = Standing([one for one in mine
+                               if one.runs and one.runs >= SHOWN * every])
+    return found
+
+
+class Learning:
+    """The cases of a mode, and what the turns so far have made of them."""
+
+    def __init__(self, work: commands.Work, minutes: float,
+                 apart: float) -> None:
+        self.work = work
+        #: Seconds between the beginnings of two turns, at least.
+        self.apart = apart
+        self.begin = time.monotonic()
+        self.end = self.begin + 60 * minutes
+        #: Number of turns begun.
+        self.turns = 0
+        #: Name of each case.
+        self.names: dict[Key, str] = {}
+        self.families: set[str] = set()
+        self.standing: dict[Key, Standing] = {}
+        #: Turns in a row that left nothing to learn from.
+        self.barren: Counter[Key] = Counter()
+        #: Why the last turn of a case failed.
+        self.failed: dict[Key, str] = {}
+
+    @property
+    def left_out(self) -> set[Key]:
+        """Those that are not tried again."""
+        return {key for key, number in self.barren.items()
+                if number >= TURNS}
+
+    @property
+    def missing(self) -> list[Key]:
+        """Those that are run again."""
+        return [key for key, standing in self.standing.items()
+                if standing.needs and key not in self.left_out]
+
+    def learn(self) -> int:
+        """All turns; 0, or the exit code of one without cases.
+
+        :raises KeyboardInterrupt: a signal has ended it
+        """
+        while True:
+            began = time.monotonic()
+            ended = self.turn()
+            if ended.ended_by:
+                raise KeyboardInterrupt
+            if ended.plan is None:
+                return commands.zero_cases(ended)
+            self.look(ended)
+            took = time.monotonic() - began
+            self.show(took)
+            if not self.missing:
+                return 0
+            now = time.monotonic()
+            pause = max(began + self.apart - now, 0.0)
+            if now + pause + took > self.end:
+                print('\nThe time is over: another turn of '
+                      f'{took:.0f} s would not end in it.')
+                return 0
+            if pause:
+                say(f'the next turn begins in {pause:.0f} s')
+                time.sleep(pause)
+
+    def turn(self) -> commands.Ended:
+        """One session: first of all cases, then of those not there yet."""
+        self.turns += 1
+        if self.turns == 1:
+            return commands.measured(self.work, '-r')
+        with tempfile.NamedTemporaryFile('w', suffix='.json') as only:
+            json.dump(self.missing, only)
+            only.flush()
+            say(f'turn {self.turns}: {_cases(len(self.missing))}')
+            # Quiet: what has failed is told by the table.
+            return commands.measured(self.work, '-r', '-q',
+                                     **{planned.ONLY: only.name})
+
+    def look(self, ended: commands.Ended) -> None:
+        """Reads what the perflogs say after a turn."""
+        plan = ended.plan
+        assert plan is not None
+        frame, faults = perflogs.read(self.work.perflogs, on_error='collect')
+        for fault in faults:
+            print(f'plumb references: {fault}')
+        now = standings(plan, frame)
+        self.standing |= now
+        times = Counter(case['name'] for case in plan.cases)
+        for case in plan.cases:
+            where = f' @{case["environ"]}' * (times[case['name']] > 1)
+            self.names.setdefault(plan.key(case)[1:], case['name'] + where)
+        self.families |= {case['family'] for case in plan.cases}
+        results = outcomes.of_session(frame, plan.run)
+        said = {(c.get('partition'), c.get('environ'), c.get('hashcode')): c
+                for c in account.told(plan, frame, ended.cases)}
+        for key in now:
+            result, guard = results.get(key, ('fail', 'missing'))
+            self.failed.pop(key, None)
+            if result in outcomes.FAILED:
+                self.failed[key] = commands.why(said.get(key, {})) or guard
+            # What lacks a reference has figures to make it from.
+            barren = (key in self.failed and guard != 'reference'
+                      or not now[key].speeds)
+            self.barren[key] = self.barren[key] + 1 if barren else 0
+
+    def show(self, took: float) -> None:
+        """How far each case is; a line for each that is not there."""
+        now = time.monotonic()
+        missing = self.missing
+        lines = [(self.names[key], str(self.standing[key]),
+                  self.failed.get(key, '')) for key in missing]
+        width = max((len(name) for name, *_ in lines), default=0)
+        print()
+        for name, text, why in lines:
+            print(f'{name:{width}}  {text}'
+                  f'{"; failed: " + why if why else ""}')
+        hopeless = sum(bool(s.hopeless) for s in self.standing.values())
+        left = len(self.left_out)
+        there = len(self.standing) - len(missing) - left
+        print(f'turn {self.turns} took {took:.0f} s: {_cases(there)} there'
+              f'{f" ({hopeless} as far as they get)" if hopeless else ""}, '
+              f'{len(missing)} not yet'
+              f'{f", {left} left out" if left else ""}; '
+              f'{(now - self.begin) / 60:.1f} min gone, '
+              f'{max(self.end - now, 0) / 60:.1f} left', flush=True)
+
+    def conclude(self) -> int:
+        """What is not there, and why; the exit code."""
+        for key in sorted(self.standing, key=lambda k: self.names[k]):
+            name, standing = self.names[key], self.standing[key]
+            for one in standing.hopeless:
+                wide = ', '.join(figure for figure, needs in
+                                 one.needs_of.items() if needs is None)
+                print(f'{name} at speed {one.speed}: no number of runs would '
+                      f'bring {wide or "its figures"} below the cap: '
+                      'recorded, not judged')
+            if key in self.failed:
+                tried = (f'left out, failed in {TURNS} turns in a row'
+                         if key in self.left_out else 'failed in its last '
+                         'turn')
+                print(f'{name}: {tried}: {self.failed[key]}')
+            elif key in self.left_out:
+                print(f'{name}: left out, in {TURNS} turns no run was fit to '
+                      'judge; ./plumb run tells why')
+        return 1 if self.failed else 0
+
+
+def _cases(number: int) -> str:
+    return f'{number} case' + 's' * (number != 1)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP between two turns do what ^C does."""
+    def stop(number: int, frame: Any) -> NoReturn:
+        raise KeyboardInterrupt
+    before = {number: signal.signal(number, stop)
+              for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def learn(args: argparse.Namespace) -> int:
+    """The command."""
+    if args.minutes <= 0:
+        raise SetupError(f'--minutes is {args.minutes:g}; it must be more '
+                         'than 0')
+    action = account.other_action(args.reframe)
+    if action:
+        raise SetupError(f'{action} measures nothing, so there is nothing '
+                         'to learn from; ./plumb run hands it on')
+    with commands.prepared(args) as work, interruptible():
+        learning = Learning(work, args.minutes, args.apart)
+        try:
+            code = learning.learn()
+            if code:
+                return code
+            print()
+            code = max(learning.conclude(),
+                       _propose(args.site, work, learning.families))
+            page, _ = commands.page_of(work.perflogs)
+            print(f'Page: {page}' if page else 'No page: see the error above')
+            print('Next: ./plumb references accept, if what it would change '
+                  'is right; then ./plumb run')
+            return code if page else max(code, 1)
+        except KeyboardInterrupt:
+            print('\nInterrupted. What was measured is kept, and ./plumb '
+                  'references learn goes on from there; ./plumb references '
+                  'propose takes what there is.')
+            return 1
+
+
+def _propose(site: str, work: commands.Work, families: set[str]) -> int:
+    """Proposes; on this machine accepts what has no reference yet.
+
+    :param families: of the cases that ran
+    """
+    folder = commands.site_folder(site)
+    references = Path(work.variables['RFM_REFERENCE_PREFIX'])
+    where = ['--site', folder.name, '--output', str(references)]
+    code = commands.reference_files(
+        ['propose', *where, '--system', work.system['name']])
+    if commands.is_local(folder) and code == 0:
+        for family in sorted(families):
+            if cases := _new(references, family):
+                code = max(code, commands.reference_files(
+                    ['accept', *where, '--family', family, *cases]))
+    return code
+
+
+def _new(folder: Path, family: str) -> list[str]:
+    """Options of accept: the proposed cases that no accepted entry is for."""
+    from config.references import proposed
+    from postprocess.acceptance import leaves
+
+    def entries(path: Path | None) -> list[tuple[str, ...]]:
+        if path is None or not path.exists():
+            return []
+        return [tuple(map(str, keys)) for keys, _ in leaves(
+            yaml.safe_load(path.read_text('utf-8')))]
+
+    accepted = entries(folder / f'{family}.yaml')
+    # Keys are regular expressions (ReFrame's $index).
+    return [f'--case=^{re.escape(" ".join(keys))}$'
+            for keys in entries(proposed(folder).get(family))
+            if keys not in accepted and not any(
+                re.fullmatch(' '.join(known), ' '.join(keys))
+                for known in accepted)]

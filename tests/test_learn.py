@@ -1,0 +1,314 @@
+"""plumb references learn: turns until there is enough to judge by."""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import types
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from conftest import ROOT
+from data.perflogs_factory import record, write
+
+from cli import commands, learn
+from cli.setup import SetupError
+from postprocess import plans
+
+A, B, C = 'osu_latency', 'osu_bw', 'osu_init'
+
+
+class Progress(NamedTuple):
+    """As postprocess/progress.py has it."""
+    family: str
+    check: str
+    partition: str
+    environ: str
+    source: str
+    edition: str
+    speed: str
+    params: str
+    runs: int
+    needs: int | None
+    bounds: dict[str, tuple[float, float, float]]
+    needs_of: dict[str, int | None]
+
+
+class Machine:
+    """Stands in for ReFrame, the clock, and what the runs are worth."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now = 0.0
+        #: Seconds that a case takes.
+        self.takes = 10.0
+        self.cases = [A, B, C]
+        #: Runs that a case needs; None: never.
+        self.enough: dict[str, int | None] = {}
+        #: Case -> guard of its runs, or unfit.
+        self.bad: dict[str, str] = {}
+        #: Speed of a turn.
+        self.speeds: dict[int, str] = {}
+        #: Cases of each turn, and when it began.
+        self.turns: list[list[str]] = []
+        self.began: list[float] = []
+        self.ended_by: dict[int, str] = {}
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def measured(self, work: Any, *options: str, **variables: str
+                 ) -> commands.Ended:
+        cases = self.cases
+        if 'PLUMBLINE_ONLY' in variables:
+            keys = json.loads(Path(variables['PLUMBLINE_ONLY']).read_text())
+            cases = [key[2] for key in keys]
+        self.turns.append(cases)
+        self.began.append(self.now)
+        number = len(self.turns)
+        self.now += self.takes * len(cases)
+        rows = [self.record(name, number) for name in cases]
+        if not rows:
+            return commands.Ended(1, '', None, [])
+        write(self.folder, rows)
+        plan = plans.Plan(Path('plan'), {
+            'run': rows[0]['run'], 'system': 'alpha', 'time': '',
+            'commit': '', 'reframe': ''}, [
+                {name: str(row[name]) for name in plans.COLUMNS}
+                | {'name': f'Check {row["program"]}'} for row in rows])
+        failed = any(row['guard'] for row in rows)
+        return commands.Ended(int(failed), self.ended_by.get(number, ''),
+                              plan, [])
+
+    def record(self, name: str, number: int) -> dict[str, Any]:
+        bad = self.bad.get(name, '')
+        more = {'program': name, 'params': f'program={name}', 'case': name,
+                'speed': self.speeds.get(number, 'fast'), 'day': number}
+        if bad == 'unfit':
+            return record(size=8, repeat=0, result='unfit', **more)
+        if bad:
+            return record('completed', 0.0, repeat=0, result='fail',
+                          guard=bad, **more)
+        return record(size=8, repeat=0, **more)
+
+    def progress(self, frame: Any) -> list[Progress]:
+        good = frame[(frame['guard'] == '') & (frame['result'] != 'unfit')]
+        found = []
+        for (program, speed), rows in good.groupby(
+                ['program', 'speed'], observed=True):
+            runs = rows['run'].nunique()
+            enough = self.enough.get(program, 3)
+            needs = None if enough is None else max(enough - runs, 0)
+            found.append(Progress(
+                'osu', 'OsuPt2pt', 'cpu', 'openmpi', 'embedded', '',
+                speed, f'program={program}', runs, needs,
+                {'latency@8B': (1.0, 0.1 if needs == 0 else 0.9, 0.3)},
+                {'latency@8B': needs}))
+        return found
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    machine = Machine(tmp_path / 'perflogs')
+    monkeypatch.setitem(sys.modules, 'postprocess.progress',
+                        types.SimpleNamespace(progress=machine.progress))
+    monkeypatch.setattr(commands, 'measured', machine.measured)
+    monkeypatch.setattr(learn, 'time', machine)
+    return machine
+
+
+def learning(machine, minutes=60.0):
+    return learn.Learning(commands.Work(
+        {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': str(machine.folder)}, [],
+        True, []), minutes, apart=60.0)
+
+
+def test_each_turn_runs_what_is_not_there_yet(machine, capsys):
+    machine.enough = {A: 1, B: 2, C: 4}
+    assert learning(machine).learn() == 0
+    assert machine.turns == [[A, B, C], [B, C], [C], [C]]
+    # Spread over the time, also where a turn is short.
+    gaps = [b - a for a, b in zip(machine.began, machine.began[1:],
+                                  strict=False)]
+    assert min(gaps) == 60
+    said = capsys.readouterr().out
+    assert ('Check osu_init  fast: 1 run, 0 of 1 bounds below the cap, needs '
+            'about 3 more runs' in said)
+    assert 'turn 1 took 30 s: 1 case there, 2 not yet; 0.5 min gone' in said
+    assert 'turn 4 took 10 s: 3 cases there, 0 not yet' in said
+
+
+def test_what_earlier_runs_have_left_counts(machine):
+    machine.enough = dict.fromkeys([A, B, C], 4)
+    write(machine.folder, [machine.record(A, day) for day in (30, 31)])
+    assert learning(machine, minutes=1).learn() == 0
+    assert machine.turns == [[A, B, C]], 'the first turn is always made'
+    assert learning(machine).learn() == 0
+    assert len(machine.turns) > 2
+    ran = Counter(name for turn in machine.turns for name in turn)
+    assert ran == {A: 2, B: 4, C: 4}
+
+
+def test_no_turn_is_begun_that_would_not_end_in_time(machine, capsys):
+    machine.takes = 100.0                               # a turn: 5 minutes
+    machine.enough = dict.fromkeys([A, B, C], 99)
+    assert learning(machine, minutes=14).learn() == 0
+    assert len(machine.turns) == 2 and machine.now <= 14 * 60
+    assert 'The time is over' in capsys.readouterr().out
+
+
+def test_both_speeds_that_a_machine_shows_are_learnt(machine):
+    machine.cases = [A]
+    machine.speeds = {2: 'slow', 4: 'slow', 6: 'slow'}
+    assert learning(machine).learn() == 0
+    assert len(machine.turns) == 6
+    # What fewer than a quarter of the runs were at is not waited for.
+    machine.turns.clear()
+    machine.folder = machine.folder / 'other'
+    machine.speeds, machine.enough = {2: 'slow'}, {A: 5}
+    assert learning(machine).learn() == 0
+    assert len(machine.turns) == 6
+
+
+def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
+    machine.enough = {A: None, B: 1, C: 1}
+    mine = learning(machine)
+    assert mine.learn() == mine.conclude() == 0
+    assert len(machine.turns) == 1
+    said = capsys.readouterr().out
+    assert ('Check osu_latency at speed fast: no number of runs would bring '
+            'latency@8B below the cap: recorded, not judged') in said
+    assert '3 cases there (1 as far as they get)' in said
+
+
+@pytest.mark.parametrize('bad, code', [('exit_code', 1), ('unfit', 0)])
+def test_after_three_bad_turns_a_case_is_left_out(machine, capsys, bad,
+                                                  code):
+    machine.bad, machine.enough = {B: bad}, {A: 5, C: 5}
+    mine = learning(machine)
+    assert mine.learn() == 0
+    ran = Counter(name for turn in machine.turns for name in turn)
+    assert ran == {A: 5, B: 3, C: 5}, 'the others go on'
+    assert mine.conclude() == code
+    said = capsys.readouterr().out
+    assert '2 cases there, 0 not yet, 1 left out' in said
+    if code:
+        assert 'osu_bw: left out, failed in 3 turns in a row: exit_code' \
+            in said
+        assert 'more runs; failed' not in said
+        assert 'no run fit to judge yet; failed: exit_code' in said
+    else:
+        assert 'osu_bw: left out, in 3 turns no run was fit' in said
+
+
+def test_a_failure_that_is_gone_is_forgotten(machine):
+    machine.bad = {B: 'time_limit'}
+    mine = learning(machine)
+    once = mine.turn()
+    mine.look(once)
+    assert mine.failed and not mine.left_out
+    machine.bad = {}
+    assert mine.learn() == mine.conclude() == 0
+
+
+def test_a_turn_that_a_signal_ended_is_the_last(machine):
+    machine.ended_by = {2: 'SIGTERM'}
+    with pytest.raises(KeyboardInterrupt):
+        learning(machine).learn()
+    assert len(machine.turns) == 2
+
+
+def test_zero_cases_are_an_error(machine, capsys):
+    machine.cases = []
+    assert learning(machine).learn() == 1
+    assert 'zero cases ran' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('given, words', [
+    ({'minutes': 0.0}, '--minutes is 0; it must be more'),
+    ({'reframe': ['--dry-run']}, '--dry-run measures nothing')])
+def test_what_makes_no_sense_is_usage(given, words):
+    args = argparse.Namespace(**{'minutes': 1.0, 'reframe': [], **given})
+    with pytest.raises(SetupError, match=words):
+        learn.learn(args)
+
+
+def test_a_session_runs_only_the_cases_that_are_named(suite, tmp_path):
+    pick = ['-n', 'OsuPt2pt', '-n', 'OsuStartup', '-E',
+            'program in ("osu_latency", "osu_init")', '--mode=quick',
+            '-Sbringup=1']
+    assert suite.reframe('-r', *pick).returncode == 0
+    rows = {(r['partition'], r['environ'], r['case']) for r in suite.records
+            if r['program'] == 'osu_init'}
+    only = tmp_path / 'only.json'
+    only.write_text(json.dumps(sorted(rows)))
+    done = suite.reframe('-r', *pick, PLUMBLINE_ONLY=str(only))
+    assert done.returncode == 0, done.stdout
+    assert 'Ran 2/2 test case' in done.stdout       # with what it is built by
+    first, second = dict.fromkeys(r['run'] for r in suite.records)
+    assert {r['program'] for r in suite.records if r['run'] == second} == {
+        'osu_init'}
+    only.write_text('[]')
+    done = suite.reframe('-r', *pick, PLUMBLINE_ONLY=str(only))
+    assert done.returncode == 1
+
+
+def test_from_a_bare_machine_to_a_judgement(suite):
+    """The README's path: run, learn, run."""
+    pytest.importorskip('postprocess.acceptance')
+    suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS'] = 'inf'
+    pick = ['--', '-n', 'OsuStartup', '-E', 'program == "osu_init"']
+    done = suite.plumb('run', *pick)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert './plumb references learn' in done.stdout
+    done = suite.plumb('references', 'learn', '--minutes', '3', '--apart',
+                       '1', *pick)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'turn 4 took' in done.stdout
+    path = suite.tmp / 'references' / 'osu.yaml'
+    assert path.is_file(), done.stdout + done.stderr
+    assert '$from' in path.read_text()
+    done = suite.plumb('run', *pick)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'Bring-up' not in done.stdout
+
+
+def test_a_signal_ends_it_and_keeps_what_was_measured(suite):
+    job = subprocess.Popen(
+        [str(ROOT / 'plumb'), 'references', 'learn', '--', '-n',
+         'OsuStartup', '-E', 'program == "osu_init"'], text=True,
+        env={**os.environ, **suite.variables}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + 120
+        while not suite.records:
+            assert time.monotonic() < deadline and job.poll() is None
+            time.sleep(0.2)
+        job.send_signal(signal.SIGTERM)
+        said, _ = job.communicate(timeout=60)
+    finally:
+        job.kill()
+    assert job.returncode == 1, said
+    assert 'Interrupted. What was measured is kept' in said
+    assert suite.records
+
+
+def test_the_way_to_references_is_learn_everywhere():
+    files = [ROOT / 'README.md', *ROOT.glob('site-configs/*/README.md'),
+             *ROOT.glob('cli/*.py')]
+    for path in files:
+        text = path.read_text()
+        assert not re.search(r'three times$|after three|After 3 runs|'
+                             r'three times, then', text, re.MULTILINE), path
+        if 'references accept --site' in text:
+            assert 'references learn --site' in text, path

@@ -118,7 +118,7 @@ def standing(frame: pd.DataFrame) -> Standing:
             continue
         runs = more.get(key, 0)
         if rows['reference'].notna().any():
-            about = ('spread too wide for any number of runs' if runs is None
+            about = ('no number of runs would do' if runs is None
                      else 'propose again' if not runs else
                      f'needs about {runs} more run{"s" * (runs > 1)}')
             found.unjudged += [(first, figure, f'unjudged: {about}')
@@ -151,7 +151,9 @@ def words(runs: int | None, lacks: str = '') -> str:
     :param lacks: what is missing, where it is not simply a reference
     """
     if runs is None:
-        what = 'no number of runs would give a bound'
+        # For what remains there is a reference all the same.
+        what = ('no number of runs would do for all of it: ./plumb '
+                'references propose')
     elif runs:
         what = f'needs {runs} more run{"s" * (runs > 1)}'
     else:

@@ -53,7 +53,8 @@ def test_rows_say_how_a_case_ended_and_where(capsys):
     ('no reference yet: ./plumb references learn', 0,
      'recorded: has runs enough: ./plumb references propose'),
     ('no reference yet: ./plumb references learn', None,
-     'recorded: no number of runs would give a bound'),
+     'recorded: no number of runs would do for all of it: ./plumb '
+     'references propose'),
     ('unjudged: needs about 9 more runs (worst_ratio)', 4,
      'unjudged: needs about 9 more runs (worst_ratio)'),
 ])

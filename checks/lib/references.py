@@ -287,7 +287,7 @@ def _words(needs: Mapping[str, int]) -> str:
     if not needs:
         return ''
     how = (f'needs about {max(able)} more run{"s" * (max(able) > 1)}'
-           if able else 'spread too wide for any number of runs')
+           if able else 'no number of runs would do')
     return f'unjudged: {how} ({", ".join(needs)})'
 
 

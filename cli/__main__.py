@@ -104,11 +104,11 @@ def arguments() -> argparse.ArgumentParser:
 LEARN = """Runs the cases of a mode again and again, then proposes references.
 
 A turn runs all cases that are not there yet, each once; the next one begins
-at least a minute after it began, so that the runs of a case are spread over
-the time. A case is there when each of its judged figures has a bound below
-its cap (config/judged.yaml), at each speed that the machine shows: one that a
-quarter of the case's runs, or more, were at. A figure that no number of runs
-would bring below its cap is named, and not waited for.
+at least a minute after it began (--apart), so that the runs of a case are
+spread over the time. A case is there when each of its judged figures has a
+bound below its cap (config/judged.yaml), at each speed that the machine
+shows: one that a quarter of the case's runs, or more, were at. A figure that
+no number of runs would bring below its cap is named, and not waited for.
 
 After each turn a line a case tells how far it is. It ends when all are there,
 or when another turn as long as the last one would not end in time. A case

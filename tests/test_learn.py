@@ -271,7 +271,7 @@ def test_from_a_bare_machine_to_a_judgement(suite):
     done = suite.plumb('run', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
     assert './plumb references learn' in done.stdout
-    done = suite.plumb('references', 'learn', '--minutes', '3', '--apart',
+    done = suite.plumb('references', 'learn', '--minutes', '2', '--apart',
                        '1', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'turn 4 took' in done.stdout

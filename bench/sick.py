@@ -47,9 +47,9 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'cluster')]
 
-from cli import lock  # noqa: E402
 from cli.setup import SetupError  # noqa: E402
 from cli.table import quantity  # noqa: E402
+from config import lock  # noqa: E402
 
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
 

@@ -481,11 +481,17 @@ def report(args: argparse.Namespace) -> int:
                              output=_report_folder()))
 
 
-#: Tests wait more than they compute: for jobs, servers, time limits. What
-#: kills a worker would be run again in the next one: the first ends it all.
-SIDE_BY_SIDE = (f'-n{min(len(os.sched_getaffinity(0)) + 2, 8)}',
-                '--dist=loadgroup', '--no-loadscope-reorder',
-                '--max-worker-restart=0')
+def side_by_side(cluster: bool) -> list[str]:
+    """Options of pytest for as many tests at a time as this machine bears.
+
+    Tests wait more than they compute: for jobs, servers, time limits; those
+    on a cluster most of all, and each of their files keeps a worker.
+    """
+    workers = len(os.sched_getaffinity(0)) + 2 + 2 * cluster
+    # What kills a worker would be run again in the next one: the first ends
+    # it all.
+    return [f'-n{min(workers, 8)}', '--dist=loadgroup',
+            '--no-loadscope-reorder', '--max-worker-restart=0']
 
 
 def test(args: argparse.Namespace) -> int:
@@ -498,7 +504,7 @@ def test(args: argparse.Namespace) -> int:
     if mpi['origin'] == 'wheel':
         path = f"{Path(mpi['mpirun']).parent}:{path}"
     code = subprocess.run(
-        [str(python), '-m', 'pytest', *SIDE_BY_SIDE,
+        [str(python), '-m', 'pytest', *side_by_side(args.cluster),
          *['--cluster'] * args.cluster, *['--complete'] * args.complete,
          *args.pytest], cwd=ROOT,
         env={**os.environ, 'PATH': path}).returncode

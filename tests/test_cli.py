@@ -65,7 +65,8 @@ def test_no_compiler(suite, tmp_path):
                 break
     work = Path(suite.variables['PLUMBLINE_WORK'])
     done = suite.plumb('env', PATH=str(tools),
-                       PLUMBLINE_PYTHON=str(work / 'venv/bin/python'))
+                       PLUMBLINE_PYTHON=str(work / 'venv/bin/python'),
+                       OMPI_CC='gcc', MPICH_CC='gcc')
     assert 'no C compiler' in complaint(done)
 
 

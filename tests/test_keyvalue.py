@@ -167,6 +167,8 @@ class Store(socketserver.StreamRequestHandler):
             text = text.replace('used_', 'total_commands_processed:%d\\r\\n'
                                 'used_' % sum(asked.values()))
             return b'$%d\\r\\n%s\\r\\n' % (len(text), text.encode())
+        if name == b'CONFIG':
+            return b'*2\\r\\n$4\\r\\nsave\\r\\n$0\\r\\n\\r\\n'
         asked[name] += 1
         old = data.get(words[1], b'') if len(words) > 1 else b''
         lie = LIE

@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-from cli.commands import SIDE_BY_SIDE
+from cli.commands import side_by_side
 
 PROBE = '''
 import fcntl, os, time
@@ -55,7 +55,8 @@ def side_by_side(tmp_path):
         (tmp_path / 'test_it.py').write_text(text)
         return subprocess.run(
             [sys.executable, '-m', 'pytest', '-c', ROOT / 'pyproject.toml',
-             '--rootdir', tmp_path, '-p', 'no:cacheprovider', *SIDE_BY_SIDE,
+             '--rootdir', tmp_path, '-p', 'no:cacheprovider', 
+             *side_by_side(cluster=False),
              *more, tmp_path], text=True, capture_output=True, cwd=tmp_path,
             timeout=120)
     return run

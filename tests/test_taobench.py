@@ -21,7 +21,7 @@ from checks.lib.serving.cpus import Cpu
 from checks.lib.serving.plan import Clients, Outside, Plan, Server, Step
 from checks.taobench import calls, jobs, results, sizing
 from checks.taobench.points import Point
-from postprocess import perflogs, references
+from postprocess import perflogs, progress
 from tests.conftest import ROOT, free_port
 
 SERVING = ROOT / 'checks' / 'lib' / 'serving'
@@ -371,7 +371,7 @@ def assert_kept_and_no_reference(suite):
     by = {r['metric']: r for r in suite.records}
     assert by['completed']['guard'] == 'validity'
     assert by['total_qps']['result'] == 'unfit'
-    usable, notes = references._usable(perflogs.read(
+    usable, notes = progress.usable(perflogs.read(
         suite.variables['PLUMBLINE_PERFLOGS']))
     assert usable.empty and 'refused by a guard' in notes[0]
 

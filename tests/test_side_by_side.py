@@ -55,7 +55,7 @@ def side_by_side(tmp_path):
         (tmp_path / 'test_it.py').write_text(text)
         return subprocess.run(
             [sys.executable, '-m', 'pytest', '-c', ROOT / 'pyproject.toml',
-             '--rootdir', tmp_path, '-p', 'no:cacheprovider', 
+             '--rootdir', tmp_path, '-p', 'no:cacheprovider',
              *side_by_side(cluster=False),
              *more, tmp_path], text=True, capture_output=True, cwd=tmp_path,
             timeout=120)

@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-from cli.commands import side_by_side
+from cli import commands
 
 PROBE = '''
 import fcntl, os, time
@@ -56,7 +56,7 @@ def side_by_side(tmp_path):
         return subprocess.run(
             [sys.executable, '-m', 'pytest', '-c', ROOT / 'pyproject.toml',
              '--rootdir', tmp_path, '-p', 'no:cacheprovider',
-             *side_by_side(cluster=False),
+             *commands.side_by_side(cluster=False),
              *more, tmp_path], text=True, capture_output=True, cwd=tmp_path,
             timeout=120)
     return run

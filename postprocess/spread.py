@@ -59,7 +59,8 @@ def bound(values: Sequence[float], floor: float = FLOORS[''],
 def runs_needed(values: Sequence[float], cap: float,
                 floor: float = FLOORS[''], resolution: float = 0.0
                 ) -> int | None:
-    """About how many more runs until the bound is no wider than the cap.
+    """About how many more runs until the bound is no wider than the cap: at
+    least, while there are fewer than FEWEST_RUNS.
 
     :returns: 0: it is; None: no number of runs would do
     """
@@ -119,7 +120,10 @@ def _more(runs: int, spread: float, cap: float, least: float,
     # What is printed, or a floor above the cap, is no question of runs.
     if _up(least) > cap:
         return None
-    for total in range(max(runs, FEWEST_RUNS), MOST_RUNS + 1):
+    if runs < FEWEST_RUNS:
+        # The spread of two or three runs says nothing of how many it takes.
+        return FEWEST_RUNS - runs
+    for total in range(runs, MOST_RUNS + 1):
         if offset + Z * spread > cap:
             break
         if _up(offset + reach(total) * spread) <= cap:

@@ -50,7 +50,7 @@ class Standing(NamedTuple):
     @property
     def needs(self) -> int:
         """Runs that are still needed, at the speed that needs most."""
-        return max((one.needs or 0 for one in self.speeds), default=1)
+        return max(map(_needs, self.speeds), default=1)
 
     @property
     def hopeless(self) -> list[Progress]:
@@ -61,14 +61,28 @@ class Standing(NamedTuple):
         return '; '.join(map(_told, self.speeds)) or 'no run fit to judge yet'
 
 
+def _needs(one: Progress) -> int:
+    """More runs for what runs can help, whatever no number of them would."""
+    never = [figure for figure, needs in one.needs_of.items()
+             if needs is None]
+    if one.needs is None and not never:
+        return 0                        # several programs or numbers of ranks
+    return max((needs for needs in one.needs_of.values() if needs),
+               default=one.needs or 0)
+
+
 def _told(one: Progress) -> str:
     below = sum(bound <= cap for _, bound, cap in one.bounds.values())
     text = (f'{one.speed}: {_runs(one.runs)}, {below} of {len(one.bounds)} '
             'bounds below the cap')
+    if needs := _needs(one):
+        text += f', needs about {_runs(needs, "more ")}'
     if one.needs is None:
-        return f'{text}, no number of runs would do'
-    return text + (f', needs about {_runs(one.needs, "more ")}' if one.needs
-                   else '')
+        never = ', '.join(figure for figure, needs in one.needs_of.items()
+                          if needs is None)
+        text += (', no number of runs would do'
+                 + (f' for {never}' if never else ''))
+    return text
 
 
 def _runs(number: int, more: str = '') -> str:

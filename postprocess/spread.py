@@ -91,8 +91,11 @@ def worst_runs_needed(ratios: Sequence[float], cap: float, floor: float
     if not ratios:
         return FEWEST_RUNS
     offset = statistics.median(ratios) - 1
-    return _more(len(ratios), _sigma(ratios), cap,
-                 max(floor, _worst(ratios)), offset)
+    worst = _worst(ratios)
+    if _up(worst) > cap and len(ratios) < SURE_RUNS:
+        # With more runs the worst one may be pulled in.
+        return SURE_RUNS - len(ratios)
+    return _more(len(ratios), _sigma(ratios), cap, max(floor, worst), offset)
 
 
 def spread(values: Sequence[float]) -> float:

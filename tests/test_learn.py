@@ -12,7 +12,7 @@ import time
 import types
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from conftest import ROOT
@@ -21,24 +21,9 @@ from data.perflogs_factory import record, write
 from cli import commands, learn
 from cli.setup import SetupError
 from postprocess import plans
+from postprocess.progress import Progress
 
 A, B, C = 'osu_latency', 'osu_bw', 'osu_init'
-
-
-class Progress(NamedTuple):
-    """As postprocess/progress.py has it."""
-    family: str
-    check: str
-    partition: str
-    environ: str
-    source: str
-    edition: str
-    speed: str
-    params: str
-    runs: int
-    needs: int | None
-    bounds: dict[str, tuple[float, float, float]]
-    needs_of: dict[str, int | None]
 
 
 class Machine:
@@ -113,7 +98,7 @@ class Machine:
                 'osu', 'OsuPt2pt', 'cpu', 'openmpi', 'embedded', '',
                 speed, f'program={program}', runs, needs,
                 {'latency@8B': (1.0, 0.1 if needs == 0 else 0.9, 0.3)},
-                {'latency@8B': needs}))
+                needs_of={'latency@8B': needs}))
         return found
 
 
@@ -189,6 +174,16 @@ def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
     assert ('Check osu_latency at speed fast: no number of runs would bring '
             'latency@8B below the cap: recorded, not judged') in said
     assert '3 cases there (1 as far as they get)' in said
+
+
+def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
+    one = Progress('osu', 'Check', 'cpu', 'gnu', 'embedded', '', 'fast', '',
+                   5, None, {}, needs_of={'latency@8B': 3,
+                                          'worst_ratio': None})
+    standing = learn.Standing([one])
+    assert standing.needs == 3 and standing.hopeless
+    assert str(standing).endswith('needs about 3 more runs, no number of '
+                                  'runs would do for worst_ratio')
 
 
 @pytest.mark.parametrize('bad, code', [('exit_code', 1), ('unfit', 0)])

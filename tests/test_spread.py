@@ -77,6 +77,9 @@ def test_the_worst_ratio_passes_the_runs_that_it_came_from():
     assert spread.worst_bound([1.0] * 4, 0.3) == math.inf
     assert spread.worst_bound([1.0] * 11 + [1.9], 0.3) == 0.3
     assert spread.worst_runs_needed([1.0, 1.0, 1.0], 0.3, 0.3) == 2
+    # One disturbed run of five is pulled in when there are ten of them.
+    assert spread.worst_runs_needed([1.1] * 4 + [2.5], 1.0, 0.3) == 5
+    assert spread.worst_runs_needed([1.1] * 8 + [2.5] * 2, 1.0, 0.3) is None
 
 
 @pytest.mark.parametrize(('width', 'median', 'late'), [

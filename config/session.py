@@ -316,9 +316,12 @@ class AccountedRunner(Runner):
         now = datetime.datetime.now(datetime.timezone.utc)
         system = cases[0].partition.fullname.partition(':')[0]
         folder = handler.basedir / system / 'sessions'
-        head = {'time': f'{now:%Y-%m-%dT%H:%M:%SZ}', 'system': system,
+        head: dict[str, Any] = {
+                'time': f'{now:%Y-%m-%dT%H:%M:%SZ}', 'system': system,
                 'commit': perflog.suite_commit(),
                 'reframe': reframe.VERSION}
+        if os.environ.get(ONLY):
+            head['partial'] = True
         try:
             fd = write_plan(folder, handler.run, head,
                             [planned(case) for case in cases])

@@ -6,7 +6,7 @@ run it and was killed before (the record `missing`, postprocess/perflogs.py).
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,7 +161,8 @@ def words(runs: int | None, lacks: str = '') -> str:
     return ': '.join(filter(None, ['recorded', lacks, what]))
 
 
-def stale(frame: pd.DataFrame) -> pd.DataFrame:
+def stale(frame: pd.DataFrame, partial: Set[str] = frozenset()
+          ) -> pd.DataFrame:
     """Cases that have not run for longer than their neighbours.
 
     A case's neighbours are those of its family, system and partition that ran
@@ -169,6 +170,7 @@ def stale(frame: pd.DataFrame) -> pd.DataFrame:
     three later sessions each ran half of them or more, and not it. So a few
     cases picked with -n make no other one stale, nor does another mode.
 
+    :param partial: runs that left cases out on purpose (`plans.partial`)
     :returns: the last record of each such case, the one that ran longest ago
         first
     """
@@ -182,15 +184,18 @@ def stale(frame: pd.DataFrame) -> pd.DataFrame:
                     mine.groupby('run', observed=True, sort=False)]
         sessions.sort(key=lambda s: s[0])
         lost += [mine[mine['number'] == number].index[-1] for number in
-                 _left_out([numbers for _, numbers in sessions])]
+                 _left_out([numbers for _, numbers in sessions],
+                           [run in partial for run, _ in sessions])]
     return frame.loc[sorted(lost, key=list(frame.index).index)] if lost \
         else frame.iloc[:0]
 
 
-def _left_out(sessions: list[set[int]]) -> Iterable[int]:
+def _left_out(sessions: list[set[int]], partial: list[bool]
+              ) -> Iterable[int]:
     """Cases that the last sessions left out, by the rule of `stale`.
 
     :param sessions: what each session ran, the oldest first
+    :param partial: whether it left cases out on purpose
     """
     recent = set().union(*sessions[-SESSIONS:])
     last: dict[int, int] = {}
@@ -202,9 +207,10 @@ def _left_out(sessions: list[set[int]]) -> Iterable[int]:
                 beside[case] = cases - {case}
     for case, at in last.items():
         near = beside.get(case, set())
-        later = [cases for cases in sessions[at + 1:]
-                 if near and len(cases & near) >= BESIDE * len(near)]
-        if len(later) >= SESSIONS:
+        later = zip(sessions[at + 1:], partial[at + 1:], strict=True)
+        without = [cases for cases, some in later if near and not some
+                   and len(cases & near) >= BESIDE * len(near)]
+        if len(without) >= SESSIONS:
             yield case
 
 

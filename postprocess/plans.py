@@ -6,10 +6,11 @@ known by then. A planned case without a record is what a killed session owes.
 """
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +63,24 @@ def lives(path: Path) -> bool:
     except OSError:                 # a file system without locks
         return False
     return False
+
+
+def partial(folders: Iterable[Path | str]) -> set[str]:
+    """Runs of sessions that left cases out on purpose, for these need no
+    more runs (turns of `plumb references learn`).
+
+    :param folders: perflogs, or those of one system
+    """
+    found = set()
+    for folder in map(Path, folders):
+        for path in {*folder.glob(f'*/{FOLDER}/*.json'),
+                     *folder.glob(f'{FOLDER}/*.json')}:
+            with contextlib.suppress(OSError, UnicodeDecodeError), open(
+                    path, encoding='utf-8') as handle:
+                # The first line is the head, all else are cases.
+                if is_plan(path) and '"partial": true' in handle.readline():
+                    found.add(path.stem)
+    return found
 
 
 def read(path: Path, report: Callable[[Path, int, str], None]

@@ -9,14 +9,14 @@ import argparse
 import datetime
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pandas as pd
 
 from config.judged import improved, table
 
-from . import charts, outcomes, perflogs, series
+from . import charts, outcomes, perflogs, plans, series
 from .files import write_all
 
 TIMES = ['wall_time', 'user_time', 'system_time']
@@ -89,7 +89,8 @@ def write(argv: list[str] | None = None) -> tuple[int, pd.DataFrame]:
     for fault in over_time.faults:
         print(f'plumb report: {fault}', file=sys.stderr)
     faults += over_time.faults
-    files, counts = build(frame, faults, args.title, over_time)
+    files, counts = build(frame, faults, args.title, over_time,
+                          plans.partial([args.perflogs]))
     try:
         write_all(args.output, files)
     except OSError as err:
@@ -109,12 +110,14 @@ def write(argv: list[str] | None = None) -> tuple[int, pd.DataFrame]:
 
 def build(frame: pd.DataFrame, faults: list | None = None,
           title: str | None = None,
-          runs: series.Newest | None = None) -> tuple[dict[str, bytes], dict]:
+          runs: series.Newest | None = None,
+          partial: Set[str] = frozenset()) -> tuple[dict[str, bytes], dict]:
     """The page and its figures.
 
     :param frame: as perflogs.read gives it, at least one record
     :param faults: what was damaged, shown on the page
     :param runs: what is drawn over time
+    :param partial: runs that left cases out on purpose
     :returns: {path: content}, index.html last; and the number of verdicts
         by result of the newest run of each case, and of cases that are
         stale, judged or `waiting` for a reference
@@ -123,7 +126,7 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     frame = _labelled(frame)
     files: dict[str, bytes] = {}
     rows, counts = verdicts(frame)
-    stale = _stale(frame)
+    stale = _stale(frame, partial)
     stands = outcomes.standing(frame)
     counts |= {'stale': len(stale), 'judged': stands.judged,
                'waiting': len(stands.waiting),
@@ -204,10 +207,10 @@ def verdicts(frame: pd.DataFrame) -> tuple[list[dict], dict[str, int]]:
     return [_verdict(row) for row in judged.itertuples()], counts
 
 
-def _stale(frame: pd.DataFrame) -> list[str]:
+def _stale(frame: pd.DataFrame, partial: Set[str]) -> list[str]:
     """A line for each case that has not run for longer than others."""
     return [f'{_case(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
-            for row in outcomes.stale(frame).itertuples()]
+            for row in outcomes.stale(frame, partial).itertuples()]
 
 
 def _case(row) -> str:

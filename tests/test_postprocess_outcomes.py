@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 from perflogs_factory import record, write
 
 from cli import account
-from postprocess import outcomes, perflogs, report
+from postprocess import outcomes, perflogs, plans, report
 
 
 def run_of(day: int) -> str:
@@ -165,6 +165,21 @@ def left_out(sessions: list[str]) -> list[str]:
 ])
 def test_stale_cases(sessions, expected):
     assert left_out(sessions) == expected
+
+
+def test_a_session_that_left_cases_out_on_purpose_makes_none_stale(tmp_path):
+    root = tmp_path / 'logs'
+    write(root, [case(name, day) for day, names in enumerate(
+        ['abcd', 'abc', 'abc', 'abc']) for name in names])
+    assert '1 stale' in page(root, tmp_path / 'before')[1]
+    for day in (1, 2, 3):
+        path = plan(root, day, list('abc'))
+        path.write_text(path.read_text().replace(
+            '"plan": 1', '"plan": 1, "partial": true'))
+    runs = {run_of(day) for day in (1, 2, 3)}
+    assert plans.partial([root]) == runs
+    assert plans.partial([root / 'alpha']) == runs
+    assert 'stale' not in page(root, tmp_path / 'after')[1]
 
 
 def test_a_stale_case_is_shown_and_fails_nothing(tmp_path):

@@ -259,7 +259,7 @@ def loaded(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('text, words', [
-    ('a: [', 'osu.yaml:1'),
+    ('a: [', 'osu.yaml:[12]'),
     ('', 'osu.yaml:1: expected check classes'),
     ('- 1\n', 'osu.yaml:1: expected check classes'),
     ('OsuPt2pt: 3\n', 'osu.yaml:1: OsuPt2pt: expected check classes'),

@@ -52,11 +52,13 @@ def held(path: Path, wait: bool = True, program: str = 'plumb'
             yield handle
             return
         _take(handle, path, wait)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps({
+        text = json.dumps({
             'pid': os.getpid(), 'user': _user(os.getuid()),
             'since': time.strftime('%Y-%m-%d %H:%M:%S'),
-            'command': shlex.join([program, *sys.argv[1:]])}).encode(), 0)
+            'command': shlex.join([program, *sys.argv[1:]])}).encode()
+        # At once: whoever looks meanwhile would find nobody's name.
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, text, 0)
         yield handle
     finally:
         os.close(handle)

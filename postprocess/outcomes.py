@@ -73,7 +73,7 @@ def needs(frame: pd.DataFrame, run: str | None = None
     from .progress import progress
     keys = ['check', 'partition', 'environ', 'source', 'speed', 'params']
     known: dict[tuple[str, ...], int | None] = {
-        (p.check, p.partition.rpartition(':')[2], p.environ, p.source,
+        (p.check, p.partition, p.environ, p.source,
          p.speed, p.params, p.edition): p.needs for p in progress(frame)}
     mine = frame[frame['run'] == run] if run else newest(frame)
     found = {}
@@ -134,12 +134,11 @@ def _without_bound(family: str, rows: pd.DataFrame, bounded: pd.Series
     nor one of the metric that is judged instead."""
     if family not in judged.table():
         return []
-    points = {(str(metric), None if pd.isna(size) else int(size))
+    points = [(str(metric), None if pd.isna(size) else int(size))
               for metric, size in zip(rows['metric'], rows['size'],
-                                      strict=True)}
-    there = {judged.key(str(metric), None if pd.isna(size) else int(size))
-             for metric, size in zip(rows.loc[bounded, 'metric'],
-                                     rows.loc[bounded, 'size'], strict=True)}
+                                      strict=True)]
+    there = {judged.key(*point) for point, bound in zip(
+        points, bounded, strict=True) if bound}
     return sorted(figure for figure in judged.judged(family, points)
                   if not {figure, judged.instead(family, figure)} & there)
 

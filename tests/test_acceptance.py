@@ -11,6 +11,7 @@ pd = pytest.importorskip('pandas')
 sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make  # noqa: E402
+from perflogs_factory import CALM, WILD, latencies  # noqa: E402
 
 from cli import commands, sites  # noqa: E402
 from config import judged  # noqa: E402
@@ -19,15 +20,6 @@ from postprocess import references  # noqa: E402
 
 INTRA = 'program=osu_latency placement=intra_node'
 OTHER = 'program=osu_latency placement=inter_node'
-CALM = [1.0, 1.01, 0.99, 1.0, 1.0]
-WILD = [1.0, 1.5, 0.5, 1.2, 0.8] * 2
-
-
-def latencies(values, sizes=(1, 8, 64), **columns) -> list[dict]:
-    return [r for day, value in enumerate(values)
-            for r in make.curve('latency', lambda s, v=value: v, sizes,
-                                day=day, **columns)]
-
 
 class Site:
     """Perflogs and a folder of references."""

@@ -12,6 +12,7 @@ pd = pytest.importorskip('pandas')
 sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make  # noqa: E402
+from perflogs_factory import latencies  # noqa: E402
 
 from config.judged import judged  # noqa: E402
 from postprocess import references  # noqa: E402
@@ -38,13 +39,6 @@ def entry(refs: dict, params=INTRA, check='OsuPt2pt', speed='fast',
 def figures(refs: dict) -> dict:
     """The entry without $from and $unjudged."""
     return {f: v for f, v in entry(refs).items() if f[0] != '$'}
-
-
-def latencies(values, sizes=(1, 8, 64), **columns) -> list[dict]:
-    """A run for each value: a curve that is `value` everywhere."""
-    return [r for day, value in enumerate(values)
-            for r in make.curve('latency', lambda s, v=value: v, sizes,
-                                day=day, **columns)]
 
 
 def test_what_is_judged():

@@ -11,19 +11,11 @@ pd = pytest.importorskip('pandas')
 sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make  # noqa: E402
+from perflogs_factory import CALM, WILD, latencies  # noqa: E402
 
 from config import judged  # noqa: E402
 from postprocess import perflogs  # noqa: E402
 from postprocess.progress import judgements, progress  # noqa: E402
-
-CALM = [1.0, 1.01, 0.99, 1.0, 1.0]
-WILD = [1.0, 1.5, 0.5, 1.2, 0.8] * 2
-
-
-def latencies(values, sizes=(1, 8, 64), **columns) -> list[dict]:
-    return [r for day, value in enumerate(values)
-            for r in make.curve('latency', lambda s, v=value: v, sizes,
-                                day=day, **columns)]
 
 
 def ask(tmp_path, records):

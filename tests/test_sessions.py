@@ -105,13 +105,7 @@ def test_the_second_run_waits_or_says_for_whom(suite):
         assert refused.returncode == 2
         assert f'measured by pid {os.getpid()} of' in refused.stderr
         job = start(suite, '--', *SHORT)
-        said = ''
-        while 'waiting for' not in said:
-            line = job.stdout.readline()
-            assert line, said
-            said += line
-        assert f'waiting for pid {os.getpid()} of' in said
-        assert str(tmp) in said
+        assert str(tmp) in waits(job)
         assert not (suite.tmp / 'perflogs').exists()
     out, _ = job.communicate(timeout=200)
     assert job.returncode == 0 and '1 cases, 0 failed' in out, out
@@ -124,12 +118,7 @@ def test_plain_reframe_waits_as_well(suite):
         dry = suite.reframe('--dry-run', *SHORT)
         assert 'waiting for' not in dry.stdout + dry.stderr
         job = suite.start('-r', '-Sbringup=1', '--mode=quick', *SHORT)
-        said = ''
-        while 'waiting for' not in said:
-            line = job.stdout.readline()
-            assert line, said
-            said += line
-        assert f'waiting for pid {os.getpid()} of' in said
+        waits(job)
         assert not list(suite.tmp.glob('perflogs/*/sessions/*'))
     until(lambda: held_by(path) != os.getpid(), 120)
     with pytest.raises(lock.LockError, match='measured by .*: reframe -r '), \
@@ -137,6 +126,17 @@ def test_plain_reframe_waits_as_well(suite):
         pass
     out, _ = job.communicate(timeout=200)
     assert job.returncode == 0 and 'PASSED' in out, out
+
+
+def waits(job):
+    """What a run says until it waits for this process."""
+    said = ''
+    while 'waiting for' not in said:
+        line = job.stdout.readline()
+        assert line, said
+        said += line
+    assert f'waiting for pid {os.getpid()} of' in said
+    return said
 
 
 def held_by(path):

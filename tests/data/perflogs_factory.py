@@ -164,5 +164,17 @@ def site(runs=6, repeats=3, seed=1, system='alpha') -> list[dict]:
     return records
 
 
+#: Figures of runs on a machine that is calm, and of one that is not.
+CALM = [1.0, 1.01, 0.99, 1.0, 1.0]
+WILD = [1.0, 1.5, 0.5, 1.2, 0.8] * 2
+
+
+def latencies(values, sizes=(1, 8, 64), **columns) -> list[dict]:
+    """A run for each value: a curve that is `value` everywhere."""
+    return [r for day, value in enumerate(values)
+            for r in curve('latency', lambda s, v=value: v, sizes, day=day,
+                           **columns)]
+
+
 if __name__ == '__main__':
     write(Path(sys.argv[1]), site(*map(int, sys.argv[2:])))

@@ -335,8 +335,8 @@ def parse_arguments():
                         'goes on where it was when given the same file')
     p.add_argument('--analyse', metavar='FILE',
                    help='measure nothing, judge the samples in FILE')
-    p.add_argument('--boundary', type=float, default=220.0,
-                   help='ns between the two speed classes (default: 220)')
+    p.add_argument('--boundary', type=float, default=300.0,
+                   help='ns between the two speed classes (default: 300)')
     p.add_argument('--bound', type=float, default=0.05,
                    help='deviation a size may have (default: 0.05)')
     p.add_argument('--least', type=int, default=2,

@@ -100,9 +100,9 @@ def _store(found: dict) -> dict:
 _environments += map(_store, _stores)
 
 
-#: Between the two speeds seen on virtual machines: 62 to 135 and 363 to
-#: 440 ns (two CPUs of one core, or of two).
-_boundary = float(os.environ.get('PLUMBLINE_SPEED_BOUNDARY_NS', 220))
+#: Between the two speeds seen on virtual machines: 62 to 232 and 363 to
+#: 440 ns.
+_boundary = float(os.environ.get('PLUMBLINE_SPEED_BOUNDARY_NS', 300))
 
 
 def _bands() -> dict:

@@ -7,7 +7,7 @@ Each round starts a run as this user, kills its batch script and conductor
 outright before the agents have come, and lets user `nobody` take the port
 and play conductor in one of several ways (tests/impostor.py). He is obeyed
 if a command of his ran. `--serving FOLDER` attacks another version of
-checks/lib/serving. Prints a Markdown table. Needs root, to be somebody else.
+checks/serving. Prints a Markdown table. Needs root, to be somebody else.
 
 Exit status: 0 never obeyed and nothing left, 1 not so, 2 not root.
 """

@@ -31,9 +31,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from checks.keyvalue.stores import Needs, server  # noqa: E402
-from checks.lib.parsers.service import split  # noqa: E402
-from checks.lib.serving.plan import Clients, Plan, Step  # noqa: E402
+from checks.serving.parser import split  # noqa: E402
+from checks.serving.plan import Clients, Plan, Step  # noqa: E402
+from checks.stores.servers import Needs, server  # noqa: E402
 
 TRIVIAL = '''
 import reframe as rfm
@@ -137,7 +137,7 @@ def bench_service(rounds: int) -> None:
     plan = Plan(
         server('valkey', str(work / 'stores'), Needs(memory=64)), Clients(),
         (Step('fill', ('true',), 10.0), Step('measure', ('true',), 10.0)))
-    serving = ROOT / 'checks' / 'lib' / 'serving'
+    serving = ROOT / 'checks' / 'serving'
     walls, stores = [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,7 @@
     bench/parsers.py [--size MB] [--least MB/s]
 
 Each parser reads a text of its kind of --size MB (default 2) and one of
-twice that, made from the outputs under tests/golden; every row of them is
+twice that, made from the outputs under tests/*/golden; every row of them is
 another one.  The yardstick is csv.reader over the same text in the same
 run, so that a slow or busy machine is told from a slow parser.  Times are
 CPU time, the best of three.  Standard library only.
@@ -27,16 +27,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from checks.lib.parsers import keyvalue, osu, tao  # noqa: E402
+from checks.keyvalue import parser as keyvalue  # noqa: E402
+from checks.osu import parser as osu  # noqa: E402
+from checks.taobench import parser as tao  # noqa: E402
 
-GOLDEN = ROOT / 'tests' / 'golden'
+TESTS = ROOT / 'tests'
 #: Twice the text may take so many times as long; linear is 2.
 WORST = 2.6
 csv.field_size_limit(1 << 30)
 
 
 def golden(name: str) -> str:
-    return (GOLDEN / name).read_bytes().decode()
+    folder, _, file = name.partition('/')
+    return (TESTS / folder / 'golden' / file).read_bytes().decode()
 
 
 def enough(parts: Iterator[str], size: int) -> str:
@@ -107,7 +110,7 @@ def memtier_json(size: int) -> str:
 
 
 def plumbload(size: int) -> str:
-    line = golden('plumbload/mixed-two-clients.json').split('\n')[0]
+    line = golden('load/mixed-two-clients.json').split('\n')[0]
     count = size // len(line) + 1
     client = json.loads(line)
 

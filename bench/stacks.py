@@ -33,14 +33,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from checks.lib.stack import (  # noqa: E402
+from checks.spack.stack import (  # noqa: E402
     Spack,
     about,
     broken_promises,
     of_site,
     reason,
 )
-from checks.lib.stack import environment as stack_environment  # noqa: E402
+from checks.spack.stack import environment as stack_environment  # noqa: E402
 
 STACKS = ROOT / 'spack-envs'
 SITES = ROOT / 'site-configs'

@@ -45,7 +45,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from checks.lib.parsers import plumbload  # noqa: E402
+from checks.load import plumbload  # noqa: E402
 
 BUILD = ROOT / 'checks' / 'lib' / 'src' / 'load' / 'build.sh'
 #: With four digits after it a key is as long as redis-benchmark's.

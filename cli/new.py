@@ -21,7 +21,8 @@ from typing import Any
 
 import yaml
 
-from checks.lib import hardware, stack
+from checks.lib import hardware
+from checks.spack import stack
 from cli import detect, sites
 from cli.detect import Gpus, Machine, Mpi, Nic, Partition
 from cli.setup import ROOT, SetupError, say

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from checks.lib.serving import processes
+from checks.serving import processes
 from cli.setup import WORK, say
 from config import run_id
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from checks.lib import stack
+from checks.spack import stack
 from cli import spack_yaml
 from cli.commands import MODES, is_local, site_folder
 from cli.setup import (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from checks.lib import stack as stacks
+from checks.spack import stack as stacks
 from cli.commands import is_local, site_folder, site_is_sound
 from cli.setup import WORK, SetupError, ensure_mpi, say
 

@@ -19,11 +19,10 @@ site_configuration = {
     'general': [{
         # Not in RFM_CHECK_SEARCH_PATH: --restore-session takes the files
         # from its report, and warns of a path that the environment sets.
-        # A folder a family; checks/lib has no check, and costs a parse.
+        # A folder a family; the others have no check, and cost a parse.
         'check_search_path': sorted(
-            str(init.parent) for init in
-            config.perflog.ROOT.glob('checks/*/__init__.py')
-            if init.parent.name != 'lib'),
+            str(told.parent) for told in
+            config.perflog.ROOT.glob('checks/*/family.yaml')),
         'check_search_recursive': True,
         'clean_stagedir': True,
         # Ours, not the default ~/.reframe: nothing of a run leaves the

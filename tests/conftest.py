@@ -210,7 +210,7 @@ def once(request: pytest.FixtureRequest,
 def programs(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """Folder of plumbload and tao_server, built without a warning."""
     def make(folder: Path) -> None:
-        for source, name in (('lib/src/load', 'plumbload'),
+        for source, name in (('load/src', 'plumbload'),
                              ('taobench/src', 'tao_server')):
             done = subprocess.run(
                 [ROOT / 'checks' / source / 'build.sh', folder / name],

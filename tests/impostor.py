@@ -1,10 +1,10 @@
 """An impostor: another user of the node who plays conductor, or agent.
 
-For bench/impostor.py and tests/test_lifeline.py. Where the conductor of a run
-was killed before its agents had come, its port is free for everybody; who
-takes it is who they ask. He knows the protocol, that of today and the one
-before it, and has talked to the conductor while it lived; he does not know
-the secret of the run.
+For bench/impostor.py and tests/serving/test_lifeline.py. Where the conductor
+of a run was killed before its agents had come, its port is free for
+everybody; who takes it is who they ask. He knows the protocol, that of today
+and the one before it, and has talked to the conductor while it lived; he does
+not know the secret of the run.
 """
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from checks.lib.serving.plan import Clients, Plan, Server, Step
-from checks.lib.serving.wire import MAC, MAGIC, NONCE, Channel
+from checks.serving.plan import Clients, Plan, Server, Step
+from checks.serving.wire import MAC, MAGIC, NONCE, Channel
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVING = ROOT / 'checks' / 'lib' / 'serving'
+SERVING = ROOT / 'checks' / 'serving'
 
 #: Who the impostor is: `nobody`.
 UID = 65534

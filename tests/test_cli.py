@@ -10,7 +10,7 @@ from conftest import ROOT
 
 from cli.setup import identify_mpi
 
-GOLDEN = ROOT / 'tests' / 'golden' / 'osu' / '7.2'
+GOLDEN = ROOT / 'tests' / 'osu' / 'golden' / '7.2'
 
 
 def complaint(done: subprocess.CompletedProcess[str], code: int = 2) -> str:

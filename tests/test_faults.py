@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, lacking
 
-GOLDEN = Path(__file__).parent / 'golden' / 'osu' / '7.2'
+GOLDEN = Path(__file__).parent / 'osu' / 'golden' / '7.2'
 
 SCRIPT = '''#!/bin/bash
 # Stands in for an OSU program; $FAULT says how it misbehaves.
@@ -539,11 +539,11 @@ def test_a_stage_disk_that_is_full_has_its_line(tmp_path, before, program):
 def test_a_conductor_on_a_full_disk_says_so(tmp_path, room):
     import sys
 
-    from checks.lib.serving.plan import Clients, Plan, Server, Step
+    from checks.serving.plan import Clients, Plan, Server, Step
     Plan(Server('idle', ('sleep', '60'), dialect='tcp'), Clients(),
          (Step('measure', ('true',), 10),), sample=0.1,
          scratch=str(tmp_path)).write(tmp_path / 'service.json')
-    serving = ROOT / 'checks' / 'lib' / 'serving'
+    serving = ROOT / 'checks' / 'serving'
     stage = tmp_path / 'stage'
     call = f'{sys.executable} {serving}'
     done = in_small(stage, '256k', [

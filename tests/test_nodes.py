@@ -15,9 +15,9 @@ import pytest
 import test_faults
 from conftest import ROOT, command_lines
 from test_faults import another_site
-from test_keyvalue import SHORT
 
 from checks.lib import guards, nodes
+from tests.keyvalue.test_keyvalue import SHORT
 
 SRC = ROOT / 'checks' / 'lib' / 'src'
 

@@ -11,21 +11,30 @@ import random
 import re
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from checks.lib.parsers import ParseError, keyvalue, osu, tao
+from checks.keyvalue import parser as keyvalue
+from checks.lib.parsers import ParseError
+from checks.osu import parser as osu
+from checks.taobench import parser as tao
 from tests.conftest import ROOT
 
-GOLDEN = ROOT / 'tests' / 'golden'
+TESTS = ROOT / 'tests'
 BAD = re.compile('refused|noauth|wrongtype|stderr')
 FILES = sorted(
-    [p for p in (GOLDEN / 'keyvalue').iterdir() if not BAD.search(p.name)]
-    + [*(GOLDEN / 'plumbload').iterdir(),
-       GOLDEN / 'taobench' / 'server_v1.log',
-       *(GOLDEN / 'osu').glob('7.2/osu_*[wl].txt')])
-PARSERS = {'keyvalue': keyvalue, 'plumbload': keyvalue, 'taobench': tao}
+    [p for p in (TESTS / 'keyvalue' / 'golden').iterdir()
+     if not BAD.search(p.name)]
+    + [*(TESTS / 'load' / 'golden').iterdir(),
+       TESTS / 'taobench' / 'golden' / 'server_v1.log',
+       *(TESTS / 'osu' / 'golden').glob('7.2/osu_*[wl].txt')])
+PARSERS = {'keyvalue': keyvalue, 'load': keyvalue, 'taobench': tao}
 ROUNDS = 20
+
+
+def family_of(path: Path) -> str:
+    return path.relative_to(TESTS).parts[0]
 
 
 def figures(parser, text):
@@ -83,7 +92,7 @@ MUTATIONS = [lose_newline, add_newline, lose_line, double_line, comma,
 
 
 def parser_of(path):
-    return PARSERS.get(path.parent.name, osu)
+    return PARSERS.get(family_of(path), osu)
 
 
 def text_of(path):
@@ -98,7 +107,7 @@ def whole(path):
 
 
 @pytest.mark.parametrize('path', FILES,
-                         ids=[f'{p.parent.name}/{p.name}' for p in FILES])
+                         ids=[f'{family_of(p)}/{p.name}' for p in FILES])
 def test_refused_or_the_same(path):
     want = whole(path)
     draw = random.Random(path.name)
@@ -110,7 +119,7 @@ def test_refused_or_the_same(path):
         except ParseError:
             continue
         assert want is not None, mutation
-        if path.parent.name == 'taobench':
+        if family_of(path) == 'taobench':
             assert told(text), mutation
         else:
             assert got <= want, mutation
@@ -119,7 +128,8 @@ def test_refused_or_the_same(path):
 def told(text):
     """Points of TaoBench are those of the log, or said not to count."""
     known = {point_of(line) for line in
-             text_of(GOLDEN / 'taobench' / 'server_v1.log').splitlines()}
+             text_of(TESTS / 'taobench' / 'golden' / 'server_v1.log'
+                     ).splitlines()}
     logs = tao.servers(text)
     lines = text.splitlines()
     return all(point_of(lines[point.line - 1]) in known
@@ -148,7 +158,7 @@ def test_what_was_a_traceback(text, reason):
 @pytest.mark.parametrize('version', ['6.2.14', '7.0.15'])
 def test_a_result_does_not_vanish_with_its_newline(version):
     """The progress of GET after the result of SET was read as progress."""
-    text = text_of(GOLDEN / 'keyvalue'
+    text = text_of(TESTS / 'keyvalue' / 'golden'
                    / f'redis-benchmark-{version}.quiet.txt')
     with pytest.raises(ParseError, match='unexpected words|progress of'):
         keyvalue.parse(text.replace('msec\n', 'msec', 1))
@@ -160,7 +170,7 @@ def test_a_result_does_not_vanish_with_its_newline(version):
 
 
 def test_parse_into_head_ends_as_other_filters_do(tmp_path):
-    head, row = (GOLDEN / 'keyvalue' / 'redis-benchmark-7.0.15.csv'
+    head, row = (TESTS / 'keyvalue' / 'golden' / 'redis-benchmark-7.0.15.csv'
                  ).read_text().split('\n')[:2]
     rest = row.partition('","')[2]
     file = tmp_path / 'many.csv'

@@ -14,13 +14,14 @@ from reframe.core.builtins import (
 )
 
 from ..lib import base, guards, metrics
-from ..lib.parsers.keyvalue import parse
-from ..lib.parsers.plumbload import read
-from ..lib.parsers.service import Services
-from ..lib.service import ServiceBenchmark
-from ..lib.serving.plan import Clients, Plan, Server, Step
+from ..load import BUILD
+from ..load.plumbload import read
+from ..serving.parser import Services
+from ..serving.plan import Clients, Plan, Server, Step
+from ..serving.service import ServiceBenchmark
+from ..stores.servers import REDIS_LIKE, RESP, STORES, Needs, server
+from .parser import parse
 from .points import GENERATORS, Load, modes_of, points
-from .stores import REDIS_LIKE, RESP, STORES, Needs, server
 
 #: Loads that make the store grow: bounded by a number, not by a time.
 GROWING = ('lpush', 'xadd')
@@ -63,7 +64,7 @@ class StorePrograms(base.Programs):
     family = 'keyvalue'
 
     def build_tools(self) -> list[str]:
-        build = shlex.quote(str(base.SRC / 'load' / 'build.sh'))
+        build = shlex.quote(str(BUILD))
         return [f'CC={self.current_environ.cc or "cc"} {build} plumbload']
 
 

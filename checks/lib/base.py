@@ -29,6 +29,7 @@ from reframe.utility import sanity as sn
 
 from config.judged import derived, judged, judged_metrics, worse_by
 
+from ..spack import stack
 from . import (
     features,
     guards,
@@ -37,7 +38,6 @@ from . import (
     nodes,
     placement,
     references,
-    stack,
     vendor,
 )
 

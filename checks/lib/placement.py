@@ -15,8 +15,7 @@ from typing import Any
 
 from config import launch
 
-from . import features
-from .serving import cpus
+from . import cpus, features
 
 
 class PlacementError(ValueError):

@@ -18,8 +18,8 @@ from reframe.core.builtins import (
 from ..lib import features, guards, metrics, placement
 from ..lib.base import Benchmark, Programs
 from ..lib.parsers import ParseError
-from ..lib.parsers.osu import parse
 from . import claims, programs
+from .parser import parse
 
 
 def offered(wanted: Iterable[str] | None = None) -> list[str]:

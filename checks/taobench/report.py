@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from checks.lib.parsers import Record
-from checks.lib.parsers.tao import Log, Summary
 from checks.taobench.jobs import Job
+from checks.taobench.parser import Log, Summary
 
 COLUMNS = ('seq', 'total_qps', 'fast_qps', 'hit_rate', 'slow_qps', 'is_oom',
            'slow_qps_oom', 'nanosleeps_per_sec')

@@ -9,7 +9,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 
 from checks.lib.parsers import ParseError
-from checks.lib.parsers.tao import Log, Point, Summary
+from checks.taobench.parser import Log, Point, Summary
 from checks.taobench.validity import Cpu
 
 COLUMNS = ('second', 'series', 'metric', 'value', 'unit', 'phase', 'counts',

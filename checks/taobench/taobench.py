@@ -20,12 +20,14 @@ from reframe.core.builtins import (
 )
 
 from ..lib import base, guards
-from ..lib.parsers import ParseError, memtier, plumbload, tao
-from ..lib.parsers.service import Services
-from ..lib.service import ServiceBenchmark
-from ..lib.serving.cpus import Cpu
-from ..lib.serving.plan import Clients, Outside, Plan, Server, Step
+from ..lib.cpus import Cpu
+from ..lib.parsers import ParseError
+from ..load import BUILD, memtier, plumbload
+from ..serving.parser import Services
+from ..serving.plan import Clients, Outside, Plan, Server, Step
+from ..serving.service import ServiceBenchmark
 from . import calls, jobs, report, results, sizing, validity
+from . import parser as tao
 from .points import PROGRAMS, Point, modes_of, points
 
 HERE = Path(__file__).resolve().parent
@@ -59,7 +61,7 @@ class TaoPrograms(base.Programs):
         cc = f'CC={self.current_environ.cc or "cc"}'
         return [f'{cc} {shlex.quote(str(script))} {out}' for script, out in (
             (HERE / 'src' / 'build.sh', 'tao_server'),
-            (base.SRC / 'load' / 'build.sh', 'plumbload'))]
+            (BUILD, 'plumbload'))]
 
 
 class TaoBenchmark(ServiceBenchmark, special=True):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from checks.lib.parsers.tao import (
+from checks.taobench.parser import (
     MIN_HIT_RATE,
     Point,
     Summary,

@@ -8,10 +8,10 @@ import os
 import shutil
 from pathlib import Path
 
-from checks.lib import stack
+from checks.lib import cpus
 from checks.lib.features import node_features
-from checks.lib.serving import cpus
 from checks.osu import programs
+from checks.spack import stack
 from config.launch import LAUNCH
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')

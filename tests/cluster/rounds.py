@@ -23,12 +23,12 @@ from types import SimpleNamespace
 
 from cluster import LOGIN, ROOT, WORK, Cluster, ClusterError, Process
 
-from checks.keyvalue.stores import Needs, server
 from checks.lib import guards, nodes
+from checks.lib.cpus import Cpu
 from checks.lib.parsers import ParseError
-from checks.lib.parsers.service import split
-from checks.lib.serving.cpus import Cpu
-from checks.lib.serving.plan import Clients, Plan, Server, Step
+from checks.serving.parser import split
+from checks.serving.plan import Clients, Plan, Server, Step
+from checks.stores.servers import Needs, server
 from checks.taobench import calls, jobs, sizing
 from config.launch import SPREAD
 
@@ -109,7 +109,7 @@ PLANS = {'keyvalue': load, 'taobench': tao}
 
 def build(folder: Path) -> None:
     """The load generator, and TaoBench's server."""
-    for script, out in ((SRC / 'load', 'plumbload'),
+    for script, out in ((ROOT / 'checks' / 'load' / 'src', 'plumbload'),
                         (ROOT / 'checks/taobench/src', 'tao_server')):
         if not (folder / out).exists():
             subprocess.run([script / 'build.sh', folder / out],
@@ -139,7 +139,7 @@ class Job:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         plan.write(self.folder / 'service.json')
-        ours = f'{sys.executable} {SRC.parent / "serving"}'
+        ours = f'{sys.executable} {ROOT / "checks" / "serving"}'
         self.began = time.monotonic()
         self.number = self.cluster.submit(SCRIPT.format(
             path=WORK / 'mpi' / 'bin', measure=SRC / 'measure.sh',

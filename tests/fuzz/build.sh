@@ -4,7 +4,7 @@
 set -eu
 target=$1 out=$2
 here=$(dirname "$0")
-load=$here/../../checks/lib/src/load tao=$here/../../checks/taobench/src
+load=$here/../../checks/load/src tao=$here/../../checks/taobench/src
 sanitize=address,undefined driver=$here/mutate.c
 if [ "${FUZZER:-}" = libfuzzer ]; then
     sanitize=fuzzer,$sanitize driver=

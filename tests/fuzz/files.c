@@ -15,10 +15,10 @@
     ((asprintf)(to, __VA_ARGS__) < 0 ? -1 : (tracked(*(to)), 0))
 #define set set_option
 #define find find_option
-#include "../../checks/lib/src/load/options.c"
+#include "../../checks/load/src/options.c"
 #undef set
 #define text text_of_values
-#include "../../checks/lib/src/load/draw.c"
+#include "../../checks/load/src/draw.c"
 
 static const uint8_t *bytes;
 static size_t left;

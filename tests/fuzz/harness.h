@@ -3,7 +3,7 @@
 #ifndef HARNESS_H
 #define HARNESS_H
 
-#include "../../checks/lib/src/load/load.h"
+#include "../../checks/load/src/load.h"
 
 #include <setjmp.h>
 #include <stdint.h>

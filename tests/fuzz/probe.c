@@ -13,7 +13,7 @@
 #define strndup(text, n) tracked((strndup)(text, n))
 /* What ends well frees its own. */
 #define free(p) ((void)(p))
-#include "../../checks/lib/src/load/probe.c"
+#include "../../checks/load/src/probe.c"
 #undef free
 
 int __wrap_start_connect(const struct node *n, bool blocking)

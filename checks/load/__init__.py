@@ -1,0 +1,8 @@
+"""plumbload, the suite's load generator, and the parsers of load generators.
+
+Built on the node where it runs, from what is in src/; see README.md.
+"""
+from pathlib import Path
+
+#: build.sh OUT compiles plumbload.
+BUILD = Path(__file__).resolve().parent / 'src' / 'build.sh'

@@ -1,0 +1,630 @@
+"""Output of the OSU micro-benchmarks (OMB) 5.3 to 7.5.
+
+The format is what `print_header`, `print_preamble`, `print_only_header`,
+`print_stats` and their relatives in OMB's util/ write: comments, one title
+with the version, a header of right-aligned columns, rows of numbers with two
+decimals.  Versions differ in the order of the comments, in the header (with
+or without `#`, absent in 7.1's barriers) and in the columns; so columns are
+read from the header by a vocabulary, and a row must agree with it.  osu_init
+of 5.3 prints a sentence of its own and no title.
+
+A text gives figures only if every line of it is understood: a figure of a
+run that broke is worse than none.
+"""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple, NoReturn
+
+from ..lib.parsers import ParseError, Record
+
+
+class Column(NamedTuple):
+    """What stands under a phrase of a header."""
+    #: Metric's name, or Size, or a count or word that is only checked.
+    name: str
+    unit: str = ''
+    #: Whether 0.00 is a figure and not a sign of a broken clock or run.
+    zero: bool = False
+
+    def of(self, other: Column, suffix: str = '') -> Column:
+        """This column under the name of another."""
+        return Column(other.name + suffix, other.unit, self.zero)
+
+
+#: No line of OMB or of a launcher is as long.
+LONGEST = 4096
+
+SIZE = Column('Size')
+LATENCY = Column('latency', 'us')
+BANDWIDTH = Column('bandwidth', 'MB/s')
+OVERALL = Column('overall_time', 'us')
+RATE = Column('message_rate', '1/s')
+VALIDATION = Column('Validation')
+COUNTS = (Column('Iterations'), Column('Transmit Size'))
+
+_PHRASES = {
+    'Size': SIZE,
+    'Latency (us)': LATENCY,
+    'Avg Latency(us)': LATENCY,
+    'Min Latency(us)': Column('latency_min', 'us'),
+    'Max Latency(us)': Column('latency_max', 'us'),
+    'Bandwidth (MB/s)': BANDWIDTH,
+    'MB/s': BANDWIDTH,
+    'Messages/s': RATE,
+    'Overall(us)': OVERALL,
+    'Compute(us)': Column('compute_time', 'us', zero=True),
+    'Coll. Init(us)': Column('init_call_time', 'us'),
+    'MPI_Test(us)': Column('test_call_time', 'us', zero=True),
+    'MPI_Wait(us)': Column('wait_call_time', 'us'),
+    'Pure Comm.(us)': Column('pure_comm_time', 'us'),
+    'Min Comm.(us)': Column('pure_comm_time_min', 'us'),
+    'Max Comm.(us)': Column('pure_comm_time_max', 'us'),
+    'Overlap(%)': Column('overlap', '%', zero=True),
+    'Validation': VALIDATION,
+    'Iterations': COUNTS[0],
+    'Transmit Size': COUNTS[1],
+}
+# The names hold blanks and one blank may part two of them (`P50 Tail
+# BW(MB/s)` fills 17 of 18 places), so blanks alone do not split a header.
+_PHRASE = re.compile(
+    r' *(?:(?P<known>' + '|'.join(map(re.escape, _PHRASES)) + ')'
+    r'|P(?P<rank>[1-9][0-9]?) Tail (?P<tail>Lat\(us\)|BW\(MB/s\)))(?= |$)')
+_HEADER = re.compile(
+    r'(?:# *)?(?:(?:Size|Operation) |(?:(?:Avg |Min |Max )?Latency'
+    r'|Bandwidth|Overall) ?\(|MB/s|Messages/s|.*(?:Compute|Overlap)\()')
+
+#: Columns of a table that 7.1 prints without a header.
+_BARE = {
+    'osu_barrier': ('Avg Latency(us)', 'Min Latency(us)', 'Max Latency(us)',
+                    'Iterations'),
+    'osu_ibarrier': ('Overall(us)', 'Compute(us)', 'Coll. Init(us)',
+                     'MPI_Test(us)', 'MPI_Wait(us)', 'Pure Comm.(us)',
+                     'Min Comm.(us)', 'Max Comm.(us)', 'Overlap(%)'),
+}
+_BARE_SHORT = {
+    'osu_barrier': ('Avg Latency(us)',),
+    'osu_ibarrier': ('Overall(us)', 'Compute(us)', 'Pure Comm.(us)',
+                     'Overlap(%)'),
+}
+
+_TITLE = re.compile(r'# OSU (?P<what>[^#]+) Test '
+                    r'v(?P<version>[0-9]+(?:\.[0-9]+)+[\w.+-]*)', re.ASCII)
+_TYPE = re.compile(r'# Datatype: (MPI_[A-Z0-9_]+)\.')
+_WINDOWS = re.compile(r'#( +[1-9][0-9]{0,9})+')
+_HEADINGS = {
+    '# Uni-directional Bandwidth (MB/sec)': BANDWIDTH,
+    '# Message Rate Profile': RATE,
+}
+# No comment of OMB holds these: a row became one or was joined to one.
+_HIDDEN_ROW = re.compile(r'# *[0-9.]+( +[0-9.]+)+$|[0-9] +[0-9]+\.[0-9]{2}\b')
+_ROW = re.compile(r' *[-+]?(?:[0-9.]|nan\b|inf\b)', re.IGNORECASE)
+_WORD = re.compile('[^ ]+')
+_PLAIN = re.compile('[0-9. ]+')
+_NUMBERS = re.compile(r' *[-+]?(?:[0-9]+\.[0-9]+|[0-9]+(?: +[-+]?(?:[0-9]+'
+                      r'(?:\.[0-9]*)?|nan|inf))(?: .*)?)')
+_TOPOLOGY = re.compile(r'Dimensions size = [0-9 ]+|'
+                       r'Time took to create topology graph: ?[0-9.]+ us\.')
+#: Lines that only some programs print: the others' are another output's.
+_OWNED = {
+    'Dimensions size': 'neighbor_',
+    'Time took to create': 'neighbor_',
+    '# Number of forked processes': '_mp$',
+    '# Number of Sender threads': '_mt$',
+    '# Number of Receiver threads': '_mt$',
+    '# [ pairs': '_mbw_mr$',
+    '# Window creation': '_(put|get|get_acc|acc|cas|fop)_',
+    '# Synchronization': '_(put|get|get_acc|acc|cas|fop)_',
+    '# Overall = ': 'osu_i|_put_overlap$',
+    '# Datatype: ': 'osu_(?!init|hello)',
+}
+_INIT = re.compile(r'nprocs: ([0-9]{1,9}), min: ([0-9]{1,15}) ms, '
+                   r'max: ([0-9]{1,15}) ms, avg: ([0-9]{1,15}) ms')
+#: osu_init of 5.3: no title before it, and no unit.
+_INIT_5_3 = re.compile(_INIT.pattern.replace(' ms', ''))
+_HELLO = re.compile(r'This is a test with ([0-9]{1,9}) processes')
+# A launcher's last words may come first, where a log joins both streams.
+_FAILURE = re.compile(
+    r'DATA VALIDATION ERROR|Segmentation fault|MPI_ABORT|MPI_Abort'
+    r'|exited on signal|noticed that|non-zero (?:exit|status)'
+    r'|received signal|Killed|Bus error|Aborted', re.IGNORECASE)
+_USAGE = re.compile(r' *usage *:', re.IGNORECASE)
+
+# Digits are bounded so that a number stays finite.
+_INTEGER = re.compile('0|[1-9][0-9]{0,17}')
+_NUMBER = re.compile(r'(?:0|[1-9][0-9]{0,17})\.[0-9]{2}')
+
+#: Title without `OSU`, buffers and `Test`, in small letters: OMB's program.
+_PROGRAMS = {
+    'mpi latency': 'latency',
+    'mpi bandwidth': 'bw',
+    'mpi bi-directional bandwidth': 'bibw',
+    'mpi multi latency': 'multi_lat',
+    'mpi multi-threaded latency': 'latency_mt',
+    'mpi multi-process latency': 'latency_mp',
+    'mpi multiple bandwidth / message rate': 'mbw_mr',
+    'mpi partitioned latency': 'partitioned_latency',
+    'mpi latency partitioned': 'partitioned_latency',
+    'mpi hello world': 'hello',
+    'mpi init': 'init',
+    'mpi_put latency': 'put_latency',
+    'mpi_put bandwidth': 'put_bw',
+    'mpi_put bi-directional bandwidth': 'put_bibw',
+    'mpi_get latency': 'get_latency',
+    'mpi_get bandwidth': 'get_bw',
+    'mpi_accumulate latency': 'acc_latency',
+    'mpi_get_accumulate latency': 'get_acc_latency',
+    'mpi_compare_and_swap latency': 'cas_latency',
+    'mpi_fetch_and_op latency': 'fop_latency',
+    # Two programs of OpenSHMEM share the title, except for the header.
+    'openshmem put_nbi': 'oshm_put_nb',
+    'openshmem put message rate': 'oshm_put_mr',
+    'openshmem put_nb message rate': 'oshm_put_mr_nb',
+    'openshmem get_nb message rate': 'oshm_get_mr_nb',
+    'openshmem atomic operation rate': 'oshm_atomics',
+    'upc memput': 'upc_memput',
+    'upc memget': 'upc_memget',
+    'upc gatherall latency': 'upc_all_gather_all',
+    'upc++ async copy (put)': 'upcxx_async_copy_put',
+    'upc++ async copy (get)': 'upcxx_async_copy_get',
+    'upc++ broadcast latency': 'upcxx_bcast',
+}
+_COLLECTIVE = re.compile(
+    r'(?P<later>non-blocking )?(?P<near>neighbor(?:hood)? )?(?P<what>'
+    r'(?:all)?gatherv?|allreduce|alltoall[vw]?|barrier|bcast'
+    r'|reduce(?:_scatter(?:_block)?)?|scatterv?)'
+    r'(?: personalized exchange)? latency')
+_PREFIX = {'openshmem': 'oshm_', 'upc': 'upc_all_', 'upc++': 'upcxx_'}
+
+
+def program_of(what: str, version: str, topology: bool = False) -> str:
+    """OMB's name of the program with a title.
+
+    :arg what: the title between `OSU` and `Test`.
+    :arg version: titles of NCCL programs stayed when their names changed.
+    :arg topology: lines about a topology came before it.  They alone tell
+        osu_neighbor_alltoallw from osu_alltoallw.
+    """
+    # Where the buffers are: MPI-CUDA, MPI_Put-ROCM, MPI-CUDA MANAGED.
+    title = re.sub(r'-[A-Z]{3,}(?: MANAGED)?(?= )', '', what).lower()
+    title, persistent = re.subn(' persistent(?= |$)', '', title)
+    after = '_persistent' if persistent else ''
+    if title in _PROGRAMS:
+        return f'osu_{_PROGRAMS[title]}{after}'
+    if fan := re.search(r'\bfan[- _]?(in|out)\b', title):
+        return f'osu_bw_fan_{fan[1]}{after}'
+    api, _, rest = title.partition(' ')
+    if api in _PREFIX:
+        name = re.sub(r' latency$', '', rest)
+        return f'osu_{_PREFIX[api]}{_slug(name)}'
+    plain = re.sub('all-to-all(?=[vw]? )', 'alltoall', rest)
+    plain = re.sub('broadcast', 'bcast', plain)
+    before = 'osu_'
+    if api in ('nccl', 'rccl', 'xccl'):
+        # Their pt2pt titles are those of MPI.
+        before += 'nccl_' if release(version) < (7, 3) else 'xccl_'
+        if f'mpi {rest}' in _PROGRAMS:
+            return before + _PROGRAMS[f'mpi {rest}']
+    elif api != 'mpi':
+        return f'osu_{_slug(title)}{after}'
+    if match := _COLLECTIVE.fullmatch(plain):
+        near = 'neighbor_' if match['near'] or topology else ''
+        later = 'i' if match['later'] else ''
+        return f'{before}{later}{near}{match["what"]}{after}'
+    return f'osu_{_slug(title)}{after}'
+
+
+def _slug(words: str) -> str:
+    return re.sub('[^a-z0-9]+', '_', words).strip('_')
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The numbers a version begins with: 7.2-embedded.1 is (7, 2)."""
+    match = re.match(r'[0-9]+(?:\.[0-9]+)*', version)
+    return tuple(int(part) for part in match[0].split('.')) if match else ()
+
+
+def _leading(what: str) -> str:
+    """The metric that the first column must have under a title."""
+    title = what.lower()
+    if 'bandwidth' in title:
+        return 'bandwidth'
+    if 'rate' in title:
+        return 'message_rate'
+    if 'put_nbi' in title:
+        return 'latency or compute_time'
+    return 'overall_time' if 'non-blocking' in title else 'latency'
+
+
+@dataclass
+class Table:
+    """A header and the rows read under it."""
+    line: int
+    columns: tuple[Column, ...]
+    #: Where the columns of the header end; empty where it says nothing.
+    header_ends: tuple[int, ...] = ()
+    windows: bool = False
+    ends: tuple[int, ...] = ()
+    sizes: list[int] = field(default_factory=list)
+    rows: int = 0
+
+
+class _Reader:
+    """Reads one output line by line."""
+
+    def __init__(self, text: str):
+        self.complete = text.endswith('\n')
+        self.lines = [line.removesuffix('\r') for line in text.split('\n')]
+        self.number = 1
+        self.what = self.program = self.version = ''
+        self.titled_at = 0
+        self.topology = False
+        #: Lines seen that not every program prints, with who does.
+        self.owned: list[tuple[int, str]] = []
+        self.heading: Column | None = None
+        self.datatype = ''
+        #: Data types whose table is complete, and the mark of the next one.
+        self.types: set[str] = set()
+        self.marked = False
+        self.tables: list[Table] = []
+        self.records: list[Record] = []
+
+    def refuse(self, reason: str, line: int | None = None) -> NoReturn:
+        line = line or self.number
+        raise ParseError(line, self.lines[line - 1], reason)
+
+    def read(self) -> tuple[Record, ...]:
+        if not any(map(str.strip, self.lines)):
+            self.refuse('empty output')
+        if not self.complete:
+            self.refuse('cut off: no end of line at the end',
+                        len(self.lines))
+        for number, line in enumerate(self.lines, 1):
+            self.number = number
+            if len(line) > LONGEST:
+                self.refuse(f'a line of {len(line)} characters')
+            if line.strip(' '):
+                self.take(line.rstrip(' '))
+        self.end()
+        return tuple(self.records)
+
+    def take(self, line: str) -> None:
+        """One line that is not blank."""
+        # By far the most, and nothing else looks like it.
+        if self.tables and _PLAIN.fullmatch(line):
+            self.row(line)
+            return
+        if _USAGE.match(line):
+            self.refuse('usage text in place of a table')
+        if _FAILURE.search(line):
+            self.refuse(f'the run failed: {line.strip()[:60]!r}')
+        self.owned += [(self.number, programs) for start, programs in
+                       _OWNED.items() if line.startswith(start)]
+        if line.startswith('# OSU'):
+            self.title(line)
+        elif _TOPOLOGY.fullmatch(line) and not self.tables:
+            self.topology = True
+        elif not self.what:
+            self.noise(line)
+        elif line in _HEADINGS:
+            self.head(_HEADINGS[line])
+        elif self.heading and _WINDOWS.fullmatch(line):
+            self.window_header(line)
+        elif match := _TYPE.fullmatch(line):
+            self.mark(match[1])
+        elif (_HEADER.match(line)
+              and not line.startswith('# Overall = ')):
+            self.header(line)
+        elif line.startswith('#'):
+            if _HIDDEN_ROW.search(line) or line.startswith('# Datatype'):
+                self.refuse('a comment that hides a row or a data type')
+        elif self.program in ('osu_init', 'osu_hello'):
+            self.sentence(line)
+        elif _ROW.match(line):
+            self.row(line)
+        else:
+            self.refuse(f'unexpected line {line[:60]!r}')
+
+    # What a line may be -------------------------------------------------
+
+    def noise(self, line: str) -> None:
+        """A line before the title: a launcher's, or a comment of OMB."""
+        if _INIT_5_3.fullmatch(line):
+            self.what, self.version = 'MPI Init', '5.3'
+            self.program = 'osu_init'
+            self.sentence(line)
+            return
+        if _NUMBERS.fullmatch(line):
+            self.refuse('a row before the title')
+        if _HEADER.match(line) or _TYPE.fullmatch(line):
+            self.refuse('a header before the title')
+        if _INIT.match(line) or _HELLO.match(line):
+            self.refuse('a result before the title')
+
+    def title(self, line: str) -> None:
+        match = _TITLE.fullmatch(line)
+        if not match:
+            self.refuse('a title without a name or a version')
+        if self.what:
+            # osu_mbw_mr prints its title twice from 6.0 to 7.2.
+            if not (self.program == 'osu_mbw_mr' and not self.tables
+                    and self.titled_at == self.number - 1
+                    and line == self.lines[self.titled_at - 1].rstrip(' ')
+                    and line not in self.lines[:self.titled_at - 1]):
+                self.refuse('a second title: two outputs in one')
+            return
+        self.what, self.version = match['what'], match['version']
+        self.program = program_of(self.what, self.version, self.topology)
+        self.titled_at = self.number
+
+    def mark(self, datatype: str) -> None:
+        """The data type of the rows below (7.1 on), before or after the
+        header; the next one begins a table (-T all)."""
+        if self.tables and self.tables[-1].rows:
+            self.types.add(self.datatype)
+            if datatype in self.types:
+                self.refuse(f'a second table of {datatype}')
+        elif self.datatype not in ('', datatype):
+            self.refuse(f'no table of {self.datatype}')
+        self.datatype = datatype
+        self.marked = True
+
+    def header(self, line: str) -> None:
+        columns, ends = self.columns(line)
+        first = self.tables[0] if self.tables else None
+        if first is None:
+            columns = self.checked(columns)
+        else:
+            last = self.tables[-1]
+            if not self.marked or last.windows:
+                self.refuse('a second header: two outputs in one')
+            # -T all: 7.1 and 7.2 print `Avg Latency(us)` from the second
+            # table on, whatever the program measures.
+            values = [c for c in first.columns if c.unit]
+            meant = tuple(c for column in columns for c in
+                          (values if column == LATENCY else [column]))
+            if first.columns not in (columns, meant):
+                self.refuse('a header of another program')
+            if columns != first.columns:
+                columns, ends = first.columns, ()
+        if 'latency_mp' in self.program or len(ends) != len(columns):
+            # Rows of latency_mp are narrower than their header.
+            ends = ()
+        if first is None or self.tables[-1].rows:
+            self.tables.append(Table(self.number, columns, ends))
+        self.marked = False
+
+    def columns(self, line: str) -> tuple[tuple[Column, ...],
+                                          tuple[int, ...]]:
+        """Columns of a header and where each ends."""
+        columns, ends = [], []
+        place = 1 if line.startswith('#') else 0
+        while place < len(line):
+            match = _PHRASE.match(line, place)
+            if not match:
+                words = re.split('  +', line[place:].strip())[0]
+                self.refuse(f'unknown column {words!r} in the header')
+            if match['known']:
+                columns.append(_PHRASES[match['known']])
+            else:
+                # A non-blocking collective times the whole of a call.
+                base = (BANDWIDTH if match['tail'].startswith('BW') else
+                        OVERALL if OVERALL in columns else LATENCY)
+                columns.append(base.of(base, f'_p{match["rank"]}'))
+            place = match.end()
+            ends.append(place)
+        if len(set(columns)) < len(columns):
+            self.refuse('a column twice in the header')
+        return tuple(columns), tuple(ends)
+
+    def checked(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        """Columns of the first header, if they suit the title."""
+        if (SIZE in columns[1:] or (columns[0] == SIZE) == (
+                'barrier' in self.program)):
+            self.refuse('sizes missing or misplaced in the header')
+        values = [column for column in columns if column.unit]
+        if not values:
+            self.refuse('no figures in the header')
+        wanted = _leading(self.what)
+        if self.program == 'osu_oshm_put_nb' and values[0] != LATENCY:
+            self.program = 'osu_oshm_put_overlap'
+        # osu_bw_fan_in and _out of 7.4 have the title of osu_bw and, as
+        # their kind is not BW, the header of a latency over MB/s.
+        if (self.program == 'osu_bw' and self.marked and values == [LATENCY]
+                and release(self.version) >= (7, 4)):
+            self.program = 'osu_bw_fan'
+            return tuple(BANDWIDTH if column == LATENCY else column
+                         for column in columns)
+        if values[0].name not in wanted.split(' or '):
+            self.refuse(f'{values[0].name} under a title of {wanted}')
+        return columns
+
+    def head(self, heading: Column) -> None:
+        """The heading of a table over window sizes (osu_mbw_mr -V)."""
+        expected = RATE if self.tables else BANDWIDTH
+        if (self.program != 'osu_mbw_mr' or heading != expected
+                or len(self.tables) > 1
+                or not all(table.windows for table in self.tables)):
+            self.refuse('unexpected heading')
+        self.heading = heading
+
+    def window_header(self, line: str) -> None:
+        windows = [int(word) for word in line[1:].split()]
+        assert self.heading
+        columns = (SIZE, *(self.heading.of(self.heading, f'[window={n}]')
+                           for n in windows))
+        for before, after in zip(windows, windows[1:], strict=False):
+            if after != 2 * before:
+                self.refuse('window sizes do not double')
+        if len(self.tables) != list(_HEADINGS.values()).index(self.heading):
+            self.refuse('a second header')
+        if self.tables and len(columns) != len(self.tables[0].columns):
+            self.refuse('window sizes differ from those above')
+        self.tables.append(Table(self.number, columns, windows=True))
+        self.marked = False
+
+    def sentence(self, line: str) -> None:
+        """The one result of osu_init and osu_hello."""
+        if self.records:
+            self.refuse('a second result')
+        if self.program == 'osu_hello':
+            match = _HELLO.fullmatch(line)
+            names = [('ranks', '1')]
+        else:
+            pattern = _INIT if self.titled_at else _INIT_5_3
+            match = pattern.fullmatch(line)
+            names = [('ranks', '1'), ('init_time_min', 'ms'),
+                     ('init_time_max', 'ms'), ('init_time', 'ms')]
+        if not match:
+            self.refuse(f'unexpected line {line[:60]!r}')
+        values = [int(group) for group in match.groups()]
+        if min(values) < 1:
+            self.refuse('a zero in the result')
+        if len(values) > 1 and not values[1] <= values[3] <= values[2]:
+            self.refuse('the mean is not between the extremes')
+        for (name, unit), value in zip(names, values, strict=True):
+            self.add(None, name, value, unit)
+
+    # Rows ---------------------------------------------------------------
+
+    def row(self, line: str) -> None:
+        words = [(match[0], match.end()) for match in _WORD.finditer(line)]
+        if not self.tables:
+            self.bare(len(words))
+        table = self.tables[-1]
+        if self.heading and not table.columns[1].name.startswith(
+                self.heading.name):
+            self.refuse('a row without window sizes above it')
+        if table.rows and self.marked:
+            self.refuse('a row after a data type without its header')
+        if len(words) != len(table.columns):
+            self.refuse(f'{len(words)} fields under a header of '
+                        f'{len(table.columns)}')
+        size = None
+        values = {}
+        for column, (word, _) in zip(table.columns, words, strict=True):
+            if column == SIZE:
+                size = self.size(line, word, table)
+            elif column == VALIDATION:
+                if word != 'Pass':
+                    self.refuse('validation failed' if word == 'Fail' else
+                                f'{word!r} in place of Pass')
+            elif column in COUNTS:
+                if not _INTEGER.fullmatch(word):
+                    self.refuse(f'{word!r} is not a count')
+            else:
+                values[column] = self.figure(column, word)
+        if size is None and table.rows:
+            self.refuse('a second row in a table without sizes')
+        self.align(table, tuple(end for _, end in words))
+        self.between(values)
+        table.rows += 1
+        self.marked = False
+        suffix = f'[type={self.datatype}]' if self.types else ''
+        for column, value in values.items():
+            self.add(size, column.name + suffix, value, column.unit)
+
+    def bare(self, count: int) -> None:
+        """The table of a barrier of 7.1, which has no header."""
+        if release(self.version)[:2] == (7, 1):
+            for shape in (_BARE, _BARE_SHORT):
+                if len(shape.get(self.program, ())) == count:
+                    columns = tuple(_PHRASES[p] for p in shape[self.program])
+                    self.tables.append(Table(self.number, columns))
+                    return
+        self.refuse('a row without a header')
+
+    def size(self, line: str, word: str, table: Table) -> int:
+        if line.startswith(' ') or not _INTEGER.fullmatch(word):
+            self.refuse(f'{word!r} is not a size')
+        size = int(word)
+        if table.sizes:
+            last = table.sizes[-1]
+            if size <= last:
+                self.refuse(f'size {size} after {last}')
+            # OMB doubles from the first size on; 1 follows 0.
+            if size != (2 * last or 1):
+                self.refuse(f'rows missing between sizes {last} and {size}')
+        table.sizes.append(size)
+        return size
+
+    def figure(self, column: Column, word: str) -> float:
+        if not _NUMBER.fullmatch(word):
+            if re.match('[-+]?(nan|inf)', word, re.IGNORECASE):
+                self.refuse(f'{column.name} is {word}')
+            if word.startswith('-'):
+                self.refuse(f'{column.name} is negative: {word}')
+            self.refuse(f'{word!r} is not a number with two decimals')
+        value = float(word)
+        if not value and not column.zero:
+            self.refuse(f'{column.name} is zero')
+        return value
+
+    def align(self, table: Table, ends: tuple[int, ...]) -> None:
+        """Columns have fixed widths: a shifted one has lost or won digits."""
+        if table.windows:
+            # `  %10.2f` after a size of 7: a large rate pushes on.
+            line = self.lines[self.number - 1]
+            want = f'{table.sizes[-1]:<7}' + ''.join(
+                f'  {word:>10}' for word in line.split()[1:])
+            shifted = line.rstrip(' ') != want
+        else:
+            ends = ends[table.columns[0] == SIZE:]
+            table.ends = table.ends or ends
+            shifted = ends != table.ends
+        if shifted:
+            self.refuse('a field is shifted: characters lost or added')
+
+    def between(self, values: dict[Column, float]) -> None:
+        named = {column.name: value for column, value in values.items()}
+        for name in ('latency', 'pure_comm_time'):
+            if f'{name}_max' in named and not (
+                    named[f'{name}_min'] <= named[name]
+                    <= named[f'{name}_max']):
+                self.refuse(f'mean {name} is not between its extremes')
+
+    def add(self, size: int | None, name: str, value: float,
+            unit: str) -> None:
+        self.records.append(Record(self.program, self.version, size, name,
+                                   float(value), unit, self.number))
+
+    def end(self) -> None:
+        """What only the end of the text can tell."""
+        if not self.what:
+            self.refuse('no title of an OSU program', 1)
+        for line, programs in self.owned:
+            if not re.search(programs, self.program):
+                self.refuse(f'not a line of {self.program}: two outputs in '
+                            'one', line)
+        for table in self.tables:
+            if not table.rows:
+                self.refuse('a header without a row', table.line)
+            start = table.columns[0] == SIZE
+            wanted = table.header_ends[start:]
+            # Other rows confirm a row's columns, else only the header can.
+            if table.rows == 1 and wanted and table.ends != wanted:
+                self.refuse('a field is shifted: characters lost or added',
+                            self.records[-1].line)
+        last = len(self.lines) - 1
+        if not self.records:
+            self.refuse('a title without a result', last)
+        if self.marked and self.tables:
+            self.refuse(f'no table of {self.datatype}', last)
+        if self.heading:
+            if not self.tables[-1].columns[1].name.startswith(
+                    self.heading.name):
+                self.refuse('a heading without a table', last)
+            if self.tables[0].sizes != self.tables[-1].sizes:
+                self.refuse('fewer rates than bandwidths', last)
+
+
+def parse(text: str) -> tuple[Record, ...]:
+    """The figures of one output of one OSU program.
+
+    A later table of other data types (-T all) has its type in the metric,
+    `latency[type=MPI_INT]`; a table over window sizes `bandwidth[window=4]`.
+
+    :raises ParseError: where any of it cannot be trusted.
+    """
+    return _Reader(text).read()

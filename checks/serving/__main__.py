@@ -1,0 +1,20 @@
+"""`python checks/serving conduct PLAN -- LAUNCHER... | agent PLAN`."""
+import sys
+from pathlib import Path
+
+# Run as a folder, by a Python that knows nothing of the suite.
+sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from checks.serving import agent, conduct  # noqa: E402
+
+USAGE = ('usage: serving conduct PLAN -- LAUNCHER ... serving agent PLAN '
+         '(written by checks/serving/service.py into a job; see DESIGN, '
+         'contract 3)')
+
+match sys.argv[1:]:
+    case ['conduct', plan, '--', *launcher]:
+        sys.exit(conduct.main(plan, launcher))
+    case ['agent', plan]:
+        sys.exit(agent.main(plan))
+    case _:
+        sys.exit(USAGE)

@@ -1,0 +1,875 @@
+"""The agent: starts on its node what the conductor says, and stops it all.
+
+It ends, and everything that it started with it, when the conductor says so,
+when the lifeline is cut or silent, and on SIGTERM. Were it killed outright,
+the kernel would kill its children, and the next agent on the node would
+remove its data.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import getpass
+import json
+import os
+import random
+import resource
+import selectors
+import shlex
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..lib import cpus
+from . import ask, outside, private
+from .plan import PlanError, Server, filled
+from .processes import descendants
+from .usage import Usage
+from .wire import (
+    AGENT,
+    HANDSHAKE,
+    Channel,
+    Handshake,
+    Impostor,
+    derived,
+    meet,
+)
+
+#: Data folders of agents are called so.
+PREFIX = 'plumbline-agent-'
+
+#: How long an agent looks for its conductor, and how long it comes again
+#: when the conductor has too many unknown peers. Unit: seconds.
+SEARCH, COME_AGAIN = 20.0, 60.0
+
+#: How long a server may take to stop when asked. Unit: seconds.
+GRACE = 3.0
+
+#: What a server writes, in words; the names are those of its plan.
+KEPT = {'aof': 'an append-only file', 'rdb': 'snapshots'}
+
+#: A disk with less room is full. Unit: bytes.
+MUCH = 1 << 20
+
+#: How often it is asked whether a server is ready. Unit: seconds.
+POLL = 0.02
+
+#: Connections that a server needs besides those of its clients, and files.
+SPARE_FILES = 128
+
+#: Signals that end an agent, in its own time.
+ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+class Failed(Exception):
+    """Why something cannot be started, or did not stay; one line."""
+
+
+def full_disk(err: OSError, host: str) -> str:
+    """What to do about a file that could not be written; empty: it was
+    something else."""
+    if err.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return ''
+    return (f'the disk of {err.filename or os.getcwd()} on {host} is full '
+            f'({err.strerror}): free it')
+
+
+class Ended(Failed):
+    """The agent was told to end, but not by the conductor."""
+
+
+def interfaces() -> dict[str, str]:
+    """The IPv4 addresses of this machine, interface -> address."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                # SIOCGIFADDR, see netdevice(7).
+                answer = fcntl.ioctl(sock, 0x8915, struct.pack(
+                    '256s', name.encode()[:15]))
+                found[name] = socket.inet_ntoa(answer[20:24])
+    return found
+
+
+def address_of(interface: str) -> str:
+    """The address of an interface.
+
+    :raises Failed: there is no such, or it has none.
+    """
+    found = interfaces()
+    if interface not in found:
+        there = ', '.join(f'{name} ({address})'
+                          for name, address in sorted(found.items()))
+        raise Failed(f'no interface {interface!r} with an IPv4 address; '
+                     f'there are {there or "none"}: correct service_interface '
+                     "in the site's system.py")
+    return found[interface]
+
+
+def owner_of(port: int) -> str:
+    """Who listens on a TCP port, as far as this user may know."""
+    inodes = {cells[9] for table in ('/proc/net/tcp', '/proc/net/tcp6')
+              for cells in map(str.split, _lines(table))
+              if cells[3:4] == ['0A']
+              and int(cells[1].rpartition(':')[2], 16) == port}
+    for folder in Path('/proc').glob('[0-9]*'):
+        with contextlib.suppress(OSError):
+            for link in (folder / 'fd').iterdir():
+                if os.readlink(link)[8:-1] in inodes:
+                    name = (folder / 'comm').read_text().strip()
+                    return f'{name}, process {folder.name}'
+    return 'another program'
+
+
+def _lines(path: str, skip: int = 1) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()[skip:]
+    except OSError:
+        return []
+
+
+def link_of(address: str, least: float) -> None:
+    """The interface is fast enough, as far as it says how fast it is.
+
+    :param address: of the interface
+    :param least: unit: Mb/s
+    :raises Failed: it is not.
+    """
+    interface = next((name for name, has in interfaces().items()
+                      if has == address), '')
+    speed = (_lines(f'/sys/class/net/{interface}/speed', 0) or ['-1'])[0]
+    if interface and 0 < int(speed) < least:
+        raise Failed(f'interface {interface} does {speed} Mb/s, {least:g} are '
+                     "needed: name a faster one (service_interface in the "
+                     "site's system.py)")
+
+
+def memory_on(nodes: Iterable[int], needed: bool, host: str) -> list[str]:
+    """What comes before a command to have its memory on these NUMA nodes.
+
+    :raises Failed: it is needed, and cannot be had on this host.
+    """
+    if shutil.which('numactl'):
+        return ['numactl', f'--membind={",".join(map(str, nodes))}']
+    if needed:
+        raise Failed(f'numactl is not on {host}, which has several NUMA '
+                     'nodes: install it, or ask for memory that is not '
+                     'bound (bind_mem: 0)')
+    return []
+
+
+def can_bind(address: str, port: int) -> bool:
+    """Whether a server could listen there now.
+
+    :raises Failed: the address is not of this machine.
+    """
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((address, port))
+        except OSError as err:
+            if err.errno == errno.EADDRNOTAVAIL:
+                raise Failed(f'{address} is no address of this machine'
+                             ) from None
+            return False
+    return True
+
+
+def free_port(address: str, taken: set[int]) -> int:
+    """A port that is free, and ten thousand above it, the cluster bus's."""
+    for _ in range(200):
+        port = random.randrange(20000, 32000)
+        if (port not in taken and can_bind(address, port)
+                and can_bind(address, port + 10000)):
+            return port
+    raise Failed(f'no free port on {address} between 20000 and 32000')
+
+
+class Process:
+    """A program that the agent started, in a session of its own."""
+
+    def __init__(self, command: list[str], cpu_set: list[int], files: int,
+                 stdin: str, out: Path, err: Path,
+                 folder: str | None = None, gate: bool = False) -> None:
+        self.log = err
+        #: Our end of its standard input, where it waits for the others.
+        self.gate: socket.socket | None = None
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and files > hard:
+            raise Failed(f'{files} open files are needed for the connections '
+                         f'asked for, the limit is {hard}: raise it '
+                         '(ulimit -Hn, limits.conf, LimitNOFILE of slurmd) or '
+                         'ask for fewer connections')
+        libc = ctypes.CDLL(None)
+        parent = os.getpid()
+
+        def become() -> None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+            os.sched_setaffinity(0, cpu_set)
+            resource.setrlimit(resource.RLIMIT_NOFILE,
+                               (max(soft, files), hard))
+
+        its = None
+        if gate:
+            self.gate, its = socket.socketpair()
+            self.gate.setblocking(False)
+        with out.open('ab') as to, err.open('ab') as errors:
+            try:
+                self.process = subprocess.Popen(
+                    command, stdin=its.fileno() if its else subprocess.PIPE,
+                    stdout=to, stderr=errors,
+                    preexec_fn=become, start_new_session=True, cwd=folder)
+            except OSError as err_:
+                raise Failed(f'{command[0]} cannot be started: '
+                             f'{err_.strerror}') from None
+            finally:
+                if its:
+                    its.close()
+        if self.process.stdin:
+            with contextlib.suppress(OSError), self.process.stdin as pipe:
+                pipe.write(stdin.encode())
+
+    def waits(self) -> bool | None:
+        """Whether it has said just now that it waits at its gate; None: the
+        gate is closed, and need not be watched."""
+        assert self.gate
+        try:
+            said = self.gate.recv(256)
+        except BlockingIOError:
+            return False
+        except OSError:
+            said = b''
+        return b'ready\n' in said if said else None
+
+    def begin(self) -> None:
+        """Opens its gate."""
+        if self.gate:
+            # Its end is told elsewhere.
+            with contextlib.suppress(OSError):
+                self.gate.send(b'go\n')
+
+    def how_it_ended(self) -> str:
+        """Empty while it runs."""
+        code = self.process.poll()
+        if code is None:
+            return ''
+        return (f'was killed by signal {-code} '
+                f'({signal.Signals(-code).name})' if code < 0
+                else f'ended with exit code {code}')
+
+    def last_words(self, lines: int = 3) -> str:
+        """The end of its log, in one line."""
+        try:
+            text = self.log.read_bytes()[-4000:].decode(errors='replace')
+        except OSError:
+            text = ''
+        said = [line.strip() for line in text.splitlines() if line.strip()]
+        return (f'; the last lines of {self.log.name}: '
+                f'{" | ".join(said[-lines:])}' if said else
+                f'; {self.log.name} is empty')
+
+    def signal(self, number: int) -> None:
+        """To all of its session."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def stop(self, deadline: float) -> None:
+        """Waits until it has ended, to the deadline (monotonic) kindly."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+
+
+class Instance:
+    """One server of the plan, from its start to its answer."""
+
+    def __init__(self, agent: Agent, spec: Mapping[str, Any]) -> None:
+        self.server = Server(**spec['server'])
+        self.index: int = spec['index']
+        self.address = agent.address
+        self.cpu_set: list[int] = spec['cpus']
+        self.spec = spec
+        self.agent = agent
+        self.password = agent.password if self.server.password else ''
+        self.data = agent.folder / f'server{self.index}'
+        self.counters: ask.Counters | None = None
+        self.tries = 0
+        self.start()
+
+    @property
+    def name(self) -> str:
+        where = 'socket' if self.server.socket else (
+            f'{self.address}:{self.port}')
+        return (f'{self.server.program} (server {self.index} on '
+                f'{self.agent.host}, {where})')
+
+    def start(self) -> None:
+        """Starts it on a port that is free.
+
+        :raises Failed: why that cannot be.
+        """
+        self.tries += 1
+        self.port = self.pick_port()
+        self.data.mkdir(mode=0o700, exist_ok=True)
+        values = {**self.spec['values'], 'password': self.password,
+                  'address': self.address,
+                  'port': self.port, 'bus_port': self.port + 10000,
+                  'data': str(self.data), 'index': self.index,
+                  'cpus': ','.join(map(str, self.cpu_set)),
+                  'memory': self.server.memory, 'user': getpass.getuser()}
+        for name, text in self.server.files.items():
+            with open(self.data / name, 'w', opener=lambda path, flags:
+                      os.open(path, flags, 0o600)) as file:
+                file.write(filled(text, values))
+        words = (self.server.commands[self.index] if self.server.commands
+                 else self.server.command)
+        command = [filled(word, values) for word in words]
+        self.program = command[0]
+        numa = cpus.numa_of(self.agent.cpus, self.cpu_set)
+        if (self.server.bind_memory != 'never'
+                and len({cpu.numa for cpu in self.agent.cpus}) > 1):
+            command = [*memory_on(numa, self.server.bind_memory == 'must',
+                                  self.agent.host), *command]
+        log = Path(f'{self.spec["log"]}.server{self.index}.log')
+        self.began, self.at = time.monotonic(), time.time()
+        self.process = Process(
+            command, self.cpu_set, self.server.connections + SPARE_FILES,
+            filled(self.server.config, values), log, log, str(self.data))
+        if self.server.socket:
+            self.address = f'{self.data}/socket'
+        self.where = ask.Server(self.address, self.port, self.password,
+                                self.spec['values']['ca'])
+
+    def pick_port(self) -> int:
+        """The port that was asked for, or a free one; 0: it needs none.
+
+        :raises Failed: there is none.
+        """
+        if self.server.socket:
+            if len(f'{self.data}/socket') > 107:
+                raise Failed(f'{self.data}/socket is too long for a socket: '
+                             "name a shorter folder as the site's scratch")
+            return 0
+        if not self.server.port:
+            port = free_port(self.address, self.agent.taken)
+            self.agent.taken |= {port, port + 10000}
+            return port
+        port = self.server.port + self.spec['slot']
+        if not can_bind(self.address, port):
+            raise Failed(f'port {port} on {self.agent.host} is taken by '
+                         f'{owner_of(port)}: stop it, or ask for another '
+                         'port (0: any that is free)')
+        return port
+
+    def is_ready(self) -> bool:
+        """Asks it once.
+
+        :raises Failed: it ended, is another, or has had its time.
+        """
+        ended = self.process.how_it_ended()
+        if ended:
+            # Between our look and its bind somebody took the port.
+            if (self.port and not self.server.port and self.tries < 3
+                    and not can_bind(self.address, self.port)):
+                self.start()
+                return False
+            raise Failed(f'{self.name} {ended} before it answered'
+                         f'{self.process.last_words()}')
+        dialect = ask.DIALECTS[self.server.dialect]
+        try:
+            self.is_of_this_user()
+            dialect.ping(self.where)
+            self.seconds = time.monotonic() - self.began
+            counters = dialect.counters(self.where)
+            kept = dialect.keeps(self.where)
+        except ask.Denied as err:
+            raise Failed(f'{self.name} {err}') from None
+        except (OSError, ask.Refusal, ValueError) as err:
+            why = str(err) or type(err).__name__
+            if time.monotonic() - self.began < self.server.ready_limit:
+                return False
+            raise Failed(f'{self.name} did not answer in '
+                         f'{self.server.ready_limit:g} s ({why})'
+                         f'{self.process.last_words()}') from None
+        if not self.is_ours(counters.pid):
+            raise Failed(f'{self.name}: process {counters.pid} answers there, '
+                         f'started was {self.process.process.pid}: another '
+                         'server has the port')
+        self.keeps_what_was_asked(kept)
+        self.counters = counters
+        return True
+
+    def is_of_this_user(self) -> None:
+        """Before it is told the password.
+
+        :raises OSError: nobody listens. :raises Failed: another user does.
+        """
+        if self.port:
+            # As long as somebody listens nobody else can.
+            socket.create_connection(self.where[:2], ask.PATIENCE).close()
+            if outside.listener_of(self.port) not in (None, os.geteuid()):
+                raise Failed(f'{self.name}: another user listens there: '
+                             'another server has the port')
+
+    def keeps_what_was_asked(self, kept: Set[str] | None) -> None:
+        """What it writes to its disk is a part of the load.
+
+        :raises Failed: more than was asked for, or less.
+        """
+        asked = {self.server.persistence} - {'off'}
+        if kept is None or kept == asked:
+            return
+        has, wanted = (' and '.join(KEPT[one] for one in sorted(some))
+                       or 'nothing on disk' for some in (kept, asked))
+        raise Failed(f'{self.name} keeps {has}, asked for was {wanted}: what '
+                     'changes the configuration that it was given (a wrapper '
+                     f'at {self.program}, a default of its build)?')
+
+    def is_ours(self, pid: int) -> bool:
+        """What answers was started here; true where it does not say."""
+        try:
+            return not pid or os.getsid(pid) == self.process.process.pid
+        except ProcessLookupError:
+            return False
+
+    def described(self) -> dict[str, Any]:
+        """What the conductor must know."""
+        assert self.counters
+        return {'index': self.index, 'node': self.agent.host,
+                'address': self.address, 'port': self.port,
+                'cpus': self.cpu_set, 'program': self.counters.name
+                or self.server.program, 'version': self.counters.version,
+                'ready_ms': round(self.seconds * 1e3, 3), 'at': self.at}
+
+
+class Agent:
+    """What runs on one node."""
+
+    def __init__(self, channel: Channel, scratch: str, password: str
+                 ) -> None:
+        self.channel = channel
+        self.password = password
+        self.host = socket.gethostname().partition('.')[0]
+        self.address = ''
+        self.cpus = cpus.here()
+        self.taken: set[int] = set()
+        self.instances: list[Instance] = []
+        self.clients: dict[int, Process] = {}
+        self.usage: Usage | None = None
+        #: It is time to stop everything.
+        self.over = False
+        #: The signal that ended the agent.
+        self.signal = 0
+        self.owned = data_folder(scratch)
+        self.folder = self.owned.folder
+
+    # What the conductor says --------------------------------------------
+
+    def servers(self, message: Mapping[str, Any]) -> None:
+        """Starts instances and answers when all of them are ready.
+
+        :raises Failed: one is not.
+        """
+        interface = message['interface']
+        self.address = (address_of(interface) if interface else
+                        self.channel.sock.getsockname()[0])
+        link_of(self.address, message['link'])
+        self.has_room(message)
+        if message['sample']:
+            log = message['instances'][0]['log']
+            self.usage = Usage(Path(f'{log}.cpu.{self.host}.csv'), (
+                cpu.number for cpu in self.cpus), message['sample'])
+        for spec in message['instances']:
+            self.instances.append(Instance(self, spec))
+        waiting = list(self.instances)
+        while waiting and not self.over:
+            # One at a time: a server that does not answer takes its time,
+            # and the conductor wants to hear of us.
+            one = waiting.pop(0)
+            if not one.is_ready():
+                waiting.append(one)
+            self.attend(POLL)
+        if not self.over:
+            self.channel.say(say='ready', instances=[
+                one.described() for one in self.instances])
+
+    def has_room(self, message: Mapping[str, Any]) -> None:
+        """There is as much memory as the servers may take."""
+        asked = sum(spec['server']['memory'] for spec in message['instances'])
+        free = next((int(line.split()[1]) // 1024 for line in
+                     _lines('/proc/meminfo')
+                     if line.startswith('MemAvailable')), asked)
+        if asked > free:
+            raise Failed(f'{asked} MiB of memory are asked for the servers on '
+                         f'{self.host}, {free} MiB are free: ask for less, or '
+                         'for a larger node')
+
+    def run(self, message: Mapping[str, Any]) -> None:
+        """Starts clients.
+
+        :raises Failed: one cannot be started.
+        """
+        for one in message['clients']:
+            self.can_reach(one, sum(
+                other['connections'] for other in message['clients']
+                if (other['address'], other['port'])
+                == (one['address'], one['port'])))
+            base = one['output']
+            command = one['command']
+            print('+', shlex.join(command), file=sys.stderr, flush=True)
+            client = Process(
+                command, one['cpus'], one['connections'] + SPARE_FILES, '',
+                Path(f'{base}.out'), Path(f'{base}.err'), gate=one['gate'])
+            self.clients[one['index']] = client
+            if client.gate:
+                self.selector.register(client.gate, selectors.EVENT_READ)
+
+    def can_reach(self, client: Mapping[str, Any], connections: int) -> None:
+        """The server's name leads to it, and there are ports enough for all
+        connections from here."""
+        name, address = client['hostname'], client['address']
+        if name:
+            try:
+                found = socket.gethostbyname(name)
+            except OSError as err:
+                raise Failed(f'{self.host} cannot resolve {name!r}, the name '
+                             f'of the server ({err.strerror}): give a name '
+                             f'that all clients know, or {address}') from None
+            if found != address:
+                raise Failed(f'{name!r} is {found} on {self.host}, the server '
+                             f'listens on {address}: give another name')
+        ports = _lines('/proc/sys/net/ipv4/ip_local_port_range', 0)
+        low, high = map(int, ports[0].split()) if ports else (0, 1 << 16)
+        if address and connections > high - low:
+            raise Failed(f'{connections} connections from {self.host} to one '
+                         f'server, and {high - low} ports for them: ask for '
+                         'fewer connections, for more nodes of clients, or '
+                         'widen net.ipv4.ip_local_port_range')
+
+    def peers(self) -> None:
+        """Tells who is connected to its servers."""
+        found = outside.here(one.port for one in self.instances)
+        self.channel.say(say='peers', peers={
+            one.index: found[one.port] for one in self.instances})
+
+    # Its life -----------------------------------------------------------
+
+    def watch(self) -> None:
+        """Tells of every server and client that has ended.
+
+        :raises Failed: a server has, which it must not.
+        """
+        for one in self.instances:
+            ended = one.process.how_it_ended()
+            if ended and one.counters:
+                raise Failed(f'{one.name} {ended} while it served'
+                             + self.words_of(one.process))
+        for index, client in list(self.clients.items()):
+            self.watch_gate(index, client)
+            ended = client.how_it_ended()
+            if ended:
+                self.close_gate(client)
+                del self.clients[index]
+                code = client.process.returncode
+                self.channel.say(
+                    say='ended', client=index, code=code, how=ended,
+                    words=self.words_of(client, 1) if code else '')
+
+    def watch_gate(self, index: int, client: Process) -> None:
+        """Tells of a client that waits for the others."""
+        if client.gate:
+            waits = client.waits()
+            if waits:
+                self.channel.say(say='at gate', client=index)
+            elif waits is None:
+                self.close_gate(client)
+
+    def close_gate(self, client: Process) -> None:
+        if client.gate:
+            self.selector.unregister(client.gate)
+            client.gate.close()
+            client.gate = None
+
+    def saved(self) -> None:
+        """Tells whether all servers have written what they hold.
+
+        :raises Failed: one could not.
+        """
+        missing = []
+        for one in self.instances:
+            try:
+                if not ask.DIALECTS[one.server.dialect].saved(
+                        one.where, one.server.persistence):
+                    missing.append(one.name)
+            except ask.Unsaved as err:
+                raise Failed(f'{one.name} did not save its data ({err})'
+                             + self.words_of(one.process)) from None
+            except (OSError, ask.Refusal, ValueError) as err:
+                missing.append(f'{one.name} ({err})')
+        self.channel.say(say='saved', missing=missing)
+
+    def words_of(self, process: Process, lines: int = 3) -> str:
+        """The end of a log, and what a full disk has to do with it."""
+        words = process.last_words(lines)
+        return words + self.disk(words)
+
+    def disk(self, words: str) -> str:
+        """A full disk, which is behind much that a store says: it still is,
+        or was until the store removed what it had begun."""
+        room = os.statvfs(self.folder)
+        full = (room.f_bavail * room.f_frsize <= MUCH
+                or os.strerror(errno.ENOSPC) in words
+                or os.strerror(errno.EDQUOT) in words)
+        if not full or all(one.server.persistence == 'off'
+                           for one in self.instances):
+            return ''
+        return (f'; the disk of {self.folder.parent} on {self.host} is full: '
+                "free it, or name another folder as the site's scratch")
+
+    def attend(self, seconds: float) -> None:
+        """Lives for a while.
+
+        :raises Failed: as `watch`, or on a signal.
+        """
+        self.selector.select(seconds)
+        _drain(self.wakeup)
+        self.owned.touch()
+        messages = self.channel.messages()
+        if self.signal:
+            raise Ended(f'{self.host}: the agent was ended by '
+                        f'{signal.Signals(self.signal).name}: the time '
+                        'limit, a cancelled job, or a launcher that gave up')
+        if messages is None or self.channel.silent() > self.silence:
+            raise Failed('the conductor is gone: it '
+                         + (self.channel.fault or 'fell silent'))
+        self.channel.beat()
+        if self.usage:
+            self.usage.note()
+        self.watch()
+        for message in messages:
+            if message['say'] == 'stop':
+                self.over = True
+            elif message['say'] == 'servers':
+                self.servers(message)
+            elif message['say'] == 'run':
+                self.run(message)
+            elif message['say'] == 'go':
+                for client in self.clients.values():
+                    client.begin()
+            elif message['say'] == 'who':
+                self.peers()
+            elif message['say'] == 'save':
+                self.saved()
+
+    def live(self, silence: float) -> None:
+        """Until it is told to stop, or something that must live ends."""
+        self.silence = silence
+        with self.awake():
+            try:
+                self.channel.say(say='hello', name=self.host, cpus=self.cpus)
+                while not self.over:
+                    self.attend(0.25)
+            except Ended as err:
+                self.channel.say(say='ended from outside', why=str(err))
+            except (Failed, PlanError) as err:
+                self.channel.say(say='failed', why=str(err))
+            except OSError as err:
+                why = full_disk(err, self.host)
+                if not why:
+                    raise
+                self.channel.say(say='failed', why=why)
+            finally:
+                self.stop()
+
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[None]:
+        """Signals of children and of the outside wake the agent."""
+        self.wakeup, write = os.pipe()
+        for pipe in (self.wakeup, write):
+            os.set_blocking(pipe, False)
+        signal.set_wakeup_fd(write)
+
+        def end(number: int, frame: object) -> None:
+            self.signal = number
+
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in ENDINGS:
+            signal.signal(number, end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
+        with selectors.DefaultSelector() as self.selector:
+            self.selector.register(self.wakeup, selectors.EVENT_READ)
+            self.selector.register(self.channel.sock, selectors.EVENT_READ)
+            yield
+
+    def stop(self) -> None:
+        """Everything that was started ends; what it wrote goes."""
+        everything = [*self.clients.values(),
+                      *(one.process for one in self.instances)]
+        for process in everything:
+            process.signal(signal.SIGTERM)
+        deadline = time.monotonic() + GRACE
+        for process in everything:
+            process.stop(deadline)
+        if not self.over:
+            # After a good run observe.c, our parent, waits for it and tells.
+            end_children()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.channel.say(say='stopped')
+
+
+def end_children() -> None:
+    """Ends what a server forked and left to us (a daemon, a snapshot)."""
+    while mine := descendants():
+        for pid in mine:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(POLL)
+
+
+def data_folder(scratch: str) -> private.Owned:
+    """A new folder of our own; those of agents that were killed are removed.
+
+    :raises Failed: the scratch folder cannot be written.
+    """
+    parent = Path(scratch or os.environ.get('TMPDIR') or '/tmp')
+    try:
+        for old in parent.glob(f'{PREFIX}*'):
+            private.remove_dead(old)
+        return private.Owned(Path(tempfile.mkdtemp(prefix=PREFIX,
+                                                   dir=parent)))
+    except OSError as err:
+        raise Failed(f'{parent}: {err.strerror}: no folder for the data of '
+                     "the servers; name another as the site's scratch"
+                     ) from None
+
+
+def _drain(pipe: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while os.read(pipe, 512):
+            pass
+
+
+class Told(NamedTuple):
+    """What the conductor leaves in its private folder."""
+    address: tuple[str, int]
+    run: str
+    secret: bytes
+    scratch: str
+    silence: float
+
+    def text(self) -> str:
+        return json.dumps({**self._asdict(), 'secret': self.secret.hex()})
+
+    @classmethod
+    def of(cls, text: str) -> Told:
+        """:raises ValueError: it is damaged."""
+        data = json.loads(text)
+        try:
+            host, port = data['address']
+            return cls((str(host), int(port)), data['run'],
+                       bytes.fromhex(data['secret']), data['scratch'],
+                       data['silence'])
+        except (KeyError, TypeError) as err:
+            raise ValueError(f'damaged: {err!r}') from None
+
+
+def told(folder: Path, attended: Callable[[], None]) -> Told:
+    """What the conductor tells, once it does.
+
+    :raises Failed: it does not, or somebody else does in its place.
+    """
+    deadline = time.monotonic() + SEARCH
+    while True:
+        try:
+            return Told.of(private.read(folder))
+        except FileNotFoundError as err:
+            # A shared file system may show a new file late.
+            if time.monotonic() > deadline:
+                raise Failed(f'no conductor: {err}') from None
+        except (OSError, ValueError, private.NotPrivate) as err:
+            raise Failed(f'no conductor: {err}') from None
+        attended()
+        time.sleep(0.2)
+
+
+def lifeline(to: Told, attended: Callable[[], None]) -> Channel:
+    """A connection to the conductor, both sides sure of each other.
+
+    :raises Failed: nobody is there, or somebody else.
+    """
+    deadline = time.monotonic() + COME_AGAIN
+    where = '{}:{}'.format(*to.address)
+    while True:
+        sock = None
+        try:
+            sock = socket.create_connection(to.address, HANDSHAKE)
+            return meet(sock, Handshake(AGENT, to.secret, to.run), HANDSHAKE,
+                        attended)
+        except Impostor as err:
+            assert sock
+            sock.close()
+            raise Failed(f'no conductor: who listens at {where} {err}: '
+                         'another program has taken the port of a run that '
+                         'is over') from None
+        except OSError as err:
+            if sock:
+                sock.close()
+            # Crowded out by others who knock at the same door.
+            if (not isinstance(err, ConnectionResetError | BrokenPipeError
+                               | TimeoutError)
+                    or time.monotonic() > deadline):
+                raise Failed(f'no conductor: {where}: {err}') from None
+        attended()
+        time.sleep(random.uniform(0.01, 0.2))
+
+
+def main(path: str) -> int:
+    """Finds the conductor through its private folder, and lives."""
+    folder = Path(path + private.SUFFIX)
+    channel = None
+    parent = os.getppid()
+
+    def attended() -> None:
+        # It may have gone before we looked; but some have init as launcher.
+        if os.getppid() != parent or (parent == 1 and not folder.exists()):
+            raise Failed('the launcher is gone, and no conductor is there')
+
+    for number in ENDINGS:
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        to = told(folder, attended)
+        channel = lifeline(to, attended)
+        # From here on it ends in its own time.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+        libc = ctypes.CDLL(None)
+        # What a server forks and leaves becomes ours, and not init's.
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        # Our parent would have us killed with it: we have much to end.
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        Agent(channel, to.scratch, derived(to.secret, 'password')).live(
+            to.silence)
+    except Failed as err:
+        if channel is None:
+            print(f'plumbline agent: {err}', file=sys.stderr)
+            return 1
+        channel.say(say='failed', why=str(err))
+    finally:
+        # The conductor may be dead, and cannot remove its secrets, be it that
+        # it has just told us to stop.
+        private.remove(folder)
+    return 0

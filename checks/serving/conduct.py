@@ -1,0 +1,701 @@
+"""The conductor: servers up, clients through, everything down.
+
+Runs in the batch script, in front of the launcher. On standard output it
+leaves what the clients of the last step said, after one line `# service
+{...}` of what was started where; a failure is one line on standard error
+that begins with `service: `. Files of a run begin with $PLUMBLINE_RUN.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..lib import cpus
+from . import ask, outside, private
+from .agent import Failed, Told, address_of, full_disk
+from .certificates import NoCertificates, make
+from .listener import Listener
+from .plan import Outside, Plan, PlanError, Step, filled
+from .processes import lives, parent_of
+from .wire import HANDSHAKE, Channel, derived
+
+#: How long agents may take to stop everything. Unit: seconds.
+STOP_LIMIT = 8.0
+
+#: How long servers may take after the load to write what they hold. Unit:
+#: seconds.
+SAVE_LIMIT = 120.0
+
+#: A client's failure waits so long for the server's to be told, which is
+#: its cause. Unit: seconds.
+SECOND_THOUGHTS = 0.5
+
+#: So long it waits for the launcher's words when an agent was ended from
+#: outside. Less than Slurm waits before it kills. Unit: seconds.
+HEARSAY = 1.0
+
+#: How long the launcher may take to end when the agents have: what servers
+#: and clients left behind is given 5 s (src/observe.c). Unit: seconds.
+LEFT_LIMIT = 8.0
+
+
+def ancestors() -> list[int]:
+    """Whom we must not outlive: our parents up to the batch script, which is
+    the last in our session. Dead already it is none of them: measure.sh
+    knows who it was."""
+    found = [pid for pid in (int(os.environ.get('PLUMBLINE_BATCH', 0)),)
+             if pid > 1]
+    pid = os.getppid()
+    # Of a parent in another pid namespace, as of init, nothing is known.
+    while pid > 1 and os.getsid(pid) == os.getsid(0):
+        found.append(pid)
+        pid = parent_of(pid)
+    return found
+
+
+class Node:
+    """An agent and what it was told."""
+
+    def __init__(self, name: str, channel: Channel) -> None:
+        self.name = name
+        self.channel = channel
+        self.cpus: list[cpus.Cpu] = []
+        self.placed: cpus.Placed | None = None
+        self.stopped = False
+
+
+class Conductor:
+    """One run of a plan."""
+
+    def __init__(self, plan: Plan, path: str, launcher: list[str]) -> None:
+        self.plan = plan
+        self.run_name = os.path.abspath(
+            os.environ.get('PLUMBLINE_RUN', 'run'))
+        self.folder = Path(path + private.SUFFIX).absolute()
+        self.private: private.Secrets | None = None
+        self.command = launcher
+        self.launcher: subprocess.Popen[bytes] | None = None
+        self.run = f'{self.run_name} {secrets.token_hex(8)}'
+        self.run_secret = secrets.token_bytes(32)
+        self.password = (derived(self.run_secret, 'password')
+                         if plan.server.password else '')
+        self.listener: Listener | None = None
+        #: Agents that have not yet said which node they are on.
+        self.nameless: list[Channel] = []
+        self.nodes: dict[str, Node] = {}
+        self.servers: list[dict[str, Any]] = []
+        #: Clients of this step that wait for the others.
+        self.ready: set[int] = set()
+        self.ended: dict[int, dict[str, Any]] = {}
+        self.running: dict[int, str] = {}
+        #: Files of what the clients of the last step that measured said.
+        self.said: list[Path] = []
+        self.peers: dict[int, dict[str, int]] = {}
+        #: Servers that have not yet written what they hold, by node.
+        self.unsaved: dict[str, list[str]] = {}
+        self.signal = 0
+        #: Why an agent was ended from outside, and until when the launcher
+        #: may add to it.
+        self.outside, self.patience = '', 0.0
+        self.record: dict[str, Any] = {}
+        self.above = ancestors()
+
+    # What happens around it ----------------------------------------------
+
+    def attend(self, seconds: float = 0.25) -> None:
+        """Hears what is said, for a while.
+
+        :raises Failed: something ended or fell silent that must not.
+        """
+        self.rest(seconds)
+        if self.signal:
+            raise Failed(f'ended by {signal.Signals(self.signal).name}: the '
+                         'time limit, a cancelled job, or a node that failed')
+        if not all(map(lives, self.above)):
+            raise Failed('the batch script was killed')
+        if self.private:
+            self.private.touch()
+        self.welcome()
+        for node in self.nodes.values():
+            self.hear(node)
+        self.launcher_lives()
+        if self.outside and time.monotonic() > self.patience:
+            raise Failed(self.outside)
+
+    def rest(self, seconds: float) -> None:
+        """Until something happens, at most so long."""
+        self.selector.select(seconds)
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.wakeup, 512):
+                pass
+
+    def welcome(self) -> None:
+        """Agents that have come, as long as some are waited for."""
+        if self.listener:
+            for channel in self.listener.attend():
+                self.selector.register(channel.sock, selectors.EVENT_READ)
+                self.nameless.append(channel)
+        for channel in list(self.nameless):
+            messages = channel.messages()
+            if messages is None or channel.silent() > HANDSHAKE:
+                self.nameless.remove(channel)
+                self.leave(channel)
+            elif messages:
+                self.nameless.remove(channel)
+                self.introduce(channel, messages)
+
+    def introduce(self, channel: Channel, messages: list[dict[str, Any]]
+                  ) -> None:
+        """An agent says which node it is on, and perhaps more."""
+        name = messages[0].get('name', '')
+        if name in self.nodes:
+            raise Failed(f'two agents on {name}: the launcher did not start '
+                         'one on each node')
+        if not name:
+            # It found no folder for its data, or was ended.
+            name = channel.sock.getpeername()[0]
+        self.nodes[name] = Node(name, channel)
+        self.understand(self.nodes[name], messages)
+
+    def leave(self, channel: Channel) -> None:
+        """Ends a connection."""
+        self.selector.unregister(channel.sock)
+        channel.sock.close()
+
+    def hear(self, node: Node) -> None:
+        """What an agent says."""
+        if node.stopped:
+            return
+        messages = node.channel.messages()
+        if messages is None:
+            node.stopped = True
+            self.leave(node.channel)
+            # A launcher that lost one node ends the agents of all: it knows
+            # which it was.
+            self.hearsay(f'node {node.name} was lost: its agent '
+                         f'{node.channel.fault}')
+            return
+        if node.channel.silent() > self.plan.silence:
+            node.stopped = True
+            raise Failed(f'node {node.name} was lost: nothing heard from it '
+                         f'for {self.plan.silence:g} s')
+        node.channel.beat()
+        self.understand(node, messages)
+
+    def understand(self, node: Node, messages: list[dict[str, Any]]) -> None:
+        for message in messages:
+            match message['say']:
+                case 'hello':
+                    node.cpus = [cpus.Cpu(*cpu) for cpu in message['cpus']]
+                case 'ready':
+                    self.servers += message['instances']
+                case 'at gate':
+                    self.ready.add(message['client'])
+                case 'ended':
+                    self.ended[message['client']] = message
+                case 'ended from outside':
+                    self.hearsay(message['why'])
+                case 'failed':
+                    raise Failed(message['why'])
+                case 'peers':
+                    self.peers |= {int(server): there for server, there
+                                   in message['peers'].items()}
+                case 'saved':
+                    self.unsaved[node.name] = message['missing']
+                case 'stopped':
+                    node.stopped = True
+                    self.leave(node.channel)
+
+    def hearsay(self, why: str) -> None:
+        """An agent is gone; the launcher may still say what ended it."""
+        if not self.outside:
+            self.outside = why
+            self.patience = time.monotonic() + HEARSAY
+
+    def launcher_lives(self) -> None:
+        if not self.launcher or self.launcher.poll() is None:
+            return
+        code = self.launcher.returncode
+        if code < 0:
+            how = (f'the launcher was killed by signal {-code} '
+                   f'({signal.Signals(-code).name}), not by the suite')
+            raise Failed(f'{self.outside}; {how}' if self.outside else how)
+        said = Path(f'{self.run_name}.launcher.err').read_text(
+            errors='replace').splitlines()
+        # Without what we said there: hosts, and commands of clients.
+        words = ' | '.join([
+            line.strip() for line in said if line.strip(' -=')
+            and not line.startswith(('plumbline-', '+ '))][:3])
+        if self.outside:
+            raise Failed(f'{self.outside}; the launcher says: {words}'
+                         if words else self.outside)
+        raise Failed(f'the launcher ended with code {code} before its time: '
+                     f'{words or "it said nothing"}')
+
+    def think_again(self) -> None:
+        """Something failed: its cause may come after it."""
+        deadline = time.monotonic() + SECOND_THOUGHTS
+        while time.monotonic() < deadline or self.outside:
+            self.attend(0.1)
+
+    def until(self, done: Callable[[], bool], limit: float,
+              late: Callable[[], str]) -> None:
+        """Attends until something is done.
+
+        :raises Failed: as `attend`; or the limit passed, and why that is.
+        """
+        deadline = time.monotonic() + limit
+        while not done():
+            if time.monotonic() > deadline:
+                raise Failed(late())
+            self.attend(min(0.25, max(0.0, deadline - time.monotonic())))
+
+    # What it does ---------------------------------------------------------
+
+    def start_agents(self) -> None:
+        """One on every node, by the launcher."""
+        address = self.own_address()
+        self.listener = Listener(address, self.run_secret, self.run,
+                                 self.selector)
+        self.private = private.Secrets(self.folder)
+        self.secret(private.TOLD, Told(
+            self.listener.where, self.run, self.run_secret,
+            self.plan.scratch, self.plan.silence).text())
+        with open(f'{self.run_name}.launcher.err', 'wb') as errors:
+            try:
+                # A session of its own: whoever kills our group leaves the
+                # agents the time to end what they started.
+                self.launcher = subprocess.Popen(
+                    self.command, stdin=subprocess.DEVNULL,
+                    stdout=errors, stderr=errors, start_new_session=True)
+            except OSError as err:
+                raise Failed(f'{self.command[0]}: {err.strerror}: the '
+                             'launcher cannot be started') from None
+        self.until(lambda: len(self.nodes) == self.plan.nodes and all(
+            node.cpus for node in self.nodes.values()),
+            self.plan.start_limit,
+            lambda: f'{len(self.nodes)} of {self.plan.nodes} nodes answered '
+            f'in {self.plan.start_limit:g} s: '
+            f'{", ".join(sorted(self.nodes)) or "none"}; see '
+            f'{self.run_name}.launcher.err')
+        # All are here: for nobody else there is a door.
+        self.listener.close()
+        self.listener = None
+
+    def own_address(self) -> str:
+        """An address at which the other nodes reach this one."""
+        if self.plan.interface:
+            return address_of(self.plan.interface)
+        if self.plan.nodes == 1 and not self.plan.outside:
+            return '127.0.0.1'
+        with contextlib.suppress(OSError), socket.socket(
+                socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            # Sends nothing: asks the kernel which way it would go.
+            sock.connect(('192.0.2.1', 9))
+            return sock.getsockname()[0]
+        raise Failed('no address that other nodes could reach: name an '
+                     "interface in the site's service_interface")
+
+    def secret(self, name: str, text: str) -> Path:
+        """A file that nobody else can read."""
+        assert self.private
+        return self.private.file(name, text)
+
+    def in_order(self) -> list[Node]:
+        """node2 before node10."""
+        def key(node: Node) -> list[tuple[int, str]]:
+            return [(int(part), '') if part.isdigit() else (-1, part)
+                    for part in re.split(r'(\d+)', node.name) if part]
+        return sorted(self.nodes.values(), key=key)
+
+    def on(self, count: int, last: bool = False) -> list[Node]:
+        """The first nodes, or the last."""
+        nodes = self.in_order()
+        return nodes[-count:] if last else nodes[:count]
+
+    def place(self) -> None:
+        """CPU sets for all roles on all nodes."""
+        server, clients = self.plan.server, self.plan.clients
+        serving = self.on(server.nodes)
+        asking = self.on(clients.nodes, last=not server.beside)
+        for node in self.in_order():
+            node.placed = cpus.place(node.cpus, [
+                *([cpus.Want('server', server.instances, server.cpus)]
+                  if node in serving and not server.divided else []),
+                *([cpus.Want('client', clients.instances, clients.cpus)]
+                  if node in asking and not clients.unbound else [])])
+            sets = node.placed.sets
+            if server.divided and node in serving:
+                try:
+                    sets['server'] = cpus.divide(node.cpus, server.instances)
+                except ValueError as err:
+                    raise Failed(f'servers on {node.name}: {err}') from None
+            if clients.unbound and node in asking:
+                sets['client'] = [[cpu.number for cpu in node.cpus]
+                                  ] * clients.instances
+        self.serving = serving
+        self.asking = [(node, node.placed.sets['client'][slot])
+                       for slot in range(clients.instances)
+                       for node in asking if node.placed
+                       ][:clients.total or None]
+
+    def start_servers(self) -> None:
+        """All instances, each ready, each one ours."""
+        self.place()
+        self.certificate = dict.fromkeys(('ca', 'cert', 'key'), '')
+        if self.plan.server.tls:
+            make(self.folder, [self.address(node) for node in self.serving])
+            own = str(self.folder / 'server.crt')
+            self.certificate = {'ca': own, 'cert': own,
+                                'key': str(self.folder / 'server.key')}
+        index = 0
+        for node in self.serving:
+            assert node.placed
+            instances = []
+            for slot, cpu_set in enumerate(node.placed.sets['server']):
+                instances.append({
+                    'index': index, 'slot': slot, 'cpus': cpu_set,
+                    'log': self.run_name,
+                    'server': vars(self.plan.server),
+                    'values': self.certificate})
+                index += 1
+            node.channel.say(say='servers', instances=instances,
+                             interface=self.plan.interface,
+                             sample=self.plan.sample, link=self.plan.link)
+        self.until(lambda: len(self.servers) == index,
+                   self.plan.server.ready_limit * 4 + 10,
+                   lambda: f'{len(self.servers)} of {index} servers ready; '
+                   'their nodes no longer say why')
+        self.servers.sort(key=lambda one: one['index'])
+        self.where = [
+            ask.Server(one['address'], one['port'], self.password,
+                       self.certificate['ca']) for one in self.servers]
+        if self.plan.server.cluster:
+            self.form_cluster()
+        self.dialect = ask.DIALECTS[self.plan.server.dialect]
+
+    def address(self, node: Node) -> str:
+        return node.channel.sock.getpeername()[0]
+
+    def form_cluster(self) -> None:
+        """Slots assigned, and every server agrees."""
+        missing = 'nobody was asked'
+
+        def agreed() -> bool:
+            nonlocal missing
+            missing = ask.cluster_agrees(self.where)
+            return not missing
+
+        try:
+            ask.form_cluster(self.where)
+            self.until(agreed, self.plan.server.ready_limit,
+                       lambda: 'the servers formed no cluster in '
+                       f'{self.plan.server.ready_limit:g} s: {missing}')
+        except (OSError, ask.Refusal) as err:
+            raise Failed(f'the servers form no cluster: {err}') from None
+
+    def counters(self) -> list[dict[str, Any]]:
+        """What every server has counted so far."""
+        found = []
+        for one, server in zip(self.servers, self.where, strict=True):
+            try:
+                found.append(self.dialect.counters(server)._asdict())
+            except (OSError, ask.Refusal, ValueError) as err:
+                # Its death, if that is it, is told by its agent.
+                self.think_again()
+                raise Failed(f'{one["program"]} (server {one["index"]} on '
+                             f'{one["node"]}) no longer answers: {err}'
+                             ) from None
+        return found
+
+    def write_service(self, name: str, servers: list[ask.Server], gate: bool
+                      ) -> Path:
+        """What clients must know."""
+        ca = servers[0].ca
+        return self.secret(name, '\n'.join([
+            *(f'server {one.host} {one.port}' if one.port else
+              f'server unix:{one.host}' for one in servers),
+            *([f'password {self.password}'] if self.password else []),
+            *(['tls', f'ca {ca}'] if ca else []),
+            *(['cluster'] if self.plan.server.cluster else []),
+            *(['gate'] if gate else []), '']))
+
+    def step(self, step: Step) -> dict[str, Any]:
+        """A command on all clients, begun together, ended well."""
+        self.pause(step.rest)
+        before, began = self.counters(), time.monotonic()
+        at = time.time()
+        self.services = (
+            [self.write_service(f'service{n}', [one], step.gate)
+             for n, one in enumerate(self.where)]
+            if self.plan.clients.one_server else
+            [self.write_service('service', self.where, step.gate)])
+        self.ready.clear()
+        self.ended.clear()
+        clients = self.asking[:1] if step.alone else self.asking
+        self.running = {index: node.name
+                        for index, (node, _) in enumerate(clients)}
+        if not step.check:
+            self.said = [Path(f'{self.run_name}.{step.name}.{index}.out')
+                         for index in self.running]
+        for node in self.in_order():
+            mine = [self.client(step, index, cpu_set, len(clients))
+                    for index, (where, cpu_set) in enumerate(clients)
+                    if where is node]
+            if mine:
+                node.channel.say(say='run', clients=mine)
+        if step.gate:
+            self.until(lambda: self.ready >= set(self.running)
+                       or self.all_went_well(), step.limit, lambda:
+                       f'step {step.name}: client '
+                       + ', '.join(map(str, sorted(set(self.running)
+                                                   - self.ready)))
+                       + f' not ready in {step.limit:g} s')
+            for node in self.in_order():
+                node.channel.say(say='go')
+        self.until(self.all_went_well, step.limit, lambda:
+                   f'step {step.name}: client ' + ', '.join(
+                       f'{index} on {node}' for index, node
+                       in self.running.items() if index not in self.ended)
+                   + f' did not end in {step.limit:g} s')
+        took, after = time.monotonic() - began, self.counters()
+        self.unwritten()
+        return {'seconds': round(took, 3), 'at': at, 'before': before,
+                'after': after}
+
+    def unwritten(self) -> list[str]:
+        """Servers that have not yet written what they hold.
+
+        :raises Failed: one could not.
+        """
+        if self.plan.server.persistence == 'off':
+            return []
+        self.unsaved.clear()
+        for node in self.serving:
+            node.channel.say(say='save')
+        self.until(lambda: len(self.unsaved) == len(self.serving),
+                   STOP_LIMIT, lambda: 'the agents do not say whether the '
+                   'servers have written their data')
+        return sum(self.unsaved.values(), [])
+
+    def await_writing(self) -> None:
+        """What servers keep on disk is there: a load that only reads does
+        not see that they cannot.
+
+        :raises Failed: it is not.
+        """
+        deadline = time.monotonic() + SAVE_LIMIT
+        while late := self.unwritten():
+            if time.monotonic() > deadline:
+                raise Failed(f'{", ".join(late)}: data not written '
+                             f'{SAVE_LIMIT:g} s after the load')
+            self.pause(0.25)
+
+    def await_clients(self, clients: Outside) -> dict[str, Any]:
+        """What people start elsewhere: told, waited for, given its time."""
+        path = Path(f'{self.run_name}.clients.txt')
+        # Whole from the start: the check reads it as soon as it is there.
+        draft = path.with_suffix('.part')
+        draft.write_text(clients.words.replace(
+            '{host}', self.plan.hostname or self.where[0].host).replace(
+            '{pem}', Path(self.certificate['ca']).read_text().strip()
+            if self.certificate['ca'] else ''))
+        draft.replace(path)
+        print(f'clients: told in {path}', file=sys.stderr, flush=True)
+        names = [str(one) for one in self.where]
+
+        def all_there() -> bool:
+            self.late = outside.missing(clients, names, self.connected())
+            return not self.late
+
+        self.until(all_there, clients.limit, lambda:
+                   f'not all clients have come in {clients.limit:g} s: '
+                   f'{self.late}; what to start is in {path}')
+        steps = {}
+        for name, seconds in clients.phases:
+            at, before = time.time(), self.counters()
+            self.pause(seconds)
+            steps[name] = {'seconds': seconds, 'at': at, 'before': before,
+                           'after': self.counters()}
+        # Whoever began a little late shall end well, too.
+        until = time.monotonic() + clients.linger
+        while time.monotonic() < until and any(self.connected().values()):
+            self.pause(0.5)
+        return steps
+
+    def connected(self) -> outside.Peers:
+        """Who is connected to each server, by their agents."""
+        self.peers.clear()
+        for node in self.serving:
+            node.channel.say(say='who')
+        self.until(lambda: len(self.peers) == len(self.servers), STOP_LIMIT,
+                   lambda: 'the agents do not say who is connected')
+        return self.peers
+
+    def pause(self, seconds: float) -> None:
+        """Nothing, for a while, but everything must live."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.attend(min(0.25, until - time.monotonic()))
+
+    def client(self, step: Step, index: int, cpu_set: list[int],
+               count: int) -> dict[str, Any]:
+        """What an agent must know of one client."""
+        server = self.where[index % len(self.where)]
+        service = self.services[index % len(self.services)]
+        values = {'service': str(service),
+                  'host': self.plan.hostname or server.host,
+                  'port': server.port, 'index': index, 'count': count,
+                  'cpus': len(cpu_set),
+                  'connections': self.plan.clients.connections,
+                  'output': f'{self.run_name}.{step.name}.{index}',
+                  **self.certificate}
+        command = step.commands[index] if step.commands else step.command
+        return {'index': index, 'cpus': cpu_set, 'address': server.host,
+                'port': server.port,
+                'hostname': self.plan.hostname,
+                'connections': self.plan.clients.connections,
+                'command': [filled(word, values) for word in command],
+                'gate': step.gate,
+                'output': values['output']}
+
+    def all_went_well(self) -> bool:
+        """All clients of the step have ended.
+
+        :raises Failed: one of them badly.
+        """
+        for index, one in self.ended.items():
+            if one['code']:
+                # A server that dies fails its clients: it has the word.
+                self.think_again()
+                raise Failed(f'client {index} on {self.running[index]} '
+                             f'{one["how"]}{one["words"]}')
+        return len(self.ended) == len(self.running)
+
+    def conduct(self) -> None:
+        """The whole run.
+
+        :raises Failed: what ended it.
+        """
+        self.start_agents()
+        self.start_servers()
+        steps = (self.await_clients(self.plan.outside) if self.plan.outside
+                 else {step.name: self.step(step)
+                       for step in self.plan.steps})
+        self.await_writing()
+        self.record = {
+            'servers': self.servers,
+            'clients': [{'node': node.name, 'cpus': cpu_set}
+                        for node, cpu_set in self.asking],
+            'placed': sorted({node.placed.by for node in self.nodes.values()
+                              if node.placed}),
+            'steps': steps}
+
+    def report(self) -> None:
+        """What was started, and what the clients said of it."""
+        print('# service', json.dumps(self.record))
+        for path in self.said:
+            text = path.read_text(errors='replace')
+            print(text, end='' if text.endswith('\n') else '\n')
+
+    # How it ends ----------------------------------------------------------
+
+    def stop(self) -> None:
+        """Nothing that was started outlives this."""
+        if self.listener:
+            self.listener.close()
+        for channel in self.nameless:
+            channel.say(say='stop')
+        for node in self.nodes.values():
+            node.channel.say(say='stop')
+        # At once: who ends us kills us when we take our time.
+        if self.private:
+            self.private.remove()
+        deadline = time.monotonic() + STOP_LIMIT
+        while time.monotonic() < deadline and not all(
+                node.stopped for node in self.nodes.values()):
+            self.rest(0.1)
+            for node in self.nodes.values():
+                # What is told now is no longer news.
+                with contextlib.suppress(Failed):
+                    self.hear(node)
+        if self.launcher:
+            self.end_launcher()
+
+    def end_launcher(self) -> None:
+        """The agents have ended, so it does; or it is made to."""
+        assert self.launcher
+        for patience, number in ((LEFT_LIMIT, signal.SIGTERM),
+                                 (3, signal.SIGKILL)):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.launcher.wait(patience)
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.launcher.pid, number)
+        self.launcher.wait()
+
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[None]:
+        """Signals wake the conductor, and end it in its own time."""
+        self.wakeup, write = os.pipe()
+        for end in (self.wakeup, write):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(write)
+
+        def end_soon(number: int, frame: object) -> None:
+            self.signal = number
+
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, end_soon)
+        with selectors.DefaultSelector() as self.selector:
+            self.selector.register(self.wakeup, selectors.EVENT_READ)
+            yield
+
+
+def main(path: str, launcher: list[str]) -> int:
+    """:returns: 0, or 1 after a line that says why."""
+    why = ''
+    try:
+        conductor = Conductor(Plan.read(Path(path)), path, launcher)
+    except PlanError as err:
+        print(f'service: {err}', file=sys.stderr)
+        return 1
+    with conductor.awake():
+        try:
+            conductor.conduct()
+        except (Failed, PlanError, NoCertificates,
+                private.NotPrivate) as err:
+            why = str(err)
+        except Exception as err:
+            if isinstance(err, OSError):
+                why = full_disk(err, socket.gethostname())
+            if not why:
+                traceback.print_exc()
+                why = f'a fault of the suite: {type(err).__name__}: {err}'
+        finally:
+            conductor.stop()
+    launched = Path(f'{conductor.run_name}.launcher.err')
+    if launched.exists():
+        # Our word has a line of its own, whatever the launcher's last was.
+        words = launched.read_text(errors='replace')
+        print(words, end='' if words.endswith('\n') else '\n',
+              file=sys.stderr)
+    if why:
+        print(f'service: {why}', file=sys.stderr)
+        return 1
+    conductor.report()
+    return 0

@@ -1,0 +1,115 @@
+"""The stores: how each is started, and what it can do."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..serving.plan import Server
+
+#: Stores that speak RESP, and those that take this configuration.
+RESP = ('redis', 'valkey', 'keydb', 'dragonfly')
+REDIS_LIKE = ('redis', 'valkey', 'keydb')
+
+#: All stores: features of environments.
+STORES = (*RESP, 'memcached')
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a case wants of a store."""
+    #: io threads (server threads of keydb, memcached and dragonfly).
+    threads: int = 1
+    #: Memory for the data. Unit: MiB.
+    memory: int = 256
+    #: Connections of all clients.
+    connections: int = 50
+    tls: bool = False
+    #: off, aof (append-only file, synced every second), rdb (snapshots).
+    persistence: str = 'off'
+    cluster: bool = False
+    #: A socket and no port.
+    socket: bool = False
+
+
+def server(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
+    """The server role of a plan.
+
+    :arg prefix: the folder that has `bin/`.
+    :arg more: placement, see :class:`Server`.
+    """
+    start = {'memcached': _memcached, 'dragonfly': _dragonfly}.get(
+        store, _redis_like)
+    return start(store, f'{prefix}/bin', needs)(
+        program=store, cpus=needs.threads, memory=needs.memory,
+        connections=needs.connections, tls=needs.tls, cluster=needs.cluster,
+        socket=needs.socket, persistence=needs.persistence, **more)
+
+
+def _redis_like(store: str, folder: str, needs: Needs
+                ) -> Callable[..., Server]:
+    """Its configuration comes on standard input: it has the password."""
+    lines = ['dir {data}', 'daemonize no', 'protected-mode yes',
+             f'maxmemory {needs.memory}mb', 'maxmemory-policy noeviction',
+             # Its own connections (cluster bus, our questions) count too.
+             f'maxclients {needs.connections + 64}',
+             f'appendonly {"yes" if needs.persistence == "aof" else "no"}',
+             'appendfsync everysec',
+             # A snapshot after every second with a change in it.
+             'save 1 1' if needs.persistence == 'rdb' else 'save ""']
+    if needs.socket:
+        lines += ['port 0', 'unixsocket {data}/socket', 'unixsocketperm 700']
+    else:
+        lines += ['bind {address}', 'requirepass {password}',
+                  'masterauth {password}']
+        lines += ['port 0', 'tls-port {port}', 'tls-cert-file {cert}',
+                  'tls-key-file {key}', 'tls-ca-cert-file {ca}',
+                  'tls-auth-clients no'] if needs.tls else ['port {port}']
+    if needs.threads > 1:
+        lines.append(f'server-threads {needs.threads}' if store == 'keydb'
+                     else f'io-threads {needs.threads}')
+    if needs.cluster:
+        lines += ['cluster-enabled yes', 'cluster-config-file nodes.conf']
+    config = ''.join(f'{line}\n' for line in lines)
+
+    def start(**fields: Any) -> Server:
+        return Server(command=(f'{folder}/{store}-server', '-'),
+                      config=config, password=not needs.socket, **fields)
+    return start
+
+
+def _dragonfly(store: str, folder: str, needs: Needs
+               ) -> Callable[..., Server]:
+    """Its flags come from a file: one of them is the password."""
+    flags = ['--bind={address}', '--port={port}', '--requirepass={password}',
+             '--dir={data}', f'--maxmemory={needs.memory}mb',
+             f'--proactor_threads={needs.threads}', '--dbfilename=',
+             '--logtostderr']
+    if needs.tls:
+        flags += ['--tls', '--tls_cert_file={cert}', '--tls_key_file={key}']
+
+    def start(**fields: Any) -> Server:
+        return Server(command=(f'{folder}/dragonfly',
+                               '--flagfile={data}/flags'),
+                      files={'flags': ''.join(f'{f}\n' for f in flags)},
+                      **fields)
+    return start
+
+
+def _memcached(store: str, folder: str, needs: Needs
+               ) -> Callable[..., Server]:
+    """No password: with one, memcached speaks its text protocol alone."""
+    command = [f'{folder}/memcached', '-u', '{user}', '-U', '0',
+               '-m', '{memory}', '-t', str(needs.threads),
+               '-c', str(needs.connections + 64),
+               # The largest value is 1 MiB, and an item has a header.
+               '-I', '2m']
+    command += (['-s', '{data}/socket'] if needs.socket else
+                ['-l', '{address}', '-p', '{port}'])
+    if needs.tls:
+        command += ['-Z', '-o', 'ssl_chain_cert={cert},ssl_key={key}']
+
+    def start(**fields: Any) -> Server:
+        return Server(command=tuple(command), dialect='memcached',
+                      password=False, **fields)
+    return start

@@ -1,0 +1,515 @@
+"""Logs of TaoBench: a server's statistics, and what its clients printed.
+
+The server prints a line every few seconds (DCPerf, packages/tao_bench, the
+patches of memcached); stderr is in the same log, and the file's buffer cuts
+lines anywhere.  The figures are those of the original's parser, which takes
+a line only if it has all of KEYS, walks from the end, and counts the lines
+under load whose hit rate is good until it has enough.  It says nothing of
+all others; `Summary.left_out` does.
+
+Refused, where the original reads on: a number with a comma in it, of which
+it takes a part; a line that is there twice; more answers of the slow path
+than the hit rate leaves misses.  Not as the original: a line with a number
+that no server prints (nan, below zero, a counter that ran backwards) does not
+count, nor one that has a field twice, since a part of another went missing;
+and the logs of several servers in one file are not mixed.
+"""
+from __future__ import annotations
+
+import bisect
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from ..lib.parsers import ParseError, Record, Remark
+from ..load import memtier
+
+#: Of the statistics, what the original needs.
+KEYS = ('fast_qps', 'hit_rate', 'slow_qps', 'slow_qps_oom',
+        'nanosleeps_per_sec')
+#: Those that come last in a line of any build, and of the newest.
+LAST = ('slow_resp', 'nanosleeps_per_sec')
+#: A point counts from this hit rate on.
+MIN_HIT_RATE = 0.88
+#: Requests a second that are a score of 1.
+BASELINE = 683000.0
+#: Unit of each figure of a summary.
+UNITS = {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
+         'hit_ratio': '1', 'num_data_points': '1', 'score': '1'}
+#: Seconds, and seconds between two lines, that the original reckons with.
+WINDOW, INTERVAL = 360.0, 5.0
+
+_T = TypeVar('_T')
+_START = 'fast_qps ='
+_OOM = 'OUT OF MEMORY'
+_CUT = 'the file ends within the line'
+#: What a server says before its first statistics: the original, and the
+#: embedded one.
+_BANNER = re.compile(r'Initialized item generators\.'
+                     r'|(?P<program>tao_server) (?P<version>\S+) \(embedded\)')
+#: From how many items on a fall of their number is another server's, in
+#: millions; by so much they fall for sure.
+_FULL, _FALL = 0.1, 0.5
+#: Less than this may be rounding.
+_WOBBLE = 0.015
+_NUMBER = re.compile(r'[0-9]+\.?[0-9]*')
+#: What a comma in a number leaves behind it: 675,943.1 is no 675.
+_AFTER_COMMA = re.compile(r'[0-9][0-9.]*M?')
+_LINE_END = re.compile('\r\n|\n|\r')
+#: fast / (fast + slow) is the hit rate, but for what was in flight at the
+#: ends of an interval (one request a connection, and no interval is shorter
+#: than this, in s) and for this much: the rate has three digits, and the
+#: counters are read one after the other.
+_HIT_RATE_ERROR, _SHORTEST = 0.02, 0.1
+#: A good line of the newest build, by far the most; others are read field by
+#: field, which takes four times as long.
+_USUAL = re.compile(', '.join(
+    f'{name} = ?{" ?" * (name == "slow_qps_oom")}'
+    rf'(?P<{name}>[0-9]{{1,12}}\.?[0-9]{{0,9}}){"M" * (name == "curr_it")}'
+    for name in ('fast_qps', 'hit_rate', 'slow_qps', 'wh_qps', 'curr_it',
+                 'slow_qps_oom', 'crnt_conn', 'slow_th', 'slow_reqs',
+                 'slow_resp', 'nanosleeps_per_sec')))
+_PIECE = re.compile(r'\b(?:fast_qps|hit_rate|slow_qps|wh_qps|curr_it|'
+                    r'slow_qps_oom|crnt_conn|slow_th|slow_reqs|slow_resp|'
+                    r'nanosleeps_per_sec) =')
+# Of the differences of two 64-bit counters that ran backwards none is less.
+_MOST = 1e12
+# A client's words around those of memtier: phases, command lines, threads,
+# and iperf3 before them.
+_WRAPPER = re.compile(
+    r'(?:warm up|execution) phase \.\.\.$|\S*tao_bench_client -s '
+    r'|thread create: |Connecting to host |\[ *(?:[0-9]+|SUM|ID)\] '
+    r'|(?:- )+-? *$|iperf Done\.')
+
+
+@dataclass(frozen=True)
+class Point:
+    """One line of a server's statistics, or of a failed allocation."""
+    line: int
+    #: Name -> value, of what could be read; curr_it in millions.
+    values: Mapping[str, float]
+    #: Why it cannot count, whatever its rates; '' for a good line.
+    fault: str = ''
+    out_of_memory: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """It is under load, and the cache is warm."""
+        return (not self.fault and self.values['fast_qps'] > 1
+                and self.values['hit_rate'] >= MIN_HIT_RATE)
+
+    @property
+    def rates(self) -> bool:
+        """It has rates, be it of an older build."""
+        return {'fast_qps', 'hit_rate', 'slow_qps'} <= set(self.values)
+
+    @property
+    def older(self) -> bool:
+        """It is of a build that lacks a field."""
+        return 'older build' in self.fault
+
+    @property
+    def busy(self) -> bool:
+        """It has rates, and some client asks."""
+        return self.rates and (self.values['fast_qps'] > 1
+                               or self.values['slow_qps'] > 1)
+
+
+@dataclass(frozen=True)
+class Log:
+    """The log of one server."""
+    points: tuple[Point, ...]
+    #: What is no point, but should be part of one.
+    pieces: tuple[Remark, ...] = ()
+    #: The last line has no end.
+    cut: bool = False
+    #: What wrote it, and its version, as far as it says so.
+    program: str = 'tao_bench_server'
+    version: str = ''
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures of one server by the original's rule."""
+    fast_qps: float
+    slow_qps: float
+    total_qps: float
+    hit_ratio: float
+    num_data_points: int
+    score: float
+    #: Points that the original would have taken, at most.
+    wanted: int
+    log: Log = field(repr=False)
+    counted: tuple[Point, ...] = field(repr=False)
+    #: Lines that do not count, and why, from the first.
+    left_out: tuple[Remark, ...] = field(repr=False)
+    #: What else a reader must know.
+    notes: tuple[Remark, ...] = field(repr=False)
+
+
+def window_of(test_time: float) -> float:
+    """Seconds at the end of a test that are summed up."""
+    return min(test_time, WINDOW)
+
+
+def expected_points(window: float = WINDOW, interval: float = INTERVAL,
+                    rule: str = 'code') -> int:
+    """Points that a server's log is to have in a window.
+
+    Of the 72 of 360 s at 5 s the original's code takes 62, its guide wants
+    58.  Longer windows lack as many, shorter ones the same share.
+
+    :param window: unit: s
+    :param interval: between two lines. Unit: s
+    :param rule: code | guide
+    """
+    lacking = {'code': 10, 'guide': 14}[rule]
+    count = window / interval
+    return max(math.ceil(count - min(lacking, count * lacking / 72)), 1)
+
+
+def parse(text: str) -> tuple[Record, ...]:
+    """The figures of a server's log or of a client's.
+
+    Those of several servers in one file are `total_qps[server=2]`.
+
+    :raises ParseError: there is nothing in it that can be trusted
+    """
+    if _is_client(text):
+        return client(text)
+    logs = servers(text)
+    found = []
+    for number, log in enumerate(logs, 1):
+        one = summary(log)
+        suffix = f'[server={number}]' if len(logs) > 1 else ''
+        line = (one.counted or log.points)[-1].line
+        found += [Record(log.program, log.version, None, name + suffix,
+                         float(getattr(one, name)), unit, line)
+                  for name, unit in UNITS.items()]
+    return tuple(found)
+
+
+def remarks(text: str) -> Iterator[Remark]:
+    """What does not count in a log that could be parsed, and why."""
+    if _is_client(text):
+        return
+    logs = servers(text)
+    for number, log in enumerate(logs, 1):
+        one = summary(log)
+        if len(logs) > 1:
+            yield Remark(log.points[0].line, log.points[-1].line,
+                         f'server {number} of {len(logs)} in this file')
+        yield from one.left_out
+        yield from one.notes
+        if not one.counted:
+            yield Remark(log.points[0].line, log.points[-1].line,
+                         'no line counts: all figures are 0', serious=True)
+
+
+# A server's log ------------------------------------------------------------
+
+def servers(text: str, several: bool = True) -> list[Log]:
+    """The logs in a file: one, or as many as servers have started.
+
+    :param several: False: it is known to be of one server
+    :raises ParseError: no statistics, or none that can be trusted
+    """
+    lines = _LINE_END.split(text)
+    points: list[Point] = []
+    seen: dict[str, int] = {}
+    pieces: list[Remark] = []
+    banners: dict[int, re.Match[str]] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.strip()
+        banner = _BANNER.match(words)
+        if banner:
+            banners[number] = banner
+        elif words.startswith((_START, _OOM)):
+            point = _point(number, words)
+            points.append(point)
+            if point.busy and seen.setdefault(words, number) != number:
+                raise ParseError(number, line, 'the same statistics as in '
+                                 f'line {seen[words]}: two copies of one '
+                                 'report')
+        elif _PIECE.search(words) or _OOM in words:
+            pieces.append(Remark(number, number, 'a piece of a line of '
+                                 'statistics'))
+        elif words and number == len(lines) and any(
+                whole.startswith(words) for whole in (_START, _OOM)):
+            pieces.append(Remark(number, number, _CUT))
+    if not any(point.rates and not point.fault or point.older
+               for point in points):
+        _refuse(points, lines)
+    starts = sorted({1, *banners, *_restarts(points)}) if several else [1]
+    found = []
+    places = [point.line for point in points]
+    pieces_at = [piece.first for piece in pieces]
+    spoken = [*banners.values()], [*banners]
+    for first, end in zip(starts, [*starts[1:], len(lines) + 1], strict=True):
+        mine = _within(points, places, first, end)
+        if not mine:
+            continue
+        said = [one for one in _within(*spoken, first, end)
+                if one['program']]
+        cut = lines[-1] != '' and mine[-1].line == len(lines)
+        if cut and mine[-1].older and not all(one.older for one in mine):
+            mine = (*mine[:-1], replace(mine[-1], fault=_CUT))
+        log = Log(mine, _within(pieces, pieces_at, first, end), cut)
+        found.append(replace(log, program=said[0]['program'],
+                             version=said[0]['version']) if said else log)
+    return found
+
+
+def _within(values: Sequence[_T], places: Sequence[int], first: int,
+            end: int) -> tuple[_T, ...]:
+    """What stands from line first to before line end."""
+    return tuple(values[bisect.bisect_left(places, first):
+                        bisect.bisect_left(places, end)])
+
+
+def _restarts(points: Sequence[Point]) -> Iterator[int]:
+    """Lines at which the cache has lost most of its items, and stays so."""
+    items = _items(points)
+    for before, now, after in zip(items, items[1:], items[2:], strict=False):
+        if before[1] >= _FULL and max(now[1], after[1]) < _FALL * before[1]:
+            yield now[0]
+
+
+def _items(points: Sequence[Point]) -> list[tuple[int, float]]:
+    """Line and curr_it of what has one that can be trusted."""
+    return [(point.line, point.values['curr_it']) for point in points
+            if 'curr_it' in point.values and (not point.fault or point.older)]
+
+
+def _refuse(points: Sequence[Point], lines: Sequence[str]) -> None:
+    """No line of the text is good for anything."""
+    if points:
+        raise ParseError(points[0].line, lines[points[0].line - 1],
+                         'no line of statistics is whole: '
+                         f'{points[0].fault}')
+    for number, line in enumerate(lines, 1):
+        if _START in line:
+            raise ParseError(number, line, 'statistics that do not stand at '
+                             'the start of their lines: remove the labels')
+    raise ParseError(1, lines[0], f'no statistics ({_START} ...): not the '
+                     'log of a server or a client of TaoBench'
+                     if ''.join(lines).strip() else 'empty output')
+
+
+def _point(number: int, line: str) -> Point:
+    """What a line says, and what is wrong with it."""
+    if line.startswith(_OOM):
+        return Point(number, {}, 'out of memory: an item had no room', True)
+    usual = _USUAL.fullmatch(line)
+    if usual and float(usual['hit_rate']) <= 1:
+        values = dict(zip(_USUAL.groupindex, map(float, usual.groups()),
+                          strict=True))
+        fault = ''
+    else:
+        values, fault = _fields(number, line)
+    point = Point(number, values, fault)
+    if (not fault or point.older) and point.busy and _surplus(values) > 0:
+        raise ParseError(
+            number, line, f'slow_qps = {values["slow_qps"]:.1f} answers to '
+            f'the misses of fast_qps = {values["fast_qps"]:.1f} at hit_rate '
+            f'= {values["hit_rate"]:.3f}: there cannot be as many')
+    return point
+
+
+def _fields(number: int, line: str) -> tuple[dict[str, float], str]:
+    """The values of a line, and why it cannot count, or ''."""
+    values: dict[str, float] = {}
+    fault = ''
+    for part in line.split(','):
+        name, equals, text = map(str.strip, part.partition('='))
+        if not equals and _AFTER_COMMA.fullmatch(name):
+            raise ParseError(number, line, 'a number with a comma in it: '
+                             f'...,{name[:24]}')
+        if not equals or not text:
+            continue
+        if name in values:
+            fault = fault or f'{name} twice: two lines in one'
+        # Only curr_it has a unit, and without it has been cut.
+        digits = text.removesuffix('M') if name == 'curr_it' else text
+        if (_NUMBER.fullmatch(digits) and math.isfinite(float(digits))
+                and (name != 'curr_it' or digits != text)):
+            values[name] = float(digits)
+            if name in KEYS and values[name] > (
+                    1 if name == 'hit_rate' else _MOST):
+                fault = fault or f'{name} = {text[:24]} cannot be'
+        elif name in KEYS:
+            fault = fault or (f'{name} = {text[:24]!r} is no number of a '
+                              'server')
+    lacking = [name for name in KEYS if name not in values]
+    if _OOM in line:
+        fault = f'cut in two by {_OOM}'
+    elif lacking and not fault:
+        whole = line.rpartition(',')[2].partition('=')[0].strip() in LAST
+        fault = (f'{" and ".join(lacking)} missing: an older build' if whole
+                 and not {'fast_qps', 'hit_rate', 'slow_qps'} & set(lacking)
+                 else f'cut short or damaged: no {lacking[0]}')
+    return values, fault
+
+
+def _surplus(values: Mapping[str, float], sign: int = 1) -> float:
+    """By how much the hit rate is above the share of fast answers (or, with
+    sign -1, below it), beyond what can be."""
+    total = values['fast_qps'] + values['slow_qps']
+    error = (_HIT_RATE_ERROR
+             + values.get('crnt_conn', 0.0) / _SHORTEST / total)
+    return sign * (values['hit_rate'] - values['fast_qps'] / total) - error
+
+
+def summary(log: Log | str, window: float = WINDOW,
+            interval: float = INTERVAL) -> Summary:
+    """The figures of one server.
+
+    :param log: or its text
+    :param window: seconds that are summed up
+    :param interval: seconds between two lines
+    :raises ParseError: there are several servers' in it, or none
+    """
+    if isinstance(log, str):
+        log, *more = servers(log)
+        if more:
+            raise ParseError(more[0].points[0].line, '', 'another server '
+                             'starts here: parse its log by itself')
+    wanted = expected_points(window, interval)
+    backwards = [point for point in reversed(log.points) if point.counts]
+    del backwards[wanted:]
+    count = len(backwards)
+    fast, slow = (sum(point.values[name] for point in backwards)
+                  / max(count, 1) for name in ('fast_qps', 'slow_qps'))
+    total = fast + slow
+    counted = tuple(reversed(backwards))
+    return Summary(fast, slow, total, fast / total if total else 0.0, count,
+                   total / BASELINE, wanted, log, counted,
+                   tuple(_left_out(log, counted, wanted)),
+                   tuple(_notes(log, counted, wanted)))
+
+
+def _left_out(log: Log, counted: Sequence[Point], wanted: int
+              ) -> Iterator[Remark]:
+    """Neighbours that do not count for the same reason, as one remark."""
+    taken = {point.line for point in counted}
+    found = sorted([*log.pieces, *(
+        Remark(point.line, point.line, _reason(point, counted, wanted))
+        for point in log.points if point.line not in taken)],
+        key=lambda remark: remark.first)
+    lines = sorted(taken)
+    last: Remark | None = None
+    for remark in found:
+        if last and remark.reason == last.reason and (
+                bisect.bisect_right(lines, last.last)
+                == bisect.bisect_left(lines, remark.first)):
+            last = Remark(last.first, remark.last, last.reason)
+            continue
+        if last:
+            yield last
+        last = remark
+    if last:
+        yield last
+
+
+def _reason(point: Point, counted: Sequence[Point], wanted: int) -> str:
+    """Why a point does not count."""
+    if point.fault:
+        return point.fault
+    if point.counts:
+        return f'before the last {wanted} points'
+    if point.values['fast_qps'] <= 1:
+        return 'no load: fast_qps is not above 1'
+    low = f'hit_rate below {MIN_HIT_RATE}'
+    if counted and counted[0].line < point.line < counted[-1].line:
+        return f'{low}: a dip in the window'
+    if counted and len(counted) < wanted and point.line < counted[0].line:
+        return f'{low}: the cache is not warm, and the window is not full'
+    return low
+
+
+def _notes(log: Log, counted: Sequence[Point], wanted: int
+           ) -> Iterator[Remark]:
+    """What is to be known of points that count."""
+    short = [p for p in counted if p.values['slow_qps_oom'] > 0]
+    if short:
+        yield Remark(short[0].line, short[-1].line, f'{len(short)} points '
+                     'count although items had no room (slow_qps_oom)')
+    lost = [p for p in counted if _surplus(p.values, -1) > 0]
+    if lost:
+        yield Remark(lost[0].line, lost[-1].line, f'{len(lost)} points '
+                     'count although slow_qps is less than the misses of '
+                     'hit_rate: some were not answered')
+    if counted and len(counted) < wanted:
+        yield Remark(counted[0].line, counted[-1].line,
+                     f'{len(counted)} data points of {wanted}')
+    if log.cut and counted and counted[-1] is log.points[-1]:
+        yield Remark(counted[-1].line, counted[-1].line,
+                     f'counts, but {_CUT}')
+    items = _items(log.points)
+    falls = [now[0] for before, now in zip(items, items[1:], strict=False)
+             if now[1] < min(0.9 * before[1], before[1] - _WOBBLE)]
+    if falls:
+        yield Remark(falls[0], falls[-1], 'the cache has lost items '
+                     '(curr_it): is another server\'s log in this file?')
+
+
+def combine(found: Sequence[Summary | None]) -> dict[str, float | int | str]:
+    """All servers' figures under the names of the original's report.
+
+    :param found: of each server that was started; None: it left no figures
+    """
+    good = [one for one in found if one]
+    total = sum(one.total_qps for one in good)
+    return {
+        'spawned_instances': len(found), 'successful_instances': len(good),
+        'role': 'server',
+        'fast_qps': sum(one.fast_qps for one in good),
+        'slow_qps': sum(one.slow_qps for one in good),
+        'hit_ratio': sum(one.hit_ratio for one in good) / max(len(good), 1),
+        'total_qps': total,
+        'num_data_points': sum(one.num_data_points for one in good),
+        'score': total / BASELINE}
+
+
+# A client's log ------------------------------------------------------------
+
+def _is_client(text: str) -> bool:
+    """memtier's table, and no statistics of a server.
+
+    :raises ParseError: both are there
+    """
+    client_at = server_at = 0
+    for number, line in enumerate(_LINE_END.split(text), 1):
+        if not client_at and line.strip().startswith('ALL STATS'):
+            client_at = number
+        if not server_at and line.strip().startswith(_START):
+            server_at = number
+    if client_at and server_at:
+        raise ParseError(max(client_at, server_at), '', 'the logs of a '
+                         'server and of a client in one file: parse each by '
+                         'itself')
+    return client_at > 0
+
+
+def client(text: str) -> tuple[Record, ...]:
+    """The figures of the test, the second of a client's two runs.
+
+    :raises ParseError: there are not two, or one of them cannot be trusted
+    """
+    lines = text.split('\n')
+    found = memtier.parse('\n'.join(
+        '' if _WRAPPER.match(line.rstrip()) else line for line in lines))
+    runs = sum(line.strip().startswith('ALL STATS') for line in lines)
+    if runs != 2:
+        raise ParseError(
+            len(lines), lines[-1], 'one run of two: the test did not end'
+            if runs == 1 else f'{runs} runs: a client has a warm-up and a '
+            'test; parse each client by itself')
+    test = [(record, re.fullmatch(r'(\w+)\[run=2(?:,(.+))?\]',
+                                  record.metric)) for record in found]
+    return tuple(Record('tao_bench_client', record.version, record.size,
+                        name[1] + (f'[{name[2]}]' if name[2] else ''),
+                        record.value, record.unit, record.line)
+                 for record, name in test if name)

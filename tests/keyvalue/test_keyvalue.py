@@ -1,0 +1,358 @@
+"""Stores under load, through ReFrame: real servers, real faults."""
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from checks.keyvalue.points import AXES, MODES, Load, modes_of, points
+from checks.serving.plan import filled
+from checks.stores.servers import STORES, Needs, server
+from tests.conftest import ROOT, lacking
+from tests.test_faults import another_site
+
+SHORT = ('-SStoreServes.duration=0.5', '-SStoreServes.warmup=0.1',
+         '-Srepeats=1')
+
+
+def measure(suite, store, what, *more, mode='quick', **env):
+    """`plumb run` with one load of a store, and little time."""
+    # One speed class: nothing is run again when the machine changes its own.
+    env.setdefault('PLUMBLINE_SPEED_BOUNDARY_NS', 'inf')
+    return suite.plumb(
+        'run', '--bringup', '--mode', mode, '--', '-n', 'StoreServes',
+        '-p', f'^{store.environ}$',
+        '-E', f'str(load) == "{store.name} {what}"', *SHORT, *more, **env)
+
+
+def test_a_store_is_measured(suite, store):
+    done = measure(suite, store, 'get')
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = {r['metric']: r for r in suite.records}
+    assert {'operations', 'bandwidth', 'latency_p50', 'latency_p99',
+            'latency_p999', 'server_cpu', 'memory_ratio', 'ready_time',
+            'evictions', 'client_cpu_share', 'hit_ratio'} <= set(records)
+    one = records['operations']
+    assert one['program'] == store.name and one['version']
+    assert one['source'] in ('wheel', 'system') and one['point'] == '64 B'
+    assert 'operation=get payload=64 pipeline=1' in one['params']
+    assert float(one['value']) > 100
+    assert float(records['memory_ratio']['value']) > 1
+    assert float(records['server_cpu']['value']) > 0
+    assert float(records['hit_ratio']['value']) == 1
+    assert records['evictions']['value'] == '0.0'
+
+
+def test_connections_are_counted(suite, store):
+    done = measure(suite, store, 'connect')
+    assert done.returncode == 0, done.stdout + done.stderr
+    metrics = {r['metric'] for r in suite.records}
+    assert 'connection_rate' in metrics and 'operations' not in metrics
+
+
+def test_a_cluster_of_three(suite, store):
+    done = measure(suite, store, 'get shards=3', mode='nightly')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'shards=3' in suite.records[0]['params']
+
+
+def test_a_run_on_shared_cpus_is_no_measurement(suite, store):
+    cpu = min(os.sched_getaffinity(0))
+    done = subprocess.run(
+        ['taskset', '-c', str(cpu), str(ROOT / 'plumb'), 'run', '--bringup',
+         '--', '-n', 'StoreServes', '-p', f'^{store.environ}$', '-E',
+         f'str(load) == "{store.name} get"', *SHORT],
+        env={**os.environ, **suite.variables}, capture_output=True,
+        text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'servers and clients shared their CPUs' in done.stdout
+    assert {r['result'] for r in suite.records} == {'unfit'}
+
+
+# What breaks, as an operator sees it ---------------------------------------
+
+def refused(suite, done, guard):
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert {r['metric'] for r in suite.records} <= {'completed'}
+    assert {r['guard'] for r in suite.records} == {guard}
+    return ' '.join(done.stdout.split())
+
+
+def test_memory_below_the_data(suite, store):
+    done = measure(suite, store, 'get', '-SStoreServes.memory=2')
+    said = refused(suite, done, 'service')
+    assert 'step fill' in said or 'client 0' in said
+    assert 'OOM' in said and 'the store is full' in said
+
+
+def test_port_that_is_taken(suite, store):
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        port = taken.getsockname()[1]
+        done = measure(suite, store, 'get', f'-SStoreServes.port={port}')
+    said = refused(suite, done, 'service')
+    assert f'port {port} on ' in said and 'is taken by' in said
+
+
+def test_too_few_open_files(suite, store):
+    done = subprocess.run(
+        ['bash', '-c', 'ulimit -n 900; exec "$@"', 'bash',
+         str(ROOT / 'plumb'), 'run', '--bringup', '--mode', 'nightly', '--',
+         '-n', 'StoreServes', '-p', f'^{store.environ}$', '-E',
+         f'str(load) == "{store.name} get connections=1000"', *SHORT],
+        env={**os.environ, **suite.variables}, capture_output=True,
+        text=True, timeout=200)
+    said = refused(suite, done, 'service')
+    assert 'open files are needed' in said and 'the limit is 900' in said
+
+
+@pytest.mark.parametrize('script, words', [
+    ('echo "Fatal: out of luck"; exit 1',
+     'ended with exit code 1 before it answered; the last lines of .*'
+     'Fatal: out of luck'),
+    ('echo waiting; exec sleep 60', 'did not answer in 1 s'),
+])
+def test_a_store_that_is_broken(suite, tmp_path, script, words):
+    store_of(suite, tmp_path, f'#!/bin/sh\n{script}\n')
+    done = suite.plumb('run', '--bringup', '--', '-n', 'StoreServes', '-E',
+                       'str(load) == "keydb get"',
+                       '-SStoreServes.ready_limit=1')
+    assert re.search(words, refused(suite, done, 'service')), done.stdout
+
+
+def store_of(suite, tmp_path, script, features=('keydb',)):
+    """A site whose only store is this script, under KeyDB's name."""
+    fake = tmp_path / 'fake' / 'bin' / 'keydb-server'
+    fake.parent.mkdir(parents=True)
+    fake.write_text(script)
+    fake.chmod(0o755)
+    another_site(suite, tmp_path, f'''
+site_configuration['environments'].append(
+    {{'name': 'stores', 'cc': 'cc', 'features': {list(features)!r},
+      'extras':
+     {{'programs': {{'keyvalue': {{'source': 'system',
+                                  'prefix': '{fake.parent.parent}'}}}}}}}})
+site_configuration['systems'][0]['partitions'][0]['environs'] = ['stores']
+''')
+
+
+#: A store that speaks RESP and counts keys as it should, and gives LIE.
+LIAR = """#!/usr/bin/env python3
+import collections, os, re, socketserver, sys
+config = sys.stdin.read()
+data, asked = {}, collections.Counter()
+
+class Store(socketserver.StreamRequestHandler):
+    def handle(self):
+        while head := self.rfile.readline():
+            words = []
+            for _ in range(int(head[1:])):
+                size = int(self.rfile.readline()[1:])
+                words.append(self.rfile.read(size + 2)[:-2])
+            self.wfile.write(self.answer(words[0].upper(), words))
+
+    def answer(self, name, words):
+        if name == b'INFO':
+            text = ('redis_version:6.3.4\\r\\nprocess_id:%d\\r\\n'
+                    'used_memory:%d\\r\\ndb0:keys=%d,expires=0\\r\\n' % (
+                        os.getpid(), sum(map(len, data.values())) or 1,
+                        len(data)))
+            text = text.replace('used_', 'total_commands_processed:%d\\r\\n'
+                                'used_' % sum(asked.values()))
+            return b'$%d\\r\\n%s\\r\\n' % (len(text), text.encode())
+        if name == b'CONFIG':
+            return b'*2\\r\\n$4\\r\\nsave\\r\\n$0\\r\\n\\r\\n'
+        asked[name] += 1
+        old = data.get(words[1], b'') if len(words) > 1 else b''
+        lie = LIE
+        if name == b'SET':
+            data.setdefault(words[1], words[2])
+            if not lie:
+                data[words[1]] = words[2]
+        if lie:
+            return lie
+        if name == b'GET':
+            return b'$%d\\r\\n%s\\r\\n' % (len(old), old)
+        return b'+PONG\\r\\n' if name == b'PING' else b'+OK\\r\\n'
+
+socketserver.ThreadingTCPServer.allow_reuse_address = True
+socketserver.ThreadingTCPServer.daemon_threads = True
+socketserver.ThreadingTCPServer.request_queue_size = 128
+socket = re.search(r'^unixsocket (\\S+)', config, re.M)
+host = re.search(r'^bind (\\S+)', config, re.M)
+port = int(re.search(r'^port (\\d+)', config, re.M)[1])
+kind = socketserver.ThreadingTCPServer
+if socket:
+    kind.address_family = 1
+with kind(socket[1] if socket else (host[1], port), Store) as server:
+    server.serve_forever()
+"""
+
+
+@pytest.mark.parametrize('lie, words', [
+    (r"b'$0\r\n\r\n' if name == b'GET' else b''",
+     'has 0 bytes, not 1048576 as written'),
+    (r"b'+QUEUED\r\n' if name == b'SET' else b''",
+     r"answers SET with '\+QUEUED'"),
+], ids=['empty', 'queued'])
+def test_a_store_that_lies(suite, tmp_path, lie, words):
+    store_of(suite, tmp_path, LIAR.replace('LIE', lie))
+    done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
+                       'StoreServes', '-E',
+                       'str(load) == "keydb get payload=1048576"', *SHORT)
+    said = refused(suite, done, 'service')
+    assert re.search(words, said), said
+
+
+def test_ctrl_c_leaves_nothing(suite, store, tmp_path):
+    scratch = tmp_path / 'tmp'
+    scratch.mkdir()
+    job = subprocess.Popen(
+        [str(ROOT / 'plumb'), 'run', '--bringup', '--', '-n', 'StoreServes',
+         '-p', f'^{store.environ}$', '-E', f'str(load) == "{store.name} get"',
+         '-SStoreServes.duration=60'],
+        env={**os.environ, **suite.variables, 'TMPDIR': str(scratch)},
+        start_new_session=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(suite.tmp.rglob('run.1.1.measure.0.out')):
+        assert time.monotonic() < deadline and job.poll() is None
+        time.sleep(0.1)
+    os.killpg(job.pid, signal.SIGINT)
+    assert job.wait(60) != 0
+    deadline = time.monotonic() + 20
+    def left():
+        return left_in(scratch) + list(suite.tmp.rglob('*.private'))
+
+    while left() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not left()
+
+
+def left_in(scratch):
+    """Data folders, and processes that live in them."""
+    found = list(scratch.glob('plumbline-agent-*'))
+    for path in Path('/proc').glob('[0-9]*/cwd'):
+        with contextlib.suppress(OSError):
+            if os.readlink(path).startswith(str(scratch)):
+                found.append(path)
+    return found
+
+
+# The generators of others --------------------------------------------------
+
+def test_under_the_generators_of_others(suite):
+    found = [name for name in ('redis-benchmark', 'memtier_benchmark')
+             if shutil.which(name)]
+    if not shutil.which('redis-server'):
+        lacking('redis-server', 'no redis-server on PATH')
+    if not found:
+        lacking('redis-benchmark', 'neither redis-benchmark nor '
+                'memtier_benchmark on PATH')
+    done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
+                       'StoreGenerators', '-Srepeats=1', '-E',
+                       'str(load).startswith("redis get generator")',
+                       '-SStoreGenerators.requests=20000',
+                       '-SStoreGenerators.duration=1')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {r['program'] for r in suite.records} == set(found)
+    assert {'operations', 'latency_p99', 'server_cpu'} <= {
+        r['metric'] for r in suite.records}
+
+
+@pytest.mark.parametrize('operation, lie, words', [
+    ('get', r"b'$0\r\n\r\n' if name == b'GET' and asked[name] > 3000 "
+     "else b''", 'has 0 bytes, not 64 as written'),
+    ('get', r"b'$64\r\n%s\r\n' % bytes(64) if name == b'GET' "
+     "and asked[name] > 3000 else b''", 'is wrong at byte 0'),
+    ('set', r"b'+OK\r\n' if name == b'SET' and old else b''",
+     'has 65 bytes, not 64 as written'),
+], ids=['empty', 'wrong', 'drops'])
+def test_a_store_that_lies_to_the_generators_of_others(
+        suite, tmp_path, operation, lie, words):
+    """redis-benchmark takes whatever it gets."""
+    if not shutil.which('redis-benchmark'):
+        lacking('redis-benchmark', 'no redis-benchmark on PATH')
+    store_of(suite, tmp_path, LIAR.replace('LIE', lie),
+             features=['keydb', 'store_bench'])
+    (tmp_path / 'fake' / 'bin' / 'keydb-benchmark').symlink_to(
+        shutil.which('redis-benchmark'))
+    done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
+                       'StoreGenerators', '-Srepeats=1', '-E',
+                       f'str(load) == "keydb {operation} generator=benchmark"',
+                       '-SStoreGenerators.requests=10000')
+    said = refused(suite, done, 'service')
+    assert re.search(words, said), said
+
+
+def test_a_generator_whose_clock_is_wrong(suite, tmp_path):
+    """20 000 requests at 10/s take half an hour, and not a second."""
+    if not (shutil.which('redis-server') and shutil.which('redis-benchmark')):
+        pytest.skip('no redis-server or no redis-benchmark on PATH')
+    programs = tmp_path / 'redis' / 'bin'
+    programs.mkdir(parents=True)
+    (programs / 'redis-server').symlink_to(shutil.which('redis-server'))
+    (programs / 'redis-benchmark').write_text(
+        f'#!/bin/bash\n{shutil.which("redis-benchmark")} "$@" | '
+        r"""sed 's/^\("GET",\)"[0-9.]*"/\1"10.00"/'""" + '\n')
+    (programs / 'redis-benchmark').chmod(0o755)
+    another_site(suite, tmp_path, f'''
+for _env in site_configuration['environments']:
+    if 'redis' in _env['features']:
+        _env['features'] = ['redis', 'store_bench']
+        _env['extras']['programs']['keyvalue']['prefix'] = (
+            {str(programs.parent)!r})
+''')
+    done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
+                       'StoreGenerators', '-Srepeats=1', '-E',
+                       'str(load).startswith("redis get generator=ben")',
+                       '-SStoreGenerators.requests=20000')
+    said = refused(suite, done, 'wall_time')
+    assert 'iterations times figures make 2e+03 s' in said, said
+
+
+# Its parts -----------------------------------------------------------------
+
+def test_every_axis_begins_at_the_base_point_and_modes_grow():
+    loads = dict(points('valkey'))
+    assert len(loads) == len(list(points('valkey'))), 'a load stands twice'
+    for axis, modes in AXES.items():
+        assert set(modes) <= set(MODES) and axis in Load.__annotations__
+    assert modes_of(Load('valkey')) == set(MODES)
+    assert modes_of(Load('valkey', payload=16)) == {'full'}
+    assert {load.payload for load in loads} >= {16, 1 << 20}
+    assert {load.connections for load in loads} >= {1, 1000}
+    assert str(Load('valkey', 'set', tls=True)) == 'valkey set tls=True'
+
+
+@pytest.mark.parametrize('store', STORES)
+@pytest.mark.parametrize('tls', [False, True])
+def test_no_secret_on_a_command_line_and_no_open_door(store, tls, tmp_path):
+    role = server(store, '/opt', Needs(tls=tls, threads=4))
+    values = dict.fromkeys(
+        ('address', 'port', 'bus_port', 'data', 'cpus', 'memory', 'index',
+         'ca', 'cert', 'key', 'user'), 'X') | {'password': 'SECRET'}
+    command = [filled(word, values) for word in role.command]
+    rest = '\n'.join(filled(text, values) for text in (
+        role.config, *role.files.values()))
+    assert 'SECRET' not in ' '.join(command)
+    assert ('SECRET' in rest) == role.password == (store != 'memcached')
+    bind = ' '.join(command) + '\n' + rest
+    assert re.search(r'(^|\s)(-l |bind |--bind=)X', bind)
+    assert '0.0.0.0' not in bind
+    assert ('X' in bind) and ('tls' in bind or '-Z' in bind) == tls
+
+
+def test_plumbload_is_built_with_any_compiler_of_the_site(tmp_path):
+    build = ROOT / 'checks' / 'load' / 'src' / 'build.sh'
+    done = subprocess.run([str(build), str(tmp_path / 'out')], text=True,
+                          capture_output=True,
+                          env={**os.environ, 'CC': 'no-such-compiler'})
+    assert done.returncode and 'no-such-compiler' in done.stderr

@@ -1,0 +1,279 @@
+"""Parsers of the stores' load generators: real output and broken copies."""
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+
+from checks.keyvalue import parser as keyvalue
+from checks.lib.parsers import ParseError
+from tests.conftest import ROOT
+
+GOLDEN = ROOT / 'tests' / 'keyvalue' / 'golden'
+METRICS = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
+TEXTS = {path.name: path.read_bytes().decode()
+         for path in sorted(GOLDEN.iterdir())}
+BAD = re.compile('refused|noauth|wrongtype')
+GOOD = [name for name in TEXTS if not BAD.search(name)]
+MEMTIER = [name for name in GOOD if name.startswith('memtier')]
+
+
+def figures(text):
+    """Without the lines, which a dropped line moves."""
+    return {(r.program, r.version, r.size, r.metric): (r.value, r.unit)
+            for r in keyvalue.parse(text)}
+
+
+def refused(text, reason):
+    with pytest.raises(ParseError, match=reason) as caught:
+        keyvalue.parse(text)
+    lines = text.split('\n')
+    assert caught.value.text == lines[caught.value.line - 1].rstrip('\r')
+
+
+# Real output -------------------------------------------------------------
+
+@pytest.mark.parametrize('name', GOOD)
+def test_real_output(name):
+    records = keyvalue.parse(TEXTS[name])
+    keys = [(r.size, r.metric) for r in records]
+    assert len(keys) == len(set(keys)), 'a figure stands twice'
+    lines = TEXTS[name].split('\n')
+    for record in records:
+        base = record.metric.split('[')[0]
+        assert METRICS[base]['unit'] == record.unit
+        line = lines[record.line - 1]
+        if name.startswith('memtier') and not name.endswith('.json'):
+            assert line.split()[0] in record.metric or line.startswith(
+                'Totals')
+            if base == 'latency_p99':
+                assert f'{record.value / 1000:.5f}' in line
+
+
+@pytest.mark.parametrize('name, wanted', [
+    ('redis-benchmark-7.0.15.text.txt', {
+        'operations[test=SET]': 55555.55, 'latency_p99[test=SET]': 455,
+        'latency_max[test=GET]': None}),
+    ('valkey-benchmark-8.1.1.precision.txt', {
+        'operations': 55710.31, 'latency': 236, 'latency_min': 72,
+        'latency_p50': 215, 'latency_p95': 367, 'latency_p99': 535,
+        'latency_max': 2535}),
+    ('redis-benchmark-6.2.14.quiet.txt', {
+        'operations[test=SET]': 46838.41, 'latency_p50[test=SET]': 231,
+        'operations[test=GET]': 48192.77, 'latency_p50[test=GET]': 223}),
+    ('redis-benchmark-7.0.15.csv', {'operations[test=LPUSH]': 30769.23}),
+    ('memtier-2.3.0.get.txt', {
+        'operations': 23415.20, 'hit_ratio': 1, 'miss_operations': 0,
+        'latency_p99[type=Gets]': None}),
+    ('memtier-2.3.0.command.json', {'operations': 34887.27,
+                                    'latency_p99': None}),
+])
+def test_figures(name, wanted):
+    found = {metric: value for (_, _, _, metric), (value, _)
+             in figures(TEXTS[name]).items()}
+    for metric, value in wanted.items():
+        assert metric in found and value in (None, found[metric])
+
+
+@pytest.mark.parametrize('name', [n for n in MEMTIER if n.endswith('json')])
+def test_memtier_says_the_same_in_text_and_json(name):
+    spoken = figures(TEXTS[name.replace('.json', '.txt')])
+    written = figures(TEXTS[name])
+    missing = {key[3] for key in spoken} - {key[3] for key in written}
+    # What the JSON has wrong is left out.
+    assert all(re.fullmatch(r'latency(_p\d+|)(\[run=.\])?', metric)
+               for metric in missing)
+    for (*_, metric), (value, unit) in written.items():
+        text, same = spoken['memtier_benchmark', '', None, metric]
+        assert unit == same
+        # The JSON cuts the mean to whole microseconds.
+        assert value == pytest.approx(text, rel=0.03 if re.fullmatch(
+            r'latency(\[.*)?', metric) else 1e-9)
+
+
+def test_memtier_counts_kilobytes_of_1024():
+    text = TEXTS['memtier-2.3.0.get.txt']
+    shown = float(re.search(r'^Totals.* ([\d.]+) *$', text, re.M)[1])
+    (value, unit), = [found for key, found in figures(text).items()
+                      if key[3] == 'bandwidth']
+    assert (value, unit) == (round(shown * 1024 / 1e6, 6), 'MB/s')
+
+
+def test_several_runs_keep_apart_and_copies_are_left_out():
+    found = {key[3] for key in figures(TEXTS['memtier-2.3.0.runs.txt'])
+             if key[3].startswith('operations')}
+    assert found == {
+        f'operations{suffix}' for suffix in (
+            '', '[type=Sets]', '[type=Gets]', *(
+                f'[run={n}{kind}]' for n in (1, 2, 3)
+                for kind in ('', ',type=Sets', ',type=Gets')))}
+    twice = TEXTS['memtier-2.3.0.get.txt'] * 2
+    assert 'operations[run=2]' in {key[3] for key in figures(twice)}
+
+
+def test_totals_of_own_commands_have_no_bandwidth():
+    found = {key[3] for key in figures(TEXTS['memtier-2.3.0.command.txt'])}
+    assert 'bandwidth[type=Lpushs]' in found and 'bandwidth' not in found
+
+
+def test_a_rate_that_was_asked_for():
+    """Valkey 9 puts a section of its own into the report."""
+    text = TEXTS['valkey-benchmark-8.1.1.precision.txt']
+    head = ''.join(f' {name:>9}' for name in ('avg', 'min', 'p50', 'p95',
+                                              'p99', 'max'))
+    more = text.replace('multi-thread: no\n', f'''multi-thread: no
+
+RPS Summary:
+  target RPS: 1000.00
+  RPS distribution (reqs/sec):
+   {head}
+   {' 99999.000' * 6}
+''', 1)
+    assert more != text and figures(more) == figures(text)
+
+
+@pytest.mark.parametrize('name, reason', [
+    ('redis-benchmark-6.2.14.refused.txt', 'benchmark failed: Could not con'),
+    ('redis-benchmark-7.0.15.refused.txt', 'benchmark failed: Could not con'),
+    ('valkey-benchmark-8.1.1.refused.txt', 'benchmark failed: Could not con'),
+    ('redis-benchmark-7.0.15.noauth.txt', 'benchmark failed: Node'),
+    ('memtier-2.3.0.refused.txt', 'Connection refused'),
+    ('memtier-2.3.0.noauth.txt', '-NOAUTH'),
+    ('memtier-2.3.0.wrongtype.txt', '-WRONGTYPE'),
+])
+def test_a_run_that_failed(name, reason):
+    refused(TEXTS[name], reason)
+
+
+# Broken copies -----------------------------------------------------------
+
+def harmless(name, text, want):
+    """A broken copy is refused, or no figure of it is wrong.
+
+    Without a line of its own a test, row or run may be missing; then the
+    suffix that told tests apart may be gone too.
+    """
+    def bare(found):
+        return {(re.sub(r'\[test=.*\]|run=\d,?', '', key[3])
+                 .replace('[]', ''), value) for key, value in found.items()}
+
+    try:
+        left = figures(text)
+    except ParseError:
+        return True
+    assert bare(left) <= bare(want), name
+    return False
+
+
+@pytest.mark.parametrize('name', GOOD)
+def test_cut_anywhere(name):
+    text, want = TEXTS[name], figures(TEXTS[name])
+    step = max(1, len(text) // 400)
+    for end in range(0, len(text), step):
+        harmless(name, text[:end], want)
+    refused(text.rstrip()[:-3], '.')
+    refused('', 'no row|empty')
+
+
+@pytest.mark.parametrize('name', GOOD)
+def test_without_any_one_line(name):
+    lines, want = TEXTS[name].split('\n'), figures(TEXTS[name])
+    for number in range(len(lines)):
+        harmless(name, '\n'.join(lines[:number] + lines[number + 1:]), want)
+
+
+@pytest.mark.parametrize('name', GOOD)
+def test_any_number_damaged(name):
+    """A digit lost or a letter in it, in every line that gives figures."""
+    text, want = TEXTS[name], figures(TEXTS[name])
+    # Nothing else in a row of --csv or -q tells of its first digit.
+    terse = 'csv' in name or 'quiet' in name
+    lines = text.split('\n')
+    for number in sorted({r.line - 1 for r in keyvalue.parse(text)}):
+        line = lines[number]
+        for match in re.finditer(r'\d+\.\d+', line):
+            for broken in ('x', 'nan', '-1', match[0][:-1],
+                           match[0].replace('.', ''), '0' * len(match[0]),
+                           *([] if terse else [match[0][1:]])):
+                changed = (line[:match.start()] + broken
+                           + line[match.end():])
+                harmless(name, '\n'.join(
+                    [*lines[:number], changed, *lines[number + 1:]]), want)
+
+
+@pytest.mark.parametrize('name', GOOD)
+def test_twice_in_one(name):
+    text, want = TEXTS[name], figures(TEXTS[name])
+    if not name.startswith('memtier') or name.endswith('json'):
+        refused(text + text, 'twice|unexpected|[Ee]xtra data|cannot be|'
+                             'columns|quoted')
+    else:
+        harmless(name, text, want)
+
+
+@pytest.mark.parametrize('name, old, new, reason', [
+    ('redis-benchmark-7.0.15.text.txt', r'\(msec\)', '(usec)',
+     'unexpected line'),
+    ('redis-benchmark-7.0.15.text.txt', 'milliseconds', 'microseconds',
+     'unexpected line'),
+    ('redis-benchmark-7.0.15.text.txt', 'summary: 55555.55',
+     'summary: 45555.55', 'requests by seconds'),
+    ('redis-benchmark-7.0.15.text.txt', '0.455     1.847',
+     '0.855     1.847', 'p99 disagrees'),
+    ('redis-benchmark-7.0.15.text.txt', '0.455     1.847',
+     '0.455     2.847', 'greatest latencies'),
+    ('redis-benchmark-7.0.15.text.txt', r'count 20000\)\n\nCum',
+     'count 19999)\n\nCum', 'goes back|disagree'),
+    ('redis-benchmark-7.0.15.text.txt', 'Summary:',
+     'Error from server: -OOM', 'unexpected line'),
+    ('redis-benchmark-7.0.15.text.txt', r'^[^\r]*\r', 'Error: x\r',
+     'unexpected words'),
+    ('redis-benchmark-7.0.15.quiet.txt', 'msec', 'usec', 'unexpected|expect'),
+    ('redis-benchmark-7.0.15.quiet.txt', r'\rGET: .*req', '\rSET: 1.00 req',
+     'twice'),
+    ('redis-benchmark-7.0.15.csv.txt', 'p50_latency_ms', 'p50_latency_us',
+     'expected the header'),
+    ('redis-benchmark-7.0.15.csv.txt', r'"(SET.*)",', r'"\1,',
+     'columns|quoted|cannot be'),
+    ('memtier-2.3.0.get.txt', r'KB/sec *\n', 'MB/sec\n', 'unknown column'),
+    ('memtier-2.3.0.get.txt', r'Gets( +)\d', r'Gets\g<1>9',
+     'do not add up'),
+    ('memtier-2.3.0.get.txt', r'(?m)^Waits.*\n', '', 'rows are missing'),
+    ('memtier-2.3.0.get.txt', r'(?m)^Totals.*\n', '', 'under its header'),
+    ('memtier-2.3.0.histogram.txt', r'WAIT +0.000 +100.000\n', '',
+     'breaks off'),
+    ('memtier-2.3.0.mixed.json', '"Interrupted": "false"',
+     '"Interrupted": "true"', 'interrupted'),
+    ('memtier-2.3.0.mixed.json', 'MILLISECONDS', 'SECONDS', 'time unit'),
+    ('memtier-2.3.0.mixed.json', r'("Totals":\{\s+"Count": )2',
+     r'\g<1>3', 'counts do not add up'),
+    ('memtier-2.3.0.mixed.json', r'("Gets":\{\s+"Count": \d+\s+'
+     r',"Ops/sec": )\d', r'\g<1>9', 'Ops/sec is not|add up'),
+    ('memtier-2.3.0.mixed.json', r'("Totals":\{[^{]*"Connection Errors": )0',
+     r'\g<1>3', 'connection errors'),
+    ('memtier-2.3.0.mixed.json', r'"p50.00": 0', '"p50.00": NaN',
+     'NaN is no|JSON'),
+    ('memtier-2.3.0.mixed.json', '"Ops/sec"', '"Ops per second"',
+     'add up|missing'),
+    ('memtier-2.3.0.mixed.json', '"configuration"', '"settings"',
+     'no configuration'),
+])
+def test_what_cannot_be_trusted(name, old, new, reason):
+    broken = re.sub(old, new, TEXTS[name], count=1)
+    assert broken != TEXTS[name]
+    refused(broken, reason)
+
+
+def test_whose_output_it_is(monkeypatch):
+    with pytest.raises(ParseError, match='expected the header of redis-ben'):
+        keyvalue.parse('OSU\n')
+    with pytest.raises(ParseError, match='no configuration'):
+        keyvalue.parse(json.dumps({'program': 'other'}))
+    called = []
+    module = type(keyvalue)('checks.load.plumbload')
+    module.parse = lambda text: called.append(text) or ()
+    monkeypatch.setitem(__import__('sys').modules, module.__name__, module)
+    text = json.dumps({'program': 'plumbload'}) + '\n'
+    assert keyvalue.parse(text) == () and called == [text]

@@ -1,0 +1,616 @@
+"""The OSU parser on real output, on every variant, and on broken copies."""
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from checks.lib import parsers
+from checks.lib.parsers import ParseError, Record, parse_files
+from checks.osu import parser as osu
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / 'tests' / 'osu' / 'golden'
+METRICS = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
+with (GOLDEN / 'expected.csv').open(newline='') as stream:
+    EXPECTED = {row['file']: row for row in csv.DictReader(stream)}
+
+
+def text_of(name: str) -> str:
+    return (GOLDEN / name).read_bytes().decode()
+
+
+def shown(record: Record) -> str:
+    size = '' if record.size is None else f'{record.size} '
+    value = repr(record.value).removesuffix('.0')
+    return f'{size}{record.metric} {value} {record.unit}'
+
+
+def refused(text: str) -> ParseError:
+    with pytest.raises(ParseError) as caught:
+        osu.parse(text)
+    error = caught.value
+    lines = text.split('\n')
+    assert 1 <= error.line <= len(lines)
+    assert error.text == lines[error.line - 1].removesuffix('\r')
+    assert str(error) == f'{error.line}: {error.reason}'
+    return error
+
+
+def figures(records: tuple[Record, ...]) -> list[tuple]:
+    """Records without their lines, which a dropped comment moves."""
+    return [(r.program, r.version, r.size, r.metric, r.value, r.unit)
+            for r in records]
+
+
+def same_or_refused(text: str, records: tuple[Record, ...]) -> bool:
+    """Whether a broken copy is refused; if not, it has the same figures."""
+    try:
+        left = osu.parse(text)
+    except ParseError:
+        return True
+    assert figures(left) == figures(records), text
+    return False
+
+
+def rows_of(lines: list[str]) -> list[int]:
+    """Lines of a text that hold figures, found without the parser."""
+    return [i for i, line in enumerate(lines)
+            if re.match(r'([0-9]+ | +[0-9]+\.|nprocs|This is a test)', line)]
+
+
+# Real output -------------------------------------------------------------
+
+def test_every_real_output_is_expected():
+    assert set(EXPECTED) == {path.relative_to(GOLDEN).as_posix()
+                             for path in GOLDEN.glob('*/*.txt')}
+
+
+@pytest.mark.parametrize('name', EXPECTED)
+def test_real_output(name):
+    want = EXPECTED[name]
+    text = text_of(name)
+    if want['refused']:
+        assert str(refused(text)) == want['refused']
+        return
+    records = osu.parse(text)
+    assert {r.program for r in records} == {want['program']}
+    assert {r.version for r in records} == {want['version']}
+    assert [str(len(records)), shown(records[0]), shown(records[-1])] == [
+        want['records'], want['first'], want['last']]
+    # The table above, held against the names of the files and their rows.
+    assert name.split('/')[1].startswith(f'{want["program"]}.')
+    assert name.split('/')[0].split('-')[0] == want['version']
+    lines = text.split('\n')
+    assert sorted({r.line - 1 for r in records}) == rows_of(lines)
+    for record in records:
+        words = re.split('[ ,]+', lines[record.line - 1])
+        assert f'{record.value:.2f}' in words or str(
+            round(record.value)) in words
+        assert record.size is None or words[0] == str(record.size)
+    keys = [(r.size, r.metric) for r in records]
+    assert len(keys) == len(set(keys)), 'a figure stands twice'
+
+
+def test_names_and_units_are_those_of_the_table():
+    seen = {(r.metric, r.unit) for name, want in EXPECTED.items()
+            if not want['refused'] for r in osu.parse(text_of(name))}
+    seen |= {(c.name, c.unit) for c in osu._PHRASES.values() if c.unit}
+    seen |= {(f'{base}_p{rank}', unit) for rank in (50, 90, 95, 99)
+             for base, unit in (('latency', 'us'), ('overall_time', 'us'),
+                                ('bandwidth', 'MB/s'))}
+    for metric, unit in seen:
+        assert METRICS[metric.split('[')[0]]['unit'] == unit, metric
+
+
+def test_all_data_types_keep_apart():
+    records = osu.parse(text_of('7.2/osu_mbw_mr.Tall.txt'))
+    assert [r.metric for r in records if r.size == 4] == [
+        'bandwidth', 'message_rate',
+        'bandwidth[type=MPI_INT]', 'message_rate[type=MPI_INT]',
+        'bandwidth[type=MPI_FLOAT]', 'message_rate[type=MPI_FLOAT]']
+    assert {r.unit for r in records} == {'MB/s', '1/s'}
+
+
+def test_window_sizes_are_in_the_metric():
+    records = osu.parse(text_of('5.8/osu_mbw_mr.varywin.txt'))
+    found = {(r.size, r.metric): r.value for r in records}
+    assert found[2, 'bandwidth[window=4]'] == 0.20
+    assert found[8, 'message_rate[window=128]'] == 212854.03
+    assert len(found) == 2 * 4 * 8
+
+
+# Titles ------------------------------------------------------------------
+
+@pytest.mark.parametrize('what, version, program', [
+    ('MPI Latency', '5.3', 'osu_latency'),
+    ('MPI-CUDA Latency', '5.6.2', 'osu_latency'),
+    ('MPI-CUDA MANAGED Latency', '5.7', 'osu_latency'),
+    ('MPI-ROCM Bi-Directional Bandwidth', '7.1', 'osu_bibw'),
+    ('MPI_Put-CUDA Latency', '7.0', 'osu_put_latency'),
+    ('MPI_Put-OPENACC Bi-directional Bandwidth', '6.0', 'osu_put_bibw'),
+    ('MPI_Accumulate-ROCM latency', '6.1', 'osu_acc_latency'),
+    ('MPI Latency Persistent', '7.1', 'osu_latency_persistent'),
+    ('MPI-CUDA Bandwidth Persistent', '7.2', 'osu_bw_persistent'),
+    ('MPI Partitioned Latency', '7.5', 'osu_partitioned_latency'),
+    ('MPI Scatterv Persistent Latency', '7.4', 'osu_scatterv_persistent'),
+    ('MPI Non-Blocking Broadcast Latency', '5.3', 'osu_ibcast'),
+    ('MPI-CUDA Non-blocking All-to-All Latency', '5.9', 'osu_ialltoall'),
+    ('MPI Neighbor All-to-Allv Latency', '7.1', 'osu_neighbor_alltoallv'),
+    ('MPI Non-blocking Neighbor Allgather Latency', '7.1',
+     'osu_ineighbor_allgather'),
+    ('MPI-ROCM All-to-Allw Personalized Exchange Latency', '7.0',
+     'osu_alltoallw'),
+    ('NCCL Allreduce Latency', '6.1', 'osu_nccl_allreduce'),
+    ('NCCL All-to-All Personalized Exchange Latency', '7.2',
+     'osu_nccl_alltoall'),
+    ('NCCL-CUDA Bi-Directional Bandwidth', '7.2', 'osu_nccl_bibw'),
+    ('NCCL Reduce_scatter Latency', '7.3', 'osu_xccl_reduce_scatter'),
+    ('RCCL Latency', '7.4', 'osu_xccl_latency'),
+    ('OpenSHMEM Put', '5.4', 'osu_oshm_put'),
+    ('OpenSHMEM Get_nb Message Rate', '5.4', 'osu_oshm_get_mr_nb'),
+    ('OpenSHMEM FCollect Latency', '5.4', 'osu_oshm_fcollect'),
+    ('UPC Broadcast Latency', '5.6', 'osu_upc_all_broadcast'),
+    ('UPC GatherAll Latency', '5.6', 'osu_upc_all_gather_all'),
+    ('UPC++ AlltoAll Latency', '5.6', 'osu_upcxx_alltoall'),
+    ('UPC++ Async Copy (Get)', '5.6', 'osu_upcxx_async_copy_get'),
+    ('MPI Bandwidth Fan-In', '7.5', 'osu_bw_fan_in'),
+    ('MPI Something New Latency', '7.5', 'osu_mpi_something_new_latency'),
+])
+def test_program_of_a_title(what, version, program):
+    assert osu.program_of(what, version) == program
+
+
+def test_a_topology_tells_alltoallw_from_its_neighbour():
+    title = 'MPI All-to-Allw Personalized Exchange Latency'
+    assert osu.program_of(title, '7.4', True) == 'osu_neighbor_alltoallw'
+
+
+def test_release():
+    assert osu.release('7.2-embedded.1') == (7, 2)
+    assert osu.release('5.6.2') == (5, 6, 2)
+
+
+# Variants that have no real output here ----------------------------------
+
+def table(title: str, *comments: str, names: str = 'Latency (us)',
+          values: str = '1.50', sizes: str = '1 2 4') -> str:
+    """Output as OMB prints it: columns of 18 places after one of 10."""
+    columns = names.split(', ')
+    widths = [12 if name == 'Iterations' else 18 for name in columns]
+
+    def line(first: str, words: list[str]) -> str:
+        return f'{first:10}' + ''.join(
+            f'{word:>{width}}' for word, width in
+            zip(words, widths, strict=True))
+
+    lines = [f'# OSU {title}', *comments, line('# Size', columns)]
+    lines += [line(size, values.replace('SIZE', size).split())
+              for size in sizes.split()]
+    return '\n'.join(lines) + '\n'
+
+
+FULL = ('Overall(us), Compute(us), Coll. Init(us), MPI_Test(us), '
+        'MPI_Wait(us), Pure Comm.(us), Min Comm.(us), Max Comm.(us), '
+        'Overlap(%)')
+OLD_FULL = FULL.replace('Min Comm.(us), Max Comm.(us), ', '')
+
+
+@pytest.mark.parametrize('text, program, names', [
+    (table('MPI Latency Test v5.3', sizes='0 1 2'), 'osu_latency',
+     'latency'),
+    (table('MPI-CUDA Latency Test v5.6.2',
+           '# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)'),
+     'osu_latency', 'latency'),
+    (table('MPI_Get-CUDA latency Test v6.1', '# Window creation: x',
+           '# Rank 0 Memory on DEVICE (D) and Rank 1 Memory on HOST (H)'),
+     'osu_get_latency', 'latency'),
+    (table('MPI Latency Test v7.2-embedded.1'), 'osu_latency', 'latency'),
+    (table('MPI Latency Test v7.4', '# Datatype: MPI_CHAR.',
+           names='Avg Latency(us), P50 Tail Lat(us), P90 Tail Lat(us), '
+                 'P99 Tail Lat(us)', values='1.50 1.40 1.60 2.00'),
+     'osu_latency', 'latency latency_p50 latency_p90 latency_p99'),
+    (table('MPI Bandwidth Test v7.4', '# Datatype: MPI_CHAR.',
+           names='Bandwidth (MB/s), Validation, P5 Tail BW(MB/s), '
+                 'P95 Tail BW(MB/s), Transmit Size',
+           values='1.50 Pass 1.40 1.60 SIZE'),
+     'osu_bw', 'bandwidth bandwidth_p5 bandwidth_p95'),
+    (table('MPI Multiple Bandwidth / Message Rate Test v7.4',
+           '# [ pairs: 2 ] [ window size: 64 ]', '# Datatype: MPI_CHAR.',
+           names='MB/s, Messages/s, P50 Tail BW(MB/s)',
+           values='1.50 3.00 1.40'),
+     'osu_mbw_mr', 'bandwidth message_rate bandwidth_p50'),
+    (table('MPI Allreduce Latency Test v7.4', '# Datatype: MPI_CHAR.',
+           names='Avg Latency(us), Min Latency(us), Max Latency(us), '
+                 'Iterations, Validation, P99 Tail Lat(us), Transmit Size',
+           values='1.50 1.50 1.60 100 Pass 9.00 SIZE', sizes='4 8'),
+     'osu_allreduce', 'latency latency_min latency_max latency_p99'),
+    (table('MPI Non-blocking Allgather Latency Test v5.4.1',
+           '# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait', '',
+           names=OLD_FULL, values='9.00 4.00 0.50 0.00 4.00 5.00 0.00'),
+     'osu_iallgather', 'overall_time compute_time init_call_time '
+     'test_call_time wait_call_time pure_comm_time overlap'),
+    (table('MPI Non-blocking Gather Latency Test v7.4',
+           names='Overall(us), Compute(us), Pure Comm.(us), Overlap(%), '
+                 'P50 Tail Lat(us)', values='9.00 4.00 5.00 0.00 8.00'),
+     'osu_igather', 'overall_time compute_time pure_comm_time overlap '
+     'overall_time_p50'),
+    (table('NCCL Bandwidth Test v6.1', names='Bandwidth (MB/s)'),
+     'osu_nccl_bw', 'bandwidth'),
+    (table('OpenSHMEM Put Message Rate Test v5.8', names='Messages/s'),
+     'osu_oshm_put_mr', 'message_rate'),
+    (table('OpenSHMEM Put_nbi Test v5.8',
+           names='Compute(us), Coll. Init(us), MPI_Wait(us), '
+                 'Pure Comm.(us), Overlap(%)',
+           values='9.00 4.00 5.00 1.00 8.00'),
+     'osu_oshm_put_overlap', 'compute_time init_call_time wait_call_time '
+     'pure_comm_time overlap'),
+    # 7.4's congestion programs: the title of osu_bw over a wrong header.
+    (table('MPI Bandwidth Test v7.4', '# Datatype: MPI_CHAR.',
+           names='Avg Latency(us)'), 'osu_bw_fan', 'bandwidth'),
+    (table('MPI Latency Test v7.2', sizes='3 6 12'), 'osu_latency',
+     'latency'),
+])
+def test_variant(text, program, names):
+    records = osu.parse(text)
+    first = records[0].size
+    assert {r.program for r in records} == {program}
+    assert [r.metric for r in records if r.size == first] == names.split()
+    assert osu.parse(text.replace('\n', '\r\n')) == records
+    assert osu.parse(text + '\n\n') == records
+
+
+def test_wrong_units_of_a_variant_stay_those_of_the_program():
+    records = osu.parse(table('MPI Bandwidth Test v7.4',
+                              '# Datatype: MPI_CHAR.',
+                              names='Avg Latency(us)'))
+    assert {r.unit for r in records} == {'MB/s'}
+
+
+@pytest.mark.parametrize('title, row, count', [
+    ('MPI Barrier Latency', f'{"24.43":>17}', 1),
+    ('MPI Barrier Latency',
+     f'{"9.35":>17}{"9.05":>18}{"9.52":>18}{"20":>12}', 3),
+    ('MPI Non-blocking Barrier Latency',
+     ''.join(f'{v:>18}' for v in ('36.83', '18.25', '16.70', '0.00')), 4),
+    ('MPI Non-blocking Barrier Latency',
+     ''.join(f'{v:>18}' for v in (
+         '15.82', '7.81', '0.52', '0.00', '7.34', '6.89', '6.61', '6.97',
+         '0.00')), 9),
+])
+def test_barriers_of_7_1_have_no_header(title, row, count):
+    text = f'\n# OSU {title} Test v7.1\n{row}\n'
+    records = osu.parse(text)
+    assert len(records) == count
+    assert {r.size for r in records} == {None}
+    assert refused(text + f'{row}\n').reason.startswith('a second row')
+    assert refused(text.replace('v7.1', 'v7.0')).line == 3
+    refused(text.replace(row, row + f'{"1.00":>18}'))
+
+
+def test_noise_before_the_title():
+    text = text_of('7.2/osu_bw.txt')
+    noise = ('--------\nWARNING: Open MPI could not bind 4 processes.\n'
+             '2 more processes have sent help message\n\nmodule loaded\n')
+    assert figures(osu.parse(noise + text)) == figures(osu.parse(text))
+    assert osu.parse(noise + text)[0].line == 5 + 4
+
+
+@pytest.mark.parametrize('before', [
+    '8                       0.50', '             9.87', '# Size  x',
+    'mpirun noticed that process rank 1 died', 'Usage: osu_bw [options]',
+    'DATA VALIDATION ERROR: osu_bw exited', '# Datatype: MPI_CHAR.',
+    'This is a test with 4 processes', '4 nan'])
+def test_noise_that_is_none(before):
+    assert refused(f'{before}\n{text_of("7.2/osu_bw.txt")}').line == 1
+
+
+# Broken copies -----------------------------------------------------------
+
+SAMPLES = [
+    '5.8/osu_latency.txt', '5.8/osu_allgather.full.txt',
+    '5.8/osu_ibarrier.full.txt', '5.8/osu_barrier.txt', '5.8/osu_init.txt',
+    '5.8/osu_hello.txt', '5.8/osu_mbw_mr.varywin.txt',
+    '5.8/osu_fop_latency.txt', '7.2/osu_mbw_mr.Tall.txt',
+    '7.2/osu_mbw_mr.c.txt', '7.2/osu_allreduce.Tall.txt',
+    '7.2/osu_latency_mt.t2_2.txt', '7.2/osu_latency_mp.t2_2.txt',
+    '7.2/osu_allreduce.c-full.txt', '7.2/osu_bw.Dvect.txt',
+    '7.2/osu_ibarrier.txt', '7.4-openmpi5/osu_ineighbor_alltoall.full.txt',
+    '7.4-openmpi5/osu_cas_latency.txt', '7.4-openmpi5/osu_mbw_mr.txt',
+]
+
+
+@pytest.fixture(params=SAMPLES)
+def sample(request):
+    text = text_of(request.param)
+    return text, osu.parse(text)
+
+
+def test_cut_at_every_byte(sample):
+    text, records = sample
+    whole_rows = {text.index('\n') + 1}
+    place = 0
+    lines = text.splitlines(keepends=True)
+    rows = rows_of(text.split('\n'))
+    for number, line in enumerate(lines):
+        place += len(line)
+        if number >= rows[0] and number in rows or not line.strip():
+            whole_rows.add(place)
+    taken = 0
+    for cut in range(len(text)):
+        try:
+            left = osu.parse(text[:cut])
+        except ParseError as error:
+            assert error.line <= text[:cut].count('\n') + 1
+            continue
+        assert cut in whole_rows
+        assert left == records[:len(left)]
+        assert len(left) < len(records) or not text[cut:].strip()
+        taken += 1
+    assert taken < len(lines)
+
+
+def test_drop_a_line(sample):
+    """Only the first rows, the last and comments can go unseen."""
+    text, records = sample
+    lines = text.splitlines(keepends=True)
+    rows = rows_of(text.split('\n'))
+    for number, line in enumerate(lines):
+        left = ''.join(lines[:number] + lines[number + 1:])
+        edge = number in rows and (number - 1 not in rows
+                                   or number + 1 not in rows)
+        if edge:
+            lost = [r for r in records if r.line != number + 1]
+            same_or_refused(left, tuple(lost))
+        elif number in rows or re.match('# *(Size|OSU|Avg|Over|[0-9])', line):
+            if line.startswith(('# OSU MPI Mul', '# Overall =')):
+                continue
+            refused(left)
+        else:
+            same_or_refused(left, records)
+
+
+def test_double_a_line(sample):
+    text, records = sample
+    lines = text.splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        double = ''.join(lines[:number + 1] + lines[number:])
+        gone = same_or_refused(double, records)
+        if number in rows_of(lines) or line.startswith(('# OSU', '# Size')):
+            assert gone or 'Multiple Bandwidth' in line
+
+
+def test_swap_two_rows(sample):
+    text, _ = sample
+    lines = text.splitlines(keepends=True)
+    rows = rows_of(lines)
+    for one in rows:
+        for two in rows:
+            if one < two and lines[one] != lines[two]:
+                swapped = lines.copy()
+                swapped[one], swapped[two] = lines[two], lines[one]
+                if len(set(rows)) > 1:
+                    error = refused_or_same_row(''.join(swapped), lines, one)
+                    assert error is None or error.line >= one + 1
+
+
+def refused_or_same_row(text: str, lines: list[str], row: int):
+    """Rows of one size in two tables cannot be told apart by order."""
+    try:
+        osu.parse(text)
+    except ParseError as error:
+        return error
+    sizes = [line.split()[0] for line in lines
+             if re.match('[0-9]', line)]
+    assert sizes.count(lines[row].split()[0]) > 1
+    return None
+
+
+@pytest.mark.parametrize('bad', [
+    'nan', '-nan', 'inf', '-inf', 'Fail', '-1.00', '1.5', '1.500', '1e3',
+    '0x10', '1,50', '٣.٢٥', '*****', '1.00.00', '', '1.00 1.00', '007.00'])
+def test_replace_a_value(sample, bad):
+    text, records = sample
+    lines = text.split('\n')
+    for record in {records[0].line: records[0],
+                   records[-1].line: records[-1]}.values():
+        line = lines[record.line - 1]
+        words = list(re.finditer('[^ ,]+', line))
+        values = [w for w in words if re.fullmatch(r'[0-9]+\.[0-9]+', w[0])
+                  ] or [w for w in words if w[0].isdigit()]
+        for word in values:
+            new = line[:word.start()] + bad + line[word.end():]
+            wrong = lines.copy()
+            wrong[record.line - 1] = new
+            # A blank row is known by the header above it.
+            assert refused('\n'.join(wrong)).line == (
+                record.line if new.strip() else record.line - 1)
+            # The same with the width of the column kept.
+            wrong[record.line - 1] = (
+                line[:word.end()][:-max(len(bad), len(word[0]))]
+                + bad.rjust(len(word[0])) + line[word.end():])
+            assert refused('\n'.join(wrong)).line == (
+                record.line if wrong[record.line - 1].strip()
+                else record.line - 1)
+
+
+# A rate wider than its column pushes the others on in the table of windows.
+@pytest.mark.parametrize('name', [n for n in SAMPLES if 'varywin' not in n])
+def test_lose_or_win_a_character_in_a_row(name):
+    text = text_of(name)
+    records = osu.parse(text)
+    lines = text.split('\n')
+    sentence = records[0].metric == 'ranks'
+    for number in {records[0].line - 1, records[-1].line - 1}:
+        line = lines[number]
+        for place in range(len(line)):
+            for new in (line[:place] + line[place + 1:],
+                        line[:place] + '7' + line[place:]):
+                if sentence and re.sub('[0-9]+', '', new) == re.sub(
+                        '[0-9]+', '', line):
+                    continue    # a sentence has no columns
+                wrong = '\n'.join([*lines[:number], new,
+                                   *lines[number + 1:]])
+                refused(wrong)
+
+
+@pytest.mark.parametrize('old, new', [
+    ('(us)', '(ms)'), ('(us)', '(s)'), ('MB/s', 'GB/s'), ('MB/s', 'MiB/s'),
+    ('Messages/s', 'Messages'), (' ms,', ' us,'), ('Latency', 'Bandwidth'),
+    ('# Size', '# Rank'), ('v5.8', ''), ('v7.2', 'vX'), ('# OSU', '# IMB'),
+    ('Pass', 'Fail'), ('MB/sec', 'GB/sec'), ('(%)', '')])
+def test_change_the_frame(sample, old, new):
+    text, _ = sample
+    if old in text and (old != 'Latency' or '# Size' in text):
+        refused(text.replace(old, new))
+
+
+def test_fuse_lines(sample):
+    text, records = sample
+    lines = text.split('\n')
+    for number in range(len(lines) - 2):
+        fused = '\n'.join([*lines[:number],
+                           lines[number] + lines[number + 1],
+                           *lines[number + 2:]])
+        same_or_refused(fused, records)
+
+
+@pytest.mark.parametrize('other', [
+    '5.8/osu_latency.txt', '5.8/osu_bw.txt', '7.2/osu_mbw_mr.txt',
+    '7.2/osu_latency_mt.t2_2.txt', '5.8/osu_init.txt',
+    '7.4-openmpi5/osu_ibarrier.txt'])
+def test_two_outputs_in_one(sample, other):
+    text, _ = sample
+    more = text_of(other)
+    refused(text + more)
+    refused(more + text)
+    one, two = (t.splitlines(keepends=True) for t in (text, more))
+    mixed = [line for pair in zip(one, two, strict=False) for line in pair]
+    refused(''.join(mixed))
+    refused(''.join(line for line in one for _ in range(2)))
+
+
+@pytest.mark.parametrize('line', [
+    'Segmentation fault', 'Abort(1) on node 0', 'mpirun noticed that x',
+    '[node:1] *** Process received signal ***', 'Killed', '(null)', '0',
+    'DATA VALIDATION ERROR: osu_bw exited with status 1 on message size 4.',
+    '# 8                       0.50', '8', 'slurmstepd: error: *** JOB'])
+def test_add_a_line(sample, line):
+    text, records = sample
+    lines = text.split('\n')
+    for number in range(records[0].line, len(lines)):
+        error = refused('\n'.join([*lines[:number], line, *lines[number:]]))
+        assert error.line == number + 1
+
+
+@pytest.mark.parametrize('text, line, reason', [
+    ('', 1, 'empty'), ('\n \n', 1, 'empty'), ('hello\n', 1, 'no title'),
+    ('Usage: osu_bw [options]\n', 1, 'usage'),
+    ('# OSU MPI Latency Test v5.8\n', 1, 'without a result'),
+    ('# OSU MPI Latency Test\n', 1, 'without a name or a version'),
+    (table('MPI Latency Test v5.8', values='0.00'), 3, 'latency is zero'),
+    (table('MPI Bandwidth Test v5.8', names='Bandwidth (MB/s)',
+           values='0.00'), 3, 'bandwidth is zero'),
+    (table('MPI Multiple Bandwidth / Message Rate Test v5.8',
+           names='MB/s, Messages/s', values='1.00 0.00'), 3,
+     'message_rate is zero'),
+    (table('MPI Latency Test v5.8', sizes='1 2 8'), 5,
+     'rows missing between sizes 2 and 8'),
+    (table('MPI Latency Test v5.8', sizes='0 2 4'), 4, 'rows missing'),
+    (table('MPI Latency Test v5.8', sizes='1 2 2'), 5, 'size 2 after 2'),
+    (table('MPI Latency Test v5.8', sizes='1 3'), 4, 'rows missing'),
+    (table('MPI Latency Test v5.8', names='Latency (us), Latency (us)',
+           values='1.00 1.00'), 2, 'a column twice'),
+    (table('MPI Latency Test v5.8', names='Bandwidth (MB/s)'), 2,
+     'bandwidth under a title of latency'),
+    (table('MPI Bandwidth Test v5.8', names='Avg Latency(us)'), 2,
+     'latency under a title of bandwidth'),
+    (table('MPI Latency Test v5.8', names='Latency (us), Jitter(us)',
+           values='1.00 1.00'), 2, "unknown column 'Jitter(us)'"),
+    (table('MPI Gather Latency Test v5.8',
+           names='Avg Latency(us), Min Latency(us), Max Latency(us)',
+           values='1.00 1.10 1.20'), 3, 'not between its extremes'),
+    (table('OpenSHMEM Atomic Operation Rate Test v5.8').replace(
+        '# Size', '# Operation'), 2, 'unknown column'),
+    ('# OSU MPI Init Test v5.8\n'
+     'nprocs: 4, min: 5 ms, max: 7 ms, avg: 8 ms\n', 2, 'mean'),
+    ('# OSU MPI Init Test v5.8\n'
+     'nprocs: 0, min: 5 ms, max: 7 ms, avg: 6 ms\n', 2, 'zero'),
+    ('# OSU MPI Hello World Test v5.8\nThis is a test with 0 processes\n',
+     2, 'zero'),
+    (table('MPI Latency Test v5.8')[:-1], 5, 'cut off'),
+    (table('MPI Latency Test v5.8', values=f'{"9" * 400}.00'), 3,
+     'not a number'),
+    (table('MPI Latency Test v5.8', sizes='9' * 500), 3, 'not a size'),
+    (table('MPI Latency Test v5.8', sizes='9' * 5000), 3, 'a line of 50'),
+])
+def test_refused(text, line, reason):
+    error = refused(text)
+    assert error.line == line
+    assert reason in error.reason
+
+
+# The command -------------------------------------------------------------
+
+def run(*files: Path | str, family: str = 'osu') -> tuple[int, list, str]:
+    out, err = io.StringIO(), io.StringIO()
+    code = parse_files(family, [str(file) for file in files], out, err)
+    return code, list(csv.DictReader(out.getvalue().splitlines())), (
+        err.getvalue())
+
+
+def test_command_prints_tidy_csv():
+    file = GOLDEN / '5.8' / 'osu_latency.txt'
+    code, rows, err = run(file, GOLDEN / '5.8' / 'osu_init.txt')
+    assert (code, err) == (0, '')
+    assert list(rows[0]) == list(parsers.COLUMNS)
+    assert rows[3] == {
+        'file': str(file), 'program': 'osu_latency', 'version': '5.8',
+        'size': '4', 'metric': 'latency', 'value': '0.57', 'unit': 'us'}
+    assert [(r['size'], r['metric'], r['value']) for r in rows[-4:]] == [
+        ('', 'ranks', '4'), ('', 'init_time_min', '501'),
+        ('', 'init_time_max', '575'), ('', 'init_time', '531')]
+
+
+def test_command_gives_no_row_of_a_refused_file(tmp_path):
+    good = GOLDEN / '5.8' / 'osu_hello.txt'
+    bad = GOLDEN / '7.4-openmpi5' / 'osu_allreduce.c.txt'
+    code, rows, err = run(bad, good)
+    assert code == 1
+    assert {row['file'] for row in rows} == {str(good)}
+    assert err == f'{bad}:7: validation failed\n'
+
+
+def test_command_on_what_it_cannot_read(tmp_path):
+    binary, latin = tmp_path / 'binary', tmp_path / 'latin'
+    binary.write_bytes(b'\x7fELF\0\1')
+    latin.write_bytes(b'# OSU \xe9\n')
+    good = GOLDEN / '5.8' / 'osu_hello.txt'
+    bad = GOLDEN / '5.8' / 'osu_mbw_mr.p1.txt'
+    code, rows, err = run(tmp_path / 'none', tmp_path, binary, latin, bad,
+                          good)
+    assert code == 2
+    assert len(rows) == 1
+    assert [line.split(': ')[0] for line in err.splitlines()] == [
+        str(tmp_path / 'none'), str(tmp_path), str(binary), str(latin),
+        f'{bad}:4']
+
+
+def test_command_reads_standard_input(monkeypatch):
+    data = (GOLDEN / '5.8' / 'osu_hello.txt').read_bytes()
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(data)))
+    code, rows, _ = run('-')
+    assert code == 0
+    assert rows[0]['file'] == '-'
+
+
+def test_command_names_the_families():
+    code, rows, err = run('x', family='ous')
+    assert (code, rows) == (2, [])
+    assert 'osu' in err
+    assert 'did you mean' in err

@@ -1,0 +1,747 @@
+"""Who is believed: the handshake, its messages, the door, the secrets."""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import resource
+import selectors
+import shutil
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from checks.serving import listener, private, wire
+from checks.serving.agent import Failed, Told, data_folder, lifeline, told
+from checks.serving.listener import Listener
+from checks.serving.plan import Clients, Plan, Server, Step
+from checks.serving.wire import (
+    AGENT,
+    CONDUCTOR,
+    MAC,
+    MAGIC,
+    NONCE,
+    Channel,
+    Handshake,
+    Impostor,
+)
+from tests import impostor
+from tests.conftest import ROOT, until
+
+SECRET, RUN = b's' * 32, 'run.1.1 7'
+
+
+def root_only():
+    if os.geteuid():
+        pytest.skip('only root can be another user')
+
+
+def agreed(conductor, agent):
+    """A whole handshake; what each side said."""
+    first = agent.opening()
+    second = conductor.answer(first)
+    third = agent.answer(second)
+    assert conductor.answer(third) == b''
+    return first, second, third
+
+
+def pair():
+    """Channels of a conductor and an agent that have met, and what is
+    between them."""
+    conductor, agent = (Handshake(role, SECRET, RUN)
+                        for role in (CONDUCTOR, AGENT))
+    agreed(conductor, agent)
+    (left, wire1), (wire2, right) = socket.socketpair(), socket.socketpair()
+    for sock in (wire1, wire2):
+        sock.setblocking(False)
+    return (Channel(left, *conductor.keys), Channel(right, *agent.keys),
+            wire1, wire2)
+
+
+# The handshake -------------------------------------------------------------
+
+def test_both_sides_agree_on_keys_of_their_own():
+    conductor, agent = (Handshake(role, SECRET, RUN)
+                        for role in (CONDUCTOR, AGENT))
+    said = b''.join(agreed(conductor, agent))
+    assert conductor.keys == agent.keys[::-1]
+    assert len({*conductor.keys, *agent.keys}) == 2
+    assert conductor.wants == agent.wants == 0
+    for hidden in (SECRET, *conductor.keys):
+        assert hidden not in said and hidden.hex().encode() not in said
+
+
+@pytest.mark.parametrize('secret, run', [
+    (b'x' * 32, RUN), (SECRET, 'run.1.1 8'), (b'', RUN)])
+def test_who_has_another_secret_or_run_is_an_impostor(secret, run):
+    agent = Handshake(AGENT, SECRET, RUN)
+    second = Handshake(CONDUCTOR, secret, run).answer(agent.opening())
+    with pytest.raises(Impostor, match='does not know'):
+        agent.answer(second)
+    conductor = Handshake(CONDUCTOR, SECRET, RUN)
+    other = Handshake(AGENT, secret, run)
+    other.nonces = (other.nonce, conductor.answer(other.opening())[:NONCE])
+    with pytest.raises(Impostor, match='does not know'):
+        conductor.answer(other._proof(AGENT))
+
+
+def test_what_was_recorded_or_reflected_proves_nothing():
+    first, second, third = agreed(*(Handshake(role, SECRET, RUN)
+                                    for role in (CONDUCTOR, AGENT)))
+    agent = Handshake(AGENT, SECRET, RUN)
+    agent.opening()
+    with pytest.raises(Impostor):
+        agent.answer(second)                        # of another session
+    conductor = Handshake(CONDUCTOR, SECRET, RUN)
+    live = conductor.answer(first)
+    with pytest.raises(Impostor):
+        conductor.answer(third)
+    # The conductor's proof, sent back to it as the agent's.
+    conductor = Handshake(CONDUCTOR, SECRET, RUN)
+    live = conductor.answer(MAGIC + b'n' * NONCE)
+    with pytest.raises(Impostor):
+        conductor.answer(live[NONCE:])
+    # Two conductors against each other, or two agents.
+    one = Handshake(CONDUCTOR, SECRET, RUN)
+    other = Handshake(CONDUCTOR, SECRET, RUN)
+    said = one.answer(MAGIC + b'n' * NONCE)
+    other.answer(MAGIC + said[:NONCE])
+    with pytest.raises(Impostor):
+        other.answer(said[NONCE:])
+    agent = Handshake(AGENT, SECRET, RUN)
+    with pytest.raises(Impostor):
+        agent.answer(agent.opening()[-NONCE:] + third)
+
+
+def test_every_bit_of_a_proof_counts():
+    for bit in range(8 * MAC):
+        agent = Handshake(AGENT, SECRET, RUN)
+        said = bytearray(Handshake(CONDUCTOR, SECRET, RUN).answer(
+            agent.opening()))
+        said[NONCE + bit // 8] ^= 1 << bit % 8
+        with pytest.raises(Impostor):
+            agent.answer(bytes(said))
+
+
+# Messages ------------------------------------------------------------------
+
+def test_messages_arrive_in_their_order():
+    conductor, agent, wire1, wire2 = pair()
+    for n in range(3):
+        conductor.say(n=n)
+    data = wire1.recv(9999)
+    for at in range(0, len(data), 7):
+        wire2.send(data[at:at + 7])
+    found = []
+    while len(found) < 3:
+        found += agent.messages()
+    assert [one['n'] for one in found] == [0, 1, 2]
+
+
+def two_frames():
+    conductor, agent, wire1, wire2 = pair()
+    conductor.say(n=1)
+    first = wire1.recv(9999)
+    conductor.say(n=2)
+    return agent, wire2, first, wire1.recv(9999)
+
+
+@pytest.mark.parametrize('spoil', [
+    lambda one, two: one + one,                                 # repeated
+    lambda one, two: two,                                       # dropped
+    lambda one, two: two + one,                                 # swapped
+    lambda one, two: one[:-1] + b'3',                           # changed
+    lambda one, two: one[:4] + b'\0' * MAC + one[4 + MAC:],     # made up
+    lambda one, two: struct.pack('!I', len(one) - 4 - MAC - 1)  # shortened
+    + one[4:],
+    lambda one, two: struct.pack('!I', wire.LONGEST + 1) + one[4:],
+    lambda one, two: b'\xff' * 40])
+def test_a_frame_that_is_not_the_next_ends_the_connection(spoil):
+    agent, wire2, one, two = two_frames()
+    wire2.send(spoil(one, two))
+    assert agent.messages() is None and 'sent a message' in agent.fault
+    wire2.send(two)
+    assert agent.messages() is None                     # and for good
+
+
+def test_a_frame_sent_back_or_of_another_session_is_refused():
+    conductor, agent, wire1, wire2 = pair()
+    agent.say(say='hello')
+    said = wire2.recv(9999)
+    wire2.send(said)
+    assert agent.messages() is None and agent.fault
+    other, _, wire1, _ = pair()
+    wire1.send(said)
+    assert other.messages() is None and other.fault
+
+
+def test_a_frame_that_was_cut_is_no_message():
+    agent, wire2, one, _ = two_frames()
+    wire2.send(one[:-1])
+    assert agent.messages() == []
+    wire2.close()
+    assert agent.messages() is None
+    assert agent.fault == 'closed the connection'
+
+
+def test_who_drips_is_silent(monkeypatch):
+    agent, wire2, one, _ = two_frames()
+    agent._heard -= 100
+    wire2.send(one[:10])
+    assert agent.messages() == [] and agent.silent() > 99
+    wire2.send(one[10:])
+    assert agent.messages() == [{'n': 1}] and agent.silent() < 1
+
+
+def test_who_takes_nothing_is_silent():
+    conductor, agent, wire1, wire2 = pair()
+    conductor.say(text='x' * 900_000)
+    conductor._taken -= 100
+    assert conductor.silent() > 99
+
+
+# The door ------------------------------------------------------------------
+
+class Door(threading.Thread):
+    """A conductor's door that is attended, and who has come in."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.selector = selectors.DefaultSelector()
+        self.listener = Listener('127.0.0.1', SECRET, RUN, self.selector)
+        self.told = Told(self.listener.where, RUN, SECRET, '', 4.0)
+        self.come, self.most, self.over = [], 0, False
+
+    def run(self):
+        while not self.over:
+            self.selector.select(0.1)
+            self.come += self.listener.attend()
+            self.most = max(self.most, len(self.listener.peers))
+
+    def close(self):
+        self.over = True
+        self.join()
+        self.listener.close()
+        self.selector.close()
+
+
+@pytest.fixture
+def door():
+    one = Door()
+    one.start()
+    yield one
+    one.close()
+
+
+def silent(where, count):
+    """Connections that say nothing."""
+    found = []
+    for _ in range(count):
+        with contextlib.suppress(OSError):
+            found.append(socket.create_connection(where, 5))
+    return found
+
+
+def test_agents_come_in_through_a_crowd(door):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2500:
+        pytest.skip(f'{hard} open files at most')
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2500), hard))
+    try:
+        crowd = silent(door.told.address, 2000)
+        channel = lifeline(door.told, lambda: None)
+        channel.say(say='hello')
+        until(lambda: door.come)
+        assert len(crowd) == 2000 and door.most <= listener.UNKNOWN
+        for one in crowd:
+            one.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_one_who_drips_has_one_deadline(door, monkeypatch):
+    monkeypatch.setattr(listener, 'HANDSHAKE', 1.0)
+    with socket.create_connection(door.told.address) as sock:
+        began = time.monotonic()
+        with pytest.raises(OSError):
+            for byte in MAGIC + b'n' * NONCE:
+                sock.send(bytes([byte]))
+                time.sleep(0.1)
+        assert 0.8 < time.monotonic() - began < 3
+    assert not door.come
+
+
+def test_too_many_of_one_address_do_not_displace_others():
+    door = Door()
+    first = silent(door.told.address, 1)
+    with socket.socket() as other:
+        other.bind(('127.0.0.2', 0))
+        other.connect(door.told.address)
+        until(lambda: door.listener.attend() or len(door.listener.peers) == 2)
+        crowd = silent(door.told.address, 100)
+        until(lambda: door.listener.attend()
+              or len(door.listener.peers) == listener.UNKNOWN)
+        time.sleep(0.1)
+        door.listener.attend()
+        assert '127.0.0.2' in {p.address for p in door.listener.peers}
+    for one in first + crowd:
+        one.close()
+    door.listener.close()
+
+
+def test_without_free_descriptors_it_goes_on(door):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    mine = silent(door.told.address, 3)
+    until(lambda: len(door.listener.peers) == 3)
+    try:
+        # Connections that are open, and then no descriptor is free.
+        waiting = socket.socket()
+        top = max(map(int, os.listdir('/proc/self/fd')))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (top + 1, hard))
+        filled = []
+        with contextlib.suppress(OSError):
+            while True:
+                filled.append(os.open(os.devnull, os.O_RDONLY))
+        waiting.connect(door.told.address)
+        time.sleep(0.5)
+        assert door.is_alive()
+        for fd in filled:
+            os.close(fd)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    lifeline(door.told, lambda: None).say(say='hello')
+    until(lambda: door.come)
+    for one in (*mine, waiting):
+        one.close()
+
+
+def test_an_agent_that_was_crowded_out_comes_again(door):
+    dropped = dropping(door.listener)
+    lifeline(door.told, lambda: None).say(say='hello')
+    until(lambda: door.come)
+    assert dropped
+
+
+def dropping(listener):
+    """Of a listener that ends the first two who come."""
+    dropped, accept = [], listener.accept
+
+    def once():
+        accepted = accept()
+        if accepted and len(dropped) < 2:
+            dropped.append(listener.peers[-1])
+            listener.drop(listener.peers[-1])
+        return accepted
+
+    listener.accept = once
+    return dropped
+
+
+def test_an_agent_does_not_wait_for_ever(monkeypatch):
+    from checks.serving import agent
+    monkeypatch.setattr(agent, 'HANDSHAKE', 0.6)
+    monkeypatch.setattr(agent, 'COME_AGAIN', 1.0)
+    with socket.create_server(('127.0.0.1', 0)) as mute:
+        to = Told(mute.getsockname(), RUN, SECRET, '', 4.0)
+        began = time.monotonic()
+        with pytest.raises(Failed, match='no handshake in'):
+            lifeline(to, lambda: None)
+        assert time.monotonic() - began < 5
+
+
+def test_a_run_is_good_through_a_crowd_and_impostors(tmp_path):
+    """Two thousand silent connections, one that drips, and agents that are
+    none, before the real ones come."""
+    batch = impostor.start(tmp_path, 2.0, seconds=0.2)
+    address = impostor.address_in(tmp_path)
+    crowd = subprocess.Popen([sys.executable, '-c', f'''
+import resource, socket, time
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+held = [socket.create_connection({address!r}) for _ in range(2000)]
+print(len(held), flush=True)
+drip = socket.create_connection({address!r})
+try:
+    while True:
+        drip.send(b'p')
+        time.sleep(0.5)
+except OSError:
+    time.sleep(60)
+'''], stdout=subprocess.PIPE, text=True)
+    fakes = threading.Thread(target=impostor.play_agent, args=(address, 2.0))
+    fakes.start()
+    try:
+        assert crowd.stdout and crowd.stdout.readline() == '2000\n'
+        assert batch.wait(60) == 0, (tmp_path / 'err').read_text()
+    finally:
+        crowd.kill()
+        crowd.wait()
+        crowd.stdout.close()
+        fakes.join()
+    assert not list(tmp_path.glob('*.private'))
+
+
+def test_nobody_can_knock_once_all_agents_are_there(tmp_path):
+    batch = impostor.start(tmp_path, 0, seconds=3)
+    address = impostor.address_in(tmp_path)
+    until(lambda: list(tmp_path.glob('run.measure.0.out')))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+    assert batch.wait(30) == 0
+
+
+def test_the_password_is_not_on_the_wire(tmp_path):
+    """Nothing that passes between conductor and agent tells a secret."""
+    heard = []
+    with socket.create_server(('127.0.0.1', 0)) as relay:
+        folder = tmp_path / 'service.json.private'
+
+        def eavesdrop():
+            real = impostor.address_in(tmp_path)
+            to = json.loads((folder / 'conductor').read_text())
+            to['address'] = relay.getsockname()
+            (tmp_path / 'relayed.private').mkdir(mode=0o700)
+            copy = tmp_path / 'relayed.private' / 'conductor'
+            copy.touch(mode=0o600)
+            copy.write_text(json.dumps(to))
+            heard.append(to['secret'])
+            ours, _ = relay.accept()
+            theirs = socket.create_connection(real)
+            with selectors.DefaultSelector() as both:
+                both.register(ours, selectors.EVENT_READ, theirs)
+                both.register(theirs, selectors.EVENT_READ, ours)
+                while True:
+                    for key, _ in both.select():
+                        data = key.fileobj.recv(65536)
+                        if not data:
+                            ours.close()
+                            theirs.close()
+                            return
+                        heard.append(data)
+                        key.data.sendall(data)
+
+        thread = threading.Thread(target=eavesdrop)
+        thread.start()
+        assert impostor.start(tmp_path, 1, agents='relayed').wait(40) == 0
+        thread.join(20)
+    secret, said = heard[0], b''.join(heard[1:])
+    assert b'"instances"' in said                   # it did pass here
+    password = wire.derived(bytes.fromhex(secret), 'password')
+    # The server has it.
+    assert password in (tmp_path / 'run.server0.log').read_text()
+    for word in (secret.encode(), bytes.fromhex(secret), password.encode()):
+        assert word not in said
+
+
+# Impostors -----------------------------------------------------------------
+
+@pytest.mark.parametrize('attack', list(impostor.ATTACKS))
+def test_who_takes_the_port_of_a_dead_conductor_is_not_obeyed(attack):
+    root_only()
+    # Not tmp_path, which only we can enter: he marks there what he did.
+    with tempfile.TemporaryDirectory(prefix='plumbimpostor') as folder:
+        one = impostor.play(Path(folder), attack, random.Random(attack))
+    assert one.taken and one.met, one
+    assert not one.obeyed and not one.left, one
+    assert "does not know the run's secret" in one.said, one
+
+
+def test_a_server_of_another_user_is_not_told_the_password(tmp_path):
+    """He takes the port between the agent's look and the server's bind."""
+    root_only()
+    with socket.create_server(('127.0.0.1', 0)) as free:
+        port = free.getsockname()[1]
+    heard = Path(tempfile.mkstemp(prefix='plumbimpostor')[1])
+    heard.chmod(0o666)
+
+    def serve():
+        with socket.create_server(('127.0.0.1', port)) as server:
+            server.settimeout(30)
+            while True:
+                connection, _ = server.accept()
+                with heard.open('ab') as file:
+                    file.write(connection.recv(1000))
+                connection.sendall(b'+OK\r\n+PONG\r\n')
+
+    Plan(Server('late', ('sh', '-c', 'touch {data}/../started; sleep 30'),
+                dialect='resp', port=port, ready_limit=10.0),
+         Clients(), (Step('measure', ('true',), 10),),
+         scratch=str(tmp_path)).write(tmp_path / 'service.json')
+    run = impostor.conducted(tmp_path, 0)
+    until(lambda: list(tmp_path.rglob('started')))
+    thief = impostor.as_another_user(serve)
+    try:
+        assert run.wait(40) == 1
+    finally:
+        os.kill(thief, signal.SIGKILL)
+        os.waitpid(thief, 0)
+    assert 'another user listens there' in (tmp_path / 'err').read_text()
+    assert heard.read_bytes() == b''
+    heard.unlink()
+
+
+# The folder of secrets -------------------------------------------------------
+
+def folder_of(tmp_path):
+    return tmp_path / 'service.json.private'
+
+
+def test_secrets_are_for_nobody_else(tmp_path):
+    old = os.umask(0)
+    try:
+        secrets = private.Secrets(folder_of(tmp_path))
+        path = secrets.file('service', 'password x')
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(secrets.folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert private.read(secrets.folder, 'service') == 'password x'
+    secrets.file('service', 'another')              # written again, whole
+    assert private.read(secrets.folder, 'service') == 'another'
+    secrets.remove()
+    assert not secrets.folder.exists()
+
+
+def test_a_folder_that_was_prepared_is_refused(tmp_path):
+    folder = folder_of(tmp_path)
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    with pytest.raises(private.NotPrivate, match='mode 777.*somebody else'):
+        private.Secrets(folder)
+    folder.rmdir()
+    (tmp_path / 'elsewhere').mkdir(mode=0o700)
+    folder.symlink_to(tmp_path / 'elsewhere')
+    with pytest.raises(private.NotPrivate, match='no folder'):
+        private.Secrets(folder)
+    assert not list((tmp_path / 'elsewhere').iterdir())
+
+
+def test_a_run_refuses_a_prepared_folder(tmp_path):
+    folder_of(tmp_path).mkdir()
+    folder_of(tmp_path).chmod(0o777)
+    assert impostor.start(tmp_path, 0).wait(30) == 1
+    lines = (tmp_path / 'err').read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith('service: ')]
+    assert 'with mode 777' in line and 'remove it' in line
+    assert not list(folder_of(tmp_path).iterdir())
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path):
+    root_only()
+    folder = folder_of(tmp_path)
+    folder.mkdir(mode=0o700)
+    secret = folder / 'conductor'
+    secret.touch(mode=0o600)
+    secret.write_text(Told(('127.0.0.1', 1), RUN, SECRET, '', 4.0).text())
+    os.chown(folder, impostor.UID, impostor.UID)
+    with pytest.raises(private.NotPrivate, match=f'user {impostor.UID}'):
+        private.Secrets(folder)
+    with pytest.raises(Failed, match='somebody else made it'):
+        told(folder, lambda: None)
+    os.chown(folder, 0, 0)
+    os.chown(secret, impostor.UID, impostor.UID)
+    with pytest.raises(Failed, match='somebody else made it'):
+        told(folder, lambda: None)
+    private.remove(folder)
+    assert not folder.exists()
+
+
+def test_a_file_that_was_prepared_is_not_followed(tmp_path):
+    secrets = private.Secrets(folder_of(tmp_path))
+    target = tmp_path / 'target'
+    for name in ('service', 'service.part'):
+        (secrets.folder / name).symlink_to(target)
+    secrets.file('service', 'password x')
+    assert not target.exists()
+    (secrets.folder / 'conductor').symlink_to(secrets.folder / 'service')
+    with pytest.raises(OSError):
+        private.read(secrets.folder)
+
+
+def test_a_place_that_everybody_can_write_is_refused(tmp_path):
+    stage = tmp_path / 'open' / 'stage'
+    stage.mkdir(parents=True)
+    stage.parent.chmod(0o777)
+    with pytest.raises(private.NotPrivate, match='chmod o-w'):
+        private.Secrets(folder_of(stage))
+    stage.parent.chmod(0o1777)
+    private.Secrets(folder_of(stage)).remove()
+
+
+# What dead runs left -------------------------------------------------------
+
+def killed(folder):
+    """A folder whose owner was killed at once."""
+    program = subprocess.Popen([sys.executable, '-c', f'''
+import sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from checks.serving import private
+kept = private.Secrets(Path({str(folder)!r}))
+kept.file('service', 'password x')
+print('there', flush=True)
+time.sleep(60)
+'''], stdout=subprocess.PIPE, text=True)
+    assert program.stdout and program.stdout.readline() == 'there\n'
+    return program
+
+
+def end(program):
+    program.kill()
+    program.wait()
+    program.stdout.close()
+
+
+def moved(folder, **more):
+    """The folder as if its owner had been somewhere else."""
+    lock = folder / private.LOCK
+    note = json.loads(lock.read_text())
+    lock.write_text(json.dumps({**note, **more}))
+    return lock
+
+
+def test_only_a_dead_runs_secrets_make_way(tmp_path):
+    folder = folder_of(tmp_path)
+    program = killed(folder)
+    with pytest.raises(private.NotPrivate, match='two runs in one stage'):
+        private.Secrets(folder)
+    assert (folder / 'service').exists()
+    end(program)
+    secrets = private.Secrets(folder)
+    assert not (folder / 'service').exists()
+    secrets.remove()
+
+
+def test_of_another_node_nothing_is_certain_but_age(tmp_path, monkeypatch):
+    folder = folder_of(tmp_path)
+    end(killed(folder))
+    lock = moved(folder, boot='another', host='n2')
+    assert not private.remove_dead(folder)
+    old = time.time() - private.STALE - 10
+    os.utime(lock, (old, old))
+    assert private.remove_dead(folder) and not folder.exists()
+
+
+@pytest.mark.parametrize('said, code, dead', [
+    ('', 0, True), ('COMPLETED\n', 0, True), ('RUNNING\n', 0, False),
+    ('PENDING\n', 0, False), ('COMPLETING\n', 0, False),
+    ('slurm_load_jobs error: Invalid job id specified', 1, True),
+    ('Unable to contact slurm controller', 1, False)])
+def test_slurm_knows_whether_a_job_is_over(tmp_path, monkeypatch, said, code,
+                                           dead):
+    tools = tmp_path / 'bin'
+    tools.mkdir()
+    (tools / 'squeue').write_text(
+        f'#!/bin/sh\necho "{said.strip()}" >&{2 if code else 1}\n'
+        f'exit {code}\n')
+    (tools / 'scontrol').write_text('#!/bin/sh\necho "ClusterName   = big"\n')
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    monkeypatch.setenv('PATH', f'{tools}:{os.environ["PATH"]}')
+    folder = folder_of(tmp_path)
+    end(killed(folder))
+    moved(folder, boot='another', job='17', cluster='small')
+    assert not private.remove_dead(folder)          # not that Slurm's to say
+    moved(folder, cluster='big')
+    assert private.remove_dead(folder) is dead
+
+
+def test_a_live_owner_touches_its_folder(tmp_path):
+    secrets = private.Secrets(folder_of(tmp_path))
+    lock = secrets.folder / private.LOCK
+    os.utime(lock, (1, 1))
+    secrets.touch()
+    assert lock.stat().st_mtime == 1                # not each time
+    secrets._next = 0
+    secrets.touch()
+    assert time.time() - lock.stat().st_mtime < 60
+
+
+def test_the_next_run_removes_the_secrets_of_any_dead_one(tmp_path):
+    registry = tmp_path / 'registry'
+    stages = [tmp_path / name for name in ('dead', 'alive', 'empty', 'gone')]
+    for stage in stages:
+        stage.mkdir()
+        private.remember(registry, stage)
+        private.remember(registry, stage)           # each only once
+    assert len(list(registry.iterdir())) == 4
+    shutil.rmtree(stages[3])
+    end(killed(folder_of(stages[0])))
+    alive = killed(folder_of(stages[1]))
+    try:
+        assert private.sweep(registry) == [folder_of(stages[0])]
+        assert folder_of(stages[1]).exists()
+        assert not folder_of(stages[0]).exists()
+        assert len(list(registry.iterdir())) == 3
+    finally:
+        end(alive)
+    assert private.sweep(registry) == [folder_of(stages[1])]
+
+
+def test_all_killed_at_once_and_another_case_comes(suite, store):
+    """Through ReFrame: batch script, conductor and agent, all at once."""
+    def case(operation, seconds):
+        return suite.start(
+            '-r', '-Sbringup=1', f'-SStoreServes.duration={seconds}', '-n',
+            'StoreServes', '-p', f'^{store.environ}$',
+            '-E', f'str(load) == "{store.name} {operation}"',
+            TMPDIR=str(suite.tmp))
+
+    first = case('get', 60)
+    until(lambda: first.poll() is not None
+          or list(suite.tmp.rglob('run.1.1.measure.0.out')), 120)
+    assert first.poll() is None, first.communicate()
+    victims = [path for path in Path('/proc').glob('[0-9]*')
+               if in_stage(path, suite.tmp)]
+    assert len(victims) > 4
+    for victim in victims:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(victim.name), signal.SIGKILL)
+    first.communicate()
+    (secret,) = suite.tmp.rglob('*.private')
+    assert (secret / 'service').exists()
+    second = case('set', 0.1)
+    text, _ = second.communicate()
+    assert second.returncode == 0, text
+    assert not list(suite.tmp.rglob('*.private'))
+    assert not list(suite.tmp.glob('plumbline-agent-*'))
+
+
+def in_stage(process, folder):
+    """Whether a process works in a stage directory, or in an agent's."""
+    try:
+        where = os.readlink(process / 'cwd')
+    except OSError:
+        return False
+    return where.startswith(str(folder)) and where != str(folder)
+
+
+def test_data_of_a_live_agent_elsewhere_is_left_alone(tmp_path):
+    """On a shared scratch a lock may tell nothing of another node."""
+    left = data_folder(str(tmp_path))
+    os.close(left._lock)
+    moved(left.folder, boot='another')
+    other = data_folder(str(tmp_path))
+    assert left.folder.exists() and other.folder.exists()
+    moved(left.folder, boot=private.boot())
+    data_folder(str(tmp_path))
+    assert not left.folder.exists() and other.folder.exists()
+
+
+def test_the_data_of_another_user_is_left_alone(tmp_path):
+    root_only()
+    left = data_folder(str(tmp_path))
+    os.close(left._lock)
+    os.chown(left.folder, impostor.UID, impostor.UID)
+    data_folder(str(tmp_path))
+    assert left.folder.exists()

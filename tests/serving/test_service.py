@@ -1,0 +1,701 @@
+"""Servers inside a job: what is started, what can break, what is left."""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from checks.lib import cpus
+from checks.lib.parsers import ParseError
+from checks.serving.agent import PREFIX, Told
+from checks.serving.parser import split
+from checks.serving.plan import Clients, Plan, PlanError, Server, Step
+from tests.conftest import ROOT
+
+SERVING = str(ROOT / 'checks' / 'serving')
+
+CONFIG = '''bind {address}
+port {port}
+dir {data}
+requirepass {password}
+masterauth {password}
+save ""
+'''
+
+#: Says PONG to anything, and who it is not.
+ANY = '''import socket, sys
+with socket.create_server((sys.argv[1], int(sys.argv[2]))) as server:
+    while True:
+        connection, _ = server.accept()
+        data = connection.recv(4096)
+        while data:
+            connection.sendall(b'+PONG\\r\\n' if b'PING' in data
+                               else b'$14\\r\\nprocess_id:1\\r\\n\\r\\n')
+            data = connection.recv(4096)
+'''
+
+
+def real(store, **more):
+    """The server role of a real store."""
+    return Server(store.name, (str(store.binary), '-'), CONFIG, memory=64,
+                  **more)
+
+
+def plan(server, *command, limit=20.0, **more):
+    """One client beside one server, of whatever machine this is."""
+    return Plan(server, Clients(), (Step('measure', command or ('true',),
+                                         limit),), **more)
+
+
+def shell(text):
+    return ('sh', '-c', text)
+
+
+class Job:
+    """A batch script with a conductor, as ReFrame starts one."""
+
+    def __init__(self, folder, plan, before='', launcher=(), **env):
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        # Not below it: the path of a socket may have 107 characters.
+        self.scratch = Path(tempfile.mkdtemp(prefix='plumbtest'))
+        replace(plan, scratch=str(self.scratch), silence=4.0).write(
+            folder / 'service.json')
+        agent = ' '.join([sys.executable, SERVING, 'agent', 'service.json'])
+        script = (f'{before}\n{sys.executable} {SERVING} conduct service.json '
+                  f'-- {" ".join(launcher)} {agent} & wait $!')
+        self.out = open(folder / 'out', 'wb')
+        self.err = open(folder / 'err', 'wb')
+        # The mark finds all that this job started, wherever it went.
+        self.mark = f'PLUMBLINE_TEST={folder}'
+        self.process = subprocess.Popen(
+            ['bash', '-c', script], cwd=folder, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
+            env={**os.environ, 'PLUMBLINE_TEST': str(folder),
+                 'TEST_SCRATCH': str(self.scratch), **env})
+
+    def processes(self, word=''):
+        """Processes of this job whose command has a word."""
+        found = []
+        for path in Path('/proc').glob('[0-9]*'):
+            with contextlib.suppress(OSError):
+                command = (path / 'cmdline').read_bytes().decode()
+                # A store writes its title over its environment.
+                ours = (self.mark in (path / 'environ').read_bytes().decode()
+                        or os.readlink(path / 'cwd').startswith(
+                            (str(self.scratch), str(self.folder))))
+                # The conductor's command ends with the agent's.
+                if (ours and word in command
+                        and not ('agent' in word and 'conduct' in command)
+                        and int(path.name) != self.process.pid):
+                    found.append(int(path.name))
+        return sorted(found)
+
+    def wait_for(self, word):
+        """Until something of that name runs."""
+        for _ in range(400):
+            found = self.processes(word)
+            if found:
+                return found
+            time.sleep(0.05)
+        pytest.fail(f'no {word} started: {self.said()}')
+
+    def wait_for_file(self, name):
+        for _ in range(400):
+            if list(self.folder.glob(name)):
+                return
+            time.sleep(0.05)
+        pytest.fail(f'no {name}: {self.said()}')
+
+    def end(self, limit=40):
+        code = self.process.wait(limit)
+        self.out.close()
+        self.err.close()
+        return code
+
+    def said(self):
+        lines = (self.folder / 'err').read_text().splitlines()
+        return [line for line in lines if line.startswith('service: ')] \
+            or lines[-5:]
+
+    def leftovers(self, patience=6.0):
+        """What outlived the job: processes and files. Waits a while for
+        agents that must first notice."""
+        deadline = time.monotonic() + patience
+        while True:
+            left = [*self.processes(), *self.scratch.glob('*'),
+                    *self.folder.glob('*.private')]
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def job(tmp_path):
+    jobs = []
+
+    def start(plan, **more):
+        jobs.append(Job(tmp_path / f'job{len(jobs)}', plan, **more))
+        return jobs[-1]
+
+    yield start
+    for one in jobs:
+        for pid in [*one.processes(), one.process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        one.process.wait()
+        shutil.rmtree(one.scratch, ignore_errors=True)
+
+
+def refused(job, plan, **more):
+    """The one line of a job that fails and leaves nothing."""
+    one = job(plan, **more)
+    assert one.end() == 1
+    lines = one.said()
+    assert len(lines) == 1, (one.folder / 'err').read_text()
+    assert not one.leftovers()
+    return lines[0]
+
+
+# It works ----------------------------------------------------------------
+
+def test_a_store_serves_while_the_clients_run(job, store):
+    one = job(plan(real(store), *shell('cat {service}; echo done')))
+    assert one.end() == 0, one.said()
+    services, said = split((one.folder / 'out').read_text())
+    server = services.servers[0]
+    assert server.address == '127.0.0.1' and server.program == store.name
+    assert server.version == store.version and server.ready_ms > 0
+    assert f'server 127.0.0.1 {server.port}' in said and 'done' in said
+    assert services.steps['measure'].grown('commands') > 0
+    assert not one.leftovers()
+
+
+def test_the_password_is_in_no_file_and_no_command(job, store):
+    one = job(replace(plan(real(store)), steps=(Step('measure', shell(
+        'cp {service} secret; cp $(dirname {service})/conductor told; '
+        'cat /proc/[0-9]*/cmdline | tr "\\0" " "'), 20, gate=True),)))
+    assert one.end() == 0, one.said()
+    secret = (one.folder / 'secret').read_text()
+    (one.folder / 'secret').unlink()
+    words = [line.split()[-1] for line in secret.splitlines()
+             if line.startswith('password')]
+    words.append(json.loads(
+        (one.folder / 'told').read_text())['secret'])
+    (one.folder / 'told').unlink()
+    assert len(words) == 2 and min(map(len, words)) >= 32
+    for path in one.folder.rglob('*'):
+        if path.is_file():
+            text = path.read_text(errors='replace')
+            assert not any(word in text for word in words), path
+
+
+def test_server_and_client_have_cpus_of_their_own(job, store):
+    cores = len(os.sched_getaffinity(0))
+    if cores < 2:
+        pytest.skip('one CPU')
+    one = job(plan(real(store), *shell(
+        'grep Cpus_allowed_list /proc/self/status')))
+    assert one.end() == 0, one.said()
+    services, said = split((one.folder / 'out').read_text())
+    mine = cpus.parse(said.split()[-1])
+    assert not set(mine) & set(services.servers[0].cpus)
+    assert not services.shared
+
+
+def test_more_cpus_than_there_are_is_told(job, store):
+    one = job(plan(real(store, cpus=10_000)))
+    assert one.end() == 0, one.said()
+    assert split((one.folder / 'out').read_text())[0].shared
+
+
+def test_three_servers_form_a_cluster(job, store):
+    server = real(store, instances=3, cluster=True)
+    one = job(plan(replace(server, config=CONFIG + 'cluster-enabled yes\n'),
+                   *shell('grep -c ^server {service}; '
+                          'grep ^cluster {service}')))
+    assert one.end() == 0, one.said()
+    services, said = split((one.folder / 'out').read_text())
+    assert said.split() == ['3', 'cluster']
+    assert len({server.port for server in services.servers}) == 3
+    assert not one.leftovers()
+
+
+def test_clients_begin_together(job, store):
+    # The step only ends when the conductor opens the gate.
+    client = ('import os, sys\n'
+              'assert "gate" in open(sys.argv[1]).read().split()\n'
+              'os.write(0, b"ready\\n")\n'
+              'print(os.read(0, 10))')
+    program = f"{sys.executable} -c '{client}' {{service}}"
+    both = replace(plan(real(store)), clients=Clients(instances=2), steps=(
+        Step('measure', shell(program), 20, gate=True),))
+    one = job(both)
+    assert one.end() == 0, one.said()
+    assert split((one.folder / 'out').read_text())[1].count("b'go") == 2
+
+
+def test_tls_with_a_certificate_of_the_run(job, store_with_tls):
+    config = CONFIG.replace('port {port}', 'port 0\ntls-port {port}\n'
+                            'tls-cert-file {cert}\ntls-key-file {key}\n'
+                            'tls-ca-cert-file {ca}\ntls-auth-clients no')
+    one = job(plan(replace(real(store_with_tls, tls=True), config=config),
+                   *shell('grep -E "^(tls|ca)" {service}')))
+    assert one.end() == 0, one.said()
+    assert not one.leftovers()
+
+
+def test_a_socket_and_no_port(job, store):
+    config = 'port 0\nunixsocket {data}/socket\nsave ""\n'
+    one = job(plan(replace(real(store, socket=True, password=False),
+                           config=config), *shell('test -S {host}')))
+    assert one.end() == 0, one.said()
+
+
+# What breaks -------------------------------------------------------------
+
+def test_port_that_is_taken(job, store):
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        port = taken.getsockname()[1]
+        line = refused(job, plan(real(store, port=port)))
+    assert f'port {port} on ' in line and 'is taken by' in line
+    assert f'process {os.getpid()}' in line and 'stop it' in line
+
+
+def test_server_that_never_answers(job):
+    line = refused(job, plan(Server(
+        'mute', shell('echo I am here; sleep 60'), ready_limit=1.0)))
+    assert 'mute (server 0 on' in line and 'did not answer in 1 s' in line
+    assert 'I am here' in line
+
+
+def test_server_that_ends_before_it_answers(job):
+    line = refused(job, plan(Server(
+        'weak', shell('echo no library; exit 3'))))
+    assert 'ended with exit code 3 before it answered' in line
+    assert 'no library' in line
+
+
+def test_server_that_cannot_be_started(job):
+    line = refused(job, plan(Server('none', ('/no/such/store-server',))))
+    assert '/no/such/store-server cannot be started: No such file' in line
+
+
+def test_another_server_answers_on_the_port(job, tmp_path):
+    # What answers has left the session of what was started.
+    program = tmp_path / 'any.py'
+    program.write_text(ANY)
+    line = refused(job, plan(Server('any', shell(
+        f'setsid {sys.executable} {program} {{address}} {{port}} & wait'))))
+    assert 'another server has the port' in line
+
+
+def test_wrong_password(job, store):
+    server = replace(real(store), config=CONFIG.replace(
+        'requirepass {password}', 'requirepass another'))
+    line = refused(job, plan(server))
+    assert 'refuses the password of this run (WRONGPASS' in line
+    assert 'another password?' in line
+
+
+def test_server_that_dies_under_load(job, store):
+    one = job(plan(real(store), 'sleep', '30'))
+    one.wait_for_file('run.measure.0.out')
+    os.kill(one.wait_for(f'{store.name}-server')[0], signal.SIGKILL)
+    began = time.monotonic()
+    assert one.end() == 1
+    assert time.monotonic() - began < 10     # and not after the client's 30
+    (line,) = one.said()
+    assert 'was killed by signal 9 (SIGKILL) while it served' in line
+    assert not one.leftovers()
+
+
+def test_too_few_open_files(job, store):
+    line = refused(job, plan(real(store, connections=4000)),
+                   before='ulimit -n 1000')
+    assert 'open files are needed' in line and 'the limit is 1000' in line
+    assert 'ulimit -Hn' in line
+
+
+def test_wrong_interface(job, store):
+    line = refused(job, plan(real(store), interface='ib7'))
+    assert "no interface 'ib7'" in line and 'lo (127.0.0.1)' in line
+    assert 'service_interface' in line
+
+
+def test_more_memory_than_the_node_has(job, store):
+    line = refused(job, plan(replace(real(store), memory=1 << 40)))
+    assert 'MiB of memory are asked for' in line and 'are free' in line
+
+
+def test_scratch_that_cannot_be_written(job, store):
+    one = job(plan(real(store)))
+    shutil.rmtree(one.scratch)
+    assert one.end() == 1
+    assert "name another as the site's scratch" in one.said()[0]
+
+
+def test_client_that_fails_and_client_that_hangs(job, store):
+    line = refused(job, plan(real(store), *shell(
+        'echo cannot do it >&2; exit 7')))
+    assert 'client 0 on ' in line and 'ended with exit code 7' in line
+    assert 'cannot do it' in line
+    line = refused(job, plan(real(store), 'sleep', '60', limit=1.0))
+    assert 'step measure: client 0 on ' in line
+    assert 'did not end in 1 s' in line
+
+
+def test_client_that_never_comes_to_the_gate(job, store):
+    waiting = replace(plan(real(store)), steps=(
+        Step('measure', ('sleep', '60'), 1.0, gate=True),))
+    assert 'client 0 not ready in 1 s' in refused(job, waiting)
+
+
+def test_launcher_that_fails(job, store):
+    line = refused(job, plan(real(store)), launcher=(
+        'sh', '-c', '"echo no such host >&2; exit 5"'))
+    assert 'the launcher ended with code 5' in line and 'no such host' in line
+
+
+def test_launcher_that_is_killed_is_no_riddle(job, store):
+    # Its last line has no end, and its words are no cause.
+    line = refused(job, plan(real(store)), launcher=(
+        'sh', '-c', '"printf warning >&2; kill -9 \\$\\$"'))
+    assert line.startswith('service: the launcher was killed by signal 9 ')
+    assert 'warning' not in line
+
+
+def test_a_launcher_that_ends_agents_says_why(job, store):
+    # One of two agents dies before it says hello: mpirun ends the other.
+    two = plan(real(store, beside=False))
+    line = refused(job, two, launcher=(
+        'sh', '-c', '\'"$@" & sleep 2; kill $!; wait; echo "rank 1 exited on '
+        'signal 9" >&2; exit 137\'', 'sh'))
+    assert 'the agent was ended by SIGTERM' in line
+    assert 'the launcher says: rank 1 exited on signal 9' in line
+
+
+def test_agents_that_cannot_reach_the_conductor_say_so(job, store):
+    line = refused(job, plan(real(store)), launcher=(
+        'sh', '-c', '\'echo half >service.json.private/conductor; exec "$@"'
+        '\'', 'sh'))
+    assert 'the launcher ended with code 1' in line
+    assert 'plumbline agent: no conductor' in line
+
+
+def test_fewer_nodes_than_asked_for(job, store):
+    two = replace(plan(real(store, beside=False), start_limit=2.0))
+    assert '1 of 2 nodes answered in 2 s' in refused(job, two)
+
+
+def test_two_agents_on_one_node(job, store):
+    two = plan(real(store, beside=False))
+    line = refused(job, two, launcher=(
+        'sh', '-c', "'\"$@\" & \"$@\"'", 'both'))
+    assert 'two agents on' in line
+
+
+def talk(keys, then):
+    """A client that sets keys, with values that cannot be compressed, and
+    does something else."""
+    return shell(
+        f'sleep 1; exec {sys.executable} - {{service}} <<"E"\n'
+        'import secrets, sys, time\n'
+        f'sys.path.insert(0, "{ROOT}")\n'
+        'from checks.serving import ask\n'
+        'lines = dict(l.split(" ", 1) for l in open(sys.argv[1]))\n'
+        'host, port = lines["server"].split()\n'
+        'where = ask.Server(host, int(port), lines["password"].strip())\n'
+        'with ask.Resp().session(where) as session:\n'
+        f'    for key in range({keys}):\n'
+        '        session.ask("SET", key, secrets.token_hex(50000))\n'
+        f'    {then}\n'
+        'E')
+
+
+def on_small_disk(size='2m'):
+    """A launcher of agents whose scratch has little room."""
+    if subprocess.run(['unshare', '-rm', 'mount', '-t', 'tmpfs', 'none',
+                       '/mnt'], capture_output=True).returncode:
+        pytest.skip('no user namespaces with mounts here')
+    return ('unshare', '-rm', 'sh', '-c',
+            f"'mount -t tmpfs -o size={size} none $TEST_SCRATCH && "
+            'exec "$@"\'', 'sh')
+
+
+@pytest.mark.parametrize('seconds', [0, 3])
+def test_a_snapshot_that_finds_the_disk_full_under_a_load_of_reads(
+        job, store, seconds):
+    # Nothing is refused to who only reads: SETs end before the first save,
+    # and the store removes the file that it could not write.
+    server = replace(real(store, persistence='rdb'), config=CONFIG.replace(
+        'save ""', 'save 2 1\nstop-writes-on-bgsave-error no'))
+    one = job(plan(server, *talk(
+        100, f'[(session.ask("GET", 1), time.sleep(0.1)) for _ in '
+        f'range({10 * seconds})]')), launcher=on_small_disk())
+    assert one.end(60) == 1
+    (line,) = one.said()
+    assert 'did not save its data (rdb_last_bgsave_status is err)' in line
+    assert 'the disk of ' in line and ' is full: free it' in line, line
+    assert not one.leftovers()
+
+
+def test_a_store_that_is_to_save_and_does(job, store):
+    server = replace(real(store, persistence='rdb'), config=CONFIG.replace(
+        'save ""', 'save 1 1'))
+    one = job(plan(server, *talk(10, 'session.ask("GET", 1)')))
+    assert one.end(60) == 0, one.said()
+    # The last snapshot was waited for, with its changes.
+    log = (one.folder / 'run.server0.log').read_text()
+    assert 'DB saved on disk' in log
+    assert not one.leftovers()
+
+
+def test_a_store_that_keeps_no_file_where_it_is_to(job, store):
+    line = refused(job, plan(real(store, persistence='aof')))
+    assert ('keeps nothing on disk, asked for was an append-only file'
+            in line), line
+
+
+@pytest.mark.parametrize('left_on, told', [
+    (['--appendonly', 'yes', '--appendfsync', 'always'],
+     'an append-only file'),
+    (['--save', "'900 1'"], 'snapshots')])
+def test_persistence_that_was_left_on(job, store, tmp_path, left_on, told):
+    # As a wrapper does that a site has put before the store.
+    wrapper = tmp_path / 'wrapper'
+    wrapper.write_text(
+        f'#!/bin/sh\nexec {store.binary} "$@" {" ".join(left_on)}\n')
+    wrapper.chmod(0o755)
+    line = refused(job, plan(replace(real(store),
+                                     command=(str(wrapper), '-'))))
+    assert f'keeps {told}, asked for was nothing on disk' in line, line
+    assert f'a wrapper at {wrapper}' in line
+
+
+def test_full_disk_under_an_append_only_file(job, store):
+    server = replace(real(store, persistence='aof'),
+                     config=CONFIG + 'appendonly yes\nappendfsync always\n')
+    one = job(plan(server, *talk(100, 'session.ask("GET", 1)')),
+              launcher=on_small_disk())
+    assert one.end() == 1
+    (line,) = one.said()
+    assert 'the disk of ' in line and ' is full: free it' in line, line
+    assert not one.leftovers()
+
+
+# What ends it from outside -------------------------------------------------
+
+@pytest.mark.parametrize('victim, number, cause', [
+    ('serving agent', signal.SIGKILL, 'was lost'),
+    ('serving agent', signal.SIGTERM, 'the agent was ended by SIGTERM'),
+    ('serving agent', signal.SIGSTOP, 'nothing heard from it for 4 s'),
+    ('conduct', signal.SIGTERM, 'ended by SIGTERM'),
+    ('conduct', signal.SIGINT, 'ended by SIGINT'),
+    ('conduct', signal.SIGKILL, ''),
+    ('batch', signal.SIGKILL, 'the batch script was killed'),
+    ('sleep 30', signal.SIGKILL, 'was killed by signal 9'),
+])
+def test_whoever_is_killed_nothing_is_left(job, store, victim, number, cause):
+    one = job(plan(real(store), 'sleep', '30'))
+    one.wait_for_file('run.measure.0.out')
+    pids = ([one.process.pid] if victim == 'batch' else
+            one.wait_for(victim.replace(' ', '\0')))
+    os.kill(pids[0], number)
+    one.end()
+    deadline = time.monotonic() + 25
+    while one.processes() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if cause:
+        assert cause in ' '.join(one.said())
+    left = one.leftovers(patience=8.0)
+    if victim == 'serving agent' and number != signal.SIGTERM:
+        # Nobody could; the next agent on the node does.
+        assert all(path.name.startswith(PREFIX) for path in left), left
+        again = job(replace(plan(real(store))))
+        assert again.end() == 0, again.said()
+    else:
+        assert not left
+
+
+def agent_alone(folder, conductor=''):
+    """An agent, and its private folder with what a conductor left there."""
+    private = folder / 'service.json.private'
+    private.mkdir(mode=0o700)
+    if conductor:
+        path = private / 'conductor'
+        path.touch(mode=0o600)
+        path.write_text(conductor)
+    return private, subprocess.Popen(
+        [sys.executable, SERVING, 'agent', 'service.json'], cwd=folder,
+        stderr=subprocess.PIPE, text=True)
+
+
+def told(port, secret=b'x' * 32):
+    """What a conductor tells its agents."""
+    return Told(('127.0.0.1', port), 'run.1.1', secret, '', 4.0).text()
+
+
+def test_an_agent_without_a_conductor_removes_its_secrets(tmp_path):
+    with socket.create_server(('127.0.0.1', 0)) as closed:
+        port = closed.getsockname()[1]
+    private, agent = agent_alone(tmp_path, told(port))
+    assert 'no conductor: ' in agent.communicate()[1]
+    assert agent.returncode == 1 and not private.exists()
+
+
+def test_an_agent_that_is_ended_before_it_began_removes_them_too(tmp_path):
+    private, agent = agent_alone(tmp_path)
+    status = Path('/proc', str(agent.pid), 'status')
+    # Until it minds its signals: of SIGTERM the bit is 1 << 14.
+    while agent.poll() is None and not 1 << 14 & int(
+            status.read_text().partition('SigCgt:')[2].split()[0], 16):
+        time.sleep(0.01)
+    agent.terminate()
+    agent.communicate()
+    assert agent.returncode == 143 and not private.exists()
+
+
+def test_an_agent_that_nobody_waits_for_ends(tmp_path):
+    """Its launcher is killed before it has found a conductor."""
+    done = subprocess.run(
+        ['sh', '-c', f'{sys.executable} {SERVING} agent service.json & '
+         'sleep 1; kill -9 $$'], cwd=tmp_path, stderr=subprocess.PIPE,
+        text=True, timeout=15)
+    assert 'the launcher is gone' in done.stderr
+
+
+def test_a_batch_script_that_died_before_the_conductor_began(tmp_path, store):
+    plan(real(store)).write(tmp_path / 'service.json')
+    measure = ROOT / 'checks' / 'lib' / 'src' / 'measure.sh'
+    subprocess.run(
+        ['bash', '-c', f'{measure} -- sh -c "sleep 1; exec {sys.executable} '
+         f'{SERVING} conduct service.json -- sleep 30" & sleep 0.5; '
+         'kill -9 $$'], cwd=tmp_path, stdout=subprocess.PIPE, timeout=20)
+    assert (tmp_path / 'run.1.1.err').read_text().strip() == (
+        'service: the batch script was killed')
+
+
+def test_the_batch_script_removes_the_secrets_of_a_killed_conductor(tmp_path):
+    subprocess.run([ROOT / 'checks' / 'lib' / 'src' / 'measure.sh', '--',
+                    'sh', '-c', 'mkdir service.json.private; kill -9 $$'],
+                   cwd=tmp_path, stderr=subprocess.DEVNULL)
+    assert (tmp_path / 'runs.tsv').read_text().split('\t')[3] == '137'
+    assert not (tmp_path / 'service.json.private').exists()
+
+
+def test_the_next_agent_removes_what_a_killed_one_left(job, store):
+    one = job(plan(real(store), 'sleep', '30'))
+    one.wait_for_file('run.measure.0.out')
+    os.kill(one.wait_for('serving\0agent')[0], signal.SIGKILL)
+    one.end()
+    left = list(one.scratch.glob(f'{PREFIX}*'))
+    foreign = one.scratch / f'{PREFIX}of-somebody'
+    foreign.mkdir()
+    assert len(left) == 1
+    subprocess.run([sys.executable, '-c', f'''
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from checks.serving.agent import data_folder
+data_folder({str(one.scratch)!r})
+'''], check=True)
+    assert not left[0].exists() and foreign.exists()
+
+
+# Its parts ---------------------------------------------------------------
+
+def two_sockets(smt=1):
+    """2 NUMA nodes of 2 cores, with so many threads a core."""
+    return sorted(cpus.Cpu(core // 2, core // 2, core % 2,
+                           core + 4 * thread)
+                  for core in range(4) for thread in range(smt))
+
+
+@pytest.mark.parametrize('machine, wants, by, sets', [
+    (two_sockets(), [('server', 1, 1), ('client', 1, 3)], 'core',
+     {'server': [[0]], 'client': [[1, 2, 3]]}),
+    (two_sockets(), [('server', 1, 1), ('client', 1, 2)], 'core',
+     {'server': [[0]], 'client': [[2, 3]]}),
+    (two_sockets(2), [('server', 2, 1), ('client', 1, 4)], 'core',
+     {'server': [[0, 4], [1, 5]], 'client': [[2, 3, 6, 7]]}),
+    (two_sockets(2), [('server', 4, 1), ('client', 4, 1)], 'thread', None),
+    (two_sockets(), [('server', 4, 1), ('client', 1, 1)], 'shared',
+     {'server': [[0, 1, 2, 3]] * 4, 'client': [[0, 1, 2, 3]]}),
+])
+def test_placement(machine, wants, by, sets):
+    placed = cpus.place(machine, [cpus.Want(*want) for want in wants])
+    assert placed.by == by
+    if sets:
+        assert placed.sets == sets
+    if by != 'shared':
+        every = [cpu for role in placed.sets.values() for one in role
+                 for cpu in one]
+        assert len(every) == len(set(every))
+
+
+def test_topology_is_read_from_the_kernel(tmp_path):
+    for number, (core, package) in enumerate([(0, 0), (0, 0), (0, 1)]):
+        folder = tmp_path / 'cpu' / f'cpu{number}' / 'topology'
+        folder.mkdir(parents=True)
+        (folder / 'core_id').write_text(f'{core}\n')
+        (folder / 'physical_package_id').write_text(f'{package}\n')
+    for number, text in enumerate(['0-1', '2']):
+        folder = tmp_path / 'node' / f'node{number}'
+        folder.mkdir(parents=True)
+        (folder / 'cpulist').write_text(f'{text}\n')
+    found = cpus.here(str(tmp_path), [0, 1, 2])
+    assert found == [(0, 0, 0, 0), (0, 0, 0, 1), (1, 1, 0, 2)]
+    assert cpus.numa_of(found, [1, 2]) == [0, 1]
+
+
+def test_plans_survive_the_way_to_the_node(tmp_path):
+    server = Server('redis', ('redis-server', '-'), CONFIG,
+                    files={'flags': 'x'})
+    sent = plan(server, 'true', interface='ib0')
+    sent.write(tmp_path / 'plan')
+    assert Plan.read(tmp_path / 'plan') == sent
+    for text in ('', '{}', '[]', '{"server": 3}'):
+        (tmp_path / 'plan').write_text(text)
+        with pytest.raises(PlanError, match='no plan'):
+            Plan.read(tmp_path / 'plan')
+
+
+def test_template_that_names_what_nobody_knows(job, store):
+    line = refused(job, plan(real(store), 'echo', '{colour}'))
+    assert "names an unknown 'colour'; known:" in line
+
+
+@pytest.mark.parametrize('broken', ['', 'no line of it', '# service {',
+                                    '# service {"servers": []}'])
+def test_output_of_a_conductor_that_did_not_end(broken):
+    with pytest.raises(ParseError, match='conductor|damaged record'):
+        split(broken + '\n')
+
+
+def test_a_strange_answer_is_no_readiness():
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        port = server.getsockname()[1]
+        done = subprocess.Popen([sys.executable, '-c', f'''
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from checks.serving import ask
+try:
+    ask.Resp().ping(ask.Server('127.0.0.1', {port}))
+except ask.Refusal as err:
+    print(err)
+'''], stdout=subprocess.PIPE, text=True)
+        connection, _ = server.accept()
+        connection.sendall(b'HTTP/1.1 400 Bad Request\r\n')
+        assert 'speaks no RESP' in done.communicate()[0]
+        connection.close()

@@ -1,0 +1,404 @@
+"""TaoBench's logs: the original's own answers, and what it does not say.
+
+golden/server_v1.log is in the format of the real server; .json and
+variants.json are what the original's parser (DCPerf, 2025-06) makes of it
+and of VARIANTS.
+"""
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+import yaml
+
+from checks.lib.parsers import ParseError, parse_files
+from checks.taobench import parser as tao
+from tests.conftest import ROOT
+
+GOLDEN = ROOT / 'tests' / 'taobench' / 'golden'
+LOG = (GOLDEN / 'server_v1.log').read_text()
+LINES = LOG.splitlines()
+OOM = 'OUT OF MEMORY when allocating item on slow path.\n'
+MEMTIER = (ROOT / 'tests' / 'keyvalue' / 'golden'
+           / 'memtier-2.3.0.get.txt').read_text()
+
+
+def edit(*changes, text=LOG):
+    """The log with changes (line from 1, old, new)."""
+    lines = text.splitlines()
+    for number, old, new in changes:
+        assert old in lines[number - 1], (number, old)
+        lines[number - 1] = lines[number - 1].replace(old, new, 1)
+    return '\n'.join(lines) + '\n'
+
+
+def at(number, place, what):
+    """The log with a text within a line, as a buffer's end cuts it."""
+    lines = LOG.splitlines(keepends=True)
+    where = lines[number - 1].index(place)
+    lines[number - 1] = (lines[number - 1][:where] + what
+                         + lines[number - 1][where:])
+    return ''.join(lines)
+
+
+VARIANTS = {
+    'crlf': LOG.replace('\n', '\r\n'),
+    'old_mac': LOG.replace('\n', '\r'),
+    'blanks': LOG.replace('fast_qps', '  fast_qps').replace('\n', ' \t\n'),
+    'banner': ('Max item size = 65536 B.\nInitialized item generators.\n'
+               f'{LOG}Signal handled: Terminated.\n'),
+    'older_build': LOG.replace(', nanosleeps_per_sec = 210000.00', '').replace(
+        ', nanosleeps_per_sec = 100.00', ''),
+    'oldest_build': LOG.replace(', nanosleeps_per_sec = 210000.00', ''
+                                ).replace('slow_qps_oom =  0.0, ', ''),
+    'some_older': LOG.replace(', nanosleeps_per_sec = 210000.00', '', 150),
+    'oom_between': at(150, 'fast_qps', OOM * 3),
+    'oom_within': at(150, 'slow_qps =', OOM),
+    'oom_in_a_number': at(150, '.', OOM),
+    'oom_before_the_last_digit': at(150, '0\n', OOM),
+    'no_end': '\n'.join(LINES[:192])[:-3],
+    'no_last_field': '\n'.join(LINES[:192])[:-45],
+    'dip': edit((160, 'hit_rate = 0.', 'hit_rate = 0.1')),
+    'barely': edit(*((n, LINES[n - 1].split(', ')[1], 'hit_rate = 0.880')
+                     for n in range(150, 160))),
+    'too_low': edit(*((n, LINES[n - 1].split(', ')[1], 'hit_rate = 0.879')
+                      for n in range(150, 160))),
+    'few': '\n'.join(LINES[:120]) + '\n',
+    'cold': '\n'.join(LINES[:50]) + '\n',
+    'idle': '\n'.join(LINES[192:]) + '\n',
+    'new_field': LOG.replace('\n', ', new_one = 7.1\n'),
+    'other_order': LOG.replace('wh_qps = 0.0, curr_it', 'curr_it').replace(
+        'slow_th', 'wh_qps = 0.0, slow_th'),
+}
+
+
+def figures(text):
+    one = tao.summary(text)
+    return {name: getattr(one, name) for name in tao.UNITS}
+
+
+def reasons(text):
+    return [str(remark) for remark in tao.remarks(text)]
+
+
+def parse_cli(tmp_path, monkeypatch, *texts):
+    """`plumb parse tao` on files of these texts."""
+    monkeypatch.chdir(tmp_path)
+    names = [f'{number}.log' for number in range(len(texts))]
+    for name, text in zip(names, texts, strict=True):
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes)
+                                      else text.encode())
+    out, err = io.StringIO(), io.StringIO()
+    code = parse_files('tao', names, out, err)
+    return code, out.getvalue().splitlines()[1:], err.getvalue().splitlines()
+
+
+# The original's rule -------------------------------------------------------
+
+def test_the_original_says_the_same():
+    wanted = json.loads((GOLDEN / 'server_v1.log.json').read_text())
+    assert figures(LOG) == {name: wanted[name] for name in tao.UNITS}
+
+
+@pytest.mark.parametrize('name', VARIANTS)
+def test_the_original_says_the_same_of_a_variant(name):
+    wanted = json.loads((GOLDEN / 'variants.json').read_text())[name]
+    assert figures(VARIANTS[name]) == {
+        **wanted, 'score': wanted['total_qps'] / 683000}
+
+
+def test_the_file_has_every_variant_and_they_differ():
+    wanted = json.loads((GOLDEN / 'variants.json').read_text())
+    assert set(wanted) == set(VARIANTS)
+    assert len({json.dumps(one) for one in wanted.values()}) == 8
+
+
+@pytest.mark.parametrize('window, interval, code, guide', [
+    (360, 5, 62, 58), (720, 5, 134, 130), (36, 0.5, 62, 58),
+    (20, 1, 18, 17), (10, 1, 9, 9), (1, 5, 1, 1)])
+def test_expected_points(window, interval, code, guide):
+    assert tao.expected_points(window, interval) == code
+    assert tao.expected_points(window, interval, 'guide') == guide
+
+
+def test_a_short_window_takes_fewer_points():
+    assert tao.window_of(720) == 360 and tao.window_of(20) == 20
+    one = tao.summary(LOG, 100, 5)
+    assert one.num_data_points == one.wanted == 18
+    assert one.counted[-1].line == 192
+
+
+# What is left out ----------------------------------------------------------
+
+@pytest.mark.parametrize('text, wanted', [
+    (LOG, ['1: no load: fast_qps is not above 1',
+           '2-106: hit_rate below 0.88',
+           '107-130: before the last 62 points',
+           '193-195: no load: fast_qps is not above 1']),
+    (VARIANTS['dip'], ['160: hit_rate below 0.88: a dip in the window']),
+    (VARIANTS['oom_between'], ['150-152: out of memory: an item had no room']),
+    (VARIANTS['oom_within'], ['150: cut in two by OUT OF MEMORY',
+                              '151: a piece of a line of statistics']),
+    (VARIANTS['older_build'], [
+        '1-195: nanosleeps_per_sec missing: an older build',
+        '1-195: no line counts: all figures are 0']),
+    (VARIANTS['oldest_build'], [
+        '2-192: slow_qps_oom and nanosleeps_per_sec missing: an older '
+        'build']),
+    (VARIANTS['no_end'], ['192: counts, but the file ends within the line']),
+    (VARIANTS['no_last_field'], ['192: cut short or damaged: no nanosleeps']),
+    (VARIANTS['cold'], ['1-50: no line counts']),
+    (VARIANTS['few'], ['2-106: hit_rate below 0.88: the cache is not warm',
+                       '107-120: 14 data points of 62']),
+    (edit((150, 'slow_qps_oom =  0.0', 'slow_qps_oom =  7.0')), [
+        '150: 1 points count although items had no room']),
+    (edit((150, 'fast_qps = 6', 'fast_qps = -6')), ['150: fast_qps = \'-6']),
+    (edit((150, 'slow_qps = ', 'slow_qps = nan')), ['150: slow_qps = \'nan']),
+    (edit((150, 'slow_qps = ', 'slow_qps = inf, x = ')), ["'inf' is no"]),
+    (edit((150, 'hit_rate = 0', 'hit_rate = 2')), ['hit_rate = 2.', ]),
+    (edit((150, 'fast_qps = ', 'fast_qps = 3689348814741910')), [
+        '150: fast_qps = 3689348814741910']),
+    (edit((150, 'wh_qps = 0.0', 'slow_qps = 1.0')), ['slow_qps twice']),
+    (edit((150, 'fast_qps = ', 'fast_qps = 1_')), ['150: fast_qps = \'1_']),
+])
+def test_what_does_not_count_is_told(text, wanted):
+    said = reasons(text)
+    for words in wanted:
+        assert any(words in remark for remark in said), said
+
+
+@pytest.mark.parametrize('number', ['nan', '-5.0', '1e30', '99999999999999'
+                                    '9999.0', 'inf', '', '٣'])
+@pytest.mark.parametrize('name', ['fast_qps', 'slow_qps'])
+def test_a_number_that_no_server_prints_never_counts(name, number):
+    field = next(part for part in LINES[149].split(', ')
+                 if part.startswith(name))
+    text = edit((150, field, f'{name} = {number}'))
+    without = '\n'.join(LINES[:149] + LINES[150:]) + '\n'
+    assert figures(text) == figures(without)
+    assert any(remark.startswith('150: ') for remark in reasons(text))
+
+
+def test_every_line_counts_or_is_told():
+    for text in VARIANTS.values():
+        one = tao.summary(text)
+        told = {n for remark in one.left_out
+                for n in range(remark.first, remark.last + 1)}
+        counted = {point.line for point in one.counted}
+        assert not told & counted
+        assert {p.line for p in one.log.points} <= told | counted
+
+
+# Nothing to trust ----------------------------------------------------------
+
+@pytest.mark.parametrize('text, line, reason', [
+    ('', 1, 'empty output'),
+    ('\n \n', 1, 'empty output'),
+    ('garbage\nmore of it\n', 1, 'no statistics'),
+    ('\n'.join(f'0: {line}' for line in LINES), 1, 'remove the labels'),
+    (OOM * 3, 1, 'no line of statistics is whole: out of memory'),
+    ('fast_qps = 12.0, hit_ra', 1, 'cut short or damaged: no hit_rate'),
+    ('x\nfast_qps = nan, hit_rate = nan\n', 2, 'no line of statistics'),
+    (LOG + 'ALL STATS\n', 196, 'parse each by itself'),
+])
+def test_what_cannot_be_trusted(text, line, reason):
+    with pytest.raises(ParseError, match=reason) as caught:
+        tao.parse(text)
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize('text, line, reason', [
+    # Of a number with a comma the original takes what stands before it.
+    (edit((150, 'fast_qps = 6', 'fast_qps = 6,')), 150, 'a number with a com'),
+    (edit((150, 'slow_qps = 8', 'slow_qps = 8,')), 150, 'a number with a com'),
+    (LOG.replace('.', ','), 1, 'a number with a comma'),
+    (edit((150, '.', ',')), 150, 'a number with a comma'),
+    (edit((150, 'curr_it = 17.', 'curr_it = 17,')), 150, 'with a comma'),
+    # A line, a part or the whole of a log that was copied.
+    (LOG.replace(LINES[149], f'{LINES[149]}\n{LINES[149]}'), 151,
+     'as in line 150'),
+    ('\n'.join([*LINES[:150], *LINES[140:]]) + '\n', 151, 'as in line 141'),
+    (LOG + LOG, 197, 'the same statistics as in line 2: two copies'),
+    (f'Initialized item generators.\n{LOG}' * 2, 199, 'as in line 3'),
+    # More answers of the slow path than there were misses.
+    (edit((150, 'slow_qps = 8', 'slow_qps = 38')), 150,
+     'at hit_rate = 0.892: there cannot be as many'),
+    (edit((150, 'fast_qps = 6', 'fast_qps = ')), 150, 'there cannot be as'),
+    (edit((150, 'hit_rate = 0.8', 'hit_rate = 0.9')), 150, 'cannot be as'),
+])
+def test_a_line_that_lies(text, line, reason):
+    with pytest.raises(ParseError, match=reason) as caught:
+        tao.parse(text)
+    assert caught.value.line == line
+    assert caught.value.text == text.splitlines()[line - 1]
+
+
+def test_misses_without_an_answer_are_told():
+    said = reasons(edit((150, 'slow_qps = 8', 'slow_qps = ')))
+    assert any(one.startswith('150: 1 points count although slow_qps is less '
+                              'than the misses') for one in said), said
+    assert not any('misses' in one for one in reasons(LOG))
+
+
+def test_what_is_in_flight_between_two_lines_is_no_lie():
+    """Few requests of many connections: most answers came a line later."""
+    line = ('fast_qps = 100.0, hit_rate = 0.890, slow_qps = 60.0, wh_qps = '
+            '0.0, curr_it = 1.00M, slow_qps_oom =  0.0, crnt_conn = {}, '
+            'slow_th = 3, slow_reqs = 1, slow_resp = 1, '
+            'nanosleeps_per_sec = 1.00\n')
+    assert figures(line.format(50))['slow_qps'] == 60
+    with pytest.raises(ParseError, match='there cannot be as many'):
+        tao.parse(line.format(2))
+
+
+def test_logs_of_several_servers_are_not_mixed():
+    """Told apart by the items that the cache has lost, or the first words."""
+    other = LOG.replace('nanosleeps_per_sec = 2', 'nanosleeps_per_sec = 3')
+    one = figures(LOG)
+    start = 'Initialized item generators.\n'
+    for text in (LOG + other, start + LOG + start + other):
+        found = {record.metric: record.value for record in tao.parse(text)}
+        assert found == {f'{name}[server={number}]': value
+                         for number in (1, 2) for name, value in one.items()}
+        assert any('server 2 of 2 in this file' in remark
+                   for remark in reasons(text))
+        with pytest.raises(ParseError, match='another server starts here'):
+            tao.summary(text)
+    short = '\n'.join(LINES[100:140]) + '\n'
+    assert len(tao.servers(short + '\n'.join(LINES[140:160]))) == 1, (
+        'nothing tells them apart')
+
+
+def embedded(qps, items, start=1):
+    return ('tao_server 1.0 (embedded) on 127.0.0.1 port 1: 1 fast threads\n'
+            + ''.join(f'fast_qps = {qps:.1f}, hit_rate = 0.890, slow_qps = '
+                      f'{qps / 10:.1f}, wh_qps = 0.0, curr_it = '
+                      f'{n * items:.2f}M, slow_qps_oom =  0.0, '
+                      'nanosleeps_per_sec = '
+                      f'{start + line}.00\n'
+                      for line, n in enumerate((0, 1, 1, 1, 1))))
+
+
+def test_an_embedded_server_says_what_it_is():
+    found = tao.parse(embedded(1000, 0.03))
+    assert {(one.program, one.version) for one in found} == {
+        ('tao_server', '1.0')}
+    both = {one.metric: one.value for one in tao.parse(
+        embedded(1000, 0.03) + embedded(3000, 0.03))}
+    assert both['fast_qps[server=1]'] == 1000
+    assert both['fast_qps[server=2]'] == 3000
+    assert len(tao.servers(
+        embedded(1000, 0.03) + embedded(1000, 0.03, 9), several=False)) == 1
+
+
+def test_a_cache_that_lost_items_is_told():
+    text = ''.join(embedded(qps, 0.04).partition('\n')[2]
+                   for qps in (1000, 3000))
+    assert any(said.startswith('6: the cache has lost items')
+               for said in reasons(text))
+    assert not any('lost items' in said for said in reasons(LOG))
+
+
+@pytest.mark.parametrize('items', ['0.00M', '6.30M', '9' * 400 + 'M'])
+def test_one_damaged_number_of_items_starts_no_server(items):
+    field = next(part for part in LINES[149].split(', ')
+                 if part.startswith('curr_it'))
+    text = edit((150, field, f'curr_it = {items}'))
+    assert figures(text) == figures(LOG) and len(tao.servers(text)) == 1
+
+
+@pytest.mark.parametrize('end', [
+    'fast', 'fast_qps', 'OUT OF MEM', LINES[191].rpartition(', nano')[0]])
+def test_a_file_that_ends_within_a_line_says_so(end):
+    said = reasons('\n'.join([*LINES[:191], end]))
+    assert any(one.startswith('192: the file ends within the line')
+               for one in said), said
+    assert not any('older' in one for one in said)
+
+
+def test_a_number_of_items_that_is_cut_starts_no_server():
+    text = '\n'.join(LINES[:192])
+    text = text[:text.rindex('curr_it') + len('curr_it = 1')]
+    assert len(tao.servers(text)) == 1
+
+
+# A client's log ------------------------------------------------------------
+
+def client_log(*runs, head='warm up phase ...\n'):
+    return head + ''.join(
+        f'/p/tao_bench_client -s h -p 11211 --test-time=7\n'
+        f'thread create: regular load generator thread.\n{run}'
+        for run in runs) + 'execution phase ...\n'
+
+
+def test_a_client_is_its_second_run():
+    slow = MEMTIER.replace('23415.20', '11111.20')
+    iperf = ('Connecting to host h, port 5201\n[  5]   0.00-1.00  sec\n'
+             '- - - - -\n[SUM]  0.00-10.00 sec\niperf Done.\n')
+    for text in (client_log(slow, MEMTIER),
+                 client_log(slow, MEMTIER, head=iperf),
+                 client_log(slow, MEMTIER).replace('\n', '\r\n')):
+        found = {record.metric: record.value for record in tao.parse(text)}
+        assert found['operations[type=Gets]'] == 23415.20
+        assert found['operations'] == 23415.20
+        assert not any('run=' in name for name in found)
+        assert not reasons(text)
+
+
+@pytest.mark.parametrize('runs, reason', [
+    ([MEMTIER], 'the test did not end'),
+    ([MEMTIER] * 3, '3 runs'),
+    ([MEMTIER, MEMTIER[:-200]], 'a row|cut|missing'),
+    ([MEMTIER, MEMTIER[:300]], 'line .10 +Conn|did not finish'),
+    ([MEMTIER, 'TLS connection error: (null)\n' + MEMTIER], 'TLS connection'),
+])
+def test_a_client_that_cannot_be_trusted(runs, reason):
+    with pytest.raises(ParseError, match=reason):
+        tao.parse(client_log(*runs).removesuffix('execution phase ...\n'))
+
+
+# The command line ----------------------------------------------------------
+
+def test_units_are_those_of_the_table():
+    table = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
+    for name, unit in tao.UNITS.items():
+        assert table[name]['unit'] == unit
+    assert {'spawned_instances', 'successful_instances'} <= set(table)
+
+
+def test_a_file_is_a_summary_and_what_was_left_out(tmp_path, monkeypatch):
+    code, rows, said = parse_cli(tmp_path, monkeypatch, LOG)
+    assert code == 0 and len(rows) == 6
+    assert rows[2] == '0.log,tao_bench_server,,,total_qps,' \
+        '760279.764516129,1/s'
+    assert rows[4] == '0.log,tao_bench_server,,,num_data_points,62,1'
+    assert said[1] == '0.log:2-106: hit_rate below 0.88'
+
+
+def test_figures_of_nothing_are_loud(tmp_path, monkeypatch):
+    code, rows, said = parse_cli(tmp_path, monkeypatch,
+                                 VARIANTS['older_build'], LOG)
+    assert code == 1 and len(rows) == 12
+    assert rows[0].endswith('fast_qps,0,1/s')
+    assert '0.log:1-195: no line counts: all figures are 0' in said
+
+
+@pytest.mark.parametrize('text, wanted', [
+    (b'fast_qps = \xff\xfe', 2), (LOG.encode('utf-16'), 2), (b'garbage', 1)])
+def test_what_is_no_log(tmp_path, monkeypatch, text, wanted):
+    code, rows, said = parse_cli(tmp_path, monkeypatch, text)
+    assert (code, rows, len(said)) == (wanted, [], 1)
+
+
+# All servers ---------------------------------------------------------------
+
+def test_servers_are_added_up_as_the_original_does():
+    one, other = tao.summary(LOG), tao.summary(VARIANTS['few'])
+    both = tao.combine([one, None, other])
+    assert both['total_qps'] == one.total_qps + other.total_qps
+    assert both['num_data_points'] == 76
+    assert both['hit_ratio'] == (one.hit_ratio + other.hit_ratio) / 2
+    assert both['spawned_instances'] == 3
+    assert both['successful_instances'] == 2
+    assert tao.combine([None])['total_qps'] == 0

@@ -1,0 +1,806 @@
+"""tao_server, the embedded server of TaoBench: over real sockets, by a small
+client of its own protocols and by plumbload.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import resource
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from checks.serving import ask, certificates
+from tests.conftest import ROOT, free_port, lacking, until
+
+BUILD = ROOT / 'checks/taobench/src/build.sh'
+LINE = re.compile(
+    r'fast_qps = (?P<fast_qps>\d+\.\d), hit_rate = (?P<hit_rate>\d\.\d{3}), '
+    r'slow_qps = (?P<slow_qps>\d+\.\d), wh_qps = (?P<wh_qps>\d+\.\d), '
+    r'curr_it = (?P<curr_it>\d+\.\d\d)M, '
+    r'slow_qps_oom =  (?P<slow_qps_oom>\d+\.\d), '
+    r'crnt_conn = (?P<crnt_conn>\d+), slow_th = (?P<slow_th>\d+), '
+    r'slow_reqs = (?P<slow_reqs>\d+), slow_resp = (?P<slow_resp>\d+), '
+    r'nanosleeps_per_sec = (?P<nanosleeps>\d+\.\d\d)')
+GET, SET, QUIT, GETQ, NOOP, VERSION, GETK, GETKQ, STAT, SETQ = (
+    0, 1, 7, 9, 10, 11, 12, 13, 16, 17)
+FINE, NOT_FOUND, TOO_BIG, INVALID, UNKNOWN, OUT_OF_MEMORY = (
+    0, 1, 3, 4, 0x81, 0x82)
+#: Its values are its own, and its misses, too.
+BY_SERVER = '--verify', 'none', '--on-miss', 'count'
+SET_EXTRAS = struct.pack('>II', 0, 0)
+
+
+@pytest.fixture(scope='session')
+def program(programs) -> Path:
+    return programs / 'tao_server'
+
+
+@pytest.fixture(scope='session')
+def plumbload(programs) -> Path:
+    return programs / 'plumbload'
+
+
+class Reply(NamedTuple):
+    opcode: int
+    status: int
+    key: bytes
+    value: bytes
+    opaque: int
+    cas: int
+
+
+def request(opcode: int, key: bytes = b'', extras: bytes = b'',
+            value: bytes = b'', opaque: int = 0) -> bytes:
+    return struct.pack('>BBHBBHIIQ', 0x80, opcode, len(key), len(extras), 0,
+                       0, len(extras) + len(key) + len(value), opaque, 0
+                       ) + extras + key + value
+
+
+class Client:
+    """One connection that speaks the binary protocol."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.stream = sock.makefile('rb')
+
+    def send(self, *args, **more) -> None:
+        self.sock.sendall(request(*args, **more))
+
+    def read(self) -> Reply:
+        head = self.stream.read(24)
+        assert len(head) == 24, 'closed'
+        magic, opcode, key, extras, _, status, total, opaque, cas = (
+            struct.unpack('>BBHBBHIIQ', head))
+        assert magic == 0x81
+        body = self.stream.read(total)[extras:]
+        return Reply(opcode, status, body[:key], body[key:], opaque, cas)
+
+    def ask(self, *args, **more) -> Reply:
+        self.send(*args, **more)
+        return self.read()
+
+    def set(self, key: bytes, value: bytes) -> int:
+        return self.ask(SET, key, SET_EXTRAS, value).status
+
+
+class Tao:
+    """A running server."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int, out: Path):
+        self.process, self.port, self.out = process, port, out
+
+    def socket(self) -> socket.socket:
+        sock = socket.create_connection(('127.0.0.1', self.port), 30)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+    def client(self) -> Client:
+        return Client(self.socket())
+
+    def text(self, words: bytes) -> bytes:
+        """All that it says before it closes."""
+        with self.socket() as sock:
+            sock.sendall(words)
+            return sock.makefile('rb').read()
+
+    @property
+    def stats(self) -> dict[str, float]:
+        lines = self.text(b'stats\r\nquit\r\n').decode().splitlines()
+        assert lines[-1] == 'END'
+        return {line.split()[1]: float(line.split()[2])
+                for line in lines[:-1]}
+
+    def stop(self) -> list[str]:
+        """Its lines."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(20) == 0
+        return self.out.read_text().splitlines()
+
+    def memory(self, name: str) -> int:
+        """Bytes of VmRSS, VmData."""
+        text = Path(f'/proc/{self.process.pid}/status').read_text()
+        found = re.search(rf'{name}:\s+(\d+) kB', text)
+        assert found
+        return int(found[1]) << 10
+
+
+@pytest.fixture
+def start(program, tmp_path) -> Iterator[Callable[..., Tao]]:
+    """Starts servers; `-o` options by their names."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*args: object, ready: bool = True, **options: object) -> Tao:
+        port = free_port()
+        more = ','.join(f'{name}={value}' for name, value in options.items())
+        out = tmp_path / f'out-{port}'
+        with out.open('w') as handle:
+            process = subprocess.Popen(
+                [program, '-p', str(port), '-t', '2', *map(str, args),
+                 *(['-o', more] if more else [])],
+                stdout=handle, stderr=subprocess.STDOUT, text=True)
+        started.append(process)
+        server = Tao(process, port, out)
+        for _ in range(400):
+            assert process.poll() is None, out.read_text()
+            with contextlib.suppress(OSError):
+                server.socket().close()
+                break
+            time.sleep(0.05)
+        return server
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def unpacked(block: bytes) -> bytes:
+    """What a block of LZ4 holds, by the description of its format."""
+    out, at = bytearray(), 0
+
+    def length(start: int) -> int:
+        nonlocal at
+        if start == 15:
+            while True:
+                start, byte, at = start + block[at], block[at], at + 1
+                if byte != 255:
+                    break
+        return start
+
+    while True:
+        token, at = block[at], at + 1
+        n = length(token >> 4)
+        out += block[at:at + n]
+        at += n
+        if at == len(block):
+            return bytes(out)
+        offset, at = block[at] | block[at + 1] << 8, at + 2
+        assert 0 < offset <= len(out)
+        for _ in range(length(token & 15) + 4):
+            out.append(out[-offset])
+
+
+def payload(size: int) -> bytes:
+    return (bytes(range(255)) * (size // 255 + 1))[:size]
+
+
+# --- the command line --------------------------------------------------------
+
+@pytest.mark.parametrize('args, words', [
+    (['-x'], 'unknown option -x: see -h'),
+    (['server'], 'unknown word server'),
+    (['-p'], '-p wants a value'),
+    (['-p', '0'], 'expected a port from 1 to 65535'),
+    (['-p', '11211x'], 'expected a port'),
+    (['-t', '0'], '-t 0: expected a whole number from 1'),
+    (['-m', '-1'], '-m -1: expected a whole number'),
+    (['-m', '1.5'], 'expected a whole number'),
+    (['-I', '16m'], '-I 16m: expected a whole number from 1024 to 1048576'),
+    (['-o', 'tao_max_slow_req=1'], '-o tao_max_slow_req: unknown'),
+    (['-o', '-t=1'], '-o -t: unknown'),
+    (['-o', 'tao_max_slow_reqs'],
+     'wants a value: tao_max_slow_reqs=N'),
+    (['-o', 'tao_slow_use_semaphore=2'], 'from 0 to 1'),
+    (['-o', 'tao_stats_sleep_ms=0'], 'from 10 to'),
+    (['-Z'], 'ssl_chain_cert=FILE,ssl_key=FILE|without TLS'),
+    (['-o', 'ssl_key=x'], 'without -Z nothing is encrypted'),
+])
+def test_usage(program, args, words):
+    done = subprocess.run([program, *args], capture_output=True, text=True)
+    assert done.returncode == 2 and not done.stdout
+    assert re.fullmatch('tao_server: [^\n]+\n', done.stderr), done.stderr
+    assert re.search(words, done.stderr)
+
+
+def test_help_names_every_option_of_the_table(program):
+    text = subprocess.run([program, '-h'], capture_output=True,
+                          text=True).stdout
+    source = (BUILD.parent / 'options.c').read_text()
+    names = re.findall(r'^    \{"([a-z_-]+)", (?:"|NULL)', source, re.M | re.I)
+    assert len(names) > 25
+    assert all(name in text for name in names)
+    assert max(map(len, text.splitlines())) < 80
+
+
+def failed(done: subprocess.CompletedProcess[str], words: str) -> None:
+    assert done.returncode == 1
+    assert re.fullmatch('tao_server: [^\n]+\n', done.stderr), done.stderr
+    assert re.search(words, done.stderr)
+
+
+def test_what_cannot_start_says_why(program, start, tmp_path):
+    def run(*args: object, **more) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program, *map(str, args)], text=True,
+                              capture_output=True, timeout=30, **more)
+    failed(run('-p', start().port), 'Address already in use: another server '
+           'has this port')
+    failed(run('-p', free_port(), '-l', '192.0.2.1'),
+           r'192\.0\.2\.1:\d+: .*no address of this machine')
+    failed(run('-p', free_port(), '-u', 'no-such-user'), 'no such user')
+    failed(run('-p', free_port(), '-c', 1000, preexec_fn=lambda:
+               resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))),
+           r'open files limit 128 \(ulimit -Hn\) is too low for 1000')
+
+
+def test_it_builds_without_tls(tmp_path):
+    (tmp_path / 'openssl').mkdir()
+    (tmp_path / 'openssl' / 'ssl.h').write_text('#error none\n')
+    done = subprocess.run([BUILD, tmp_path / 'tao_server'], text=True,
+                          capture_output=True,
+                          env={**os.environ, 'CC': f'cc -I{tmp_path}'})
+    assert (done.returncode, done.stdout) == (
+        0, 'tao_server: without TLS: openssl/ssl.h not found\n'), done.stderr
+    said = subprocess.run([tmp_path / 'tao_server', '-Z'], text=True,
+                          capture_output=True)
+    assert said.returncode == 2 and 'built without TLS' in said.stderr
+
+
+def test_it_listens_at_its_address_only(start):
+    server = start()
+    port = f':{server.port:04X}'
+    rows = [line.split() for name in ('tcp', 'tcp6') for line in
+            Path(f'/proc/net/{name}').read_text().splitlines()[1:]]
+    # 0A: listens.
+    assert [row[1] for row in rows if row[1].endswith(port)
+            and row[3] == '0A'] == [f'0100007F{port}']
+
+
+# --- look-through ------------------------------------------------------------
+
+VARIANTS = [
+    {}, {'tao_slow_use_semaphore': 1}, {'tao_smart_nanosleep': 1},
+    {'tao_slow_use_semaphore': 1, 'tao_smart_nanosleep': 1,
+     'tao_pin_threads': 1},
+    {'tao_worker_sleep_ns': 0, 'tao_slow_path_sleep_us': 1000},
+]
+
+
+@pytest.mark.parametrize('options', VARIANTS)
+def test_a_miss_is_made_stored_and_from_then_on_a_hit(start, options):
+    server = start(**options)
+    client = server.client()
+    first = [client.ask(GET, b'key:%d' % i) for i in range(50)]
+    second = [client.ask(GET, b'key:%d' % i) for i in range(50)]
+    assert first == second and {r.status for r in first} == {FINE}
+    assert len({r.cas for r in first}) == 50
+    for reply in first:
+        value = unpacked(reply.value)
+        assert value == payload(len(value))
+    stats = server.stats
+    assert stats['cmd_get'] == 100
+    assert stats['get_misses'] == stats['tao_slow_responses'] == 50
+    assert stats['get_hits'] == stats['tao_fast_responses'] == 50
+    assert stats['curr_items'] == 50
+
+
+def test_the_other_gets(start):
+    client = start().client()
+    assert client.ask(GETK, b'a', opaque=7)[:3] == (GETK, FINE, b'a')
+    assert client.ask(GETK, b'a', opaque=7).opaque == 7
+    # Quiet ones answer, too, as a look-through cache always has a value.
+    client.send(GETQ, b'b')
+    client.send(GETKQ, b'b')
+    client.send(NOOP, opaque=9)
+    replies = [client.read() for _ in range(3)]
+    assert [r.key for r in replies] == [b'', b'b', b'']
+    assert replies[0].value == replies[1].value != b''
+    assert replies[2].opaque == 9
+    assert client.ask(VERSION).value == b'1.0'
+    assert client.ask(QUIT).status == FINE
+    assert client.stream.read() == b''
+
+
+def test_what_is_set_is_read(start):
+    server = start()
+    client = server.client()
+    extras = struct.pack('>II', 0xdeadbeef, 0)
+    assert client.ask(SET, b'k', extras, b'one').status == FINE
+    client.send(SETQ, b'k', extras, b'two')
+    client.send(GET, b'k')
+    assert client.stream.read(28)[24:] == b'\xde\xad\xbe\xef'
+    assert client.stream.read(3) == b'two'
+    assert client.set(b'empty', b'') == FINE
+    assert client.ask(GET, b'empty').value == b''
+    assert server.stats['cmd_set'] == 3
+    assert server.stats['curr_items'] == 2
+
+
+def test_what_has_expired_is_made_anew(start):
+    server = start()
+    client = server.client()
+    # A time of day that has been: over at once, or a second later.
+    extras = struct.pack('>II', 0, 10 ** 9)
+    assert client.ask(SET, b'k', extras, b'old').status == FINE
+    for _ in range(400):
+        if client.ask(GET, b'k').value != b'old':
+            break
+        time.sleep(0.05)
+    assert server.stats['get_misses'] == 1
+
+
+def test_no_queue_no_slow_path(start):
+    server = start(tao_max_slow_reqs=0)
+    client = server.client()
+    assert client.ask(GET, b'a').status == NOT_FOUND
+    client.send(GETQ, b'a')
+    assert client.ask(NOOP).opcode == NOOP
+    stats = server.stats
+    assert (stats['get_misses'], stats['tao_slow_requests']) == (2, 0)
+
+
+def test_who_finds_the_queue_full_gets_a_plain_miss(start):
+    server = start('-t', 8, tao_max_slow_reqs=1, tao_slow_dispatchers=1,
+                   tao_dispatcher_sleep_ns=10 ** 9)
+    clients = [server.client() for _ in range(8)]
+    for i, client in enumerate(clients):
+        client.send(GET, b'%d' % i)
+    seen = Counter(client.read().status for client in clients)
+    assert set(seen) == {FINE, NOT_FOUND}
+    stats = server.stats
+    assert stats['get_misses'] == 8
+    assert stats['tao_slow_requests'] == seen[FINE]
+
+
+def test_its_threads_are_those_asked_for(start):
+    server = start('-t', 1, tao_slow_dispatchers=2, tao_num_slow_threads=3)
+    client = server.client()
+    # The misses of a connection go to both dispatchers.
+    for i in range(9):
+        assert client.ask(GET, b'%d' % i).status == FINE
+    names = [Path(p, 'comm').read_text().strip() for p in
+             Path(f'/proc/{server.process.pid}/task').iterdir()]
+    assert Counter(name.split('-')[0] for name in names) == {
+        'tao_server': 1, 'fast': 1, 'dispatch': 2, 'slow': 3, 'accept': 1}
+
+
+# --- what is stored ----------------------------------------------------------
+
+def sizes(program, *options: str) -> list[tuple[int, int]]:
+    done = subprocess.run([program, '-S', '300000', *options], text=True,
+                          capture_output=True, check=True)
+    return [(int(a), int(b)) for a, b in
+            map(str.split, done.stdout.splitlines())]
+
+
+def quantile(values: list[int], share: float) -> int:
+    return sorted(values)[int(share * len(values))]
+
+
+def test_sizes_have_the_published_quantiles(program):
+    made, stored = zip(*sizes(program), strict=True)
+    for share, published, within in (
+            (0.5, 240, 0.02), (0.9, 538, 0.02), (0.99, 2250, 0.05),
+            (0.999, 8900, 0.15)):
+        assert quantile(made, share) == pytest.approx(published, rel=within)
+    assert sum(made) / len(made) == pytest.approx(351, rel=0.03)
+    assert max(made) <= 65536
+    # As compressed as those of the original.
+    assert sum(stored) / len(stored) == pytest.approx(200, rel=0.01)
+    for share, seen in ((0.5, 242), (0.75, 266), (0.99, 273)):
+        assert quantile(stored, share) == pytest.approx(seen, abs=2)
+    assert max(stored) <= 521
+
+
+def test_sizes_as_they_are_asked_for(program):
+    pairs = sizes(program, '-o', 'tao_compress_items=0,tao_max_item_size=400')
+    assert all(made == stored <= 400 for made, stored in pairs)
+    pairs = sizes(program, '-o', 'tao_gen_payload=1,tao_max_item_size=400')
+    assert all(made < stored for made, stored in pairs)
+
+
+def test_what_goes_over_the_wire_has_those_sizes(start):
+    server = start(tao_slow_use_semaphore=1)
+    client = server.client()
+    seen = [len(client.ask(GET, b'k%d' % i).value) for i in range(2000)]
+    assert sum(seen) / len(seen) == pytest.approx(200, rel=0.05)
+    assert quantile(seen, 0.5) == pytest.approx(242, abs=12)
+    assert 250 < max(seen) <= 521
+
+
+@pytest.mark.parametrize('size', [0, 1, 12, 13, 267, 268, 300, 65536])
+def test_raw_values_too(start, size):
+    server = start(tao_compress_items=0, tao_max_item_size=max(size, 32))
+    value = server.client().ask(GET, b'key').value
+    assert value == payload(len(value)) and len(value) <= max(size, 32)
+
+
+# --- memory ------------------------------------------------------------------
+
+def test_memory_is_bounded_and_what_is_read_stays(start):
+    server = start('-m', 8, tao_max_slow_reqs=0)
+    client = server.client()
+    value = b'v' * 200
+    hot = [b'hot:%d' % i for i in range(50)]
+    for key in hot:
+        assert client.set(key, value) == FINE
+
+    def fill(first: int) -> None:
+        """As many again as there is room for, the hot ones read between."""
+        for block in range(first, first + 50000, 500):
+            client.sock.sendall(b''.join(
+                request(SETQ, b'cold:%d' % i, SET_EXTRAS, value)
+                for i in range(block, block + 500)))
+            for key in hot:
+                client.send(GET, key)
+            assert {client.read().value for _ in hot} == {value}
+    fill(0)
+    full, resident = server.stats, server.memory('VmRSS')
+    fill(100000)
+    stats = server.stats
+    assert full['evictions'] > 10000
+    assert stats['evictions'] == full['evictions'] + 50000
+    assert stats['curr_items'] == full['curr_items'] > 20000
+    # A hundredth stays free, and less than a page.
+    room = 0.99 * (8 << 20)
+    assert room - (64 << 10) < stats['total_malloced'] <= room
+    assert stats['limit_maxbytes'] == 8 << 20
+    assert stats['bytes'] <= room
+    assert server.memory('VmRSS') - resident < 1 << 20
+    assert client.ask(GET, b'cold:1').status == NOT_FOUND
+    assert client.ask(GET, b'cold:149999').status == FINE
+
+
+def test_items_of_all_sizes_are_bounded_too(start):
+    server = start('-m', 4)
+    client = server.client()
+    chance = random.Random(5)
+    for i in range(2000):
+        size = int(10 ** chance.uniform(0, 5.9))
+        assert client.set(b'k%d' % i, b'x' * size) == FINE
+        assert len(client.ask(GET, b'k%d' % i).value) == size
+    stats = server.stats
+    # A class that comes late is given its first page: 64 KiB for a small
+    # one, a chunk for each of a dozen that are larger.
+    assert stats['total_malloced'] <= (4 + 30 * 0.064 + 5.3) * (1 << 20)
+    assert client.set(b'large', bytes(1 << 20)) == TOO_BIG
+    assert client.ask(NOOP).status == FINE
+
+
+def test_an_item_counts_as_in_memcached(start):
+    server = start()
+    client = server.client()
+    client.set(b'k' * 228, b'v' * 200)
+    # Header with CAS, key, NUL, value, CR LF; a chunk of 600.
+    assert server.stats['bytes'] == 56 + 228 + 1 + 200 + 2
+    assert server.stats['total_malloced'] == 65536 // 600 * 600
+
+
+def test_out_of_memory_is_told_and_answered(start):
+    server = start('-m', 64, tao_stats_sleep_ms=50)
+    client = server.client()
+    assert client.set(b'other class', b'x' * 5000) == FINE
+    limit = server.memory('VmData') + (32 << 10)
+    everything = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    resource.prlimit(server.process.pid, resource.RLIMIT_DATA,
+                     (limit, resource.RLIM_INFINITY))
+    replies = [client.ask(GET, b'%d' % i) for i in range(3)]
+    assert {r.status for r in replies} == {OUT_OF_MEMORY}
+    resource.prlimit(server.process.pid, resource.RLIMIT_DATA, everything)
+    assert client.ask(GET, b'0').status == FINE
+    assert server.stats['tao_slow_responses_oom'] == 3
+    lines = server.stop()
+    assert lines.count('OUT OF MEMORY when allocating item on slow path.'
+                       ) == 1
+    oom = [float(m['slow_qps_oom']) for m in map(LINE.fullmatch, lines) if m]
+    assert any(oom)
+
+
+# --- figures -----------------------------------------------------------------
+
+def loaded(plumbload: Path, server: Tao, *args: object) -> dict:
+    done = subprocess.run(
+        [plumbload, '--server', f'127.0.0.1:{server.port}', '--protocol',
+         'binary', '--key-prefix', 'k' * 219, *BY_SERVER,
+         *map(str, args)],
+        capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.alone
+def test_figures_agree_with_those_of_the_load(start, plumbload):
+    server = start('-t', 4, tao_stats_sleep_ms=200)
+    gets = loaded(plumbload, server, '--connections', 20, '--threads', 2,
+                  '--keys', 500, '--requests', 80000)['kinds']['get']
+    # Its clients never see a miss: that is what looking through means.
+    assert gets['count'] == 80000 and gets['misses'] == 0
+    stats = server.stats
+    assert stats['cmd_get'] == 80000
+    # Two that miss the same key at the same time both have it made.
+    assert 500 <= stats['get_misses'] <= 700
+    assert stats['tao_slow_responses'] == stats['get_misses']
+    assert stats['curr_items'] == 500
+    assert stats['total_connections'] >= 20
+    lines = server.stop()
+    rows = [m for m in map(LINE.fullmatch, lines) if m]
+    assert lines[0].startswith('tao_server 1.0 (embedded) on 127.0.0.1')
+    assert lines[-2] == 'Signal handled: Terminated.'
+    assert len(rows) == len(lines) - 2
+    assert {row['slow_th'] for row in rows[1:]} == {'12'}
+    assert any(float(row['nanosleeps']) > 100 for row in rows)
+    total = sum((float(row['fast_qps']) + float(row['slow_qps'])) * 0.2
+                for row in rows[:-1])
+    # Rows are no exact fifths of a second; the last one has no weight.
+    assert total == pytest.approx(80000, rel=0.3)
+    share = max(float(row['hit_rate']) for row in rows)
+    assert share > 0.9
+
+
+def test_connections_are_counted(start):
+    server = start(tao_stats_sleep_ms=50)
+    before = server.stats['total_connections']
+    clients = [server.client() for _ in range(5)]
+    for client in clients:
+        client.ask(NOOP)
+    # The one that asks is a connection, too.
+    assert server.stats['curr_connections'] == 6
+    # In the line, with the socket that listens.
+    until(lambda: ', crnt_conn = 6, ' in server.out.read_text())
+    for client in clients:
+        client.stream.close()
+        client.sock.close()
+    until(lambda: server.stats['curr_connections'] == 1)
+    assert server.stats['total_connections'] - before >= 8
+
+
+def test_more_connections_than_allowed_are_refused(start):
+    server = start('-c', 4)
+    clients: list[Client] = []
+
+    def full() -> bool:
+        """Who came before, to see that it runs, may not have left."""
+        client = server.client()
+        # Who is refused may find the connection reset while it asks.
+        with contextlib.suppress(ConnectionError):
+            client.send(NOOP)
+            if client.stream.read(1) == b'\x81':
+                client.stream.read(23)
+                clients.append(client)
+        return len(clients) == 4
+
+    def has_room() -> bool:
+        with contextlib.suppress(ConnectionError):
+            return server.text(b'quit\r\n') == b''
+        return False
+
+    until(full)
+    with server.socket() as one_more:
+        assert one_more.makefile('rb').read() == (
+            b'ERROR Too many open connections\r\n')
+    assert clients[0].ask(NOOP).status == FINE
+    clients[1].ask(QUIT)
+    until(has_room)
+    clients[2].send(STAT)
+    assert b'rejected_connections' in clients[2].stream.read(1000)
+
+
+def test_the_conductor_can_ask_it(start):
+    server = start()
+    dialect = ask.DIALECTS['memcached']
+    address = ask.Server('127.0.0.1', server.port)
+    dialect.ping(address)
+    server.client().ask(GET, b'a')
+    counters = dialect.counters(address)
+    assert counters.pid == server.process.pid
+    assert counters.version == '1.0'
+    assert (counters.commands, counters.keys, counters.misses) == (1, 1, 1)
+    assert counters.cpu > 0 and counters.memory > 56
+    assert server.text(b'version\r\nget a\r\nquit\r\n') == (
+        b'VERSION 1.0\r\nERROR\r\n')
+
+
+def test_stats_are_told_in_both_protocols(start):
+    server = start()
+    client = server.client()
+    client.send(STAT)
+    told = {}
+    while (reply := client.read()).key:
+        told[reply.key.decode()] = reply.value
+    assert set(told) == set(server.stats) and told['version'] == b'1.0'
+
+
+# --- TLS ---------------------------------------------------------------------
+
+@pytest.fixture
+def pair(program, tmp_path) -> dict[str, Path]:
+    if b'built without' in subprocess.run([program, '-Z'],
+                                          capture_output=True).stderr:
+        lacking('openssl/ssl.h', 'tao_server was built without TLS')
+    certificates.make(tmp_path, ['127.0.0.1'])
+    return {'ssl_chain_cert': tmp_path / 'server.crt',
+            'ssl_key': tmp_path / 'server.key'}
+
+
+def encrypted(server: Tao, pair: dict[str, Path], mine: bool = False
+              ) -> Client:
+    context = ssl.create_default_context(cafile=pair['ssl_chain_cert'])
+    if mine:
+        context.load_cert_chain(pair['ssl_chain_cert'], pair['ssl_key'])
+    return Client(context.wrap_socket(server.socket(),
+                                      server_hostname='127.0.0.1'))
+
+
+def test_tls(start, pair, plumbload):
+    server = start('-Z', **pair)
+    client = encrypted(server, pair)
+    first = client.ask(GET, b'a')
+    assert first == client.ask(GET, b'a') and first.status == FINE
+    # A large one comes in many records, and many requests in one.
+    assert client.set(b'large', b'y' * 500000) == FINE
+    assert client.ask(GET, b'large').value == b'y' * 500000
+    client.sock.sendall(100 * request(GET, b'a'))
+    assert [client.read() for _ in range(100)] == 100 * [first]
+    gets = loaded(plumbload, server, '--tls', '--ca', pair['ssl_chain_cert'],
+                  '--connections', 10, '--keys', 100, '--requests', 2000)
+    assert gets['tls'] and gets['kinds']['get']['count'] == 2000
+    ask.DIALECTS['memcached'].ping(ask.Server(
+        '127.0.0.1', server.port, ca=str(pair['ssl_chain_cert'])))
+    # Who does not encrypt is let go.
+    with contextlib.suppress(ConnectionError):
+        assert b'VERSION' not in server.text(b'version\r\n')
+    assert encrypted(server, pair).ask(NOOP).status == FINE
+
+
+def test_with_a_ca_only_clients_with_a_certificate(start, pair):
+    server = start('-Z', **pair, ssl_ca_cert=pair['ssl_chain_cert'])
+    assert encrypted(server, pair, mine=True).ask(NOOP).status == FINE
+    with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
+        encrypted(server, pair).ask(NOOP)
+    assert encrypted(server, pair, mine=True).ask(NOOP).status == FINE
+
+
+@pytest.mark.parametrize('cert, key, words', [
+    ('none', 'server.key', 'ssl_chain_cert=.*none: no certificate'),
+    ('server.crt', 'server.crt', 'ssl_key=.*: not the key of that'),
+])
+def test_bad_certificates(program, pair, tmp_path, cert, key, words):
+    failed(subprocess.run(
+        [program, '-p', str(free_port()), '-Z', '-o',
+         f'ssl_chain_cert={tmp_path / cert},ssl_key={tmp_path / key}'],
+        capture_output=True, text=True), words)
+
+
+# --- what goes wrong ---------------------------------------------------------
+
+def head(**fields: int) -> bytes:
+    f = {'magic': 0x80, 'opcode': GET, 'key': 1, 'extras': 0, 'total': 1,
+         **fields}
+    return struct.pack('>BBHBBHIIQ', f['magic'], f['opcode'], f['key'],
+                       f['extras'], 0, 0, f['total'], 0, 0)
+
+
+@pytest.mark.parametrize('data, status', [
+    (head(key=0, total=0), INVALID),
+    (head(key=251, total=251) + b'k' * 251, INVALID),
+    (head(key=9, total=1) + b'k', INVALID),
+    (head(extras=4, total=5) + b'0000k', INVALID),
+    (head(total=9) + b'k12345678', INVALID),
+    (head(opcode=SET, extras=0, total=2) + b'kv', INVALID),
+    (head(opcode=SET, key=0, extras=8, total=8) + b'8' * 8, INVALID),
+    (head(opcode=STAT) + b'k', INVALID),
+    (head(opcode=0x42) + b'k', UNKNOWN),
+    (head(opcode=SET, total=2 ** 32 - 1) + b'x' * 100, TOO_BIG),
+])
+def test_malformed_requests_are_answered_and_harm_nobody(start, data,
+                                                         status):
+    server = start()
+    client = server.client()
+    client.sock.sendall(data)
+    assert client.read().status == status
+    if status == INVALID:
+        assert client.stream.read() == b''
+    assert server.client().ask(NOOP).status == FINE
+
+
+def test_the_second_request_may_be_bad(start):
+    server = start()
+    client = server.client()
+    client.sock.sendall(request(NOOP) + b'GET / HTTP/1.1\r\n\r\n' * 9)
+    assert client.read().status == FINE
+    assert client.read().status == INVALID
+    assert b'line too long' in server.text(b'A' * 5000)
+
+
+def test_noise_harms_nobody(start):
+    server = start()
+    chance = random.Random(11)
+    for _ in range(300):
+        noise = bytearray(chance.randbytes(chance.randrange(1, 300)))
+        if chance.random() < 0.8:
+            noise[:2] = bytes([0x80, chance.randrange(0x20)])
+            noise[2:12] = head()[2:12]
+        with contextlib.suppress(ConnectionError), server.socket() as sock:
+            sock.sendall(noise)
+            sock.shutdown(socket.SHUT_WR)
+            if chance.random() < 0.5:
+                sock.makefile('rb').read()
+    assert server.client().ask(NOOP).status == FINE
+    until(lambda: server.stats['curr_connections'] <= 2)
+
+
+def test_requests_in_pieces_of_one_byte(start):
+    client = start().client()
+    for byte in request(SET, b'k', SET_EXTRAS, b'value') + request(GET, b'k'):
+        client.sock.sendall(bytes([byte]))
+    assert [client.read().value for _ in range(2)] == [b'', b'value']
+
+
+def test_who_reads_late_gets_all(start):
+    """More answers than any socket holds wait, and nothing is lost."""
+    server = start()
+    client = server.client()
+    value = bytes(range(250)) * 400
+    client.set(b'k', value)
+    client.set(b'n', b'last')
+    data = 300 * request(GET, b'k') + request(GET, b'n')
+    client.sock.settimeout(30)
+    client.sock.sendall(data)
+    # Meanwhile it serves others of the same threads, and holds no heap of
+    # answers: it stops to read, too.
+    for other in (server.client(), server.client()):
+        assert other.ask(GET, b'n').value == b'last'
+    assert server.memory('VmRSS') < 40 << 20
+    assert all(client.read().value == value for _ in range(300))
+    assert client.read().value == b'last'
+
+
+def test_a_client_that_leaves_while_its_miss_is_made(start):
+    server = start('-t', 1, tao_slow_path_sleep_us=200000)
+    with server.socket() as sock:
+        sock.sendall(request(GET, b'a'))
+    assert server.client().ask(GET, b'a').status == FINE
+    until(lambda: server.stats['curr_items'] == 1)
+
+
+@pytest.mark.parametrize('stop', [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_at_once_under_load(start, plumbload, stop):
+    server = start(tao_slow_path_sleep_us=1000000)
+    load = subprocess.Popen(
+        [plumbload, '--server', f'127.0.0.1:{server.port}', '--protocol',
+         'binary', '--connections', '4', '--duration', '60', *BY_SERVER],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        until(lambda: server.stats['curr_connections'] >= 4
+              if server.process.poll() is None else False)
+        server.process.send_signal(stop)
+        assert server.process.wait(20) == 0
+        assert 'closed the connection' in load.communicate(timeout=30)[1]
+    finally:
+        load.kill()
+    lines = server.out.read_text().splitlines()
+    assert lines[-2].startswith('Signal handled: ')
+    assert LINE.fullmatch(lines[-1])
+    # The port is free again at once.
+    socket.create_server(('127.0.0.1', server.port)).close()

@@ -1,0 +1,346 @@
+"""TaoBench's sizing against the original's own answers and worked values.
+
+golden/sizing.json is what the original's code (DCPerf, 2025-06)
+gives for CPUs, SMT and NUMA nodes that it was told of.
+"""
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from checks.lib.cpus import Cpu
+from checks.taobench import jobs, sizing
+from checks.taobench.sizing import Machine
+from tests.conftest import ROOT
+
+GOLDEN = json.loads((ROOT / 'tests' / 'taobench' / 'golden'
+                     / 'sizing.json').read_text())
+
+
+def machine(count, smt=False, nodes=1, memory=64.0):
+    """CPUs as kernels count them: all first threads, then all siblings."""
+    cores = -(-count // 2) if smt else count
+    node = {core: core * nodes // cores for core in range(cores)}
+    return Machine([Cpu(node[n % cores], node[n % cores], n % cores, n)
+                    for n in range(count)], memory)
+
+
+def plan(job, on=None, given=None, **more):
+    return sizing.plan(jobs.job(job), on or machine(16), given, **more)
+
+
+# CPUs ----------------------------------------------------------------------
+
+@pytest.mark.parametrize('case', GOLDEN['distribute'])
+def test_cpus_are_split_as_the_original_does(case):
+    count, smt, nodes = case.split()
+    # An odd number of threads is paired wrongly there.
+    odd = smt == 'smt' and int(count) % 2
+    on = machine(int(count), smt == 'smt', int(nodes))
+    wanted = GOLDEN['distribute'][case]
+    parts = sizing.distribute(on.cpus, sizing.instances_for(int(count)))
+    assert sorted(sum(parts, [])) == list(range(int(count)))
+    if odd:
+        assert list(map(len, parts)) == [38, 35]
+        return
+    numa = {cpu.number: cpu.numa for cpu in on.cpus}
+    assert [[sizing.ranges(part),
+             ','.join(map(str, sorted({numa[cpu] for cpu in part})))]
+            for part in parts] == wanted
+
+
+def test_siblings_that_are_counted_side_by_side_stay_together():
+    """The original takes a half of the list for first threads."""
+    cpus = [Cpu(0, 0, n // 2, n) for n in range(16)]
+    parts = sizing.distribute(cpus, 2)
+    assert parts == [[0, 2, 4, 6, 1, 3, 5, 7], [8, 10, 12, 14, 9, 11, 13, 15]]
+
+
+def test_cores_that_have_not_all_two_threads_are_all_given_out():
+    cpus = [Cpu(0, 0, n, n) for n in range(10)] + [
+        Cpu(0, 0, n, 10 + n) for n in range(4)]
+    parts = sizing.distribute(cpus, 3)
+    assert sorted(sum(parts, [])) == list(range(14))
+    for part in parts:
+        cores = {n % 10 for n in part}
+        assert {n for n in range(14) if n % 10 in cores} == set(part)
+
+
+@pytest.mark.parametrize('parts', [0, 17])
+def test_more_servers_than_cores_are_refused(parts):
+    with pytest.raises(ValueError, match=f'num_servers = {parts}: '):
+        sizing.distribute(machine(16).cpus, parts)
+
+
+@pytest.mark.parametrize('numbers, text', [
+    ([3], '3-3'), ([0, 1, 2, 8, 9], '0-2,8-9'), ([4, 5, 0], '4-5,0-0')])
+def test_ranges(numbers, text):
+    assert sizing.ranges(numbers) == text
+
+
+# Worked values -------------------------------------------------------------
+
+@pytest.mark.parametrize('job, cpus, sizes, threads', [
+    ('autoscale', 16, [16], (12, 3, 36)),
+    ('autoscale', 72, [72], (54, 13, 162)),
+    ('autoscale', 73, [37, 36], (27, 6, 81)),
+    ('autoscale', 176, [60, 58, 58], (43, 10, 129)),
+    ('autoscale', 380, [64] * 4 + [62] * 2, (46, 11, 138)),
+    ('autoscale', 384, [64] * 6, (48, 12, 144)),
+    ('autoscale_v2_beta', 384, [64] * 6, (80, 20, 240)),
+])
+def test_worked_values(job, cpus, sizes, threads):
+    found = plan(job, machine(cpus, smt=cpus % 2 == 0), {'memsize': 384})
+    assert [len(one.cpus) for one in found.instances] == sizes
+    last = found.instances[-1]
+    assert (last.fast_threads, last.dispatchers, last.slow_threads) == threads
+    assert [one.port for one in found.instances] == [
+        11211 + index for index in range(len(sizes))]
+    assert all(one.memory == int(384 / len(sizes) * 768)
+               for one in found.instances)
+
+
+def test_keys_of_64_gb():
+    assert sizing.cache_mb(64) == 49152
+    assert sizing.key_count(64) == 106483520
+
+
+@pytest.mark.parametrize('memsize, seconds', [
+    (64, 1200), (240, 1200), (384, 1920), (768.5, 3842)])
+def test_warmup(memsize, seconds):
+    assert sizing.warmup(memsize) == seconds
+
+
+@pytest.mark.parametrize('cpus, threads', [
+    (1, 1), (2, 1), (6, 4), (7, 1), (16, 10), (176, 170)])
+def test_client_threads(cpus, threads):
+    assert sizing.client_threads(cpus) == threads
+    assert sizing.client_threads(cpus, 5) == 5
+
+
+@pytest.mark.parametrize('cpus, wanted, each', [
+    (16, 0, 380), (16, 9999, 2048), (176, 380, 186), (176, 100, 100),
+    (40000, 0, 1)])
+def test_connections_are_capped(cpus, wanted, each):
+    assert sizing.connections_per_thread(cpus, wanted) == each
+
+
+@pytest.mark.parametrize('servers, clients, pairs', [
+    (6, 2, [(0, 0), (1, 1), (0, 2), (1, 3), (0, 4), (1, 5)]),
+    (2, 5, [(0, 0), (1, 1), (2, 0), (3, 1), (4, 0)]),
+    (1, 1, [(0, 0)]), (3, 3, [(0, 0), (1, 1), (2, 2)])])
+def test_clients_are_spread_over_servers(servers, clients, pairs):
+    found = plan('autoscale', None, {'num_servers': servers,
+                                     'num_clients': clients})
+    assert [(c.machine, c.server) for c in found.clients] == pairs
+    assert all(c.port == 11211 + c.server for c in found.clients)
+
+
+def test_what_is_opened_to_a_server_and_by_a_machine():
+    found = plan('autoscale', None, {'num_servers': 4})
+    # 16 CPUs: 10 threads of 380 connections; two clients on each machine.
+    assert found.connections(3) == 3800
+    assert found.client_connections(0) == 7600
+    assert found.client_connections(2) == 0
+
+
+def test_v2_suggests_connections_also_where_clients_have_few_cpus():
+    """The original divides by the CPUs less six."""
+    few = plan('autoscale_v2_beta', machine(2), {'client_cores': 6})
+    assert [c.connections for c in few.clients] == [85 * 2 // (4 * 2)] * 2
+    own = plan('autoscale_v2_beta', machine(16), {'clients_per_thread': 7})
+    assert {c.connections for c in own.clients} == {7}
+
+
+def test_memory_of_a_machine_that_clients_share():
+    assert plan('autoscale', machine(4, memory=32)).memsize == 32
+    assert plan('standalone', machine(4, memory=32)).memsize == 24
+
+
+def test_standalone_runs_as_many_servers_as_its_clients_are_told_of():
+    """The original does not hand num_servers on."""
+    found = plan('standalone', None, {'num_servers': 3})
+    assert len(found.instances) == 3
+    assert {c.server for c in found.clients} == {0, 1, 2}
+
+
+def test_times():
+    found = plan('autoscale', machine(16, memory=384))
+    assert (found.warmup_time, found.test_time) == (1920, 720)
+    assert (found.lifetime, found.kill_after) == (2760, 2820)
+    custom = plan('custom', None, {'warmup_time': 0})
+    assert (custom.warmup_time, custom.kill_after) == (0, 480)
+    standalone = plan('standalone', None, {'warmup_time': 3, 'test_time': 4})
+    assert standalone.lifetime == 7
+
+
+def test_a_node_of_memory_alone_is_a_node():
+    on = machine(4)
+    assert plan('autoscale', on).instances[0].bind[0] == 'taskset'
+    bound = plan('autoscale', Machine(on.cpus, 64, numa_nodes=2))
+    assert bound.instances[0].bind[:5] == (
+        'numactl', '--cpunodebind', '0', '--membind', '0')
+
+
+def test_nothing_of_the_original_is_left_out_of_short_runs():
+    tiny = plan('standalone', machine(2), {
+        'memsize': 0.0625, 'warmup_time': 5, 'test_time': 10,
+        'stats_interval': 1000, 'clients_per_thread': 4})
+    server, = tiny.instances
+    assert (server.memory, server.fast_threads, server.dispatchers,
+            server.slow_threads) == (48, 1, 1, 3)
+    assert server.options['tao_stats_sleep_ms'] == 1000
+    assert {c.keys for c in tiny.clients} == {sizing.key_count(0.0625)}
+
+
+def test_the_clients_of_a_single_server_are_told_what_it_was_given():
+    found = plan('custom', None, {'memsize': 1, 'port_number': 12000,
+                                  'test_time': 9}, hostname='h',
+                 client_given={'test_time': 8})
+    told = found.clients[0].arguments
+    assert (told['server_memsize'], told['test_time']) == (1, 8)
+    assert found.clients[0].keys == sizing.key_count(1)
+    assert {c.port for c in found.clients} == {12000}
+    assert '"server_port_number": 12000' in sizing.instructions(found)
+
+
+def test_clients_can_be_told_more():
+    found = plan('autoscale', None, None, client_given={
+        'target_hit_ratio': 0.5}, client_cpus=[8, 32, 16])
+    assert [c.threads for c in found.clients] == [2, 26, 10]
+    assert found.clients[0].keys == sizing.key_count(64, 0.5)
+    assert len(found.clients) == found.settings['num_clients'] == 3
+
+
+# The original's command lines ----------------------------------------------
+
+def same(ours, theirs):
+    """Equal but for the order of what follows -o."""
+    def split(words):
+        at = words.index('-o')
+        return words[:at], set(words[at + 1].split(','))
+    assert split(ours) == split(theirs)
+
+
+@pytest.mark.parametrize('want', GOLDEN['plans'], ids=lambda want: (
+    f'{want["job"]}-{want["cpus"]}'))
+def test_plans_are_those_of_the_original(want):
+    on = machine(want['cpus'], want['smt'], want['nodes'], want['memory'])
+    given = want['given']
+    found = plan(want['job'], on, given, hostname='server', client_cpus=[
+        want['client_cpus']] * given.get('num_clients', 2))
+    assert [list(one.bind) for one in found.instances] == want['bind']
+    assert found.lifetime == want['lifetime']
+    for one, (*nic, command) in zip(found.instances, want['server'],
+                                    strict=True):
+        free = sizing.server_command(one, '/p')
+        same(free[len(one.bind):], command)
+        assert sizing.nic_commands(one, found.settings, '/p') == nic
+    assert sizing.instructions(found) == want['instructions']
+    by_machine = sorted(found.clients, key=lambda client: client.machine)
+    assert [sizing.client_command(client, '/p', 7)
+            for client in by_machine] == want['client']
+
+
+@pytest.mark.parametrize('want', GOLDEN['roles'], ids=lambda want: (
+    f'{want["job"]}-{want["cpus"]}'))
+def test_roles_are_those_of_the_original(want):
+    found = plan(want['job'], machine(want['cpus']), want['given'],
+                 client_given=want['client_given'], hostname='h')
+    *nic, command = want['server']
+    server, = found.instances
+    assert server.bind == ()
+    same(sizing.server_command(server, '/p'), command)
+    assert sizing.nic_commands(server, found.settings, '/p') == nic
+    assert sizing.client_command(found.clients[0], '/p', 7) == want['client']
+
+
+def test_hard_binding_and_an_address():
+    found = plan('custom', None, {'hard_binding': 1})
+    nic = sizing.nic_commands(found.instances[0], found.settings, '/p')[1]
+    assert nic[-2:] == ['--cpu', '0 1 2 3 4 5 6 7']
+    command = sizing.server_command(found.instances[0], '/p', '127.0.0.1')
+    assert command[command.index('-l') + 1] == '127.0.0.1'
+
+
+# Parameters ----------------------------------------------------------------
+
+def test_jobs_have_the_original_names_and_say_what_is_deprecated():
+    assert set(jobs.JOBS) == {
+        'tao_bench_64g', 'tao_bench_custom', 'tao_bench_autoscale',
+        'tao_bench_standalone', 'tao_bench_autoscale_v2_beta'}
+    assert [one.deprecated for one in jobs.JOBS.values() if one.deprecated
+            ] == ['tao_bench_autoscale']
+    for one in jobs.JOBS.values():
+        for role in one.roles.values():
+            assert role.opened <= set(role.arguments)
+
+
+@pytest.mark.parametrize('job, role, defaults', [
+    ('64g', 'server', {'memsize': 64, 'warmup_time': 1200, 'test_time': 360,
+                       'timeout_buffer': 120, 'interface_name': 'eth0'}),
+    ('custom', 'server', {'memsize': 64, 'port_number': 11211,
+                          'stats_interval': 5000, 'disable_tls': 0}),
+    ('custom', 'client', {'clients_per_thread': 380, 'data_size_min': 8191,
+                          'wait_after_warmup': 5, 'tunning_factor': 0.807}),
+    ('autoscale', '', {'num_servers': 0, 'memsize': 0, 'num_clients': 2,
+                       'client_wait_after_warmup': 5, 'test_time': 720}),
+    ('standalone', '', {'interface_name': 'lo', 'timeout_buffer': 0,
+                        'server_hostname': 'localhost'}),
+    ('autoscale_v2_beta', '', {
+        'fast_threads_ratio': 1.25, 'slow_threads_use_semaphore': 1,
+        'conns_per_server_core': 85, 'client_wait_after_warmup': -1}),
+])
+def test_defaults(job, role, defaults):
+    found = jobs.settings(jobs.job(job), role)
+    assert {name: found[name] for name in defaults} == defaults
+
+
+@pytest.mark.parametrize('job, role, given, words', [
+    ('autoscael', '', {}, 'did you mean tao_bench_autoscale'),
+    ('autoscale', 'server', {}, 'no role'),
+    ('autoscale', '', {'mem_size': 1}, 'did you mean memsize'),
+    ('autoscale', '', {'memsize': -1}, 'memsize = -1: it is at least 0'),
+    ('autoscale', '', {'memsize': float('nan')}, 'memsize = nan'),
+    ('autoscale', '', {'memsize': 'much'}, "'much' is no number"),
+    ('autoscale', '', {'memsize': float('inf')}, 'memsize = inf'),
+    ('autoscale', '', {'num_clients': 0}, 'at least 1'),
+    ('autoscale', '', {'num_servers': 1.5}, 'no whole number'),
+    ('custom', 'server', {'port_number': 70000}, 'from 0 to 65535'),
+    ('custom', 'client', {'target_hit_ratio': 1.1}, 'from 0.001 to 1'),
+    ('custom', 'client', {'data_size_min': 9000}, 'above data_size_max'),
+])
+def test_bad_parameters_are_named(job, role, given, words):
+    with pytest.raises(ValueError, match=words):
+        jobs.settings(jobs.job(job), role, given)
+
+
+@pytest.mark.parametrize('given, words', [
+    ({'port_number_start': 65535, 'num_servers': 2}, 'ports above'),
+    ({'num_servers': 99}, 'num_servers = 99'),
+    ({'memsize': 0.0001}, 'leave its cache no MB'),
+])
+def test_plans_that_cannot_be(given, words):
+    with pytest.raises(ValueError, match=words):
+        plan('autoscale', None, given)
+
+
+def test_plans_without_cpus_or_with_too_few_client_machines():
+    with pytest.raises(ValueError, match='no CPUs'):
+        plan('autoscale', Machine([], 64))
+    with pytest.raises(ValueError, match='num_clients = 2'):
+        plan('autoscale', None, {'num_clients': 2}, client_cpus=[4])
+    with pytest.raises(ValueError, match='client machine 1 has no CPUs'):
+        plan('autoscale', None, None, client_cpus=[0])
+    nameless = plan('custom')
+    with pytest.raises(ValueError, match='server_hostname'):
+        sizing.client_command(nameless.clients[0], '/p', 7)
+
+
+def test_what_the_original_would_not_take_is_told():
+    custom = jobs.job('custom')
+    assert jobs.beyond(custom, 'client', {
+        'test_time': 5, 'target_hit_ratio': 0.5}) == ['target_hit_ratio']
+    assert jobs.settings(custom, 'client', {'target_hit_ratio': '0.5'})[
+        'target_hit_ratio'] == 0.5

@@ -1,0 +1,257 @@
+"""Is a run of TaoBench judged invalid for the right reason, and its report."""
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from checks.taobench import jobs, machine, report, validity
+from checks.taobench import parser as tao
+from checks.taobench.validity import Cpu, Expected
+from tests.conftest import ROOT
+
+LOG = (ROOT / 'tests/taobench/golden/server_v1.log').read_text()
+#: 30 s of warm-up, 2 of rest, 40 of test, a line a second.
+RUN = Expected(1, warmup_time=30, test_time=40, interval=1, rest=2)
+GOOD = Cpu(75, 28)
+
+
+def line(rate, hit, connections=400, oom=0.0):
+    return (f'fast_qps = {rate * hit:.1f}, hit_rate = {hit:.3f}, slow_qps = '
+            f'{rate * (1 - hit):.1f}, wh_qps = 0.0, curr_it = 0.05M, '
+            f'slow_qps_oom =  {oom:.1f}, crnt_conn = {connections}, slow_th '
+            '= 3, slow_reqs = 1, slow_resp = 1, nanosleeps_per_sec = 9.00\n')
+
+
+IDLE = line(0, 0, 2)
+
+
+def log(warm=0.89, start=0.3, fill=20, test=40, end=4, rate=1000.0, seed=1,
+        oom=0.0):
+    """A run: the hit rate grows from `start` to `warm` in `fill` lines."""
+    draw = random.Random(seed)
+
+    def at(step):
+        grown = min(step / fill, 1) if fill else 1
+        return line(rate * draw.uniform(0.97, 1.03), start
+                    + (warm - start) * grown + draw.uniform(-3e-3, 3e-3),
+                    oom=oom)
+
+    lines = [at(step) for step in range(30)] + [IDLE] * 2
+    return ''.join(lines + [at(30 + step) for step in range(test)]
+                   + [IDLE] * end)
+
+
+def numbered(text):
+    """No two lines of a server are the same."""
+    first, *rest = text.split('nanosleeps_per_sec = 9')
+    return first + ''.join(f'nanosleeps_per_sec = {number}{part}'
+                           for number, part in enumerate(rest))
+
+
+def judged(*texts, expected=None, cpu=GOOD, **more):
+    expected = expected or Expected(**{**vars(RUN), 'instances': len(texts)})
+    return validity.judge([text and tao.summary(
+        numbered(text), tao.window_of(expected.test_time), expected.interval)
+        for text in texts], expected, cpu, **more)
+
+
+def causes(*texts, **more):
+    return [(reason.rule, reason.cause) for reason in judged(*texts, **more)]
+
+
+# Validity ------------------------------------------------------------------
+
+@pytest.mark.parametrize('seed', range(10))
+def test_a_good_run_is_valid(seed):
+    assert not judged(log(seed=seed), log(seed=seed + 100, rate=900))
+
+
+def test_the_golden_run_is_valid_by_code_and_by_guide():
+    for rule in ('code', 'guide'):
+        expected = Expected(1, 600, 360, rule=rule)
+        assert not validity.judge([tao.summary(LOG)], expected, GOOD)
+
+
+@pytest.mark.parametrize('texts, wanted', [
+    ([log(warm=0.99)], [('hit_ratio', 'few_keys')]),
+    ([log(warm=0.80)], [('points', 'many_keys')]),
+    ([log(fill=60)], [('points', 'cold')]),
+    ([log(fill=400)], [('points', 'cold')]),
+    ([log(test=20, end=24)], [('points', 'starved')]),
+    ([log(), None], [('instances', 'killed')]),
+    ([log(), ''.join(log().splitlines(True)[:50])],
+     [('ended', 'killed'), ('points', 'killed')]),
+    ([log(), log(), log(rate=200)], [('balance', 'starved')]),
+    ([log(warm=0.8, oom=3.0)], [('points', 'memory')]),
+    ([log().replace(', nanosleeps_per_sec = 9.00', '')],
+     [('points', 'build')]),
+    ([''.join(IDLE for _ in range(76))], [('points', 'starved')]),
+])
+def test_invalid_for_the_right_reason(texts, wanted):
+    assert causes(*texts) == wanted
+
+
+def test_a_dip_is_not_passed_over():
+    """The original takes points from before it instead."""
+    lines = log().splitlines(True)
+    lines[50:54] = [line(1000, 0.5)] * 4
+    reason, = judged(''.join(lines), expected=Expected(
+        **{**vars(RUN), 'test_time': 30, 'warmup_time': 40}))
+    assert reason.rule == 'points' and '4 points of the window' in reason.text
+    lines[51:54] = lines[55:58]
+    assert not judged(''.join(lines), expected=Expected(
+        **{**vars(RUN), 'test_time': 30, 'warmup_time': 40}))
+
+
+@pytest.mark.parametrize('test, cause', [
+    ([IDLE] * 12, 'starved'),                   # nobody asked
+    ([line(1000, 0.5)] * 12, 'many_keys'),
+    ([line(1000, 0.89)] * 4 + [IDLE] * 8, 'starved'),
+    ([line(1000, 0.89)] * 12, '')])
+def test_a_warm_up_is_no_test(test, cause):
+    """Points of it, which the original takes where the test has too few."""
+    run = Expected(2, warmup_time=30, test_time=12, interval=1)
+    good = ''.join([line(1000, 0.89)] * 42)
+    bad = ''.join([line(1000, 0.89)] * 30 + test)
+    assert tao.summary(numbered(bad), 12, 1).num_data_points == run.points
+    found = causes(good, bad, expected=run, cpu=None)
+    assert found == ([('points', cause)] if cause else [])
+
+
+def test_the_rule_for_points_is_told():
+    text = log(fill=37)
+    reason, = judged(text)
+    assert f'not {RUN.points} (by the code of the original)' in str(reason)
+    by_guide = Expected(**{**vars(RUN), 'rule': 'guide'})
+    assert by_guide.points < RUN.points
+    assert not judged(text, expected=by_guide)
+
+
+@pytest.mark.parametrize('cpu, v2, wanted', [
+    (Cpu(70, 15), False, []), (Cpu(80, 30), False, []), (None, False, []),
+    (Cpu(40, 20), False, [('cpu_total', 'starved')]),
+    (Cpu(97, 20), False, [('cpu_total', 'busy')]),
+    (Cpu(75, 9), False, [('cpu_user', 'kernel')]),
+    (Cpu(75, 60), False, [('cpu_user', 'busy')]),
+    (Cpu(75, 20), True, [('cpu_user', 'kernel')]),
+    (Cpu(72, 26), True, [('cpu_total', 'starved')]),
+])
+def test_cpu(cpu, v2, wanted):
+    expected = Expected(**{**vars(RUN), 'v2': v2})
+    assert causes(log(), expected=expected, cpu=cpu) == wanted
+
+
+def test_clients_that_are_missing_or_slow():
+    expected = Expected(**{**vars(RUN), 'connections': [800]})
+    reason, = judged(log(), expected=expected)
+    assert (reason.rule, reason.cause) == ('connections', 'starved')
+    assert '400 connections, not 800' in str(reason)
+    assert not judged(log(), expected=Expected(
+        **{**vars(RUN), 'connections': [400]}))
+    reason, = judged(log(), limited=['client 2'])
+    assert str(reason).startswith('client 2 could not ask faster: a starved')
+
+
+def test_every_cause_is_explained():
+    with open(validity.__file__) as stream:
+        source = stream.read()
+    for cause in validity.CAUSES:
+        assert source.count(f"'{cause}'") > 1, cause
+
+
+# Report --------------------------------------------------------------------
+
+LSCPU = '''Architecture:            x86_64
+CPU(s):                  380
+Model name:              A CPU: the fast one
+L1d cache:               6 MiB (192 instances)
+L1i cache:               6 MiB (192 instances)
+L2 cache:                192 MiB (192 instances)
+'''
+
+
+def facts():
+    return machine.describe(
+        'node1', '5.19.0', 'x86_64', LSCPU,
+        'ID="centos"\nPRETTY_NAME="CentOS Stream 9"\nBAD="\n',
+        'MemTotal:       393216 kB\nMemFree: 1 kB\n')
+
+
+def test_a_machine_is_said_as_the_original_says_it():
+    assert facts() == {
+        'machine': {
+            'hostname': 'node1', 'os_release_name': 'CentOS Stream 9',
+            'os_distro': 'centos', 'kernel_version': '5.19.0',
+            'cpu_architecture': 'x86_64',
+            'cpu_model': 'A CPU: the fast one', 'num_logical_cpus': '380',
+            'mem_total_kib': '393216 KiB'},
+        'metadata': {'L1d cache': '6 MiB (192 instances)',
+                     'L1i cache': '6 MiB (192 instances)',
+                     'L2 cache': '192 MiB (192 instances)',
+                     'L3 cache': ''}}
+    assert machine.describe('n', 'k', 'a', '', '', '')['machine'][
+        'cpu_model'] == ''
+
+
+def test_this_machine():
+    found = machine.here()
+    assert found['machine']['mem_total_kib'].endswith(' KiB')
+    assert set(found['metadata']) == set(machine.CACHES)
+
+
+def test_the_report_has_the_keys_of_the_original():
+    one = tao.summary(LOG)
+    job = jobs.job('autoscale')
+    found = report.document(job, [facts()], ['--num-servers=0'],
+                            tao.combine([one, one]), '1db2d5f6', 1702658374)
+    assert set(found) == {
+        'benchmark_args', 'benchmark_desc', 'benchmark_hooks',
+        'benchmark_name', 'machines', 'metadata', 'metrics', 'run_id',
+        'timestamp'}
+    assert set(found['metrics']) == {
+        'fast_qps', 'hit_ratio', 'num_data_points', 'role', 'slow_qps',
+        'spawned_instances', 'successful_instances', 'total_qps', 'score'}
+    files = report.files(found, [one.log, None, one.log])
+    assert set(files) == {f'benchmark_metrics_1db2d5f6/{name}' for name in (
+        'tao_bench_autoscale_metrics_1702658374_iter_1.json',
+        'server_0.csv', 'server_2.csv')}
+    text = next(text for name, text in files.items() if 'json' in name)
+    assert json.loads(text) == found and text.endswith('}\n')
+
+
+def test_the_report_of_one_server_and_of_a_client():
+    one = tao.summary(LOG)
+    wanted = json.loads((ROOT / 'tests/taobench/golden/server_v1.log.json'
+                         ).read_text())
+    assert report.server_metrics(one) == wanted
+    found = report.document(jobs.job('64g'), [], [], wanted, 'r', 0)
+    assert 'benchmark_metrics_r/server.csv' in report.files(found, [one.log])
+    records = [tao.Record('c', '', None, f'operations[type={name}]', value,
+                          '1/s', 1) for name, value in (
+                              ('Sets', 0.0), ('Gets', 7.5))]
+    assert report.client_metrics(records) == {
+        'role': 'client', 'set_qps': 0.0, 'qps': 7.5}
+
+
+def test_a_report_holds_no_figure_that_json_has_not():
+    with pytest.raises(ValueError, match='total_qps = nan'):
+        report.document(jobs.job('64g'), [], [],
+                        {'total_qps': float('nan')}, 'r', 0)
+
+
+def test_the_time_series_has_the_columns_of_the_original():
+    lines = LOG.splitlines(True)
+    text = ''.join(lines[:2] + ['OUT OF MEMORY when ...\n',
+                                lines[2].replace('0.115', 'nan'),
+                                lines[3].split(', nano')[0] + '\n'])
+    rows = report.time_series(tao.servers(text)[0]).splitlines()
+    assert rows == [
+        'seq,total_qps,fast_qps,hit_rate,slow_qps,is_oom,slow_qps_oom,'
+        'nanosleeps_per_sec',
+        '0,0.0,0.0,1.0,0.0,0,0.0,100.0',
+        '1,761593.8999999999,83224.2,0.107,678369.7,0,0.0,210000.0',
+        '2,,,,,1,,',
+        '3,757573.6000000001,84834.3,,672739.3,0,0.0,210000.0',
+        '4,758212.2,91103.2,0.122,667109.0,0,0.0,']

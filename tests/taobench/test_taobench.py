@@ -1,0 +1,489 @@
+"""TaoBench from its jobs to its records: real servers, real clients."""
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from checks.lib import cpus
+from checks.lib.cpus import Cpu
+from checks.lib.parsers import ParseError
+from checks.serving import ask, outside, usage
+from checks.serving.plan import Clients, Outside, Plan, Server, Step
+from checks.taobench import calls, jobs, results, sizing
+from checks.taobench import parser as tao
+from checks.taobench.points import Point
+from postprocess import perflogs, progress
+from tests.conftest import ROOT, free_port
+
+SERVING = ROOT / 'checks' / 'serving'
+#: A run of a few seconds, of a cache that is warm at once.
+SHORT = {'memsize': 0.004, 'warmup_time': 2, 'test_time': 2,
+         'stats_interval': 500}
+
+
+@pytest.fixture(scope='session')
+def built(programs):
+    """Folder of tao_server and plumbload."""
+    return programs
+
+
+# Pure parts ---------------------------------------------------------------
+
+def test_cpus_are_divided_in_whole_cores():
+    eight = [Cpu(0, 0, n % 4, n) for n in range(8)]
+    assert cpus.divide(eight, 3) == [[0, 1, 4, 5], [2, 6], [3, 7]]
+    with pytest.raises(ValueError, match='5 parts of 4 cores'):
+        cpus.divide(eight, 5)
+
+
+def test_ticks_of_the_cpus_that_are_ours():
+    text = ('cpu  9 9 9 9 9 9 9 9 0 0\n'
+            'cpu0 1 2 3 4 5 6 7 8 0 0\n'
+            'cpu1 100 0 0 0 0 0 0 0 0 0\n'
+            'cpu11 1 1 1 1 1 1 1 1 0 0\nintr 5\n')
+    assert usage.spent(text, [0]) == (3, 16, 9, 8)
+    assert usage.spent(text, [0, 1]) == (103, 16, 9, 8)
+
+
+def test_the_share_of_a_time():
+    busy = results.Busy('at,user,system,idle,steal\n'
+                        '10.0,0,0,0,0\n11.0,20,50,30,0\n'
+                        '12.0,40,100,50,10\n13.0,40,100,150,10\n')
+    assert busy.between(10, 12) == (75.0, 20.0)
+    assert busy.between(12.5, 13.5) is None
+    assert [share.total for _, share in busy.over_time()] == [70, 80, 0]
+    with pytest.raises(ParseError, match='not a note'):
+        results.Busy('at,user,system,idle,steal\n10.0,1,2\n')
+
+
+def test_points_of_a_server_that_prints_none():
+    one = ('time_s,operations,errors,misses,p50_us\n'
+           '0.5,110,0,10,1\n1.0,100,0,0,1\n1.02,9,0,0,1\n')
+    log = results.of_clients([one, one.replace('110', '130')], 0.5)
+    assert [p.values['fast_qps'] for p in log.points] == [400, 400]
+    assert [p.values['slow_qps'] for p in log.points] == [40, 0]
+    assert log.points[0].values['hit_rate'] == pytest.approx(200 / 220)
+    with pytest.raises(ParseError, match='no row of a series'):
+        results.of_clients(['time_s,operations\n0.5,1\n'], 0.5)
+    log = results.joined([log, results.idle(2), log])
+    assert [p.values['fast_qps'] for p in log.points] == [
+        400, 400, 0, 0, 400, 400]
+
+
+def test_points_over_time_have_a_phase_and_a_reason():
+    line = ('fast_qps = {}, hit_rate = {}, slow_qps = 9.0, wh_qps = 0.0, '
+            'curr_it = 1.00M, slow_qps_oom =  0.0, nanosleeps_per_sec = {}.0')
+    text = '\n'.join(line.format(91.0, rate, n) for n, rate in enumerate((
+        0.5, 0.5, 0.9, 0.5, 0.9, 0.9)))
+    rows = list(csv.DictReader(results.series(
+        [tao.summary(text, 4, 1), None], [100.0, 100.5], 1.0,
+        {'n1': results.Busy('at,user,system,idle,steal\n100,0,0,0,0\n'
+                            '101,10,60,30,0\n')},
+        {'warmup': (100.0, 102.0), 'test': (102.0, 105.0)}).splitlines()))
+    fast = [row for row in rows if row['metric'] == 'fast_qps']
+    assert [row['phase'] for row in fast] == [
+        'warmup', 'warmup', 'test', 'test', 'test', 'after']
+    assert [row['counts'] for row in fast] == list('001011')
+    assert 'dip in the window' in fast[3]['why'] and not fast[2]['why']
+    assert [(row['series'], row['value']) for row in rows
+            if row['metric'].startswith('cpu')] == [
+        ('cpu n1', '70.0'), ('cpu n1', '10.0')]
+
+
+def test_commands_of_the_embedded_server_and_of_the_original(built):
+    made = sizing.plan(jobs.job('autoscale'), sizing.Machine(
+        [Cpu(0, 0, n, n) for n in range(4)], 1.0), hostname='{host}')
+    one = made.instances[0]
+    ours = calls.server('tao_server', one, str(built), 500)
+    assert ours[:3] == (f'{built}/tao_server', '-l', '{address}')
+    assert 'tao_num_slow_threads=9' in ours[-1] and '-Z' in ours
+    theirs = ' '.join(calls.server('tao_bench_server', one, '/opt/tao', 500))
+    assert theirs.startswith('/opt/tao/tao_bench_server -c 500 ')
+    assert calls.server('tao_bench_server', one, '/opt', 500, '/l')[:3] == (
+        'env', 'LD_LIBRARY_PATH=/l', '/opt/tao_bench_server')
+    assert '-p {port}' in theirs and 'ssl_chain_cert={cert}' in theirs
+    load = calls.client('tao_server', made.clients[0], '/p', 60, 1.0, 2)
+    assert len(calls.PREFIX) == sizing.KEY_BYTES - 1
+    assert str(made.clients[0].keys) in load
+    theirs = ' '.join(calls.client('tao_bench_server', made.clients[0],
+                                   '/opt/tao', 60, 1.0, 2))
+    assert '--ratio=0:1' in theirs and '--test-time=60' in theirs
+    assert '-s {host} -p {port} ' in theirs
+
+
+def test_a_small_point_grows_with_the_machine():
+    given, clients = Point('standalone').given(2)
+    assert (given['memsize'], given['warmup_time']) == (0.016, 20)
+    assert clients['tunning_factor'] == 0.802
+    more, tuned = Point('standalone').given(16)
+    assert (more['memsize'], more['warmup_time']) == (0.128, 20)
+    assert 0.802 < tuned['tunning_factor'] < 0.8125
+    # memcached asks for 32 MB where items may have 16.
+    theirs, _ = Point('standalone', 'tao_bench_server').given(2)
+    assert sizing.cache_mb(theirs['memsize']) >= 32
+    assert theirs['warmup_time'] == 80
+    assert Point('autoscale', scale='original').given(2) == ({}, {})
+
+
+def test_look_aside_sizes_are_those_of_compressed_values():
+    weights = [line.split() for line in calls.sizes_file().splitlines()]
+    total = sum(float(weight) for _, weight in weights)
+    mean = sum(int(size) * float(weight) for size, weight in weights) / total
+    assert abs(mean - 200) < 2 and int(weights[-1][0]) == 521
+
+
+# Clients outside the job ----------------------------------------------------
+
+TCP = '''  sl  local_address rem_address   st
+   0: 0100007F:2BCB 00000000:0000 0A 0 0 0
+   1: 0100007F:2BCB 0200000A:D0F2 01 0 0 0
+   2: 0100007F:2BCB 0200000A:D0F4 01 0 0 0
+   3: 0100007F:2BCC 0300000A:D0F4 01 0 0 0
+   4: 0100007F:2BCB 0300000A:D0F4 06 0 0 0
+'''
+
+
+def test_who_is_connected():
+    assert outside.peers_of([11211, 11213], TCP) == {
+        11211: {'10.0.0.2': 2}, 11213: {}}
+
+
+def test_who_has_not_come():
+    asked = Outside('', (2, 2, 3), (0, 1, 0), (), 1.0)
+    names = ['n1:11211', 'n1:11212']
+    assert outside.missing(asked, names, {
+        0: {'10.0.0.2': 2, '10.0.0.3': 3}, 1: {'10.0.0.3': 2}}) == ''
+    assert outside.missing(asked, names, {0: {'10.0.0.2': 2}}) == (
+        'server n1:11211 has 2 from 10.0.0.2 of 5 connections of client 1, '
+        'client 1; server n1:11212 has none of 2 connections of client 2')
+
+
+def conduct(folder, plan, **more):
+    plan.write(folder / 'service.json')
+    return subprocess.Popen(
+        [sys.executable, SERVING, 'conduct', 'service.json', '--',
+         sys.executable, SERVING, 'agent', 'service.json'], cwd=folder,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+def small(built, port=0, **more):
+    return Server('tao_server', (
+        f'{built}/tao_server', '-l', '{address}', '-p', '{port}', '-t', '1',
+        '-m', '8', '-o', 'tao_stats_sleep_ms=500'),
+        dialect='memcached_binary', password=False, port=port, memory=8,
+        **more)
+
+
+def waiting(built, port, limit):
+    return Plan(small(built, port), Clients(0, 0), (), outside=Outside(
+        f'load {{host}}:{port} with {{"json": 1}}', (4, 2), (0, 1),
+        (('warmup', 1.0), ('rest', 0.0), ('test', 1.0)), limit),
+        interface='lo', sample=0.25)
+
+
+def test_clients_from_outside_are_told_and_waited_for(built, tmp_path):
+    port = free_port()
+    job = conduct(tmp_path, waiting(built, port, 20.0))
+    told = tmp_path / 'run.clients.txt'
+    while not told.exists() and job.poll() is None:
+        time.sleep(0.05)
+    assert told.read_text() == f'load 127.0.0.1:{port} with {{"json": 1}}'
+    load = subprocess.Popen(
+        [built / 'plumbload', '--server', f'127.0.0.1:{port}', '--protocol',
+         'binary', '--connections', '6', '--duration', '4', '--keys', '99',
+         '--verify', 'none'],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    out, err = job.communicate(timeout=30)
+    load.kill()
+    load.wait()
+    assert job.returncode == 0, err
+    steps = json.loads(out.partition(' service ')[2])['steps']
+    assert list(steps) == ['warmup', 'rest', 'test']
+    assert steps['test']['after'][0]['commands'] > (
+        steps['test']['before'][0]['commands'])
+    assert len((tmp_path / f'run.cpu.{socket.gethostname()}.csv').read_text(
+        ).splitlines()) > 4
+
+
+def test_a_client_from_outside_that_does_not_come_is_named(built, tmp_path):
+    port = free_port()
+    job = conduct(tmp_path, waiting(built, port, 1.5))
+    _, err = job.communicate(timeout=30)
+    assert job.returncode == 1
+    (line,) = [ln for ln in err.splitlines() if ln.startswith('service:')]
+    assert 'not all clients have come in 1.5 s' in line
+    assert (f'127.0.0.1:{port} has none of 6 connections of client 1, '
+            'client 2') in line
+    assert 'run.clients.txt' in line
+
+
+# Troubles that the guide tells of -------------------------------------------
+
+def refused(built, folder, plan):
+    job = conduct(folder, plan)
+    _, err = job.communicate(timeout=30)
+    assert job.returncode == 1
+    (line,) = [ln for ln in err.splitlines() if ln.startswith('service:')]
+    return line
+
+
+def one_step(server, **more):
+    return Plan(server, Clients(), (Step('test', ('true',), 5.0),), **more)
+
+
+def test_a_memcached_that_has_the_port(built, tmp_path):
+    with socket.create_server(('127.0.0.1', 0)) as other:
+        port = other.getsockname()[1]
+        line = refused(built, tmp_path, one_step(small(built, port)))
+    assert f'port {port} on ' in line and 'is taken by python' in line
+    assert 'stop it, or ask for another' in line
+
+
+def test_a_host_name_that_clients_do_not_know(built, tmp_path):
+    line = refused(built, tmp_path, one_step(small(built),
+                                             hostname='no-such.invalid'))
+    assert "cannot resolve 'no-such.invalid'" in line
+    assert 'or 127.0.0.1' in line
+
+
+def test_a_host_name_of_another_machine(built, tmp_path):
+    with open('/etc/hosts') as hosts:
+        name = next((cells[1] for cells in map(str.split, hosts)
+                     if cells[1:] and ':' not in cells[0]
+                     and not cells[0].startswith(('#', '127.0.0.1'))), None)
+    if not name:
+        pytest.skip('/etc/hosts knows no other address')
+    line = refused(built, tmp_path, one_step(small(built), hostname=name))
+    assert f'{name!r} is ' in line and 'listens on 127.0.0.1' in line
+
+
+def test_more_connections_than_a_machine_has_ports(built, tmp_path):
+    line = refused(built, tmp_path, replace(
+        one_step(small(built)), clients=Clients(connections=70_000)))
+    assert '70000 connections from ' in line and 'to one server' in line
+    assert 'net.ipv4.ip_local_port_range' in line
+
+
+def test_a_slow_interface(monkeypatch):
+    from checks.serving import agent
+    monkeypatch.setattr(agent, '_lines', lambda path, skip: {
+        '/sys/class/net/eth7/speed': ['1000']}.get(path, []))
+    monkeypatch.setattr(agent, 'interfaces', lambda: {
+        'eth7': '10.0.0.7', 'eth8': '10.0.0.8'})
+    with pytest.raises(agent.Failed, match='eth7 does 1000 Mb/s, 10000 are'):
+        agent.link_of('10.0.0.7', 10_000)
+    agent.link_of('10.0.0.7', 1000)
+    agent.link_of('10.0.0.8', 10_000)   # a kernel that does not say
+
+
+def test_memory_that_must_be_bound_needs_numactl(monkeypatch):
+    from checks.serving import agent
+    monkeypatch.setattr(agent.shutil, 'which', lambda name: None)
+    with pytest.raises(agent.Failed, match='numactl is not on n1'):
+        agent.memory_on([0, 1], True, 'n1')
+    assert agent.memory_on([0, 1], False, 'n1') == []
+    monkeypatch.setattr(agent.shutil, 'which', lambda name: f'/bin/{name}')
+    assert agent.memory_on([0, 1], True, 'n1') == ['numactl', '--membind=0,1']
+
+
+def test_memory_that_is_too_small_for_a_cache():
+    with pytest.raises(ValueError, match='leave its cache no MB'):
+        sizing.plan(jobs.job('autoscale'), sizing.Machine(
+            [Cpu(0, 0, 0, 0)], 1.0), {'memsize': 0.001})
+
+
+def test_a_server_of_text_is_no_server_of_the_binary_protocol():
+    with socket.create_server(('127.0.0.1', 0)) as listener:
+        def answer():
+            with listener.accept()[0] as sock:
+                sock.recv(100)
+                sock.sendall(b'ERROR\r\n' * 8)
+        import threading
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(ask.Refusal, match='no binary protocol'):
+            ask.MemcachedBinary().ping(ask.Server(*listener.getsockname()))
+        thread.join()
+
+
+# Under ReFrame --------------------------------------------------------------
+
+def run(suite, *options, point='standalone', **settings):
+    # One speed class: what is left out is so for the reason that is tested.
+    suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS'] = 'inf'
+    given = ','.join(f'{k}:{v}' for k, v in {**SHORT, **settings}.items())
+    return ['-r', '-Sbringup=1', '-n', 'TaoBench', '-E',
+            f'str(point) == "{point} tao_server small"',
+            f'-STaoBench.settings={given}', '-STaoBench.attempts=1', *options]
+
+
+def attached(suite, name):
+    (path,) = Path(suite.variables['PLUMBLINE_PERFLOGS']).rglob(name)
+    return path.read_text()
+
+
+def why(done):
+    """What ReFrame says made a run invalid."""
+    text = done.stdout
+    assert 'FAILED' in text, text
+    return re.search('Reason: performance error: validity: (.*)', text)[1]
+
+
+@pytest.mark.alone
+def test_a_good_run(suite):
+    """The point of quick mode, by the rules of its scale."""
+    done = suite.reframe('-r', '-Sbringup=1', '-n', 'TaoBench', '-E',
+                         'str(point) == "standalone tao_server small"',
+                         '-STaoBench.attempts=1')
+    assert 'PASSED' in done.stdout, done.stdout
+    figures = {r['metric']: float(r['value']) for r in suite.records}
+    assert 0.88 <= figures['hit_ratio'] <= 0.9
+    assert figures['spawned_instances'] == 1
+    assert figures['total_qps'] == pytest.approx(
+        figures['fast_qps'] + figures['slow_qps'])
+    assert 0 < figures['cpu_user'] < figures['cpu_total'] <= 100
+    assert figures['latency_p50'] < figures['latency_p99']
+    assert {r['source'] for r in suite.records} == {'embedded'}
+    report = json.loads(attached(suite, 'tao_bench_standalone_metrics_*'))
+    assert report['benchmark_name'] == 'tao_bench_standalone'
+    assert report['metrics']['total_qps'] == figures['total_qps']
+    assert report['machines'][0]['num_logical_cpus']
+    assert len(attached(suite, 'server_0.csv').splitlines()) > 30
+    done = suite.plumb(
+        'report', '--perflogs', suite.variables['PLUMBLINE_PERFLOGS'],
+        '--output', str(suite.tmp / 'page'))
+    assert done.returncode == 0, done.stderr
+    assert 'over time' in (suite.tmp / 'page' / 'index.html').read_text()
+
+
+def assert_kept_and_no_reference(suite):
+    """What is left of a run that is not valid."""
+    assert attached(suite, 'invalid.txt')
+    by = {r['metric']: r for r in suite.records}
+    assert by['completed']['guard'] == 'validity'
+    assert by['total_qps']['result'] == 'unfit'
+    usable, notes = progress.usable(perflogs.read(
+        suite.variables['PLUMBLINE_PERFLOGS']))
+    assert usable.empty and 'refused by a guard' in notes[0]
+
+
+@pytest.mark.parametrize('settings, options, words', [
+    ({'warmup_time': 8}, ['-STaoBench.client_settings=tunning_factor:1.6'],
+     ['data points, not', 'too many keys']),
+    ({'memsize': 0.064, 'warmup_time': 1, 'test_time': 6}, [],
+     ['data points, not', 'warm-up was cut short'])])
+def test_a_run_that_is_not_valid(suite, settings, options, words):
+    done = suite.reframe(*run(suite, *options, **settings))
+    said = why(done)
+    assert all(word in said for word in words), said
+    assert_kept_and_no_reference(suite)
+
+
+@pytest.fixture
+def victim(suite):
+    """Starts a run and finds a process of it once the test has begun."""
+    def start(word, *options, file, **settings):
+        job = suite.start(*run(suite, *options, **settings))
+        deadline = time.monotonic() + 120
+        while not list(suite.tmp.rglob(file)):
+            assert time.monotonic() < deadline and job.poll() is None
+            time.sleep(0.05)
+        stage = next(suite.tmp.rglob(file)).parent
+        while True:
+            for path in Path('/proc').glob('[0-9]*'):
+                try:
+                    command = (path / 'cmdline').read_bytes()
+                    if (command.split(b'\0')[0].endswith(b'/' + word)
+                            and str(stage).encode() in (
+                                command + os.readlink(path / 'cwd').encode())):
+                        return job, int(path.name)
+                except OSError:
+                    pass
+            assert time.monotonic() < deadline
+    return start
+
+
+@pytest.mark.alone
+def test_a_starved_client(suite, victim):
+    # Each client has a server of its own; one is stopped for the test.
+    job, client = victim(
+        b'plumbload', '-STaoBench.client_settings=tunning_factor:0.6',
+        file='run.1.1.test.0.out', num_servers=2, memsize=0.008, test_time=6)
+    time.sleep(1)                        # both have begun
+    os.kill(client, signal.SIGSTOP)
+    time.sleep(4)
+    os.kill(client, signal.SIGCONT)
+    text, _ = job.communicate(timeout=120)
+    assert 'validity: ' in text and 'a starved client' in text, text
+
+
+def test_one_instance_killed(suite, victim):
+    job, server = victim(b'tao_server', file='run.1.1.test.0.out',
+                         num_servers=2, memsize=0.008)
+    os.kill(server, signal.SIGKILL)
+    text, _ = job.communicate(timeout=120)
+    assert 'service: ' in text, text
+    assert 'was killed by signal 9 (SIGKILL) while it served' in text
+
+
+def test_clients_from_outside_run_what_the_run_prints(suite, built):
+    job = suite.start(*run(
+        suite, '-STaoBench.outside=1', '-STaoBench.client_settings='
+        'tunning_factor:0.3,wait_after_warmup:1', point='autoscale',
+        interface_name='lo', num_clients=1, timeout_buffer=5))
+    lines = iter(job.stdout)
+    said = []
+    while 'plumbload' not in (line := next(lines)) or '&&' not in line:
+        said.append(line)
+    text = ''.join(said[next(n for n, line in enumerate(said)
+                             if line.startswith('cat >')):]
+                   ) if '-----BEGIN' in ''.join(said) else ''
+    text = text.rpartition('EOF\n')
+    done = subprocess.run(
+        ['bash', '-ec', ''.join(text[:2]) + line], cwd=suite.tmp, text=True,
+        env={**os.environ, 'PATH': f'{built}:{os.environ["PATH"]}'},
+        capture_output=True)
+    assert done.returncode == 0, done.stderr
+    rest, _ = job.communicate(timeout=120)
+    # The clients' figures are their own; the servers' are judged.
+    assert 'hit ratio' in rest and 'too few keys' in rest, rest
+    rows = list(csv.DictReader(attached(suite, 'server_0.csv').splitlines()))
+    assert sum(float(row['fast_qps']) > 1 for row in rows) >= 7
+    rule = attached(suite, 'rule.txt')
+    assert 'by the code of the original' in rule
+
+
+def test_a_later_repeat_does_not_hide_one_that_is_not_valid(suite):
+    done = suite.reframe(*run(
+        suite, '-STaoBench.client_settings=tunning_factor:0.3',
+        '-STaoBench.rule=guide', '-Srepeats=2'))
+    said = why(done)
+    assert 'run.1.1: hit ratio' in said and 'run.2.1: hit ratio' in said
+    assert 'too few keys' in said
+    assert_kept_and_no_reference(suite)
+    assert attached(suite, 'iter_2/series.csv')
+    assert attached(suite, 'iter_1/series.csv') == next(
+        path for path in Path(suite.variables['PLUMBLINE_PERFLOGS']).rglob(
+            'series.csv') if 'iter_' not in str(path)).read_text()
+    assert 'by the guide of the original' in attached(suite, 'rule.txt')
+
+
+def test_a_job_that_is_deprecated_says_so(suite):
+    done = suite.reframe(*run(suite, '--dry-run', point='64g')[1:])
+    assert '64g is deprecated: use tao_bench_autoscale' in done.stdout
+
+
+def test_unknown_parameters_are_named(suite):
+    done = suite.reframe(*run(suite, memsizes=1))
+    assert "no parameter 'memsizes'; did you mean memsize?" in done.stdout

@@ -188,13 +188,17 @@ def can_bind(address: str, port: int) -> bool:
 
 
 def free_port(address: str, taken: set[int]) -> int:
-    """A port that is free, and ten thousand above it, the cluster bus's."""
+    """A port that is free, and ten thousand above it, the cluster bus's.
+
+    Both are below the ports that the kernel gives to clients (from 32768 on):
+    one of those may take a port before the server does.
+    """
     for _ in range(200):
-        port = random.randrange(20000, 32000)
+        port = random.randrange(10000, 22000)
         if (port not in taken and can_bind(address, port)
                 and can_bind(address, port + 10000)):
             return port
-    raise Failed(f'no free port on {address} between 20000 and 32000')
+    raise Failed(f'no free port on {address} between 10000 and 22000')
 
 
 class Process:

@@ -12,6 +12,7 @@ import contextlib
 import json
 import re
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -311,6 +312,8 @@ def _propose(site: str, work: commands.Work, families: set[str]) -> int:
 
     :param families: of the cases that ran
     """
+    # Its notes go to stderr: all that was said before them comes first.
+    sys.stdout.flush()
     folder = commands.site_folder(site)
     references = Path(work.variables['RFM_REFERENCE_PREFIX'])
     where = ['--site', folder.name, '--output', str(references)]

@@ -57,25 +57,27 @@ def leaves(table: Mapping, depth: int | None = None, keys: tuple = ()
 def difference(family: str, text: str, accepted: Path) -> list[str]:
     """How a proposal differs from the accepted file: lines for people."""
     old = dict(leaves(_load(accepted))) if accepted.exists() else {}
-    lines, same = [], 0
+    lines, same, differ = [], 0, 0
     for keys, entry in leaves(_parse(text, 'proposal')):
         before = old.get(keys, {})
         hand = by_hand(before)
         shown = {**_judged(before), **_judged(entry)}
-        for figure in shown:
+        changed = [figure for figure in shown
+                   if not _same(family, figure, before, entry)]
+        same += len(shown) - len(changed)
+        differ += len(changed)
+        if changed:
+            lines.append(f'{family} {_case(keys)} ({_made_of(entry)}):')
+        for figure in changed:
             was, now = _told(before, figure), _told(entry, figure)
-            if _same(family, figure, before, entry):
-                same += 1
-                continue
             note = ''
             if figure in hand:
                 note = '; set by hand: kept'
             elif figure in new_level(before, entry):
                 note = '; a new, worse level: accept needs --reason'
-            lines.append(f'{family} {_case(keys)}: {figure} {was} -> '
-                         f'{now}{_moved(before, entry, figure)}; '
-                         f'{_made_of(entry)}{note}')
-    counted = f'{family}: {same} figures unchanged, {len(lines)} differ'
+            lines.append(f'  {figure} {was} -> {now}'
+                         f'{_moved(before, entry, figure)}{note}')
+    counted = f'{family}: {same} figures unchanged, {differ} differ'
     return [*lines, counted if old else
             f'{family}: all is new, no {accepted.name} yet']
 
@@ -307,7 +309,8 @@ def _moved(before: Mapping, entry: Mapping, figure: str) -> str:
 
 def _made_of(entry: Mapping) -> str:
     said = entry['$from']
-    return f"{said['runs']} runs, {said['first']} to {said['last']}"
+    days = dict.fromkeys((str(said['first']), str(said['last'])))
+    return f"{said['runs']} runs, {' to '.join(days)}"
 
 
 def _same(family: str, figure: str, before: Mapping, entry: Mapping) -> bool:

@@ -62,8 +62,9 @@ def test_a_bound_that_cannot_judge_is_written_open(site, capsys):
     assert entry['latency@8B'] == [1.0, None, None, 'us']
     assert entry['$unjudged'] == {'latency@8B': 0, 'worst_ratio': 0}
     assert entry['$from']['bounds'] == {} and 'worst_ratio' not in entry
-    assert (' (10 runs, 2026-11-01 to 2026-11-10):\n  latency@8B new -> 1 us '
-            'unjudged: no number of runs would do\n') in capsys.readouterr().out
+    assert (' (10 runs, 2026-11-01 to 2026-11-10):\n'
+            '  latency@8B new -> 1 us unjudged: no number of runs would do\n'
+            ) in capsys.readouterr().out
 
 
 def test_how_many_more_runs_an_unjudged_figure_needs(site, capsys):
@@ -91,7 +92,8 @@ def test_a_derived_figure_is_judged_instead(site, monkeypatch):
 def test_first_proposal_is_new_and_accepted_whole(site, capsys):
     assert site.propose(latencies(CALM)) == 0
     out = capsys.readouterr().out
-    assert '(5 runs, 2026-11-01 to 2026-11-05):\n  latency@8B new -> 1 us +9 %\n' in out
+    assert ('(5 runs, 2026-11-01 to 2026-11-05):\n'
+            '  latency@8B new -> 1 us +9 %\n') in out
     assert not site.osu.exists()
     text = site.proposal.read_text()
     assert site.accept() == 0

@@ -32,13 +32,14 @@ LOGGING = {'logging': [{'level': 'warning', 'handlers': [], 'handlers$': [
      'format': '%(message)s'}]}]}
 
 
-def load(folder: Path) -> None:
-    """Makes the site ReFrame's current system.
+def load(folder: Path) -> dict[str, Any]:
+    """Makes the site ReFrame's current system; returns its configuration.
 
     :raises SetupError: what is wrong with the site's file.
     """
     path = folder / 'system.py'
-    systems = site_is_sound(path)['systems']
+    configuration = site_is_sound(path)
+    systems = configuration['systems']
     if len(systems) != 1:
         raise SetupError(f'{path}: {len(systems)} systems; a site is one '
                          'system, with a folder of its own')
@@ -59,6 +60,7 @@ def load(folder: Path) -> None:
     site.select_subconfig(systems[0]['name'], ignore_resolve_errors=True)
     runtime.init_runtime(site)
     logging.configure_logging(site)
+    return configuration
 
 
 def misspelt(error: jsonschema.ValidationError) -> str:
@@ -134,9 +136,16 @@ def cases() -> Iterator[dict[str, Any]]:
                'misplaced': misplaced}
 
 
-def stacks(folder: Path) -> dict[str, str]:
+def unused(configuration: dict[str, Any]) -> list[str]:
+    """Environments that no partition names."""
+    used = {name for part in configuration['systems'][0]['partitions']
+            for name in part['environs']}
+    return [env['name'] for env in configuration['environments']
+            if env['name'] not in used]
+
+
+def stacks(configuration: dict[str, Any]) -> dict[str, str]:
     """Environment -> the stack that it names."""
-    configuration = site_is_sound(folder / 'system.py')
     return {env['name']: env['extras']['stack']
             for env in configuration['environments']
             if env.get('extras', {}).get('stack')}
@@ -156,9 +165,10 @@ def main() -> int:
     folder = Path(sys.argv[1])
     answer: dict[str, Any] = {}
     try:
-        load(folder)
+        configuration = load(folder)
         there = list(cases())
-        answer = {'cases': there, 'stacks': stacks(folder),
+        answer = {'cases': there, 'stacks': stacks(configuration),
+                  'unused': unused(configuration),
                   'complete': complete({c['family'] for c in there})}
     except SetupError as err:
         answer = {'error': str(err)}

@@ -76,8 +76,10 @@ def arguments() -> argparse.ArgumentParser:
         description='Prints shell exports; use: eval "$(./plumb env)"')
     commands.add_parser(
         'doctor', parents=[site], help='what would run here, and why not',
-        description='For every family: what would run on the site, what '
-                    'would not and why, and what changes it.')
+        description='For every family: what would run on the site from '
+                    'here, what would not and why, and what changes it; for '
+                    'every mode: its cases and node-hours, by the times that '
+                    'the perflogs have, else by time limits.')
     parse = command('parse', 'saved program output as tidy CSV')
     parse.add_argument('family', help='osu, keyvalue or tao')
     parse.add_argument('files', nargs='+', metavar='FILE',

@@ -21,7 +21,7 @@ from reframe.core.exceptions import ReframeError
 from reframe.frontend.executors import generate_testcases
 from reframe.frontend.loader import RegressionCheckLoader
 
-from checks.lib import references
+from checks.lib import features, references
 from cli.commands import MODES, site_is_sound
 from cli.setup import ROOT, SetupError
 
@@ -133,7 +133,27 @@ def cases() -> Iterator[dict[str, Any]]:
                'where': f'{partition.name}+{environ.name}',
                'modes': [m for m in MODES if m in check.tags],
                'reference': found, 'lacks': lacks, 'fault': fault,
-               'misplaced': misplaced}
+               'misplaced': misplaced, 'hash': check.hashcode,
+               'nodes': max(check.num_nodes,
+                            features.nodes_asked(check.valid_systems)),
+               'repeats': check.repeats, 'limit': limit_of(check)}
+
+
+def limit_of(check: Any) -> float:
+    """Seconds that the job of a case takes at the most."""
+    try:
+        own = check.seconds_needed()
+    except (AttributeError, ValueError):
+        own = 0.0               # known in a job alone
+    return max(check.time_limit or 0, own)
+
+
+def settings_of_modes() -> dict[str, dict[str, str]]:
+    """Mode -> the variables of checks that it sets (-S name=value)."""
+    modes = runtime.runtime().site_config.get('modes') or []
+    return {mode['name']: dict(
+        option[2:].split('=', 1) for option in mode['options']
+        if option.startswith('-S')) for mode in modes}
 
 
 def unused(configuration: dict[str, Any]) -> list[str]:
@@ -169,6 +189,7 @@ def main() -> int:
         there = list(cases())
         answer = {'cases': there, 'stacks': stacks(configuration),
                   'unused': unused(configuration),
+                  'settings': settings_of_modes(),
                   'complete': complete({c['family'] for c in there})}
     except SetupError as err:
         answer = {'error': str(err)}

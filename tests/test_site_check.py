@@ -211,14 +211,14 @@ def test_an_environment_that_no_partition_names(site):
 
 @pytest.mark.parametrize('stack, packages, words', [
     ('mpi-host', '  mpi: {require: [cray-mpich]}\n',
-     'packages.yaml:9: the mpi must be cray-mpich, which is never built by '
+     'packages.yaml:8: the mpi must be cray-mpich, which is never built by '
      'Spack, and the site names no external; add '
      'packages:cray-mpich:externals: [{spec: cray-mpich@VERSION, prefix: '
      'FOLDER}]'),
     ('mpi-host', '  mpi: {require: [openmpi]}\n'
      '  openmpi: {buildable: false}\n',
      'the mpi must be openmpi, which has buildable: false, and the site'),
-    ('taobench', '', 'system.py:20: environment gnu: the stack taobench needs '
+    ('taobench', '', 'system.py:18: environment gnu: the stack taobench needs '
      'taobench, which is never built by Spack'),
     ('mpi-cuda', '  cuda: {buildable: false}\n',
      'the stack mpi-cuda needs cuda, which has buildable: false'),

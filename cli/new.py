@@ -15,7 +15,7 @@ import sys
 import tempfile
 import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,20 +137,25 @@ def chosen_modules(text: str, found: Mpi | None) -> Mpi:
 
 
 def environment_names(mpis: list[Mpi]) -> list[str]:
-    """What their environments are called: by the MPI, and where one comes
-    twice by its version too.
+    """What their environments are called: by the MPI; where one comes twice
+    by its version too; where that is the same, by all of its modules.
 
-    :raises SetupError: two of them are one MPI of one version.
+    :raises SetupError: two of them are the same modules.
     """
-    number = Counter(mpi.flavour for mpi in mpis)
-    names = [mpi.flavour if number[mpi.flavour] == 1 else re.sub(
-        '[^A-Za-z0-9_-]+', '-', f'{mpi.flavour}-{mpi.version}').strip('-')
-        for mpi in mpis]
-    for name, times in Counter(names).items():
-        if times > 1:
-            raise SetupError(f'--modules: {times} of them are {name}; name '
-                             'the modules with their versions')
-    return names
+    def names_of(flavour: str) -> Iterator[str]:
+        mine = [mpi for mpi in mpis if mpi.flavour == flavour]
+        schemes: list[list[Sequence[str]]] = [
+            [()] * len(mine), [(mpi.version,) for mpi in mine],
+            [mpi.modules for mpi in mine]]
+        for words in schemes:
+            names = [re.sub('[^A-Za-z0-9_-]+', '-', '-'.join(
+                [flavour, *more])).strip('-') for more in words]
+            if len(set(names)) == len(names):
+                return iter(names)
+        raise SetupError(f'--modules: the same {flavour} twice')
+
+    names = {mpi.flavour: names_of(mpi.flavour) for mpi in mpis}
+    return [next(names[mpi.flavour]) for mpi in mpis]
 
 
 def externals(machine: Machine, mpis: list[Mpi],
@@ -178,10 +183,7 @@ def externals(machine: Machine, mpis: list[Mpi],
         if name in packages:
             packages[name]['buildable'] = False
     first = SPACK_MPI.get(mpis[0].flavour, '') if mpis else ''
-    # What Spack cannot build and nobody has would end every stack.
-    packages['mpi'] = {'require': [
-        first if first and (first in packages or first != 'cray-mpich')
-        else 'openmpi']}
+    packages['mpi'] = {'require': [first or 'openmpi']}
     return dict(sorted(packages.items()))
 
 

@@ -249,7 +249,7 @@ def test_an_existing_folder_is_left_alone(tmp_path):
     ({'partition': ['gpuu']}, 'did you mean gpu'),
     ({'stack': ['mpi-hots']}, 'unknown stack'),
     ({'modules': ['gcc/13.2.0']}, 'none of them is an MPI|openmpi'),
-    ({'modules': ['openmpi/5', 'openmpi/5']}, '2 of them are openmpi-5'),
+    ({'modules': ['openmpi/5', 'openmpi/5']}, 'the same openmpi twice'),
     ({'modules': ['openmpi/5', 'mpich/4'], 'launcher': 'mpirun'},
      'mpich and openmpi have an mpirun each.*--launcher srun'),
     ({'access': ['gpuu:--qos=x']}, 'unknown partition .gpuu.*mean gpu'),
@@ -575,6 +575,19 @@ def test_every_mpi_is_an_environment(site_of):
     assert part['environs'] == [e['name'] for e in site['environments']]
     # One launcher that starts them all.
     assert part['launcher'] == 'srun'
+
+
+def test_names_of_environments():
+    def names(*modules: str) -> list[str]:
+        return new.environment_names([new.chosen_modules(text, None)
+                                      for text in modules])
+    assert names('openmpi/5.0', 'mpich/4.2') == ['openmpi', 'mpich']
+    assert names('mpich/4', 'openmpi/5.0', 'openmpi/4.1') == [
+        'mpich', 'openmpi-5-0', 'openmpi-4-1']
+    # One MPI of two compilers.
+    assert names('PrgEnv-gnu/8 cray-mpich/8.1', 'PrgEnv-cray/8 cray-mpich/8.1'
+                 ) == ['cray-PrgEnv-gnu-8-cray-mpich-8-1',
+                       'cray-PrgEnv-cray-8-cray-mpich-8-1']
 
 
 def test_a_stack_is_named_and_not_written_out(site_of):

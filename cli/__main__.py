@@ -76,8 +76,10 @@ def arguments() -> argparse.ArgumentParser:
         description='Prints shell exports; use: eval "$(./plumb env)"')
     commands.add_parser(
         'doctor', parents=[site], help='what would run here, and why not',
-        description='For every family: what would run on the site, what '
-                    'would not and why, and what changes it.')
+        description='For every family: what would run on the site from '
+                    'here, what would not and why, and what changes it; for '
+                    'every mode: its cases and node-hours, by the times that '
+                    'the perflogs have, else by time limits.')
     parse = command('parse', 'saved program output as tidy CSV')
     parse.add_argument('family', help='osu, keyvalue or tao')
     parse.add_argument('files', nargs='+', metavar='FILE',
@@ -205,12 +207,19 @@ NEW = """Makes a site's folder from what this machine and its Slurm tell.
 Run it on a login node, or better on a compute node, where the GPUs and the
 network cards are. It only asks (sinfo, scontrol, lscpu, nvidia-smi, rocm-smi,
 ibstat, fi_info, module, mpicc, spack), starts no job and changes nothing; it
-shows every file, and writes them after a yes.
+says what it found, and writes the files after a yes. What it cannot know is
+marked in them with a comment FINISH, and told at the end with file and line;
+without Slurm that is most of the partition.
+
+Network cards that config/hardware.yaml lacks go into hardware.yaml of the
+folder, the tree of switches (scontrol show topology) into topology.yaml.
 
 Examples:
   ./plumb site new mycluster
   srun -p gpu -N1 --pty ./plumb site new mycluster --partition gpu
   ./plumb site new mycluster --yes --access=--account=abc --stack mpi-host
+  ./plumb site new mycluster --access standard:--qos=std --access gpu:--qos=g
+  ./plumb site new mycluster --modules openmpi/5.0 --modules "gcc/13 mpich/4.2"
   ./plumb site new mycluster --recorded DIR    outputs kept in files, named as
                                            tests/data/sites/README.md says
 
@@ -255,11 +264,17 @@ def site_arguments(commands: Any) -> None:
                      help='only this Slurm partition; may be repeated')
     new.add_argument('--launcher', choices=('srun', 'mpirun'),
                      help='default: what the MPI found is started with')
-    new.add_argument('--access', action='append', default=[], metavar='OPT',
+    new.add_argument('--show', action='store_true',
+                     help='show the files whole, too')
+    new.add_argument('--access', action='append', default=[],
+                     metavar='[P:]OPT',
                      help='an option that jobs need, e.g. '
-                          '--access=--account=x; may be repeated')
-    new.add_argument('--modules', metavar='"M ..."',
-                     help='modules to load for the MPI')
+                          '--access=--account=x, or those of the partition P '
+                          'alone: --access P:--qos=x; may be repeated')
+    new.add_argument('--modules', action='append', default=[],
+                     metavar='"M ..."',
+                     help='modules to load for the MPI; given again, another '
+                          'MPI: an environment each')
     new.add_argument('--stack', action='append', default=[],
                      help='an environment with this stack of spack-envs/; '
                           'may be repeated')

@@ -21,7 +21,7 @@ from reframe.core.exceptions import ReframeError
 from reframe.frontend.executors import generate_testcases
 from reframe.frontend.loader import RegressionCheckLoader
 
-from checks.lib import references
+from checks.lib import features, references
 from cli.commands import MODES, site_is_sound
 from cli.setup import ROOT, SetupError
 
@@ -32,13 +32,14 @@ LOGGING = {'logging': [{'level': 'warning', 'handlers': [], 'handlers$': [
      'format': '%(message)s'}]}]}
 
 
-def load(folder: Path) -> None:
-    """Makes the site ReFrame's current system.
+def load(folder: Path) -> dict[str, Any]:
+    """Makes the site ReFrame's current system; returns its configuration.
 
     :raises SetupError: what is wrong with the site's file.
     """
     path = folder / 'system.py'
-    systems = site_is_sound(path)['systems']
+    configuration = site_is_sound(path)
+    systems = configuration['systems']
     if len(systems) != 1:
         raise SetupError(f'{path}: {len(systems)} systems; a site is one '
                          'system, with a folder of its own')
@@ -59,6 +60,7 @@ def load(folder: Path) -> None:
     site.select_subconfig(systems[0]['name'], ignore_resolve_errors=True)
     runtime.init_runtime(site)
     logging.configure_logging(site)
+    return configuration
 
 
 def misspelt(error: jsonschema.ValidationError) -> str:
@@ -131,12 +133,39 @@ def cases() -> Iterator[dict[str, Any]]:
                'where': f'{partition.name}+{environ.name}',
                'modes': [m for m in MODES if m in check.tags],
                'reference': found, 'lacks': lacks, 'fault': fault,
-               'misplaced': misplaced}
+               'misplaced': misplaced, 'hash': check.hashcode,
+               'nodes': max(check.num_nodes,
+                            features.nodes_asked(check.valid_systems)),
+               'repeats': check.repeats, 'limit': limit_of(check)}
 
 
-def stacks(folder: Path) -> dict[str, str]:
+def limit_of(check: Any) -> float:
+    """Seconds that the job of a case takes at the most."""
+    try:
+        own = check.seconds_needed()
+    except (AttributeError, ValueError):
+        own = 0.0               # known in a job alone
+    return max(check.time_limit or 0, own)
+
+
+def settings_of_modes() -> dict[str, dict[str, str]]:
+    """Mode -> the variables of checks that it sets (-S name=value)."""
+    modes = runtime.runtime().site_config.get('modes') or []
+    return {mode['name']: dict(
+        option[2:].split('=', 1) for option in mode['options']
+        if option.startswith('-S')) for mode in modes}
+
+
+def unused(configuration: dict[str, Any]) -> list[str]:
+    """Environments that no partition names."""
+    used = {name for part in configuration['systems'][0]['partitions']
+            for name in part['environs']}
+    return [env['name'] for env in configuration['environments']
+            if env['name'] not in used]
+
+
+def stacks(configuration: dict[str, Any]) -> dict[str, str]:
     """Environment -> the stack that it names."""
-    configuration = site_is_sound(folder / 'system.py')
     return {env['name']: env['extras']['stack']
             for env in configuration['environments']
             if env.get('extras', {}).get('stack')}
@@ -156,9 +185,11 @@ def main() -> int:
     folder = Path(sys.argv[1])
     answer: dict[str, Any] = {}
     try:
-        load(folder)
+        configuration = load(folder)
         there = list(cases())
-        answer = {'cases': there, 'stacks': stacks(folder),
+        answer = {'cases': there, 'stacks': stacks(configuration),
+                  'unused': unused(configuration),
+                  'settings': settings_of_modes(),
                   'complete': complete({c['family'] for c in there})}
     except SetupError as err:
         answer = {'error': str(err)}

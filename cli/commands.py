@@ -9,7 +9,6 @@ import json
 import os
 import runpy
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -329,102 +328,8 @@ def page_of(perflogs: str) -> tuple[str | None, Any]:
 
 def doctor(args: argparse.Namespace) -> int:
     """What would run here, what would not, and what changes it."""
-    variables = environment(args.site)
-    folder = site_folder(args.site)
-    configuration = site_is_sound(folder / 'system.py')
-    cc = shutil.which('cc') or shutil.which('gcc')
-    print(f'site      {folder}')
-    print(f'python    {sys.version.split()[0]} ({sys.executable})')
-    print(f'compiler  {cc or "none: install gcc or load a module"}')
-    spack = os.environ.get('SPACK_ROOT') or shutil.which('spack')
-    print(f'spack     {spack or "none (only Spack stacks need it)"}')
-    features = {f for s in configuration['systems']
-                for p in s['partitions'] for f in p.get('features', ())}
-    print()
-    for env_ in configuration['environments']:
-        extras = env_.get('extras', {})
-        print(f"environment {env_['name']}: "
-              + ', '.join(filter(None, (
-                  extras.get('mpi_library'),
-                  f"stack {extras['stack']}" if 'stack' in extras else '',
-                  *(f"{family}: {origin['source']} "
-                    f"{origin.get('prefix', '')}".strip()
-                    for family, origin in
-                    extras.get('programs', {}).items())))))
-    if is_local(folder):
-        _doctor_stores()
-    done = subprocess.run(
-        [str(WORK / 'bin' / 'reframe'), '--describe', '-Sbringup=1'],
-        env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        print('reframe cannot list the checks: see above', file=sys.stderr)
-        return 1
-    prefix = Path(variables['RFM_REFERENCE_PREFIX'])
-    cases = json.loads(done.stdout)
-    for family in _families():
-        print(f'\nfamily {family}')
-        for mode in MODES:
-            number = sum({mode, family} <= set(c.get('tags') or ())
-                         for c in cases)
-            print(f'  runs here  --mode {mode:8} {number:5d} cases')
-        if not any(family in (c.get('tags') or ()) for c in cases):
-            continue
-        there = (prefix / f'{family}.yaml').is_file()
-        print(f'  references {prefix / family}.yaml'
-              f'{"" if there else ": none yet: ./plumb references learn"}')
-    print()
-    reasons = {
-        'inter-node placement': (
-            'nodes_2' in features,
-            'the site has one node: use a site with several (--site)'),
-        'CUDA buffers': (
-            'gpu_nvidia' in features,
-            'no partition offers gpu_nvidia: on a machine with NVIDIA GPUs, '
-            'add the feature in its site folder'),
-        'ROCm buffers': (
-            'gpu_amd' in features,
-            'no partition offers gpu_amd: on a machine with AMD GPUs, add '
-            'the feature in its site folder'),
-        'real OMB, and all collectives': (
-            bool(os.environ.get('OMB_PREFIX'))
-            or not is_local(folder),
-            'set OMB_PREFIX to an installation of the OSU micro-benchmarks'),
-        "stores under their own load generator": (
-            any('store_bench' in e.get('features', ())
-                for e in configuration['environments']),
-            'wheels have servers only: install redis-tools or valkey-tools '
-            'beside the server, load a module, or with Spack, '
-            'PLUMBLINE_STACKS=keyvalue'),
-    }
-    for what, (there, why) in reasons.items():
-        print(f'  {"runs here" if there else "not here "}  {what}'
-              f'{"" if there else ": " + why}')
-    return 0
-
-
-def _doctor_stores() -> None:
-    """The stores found on this machine; how to get memcached."""
-    print()
-    stores = json.loads((WORK / 'local.json').read_text())['stores']
-    for store in stores:
-        print(f"store {store['store']} {store['version']} "
-              f"({store['source']}, {store['prefix']}): "
-              f"{'TLS' if store['tls'] else 'no TLS'}, "
-              + ('its own load generator' if store['bench'] else
-                 'no load generator of its own'))
-    missing = WORK / 'stores' / 'missing'
-    if missing.is_file():
-        print(f'no store from wheels: {missing.read_text().strip()}; to try '
-              f'again, remove {missing.parent}')
-    if not any(store['store'] == 'memcached' for store in stores):
-        print("no memcached: install the distribution's package, load a "
-              'module that has it on PATH, or '
-              '`./plumb spack install --stack keyvalue`')
-
-
-def _families() -> list[str]:
-    """A folder each under checks/."""
-    return sorted(p.parent.name for p in ROOT.glob('checks/*/family.yaml'))
+    from cli import doctor as told
+    return told.doctor(args)
 
 
 def _with(words: list[str], **defaults: str) -> list[str]:

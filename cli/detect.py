@@ -63,6 +63,8 @@ COMMANDS: dict[str, list[str]] = {
               '--format=%P|%N|%T|%c|%X|%Y|%Z|%G|%s'],
     'scontrol-node': ['scontrol', '--oneliner', 'show', 'node'],
     'scontrol-config': ['scontrol', 'show', 'config'],
+    'scontrol-partition': ['scontrol', '--oneliner', 'show', 'partition'],
+    'scontrol-topology': ['scontrol', '--oneliner', 'show', 'topology'],
     'lscpu': ['lscpu', '-J'],
     'nvidia-smi': ['nvidia-smi', '-L'],
     'rocm-smi': ['rocm-smi', '--showproductname'],
@@ -231,6 +233,51 @@ def node_facts(text: str) -> dict[str, dict[str, str]]:
         if 'NodeName' in pairs:
             found[pairs['NodeName']] = pairs
     return found
+
+
+def rules(text: str) -> dict[str, dict[str, str]]:
+    """Partition -> its `Key=value` pairs, from `scontrol --oneliner show
+    partition`."""
+    found = {}
+    for line in text.splitlines():
+        pairs = dict(re.findall(r'(\w+)=(\S*)', line))
+        if 'PartitionName' in pairs:
+            found[pairs['PartitionName']] = pairs
+    return found
+
+
+def switches(text: str) -> dict[str, dict[str, str]]:
+    """Switch -> {nodes: LIST} or {switches: LIST}, from `scontrol show
+    topology`; empty where Slurm knows of no tree.
+
+    A switch above others is told with the nodes below these: they are left
+    out, the tree has them.
+    """
+    found = {}
+    for line in text.splitlines():
+        pairs = dict(re.findall(r'(\w+)=(\S*)', line))
+        for key in ('Switches', 'Nodes'):
+            if 'SwitchName' in pairs and pairs.get(key, '(null)') not in (
+                    '', '(null)'):
+                found[pairs['SwitchName']] = {key.lower(): pairs[key]}
+                break
+    return found
+
+
+#: What restricts the jobs of a partition -> the option that meets it.
+RESTRICTIONS = {'AllowAccounts': '--account', 'AllowQos': '--qos'}
+
+
+def restricted(rules: dict[str, str]) -> dict[str, str]:
+    """Option -> the values that a partition takes, by its `rules`."""
+    return {option: rules[key] for key, option in RESTRICTIONS.items()
+            if rules.get(key, 'ALL') not in ('ALL', '')}
+
+
+def enforced(config: dict[str, str]) -> str:
+    """What Slurm enforces of accounting, as it says it; empty: nothing."""
+    kinds = config.get('AccountingStorageEnforce', '').lower()
+    return '' if kinds in ('none', '(null)', '0') else kinds
 
 
 def slurm_config(text: str) -> dict[str, str]:

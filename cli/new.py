@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import datetime
 import os
 import re
 import shutil
@@ -14,8 +15,8 @@ import sys
 import tempfile
 import textwrap
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,17 @@ from cli import detect, sites
 from cli.detect import Gpus, Machine, Mpi, Nic, Partition
 from cli.setup import ROOT, SetupError, say
 from cli.spack_yaml import near
+from config import topology
 from config.launch import LAUNCH, SPREAD
+
+#: Begins a comment on what a person has to write; `to_finish` finds them.
+FINISH = 'FINISH: '
 
 #: What srun is told of the MPI where the cluster has no default.
 MPI_TYPE = {'openmpi': 'pmix', 'mpich': 'pmi2', 'intelmpi': 'pmi2'}
+
+#: An MPI's flavour -> Spack's name of it.
+SPACK_MPI = {'cray': 'cray-mpich', 'openmpi': 'openmpi', 'mpich': 'mpich'}
 
 
 @dataclass
@@ -45,9 +53,19 @@ class Found:
     gpus: Gpus | None
     nics: list[Nic]
     modules_system: str
-    mpi: Mpi | None
+    mpis: list[Mpi]
     externals: dict[str, dict]
     upstreams: dict[str, dict]
+    #: Partition -> what Slurm says of it (`detect.rules`).
+    rules: dict[str, dict[str, str]] = field(default_factory=dict)
+    switches: dict[str, dict[str, str]] = field(default_factory=dict)
+    #: NICs that the catalogue lacks: name -> row.
+    own_nics: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def mpi(self) -> Mpi | None:
+        """The one that Spack's stacks and the launcher go by."""
+        return self.mpis[0] if self.mpis else None
 
     @property
     def host_kind(self) -> tuple:
@@ -61,11 +79,16 @@ class Choices:
     """What was asked, or taken from options."""
     partitions: list[Partition]
     launcher: str
-    access: list[str]
+    #: (partition, or '' for all of them; option)
+    access: list[tuple[str, str]]
     stacks: list[str]
 
+    def access_of(self, partition: str) -> list[str]:
+        return [option for name, option in self.access
+                if name in ('', partition)]
 
-def look(recorded: Path | None, modules: str | None) -> Found:
+
+def look(recorded: Path | None, modules: list[str]) -> Found:
     """Asks the machine."""
     if recorded and not recorded.is_dir():
         raise SetupError(f'--recorded {recorded}: no such folder')
@@ -82,8 +105,8 @@ def look(recorded: Path | None, modules: str | None) -> Found:
     paths = tell('paths')
     mpi = (detect.mpi_of_path(tell('mpirun'), paths)
            or detect.mpi_of_modules(detect.modules(avail)))
-    if modules is not None:
-        mpi = chosen_modules(modules, mpi)
+    mpis = ([chosen_modules(text, mpi) for text in modules]
+            or ([mpi] if mpi else []))
     return Found(
         machine, tell('hostname').strip().split('.')[0], parts,
         detect.node_facts(tell('scontrol-node', names)) if slurm else {},
@@ -91,9 +114,11 @@ def look(recorded: Path | None, modules: str | None) -> Found:
         detect.cpu(tell('lscpu')),
         detect.nvidia_gpus(tell('nvidia-smi'))
         or detect.amd_gpus(tell('rocm-smi')),
-        detect.fabric(nics), detect.modules_system(avail), mpi,
-        externals(machine, mpi, paths),
-        detect.spack_upstreams(tell('upstreams')))
+        detect.fabric(nics), detect.modules_system(avail), mpis,
+        externals(machine, mpis, paths),
+        detect.spack_upstreams(tell('upstreams')),
+        detect.rules(tell('scontrol-partition')) if slurm else {},
+        detect.switches(tell('scontrol-topology')) if slurm else {})
 
 
 def chosen_modules(text: str, found: Mpi | None) -> Mpi:
@@ -112,7 +137,29 @@ def chosen_modules(text: str, found: Mpi | None) -> Mpi:
                      f'known ({", ".join(detect.MPI_MODULES)})')
 
 
-def externals(machine: Machine, mpi: Mpi | None,
+def environment_names(mpis: list[Mpi]) -> list[str]:
+    """What their environments are called: by the MPI; where one comes twice
+    by its version too; where that is the same, by all of its modules.
+
+    :raises SetupError: two of them are the same modules.
+    """
+    def names_of(flavour: str) -> Iterator[str]:
+        mine = [mpi for mpi in mpis if mpi.flavour == flavour]
+        schemes: list[list[Sequence[str]]] = [
+            [()] * len(mine), [(mpi.version,) for mpi in mine],
+            [mpi.modules for mpi in mine]]
+        for words in schemes:
+            names = [re.sub('[^A-Za-z0-9_-]+', '-', '-'.join(
+                [flavour, *more])).strip('-') for more in words]
+            if len(set(names)) == len(names):
+                return iter(names)
+        raise SetupError(f'--modules: the same {flavour} twice')
+
+    names = {mpi.flavour: names_of(mpi.flavour) for mpi in mpis}
+    return [next(names[mpi.flavour]) for mpi in mpis]
+
+
+def externals(machine: Machine, mpis: list[Mpi],
               paths: str) -> dict[str, dict]:
     """`packages:` for Spack: gcc always, or nothing at all."""
     found = detect.spack_packages(machine.tell('spack'))
@@ -127,16 +174,17 @@ def externals(machine: Machine, mpi: Mpi | None,
         packages['gcc'] = {'externals': good or [gcc]}
     else:
         return {}
-    name = {'cray': 'cray-mpich', 'openmpi': 'openmpi',
-            'mpich': 'mpich'}.get(mpi.flavour if mpi else '', '')
-    if mpi and name and name not in packages and mpi.version:
-        place: dict[str, Any] = {'prefix': mpi.prefix} if mpi.prefix else {
-            'modules': list(mpi.modules)}
-        packages[name] = {'externals': [
-            {'spec': f'{name}@{mpi.version}', **place}]}
-    if name in packages:
-        packages[name]['buildable'] = False
-    packages['mpi'] = {'require': [name or 'openmpi']}
+    for mpi in mpis:
+        name = SPACK_MPI.get(mpi.flavour, '')
+        if name and name not in packages and mpi.version:
+            place: dict[str, Any] = {'prefix': mpi.prefix} if mpi.prefix \
+                else {'modules': list(mpi.modules)}
+            packages[name] = {'externals': [
+                {'spec': f'{name}@{mpi.version}', **place}]}
+        if name in packages:
+            packages[name]['buildable'] = False
+    first = SPACK_MPI.get(mpis[0].flavour, '') if mpis else ''
+    packages['mpi'] = {'require': [first or 'openmpi']}
     return dict(sorted(packages.items()))
 
 
@@ -169,6 +217,26 @@ def pick(name: str, known: list[str], what: str) -> str:
     return name
 
 
+def access_option(text: str, wanted: list[str], names: list[str]
+                  ) -> tuple[str, str]:
+    """`--qos=x` is for all partitions, `P:--qos=x` for the partition P.
+
+    :arg wanted: partitions that are taken.
+    :arg names: those that there are.
+    """
+    if text.startswith('-'):
+        return '', text
+    name, colon, option = text.partition(':')
+    if not colon or not option.startswith('-'):
+        raise SetupError(f'--access {text!r}: expected an option of sbatch, '
+                         'such as --qos=x, or PARTITION:--qos=x')
+    pick(name, names, 'partition')
+    if name not in wanted:
+        raise SetupError(f'--access {text!r}: partition {name} is left out; '
+                         f'--partition {name} takes it')
+    return name, option
+
+
 def choose(args: argparse.Namespace, found: Found,
            ask: Callable[[str, str], str]) -> Choices:
     """Options before answers before what was found."""
@@ -179,14 +247,19 @@ def choose(args: argparse.Namespace, found: Found,
         ' '.join(usual_ones)).split()) or []
     for name in wanted:
         pick(name, names, 'partition')
-    flavour = found.mpi.flavour if found.mpi else 'openmpi'
-    usual = 'mpirun' if flavour == 'openmpi' or not names else 'srun'
+    flavours = {mpi.flavour for mpi in found.mpis} or {'openmpi'}
+    usual = ('mpirun' if flavours == {'openmpi'} or not names else 'srun')
     launcher = args.launcher or pick(
         ask('Launcher, srun or mpirun', usual), ['srun', 'mpirun'],
         'launcher')
-    access = args.access or (names and ask(
-        'Options that every job needs, such as --account=x',
-        '').split()) or []
+    if launcher == 'mpirun' and len(flavours) > 1:
+        raise SetupError(f'{" and ".join(sorted(flavours))} have an mpirun '
+                         'each, and a partition has one launcher: --launcher '
+                         'srun starts both')
+    access = [access_option(text, wanted, names) for text in
+              args.access or (names and ask(
+                  'Options that jobs need, such as --account=x, or of one '
+                  'partition P:--qos=x', '').split()) or []]
     known = stack.names()
     stacks = args.stack or (known and ask(
         f'Stacks that Spack installs (of {" ".join(known)})',
@@ -231,6 +304,28 @@ def comment(indent: int, text: str) -> list[str]:
                          break_long_words=False, break_on_hyphens=False)
 
 
+def finish(indent: int, text: str) -> list[str]:
+    """A comment on what a person has to write below it."""
+    return comment(indent, FINISH + text)
+
+
+def to_finish(folder: Path, made: dict[str, str]) -> list[str]:
+    """Where a person has to write something: FILE:LINE: what."""
+    found = []
+    for name, text in made.items():
+        rows = text.splitlines()
+        for number, row in enumerate(rows, 1):
+            if row.strip().startswith(f'# {FINISH}'):
+                words = [row.strip()[2 + len(FINISH):]]
+                for more in rows[number:]:
+                    if (not more.strip().startswith('# ')
+                            or FINISH in more):
+                        break
+                    words.append(more.strip()[2:])
+                found.append(f'{folder / name}:{number}: {" ".join(words)}')
+    return found
+
+
 def counted(number: int, what: str) -> str:
     return f'{number} {what}{"" if number == 1 else "s"}'
 
@@ -252,16 +347,20 @@ def partition_lines(name: str, part: Partition, found: Found,
     text += ['{', f"    'name': '{label}',",
              f"    'scheduler': '{scheduler(found)}',",
              f"    'launcher': '{choices.launcher}',"]
+    own = choices.access_of(part.name)
+    if detect.enforced(found.config):
+        text += comment(4, f'Enforced: {detect.enforced(found.config)}')
+    for option, allowed in still_needed(part, found, own).items():
+        text += finish(4, f'this partition takes {option}={allowed} alone: '
+                       'write the one that you may use in access')
     # Whole nodes, and a CPU a core: else ranks land on hyperthreads.
     text += lines(4, "'access': ", [
         f'--partition={part.name}', '--exclusive',
-        *(['--hint=nomultithread'] if node.threads > 1 else []),
-        *choices.access])
+        *(['--hint=nomultithread'] if node.threads > 1 else []), *own])
     if gpus:
         text += ["    'resources': [{'name': '_rfm_gpu', 'options': [",
                  "        '--gpus-per-node={num_gpus_per_node}']}],"]
     text += lines(4, "'environs': ", list(environs))
-    text += env_vars(found, choices)
     text += ["    'max_jobs': 4,",
              *comment(4, f'sinfo: jobs of up to {counted(part.jobs, "node")} '
                       'now')]
@@ -273,12 +372,24 @@ def partition_lines(name: str, part: Partition, found: Found,
          else ''))
     text += processor(4, cpus, max(1, node.threads), node.sockets)
     nics = found.nics if here else []
-    text += devices(gpus, nics)
     if not nics:
-        text += comment(4, 'Network cards: not known here. To see them, run '
-                        f'it on a node: srun -p {part.name} -N1 --pty '
-                        './plumb site new ...')
+        text += finish(4, 'the network cards were not seen: run it on a node '
+                       f'(srun -p {part.name} -N1 --pty ./plumb site new '
+                       '...), or write them among the devices')
+    text += devices(gpus, nics, found)
     return [*text, '},']
+
+
+def still_needed(part: Partition, found: Found, access: list[str]
+                 ) -> dict[str, str]:
+    """Options that a partition wants of a job, and nobody gave one of the
+    values that it takes -> these values."""
+    short = {'-A': '--account=', '-q': '--qos='}
+    given = {short.get(option[:2], option[:2]) + option[2:]
+             for option in access}
+    return {option: allowed for option, allowed in detect.restricted(
+        found.rules.get(part.name, {})).items()
+        if not given & {f'{option}={one}' for one in allowed.split(',')}}
 
 
 def partition_features(part: Partition, gpus: Gpus | None) -> list[str]:
@@ -288,7 +399,7 @@ def partition_features(part: Partition, gpus: Gpus | None) -> list[str]:
         features.append(f'gpu_{gpus.vendor}')
     text = lines(4, "'features': ", list(features))
     if gpus and not gpus.vendor:
-        text += comment(4, 'sinfo says how many GPUs and not whose: add '
+        text += finish(4, 'sinfo says how many GPUs and not whose: add '
                         'gpu_nvidia or gpu_amd to the features.')
     if gpus and not always:
         text += comment(4, 'No gpu_* feature: not every node has GPUs.')
@@ -307,14 +418,13 @@ def scheduler(found: Found) -> str:
     return 'slurm' if 'slurmdbd' in kind else 'squeue'
 
 
-def env_vars(found: Found, choices: Choices) -> list[str]:
-    flavour = found.mpi.flavour if found.mpi else ''
+def mpi_type(found: Found, choices: Choices, mpi: Mpi) -> list[list[str]]:
+    """What srun is told of an MPI where the cluster has no default."""
     default = found.config.get('MpiDefault', 'none').lower()
     if (choices.launcher != 'srun' or default not in ('none', '(null)', '')
-            or flavour not in MPI_TYPE):
+            or mpi.flavour not in MPI_TYPE):
         return []
-    return ['    # scontrol show config: no MpiDefault, so srun is told',
-            f"    'env_vars': [['SLURM_MPI_TYPE', '{MPI_TYPE[flavour]}']],"]
+    return [['SLURM_MPI_TYPE', MPI_TYPE[mpi.flavour]]]
 
 
 def processor(indent: int, cpus: int, per_core: int,
@@ -327,49 +437,74 @@ def processor(indent: int, cpus: int, per_core: int,
             f'{cpus // max(1, sockets)}}},']
 
 
-def devices(gpus: Gpus | None, nics: list[Nic]) -> list[str]:
+def nic_models(nics: list[Nic], found: Found) -> list[tuple[str, int]]:
+    """(model, ports) of each kind of NIC; one that the catalogue lacks gets
+    a row in the site's own (`own_nics`), if its rate is known."""
+    models = []
+    for nic, number in Counter(nics).items():
+        known = hardware.recognised('nic', f'{nic.model} {nic.layer}',
+                                    nic.rate)
+        if not known and nic.rate:
+            known = re.sub('[^A-Za-z0-9.]+', '-', f'{nic.model} {nic.layer} '
+                           f'{nic.rate:g}').strip('-')
+            found.own_nics[known] = {
+                'arch': nic.layer.lower() or 'unknown', 'rate': nic.rate,
+                'source': f'{nic.source} on {found.host or "a node"}',
+                'date': f'{datetime.date.today():%Y-%m}'}
+        models.append((known or nic.model, number))
+    return models
+
+
+def devices(gpus: Gpus | None, nics: list[Nic], found: Found) -> list[str]:
     """The devices and the extras of a partition.
 
-    Of models that config/hardware.yaml has, the limits follow; of others,
-    what the tools said is written down.
+    Of models that a catalogue has, the limits follow; of others, what the
+    tools said is written down.
     """
-    found: list[tuple[str, str, int, str | None]] = []
+    text: list[str] = []
+    known: list[tuple[str, int]] = []
+    raw: list[str] = []
+
+    def add(kind: str, model: str, number: int, listed: bool) -> None:
+        if listed:
+            known.append((model, number))
+        else:
+            raw.append(f"{{'type': {kind!r}, 'model': {model!r}, "
+                       f"'num_devices': {number}}}")
+
     if gpus:
-        found.append(('gpu', gpus.model, gpus.number,
-                      hardware.recognised('gpu', gpus.model)))
+        text += comment(4, gpus.source + (
+            ': halves of a card' if 'MI250' in gpus.model else ''))
+        model = hardware.recognised('gpu', gpus.model)
+        add('gpu', model or gpus.model, gpus.number, bool(model))
     if nics:
-        alike = {hardware.recognised('nic', f'{n.model} {n.layer}', n.rate)
-                 for n in nics}
-        found.append(('nic', nics[0].model, len(nics),
-                      alike.pop() if len(alike) == 1 else None))
-    told = [*(comment(4, gpus.source + (
-                ': halves of a card' if 'MI250' in gpus.model else ''))
-              if gpus else []),
-            *(comment(4, f'{nics[0].source}: {counted(len(nics), "port")}, '
-                      f'{nics[0].layer}') if nics else [])]
-    if found and all(known for *_, known in found):
-        pairs = ',\n'.join(f'        ({known!r}, {n})'
-                           for _, _, n, known in found).splitlines()
-        return [*told, "    'devices': hardware.devices(", *pairs[:-1],
-                f'{pairs[-1]}),',
-                "    'extras': {**_LAUNCH,",
-                '               **hardware.limits(hardware.devices(',
-                *pairs[:-1], f'{pairs[-1]}))}},']
-    rows = [f"        {{'type': {kind!r}, 'model': {model!r}, "
-            f"'num_devices': {n}}}," for kind, model, n, _ in found]
-    return [*told, *(["    'devices': [", *rows, '    ],'] if rows else []),
-            *extras(nics)]
-
-
-def extras(nics: list[Nic]) -> list[str]:
-    rate = sum(nic.rate for nic in nics)
-    if not rate:
-        return ["    'extras': _LAUNCH,"]
-    alike = Counter(f'{nic.rate:g} Gb/s' for nic in nics)
-    return [*comment(4, ' + '.join(f'{n} x {each}' for each, n in
-                                   alike.items()) + '; 1 Gb/s is 125 MB/s'),
-            "    'extras': {**_LAUNCH, "
-            f"'nic_bandwidth': {rate * 125:.0f}}},"]
+        text += comment(4, f'{nics[0].source}: {counted(len(nics), "port")}, '
+                        f'{nics[0].layer}')
+    catalogue = hardware.table()
+    for model, number in nic_models(nics, found):
+        listed = model in found.own_nics or model in catalogue
+        if not listed:
+            text += finish(4, f'the rate of {model} was not told: write a '
+                           'row for it in hardware.yaml, and name it here')
+        add('nic', model, number, listed)
+    own = (', site=__file__' if any(model in found.own_nics
+                                    for model, _ in known) else '')
+    pairs = ',\n'.join(f'        {pair!r}' for pair in known).splitlines()
+    if pairs:
+        pairs[-1] += f'{own})'
+    if pairs and not raw:
+        text += ["    'devices': hardware.devices(", *pairs[:-1],
+                 f'{pairs[-1]},']
+    elif pairs or raw:
+        text += ["    'devices': [",
+                 *(['        *hardware.devices('] if pairs else []),
+                 *pairs[:-1], *([f'{pairs[-1]},'] if pairs else []),
+                 *(f'        {row},' for row in raw), '    ],']
+    if not pairs:
+        return [*text, "    'extras': _LAUNCH,"]
+    return [*text, "    'extras': {**_LAUNCH,",
+            '               **hardware.limits(hardware.devices(',
+            *pairs[:-1], f'{pairs[-1]}{own})}},']
 
 
 def launch(found: Found, choices: Choices) -> list[str]:
@@ -377,9 +512,9 @@ def launch(found: Found, choices: Choices) -> list[str]:
     flavour = found.mpi.flavour if found.mpi else 'openmpi'
     kind = choices.launcher if choices.launcher == 'srun' else flavour
     if kind not in LAUNCH:
-        return [f'# Nothing is known of {kind} under {choices.launcher}: add '
-                'launcher_pin and',
-                '# launcher_spread; ../README.md says what they mean.',
+        return [*finish(0, f'nothing is known of {kind} under '
+                        f'{choices.launcher}: add launcher_pin and '
+                        'launcher_spread; ../README.md says what they mean'),
                 '_LAUNCH: dict = {}']
     pin, over, env = LAUNCH[kind]
     return ['_LAUNCH = {', *lines(4, "'launcher_pin': ", list(pin)),
@@ -391,46 +526,72 @@ def launch(found: Found, choices: Choices) -> list[str]:
 def host_lines(name: str, found: Found, choices: Choices,
                environs: list[str]) -> list[str]:
     """The one partition of a machine without Slurm."""
-    cpu = found.cpu or detect.Cpu('unknown', os.cpu_count() or 1, 1, 1, 1)
+    cpu = found.cpu or detect.Cpu('', os.cpu_count() or 1, 1, 1, 1)
     gpus = found.gpus
     features = ['*node_features(1)'] + ([f'gpu_{gpus.vendor}'] if gpus else [])
-    return ['# No Slurm here: this machine alone.', '{',
-            f"    'name': '{name}-node',", "    'scheduler': 'local',",
-            f"    'launcher': '{choices.launcher}',", "    'max_jobs': 1,",
+    return ['{', f"    'name': '{name}-node',",
+            *finish(4, 'no Slurm was found, so this machine alone is '
+                    'measured; for a cluster name its scheduler as ReFrame '
+                    'does (slurm, squeue, pbs, torque, lsf, flux, sge, oar)'),
+            "    'scheduler': 'local',",
+            *finish(4, 'on a cluster: how ranks are started (srun, mpirun, '
+                    '...), with its options in _LAUNCH above'),
+            f"    'launcher': '{choices.launcher}',",
+            *finish(4, "on a cluster: what every job needs, such as "
+                    "'--partition=x'"),
+            *lines(4, "'access': ", []), "    'max_jobs': 1,",
             *lines(4, "'environs': ", list(environs)),
+            *finish(4, 'on a cluster: node_features(N), N the nodes of the '
+                    'largest job'),
             *lines(4, "'features': ", list(features)),
-            *comment(4, f'lscpu: {cpu.model}, {counted(cpu.sockets, "socket")}'
-                     f', {counted(cpu.numa, "NUMA node")}'),
+            *(comment(4, f'lscpu: {cpu.model}, '
+                      f'{counted(cpu.sockets, "socket")}, '
+                      f'{counted(cpu.numa, "NUMA node")}') if found.cpu else
+              finish(4, 'lscpu told nothing: write what a node has')),
             *processor(4, cpu.cpus, cpu.threads, cpu.sockets),
-            *devices(gpus, found.nics), '},']
+            *devices(gpus, found.nics, found), '},']
 
 
 def environments(found: Found, choices: Choices) -> dict[str, list[str]]:
     """Name -> the lines of an environment."""
-    mpi = found.mpi or Mpi('openmpi', '', 'mpicc', (), '', '')
-    label = f'{mpi.flavour} {mpi.version}'.strip()
-    source = {'mpirun': 'mpirun --version', 'modules': 'module -t avail',
-              '': 'NO MPI WAS FOUND: load one and mend this, or add a stack'
-              }.get(mpi.source, mpi.source)
-    modules = lines(0, "'modules': ", list(mpi.modules)) if mpi.modules else []
-    made = {mpi.flavour: [
-        f'# {source}', f"'cc': '{mpi.cc}', 'cxx': '', 'ftn': '',", *modules,
-        *lines(0, "'features': ", ['mpi', 'osu', '*programs.EMBEDDED']),
-        f"'extras': {{'mpi_library': {label!r},",
-        "           'programs': {'osu': {'source': 'embedded'}}},"]}
-    for name in choices.stacks:
-        families = stack.programs_of(name)
-        features = list(stack.about(name)['features'])
-        if 'osu' in families:
-            own = families['osu']['source'] == 'embedded'
-            features.append('*programs.EMBEDDED' if own else '*programs.OMB7')
+    mpis = found.mpis or [Mpi('openmpi', '', 'mpicc', (), '', '')]
+    made = {}
+    for name, mpi in zip(environment_names(mpis), mpis, strict=True):
+        source = {'mpirun': 'mpirun --version',
+                  'modules': 'module -t avail'}.get(mpi.source, mpi.source)
+        label = f'{mpi.flavour} {mpi.version}'.strip()
         made[name] = [
-            f'# Installed by Spack from spack-envs/{name}',
-            f"'cc': '{mpi.cc}', 'cxx': '', 'ftn': '',", *modules,
-            *lines(0, "'features': ", features),
-            f"'extras': {{'stack': {name!r}, 'mpi_library': {label!r},",
-            f"           'programs': {families!r}}},"]
+            *(comment(0, source) if source else finish(
+                0, 'no MPI was found: load one and name its compiler and '
+                'version here, or add a stack')),
+            '{', f"    'name': {name!r},",
+            f"    'cc': '{mpi.cc}', 'cxx': '', 'ftn': '',",
+            *(lines(4, "'modules': ", list(mpi.modules))
+              if mpi.modules else []),
+            *(f"    'env_vars': {pairs!r},"
+              for pairs in [mpi_type(found, choices, mpi)] if pairs),
+            *lines(4, "'features': ", ['mpi', 'osu', '*programs.EMBEDDED']),
+            f"    'extras': {{'mpi_library': {label!r},",
+            "               'programs': {'osu': {'source': 'embedded'}}},",
+            '},']
+    for name in choices.stacks:
+        made[name] = stack_lines(name, found, choices, mpis[0])
     return made
+
+
+def stack_lines(name: str, found: Found, choices: Choices, mpi: Mpi
+                ) -> list[str]:
+    """The environment of a stack, with the MPI that Spack is given."""
+    uses_mpi = 'mpi' in stack.about(name)['features']
+    told = mpi_type(found, choices, mpi)
+    more = [*([f"mpi='{mpi.flavour} {mpi.version}'"] if uses_mpi else []),
+            *([f'cc={mpi.cc!r}'] if uses_mpi and mpi.cc != 'mpicc' else []),
+            *([f'modules={list(mpi.modules)!r}'] if mpi.modules else []),
+            *([f'env_vars={told!r}'] if told else [])]
+    return [f'# Installed by Spack from spack-envs/{name}',
+            f'environs.of_stack({name!r}, {name!r}' + (',' if more else '),'),
+            *(f'                  {word}' + (
+                '),' if word is more[-1] else ',') for word in more)]
 
 
 def modules_system(kind: str) -> list[str]:
@@ -452,8 +613,7 @@ def system_py(name: str, found: Found, choices: Choices) -> str:
     text = [f'"""{cluster}, as `./plumb site new` found it: mend freely.',
             '', 'A comment above a value says which command told it.', '"""',
             'import os', '',
-            *(['from checks.lib import hardware']
-              if any('hardware.' in line for line in body) else []),
+            *imports(body, made),
             'from checks.lib.features import node_features',
             'from checks.osu import programs', '',
             "_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')",
@@ -468,10 +628,17 @@ def system_py(name: str, found: Found, choices: Choices) -> str:
             "        'partitions': [",
             *(' ' * 12 + line for line in body), '        ],', '    }],',
             "    'environments': ["]
-    for env, env_lines in made.items():
-        text += ['        {', f"            'name': '{env}',",
-                 *(' ' * 12 + line for line in env_lines), '        },']
+    for env_lines in made.values():
+        text += [' ' * 8 + line for line in env_lines]
     return '\n'.join([*text, '    ],', '}', ''])
+
+
+def imports(body: list[str], made: dict[str, list[str]]) -> list[str]:
+    """The line that imports what the text uses of checks.lib."""
+    text = '\n'.join([*body, *(line for env in made.values()
+                               for line in env)])
+    names = [name for name in ('environs', 'hardware') if f'{name}.' in text]
+    return [f'from checks.lib import {", ".join(names)}'] if names else []
 
 
 def packages_yaml(packages: dict[str, dict]) -> str:
@@ -495,9 +662,9 @@ def readme(name: str, found: Found, choices: Choices) -> str:
         f'    ./plumb run --site {name} --mode bringup',
         f'    ./plumb references learn --site {name}',
         f'    ./plumb references accept --site {name}', '',
-        'Not to be detected, so look at them: the account or quality of '
-        'service that\njobs need (`access` in system.py), the transport that '
-        'MPI must use\n(`transport`, see ../README.md).', '',
+        f'Lines that say `{FINISH.strip()}` in system.py are for a person '
+        'to write.\nNot to be detected: the transport that MPI must use '
+        '(`transport`, see\n../README.md).', '',
         'In production, once all cases of a family have references, put\n'
         '`complete: true` at the top of its file in references/: a case '
         'without one\nfails from then on.', ''])
@@ -514,6 +681,17 @@ def files(name: str, found: Found, choices: Choices) -> dict[str, str]:
                 '# Stores that packages are taken from where they have the '
                 'very same hash.\n' + yaml.safe_dump(
                     {'upstreams': found.upstreams}, sort_keys=False))
+    if found.own_nics:
+        made[hardware.TABLE.name] = (
+            '# Network cards that config/hardware.yaml lacks; its first '
+            'lines say what the\n# keys mean. `detect` and `one_flow` are '
+            'for a person to add.\n' + yaml.safe_dump(
+                {'nic': found.own_nics}, sort_keys=False, width=70))
+    if found.switches:
+        made[topology.NAME] = (
+            '# scontrol show topology\n' + yaml.safe_dump(
+                {'switches': found.switches}, sort_keys=False,
+                default_flow_style=None, width=70))
     # The snapshot also proves that ReFrame takes what was written.
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, name)
@@ -534,20 +712,71 @@ def write(folder: Path, made: dict[str, str]) -> None:
         target.write_text(text)
 
 
-def show(folder: Path, found: Found, choices: Choices,
-         made: dict[str, str]) -> None:
-    """All that would be written, for a person to read."""
-    for part in found.partitions:
-        if part not in choices.partitions:
-            print(f'left out: partition {part.name} ({len(part.nodes)} '
-                  f'nodes); --partition {part.name} takes it')
+def summary(folder: Path, found: Found, choices: Choices,
+            made: dict[str, str]) -> list[str]:
+    """What the files say, in a line each."""
+    site = [('folder', f'{folder} ({", ".join(made)})')]
+    for part in choices.partitions:
+        site.append(('partition', partition_summary(part, found, choices)))
+    if not choices.partitions:
+        site.append(('partition', 'this machine alone: no Slurm was found'))
+    left = [part.name for part in found.partitions
+            if part not in choices.partitions]
+    if left:
+        site.append(('left out', f'partition {", ".join(left)}; --partition '
+                     f'{left[0]} takes it'))
+    mpis = found.mpis
+    for name, mpi in zip(environment_names(mpis), mpis, strict=True):
+        site.append(('environment', f'{name}: {mpi.flavour} {mpi.version} '
+                     f'({" ".join(mpi.modules) or mpi.prefix}), started with '
+                     f'{choices.launcher}'))
+    site += [('environment', f'{name}: by Spack')
+             for name in choices.stacks]
+    for name, row in found.own_nics.items():
+        site.append(('NIC', f'{name}, {row["rate"]:g} Gb/s: not in config/'
+                     f'{hardware.TABLE.name}, so in the site\'s own'))
+    enforced = detect.enforced(found.config)
+    if enforced:
+        site.append(('accounting', f'Slurm enforces {enforced}: a job '
+                     'without --account and --qos gets your default ones, '
+                     'or is refused; see --access'))
+    if topology.NAME in made:
+        site.append(('switches', switches_summary(folder, made)))
+    site.append(('Spack', ', '.join(found.externals) if found.externals else
+                 'no gcc found, so no spack/packages.yaml: Spack would look '
+                 'for one and rewrite files'))
+    reasons: dict[str, list[str]] = {}
     for command, why in sorted(found.machine.silent.items()):
-        print(f'{why}: {command}')
-    if not found.externals:
-        print('no gcc found, so no spack/packages.yaml: Spack would look '
-              'for one and rewrite files')
+        reasons.setdefault(why, []).append(command)
+    site += [(why, ', '.join(names)) for why, names in reasons.items()]
+    return [f'  {key:12} {text}' for key, text in site]
+
+
+def partition_summary(part: Partition, found: Found, choices: Choices
+                      ) -> str:
+    here = found.host_kind == part.node.kind
+    gpus = gpus_of(part, found.gpus if here else None)
+    words = [f'{part.name}: jobs of up to {counted(part.jobs, "node")}',
+             f'{part.node.cpus} CPUs',
+             *([f'{gpus.number} x {gpus.model or "GPU"}'] if gpus else []),
+             *(f'{number} x {nic.model}' for nic, number in
+               Counter(found.nics if here else []).items()),
+             *choices.access_of(part.name)]
+    return ', '.join(words)
+
+
+def switches_summary(folder: Path, made: dict[str, str]) -> str:
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, topology.NAME)
+        path.write_text(made[topology.NAME])
+        return topology.summary(topology.load(path))
+
+
+def show(folder: Path, made: dict[str, str]) -> None:
+    """All that would be written, for a person to read."""
     for path, text in made.items():
         print(f'\n=== {folder / path}\n{text}', end='')
+    print()
 
 
 def answer(question: str) -> str:
@@ -575,14 +804,18 @@ def new(args: argparse.Namespace) -> int:
     found = look(args.recorded, args.modules)
     choices = choose(args, found, ask)
     made = files(args.name, found, choices)
-    show(folder, found, choices, made)
-    print()
+    print(args.name, *summary(folder, found, choices, made), sep='\n')
+    if args.show:
+        show(folder, made)
     if not args.yes:
         if not asked:
-            say('nothing was written: nobody to ask; say --yes')
+            say('nothing was written: nobody to ask; say --yes, or --show to '
+                'see the files')
             return 2
-        if answer(f'Write these files to {folder}? [y/N] '
-                  ).lower() not in ('y', 'yes'):
+        question = f'Write {folder}? y(es), s(how the files), [N]o: '
+        while (word := answer(question).lower()) in ('s', 'show'):
+            show(folder, made)
+        if word not in ('y', 'yes'):
             say('nothing was written')
             return 1
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -593,6 +826,9 @@ def new(args: argparse.Namespace) -> int:
         scratch.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    left = to_finish(folder, made)
+    if left:
+        print('To finish by hand:', *left, sep='\n  ')
     print(f'Written: {folder}. Next: ./plumb site check '
           f'{args.path or args.name}')
     return 0

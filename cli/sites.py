@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from checks.lib import hardware
 from checks.spack import stack
 from cli import spack_yaml
 from cli.commands import MODES, is_local, site_folder
@@ -27,6 +28,7 @@ from cli.setup import (
     ensure_venv,
 )
 from cli.spack_yaml import Finding
+from config import topology
 from config.references import accepted
 
 ENVS = ROOT / 'spack-envs'
@@ -114,7 +116,9 @@ def examine(folder: Path, update: bool = False) -> Verdict:
         judge_cases(verdict, folder, answer['cases'], answer['complete'],
                     update)
         verdict.findings += map(str, stack_faults(folder, answer['stacks']))
+        verdict.findings += unused(folder, answer['unused'])
     verdict.findings += own_files(folder, answer.get('cases', []))
+    describe_switches(verdict, folder)
     found, note = spack_yaml.findings(folder / 'spack')
     number = len(list((folder / 'spack').glob('*.yaml')))
     verdict.facts.append(f'yaml        {number} files, {note}' if number
@@ -262,10 +266,12 @@ def some(lines: list[str]) -> list[str]:
 def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
     """Faults of the files that only the suite reads."""
     found = []
-    try:
-        stack.settings_of(folder)
-    except stack.StackError as err:
-        found.append(str(err))
+    for read, broken in ((stack.settings_of, stack.StackError),
+                         (hardware.table, hardware.HardwareError)):
+        try:
+            read(folder)
+        except broken as err:
+            found.append(str(err))
     for path in sorted(folder.glob('locks/*')):
         if path.suffix != '.lock' or path.stem not in stack.names():
             found.append(f'{path}:1: no stack {path.stem!r} in spack-envs/')
@@ -288,14 +294,39 @@ def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
     return found
 
 
+def describe_switches(verdict: Verdict, folder: Path) -> None:
+    """The tree of switches, where the site has one."""
+    if (folder / topology.NAME).exists():
+        try:
+            verdict.facts.append('switches    ' + topology.summary(
+                topology.load(folder / topology.NAME)))
+        except topology.TopologyError as err:
+            verdict.findings.append(str(err))
+
+
+def line_with(path: Path, text: str) -> int:
+    """The first line of a file that has a text; 1 where none has."""
+    return next((number for number, line in enumerate(
+        path.read_text().splitlines(), 1) if text in line), 1)
+
+
+def unused(folder: Path, environs: Iterable[str]) -> list[str]:
+    """Environments that no partition names: nothing would run in them."""
+    path = folder / 'system.py'
+    return [f'{path}:{line_with(path, repr(name))}: environment {name} is '
+            "named by no partition: add it to a partition's environs, or "
+            'remove it' for name in environs]
+
+
 def stack_faults(folder: Path, named: dict[str, str]) -> list[Finding]:
-    """Environments that name a stack which is not there, or is broken."""
+    """Environments that name a stack which is not there, or which cannot be
+    installed with what the site gives."""
     path = folder / 'system.py'
     known = stack.names()
-    found = []
+    found: list[Finding] = []
+    wanted: dict[str, tuple[Path, int, str]] = {}
     for environ, name in named.items():
-        line = next((n for n, text in enumerate(
-            path.read_text().splitlines(), 1) if f"'{name}'" in text), 1)
+        line = line_with(path, f"'{name}'")
         if name not in known:
             found.append(Finding(
                 str(path), line, f'environment {environ}: no stack {name!r} '
@@ -306,4 +337,10 @@ def stack_faults(folder: Path, named: dict[str, str]) -> list[Finding]:
                 str(path), line, f'environment {environ} has the stack '
                 f'{name}, and the site no spack/ folder that says how to '
                 'build', 'add spack/packages.yaml, with gcc and the MPI'))
+        else:
+            who = f'environment {environ}: the stack {name}'
+            for package in spack_yaml.needs_of_stack(ENVS / name):
+                wanted.setdefault(package, (path, line, who))
+    if wanted:
+        found += spack_yaml.Externals(folder / 'spack').findings(wanted)
     return found

@@ -6,6 +6,7 @@ Each finding is one line: `file:line: what; what to do`.
 """
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import glob
@@ -15,7 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -65,6 +66,13 @@ VIRTUALS = frozenset(_VIRTUALS.split())
 
 COMPILERS = ('aocc', 'acfl', 'cce', 'gcc', 'intel-oneapi-compilers', 'llvm',
              'llvm-amdgpu', 'nvhpc')
+
+#: Packages of Spack's that it only takes from the site, and never builds;
+#: those of our own say `is not built by Spack`.
+_NEVER_BUILT = frozenset((
+    'cray-mpich', 'cray-mvapich2', 'cray-libsci', 'cray-fftw', 'cray-pmi',
+    'fujitsu-mpi', 'fujitsu-ssl2', 'hpcx-mpi', 'spectrum-mpi', 'msmpi',
+    'essl', 'cce'))
 
 _FIRST = re.compile(r'(?:[a-z][\w.]*\.)?([a-z0-9][a-z0-9_-]*)'
                     r'(?![\w.-]*=)(?=[\s@+~%^/]|$)')
@@ -333,6 +341,93 @@ def has_compiler(roots: Iterable[yaml.Node | None]) -> bool:
     """Whether some file of a scope describes a compiler."""
     return any(entry.name in COMPILERS and get(entry.value, 'externals')
                for root in roots for entry in entries(get(root, 'packages')))
+
+
+@functools.cache
+def never_built() -> frozenset[str]:
+    """Packages that are externals of a site, or nothing."""
+    return _NEVER_BUILT | {
+        path.parent.name.replace('_', '-') for path in (
+            ROOT / 'spack-envs' / 'repo').glob('*/*/packages/*/package.py')
+        if 'is not built by Spack' in path.read_text()}
+
+
+class Externals:
+    """What a site's folder spack/ has, and what it leaves to be built."""
+
+    def __init__(self, scope: Path) -> None:
+        #: Package -> file and line of its entry.
+        self.places: dict[str, tuple[Path, int]] = {}
+        self.given: set[str] = set()
+        self.unbuildable = set(never_built())
+        #: (interface, file, line, packages of which it must be one).
+        self.required: list[tuple[str, Path, int, list[str]]] = []
+        #: A file may include others, which nobody reads here.
+        self.whole = True
+        for path in sorted(scope.glob('*.yaml')):
+            # A file that is no YAML is a finding of its own.
+            with contextlib.suppress(OSError, UnicodeDecodeError,
+                                     yaml.YAMLError):
+                self._read(path, yaml.compose(path.read_text(),
+                                              yaml.SafeLoader))
+
+    def _read(self, path: Path, root: yaml.Node | None) -> None:
+        self.whole = self.whole and get(root, 'include') is None
+        for entry in entries(get(root, 'packages')):
+            self.places.setdefault(entry.name, (path, entry.line))
+            if entries(get(entry.value, 'externals')):
+                self.given.add(entry.name)
+            buildable = get(entry.value, 'buildable')
+            if (isinstance(buildable, yaml.ScalarNode)
+                    and buildable.value.lower() == 'false'):
+                self.unbuildable.add(entry.name)
+            if entry.name in VIRTUALS:
+                self.required += [
+                    (entry.name, path, node.start_mark.line + 1,
+                     names_in(node.value))
+                    for node in scalars(get(entry.value, 'require'))]
+
+    def lacks(self, package: str) -> bool:
+        """Whether a package cannot be had: none is given, none is built."""
+        return (self.whole and package in self.unbuildable
+                and package not in self.given)
+
+    def findings(self, wanted: Mapping[str, tuple[Path, int, str]]
+                 ) -> Iterator[Finding]:
+        """Packages that are asked for, and cannot be had.
+
+        :arg wanted: package -> file, line and who asks for it.
+        """
+        for interface, path, line, packages in self.required:
+            for package in filter(self.lacks, packages):
+                yield self._finding(path, line, package,
+                                    f'the {interface} must be {package}')
+        for package, (path, line, who) in wanted.items():
+            if self.lacks(package):
+                yield self._finding(path, line, package,
+                                    f'{who} needs {package}')
+
+    def _finding(self, path: Path, line: int, package: str, what: str
+                 ) -> Finding:
+        why = ('is never built by Spack' if package in never_built()
+               else 'has buildable: false')
+        return Finding(str(path), line, f'{what}, which {why}, and the site '
+                       'names no external',
+                       f'add packages:{package}:externals: [{{spec: '
+                       f'{package}@VERSION, prefix: FOLDER}}]')
+
+
+def needs_of_stack(folder: Path) -> set[str]:
+    """Packages that a stack has in any case: its specs and its promises."""
+    found = set()
+    for name, keys in (('spack.yaml', ('spack', 'specs')),
+                       ('stack.yaml', ('promises',))):
+        with contextlib.suppress(OSError, UnicodeDecodeError,
+                                 yaml.YAMLError):
+            tree = yaml.compose((folder / name).read_text(), yaml.SafeLoader)
+            found |= {package for node in scalars(get(tree, *keys))
+                      for package in names_in(node.value)}
+    return found
 
 
 def findings(scope: Path | None, files: Sequence[Path] = ()

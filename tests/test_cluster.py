@@ -22,7 +22,7 @@ from cluster import (
 from conftest import ROOT, brought_up, suite_in, until
 from test_faults import GOLDEN, SCRIPT
 
-from config import lock
+from config import lock, topology
 
 BOX = ROOT / 'tests' / 'cluster' / 'box'
 BACKENDS = ('slurm', 'squeue')
@@ -121,6 +121,26 @@ def out_of_time(tmp_path_factory):
     suite = faulty_in(tmp)
     yield suite, suite.start(cluster, 'time_limit', *PAIR, '-Stime_limit=1m')
     cluster.down()
+
+
+def test_a_site_made_here_has_the_switches_of_slurm(own, suite, tmp_path):
+    """`scontrol show topology` of a real Slurm with leaf switches."""
+    env = {k: v for k, v in os.environ.items() if k != 'SPACK_ROOT'}
+    folder = tmp_path / 'boxed'
+    done = own(nodes=3, switch=2).exec(
+        ROOT / 'plumb', 'site', 'new', 'boxed', '--path', folder, '--yes',
+        '--access=batch:--qos=normal', env={**env, **suite.variables})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert topology.load(folder / 'topology.yaml') == {
+        'leaf1': topology.Switch(('n1', 'n2'), ()),
+        'leaf2': topology.Switch(('n3',), ()),
+        'top': topology.Switch((), ('leaf1', 'leaf2'))}
+    assert '3 nodes on 2 leaf switches, 3 switches in all' in done.stdout
+    text = (folder / 'system.py').read_text()
+    assert "'--partition=batch', '--exclusive', '--qos=normal'" in text
+    # Without accounting, nothing of it is enforced.
+    assert 'accounting' not in done.stdout
+
 
 
 @pytest.mark.cluster

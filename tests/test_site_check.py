@@ -29,12 +29,20 @@ site_configuration = {
         'features': ['mpi', 'osu', 'osu_latency'],
         'extras': {'mpi_library': 'openmpi 5',
                    'programs': {'osu': {'source': 'module'}}}},
+        # more
+        ],
+}
+'''
+
+#: Environments that a test adds.
+MT = '''
         {'name': 'mt', 'features': ['osu', 'osu_latency_mt'],
          'extras': {'mpi_library': 'openmpi 5',
                     'programs': {'osu': {'source': 'module'}}}},
+'''
+STORES = '''
         {'name': 'stores', 'features': ['valkey'],
-         'extras': {'programs': {'keyvalue': {'source': 'system'}}}}],
-}
+         'extras': {'programs': {'keyvalue': {'source': 'system'}}}},
 '''
 
 PACKAGES = '''
@@ -174,7 +182,7 @@ def test_every_site_is_sound(suite):
      "without which a case cannot be started; write in its extras: "
      "'launcher_oversubscribe': ['--overcommit', '--cpu-bind=none'],"),
     ("'srun'", "'mpirun'", ''),
-    ("'srun', 'environs': ['gnu'],", "'mpirun', 'environs': ['mt'],",
+    ("'srun', 'environs': ['gnu'],", "'mpirun', 'environs': ['gnu', 'mt'],",
      'has a launcher_pin without {cpus}: threads would share a core; write '
      "in its extras: 'launcher_pin': ['--map-by', 'slot:PE={cpus}', "
      "'--bind-to', 'core'],"),
@@ -185,10 +193,60 @@ def test_every_site_is_sound(suite):
 ])
 def test_a_fault_of_the_site_is_one_line(site, old, new, words):
     change(site, old, new)
+    change(site, '# more', MT * ("'mt'" in new) + STORES * ("'stores'" in new))
     lines = [ln for ln in sites.examine(site).findings
              if 'no snapshot' not in ln]
     assert (words in lines[0]) if words else not lines
     assert len(lines) <= 1
+
+
+def test_an_environment_that_no_partition_names(site):
+    change(site, '# more', MT)
+    line = next(n for n, text in enumerate(
+        (site / 'system.py').read_text().splitlines(), 1) if "'mt'" in text)
+    assert (f'{site}/system.py:{line}: environment mt is named by no '
+            "partition: add it to a partition's environs, or remove it"
+            ) in findings(site)
+
+
+@pytest.mark.parametrize('stack, packages, words', [
+    ('mpi-host', '  mpi: {require: [cray-mpich]}\n',
+     'packages.yaml:8: the mpi must be cray-mpich, which is never built by '
+     'Spack, and the site names no external; add '
+     'packages:cray-mpich:externals: [{spec: cray-mpich@VERSION, prefix: '
+     'FOLDER}]'),
+    ('mpi-host', '  mpi: {require: [openmpi]}\n'
+     '  openmpi: {buildable: false}\n',
+     'the mpi must be openmpi, which has buildable: false, and the site'),
+    ('taobench', '', 'system.py:18: environment gnu: the stack taobench needs '
+     'taobench, which is never built by Spack'),
+    ('mpi-cuda', '  cuda: {buildable: false}\n',
+     'the stack mpi-cuda needs cuda, which has buildable: false'),
+    ('mpi-host', '  mpi: {require: [cray-mpich]}\n  cray-mpich:\n'
+     '    externals: [{spec: cray-mpich@9, prefix: /opt/cray}]\n', ''),
+    ('mpi-host', '  mpi: {require: ["mpich@4 +cuda"]}\n', ''),
+])
+def test_a_stack_that_the_site_cannot_have(site, stack, packages, words):
+    change(site, "'mpi_library'", f"'stack': '{stack}', 'mpi_library'")
+    (site / 'spack').mkdir()
+    (site / 'spack' / 'packages.yaml').write_text(
+        PACKAGES.replace('  mpi: {require: [openmpi]}\n', '') + packages)
+    faults = [str(f) for f in sites.stack_faults(site, {'gnu': stack})]
+    assert len(faults) == bool(words), faults
+    assert all(words in fault for fault in faults)
+    # What is included may have it, and nobody looks there.
+    (site / 'spack' / 'include.yaml').write_text('include: [/elsewhere]\n')
+    assert not sites.stack_faults(site, {'gnu': stack})
+
+
+@pytest.mark.parametrize('file, text, words', [
+    ('topology.yaml', 'switches: {a: {switches: b}}', "has a switch 'b'"),
+    ('hardware.yaml', 'nic: {X1: {rate: 1}}', 'X1: missing or unknown: arch'),
+    ('hardware.yaml', 'nics: {}', 'hardware.yaml: nics: expected gpu or nic'),
+])
+def test_what_only_this_site_has(site, file, text, words):
+    (site / file).write_text(text)
+    assert words in findings(site)
 
 
 def test_two_systems_are_two_sites(site):

@@ -4,7 +4,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from conftest import ROOT
 
 from cli import detect, new
 from cli.setup import WORK, SetupError
+from config import topology
 
 DATA = ROOT / 'tests' / 'data' / 'sites'
 H100, MI250X = DATA / 'h100-ndr', DATA / 'mi250x-slingshot'
@@ -28,8 +31,8 @@ def told(machine: Path, command: str) -> str:
 def options(name: str, **more) -> argparse.Namespace:
     return argparse.Namespace(**{
         'name': name, 'path': None, 'yes': True, 'recorded': H100,
-        'partition': None, 'launcher': None, 'access': [], 'modules': None,
-        'stack': [], **more})
+        'partition': None, 'launcher': None, 'access': [], 'modules': [],
+        'stack': [], 'show': False, **more})
 
 
 @pytest.fixture(scope='module')
@@ -53,9 +56,40 @@ def made(tmp_path_factory):
 
 
 def partition(folder: Path, name: str) -> dict:
-    site = runpy.run_path(str(folder / 'system.py'))['site_configuration']
-    return next(p for p in site['systems'][0]['partitions']
+    return next(p for p in configuration(folder)['systems'][0]['partitions']
                 if p['name'] == name)
+
+
+def configuration(folder: Path) -> dict:
+    return runpy.run_path(str(folder / 'system.py'))['site_configuration']
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A copy of a recorded machine, with other words of some commands."""
+    def copy(machine: Path, **said: str | None) -> Path:
+        folder = tmp_path / 'recorded'
+        shutil.copytree(machine, folder)
+        for name, text in said.items():
+            path = folder / f'{name.replace("_", "-")}.txt'
+            path.unlink(missing_ok=True)
+            if text is not None:
+                path.write_text(text)
+        return folder
+    return copy
+
+
+@pytest.fixture
+def site_of(tmp_path, monkeypatch, capsys):
+    """Makes a site here, without ReFrame: (folder, what was said)."""
+    monkeypatch.setattr(new.sites, 'ask_reframe',
+                        lambda folder: {'cases': [], 'said': []})
+
+    def make(**more) -> tuple[Path, str]:
+        folder = tmp_path / 'quarry'
+        assert new.new(options('quarry', path=folder, **more)) == 0
+        return folder, capsys.readouterr().out
+    return make
 
 
 @pytest.mark.parametrize('launcher, flavour, extras', [
@@ -138,16 +172,16 @@ def test_a_login_node_knows_no_cards(monkeypatch, tmp_path):
     for path in H100.iterdir():
         (machine / path.name).write_text(path.read_text())
     (machine / 'hostname.txt').write_text('login1\n')
-    found = new.look(machine, None)
+    found = new.look(machine, [])
     text = '\n'.join(new.partition_lines(
         'quarry', found.partitions[0], found,
         new.Choices(found.partitions, 'srun', [], []), ['openmpi']))
     assert "'model': 'h100'" in text and "'nic'" not in text
-    assert 'Network cards: not known' in text
+    assert 'FINISH: the network cards were not seen' in text
 
 
 def test_without_gcc_there_is_nothing_for_spack(tmp_path):
-    assert new.externals(detect.Machine(tmp_path), None, '') == {}
+    assert new.externals(detect.Machine(tmp_path), [], '') == {}
 
 
 # -------------------------------------------------------------- no writing
@@ -157,9 +191,14 @@ def test_nobody_to_ask_writes_nothing(suite, tmp_path):
     done = suite.plumb('site', 'new', 'quarry', '--path', str(folder),
                        '--recorded', str(H100), '--partition', 'debug')
     assert done.returncode == 2 and 'nothing was written' in done.stderr
+    # A summary, and not the files.
+    assert '===' not in done.stdout and len(done.stdout.splitlines()) < 15
+    assert re.search('not found +fi_info', done.stdout)
+    assert re.search('left out +partition gpu, cpu, mixed.q; --partition gpu '
+                     'takes it', done.stdout)
+    done = suite.plumb('site', 'new', 'quarry', '--path', str(folder),
+                       '--recorded', str(H100), '--show')
     assert f'=== {folder}/system.py' in done.stdout
-    assert 'not found: fi_info' in done.stdout
-    assert 'left out: partition cpu (40 nodes)' in done.stdout
     assert not folder.exists()
 
 
@@ -181,7 +220,8 @@ def test_a_terminal_is_asked(tmp_path, monkeypatch, word, code):
         assert part['launcher'] == 'srun'
         assert '--account=x' in part['access']
         # No default in Slurm, so that srun is told which MPI starts.
-        assert part['env_vars'] == [['SLURM_MPI_TYPE', 'pmix']]
+        environ, = configuration(folder)['environments']
+        assert environ['env_vars'] == [['SLURM_MPI_TYPE', 'pmix']]
 
 
 @pytest.mark.parametrize('name', ['Quarry', 'a_b', '3d', '-x', 'a/b', ''])
@@ -208,7 +248,15 @@ def test_an_existing_folder_is_left_alone(tmp_path):
 @pytest.mark.parametrize('more, words', [
     ({'partition': ['gpuu']}, 'did you mean gpu'),
     ({'stack': ['mpi-hots']}, 'unknown stack'),
-    ({'modules': 'gcc/13.2.0'}, 'none of them is an MPI|openmpi'),
+    ({'modules': ['gcc/13.2.0']}, 'none of them is an MPI|openmpi'),
+    ({'modules': ['openmpi/5', 'openmpi/5']}, 'the same openmpi twice'),
+    ({'modules': ['openmpi/5', 'mpich/4'], 'launcher': 'mpirun'},
+     'mpich and openmpi have an mpirun each.*--launcher srun'),
+    ({'access': ['gpuu:--qos=x']}, 'unknown partition .gpuu.*mean gpu'),
+    ({'access': ['debug:--qos=x']}, 'partition debug is left out; '
+     '--partition debug takes it'),
+    ({'access': ['gpu:qos']}, 'expected an option of sbatch'),
+    ({'access': ['qos=x']}, 'expected an option of sbatch'),
     ({'recorded': Path('/no/such')}, 'no such folder'),
 ])
 def test_wrong_options(tmp_path, monkeypatch, more, words):
@@ -224,6 +272,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError(28, 'No space left on device')
 
     monkeypatch.setattr(new, 'files', lambda *_: {'system.py': 'x'})
+    monkeypatch.setattr(new, 'summary', lambda *_: [])
     monkeypatch.setattr(new, 'write', full)
     with pytest.raises(OSError):
         new.new(options('quarry', path=tmp_path / 'deep' / 'quarry'))
@@ -386,11 +435,180 @@ def test_numbers_that_are_words(text, number):
     assert detect.number(text) == number
 
 
-def test_limits_follow_from_models_that_are_known(tmp_path):
+def found_on(nics: list[detect.Nic]) -> SimpleNamespace:
+    return SimpleNamespace(own_nics={}, host='n1', nics=nics)
+
+
+def test_limits_follow_from_models_that_are_known():
     nic = detect.Nic('ConnectX-7', 'InfiniBand', 400, 'ibstat')
+    found = found_on([nic] * 8)
     text = '\n'.join(new.devices(detect.Gpus('nvidia', 'H100 80GB HBM3', 8,
-                                            'nvidia-smi'), [nic] * 8))
+                                            'nvidia-smi'), [nic] * 8, found))
     assert 'hardware.limits(' in text and "'ConnectX-7-NDR400', 8" in text
-    slow = detect.Nic('ConnectX-7', 'InfiniBand', 200, 'ibstat')
-    text = '\n'.join(new.devices(None, [slow] * 2))
-    assert 'hardware' not in text and "'nic_bandwidth': 50000" in text
+    assert not found.own_nics and '__file__' not in text
+
+
+def test_a_card_without_a_rate_is_for_a_person_to_write():
+    nic = detect.Nic('mystery0', 'InfiniBand', 0, 'rdma')
+    found = found_on([nic])
+    text = '\n'.join(new.devices(None, [nic], found))
+    assert 'FINISH: the rate of mystery0 was not told' in text
+    assert 'hardware.' not in text.replace('hardware.yaml', '')
+    assert not found.own_nics
+
+
+# ------------------------------------- what a site has that others have not
+
+def test_a_card_that_the_catalogue_lacks_is_the_sites_own(
+        site_of, recorded):
+    """Two models of it: one known, one not."""
+    said = told(H100, 'ibstat').replace('Rate: 400', 'Rate: 200', 4)
+    folder, text = site_of(recorded=recorded(H100, ibstat=said),
+                           partition=['gpu'])
+    row, = yaml.safe_load((folder / 'hardware.yaml').read_text())[
+        'nic'].items()
+    assert row[0] == 'ConnectX-7-InfiniBand-200' and row[1]['rate'] == 200
+    assert row[1]['source'].startswith('ibstat on ')
+    part = partition(folder, 'quarry-gpu')
+    assert {d['model']: d['num_devices'] for d in part['devices']} == {
+        'H100-SXM5-80GB': 8, 'ConnectX-7-NDR400': 4,
+        'ConnectX-7-InfiniBand-200': 4}
+    assert part['extras']['nic_bandwidth'] == 4 * (400 + 200) * 125
+    assert 'ConnectX-7-InfiniBand-200, 200 Gb/s: not in config' in text
+    done = subprocess.run([ROOT / 'plumb', 'site', 'check', folder,
+                           '--update'], text=True, capture_output=True,
+                          stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_tree_of_switches(site_of, recorded):
+    folder, text = site_of()
+    tree = topology.load(folder / 'topology.yaml')
+    assert tree['spine'].switches == ('leaf1', 'leaf2', 'leaf3')
+    assert len(tree['leaf3'].nodes) == 44 and not tree['spine'].nodes
+    assert '60 nodes on 3 leaf switches, 4 switches in all' in text
+    shutil.rmtree(folder)
+    # Slurm without a tree: 'No topology information available', on stderr.
+    folder, text = site_of(recorded=recorded(H100, scontrol_topology=None))
+    assert not (folder / 'topology.yaml').exists()
+    assert 'leaf switch' not in text
+
+
+def test_switches_of_slurm_22_05():
+    """As the cluster of tests/cluster told them (--switch 2)."""
+    assert detect.switches(
+        'SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n'
+        'SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[3-4]\n'
+        'SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-4] '
+        'Switches=leaf[1-2]\n') == {
+            'leaf1': {'nodes': 'n[1-2]'}, 'leaf2': {'nodes': 'n[3-4]'},
+            'top': {'switches': 'leaf[1-2]'}}
+    assert detect.switches('BlockName=b1 BlockIndex=0 Nodes=n[1-4]') == {}
+
+
+@pytest.mark.parametrize('text, names', [
+    ('n1', ['n1']), ('n[8-10,12],login', ['n8', 'n9', 'n10', 'n12', 'login']),
+    ('n[08-10]', ['n08', 'n09', 'n10']),
+    ('r[1-2]n[1-2]-hsn', ['r1n1-hsn', 'r1n2-hsn', 'r2n1-hsn', 'r2n2-hsn'])])
+def test_lists_of_hosts(text, names):
+    assert topology.expand(text) == names
+
+
+@pytest.mark.parametrize('text, words', [
+    ('a: [', 'cannot be read'), ('[]', 'expected `switches:`'),
+    ('switches: {a: {nodes: n1, switches: b}}', 'switch a: expected'),
+    ('switches: {a: {nodes: "n[1-x]"}}', 'switch a: .* no list of hosts'),
+    ('switches: {a: {nodes: n1}, b: {nodes: n1}}',
+     'node n1 is plugged into a and b'),
+    ('switches: {a: {switches: b}}', "has a switch 'b', of which nothing"),
+    ('switches: {a: {switches: b}, b: {switches: a}}', 'is above itself'),
+])
+def test_what_is_no_tree_of_switches(tmp_path, text, words):
+    path = tmp_path / 'topology.yaml'
+    path.write_text(text)
+    with pytest.raises(topology.TopologyError, match=words) as caught:
+        topology.load(path)
+    assert str(path) in str(caught.value)
+    assert '\n' not in str(caught.value)
+
+
+def test_access_of_all_partitions_and_of_one(site_of):
+    folder, text = site_of(access=['gpu:--qos=gpu', '--account=x',
+                                   'gpu:--gres=nvme:1'])
+    assert partition(folder, 'quarry-gpu')['access'][-3:] == [
+        '--qos=gpu', '--account=x', '--gres=nvme:1']
+    cpu = partition(folder, 'quarry-cpu')['access']
+    assert '--account=x' in cpu and '--qos=gpu' not in cpu
+    assert 'takes --qos' not in text
+
+
+def test_what_slurm_enforces_is_told(site_of):
+    folder, text = site_of(access=['gpu:--qos=other'])
+    assert 'Slurm enforces associations,limits,qos: ' in text
+    line = re.search(r'system.py:(\d+): this partition takes --qos=gpu,'
+                     'gpu-long alone', text)
+    rows = (folder / 'system.py').read_text().splitlines()
+    assert 'FINISH: this partition takes' in rows[int(line[1]) - 1]
+    assert text.count('alone: write') == 1
+
+
+@pytest.mark.parametrize('said, kinds', [
+    ('none', ''), ('associations,limits', 'associations,limits'),
+    ('(null)', '')])
+def test_what_is_enforced(said, kinds):
+    config = detect.slurm_config(f'AccountingStorageEnforce = {said}\n')
+    assert detect.enforced(config) == kinds
+
+
+def test_every_mpi_is_an_environment(site_of):
+    folder, _ = site_of(modules=['gcc/13.2.0 openmpi/5.0.3', 'mpich/4.2',
+                                 'gcc/12.3.0 openmpi/4.1.6'])
+    site = configuration(folder)
+    assert {e['name']: (e['modules'], e['env_vars'])
+            for e in site['environments']} == {
+        'openmpi-5-0-3': (['gcc/13.2.0', 'openmpi/5.0.3'],
+                          [['SLURM_MPI_TYPE', 'pmix']]),
+        'mpich': (['mpich/4.2'], [['SLURM_MPI_TYPE', 'pmi2']]),
+        'openmpi-4-1-6': (['gcc/12.3.0', 'openmpi/4.1.6'],
+                          [['SLURM_MPI_TYPE', 'pmix']])}
+    part = partition(folder, 'quarry-gpu')
+    assert part['environs'] == [e['name'] for e in site['environments']]
+    # One launcher that starts them all.
+    assert part['launcher'] == 'srun'
+
+
+def test_names_of_environments():
+    def names(*modules: str) -> list[str]:
+        return new.environment_names([new.chosen_modules(text, None)
+                                      for text in modules])
+    assert names('openmpi/5.0', 'mpich/4.2') == ['openmpi', 'mpich']
+    assert names('mpich/4', 'openmpi/5.0', 'openmpi/4.1') == [
+        'mpich', 'openmpi-5-0', 'openmpi-4-1']
+    # One MPI of two compilers.
+    assert names('PrgEnv-gnu/8 cray-mpich/8.1', 'PrgEnv-cray/8 cray-mpich/8.1'
+                 ) == ['cray-PrgEnv-gnu-8-cray-mpich-8-1',
+                       'cray-PrgEnv-cray-8-cray-mpich-8-1']
+
+
+def test_a_stack_is_named_and_not_written_out(site_of):
+    folder, _ = site_of(stack=['mpi-host', 'keyvalue'])
+    text = (folder / 'system.py').read_text()
+    assert "environs.of_stack('mpi-host', 'mpi-host'," in text
+    assert "'redis'" not in text
+    *_, stores = configuration(folder)['environments']
+    assert {'redis', 'valkey'} <= set(stores['features'])
+
+
+def test_without_slurm_the_lines_to_finish_are_told(site_of, tmp_path):
+    (tmp_path / 'bare').mkdir()
+    folder, text = site_of(recorded=tmp_path / 'bare')
+    rows = (folder / 'system.py').read_text().splitlines()
+    told_of = re.findall(r'system.py:(\d+): (.*)', text)
+    assert all(f'FINISH: {what[:20]}' in rows[int(number) - 1]
+               for number, what in told_of)
+    below = ' '.join(rows[int(number) + 3].strip() + rows[int(number)]
+                     + rows[int(number) + 1] + rows[int(number) + 2]
+                     for number, _ in told_of)
+    for key in ('scheduler', 'launcher', 'access', 'features', 'processor'):
+        assert f"'{key}': " in below, key
+    assert 'no MPI was found' in text

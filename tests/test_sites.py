@@ -112,9 +112,40 @@ def test_no_half_of_a_nic_that_one_pair_cannot_fill():
         'nic_bandwidth': 25000}
 
 
-def test_unknown_model_suggests_the_nearest():
-    with pytest.raises(hardware.HardwareError, match='H100-SXM5-80GB'):
-        hardware.devices(('H100-SXM-80GB', 8))
+@pytest.mark.parametrize('name, near', [
+    ('H100-SXM-80GB', 'H100-SXM5-80GB, H200-SXM5-141GB'),
+    ('connectx-7', 'ConnectX-7-NDR400'),
+    ('Slingshot-11', '')])
+def test_unknown_model_names_the_catalogue_and_the_nearest(name, near):
+    with pytest.raises(hardware.HardwareError) as caught:
+        hardware.devices((name, 8))
+    said = str(caught.value)
+    assert f'unknown NIC or GPU {name!r}' in said
+    assert f'the nearest in config/hardware.yaml are {near}' in said
+    assert "in the site's own hardware.yaml" in said
+
+
+def test_a_site_adds_models_of_its_own(tmp_path):
+    row = {'arch': 'infiniband', 'rate': 200, 'source': 'ibstat',
+           'date': '2026-11'}
+    (tmp_path / 'hardware.yaml').write_text(yaml.safe_dump(
+        {'nic': {'ConnectX-6-HDR200': row}}))
+    system = tmp_path / 'system.py'
+    node = hardware.devices(('ConnectX-6-HDR200', 2), ('H200-SXM5-141GB', 4),
+                            site=system)
+    assert [d['arch'] for d in node] == ['infiniband', 'sm_90']
+    assert hardware.limits(node, site=system) == {
+        'nic_bandwidth': 50000, 'one_nic_bandwidth': 25000,
+        'gpu_link_bandwidth': 450000}
+    with pytest.raises(hardware.HardwareError, match='ConnectX-6-HDR200'):
+        hardware.devices(('ConnectX-6-HDR20', 2), site=system)
+    # Of two rows of one name nobody knows which one holds.
+    other = tmp_path / 'other'
+    other.mkdir()
+    (other / 'hardware.yaml').write_text(yaml.safe_dump(
+        {'nic': {'Cassini-200': row}}))
+    with pytest.raises(hardware.HardwareError, match='already'):
+        hardware.devices(('Cassini-200', 1), site=other)
 
 
 @pytest.mark.parametrize('change, words', [
@@ -126,12 +157,8 @@ def test_broken_table_of_hardware(monkeypatch, tmp_path, change, words):
     path = tmp_path / 'hardware.yaml'
     path.write_text(yaml.safe_dump({'nic': {'X1': row}}))
     monkeypatch.setattr(hardware, 'TABLE', path)
-    hardware.table.cache_clear()
-    try:
-        with pytest.raises(hardware.HardwareError, match=words):
-            hardware.model('X1')
-    finally:
-        hardware.table.cache_clear()
+    with pytest.raises(hardware.HardwareError, match=words):
+        hardware.model('X1')
 
 
 def test_what_two_gpus_of_a_node_can_exchange():

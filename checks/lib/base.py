@@ -418,6 +418,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """The least time that a run took if its figures are true."""
         return 0.0
 
+    def seconds_needed(self) -> float:
+        """What the job needs at the least, whatever its time limit; 0: no
+        more than that. Known on a partition."""
+        return 0.0
+
     def planned_figures(self) -> list[str]:
         """Figures that every run of this case must have."""
         raise NotImplementedError

@@ -5,11 +5,15 @@ of physics both follow from them::
 
     NODE = hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
     {'devices': NODE, 'extras': hardware.limits(NODE)}
+
+Models that the table lacks stand in hardware.yaml of the site's folder, in
+the same form; a site that has one says `site=__file__` to both.
 """
 from __future__ import annotations
 
 import difflib
 import functools
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,35 +31,73 @@ class HardwareError(ValueError):
     """A model that is not in the table, or a table that is broken."""
 
 
-@functools.cache
-def table() -> dict[str, dict[str, Any]]:
+def table(site: str | os.PathLike[str] | None = None
+          ) -> dict[str, dict[str, Any]]:
     """Every model by its name, with its `type`: gpu or nic.
 
+    :arg site: a site's folder, or a file in it; its own models are added.
     :raises HardwareError: a row that lacks a key, or has an unknown one.
     """
+    rows = _rows(TABLE)
+    if site is not None:
+        folder = Path(site) if Path(site).is_dir() else Path(site).parent
+        path = folder / TABLE.name
+        own = _rows(path) if path.is_file() else {}
+        for name in set(own) & set(rows):
+            raise HardwareError(f'{path}: {name} is in config/{TABLE.name} '
+                                'already: remove it here, or give it another '
+                                'name')
+        rows = {**rows, **own}
+    return rows
+
+
+@functools.cache
+def _rows(path: Path) -> dict[str, dict[str, Any]]:
+    """The models of one file."""
+    try:
+        data = yaml.safe_load(path.read_text()) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
+        raise HardwareError(f'{path}: cannot be read: '
+                            f'{" ".join(str(err).split())}') from None
     rows = {}
-    for kind, models in yaml.safe_load(TABLE.read_text()).items():
+    for kind, models in data.items():
+        if kind not in KEYS or not isinstance(models, dict):
+            raise HardwareError(f'{path}: {kind}: expected gpu or nic, and '
+                                'models below it')
         must, may = KEYS[kind]
         for name, row in models.items():
             wrong = (must - set(row)) | (set(row) - must - may)
             if wrong:
-                raise HardwareError(f'{TABLE}: {name}: missing or unknown: '
+                raise HardwareError(f'{path}: {name}: missing or unknown: '
                                     f'{", ".join(sorted(wrong))}')
             rows[name] = {'type': kind, **row}
     return rows
 
 
-def model(name: str) -> dict[str, Any]:
+def model(name: str, site: str | os.PathLike[str] | None = None
+          ) -> dict[str, Any]:
     """The row of a model.
 
-    :raises HardwareError: unknown; names the nearest one.
+    :raises HardwareError: unknown; names the catalogue and the nearest.
     """
-    try:
-        return table()[name]
-    except KeyError:
-        near = difflib.get_close_matches(name, table(), 1, 0)
-        raise HardwareError(f'unknown model {name!r}: did you mean '
-                            f'{near[0]!r}? (config/hardware.yaml)') from None
+    known = table(site)
+    if name not in known:
+        raise HardwareError(
+            f'unknown NIC or GPU {name!r}: the nearest in config/'
+            f'{TABLE.name} are {", ".join(nearest(name, known))}; write a '
+            "row for it there, or in the site's own hardware.yaml (with "
+            'site=__file__)')
+    return known[name]
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three models that are called nearly so, the nearest first.
+
+    Upper and lower case are one to people.
+    """
+    names = {each.lower(): each for each in known}
+    return [names[each] for each in difflib.get_close_matches(
+        name.lower(), names, 3, 0)]
 
 
 def recognised(kind: str, words: str, rate: float = 0) -> str | None:
@@ -69,15 +111,19 @@ def recognised(kind: str, words: str, rate: float = 0) -> str | None:
                  in words and row.get('rate', rate) == rate), None)
 
 
-def devices(*found: tuple[str, int]) -> list[dict[str, Any]]:
+def devices(*found: tuple[str, int],
+            site: str | os.PathLike[str] | None = None
+            ) -> list[dict[str, Any]]:
     """ReFrame's `devices` of a node: (model, how many) each."""
-    return [{'type': model(name)['type'], 'arch': model(name)['arch'],
+    return [{'type': model(name, site)['type'],
+             'arch': model(name, site)['arch'],
              'model': name, 'num_devices': number} for name, number in found]
 
 
-def limits(found: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+def limits(found: Iterable[Mapping[str, Any]],
+           site: str | os.PathLike[str] | None = None) -> dict[str, float]:
     """The extras of a partition that follow from its devices, in MB/s."""
-    rows = [(model(d['model']), d['num_devices']) for d in found]
+    rows = [(model(d['model'], site), d['num_devices']) for d in found]
     nics = [(row['rate'] * 125, number, row) for row, number in rows
             if row['type'] == 'nic']        # 1 Gb/s is 125 MB/s
     links = [row['link'] * 1000 for row, _ in rows if row['type'] == 'gpu']

@@ -34,6 +34,12 @@ OMB7 = (*PT2PT, *THREADED, *MULTI, *ONE_SIDED, 'osu_put_bibw', *STARTUP,
         *(f'osu_{i}neighbor_{kind}' for i in ('', 'i') for kind in _NEIGHBOUR))
 
 
+def offered(source: str) -> tuple[str, ...]:
+    """The programs by where they come from, before they are installed: what
+    the suite builds itself, or OMB as a stack has it."""
+    return EMBEDDED if source == 'embedded' else OMB7
+
+
 def installed(prefix: str | os.PathLike[str]) -> dict[str, str]:
     """Programs of an installation: name -> path.
 

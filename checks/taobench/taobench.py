@@ -119,9 +119,11 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             # Servers take whole cores: a site's --hint=nomultithread would
             # leave a job that asks for more CPUs than there are.
             self.use_multithreading = True
+        self.time_limit = max(self.time_limit or 0, self.seconds_needed())
+
+    def seconds_needed(self) -> float:
         once = self.sized.kill_after + 120 + self.come_limit * self.outside
-        self.time_limit = max(self.time_limit or 0,
-                              self.repeats * self.attempts * once)
+        return self.repeats * self.attempts * once
 
     @run_before('run')
     def describe_the_machine(self) -> None:

@@ -1,9 +1,8 @@
 """Alps (CSCS, Lugano): HPE Cray EX, four GH200 a node, Slingshot-11."""
 import os
 
-from checks.lib import hardware
+from checks.lib import environs, hardware
 from checks.lib.features import node_features
-from checks.osu import programs
 from config.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -51,28 +50,13 @@ site_configuration = {
         }],
     }],
     'environments': [
-        {'name': 'openmpi', 'cc': 'mpicc', 'env_vars': _PMIX,
-         'features': ['mpi', 'osu', *programs.OMB7],
-         'extras': {'mpi_library': 'openmpi 5.0.x', 'stack': 'mpi-host',
-                    'programs': {'osu': {'source': 'spack'}},
-                    'transport': _CXI}},
-        {'name': 'openmpi-cuda', 'cc': 'mpicc', 'env_vars': _PMIX,
-         'features': ['mpi', 'mpi_cuda', 'osu', *programs.OMB7],
-         'extras': {'mpi_library': 'openmpi 5.0.x with CUDA',
-                    'stack': 'mpi-cuda',
-                    'programs': {'osu': {'source': 'spack'}},
-                    'transport': _CXI}},
-        {'name': 'nccl', 'env_vars': _PMIX,
-         'features': ['nccl_tests'],
-         'extras': {'stack': 'nccl',
-                    'programs': {'nccl': {'source': 'spack'}}}},
-        {'name': 'stores',
-         'features': ['redis', 'valkey', 'memcached', 'store_bench'],
-         'extras': {'stack': 'keyvalue',
-                    'programs': {'keyvalue': {'source': 'spack'}}}},
-        # Built where it runs, with the system's compiler.
-        {'name': 'tao', 'cc': 'gcc', 'cxx': '', 'ftn': '',
-         'features': ['tao_server'],
-         'extras': {'programs': {'taobench': {'source': 'embedded'}}}},
+        environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
+                          env_vars=_PMIX, transport=_CXI),
+        environs.of_stack('openmpi-cuda', 'mpi-cuda',
+                          mpi='openmpi 5.0.x with CUDA', env_vars=_PMIX,
+                          transport=_CXI),
+        environs.of_stack('nccl', 'nccl', env_vars=_PMIX),
+        environs.of_stack('stores', 'keyvalue'),
+        environs.embedded('tao', 'taobench'),
     ],
 }

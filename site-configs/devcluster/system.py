@@ -6,6 +6,7 @@ job: ReFrame's backend belongs to the partition, and so each can be named.
 import os
 from typing import Any
 
+from checks.lib import environs
 from checks.lib.features import node_features
 from checks.osu import programs
 from config.launch import SPREAD
@@ -94,9 +95,7 @@ site_configuration = {
                                 'OMPI_MCA_btl': 'self,sm,tcp',
                                 'OMPI_MCA_pml_base_verbose': '10'},
                         'evidence': 'select: component ob1 selected'}}},
-        {'name': 'tao', 'cc': 'cc', 'cxx': '', 'ftn': '',
-         'features': ['tao_server'],
-         'extras': {'programs': {'taobench': {'source': 'embedded'}}}},
+        environs.embedded('tao', 'taobench', cc='cc'),
         {'name': 'valkey', 'cc': 'cc', 'cxx': '', 'ftn': '',
          'features': ['valkey'],
          'extras': {'wheel': 'stores',

@@ -6,9 +6,8 @@ cluster to cluster is marked SITE.
 """
 import os
 
-from checks.lib import hardware
+from checks.lib import environs, hardware
 from checks.lib.features import node_features
-from checks.osu import programs
 from config.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -67,28 +66,13 @@ site_configuration = {
         }],
     }],
     'environments': [
-        {'name': 'openmpi', 'cc': 'mpicc',
-         'features': ['mpi', 'osu', *programs.OMB7],
-         'extras': {'mpi_library': 'openmpi 5.0.x', 'stack': 'mpi-host',
-                    'programs': {'osu': {'source': 'spack'}},
-                    'transport': _TCP}},
+        environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
+                          transport=_TCP),
         # The suite's own programs, with the mpicc of the same stack.
-        {'name': 'openmpi-embedded', 'cc': 'mpicc',
-         'features': ['mpi', 'osu', *programs.EMBEDDED],
-         'extras': {'mpi_library': 'openmpi 5.0.x', 'stack': 'mpi',
-                    'programs': {'osu': {'source': 'embedded'}},
-                    'transport': _TCP}},
-        {'name': 'stores',
-         'features': ['redis', 'valkey', 'memcached', 'store_bench'],
-         'extras': {'stack': 'keyvalue',
-                    'programs': {'keyvalue': {'source': 'spack'}}}},
-        {'name': 'smartredis',
-         'features': ['smartredis'],
-         'extras': {'stack': 'smartredis',
-                    'programs': {'smartredis': {'source': 'spack'}}}},
-        # Built where it runs, with the system's compiler.
-        {'name': 'tao', 'cc': 'gcc', 'cxx': '', 'ftn': '',
-         'features': ['tao_server'],
-         'extras': {'programs': {'taobench': {'source': 'embedded'}}}},
+        environs.of_stack('openmpi-embedded', 'mpi', mpi='openmpi 5.0.x',
+                          transport=_TCP),
+        environs.of_stack('stores', 'keyvalue'),
+        environs.of_stack('smartredis', 'smartredis'),
+        environs.embedded('tao', 'taobench'),
     ],
 }

@@ -5,9 +5,8 @@ vendors build them. What differs from cluster to cluster is marked SITE.
 """
 import os
 
-from checks.lib import hardware
+from checks.lib import environs, hardware
 from checks.lib.features import node_features
-from checks.osu import programs
 from config.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -51,32 +50,13 @@ site_configuration = {
         }],
     }],
     'environments': [
-        {'name': 'openmpi', 'cc': 'mpicc',
-         'features': ['mpi', 'osu', *programs.OMB7],
-         'extras': {'mpi_library': 'openmpi 5.0.x', 'stack': 'mpi-host',
-                    'programs': {'osu': {'source': 'spack'}},
-                    'transport': _UCX}},
-        {'name': 'openmpi-cuda', 'cc': 'mpicc',
-         'features': ['mpi', 'mpi_cuda', 'osu', *programs.OMB7],
-         'extras': {'mpi_library': 'openmpi 5.0.x with CUDA',
-                    'stack': 'mpi-cuda',
-                    'programs': {'osu': {'source': 'spack'}},
-                    'transport': _UCX}},
-        {'name': 'nccl',
-         'features': ['nccl_tests'],
-         'extras': {'stack': 'nccl',
-                    'programs': {'nccl': {'source': 'spack'}}}},
-        {'name': 'stores',
-         'features': ['redis', 'valkey', 'memcached', 'store_bench'],
-         'extras': {'stack': 'keyvalue',
-                    'programs': {'keyvalue': {'source': 'spack'}}}},
-        {'name': 'smartredis',
-         'features': ['smartredis'],
-         'extras': {'stack': 'smartredis',
-                    'programs': {'smartredis': {'source': 'spack'}}}},
-        # Built where it runs, with the system's compiler.
-        {'name': 'tao', 'cc': 'gcc', 'cxx': '', 'ftn': '',
-         'features': ['tao_server'],
-         'extras': {'programs': {'taobench': {'source': 'embedded'}}}},
+        environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
+                          transport=_UCX),
+        environs.of_stack('openmpi-cuda', 'mpi-cuda',
+                          mpi='openmpi 5.0.x with CUDA', transport=_UCX),
+        environs.of_stack('nccl', 'nccl'),
+        environs.of_stack('stores', 'keyvalue'),
+        environs.of_stack('smartredis', 'smartredis'),
+        environs.embedded('tao', 'taobench'),
     ],
 }

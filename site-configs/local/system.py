@@ -8,10 +8,9 @@ import os
 import shutil
 from pathlib import Path
 
-from checks.lib import cpus
+from checks.lib import cpus, environs
 from checks.lib.features import node_features
 from checks.osu import programs
-from checks.spack import stack
 from config.launch import LAUNCH
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -130,10 +129,8 @@ def _memory() -> float:
 #: and certificates are made with this command.
 _tls = (['tao_tls'] if Path('/usr/include/openssl/ssl.h').exists()
         and shutil.which('openssl') else [])
-_environments.append({
-    'name': 'tao', 'cc': _mpi['compiler'], 'cxx': '', 'ftn': '',
-    'features': ['tao_server', *_tls],
-    'extras': {'programs': {'taobench': {'source': 'embedded'}}}})
+_environments.append(environs.embedded('tao', 'taobench', _mpi['compiler'],
+                                       _tls))
 if os.environ.get('TAOBENCH_PREFIX'):
     _prefix = os.environ['TAOBENCH_PREFIX']
     for _name in ('tao_bench_server', 'tao_bench_client',
@@ -149,14 +146,7 @@ if os.environ.get('TAOBENCH_PREFIX'):
 
 def _stack(name: str) -> dict:
     """The environment of a stack that $PLUMBLINE_STACKS names."""
-    families = stack.programs_of(name)
-    features = list(stack.about(name)['features'])
-    if 'osu' in families:
-        features += (programs.OMB7 if families['osu']['source'] == 'spack'
-                     else programs.EMBEDDED)
-    return {'name': name, 'cc': 'mpicc' if 'mpi' in features else 'cc',
-            'cxx': '', 'ftn': '', 'features': features,
-            'extras': {'stack': name, 'programs': families}}
+    return {'cc': 'cc', **environs.of_stack(name, name), 'cxx': '', 'ftn': ''}
 
 
 _environments += [_stack(name.strip()) for name in

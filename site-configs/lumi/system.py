@@ -5,9 +5,8 @@ GPUs (dies) to Slurm and to programs, four NICs.
 """
 import os
 
-from checks.lib import hardware
+from checks.lib import environs, hardware
 from checks.lib.features import node_features
-from checks.osu import programs
 from config.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -62,31 +61,13 @@ site_configuration = {
     }],
     'environments': [
         # No `transport`: see README.md.
-        {'name': 'cray-mpich', 'cc': 'mpicc',
-         'features': ['mpi', 'osu', *programs.OMB7],
-         'extras': {'mpi_library': 'cray-mpich 9.0.x', 'stack': 'mpi-host',
-                    'programs': {'osu': {'source': 'spack'}}}},
-        {'name': 'cray-mpich-rocm', 'cc': 'mpicc',
-         'env_vars': [['MPICH_GPU_SUPPORT_ENABLED', '1']],
-         'features': ['mpi', 'mpi_rocm', 'osu', *programs.OMB7],
-         'extras': {'mpi_library': 'cray-mpich 9.0.x with ROCm',
-                    'stack': 'mpi-rocm',
-                    'programs': {'osu': {'source': 'spack'}}}},
-        {'name': 'rccl',
-         'features': ['rccl_tests'],
-         'extras': {'stack': 'rccl',
-                    'programs': {'nccl': {'source': 'spack'}}}},
-        {'name': 'stores',
-         'features': ['redis', 'valkey', 'memcached', 'store_bench'],
-         'extras': {'stack': 'keyvalue',
-                    'programs': {'keyvalue': {'source': 'spack'}}}},
-        {'name': 'smartredis',
-         'features': ['smartredis'],
-         'extras': {'stack': 'smartredis',
-                    'programs': {'smartredis': {'source': 'spack'}}}},
-        # Built where it runs, with the system's compiler.
-        {'name': 'tao', 'cc': 'gcc', 'cxx': '', 'ftn': '',
-         'features': ['tao_server'],
-         'extras': {'programs': {'taobench': {'source': 'embedded'}}}},
+        environs.of_stack('cray-mpich', 'mpi-host', mpi='cray-mpich 9.0.x'),
+        environs.of_stack('cray-mpich-rocm', 'mpi-rocm',
+                          mpi='cray-mpich 9.0.x with ROCm',
+                          env_vars=[['MPICH_GPU_SUPPORT_ENABLED', '1']]),
+        environs.of_stack('rccl', 'rccl'),
+        environs.of_stack('stores', 'keyvalue'),
+        environs.of_stack('smartredis', 'smartredis'),
+        environs.embedded('tao', 'taobench'),
     ],
 }

@@ -5,9 +5,8 @@ programs come from. It is Python because some of that is worth computing.
 """
 import os
 
-from checks.lib import hardware
+from checks.lib import environs, hardware
 from checks.lib.features import node_features
-from checks.osu import programs
 from config.launch import LAUNCH, SPREAD
 
 # Where runs and results live; `plumb env` sets it.
@@ -63,21 +62,14 @@ site_configuration = {
         }],
     }],
     # An environment: one way to get programs. This one is installed by
-    # Spack from spack-envs/mpi-host, with this site's spack/ folder.
-    'environments': [{
-        'name': 'openmpi',
-        'cc': 'mpicc',
-        # What can be run with it: an MPI, and these OSU programs.
-        'features': ['mpi', 'osu', *programs.OMB7],
-        'extras': {
-            # For the records: what the figures were made with.
-            'mpi_library': 'openmpi 5.0.x',
-            'stack': 'mpi-host',
-            # Where each family's programs come from: spack, module or
-            # system (both with a prefix), or embedded.
-            'programs': {'osu': {'source': 'spack'}},
-            # Add 'transport' as soon as you know what your MPI prints:
-            # without it a run that went over TCP is only slow.
-        },
-    }],
+    # Spack from spack-envs/mpi-host, with this site's spack/ folder; what it
+    # offers is said there. `mpi` is for the records: what the figures were
+    # made with. ../README.md has the other ways.
+    # Add `transport` as soon as you know what your MPI prints: without it a
+    # run that went over TCP is only slow.
+    'environments': [
+        environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x'),
+        # environs.of_stack('stores', 'keyvalue'),
+        # environs.embedded('tao', 'taobench'),
+    ],
 }

@@ -216,20 +216,25 @@ class Cluster:
         return out
 
     def up(self, nodes: int = 4, cpus: int = 2, accounting: bool = False,
-           share: Iterable[str | Path] = (), bind: bool = False) -> None:
+           share: Iterable[str | Path] = (), bind: bool = False,
+           switch: int = 0) -> None:
         """Brings the cluster up; returns when all nodes are idle.
 
         :arg bind: srun binds tasks to their CPUs; no more of them then than
             the machine has.
+        :arg switch: leaf switches of so many nodes each under one at the
+            top, as Slurm is told: nothing else is different; 0: none.
         :arg share: folders below /tmp or another private one that all
             nodes see, besides this checkout and the cluster's folder.
         """
         self._run('up', '-n', str(nodes), '--cpus', str(cpus),
                   *['--accounting'] * accounting, *['--bind'] * bind,
+                  '--switch', str(switch),
                   *(f'--share={path}' for path in share))
 
     def make_folder(self, nodes: int, cpus: int, accounting: bool,
-                    share: Iterable[str], bind: bool = False) -> None:
+                    share: Iterable[str], bind: bool = False,
+                    switch: int = 0) -> None:
         """The files of a new cluster. Refuses a folder that is in use."""
         try:
             self.folder.mkdir(mode=0o700, parents=True)
@@ -251,7 +256,15 @@ class Cluster:
             login=LOGIN, nodes=f'n[1-{nodes}]', cpus=cpus,
             tasks='affinity' if bind else 'none', accounting=(
                 'AccountingStorageType=accounting_storage/slurmdbd\n'
-                f'AccountingStorageHost={LOGIN}' if accounting else '')))
+                f'AccountingStorageHost={LOGIN}' if accounting else '')
+            + '\nTopologyPlugin=topology/tree' * bool(switch)))
+        if switch:
+            leaves = range(0, nodes, switch)
+            (etc / 'topology.conf').write_text(''.join(
+                f'SwitchName=leaf{i} Nodes=n[{first + 1}-'
+                f'{min(first + switch, nodes)}]\n'
+                for i, first in enumerate(leaves, 1))
+                + f'SwitchName=top Switches=leaf[1-{len(leaves)}]\n')
         (etc / 'cgroup.conf').write_text('CgroupPlugin=cgroup/v1\n')
         (etc / 'hosts').write_text('127.0.0.1 localhost\n' + ''.join(
             f'{self.address(name)} {name}\n'

@@ -45,6 +45,9 @@ def arguments(doc: str) -> argparse.ArgumentParser:
                     help='with slurmdbd, for the real sacct')
     up.add_argument('--bind', action='store_true',
                     help='tasks are bound to their CPUs (task/affinity)')
+    up.add_argument('--switch', type=int, default=0, metavar='N',
+                    help='leaf switches of N nodes each under one at the '
+                         'top, as Slurm is told (topology/tree)')
     up.add_argument('--share', action='append', default=[], metavar='FOLDER',
                     help='a folder below /tmp that all nodes see')
     actions.add_parser('down', help='end it; nothing is left')
@@ -103,7 +106,7 @@ def up(cluster: Cluster, args: argparse.Namespace) -> None:
     # Told to stop: as with Ctrl-C, what is half made goes first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     cluster.make_folder(args.nodes, args.cpus, args.accounting, args.share,
-                        args.bind)
+                        args.bind, args.switch)
     try:
         nodes.up(cluster)
     except BaseException:

@@ -160,7 +160,7 @@ def test_doctor_tells_of_stores(suite, tmp_path):
     assert 'environment keydb-system: keyvalue: system ' in done.stdout
     assert (f'store keydb 6.3.4 (system, {folder.parent}): TLS, its own load '
             'generator\n') in done.stdout
-    assert 'runs here  stores under their own load generator' in done.stdout
+    assert 'offered    stores under their own load generator' in done.stdout
     if not shutil.which('memcached'):
         assert 'no memcached: install the distribution' in done.stdout
     store_in(folder, 'memcached')

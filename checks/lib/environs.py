@@ -1,0 +1,71 @@
+"""Environments that are the same on every site, written once.
+
+A site names them, and adds what is true of it alone::
+
+    'environments': [
+        environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
+                          transport=_UCX),
+        environs.of_stack('stores', 'keyvalue'),
+        environs.embedded('tao', 'taobench')],
+
+What an environment with a stack offers is said in the stack's stack.yaml;
+what programs a family has from a source, in the family's own folder
+(`offered` of checks/<family>/programs.py).
+"""
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+from ..spack import stack as stacks
+
+
+def offered(family: str, source: str) -> tuple[str, ...]:
+    """Features that stand for single programs of a family, by where its
+    programs come from; none for a family that does not tell them apart."""
+    if not (stacks.ROOT / 'checks' / family / 'programs.py').is_file():
+        return ()
+    module = importlib.import_module(f'checks.{family}.programs')
+    return tuple(module.offered(source))
+
+
+def of_stack(name: str, stack: str, *, mpi: str = '',
+             transport: dict[str, Any] | None = None, **more: Any
+             ) -> dict[str, Any]:
+    """The environment of a stack that Spack installs.
+
+    :arg name: what the environment is called in records and references.
+    :arg stack: folder under spack-envs/.
+    :arg mpi: name and version of the MPI, for the records.
+    :arg transport: see `transport` in site-configs/README.md.
+    :arg more: keys of ReFrame's environment: cc, modules, env_vars, ...
+    :raises NoStack: there is no such stack.
+    """
+    families = stacks.programs_of(stack)
+    features = list(stacks.about(stack)['features'])
+    for family, origin in families.items():
+        features += offered(family, origin['source'])
+    if 'mpi' in features:
+        more = {'cc': 'mpicc', **more}
+    extras: dict[str, Any] = {'stack': stack, 'programs': families}
+    if mpi:
+        extras['mpi_library'] = mpi
+    if transport:
+        extras['transport'] = transport
+    return {'name': name, **more, 'features': features, 'extras': extras}
+
+
+def embedded(name: str, family: str, cc: str = 'gcc',
+             features: Iterable[str] = (), **more: Any) -> dict[str, Any]:
+    """The environment of programs that the suite builds where they run.
+
+    :arg name: what the environment is called in records and references.
+    :arg family: folder under checks/; its programs need no more than a C
+        compiler.
+    :arg cc: the compiler.
+    :arg features: more that the environment offers.
+    """
+    return {'name': name, 'cc': cc, 'cxx': '', 'ftn': '', **more,
+            'features': [*offered(family, 'embedded'), *features],
+            'extras': {'programs': {family: {'source': 'embedded'}}}}

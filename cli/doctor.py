@@ -1,0 +1,358 @@
+"""plumb doctor: what would run on a site from here, what not, and why.
+
+Three questions, each answered by a function of its own: would the cases of a
+partition and environment start (`obstacles`); why has a family none
+(`why_none`); what does a mode cost (`cost`).
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from checks.lib import environs
+from checks.lib.features import FAMILY
+from checks.spack import stack
+from cli import sites
+from cli.commands import (
+    MODES,
+    environment,
+    is_local,
+    site_folder,
+    site_is_sound,
+)
+from cli.setup import ROOT, WORK
+
+#: Scheduler of ReFrame -> the command that submits its jobs.
+SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub',
+          'torque': 'qsub', 'sge': 'qsub', 'lsf': 'bsub', 'oar': 'oarsub',
+          'flux': 'flux'}
+
+Case = Mapping[str, Any]
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """The whole answer; exit code 1 where the checks cannot be listed."""
+    variables = environment(args.site)
+    folder = site_folder(args.site)
+    configuration = site_is_sound(folder / 'system.py')
+    path = variables['PATH']
+    answer = sites.ask_reframe(folder)
+    machine(folder, path)
+    environments(configuration)
+    if is_local(folder):
+        stores()
+    if 'error' in answer:
+        print(*answer['said'], answer['error'], sep='\n', file=sys.stderr)
+        return 1
+    blocked = obstacles(configuration, path)
+    seen = times_seen(Path(variables['PLUMBLINE_PERFLOGS']),
+                      configuration['systems'][0]['name'])
+    prefix = Path(variables['RFM_REFERENCE_PREFIX'])
+    for family in families():
+        mine = [c for c in answer['cases'] if c['family'] == family]
+        print(f'\nfamily {family}')
+        if not mine:
+            print(f'  not here   {why_none(family, configuration)}')
+            continue
+        family_told(mine, blocked)
+        there = (prefix / f'{family}.yaml').is_file()
+        print(f'  references {prefix / family}.yaml'
+              f'{"" if there else ": none yet: ./plumb references learn"}')
+    print()
+    parts_told(configuration, is_local(folder))
+    print('\nA mode as a whole (cases, as `plumb site check` counts: of a '
+          'check on a partition\nin an environment; checks as `reframe -l`); '
+          'node-hours without builds and queues')
+    for mode in MODES:
+        cases = [c for c in answer['cases'] if mode in c['modes']]
+        print(f'  --mode {mode:8} '
+              + str(cost(cases, seen, answer['settings'].get(mode, {}))))
+    return 0
+
+
+# ------------------------------------------------------- what is here
+
+def machine(folder: Path, path: str) -> None:
+    """The site, and the tools that are found."""
+    cc = shutil.which('cc', path=path) or shutil.which('gcc', path=path)
+    spack = os.environ.get('SPACK_ROOT') or shutil.which('spack', path=path)
+    print(f'site      {folder}')
+    print(f'python    {sys.version.split()[0]} ({sys.executable})')
+    print(f'compiler  {cc or "none: install gcc or load a module"}')
+    print(f'spack     {spack or "none (only Spack stacks need it)"}')
+
+
+def environments(configuration: Mapping[str, Any]) -> None:
+    """Each environment, with where its programs come from."""
+    print()
+    for env in configuration['environments']:
+        extras = env.get('extras', {})
+        words = [extras.get('mpi_library', ''),
+                 f"stack {extras['stack']}" if 'stack' in extras else '',
+                 *(f"{family}: {origin['source']} "
+                   f"{origin.get('prefix', '')}".strip()
+                   for family, origin in extras.get('programs', {}).items())]
+        print(f"environment {env['name']}: {', '.join(filter(None, words))}")
+
+
+def stores() -> None:
+    """The stores found on this machine; how to get memcached."""
+    print()
+    found = json.loads((WORK / 'local.json').read_text())['stores']
+    for store in found:
+        print(f"store {store['store']} {store['version']} "
+              f"({store['source']}, {store['prefix']}): "
+              f"{'TLS' if store['tls'] else 'no TLS'}, "
+              + ('its own load generator' if store['bench'] else
+                 'no load generator of its own'))
+    missing = WORK / 'stores' / 'missing'
+    if missing.is_file():
+        print(f'no store from wheels: {missing.read_text().strip()}; to try '
+              f'again, remove {missing.parent}')
+    if not any(store['store'] == 'memcached' for store in found):
+        print("no memcached: install the distribution's package, load a "
+              'module that has it on PATH, or '
+              '`./plumb spack install --stack keyvalue`')
+
+
+# ------------------------------------------------- what would start
+
+def obstacles(configuration: Mapping[str, Any], path: str) -> dict[str, str]:
+    """`partition+environment` -> why none of its cases would start from
+    here; those that would are left out.
+
+    :arg path: PATH as the checks would have it.
+    """
+    system, = configuration['systems']
+    faults = {env['name']: environ_fault(env, path)
+              for env in configuration['environments']}
+    found = {}
+    for part in system['partitions']:
+        fault = partition_fault(part, path)
+        for name in part['environs']:
+            why = fault or faults.get(name, '')
+            if why:
+                found[f"{part['name']}+{name}"] = why
+    return found
+
+
+def partition_fault(part: Mapping[str, Any], path: str) -> str:
+    """Why no job of a partition would start from here; empty: it would."""
+    command = SUBMIT.get(part['scheduler'], '')
+    if command and not shutil.which(command, path=path):
+        return (f'no {command} here: partition {part["name"]} takes jobs of '
+                f'{part["scheduler"]}; run it on a login node of the site')
+    launcher = part['launcher']
+    if (part['scheduler'] == 'local' and launcher != 'local'
+            and not shutil.which(launcher, path=path)):
+        return f'no {launcher} here: load an MPI, or put it on PATH'
+    return ''
+
+
+def environ_fault(env: Mapping[str, Any], path: str) -> str:
+    """Why nothing would start in an environment; empty: it would."""
+    extras = env.get('extras', {})
+    label = f'environment {env["name"]}'
+    if 'stack' in extras:
+        try:
+            stack.find_spack()
+        except stack.StackError as err:
+            return f'{label} needs the stack {extras["stack"]}: {err}'
+        return ''
+    if env.get('modules'):
+        if not {'LMOD_CMD', 'MODULESHOME', 'MODULES_CMD'} & set(os.environ):
+            return (f'{label} loads {" ".join(map(str, env["modules"]))}, '
+                    'and there is no modules system here')
+        return ''               # what they bring is known once loaded
+    for family, origin in extras.get('programs', {}).items():
+        prefix = origin.get('prefix')
+        if prefix and not Path(prefix).is_dir():
+            return f'{label}: {family}: no folder {prefix} here'
+        compiler = env.get('cc') or 'cc'
+        if origin['source'] == 'embedded' and not shutil.which(
+                compiler, path=path):
+            return (f'{label} builds its programs with {compiler}, which is '
+                    'not here: load a module, or put it on PATH')
+    return ''
+
+
+def family_told(cases: Iterable[Case], blocked: Mapping[str, str]) -> None:
+    """For each mode what would start, then once each reason why not."""
+    cases = list(cases)
+    for mode in MODES:
+        mine = [c for c in cases if mode in c['modes']]
+        start = sum(c['where'] not in blocked for c in mine)
+        rest = f' of {len(mine)}' if start < len(mine) else ''
+        print(f'  {"runs here" if start else "not here "}  '
+              f'--mode {mode:8} {start:5d}{rest} cases')
+    reasons: dict[str, int] = {}
+    for case in cases:
+        why = blocked.get(case['where'])
+        if why:
+            reasons[why] = reasons.get(why, 0) + 1
+    for why, number in reasons.items():
+        print(f'  not here   {number} cases: {why}')
+
+
+# --------------------------------------------------- why there is none
+
+def families() -> list[str]:
+    """A folder each under checks/."""
+    return sorted(p.parent.name for p in ROOT.glob('checks/*/family.yaml'))
+
+
+def why_none(family: str, configuration: Mapping[str, Any]) -> str:
+    """Why a site has no case of a family, and what would change it."""
+    wanted = {name for name, of in FAMILY.items() if of == family}
+    offers = [env['name'] for env in configuration['environments']
+              if wanted & set(env.get('features', ()))]
+    if not offers:
+        lines = [f'environs.embedded(NAME, {family!r})'
+                 for name in environs.offered(family, 'embedded')
+                 if name in wanted] + [
+            f'environs.of_stack(NAME, {name!r})' for name in stack.names()
+            if wanted & set(stack.about(name)['features'])]
+        return (f'no environment offers {" or ".join(sorted(wanted))}: add '
+                f'{"".join(f"{line} or " for line in lines)}one with a prefix '
+                'of programs that are there to system.py (checks/'
+                f'{family}/README.md)')
+    used = {name for system in configuration['systems']
+            for part in system['partitions'] for name in part['environs']}
+    idle = [name for name in offers if name not in used]
+    if len(idle) == len(offers):
+        return (f'no partition names environment {" or ".join(idle)}: add it '
+                "to a partition's environs")
+    return (f'environment {" and ".join(offers)} offers its programs, but on '
+            'no partition that has the nodes or the GPUs that its checks ask '
+            f'for (checks/{family}/README.md)')
+
+
+def parts_told(configuration: Mapping[str, Any], local: bool) -> None:
+    """Kinds of cases that need something of their own."""
+    features = {f for system in configuration['systems']
+                for part in system['partitions']
+                for f in part.get('features', ())}
+    reasons = {
+        'inter-node placement': (
+            'nodes_2' in features,
+            'the site has one node: use a site with several (--site)'),
+        'CUDA buffers': (
+            'gpu_nvidia' in features,
+            'no partition offers gpu_nvidia: on a machine with NVIDIA GPUs, '
+            'add the feature in its site folder'),
+        'ROCm buffers': (
+            'gpu_amd' in features,
+            'no partition offers gpu_amd: on a machine with AMD GPUs, add '
+            'the feature in its site folder'),
+        'real OMB, and all collectives': (
+            bool(os.environ.get('OMB_PREFIX')) or not local,
+            'set OMB_PREFIX to an installation of the OSU micro-benchmarks'),
+        'stores under their own load generator': (
+            any('store_bench' in env.get('features', ())
+                for env in configuration['environments']),
+            'wheels have servers only: install redis-tools or valkey-tools '
+            'beside the server, load a module, or with Spack, '
+            'PLUMBLINE_STACKS=keyvalue'),
+    }
+    for what, (there, why) in reasons.items():
+        print(f'  {"offered  " if there else "not here "}  {what}'
+              f'{"" if there else ": " + why}')
+
+
+# ------------------------------------------------------------- the cost
+
+#: Partition, environment and ReFrame's hash of a case.
+Key = tuple[str, str, str]
+
+
+def hours(number: float) -> str:
+    """Two digits are enough of an estimate, and all before the point."""
+    return f'{number:.2g}' if number < 10 else f'{number:.0f}'
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a mode costs. Unit: node-hours."""
+    cases: int
+    checks: int
+    #: Cases that ran before, and what they took.
+    seen: int
+    by_times: float
+    #: What the others take at the most, by their time limits.
+    by_limits: float
+
+    def __str__(self) -> str:
+        text = (f'{self.cases:5d} cases ({self.checks} checks), '
+                f'{hours(self.by_times + self.by_limits)} node-hours')
+        if not self.cases:
+            return text
+        if not self.seen:
+            return f'{text} at the most, by their time limits'
+        if self.seen == self.cases:
+            return f'{text}, by times seen before'
+        return (f'{text}: {hours(self.by_times)} by times seen before '
+                f'({self.seen} cases), {hours(self.by_limits)} at the most by '
+                f'time limits ({self.cases - self.seen})')
+
+
+def times_seen(perflogs: Path, system: str) -> dict[Key, float]:
+    """Case -> the median wall time of one run of its program. Unit: s."""
+    from postprocess.perflogs import read
+    if not (perflogs / system).is_dir():
+        return {}
+    # A broken line is told by the page; here it is only one time less.
+    frame, _ = read([perflogs / system], on_error='collect')
+    frame = frame[frame['metric'] == 'wall_time']
+    times: dict[Key, list[float]] = {}
+    for *key, value in frame[['partition', 'environ', 'case', 'value']
+                             ].itertuples(index=False):
+        partition, environ, case = map(str, key)
+        times.setdefault((partition, environ, case), []).append(value)
+    return {key: statistics.median(values) for key, values in times.items()}
+
+
+def seconds(text: str) -> float:
+    """A time limit of a mode, as ReFrame writes it: 2h, 1d2h3m4s.
+
+    >>> seconds('1h30m')
+    5400.0
+    """
+    units = {'d': 86400, 'h': 3600, 'm': 60, 's': 1}
+    found, number = 0.0, ''
+    for letter in text:
+        if letter in units:
+            found, number = found + float(number) * units[letter], ''
+        else:
+            number += letter
+    return found + float(number or 0)
+
+
+def cost(cases: Iterable[Case], seen: Mapping[Key, float],
+         settings: Mapping[str, str]) -> Cost:
+    """What some cases cost together.
+
+    :arg settings: variables that the mode sets: repeats, time_limit.
+    """
+    cases = list(cases)
+    ran, by_times, by_limits = 0, 0.0, 0.0
+    for case in cases:
+        partition, _, environ = case['where'].partition('+')
+        once = seen.get((partition, environ, case['hash']))
+        if once is None:
+            limit = max(seconds(settings.get('time_limit', '0')),
+                        case['limit'])
+            by_limits += case['nodes'] * limit / 3600
+        else:
+            ran += 1
+            repeats = int(settings.get('repeats', case['repeats']))
+            by_times += case['nodes'] * once * repeats / 3600
+    checks = {(case['check'], case['hash']) for case in cases}
+    return Cost(len(cases), len(checks), ran, by_times, by_limits)

@@ -1,0 +1,181 @@
+"""plumb doctor: what would start, why a family has no case, what it costs."""
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+
+import pytest
+from data import perflogs_factory as factory
+
+from cli import doctor
+from cli.commands import MODES
+
+SITE = {
+    'systems': [{'name': 'cluster', 'partitions': [{
+        'name': 'a', 'scheduler': 'slurm', 'launcher': 'srun',
+        'environs': ['gnu', 'stores'], 'features': ['nodes_1']}]}],
+    'environments': [
+        {'name': 'gnu', 'cc': 'gcc', 'features': ['mpi', 'osu'],
+         'extras': {'programs': {'osu': {'source': 'embedded'}}}},
+        {'name': 'stores', 'features': ['valkey'], 'extras': {
+            'stack': 'keyvalue',
+            'programs': {'keyvalue': {'source': 'spack'}}}}]}
+
+
+def site(**of_gnu) -> dict:
+    changed = copy.deepcopy(SITE)
+    changed['environments'][0].update(of_gnu)
+    return changed
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """A PATH with the programs that are named, and no Spack."""
+    monkeypatch.delenv('SPACK_ROOT', raising=False)
+    for name in ('LMOD_CMD', 'MODULESHOME', 'MODULES_CMD'):
+        monkeypatch.delenv(name, raising=False)
+
+    def there(*programs: str) -> str:
+        for program in programs:
+            (tmp_path / program).write_text('')
+            (tmp_path / program).chmod(0o755)
+        monkeypatch.setenv('PATH', str(tmp_path))
+        return str(tmp_path)
+    return there
+
+
+# ------------------------------------------------------ what would start
+
+def test_without_spack_an_environment_with_a_stack_does_not_start(path):
+    found = doctor.obstacles(SITE, path('sbatch', 'gcc'))
+    assert set(found) == {'a+stores'}
+    assert found['a+stores'].startswith(
+        'environment stores needs the stack keyvalue: no Spack: set')
+
+
+def test_without_the_schedulers_command_nothing_starts(path):
+    found = doctor.obstacles(SITE, path('gcc'))
+    assert set(found) == {'a+gnu', 'a+stores'}
+    assert 'no sbatch here: partition a takes jobs of slurm; run it on a ' \
+        'login node' in found['a+gnu']
+
+
+@pytest.mark.parametrize('change, words', [
+    ({'cc': 'xlc'}, 'builds its programs with xlc, which is not here'),
+    ({'modules': ['openmpi/5']}, 'loads openmpi/5, and there is no modules'),
+    ({'extras': {'programs': {'osu': {'source': 'system',
+                                      'prefix': '/no/such'}}}},
+     'osu: no folder /no/such here'),
+    ({'cc': 'gcc'}, None)])
+def test_what_an_environment_needs(path, change, words):
+    found = doctor.obstacles(site(**change), path('sbatch', 'gcc'))
+    assert (words in found['a+gnu']) if words else 'a+gnu' not in found
+
+
+def test_modules_bring_the_compiler(path, monkeypatch):
+    monkeypatch.setenv('LMOD_CMD', '/lmod')
+    assert 'a+gnu' not in doctor.obstacles(
+        site(cc='mpicc', modules=['openmpi/5']), path('sbatch'))
+
+
+def test_this_machine_needs_its_launcher(path):
+    here = copy.deepcopy(SITE)
+    here['systems'][0]['partitions'][0].update(scheduler='local',
+                                               launcher='mpirun')
+    assert 'no mpirun here' in doctor.obstacles(here, path('gcc'))['a+gnu']
+    assert 'a+gnu' not in doctor.obstacles(here, path('gcc', 'mpirun'))
+
+
+def test_only_what_would_start_is_said_to_run(capsys):
+    cases = [{'where': where, 'modes': modes} for where, modes in (
+        ('a+gnu', ['quick', 'full']), ('a+stores', ['full']),
+        ('b+stores', ['nightly']))]
+    doctor.family_told(cases, {'a+stores': 'no Spack', 'b+stores': 'no Spack'})
+    assert [' '.join(line.split())
+            for line in capsys.readouterr().out.splitlines()] == [
+        'runs here --mode quick 1 cases', 'not here --mode nightly 0 of 1 '
+        'cases', 'runs here --mode full 1 of 2 cases',
+        'not here --mode bringup 0 cases', 'not here 2 cases: no Spack']
+
+
+# -------------------------------------------------- why there is none
+
+@pytest.mark.parametrize('family', ['osu', 'keyvalue', 'taobench'])
+def test_every_family_without_a_case_has_a_reason(family):
+    bare = {'systems': SITE['systems'], 'environments': []}
+    assert re.match('no environment offers [a-z_ ]+', doctor.why_none(
+        family, bare))
+
+
+def test_the_reasons_why_a_family_has_no_case():
+    assert ("add environs.embedded(NAME, 'taobench') or environs.of_stack("
+            "NAME, 'taobench') or one with a prefix"
+            in doctor.why_none('taobench', SITE))
+    idle = site(name='other')
+    assert doctor.why_none('osu', idle).startswith(
+        'no partition names environment other: ')
+    assert 'environment gnu offers its programs, but on no partition' in (
+        doctor.why_none('osu', SITE))
+
+
+# ------------------------------------------------------------ the cost
+
+def case(where: str, digest: str, nodes: int = 1) -> dict:
+    return {'where': where, 'hash': digest, 'nodes': nodes, 'check': 'C',
+            'repeats': 1, 'limit': 1800.0}
+
+
+def test_a_mode_is_summed_by_times_seen_and_else_by_limits(tmp_path):
+    factory.write(tmp_path, [
+        factory.record('wall_time', seconds, day=day, case='c1')
+        for day, seconds in enumerate((90.0, 110.0, 100.0), 1)])
+    seen = doctor.times_seen(tmp_path, 'alpha')
+    assert seen == {('cpu', 'openmpi', 'c1'): 100.0}
+    assert doctor.times_seen(tmp_path, 'beta') == {}
+    cases = [case('cpu+openmpi', 'c1', nodes=4), case('cpu+mpich', 'c1'),
+             case('cpu+openmpi', 'c2', nodes=2)]
+    cost = doctor.cost(cases, seen, {})
+    assert (cost.cases, cost.checks, cost.seen) == (3, 2, 1)
+    assert cost.by_times == pytest.approx(4 * 100 / 3600)
+    assert cost.by_limits == pytest.approx(0.5 + 2 * 0.5)
+    assert '1.6 node-hours: 0.11 by times seen before (1 cases), 1.5 at ' \
+        'the most by time limits (2)' in str(cost)
+    # A mode repeats, and gives more time.
+    cost = doctor.cost(cases, seen, {'repeats': '20', 'time_limit': '2h'})
+    assert cost.by_times == pytest.approx(20 * 4 * 100 / 3600)
+    assert cost.by_limits == pytest.approx(2 + 2 * 2)
+    assert '0 cases (0 checks), 0 node-hours' in str(doctor.cost([], {}, {}))
+
+
+@pytest.mark.parametrize('text, number', [
+    ('2h', 7200), ('1d2h3m4s', 93784), ('600', 600), ('', 0)])
+def test_time_limits_of_modes(text, number):
+    assert doctor.seconds(text) == number
+
+
+# --------------------------------------------------------- the command
+
+def test_it_counts_as_site_check_and_reframe_do(suite):
+    said = suite.plumb('doctor').stdout
+    whole = dict(re.findall(r'--mode (\w+) +(\d+) cases \(', said))
+    assert set(whole) == set(MODES)
+    checked = suite.plumb('site', 'check', 'local').stdout
+    assert all(f'{mode} {number}' in checked
+               for mode, number in whole.items())
+    families = re.findall(r'runs here  --mode quick +(\d+) cases', said)
+    assert sum(map(int, families)) == int(whole['quick'])
+    listed = suite.reframe('-l', '--mode=quick').stdout
+    checks, = re.findall(r'--mode quick +\d+ cases \((\d+) checks\)', said)
+    assert f'Found {checks} check(s)' in listed
+
+
+def test_a_site_of_stacks_does_not_run_where_no_spack_is(suite):
+    empty = Path(suite.tmp, 'none')
+    empty.mkdir()
+    said = suite.plumb('doctor', '--site', 'template',
+                       SPACK_ROOT=str(empty)).stdout
+    assert 'runs here' not in said
+    assert 'environment openmpi needs the stack mpi-host' in said \
+        or 'no sbatch here' in said
+    assert 'not here   no environment offers' in said

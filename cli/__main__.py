@@ -30,6 +30,7 @@ if not __package__:                     # called by path, from ./plumb
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from cli import setup
+from config.version import VERSION
 
 
 def in_venv(args: argparse.Namespace) -> None:
@@ -46,6 +47,8 @@ def arguments() -> argparse.ArgumentParser:
         prog='plumb', description=__doc__.partition('\n')[0],
         epilog=__doc__.partition('\n\n')[2],
         formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--version', action='version',
+                        version=f'plumb {VERSION}')
     commands = parser.add_subparsers(dest='command', required=True,
                                      metavar='COMMAND')
 

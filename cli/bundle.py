@@ -65,18 +65,23 @@ def fetch(lock: Path, python: str, platform: Platform, folder: Path
     except SetupError as err:
         if lock.stem not in OPTIONAL or 'No matching dist' not in str(err):
             raise
-        say(f'left out: {err}')
         return []
     return sorted(folder.glob('*.whl'))
 
 
-def make(file: Path, python: str, platform: Platform) -> int:
-    """Makes a bundle; returns the number of wheels in it."""
+def make(file: Path, python: str, platform: Platform
+         ) -> tuple[list[str], list[str]]:
+    """Makes a bundle.
+
+    :returns: the wheels in it, and the locks that no wheel fits
+    """
     locks: dict[str, Any] = {}
     wheels: dict[str, Path] = {}
     WORK.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix='bundle.', dir=WORK) as place:
-        for lock in sorted(LOCKS.glob('*.lock')):
+        # First what must be there: without an index it ends at once.
+        for lock in sorted(LOCKS.glob('*.lock'),
+                           key=lambda path: (path.stem in OPTIONAL, path)):
             with step(f'fetching wheels ({lock.stem})'):
                 folder = Path(place, lock.stem)
                 folder.mkdir()
@@ -87,7 +92,8 @@ def make(file: Path, python: str, platform: Platform) -> int:
         bundle_file.write(file, {
             'suite': VERSION, 'python': python, 'platform': str(platform),
             'locks': locks}, wheels)
-    return len(wheels)
+    return sorted(wheels), [name for name in locks
+                            if not locks[name]['wheels']]
 
 
 def bundle(args: argparse.Namespace) -> int:
@@ -98,8 +104,11 @@ def bundle(args: argparse.Namespace) -> int:
                          f'{", ".join(PYTHONS)}')
     platform = (Platform.parse(args.platform) if args.platform
                 else Platform.here())
-    number = make(args.file, python, platform)
-    print(f'{args.file}: {number} wheels, '
+    wheels, lacking = make(args.file, python, platform)
+    for name in lacking:
+        say(f'left out: {name}.lock has no wheel for Python {python} on '
+            f'{platform}')
+    print(f'{args.file}: {len(wheels)} wheels, '
           f'{args.file.stat().st_size / 1e6:.0f} MB, for Python {python} on '
           f'{platform}\nsha256 {bundle_file.digest(args.file)}\n'
           f'There: {bundle_file.VARIABLE}={args.file.name} ./plumb run')

@@ -104,6 +104,12 @@ def bundle(args: argparse.Namespace) -> int:
                          f'{", ".join(PYTHONS)}')
     platform = (Platform.parse(args.platform) if args.platform
                 else Platform.here())
+    # Not after minutes of fetching.
+    if not args.file.absolute().parent.is_dir():
+        raise SetupError(f'{args.file.parent} is no folder: make it, or name '
+                         'another file')
+    if args.file.is_dir():
+        raise SetupError(f'{args.file} is a folder: name the file to write')
     wheels, lacking = make(args.file, python, platform)
     for name in lacking:
         say(f'left out: {name}.lock has no wheel for Python {python} on '

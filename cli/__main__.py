@@ -10,6 +10,7 @@ Examples:
   ./plumb references learn         runs, until there is enough to judge by
   ./plumb report                   page and figures from the perflogs
   ./plumb spack install            what the site's stacks need, beforehand
+  ./plumb bundle FILE              set-up for a cluster without a way out
   ./plumb site new NAME            a folder for this cluster, from what is here
   ./plumb site check --all         are the sites' folders sound?
   ./plumb test [--cluster]         set up and pass the tests
@@ -29,7 +30,8 @@ from typing import Any
 if not __package__:                     # called by path, from ./plumb
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from cli import setup
+from cli import bundle_file, setup
+from config.version import VERSION
 
 
 def in_venv(args: argparse.Namespace) -> None:
@@ -46,6 +48,8 @@ def arguments() -> argparse.ArgumentParser:
         prog='plumb', description=__doc__.partition('\n')[0],
         epilog=__doc__.partition('\n\n')[2],
         formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--version', action='version',
+                        version=f'plumb {VERSION}')
     commands = parser.add_subparsers(dest='command', required=True,
                                      metavar='COMMAND')
 
@@ -91,6 +95,7 @@ def arguments() -> argparse.ArgumentParser:
     sub.add_argument('rest', nargs=argparse.REMAINDER)
     _spack(command('spack', 'install software stacks beforehand'), site)
     site_arguments(commands)
+    _bundle(commands)
     test = command('test', 'set up and pass the tests')
     test.add_argument('--cluster', action='store_true',
                       help='also those on a Slurm cluster of namespaces '
@@ -202,6 +207,46 @@ def _spack(parser: argparse.ArgumentParser, site: argparse.ArgumentParser
                 help='a folder, or the name of a mirror of the site')
 
 
+BUNDLE = """Makes one file for set-up where no package index can be reached.
+
+In the file are the wheels of all lock files (config/python): what the suite
+and its tests run on, an MPI and stores. It is for one Python and one platform,
+by default those of this machine, and for this version of the lock files.
+
+On a machine with a network:
+  ./plumb bundle --python 3.11 --platform manylinux_2_28_x86_64 wheels.tar
+  git bundle create suite.git HEAD         the checkout itself, as a file
+On the cluster, with both files there:
+  git clone suite.git plumbline && cd plumbline
+  export PLUMBLINE_BUNDLE=/path/to/wheels.tar
+  ./plumb run
+
+  --python    what `python3 --version` says on the cluster
+  --platform  manylinux_2_MINOR_MACHINE: `ldd --version` on the cluster says
+              2.MINOR or more, and `uname -m` says MACHINE
+
+Set-up takes wheels from nowhere else then, and checks each one against its
+hash in the lock files of the checkout. Software from Spack comes in a build
+cache: ./plumb spack buildcache --help.
+
+Exit codes: 0 good, 2 usage, no wheel that fits, or no index.
+"""
+
+
+def _bundle(commands: Any) -> None:
+    head, _, rest = BUNDLE.partition('\n\n')
+    parser = commands.add_parser(
+        'bundle', help='one file for set-up without a network',
+        description=head, epilog=rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--python', metavar='3.N',
+                        help='Python of the cluster (default: this one)')
+    parser.add_argument('--platform', metavar='manylinux_2_N_MACHINE',
+                        help='oldest glibc, and machine (default: this one)')
+    parser.add_argument('file', type=Path, metavar='FILE',
+                        help='file to write')
+
+
 NEW = """Makes a site's folder from what this machine and its Slurm tell.
 
 Run it on a login node, or better on a compute node, where the GPUs and the
@@ -305,10 +350,11 @@ def main() -> int:
         return parse_files(args.family, args.files, sys.stdout, sys.stderr)
     try:
         in_venv(args)
-        from cli import commands, sites, stacks
-        module = {'spack': stacks, 'site': sites}.get(args.command, commands)
+        from cli import bundle, commands, sites, stacks
+        module = {'bundle': bundle, 'spack': stacks, 'site': sites}.get(
+            args.command, commands)
         return getattr(module, args.command)(args)
-    except setup.SetupError as err:
+    except (setup.SetupError, bundle_file.BundleError) as err:
         print(f'plumb: {err}', file=sys.stderr)
         return 2
     except OSError as err:

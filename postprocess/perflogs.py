@@ -26,14 +26,16 @@ from . import plans
 
 CONFIG = Path(__file__).resolve().parent.parent / 'config'
 
-#: Columns of schemas that are no longer written, for files that still are.
-OLD_SCHEMAS: dict[int, tuple[str, ...]] = {1: (
+_FIRST = (
     'schema', 'time', 'run', 'commit', 'reframe', 'system', 'partition',
     'environ', 'family', 'check', 'params', 'case', 'job', 'nodes',
     'num_nodes', 'num_tasks', 'tasks_per_node', 'source', 'program',
     'version', 'stack', 'spec', 'emulated', 'speed', 'repeat', 'metric',
     'point', 'value', 'unit', 'better', 'reference', 'lower', 'upper',
-    'result', 'guard')}
+    'result', 'guard')
+#: Columns of schemas that are no longer written, for files that still are.
+OLD_SCHEMAS: dict[int, tuple[str, ...]] = {
+    1: _FIRST, 2: (*_FIRST[:14], 'machine', 'binding', *_FIRST[14:])}
 
 #: What makes a case: all its records of one run belong together.
 CASE = ['family', 'system', 'partition', 'environ', 'source', 'check',

@@ -22,6 +22,8 @@ MISSING = 'missing'
 COLUMNS = ('partition', 'environ', 'family', 'check', 'params', 'case',
            'program', 'emulated', 'source', 'version', 'stack')
 HEAD = ('run', 'time', 'system', 'commit', 'reframe')
+#: Columns that plans of before version 0.1.0 lack.
+LATER = ('suite',)
 
 
 class Plan(NamedTuple):
@@ -94,7 +96,9 @@ def read(path: Path, report: Callable[[Path, int, str], None]
             return None
         cases = [{name: str(case[name]) for name in (*COLUMNS, 'name')}
                  for case in data['cases']]
-        return Plan(path, {name: str(data[name]) for name in HEAD}, cases)
+        head = {name: data[name] for name in HEAD} | {
+            name: data.get(name, '') for name in LATER}
+        return Plan(path, {k: str(v) for k, v in head.items()}, cases)
     except OSError as err:
         report(path, 1, f'cannot be read ({err.strerror}); check the path '
                'and its permissions')

@@ -177,7 +177,7 @@ def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
         ('Programs', '; '.join(
             f"{_list(list(names))} {version} ({source})"
             for (version, source), names in programs.items())),
-        ('Suite', values('commit')),
+        ('Suite', values('suite', 'commit')),
         ('ReFrame', values('reframe')),
         ('Time (UTC)', f'{first:%Y-%m-%d %H:%M}' + (
             f' to {last:%Y-%m-%d %H:%M}' if last > first else '')),

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import yaml
 
 from checks.lib import features, limits, metrics
 from cli.setup import WORK
+from config.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKS = sorted((ROOT / 'checks').rglob('*.py'))
@@ -152,7 +154,22 @@ def test_limits_are_well_formed_and_bite():
 
 def test_perflog_columns_are_unique_and_documented():
     data = yaml.safe_load((ROOT / 'config' / 'perflog.yaml').read_text())
-    assert data['schema'] == 2 and all(data['columns'].values())
+    assert data['schema'] == 3 and all(data['columns'].values())
+
+
+def test_one_version_told_by_the_command_and_the_changelog():
+    done = subprocess.run([ROOT / 'plumb', '--version'], text=True,
+                          capture_output=True)
+    assert done.stdout == f'plumb {VERSION}\n', done.stderr
+    newest = re.search(r'^## \[(\d\S*)\]', (
+        ROOT / 'CHANGELOG.md').read_text(), re.M)
+    assert newest and newest[1] == VERSION
+
+
+def test_licence_is_the_official_text():
+    text = (ROOT / 'LICENSE').read_bytes()
+    assert hashlib.sha256(text).hexdigest() == (
+        'cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30')
 
 
 def tracked(root: Path, *options: str) -> list[str]:

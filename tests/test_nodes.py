@@ -362,7 +362,7 @@ def test_every_record_says_what_it_ran_on(faulty):
     facts = json.loads(file.read_text())
     assert facts['kernel'] == os.uname().release
     assert 'launcher' in facts and 'scratch' in facts
-    assert {r['schema'] for r in faulty.records} == {'2'}
+    assert {r['schema'] for r in faulty.records} == {'3'}
     # The page is made from perflogs alone, and takes no file of facts for one.
     done = faulty.plumb('report')
     assert done.returncode == 0, done.stdout + done.stderr

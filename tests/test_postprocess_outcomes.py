@@ -33,7 +33,7 @@ def plan(root: Path, day: int, programs: list[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({
         'plan': 1, **{c: example[c] for c in (
-            'run', 'time', 'system', 'commit', 'reframe')},
+            'run', 'time', 'system', 'suite', 'commit', 'reframe')},
         'cases': cases}))
     return path
 
@@ -69,8 +69,17 @@ def test_what_a_killed_session_owes_is_a_record(tmp_path):
     assert (row.program, row.metric, row.value, row.result) == (
         'b', 'completed', 0.0, 'fail')
     assert row.file == str(path)
+    assert row.suite == '0.1.0'
     code, line, text = page(root, tmp_path)
     assert code == 1 and '1 failed' in line and 'guard: missing' in text
+
+
+def test_a_plan_of_before_versions_stays_readable(tmp_path):
+    write(tmp_path, [case('a', 1)])
+    path = plan(tmp_path, 2, ['a'])
+    path.write_text(path.read_text().replace('"suite": "0.1.0", ', ''))
+    assert '"suite"' not in path.read_text()
+    assert list(perflogs.read(tmp_path)['suite']) == ['0.1.0', '']
 
 
 def test_a_session_that_lives_owes_nothing(tmp_path):

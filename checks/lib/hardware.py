@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from config import strict
 
 TABLE = Path(__file__).resolve().parents[2] / 'config' / 'hardware.yaml'
 
@@ -34,7 +34,7 @@ def table() -> dict[str, dict[str, Any]]:
     :raises HardwareError: a row that lacks a key, or has an unknown one.
     """
     rows = {}
-    for kind, models in yaml.safe_load(TABLE.read_text()).items():
+    for kind, models in strict.table(TABLE).items():
         must, may = KEYS[kind]
         for name, row in models.items():
             wrong = (must - set(row)) | (set(row) - must - may)

@@ -160,13 +160,17 @@ def pytest_configure(config: Any) -> None:
 
 
 def remembering(folder: Path) -> dict[str, str]:
-    """Variables with which mpicc calls a compiler that builds things once."""
+    """Variables with which cc, and mpicc, builds things once."""
     compiler = shutil.which('cc') or shutil.which('gcc')
     if not compiler:
         return {}
-    folder.mkdir(exist_ok=True)
     wrapper = str(ROOT / 'tests' / 'cached_cc')
+    programs = folder / 'bin'
+    programs.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):      # another worker's
+        (programs / 'cc').symlink_to(wrapper)
     return {'OMPI_CC': wrapper, 'MPICH_CC': wrapper,
+            'PATH': f'{programs}:{os.environ.get("PATH", os.defpath)}',
             'PLUMBLINE_TEST_CC': compiler,
             'PLUMBLINE_TEST_BUILT': str(folder)}
 
@@ -323,14 +327,14 @@ class Suite:
         out, err = job.communicate(timeout=250)
         return subprocess.CompletedProcess(args, job.returncode, out, err)
 
-    def start(self, *args: str, stderr: int = subprocess.STDOUT, **more: str
-              ) -> subprocess.Popen[str]:
-        """The same, which goes on."""
+    def start(self, *args: str, stderr: int = subprocess.STDOUT,
+              first: str = '', **more: str) -> subprocess.Popen[str]:
+        """The same, which goes on; `first`: a line of the shell before it."""
         env = {**os.environ, **self.variables, **more}
         return subprocess.Popen(
-            ['bash', '-c', self.exports(env) + '\nexec reframe "$@"', 'bash',
-             *args], text=True, cwd=self.tmp, env=env,
-            stdout=subprocess.PIPE, stderr=stderr)
+            ['bash', '-c', f'{self.exports(env)}\n{first}\n'
+             'exec reframe "$@"', 'bash', *args], text=True, cwd=self.tmp,
+            env=env, stdout=subprocess.PIPE, stderr=stderr)
 
     def exports(self, env: dict[str, str]) -> str:
         """What `plumb env` says with these variables; asked once."""

@@ -28,6 +28,9 @@ from typing import Any, NamedTuple, NoReturn
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Options of ReFrame for tests of one family alone: it is a second's work to
+#: read the others.
+OSU = ['-c', str(ROOT / 'checks' / 'osu')]
 sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 
 from cluster import CannotRunHere, Cluster, lost, missing  # noqa: E402
@@ -63,11 +66,22 @@ def pytest_collection_modifyitems(config: pytest.Config,
     for item in items:
         name = group(item)
         if name:
-            item.add_marker(pytest.mark.xdist_group(name))
+            gather(item, name)
     # What takes long begins early: at the end no core waits for it.
     items.sort(key=lambda item: (
         not item.get_closest_marker('alone'), not group(item),
         'suite' not in getattr(item, 'fixturenames', ())))
+
+
+def gather(item: Any, name: str) -> None:
+    """Gives a test to the worker that has the others of that name.
+
+    xdist parts them by what follows the @ of an id, and (3.8) writes that
+    where pytest 9.2 no longer keeps ids: all groups were torn apart.
+    """
+    item.add_marker(pytest.mark.xdist_group(name))
+    if hasattr(item, '_id'):
+        item._id = type(item._id).parse(f'{item.nodeid}@{name}')
 
 
 def group(item: pytest.Item) -> str:

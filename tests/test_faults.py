@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, lacking, suite_in
+from conftest import OSU, ROOT, lacking, suite_in
 
 GOLDEN = Path(__file__).parent / 'golden' / 'osu' / '7.2'
 
@@ -47,9 +47,8 @@ case $FAULT in
 esac
 '''
 
-# Of one family alone: ReFrame spends a second on reading the others.
-CASE = ['-c', str(ROOT / 'checks' / 'osu'), '-n', 'OsuPt2pt', '-E',
-        'program=="osu_latency"', '--exec-policy=serial']
+CASE = [*OSU, '-n', 'OsuPt2pt', '-E', 'program=="osu_latency"',
+        '--exec-policy=serial']
 
 
 @pytest.fixture
@@ -514,7 +513,7 @@ def test_speeds_are_read_between_repeats(tmp_path, readings, kept, speed):
 def test_a_third_speed_is_unfit(suite):
     """The local site, told that both its speeds are others."""
     for _ in range(4):
-        done = suite.plumb('run', '--', '-n', 'OsuStartup', '-E',
+        done = suite.plumb('run', '--', *OSU, '-n', 'OsuStartup', '-E',
                            'program == "osu_init"',
                            PLUMBLINE_SPEED_BANDS_NS='1:2,1e6:2e6',
                            PLUMBLINE_SPEED_BOUNDARY_NS='1e6')
@@ -557,7 +556,7 @@ def test_a_build_that_fails(suite, tmp_path):
 for _env in site_configuration['environments']:
     _env['cc'] = 'false'
 ''')
-    done = suite.plumb('run', '--bringup', '--', '-n', 'OsuStartup')
+    done = suite.plumb('run', '--bringup', '--', *OSU, '-n', 'OsuStartup')
     assert done.returncode == 1
     assert 'build: ' in done.stdout
     assert 'rfm_build.err' in done.stdout

@@ -6,6 +6,7 @@ as for the page); ReFrame's report adds what is only for people to read.
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]]
     :param report: cases of ReFrame's report; what it lacks is added
     """
     ended = outcomes.of_session(frame, plan.run)
-    needs = outcomes.needs(frame, plan.run)
+    # Reads every record there is; only for what waits for a reference.
+    needs = functools.cache(lambda: outcomes.needs(frame, plan.run))
     known = {(c['partition'], c['environ'], c['hashcode']): c for c in report}
     cases = []
     for planned in plan.cases:
@@ -78,7 +80,7 @@ def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]]
         lacks = LACKS.search(note)
         case['waits'] = bool(lacks) and result == 'recorded'
         if lacks:
-            words = outcomes.words(needs.get(key), '' if lacks[1] ==
+            words = outcomes.words(needs().get(key), '' if lacks[1] ==
                                    'no reference yet' else lacks[1])
             case['unjudged'] = note.replace(lacks[0], words)
         case['result'] = result if result in (

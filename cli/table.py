@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
+from config import strict
 
 FILE = Path(__file__).resolve().parent.parent / 'config' / 'headline.yaml'
 #: Figures in a row, at most, where nothing is judged.
@@ -41,7 +41,7 @@ class Figure(NamedTuple):
 
 @functools.cache
 def _lists() -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    return yaml.safe_load(FILE.read_text(encoding='utf-8'))
+    return strict.table(FILE)
 
 
 def figure_of(key: str, value: float, unit: str, reference: float | None,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import yaml
+from config import strict
 
 FILE = Path(__file__).with_name('judged.yaml')
 
@@ -23,7 +23,7 @@ FEWEST_SIZES = 3
 
 @functools.cache
 def _file() -> dict:
-    return yaml.safe_load(FILE.read_text(encoding='utf-8'))
+    return strict.table(FILE)
 
 
 def table() -> dict[str, list[dict]]:

@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import reframe
-import yaml
 from reframe.core.exceptions import LoggingError
 from reframe.core.logging import register_log_handler
 
-from config import run_id
+from config import run_id, strict
 from config.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +38,7 @@ KEEP_FIGURES = ('reference', 'validity')
 @functools.cache
 def columns() -> tuple[int, tuple[str, ...]]:
     """Schema number and column names, in order."""
-    data = yaml.safe_load((ROOT / 'config' / 'perflog.yaml').read_text())
+    data = strict.table(ROOT / 'config' / 'perflog.yaml')
     return data['schema'], tuple(data['columns'])
 
 

@@ -13,6 +13,7 @@ The hooks are in place wherever config/common.py is loaded, so that plain
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime
 import fcntl
 import json
@@ -46,6 +47,7 @@ from config import lock, perflog, pipeline
 from config.version import VERSION
 
 _parse_args = ArgumentParser.parse_args
+_inject = variables.VarSpace._inject
 
 #: Number of the plan's format.
 PLAN = 1
@@ -395,11 +397,29 @@ def deprecation_warning(message: str, from_version: str = '0.0.0') -> None:
         user_deprecation_warning(message, from_version)
 
 
+def inject(self: Any, obj: Any, cls: type) -> None:
+    """ReFrame's, which makes the descriptors of a class with each object.
+
+    They, and the check of the defaults' types, are the same for all objects
+    of a class: from the second one on only the values are given. That was a
+    fifth of the CPU time of `reframe -l`.
+    """
+    if vars(self).get('injected_into') is not cls:
+        _inject(self, obj, cls)
+        self.injected_into = cls
+        return
+    for name, var in self.items():
+        if var.is_defined():
+            # As ReFrame's: no object changes the default of its class.
+            obj.__dict__[name] = copy.deepcopy(var._default_value)
+
+
 def install() -> None:
     """Puts all this in place; most of it is for ReFrame's command line."""
     module: Any
     for module in (variables, fields):
         module.user_deprecation_warning = deprecation_warning
+    variables.VarSpace._inject = inject
     cli: Any = sys.modules.get('reframe.frontend.cli')
     if cli is not None:
         cli.Runner = AccountedRunner

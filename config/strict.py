@@ -1,4 +1,4 @@
-"""YAML that people edit, read strictly: for reference files.
+"""YAML: what people edit is read strictly, tables of the suite fast.
 
 PyYAML takes the last one of two equal keys and forgets lines. Here a
 duplicate key is a fault, and every mapping knows the line of each key.
@@ -53,6 +53,11 @@ class Loader(_Safe):
 
 
 Loader.add_constructor('tag:yaml.org,2002:map', Loader.mapping)
+
+
+def table(path: Path) -> Any:
+    """Data of a table that comes with the suite; tests see to its form."""
+    return yaml.load(path.read_text(encoding='utf-8'), _Safe)
 
 
 def load(path: Path) -> Any:

@@ -298,6 +298,12 @@ def inline(svg: bytes, about: str) -> str:
 def _matplotlib():
     """Imports matplotlib, sets what all figures share."""
     import matplotlib
+    from matplotlib.artist import Artist
+    # While it is imported it writes the help text of set() for a hundred
+    # classes, a third of what that takes; nobody reads it here.
+    if hasattr(Artist, '_update_set_signature_and_docstring'):
+        Artist._update_set_signature_and_docstring = classmethod(
+            lambda cls: None)
     matplotlib.use('agg')
     matplotlib.rcParams.update({
         'text.parse_math': False, 'text.color': INK,

@@ -20,7 +20,8 @@ from typing import Literal, overload
 
 import numpy as np
 import pandas as pd
-import yaml
+
+from config import strict
 
 from . import plans
 
@@ -60,13 +61,13 @@ class PerflogError(Exception):
 @functools.cache
 def metrics() -> dict[str, dict[str, str]]:
     """config/metrics.yaml: name -> {unit, better, point, means}."""
-    return yaml.safe_load((CONFIG / 'metrics.yaml').read_text('utf-8'))
+    return strict.table(CONFIG / 'metrics.yaml')
 
 
 @functools.cache
 def schemas() -> dict[int, tuple[str, ...]]:
     """Every schema that can be read: number -> names of its columns."""
-    current = yaml.safe_load((CONFIG / 'perflog.yaml').read_text('utf-8'))
+    current = strict.table(CONFIG / 'perflog.yaml')
     return OLD_SCHEMAS | {current['schema']: tuple(current['columns'])}
 
 

@@ -28,6 +28,9 @@ from typing import Any, NamedTuple, NoReturn
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Options of ReFrame for tests of one family alone: it is a second's work to
+#: read the others.
+OSU = ['-c', str(ROOT / 'checks' / 'osu')]
 sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 
 from cluster import CannotRunHere, Cluster, lost, missing  # noqa: E402
@@ -63,11 +66,22 @@ def pytest_collection_modifyitems(config: pytest.Config,
     for item in items:
         name = group(item)
         if name:
-            item.add_marker(pytest.mark.xdist_group(name))
+            gather(item, name)
     # What takes long begins early: at the end no core waits for it.
     items.sort(key=lambda item: (
         not item.get_closest_marker('alone'), not group(item),
         'suite' not in getattr(item, 'fixturenames', ())))
+
+
+def gather(item: Any, name: str) -> None:
+    """Gives a test to the worker that has the others of that name.
+
+    xdist parts them by what follows the @ of an id, and (3.8) writes that
+    where pytest 9.2 no longer keeps ids: all groups were torn apart.
+    """
+    item.add_marker(pytest.mark.xdist_group(name))
+    if hasattr(item, '_id'):
+        item._id = type(item._id).parse(f'{item.nodeid}@{name}')
 
 
 def group(item: pytest.Item) -> str:
@@ -160,13 +174,17 @@ def pytest_configure(config: Any) -> None:
 
 
 def remembering(folder: Path) -> dict[str, str]:
-    """Variables with which mpicc calls a compiler that builds things once."""
+    """Variables with which cc, and mpicc, builds things once."""
     compiler = shutil.which('cc') or shutil.which('gcc')
     if not compiler:
         return {}
-    folder.mkdir(exist_ok=True)
     wrapper = str(ROOT / 'tests' / 'cached_cc')
+    programs = folder / 'bin'
+    programs.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):      # another worker's
+        (programs / 'cc').symlink_to(wrapper)
     return {'OMPI_CC': wrapper, 'MPICH_CC': wrapper,
+            'PATH': f'{programs}:{os.environ.get("PATH", os.defpath)}',
             'PLUMBLINE_TEST_CC': compiler,
             'PLUMBLINE_TEST_BUILT': str(folder)}
 
@@ -323,14 +341,14 @@ class Suite:
         out, err = job.communicate(timeout=250)
         return subprocess.CompletedProcess(args, job.returncode, out, err)
 
-    def start(self, *args: str, stderr: int = subprocess.STDOUT, **more: str
-              ) -> subprocess.Popen[str]:
-        """The same, which goes on."""
+    def start(self, *args: str, stderr: int = subprocess.STDOUT,
+              first: str = '', **more: str) -> subprocess.Popen[str]:
+        """The same, which goes on; `first`: a line of the shell before it."""
         env = {**os.environ, **self.variables, **more}
         return subprocess.Popen(
-            ['bash', '-c', self.exports(env) + '\nexec reframe "$@"', 'bash',
-             *args], text=True, cwd=self.tmp, env=env,
-            stdout=subprocess.PIPE, stderr=stderr)
+            ['bash', '-c', f'{self.exports(env)}\n{first}\n'
+             'exec reframe "$@"', 'bash', *args], text=True, cwd=self.tmp,
+            env=env, stdout=subprocess.PIPE, stderr=stderr)
 
     def exports(self, env: dict[str, str]) -> str:
         """What `plumb env` says with these variables; asked once."""

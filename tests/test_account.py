@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import OSU
 from test_faults import another_site, faulty  # noqa: F401
 
 from cli import account
@@ -19,7 +20,7 @@ BROKEN = '''
 for _env in site_configuration['environments']:
     _env['cc'] = 'false'
 '''
-STARTUP = ['-n', 'OsuStartup', '-E', 'program == "osu_hello"']
+STARTUP = [*OSU, '-n', 'OsuStartup', '-E', 'program == "osu_hello"']
 
 
 def refused(suite) -> dict[str, str]:

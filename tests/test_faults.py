@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, lacking
+from conftest import OSU, ROOT, lacking, suite_in
 
 GOLDEN = Path(__file__).parent / 'osu' / 'golden' / '7.2'
 
@@ -47,14 +47,18 @@ case $FAULT in
 esac
 '''
 
-# Of one family alone: ReFrame spends a second on reading the others.
-CASE = ['-c', str(ROOT / 'checks' / 'osu'), '-n', 'OsuPt2pt', '-E',
-        'program=="osu_latency"', '--exec-policy=serial']
+CASE = [*OSU, '-n', 'OsuPt2pt', '-E', 'program=="osu_latency"',
+        '--exec-policy=serial']
 
 
 @pytest.fixture
-def faulty(suite, tmp_path):
-    prefix = tmp_path / 'omb'
+def faulty(suite):
+    return with_stand_in(suite)
+
+
+def with_stand_in(suite):
+    """The suite with SCRIPT in place of OMB, and run(FAULT) to start it."""
+    prefix = suite.tmp / 'omb'
     prefix.mkdir()
     (prefix / 'osu_latency').write_text(SCRIPT)
     (prefix / 'osu_latency').chmod(0o755)
@@ -90,7 +94,43 @@ def test_the_stand_in_passes_when_it_behaves(faulty):
     assert {r['guard'] for r in faulty.records} == {''}
 
 
-@pytest.mark.parametrize('fault, words', [
+class Session:
+    """One session with an environment for each of many cases: what is read
+    of each is its own, and ReFrame starts once."""
+
+    def __init__(self, suite, faults, references=None):
+        """:arg faults: name of an environment -> what $FAULT is there."""
+        another_site(suite, suite.tmp, f'''
+_of_omb, = (env for env in site_configuration['environments']
+            if env['name'].endswith('-omb'))
+for _name, _fault in {faults!r}.items():
+    site_configuration['environments'].append(
+        {{**_of_omb, 'name': _name, 'env_vars': [['FAULT', _fault]]}})
+    for _part in site_configuration['systems'][0]['partitions']:
+        _part['environs'].append(_name)
+''')
+        if references:
+            suite.write_references(references)
+        self.done = suite.run('', *([] if references else ['-Sbringup=1']),
+                              env='^case-')
+        self.records = suite.records
+        report = Path(suite.variables['PLUMBLINE_WORK'], 'report.json')
+        self.cases = {
+            case['environ']: case for case in
+            json.loads(report.read_text())['runs'][0]['testcases']
+            if not case['fixture']}
+        assert set(self.cases) == set(faults), self.done.stdout
+        assert self.done.returncode == any(
+            case['result'] == 'fail' for case in self.cases.values())
+
+    def of(self, environ):
+        """What became of a case: its result, why, its records."""
+        case = self.cases[environ]
+        return case['result'], case.get('fail_reason') or '', [
+            r for r in self.records if r['environ'] == environ]
+
+
+FAULTS = [
     ('exit_code', 'exit code 3'),
     ('signal', 'signal 11'),
     ('table', 'table: run.1.1.out:'),
@@ -101,9 +141,30 @@ def test_the_stand_in_passes_when_it_behaves(faulty):
     ('program', 'not of osu_latency'),
     ('wall_time', 'iterations times figures make 50.2 s, the program ran for'),
     ('physics', 'is beyond 0.02: two calls of MPI'),
-])
-def test_guard_fails_the_run(faulty, fault, words):
-    failed_for(faulty, faulty.run(fault, '-Sbringup=1'), words)
+]
+
+
+@pytest.fixture(scope='module')
+def refused(tmp_path_factory):
+    """Each fault once, and beside them none."""
+    return Session(
+        with_stand_in(suite_in(tmp_path_factory.mktemp('refused'))),
+        {f'case-{fault}': fault for fault, _ in [*FAULTS, ('none', '')]})
+
+
+@pytest.mark.parametrize('fault, words', FAULTS)
+def test_guard_fails_the_run(refused, fault, words):
+    result, why, records = refused.of(f'case-{fault}')
+    assert result == 'fail' and words in why
+    assert words in refused.done.stdout
+    last = records[-1]
+    assert (last['metric'], last['value'], last['result']) == (
+        'completed', '0.0', 'fail')
+
+
+def test_a_fault_is_of_its_case_alone(refused):
+    result, _, records = refused.of('case-none')
+    assert result == 'pass' and {r['guard'] for r in records} == {''}
 
 
 def test_data_that_arrives_wrong(faulty, tmp_path):
@@ -201,46 +262,78 @@ GOOD = [1.0, None, 9.0, 'us']
 
 
 @pytest.mark.parametrize('figures, words', [
-    ({'latency@8B': GOOD}, None),
-    ({'latency@8B': [1e-3, None, 0.1, 'us']}, 'failed to meet reference'),
-    ({'latency@8B': [1e3, None, 0.1, 'us']}, None),     # a faster machine
     ({'latency@8B': [1.0, None, 0.1, 'ms']}, "unit is 'ms'"),
     ({'latency@8B': GOOD, 'latncy@8B': GOOD}, "did you mean 'latency'"),
-    ({'latency@8B': GOOD, 'bandwidth@8B': [1.0, -0.5, None, 'MB/s']},
-     'no such figure'),
     ({'latency@8B': 1}, 'expected'),
-    ({'latency@8B': ['$xfail', 'slow since the update', [1e-3, None, 0.1,
-                                                         'us']]}, None),
-    ({'latency@16B': GOOD}, 'no reference for the judged latency@8B'),
     ({'latency@8B': [1.0, None, 1000, 'us']}, 'osu.yaml:1: OsuPt2pt'),
     ({'latency@8B': [1.0, None, None, 'us']}, 'it is judged and has no bound'),
-    ({'latency@8B': [1.0, None, None, 'us'],          # judged in its place
-      'latency_small': [1.0, None, 0.1, 'us'],
-      '$from': {'runs': 3}}, None),
-    ({'latency@8B': GOOD, 'latency@1024B': [1e-3, None, None, 'us'],
-      'worst_ratio': [1.0, None, 0.3, '1']}, 'worst_ratio'),
 ])
-def test_references_in_a_run(faulty, figures, words):
+def test_a_reference_that_breaks_its_file(faulty, figures, words):
     faulty.write_references(reference(flavour(faulty), **figures))
     done = faulty.run('none')
     text = done.stdout + done.stderr
-    if words is None:
-        assert done.returncode == 0, text
-        judged, = (r for r in faulty.records if r['metric'] == 'latency'
-                   and r['point'] == '8 B')
-        expected = figures['latency@8B']
-        if expected[0] == '$xfail':             # a known fault, not hidden
-            assert judged['result'] == 'xfail'
-        else:
-            assert judged['result'] == (
-                'recorded' if expected[2] is None else 'pass')
-            assert float(judged['reference']) == expected[0]
-        if 'latency_small' in figures:
-            mean, = (r for r in faulty.records
-                     if r['metric'] == 'latency_small')
-            assert (mean['result'], mean['point']) == ('pass', '')
+    assert done.returncode == 1 and words in text, text
+
+
+#: Sound files: references of a case, and why it fails by them.
+REFERENCES = {
+    'good': ({'latency@8B': GOOD}, None),
+    'regressed': ({'latency@8B': [1e-3, None, 0.1, 'us']},
+                  'failed to meet reference'),
+    'a faster machine': ({'latency@8B': [1e3, None, 0.1, 'us']}, None),
+    'of another': ({'latency@8B': GOOD,
+                    'bandwidth@8B': [1.0, -0.5, None, 'MB/s']},
+                   'no such figure'),
+    'a known fault': ({'latency@8B': [
+        '$xfail', 'slow since the update', [1e-3, None, 0.1, 'us']]}, None),
+    'of another size': ({'latency@16B': GOOD},
+                        'no reference for the judged latency@8B'),
+    'judged in its place': ({'latency@8B': [1.0, None, None, 'us'],
+                             'latency_small': [1.0, None, 0.1, 'us'],
+                             '$from': {'runs': 3}}, None),
+    'worst point': ({'latency@8B': GOOD,
+                     'latency@1024B': [1e-3, None, None, 'us'],
+                     'worst_ratio': [1.0, None, 0.3, '1']}, 'worst_ratio'),
+}
+
+
+def case_of(name):
+    return 'case-' + name.replace(' ', '-')
+
+
+@pytest.fixture(scope='module')
+def judged(tmp_path_factory):
+    """Each of REFERENCES once."""
+    suite = with_stand_in(suite_in(tmp_path_factory.mktemp('judged')))
+    table = reference('')
+    table['OsuPt2pt']['local:thishost'] = {
+        case_of(name): {'system': {'fast': {PARAMS: figures}}}
+        for name, (figures, _) in REFERENCES.items()}
+    return Session(suite, {case_of(name): 'none' for name in REFERENCES},
+                   table)
+
+
+@pytest.mark.parametrize('name', REFERENCES)
+def test_references_in_a_run(judged, name):
+    figures, words = REFERENCES[name]
+    result, why, records = judged.of(case_of(name))
+    if words is not None:
+        assert result == 'fail' and words in why, why
+        return
+    one, = (r for r in records if r['metric'] == 'latency'
+            and r['point'] == '8 B')
+    expected = figures['latency@8B']
+    if expected[0] == '$xfail':                 # a known fault, not hidden
+        assert result == 'xfail'
+        assert one['result'] == 'xfail'
     else:
-        assert done.returncode == 1 and words in text, text
+        assert result == 'pass', why
+        assert one['result'] == (
+            'recorded' if expected[2] is None else 'pass')
+        assert float(one['reference']) == expected[0]
+    if 'latency_small' in figures:
+        mean, = (r for r in records if r['metric'] == 'latency_small')
+        assert (mean['result'], mean['point']) == ('pass', '')
 
 
 def note(suite):
@@ -420,7 +513,7 @@ def test_speeds_are_read_between_repeats(tmp_path, readings, kept, speed):
 def test_a_third_speed_is_unfit(suite):
     """The local site, told that both its speeds are others."""
     for _ in range(4):
-        done = suite.plumb('run', '--', '-n', 'OsuStartup', '-E',
+        done = suite.plumb('run', '--', *OSU, '-n', 'OsuStartup', '-E',
                            'program == "osu_init"',
                            PLUMBLINE_SPEED_BANDS_NS='1:2,1e6:2e6',
                            PLUMBLINE_SPEED_BOUNDARY_NS='1e6')
@@ -463,7 +556,7 @@ def test_a_build_that_fails(suite, tmp_path):
 for _env in site_configuration['environments']:
     _env['cc'] = 'false'
 ''')
-    done = suite.plumb('run', '--bringup', '--', '-n', 'OsuStartup')
+    done = suite.plumb('run', '--bringup', '--', *OSU, '-n', 'OsuStartup')
     assert done.returncode == 1
     assert 'build: ' in done.stdout
     assert 'rfm_build.err' in done.stdout

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import OSU, ROOT
 from data.perflogs_factory import record, write
 
 from cli import commands, learn
@@ -239,7 +239,7 @@ def test_what_makes_no_sense_is_usage(given, words):
 
 
 def test_a_session_runs_only_the_cases_that_are_named(suite, tmp_path):
-    pick = ['-n', 'OsuStartup', '-E',
+    pick = [*OSU, '-n', 'OsuStartup', '-E',
             'program in ("osu_hello", "osu_init")', '--mode=quick',
             '-Sbringup=1']
     assert suite.reframe('-r', *pick).returncode == 0
@@ -262,7 +262,8 @@ def test_a_session_runs_only_the_cases_that_are_named(suite, tmp_path):
 def test_from_a_bare_machine_to_a_judgement(suite):
     """The README's path: run, learn, run."""
     suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS'] = 'inf'
-    pick = ['--', '-n', 'OsuStartup', '-E', 'program == "osu_init"']
+    pick = ['--', *OSU, '-n', 'OsuStartup', '-E',
+            'program == "osu_init"']
     done = suite.plumb('run', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
     assert './plumb references learn' in done.stdout
@@ -280,8 +281,8 @@ def test_from_a_bare_machine_to_a_judgement(suite):
 
 def test_a_signal_ends_it_and_keeps_what_was_measured(suite):
     job = subprocess.Popen(
-        [str(ROOT / 'plumb'), 'references', 'learn', '--', '-n',
-         'OsuStartup', '-E', 'program == "osu_init"'], text=True,
+        [str(ROOT / 'plumb'), 'references', 'learn', '--', *OSU,
+         '-n', 'OsuStartup', '-E', 'program == "osu_init"'], text=True,
         env={**os.environ, **suite.variables}, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT)
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT
+from conftest import OSU, ROOT
 
 from checks.lib import placement
 from cli.setup import identify_mpi
@@ -99,9 +99,9 @@ def test_ranks_that_share_a_core_are_no_measurement(suite):
     suite.write_references({'complete': True, 'OsuPt2pt': {
         '$index': ['params'], 'program=none': {}}})
     done = subprocess.run(
-        ['taskset', '-c', one, ROOT / 'plumb', 'run', '--', '-n', 'OsuPt2pt',
-         '-E', 'program == "osu_latency"', '-SOsuPt2pt.max_size=64',
-         '-SOsuPt2pt.options=-i 20 -x 2'],
+        ['taskset', '-c', one, ROOT / 'plumb', 'run', '--', *OSU,
+         '-n', 'OsuPt2pt', '-E', 'program == "osu_latency"',
+         '-SOsuPt2pt.max_size=64', '-SOsuPt2pt.options=-i 20 -x 2'],
         env={**os.environ, **suite.variables}, capture_output=True,
         text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,10 +8,12 @@ import subprocess
 
 import pytest
 import yaml
-from conftest import ROOT, suite_in
+from conftest import OSU, ROOT, suite_in
 from test_faults import another_site
 
 HELLO = ['-n', 'OsuStartup', '-E', 'program == "osu_hello"', '-Sbringup=1']
+#: The same, where it is not tested what else there is.
+ALONE = [*OSU, *HELLO]
 
 
 @pytest.fixture(scope='module')
@@ -54,18 +56,18 @@ def filter_with_mode(suite):
 
 def sets_a_variable(suite):
     before = len(suite.records)
-    ran(suite, '-r', *HELLO, '-Srepeats=2')
+    ran(suite, '-r', *ALONE, '-Srepeats=2')
     assert {r['repeat'] for r in records(suite, before)} == {'0', '1', '2'}
 
 
 def verbose(suite):
-    assert 'P: wall_time: ' in ran(suite, '-r', '-v', *HELLO).stdout
-    assert 'P: ' not in ran(suite, '-r', *HELLO).stdout
+    assert 'P: wall_time: ' in ran(suite, '-r', '-v', *ALONE).stdout
+    assert 'P: ' not in ran(suite, '-r', *ALONE).stdout
 
 
 def serial(suite):
     before = len(suite.records)
-    ran(suite, '-r', '--exec-policy=serial', *HELLO)
+    ran(suite, '-r', '--exec-policy=serial', *ALONE)
     assert records(suite, before)
 
 
@@ -85,26 +87,26 @@ def dry_run(suite):
 
 def reruns(suite):
     before = len(suite.records)
-    ran(suite, '-r', '--reruns=1', *HELLO)
+    ran(suite, '-r', '--reruns=1', *ALONE)
     assert sum(r['metric'] == 'wall_time'
                for r in records(suite, before)) == 2
 
 
 def repeat(suite):
     before = len(suite.records)
-    ran(suite, '-r', '--repeat=2', *HELLO)
+    ran(suite, '-r', '--repeat=2', *ALONE)
     assert len({r['case'] for r in records(suite, before)}) == 2
 
 
 def duration(suite):
     before = len(suite.records)
-    done = ran(suite, '-r', '--duration=10s', *HELLO)
+    done = ran(suite, '-r', '--duration=10s', *ALONE)
     assert '--duration: maximum session duration exceeded' in done.stdout
     assert records(suite, before)
     assert 'fail' not in {r['result'] for r in records(suite, before)}
     # Too short for a single round: nothing was measured.
     before = len(suite.records)
-    done = ran(suite, '-r', '--duration=1s', '-n', 'OsuStartup',
+    done = ran(suite, '-r', '--duration=1s', *OSU, '-n', 'OsuStartup',
                '-Sbringup=1', code=1)
     assert 'cancelled' in {r['guard'] for r in records(suite, before)}
 

@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import ROOT
+from conftest import OSU, ROOT
 
 from config.version import VERSION
 
@@ -41,8 +41,9 @@ def test_run_records_judges_and_shows(suite):
 
 
 def test_repeats_are_records_and_their_median_is_judged(suite):
-    done = suite.plumb('run', '--', '-E', 'program == "osu_fop_latency"',
-                       '--tag', 'quick', '-S', 'repeats=3')
+    done = suite.plumb('run', '--', *OSU, '-E',
+                       'program == "osu_fop_latency"', '--tag', 'quick',
+                       '-S', 'repeats=3')
     assert done.returncode == 0, done.stdout + done.stderr
     values = {r['repeat']: float(r['value']) for r in suite.records
               if r['metric'] == 'latency'}
@@ -61,7 +62,8 @@ def test_repository_is_left_as_it_was(suite):
 def test_from_runs_to_references_to_a_verdict(suite):
     # One speed class: this machine may change its speed between the runs.
     suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS'] = 'inf'
-    pick = ['--', '-E', 'program == "osu_put_latency"', '--tag', 'quick']
+    pick = ['--', *OSU, '-E', 'program == "osu_put_latency"', '--tag',
+            'quick']
     done = suite.plumb('references', 'propose')
     assert done.returncode == 2, 'nothing was run'
     done = suite.plumb('run', *pick)

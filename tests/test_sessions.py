@@ -12,15 +12,15 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT, command_lines, until
+from conftest import OSU, ROOT, command_lines, until
 
 from cli import session
 from config import lock
 
 #: A case of some 20 minutes, unless it is ended.
-LONG = ['-n', 'OsuPt2pt', '-E', 'program == "osu_latency"',
+LONG = [*OSU, '-n', 'OsuPt2pt', '-E', 'program == "osu_latency"',
         '-Srepeats=400', '-Stime_limit=30m']
-SHORT = ['-n', 'OsuStartup', '-E', 'program == "osu_init"']
+SHORT = [*OSU, '-n', 'OsuStartup', '-E', 'program == "osu_init"']
 
 
 def start(suite, *args, **more):

@@ -90,3 +90,24 @@ def test_tests_of_the_cluster_that_were_left_out_are_told(side_by_side):
     done = side_by_side('import pytest\n@pytest.mark.cluster\ndef test_a(): '
                         'pass\ndef test_b(): pass\n')
     assert 'cluster: 1 tests not asked for' in done.stdout, done.stdout
+
+
+SHARING = '''
+import os, time
+from pathlib import Path
+import pytest
+
+@pytest.fixture(scope='module')
+def made():
+    open(Path(__file__).with_name('made'), 'a').write('x')
+
+@pytest.mark.parametrize('n', range(6))
+def test_shares(made, n):
+    time.sleep(0.2)
+'''
+
+
+def test_what_tests_of_a_file_share_is_made_once(side_by_side, tmp_path):
+    done = side_by_side(SHARING)
+    assert done.returncode == 0 and '6 passed' in done.stdout, done.stdout
+    assert (tmp_path / 'made').read_text() == 'x'

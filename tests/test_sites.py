@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import OSU, ROOT
 from test_faults import GOLDEN, SCRIPT, another_site, flavour, reference
 
 from checks.lib import hardware, limits, references, vendor
@@ -62,7 +62,7 @@ def dry_runs(suite, site_options):
     """One for each name, two at a time: (site, options) -> what it said."""
     def one(name):
         site, options = site_options[name]
-        return suite.reframe('--dry-run', '-n', 'OsuPt2pt', '--stage',
+        return suite.reframe('--dry-run', *OSU, '-n', 'OsuPt2pt', '--stage',
                              str(suite.tmp / name), *options,
                              PLUMBLINE_SITE=site)
 
@@ -298,7 +298,7 @@ for _part in site_configuration['systems'][0]['partitions']:
 
     def run(*args, **change):
         written(tmp_path / 'site' / 'vendor.yaml', {**ROW, **change})
-        return suite.reframe('-r', '-n', 'OsuPt2pt', '-E',
+        return suite.reframe('-r', *OSU, '-n', 'OsuPt2pt', '-E',
                              'program=="osu_latency"', '-p', '.*-omb',
                              '--exec-policy=serial', *args, FAULT='none')
     suite.run = run

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from config import strict
 
 TABLE = Path(__file__).resolve().parents[2] / 'config' / 'hardware.yaml'
 
@@ -55,10 +55,9 @@ def table(site: str | os.PathLike[str] | None = None
 def _rows(path: Path) -> dict[str, dict[str, Any]]:
     """The models of one file."""
     try:
-        data = yaml.safe_load(path.read_text()) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
-        raise HardwareError(f'{path}: cannot be read: '
-                            f'{" ".join(str(err).split())}') from None
+        data = strict.load(path) or {}
+    except strict.Fault as err:
+        raise HardwareError(str(err)) from None
     rows = {}
     for kind, models in data.items():
         if kind not in KEYS or not isinstance(models, dict):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from config import strict
 
 from . import metrics
 
@@ -31,7 +31,7 @@ TABLE = Path(__file__).resolve().parents[2] / 'config' / 'limits.yaml'
 @functools.cache
 def table() -> tuple[dict[str, Any], ...]:
     """The limits, each with a metric and a bound; see the file."""
-    rows = yaml.safe_load(TABLE.read_text())
+    rows = strict.table(TABLE)
     for row in rows:
         metrics.metric(row['metric'])
         unknown = set(row) - KEYS - BOUNDS

@@ -6,8 +6,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from config import strict
 from config.judged import key
 
 __all__ = ['Metric', 'key', 'metric', 'split', 'table']
@@ -28,7 +27,7 @@ class Metric:
 @functools.cache
 def table() -> dict[str, Metric]:
     """Every metric by its name."""
-    rows = yaml.safe_load(TABLE.read_text())
+    rows = strict.table(TABLE)
     return {name: Metric(name, **row) for name, row in rows.items()}
 
 

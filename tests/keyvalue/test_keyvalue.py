@@ -23,18 +23,27 @@ SHORT = ('-SStoreServes.duration=0.5', '-SStoreServes.warmup=0.1',
          '-Srepeats=1')
 
 
+#: Of one family alone: ReFrame reads the others for a second.
+RUN = ('-r', '-c', str(ROOT / 'checks' / 'keyvalue'), '-Sbringup=1')
+
+
+def case(store, what):
+    """Options for one load of a store, and little time."""
+    return ('-n', 'StoreServes', '-p', f'^{store.environ}$',
+            '-E', f'str(load) == "{store.name} {what}"', *SHORT)
+
+
 def measure(suite, store, what, *more, mode='quick', **env):
-    """`plumb run` with one load of a store, and little time."""
+    """One load of a store."""
     # One speed class: nothing is run again when the machine changes its own.
     env.setdefault('PLUMBLINE_SPEED_BOUNDARY_NS', 'inf')
-    return suite.plumb(
-        'run', '--bringup', '--mode', mode, '--', '-n', 'StoreServes',
-        '-p', f'^{store.environ}$',
-        '-E', f'str(load) == "{store.name} {what}"', *SHORT, *more, **env)
+    return suite.reframe(*RUN, '--mode', mode, *case(store, what), *more,
+                         **env)
 
 
 def test_a_store_is_measured(suite, store):
-    done = measure(suite, store, 'get')
+    done = suite.plumb('run', '--bringup', '--', *case(store, 'get'),
+                       PLUMBLINE_SPEED_BOUNDARY_NS='inf')
     assert done.returncode == 0, done.stdout + done.stderr
     records = {r['metric']: r for r in suite.records}
     assert {'operations', 'bandwidth', 'latency_p50', 'latency_p99',
@@ -68,8 +77,7 @@ def test_a_run_on_shared_cpus_is_no_measurement(suite, store):
     cpu = min(os.sched_getaffinity(0))
     done = subprocess.run(
         ['taskset', '-c', str(cpu), str(ROOT / 'plumb'), 'run', '--bringup',
-         '--', '-n', 'StoreServes', '-p', f'^{store.environ}$', '-E',
-         f'str(load) == "{store.name} get"', *SHORT],
+         '--', *case(store, 'get')],
         env={**os.environ, **suite.variables}, capture_output=True,
         text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -102,13 +110,8 @@ def test_port_that_is_taken(suite, store):
 
 
 def test_too_few_open_files(suite, store):
-    done = subprocess.run(
-        ['bash', '-c', 'ulimit -n 900; exec "$@"', 'bash',
-         str(ROOT / 'plumb'), 'run', '--bringup', '--mode', 'nightly', '--',
-         '-n', 'StoreServes', '-p', f'^{store.environ}$', '-E',
-         f'str(load) == "{store.name} get connections=1000"', *SHORT],
-        env={**os.environ, **suite.variables}, capture_output=True,
-        text=True, timeout=200)
+    done = measure(suite, store, 'get connections=1000', mode='nightly',
+                   first='ulimit -n 900')
     said = refused(suite, done, 'service')
     assert 'open files are needed' in said and 'the limit is 900' in said
 
@@ -121,9 +124,9 @@ def test_too_few_open_files(suite, store):
 ])
 def test_a_store_that_is_broken(suite, tmp_path, script, words):
     store_of(suite, tmp_path, f'#!/bin/sh\n{script}\n')
-    done = suite.plumb('run', '--bringup', '--', '-n', 'StoreServes', '-E',
-                       'str(load) == "keydb get"',
-                       '-SStoreServes.ready_limit=1')
+    done = suite.reframe(*RUN, '--mode=quick', '-n', 'StoreServes', '-E',
+                         'str(load) == "keydb get"',
+                         '-SStoreServes.ready_limit=1')
     assert re.search(words, refused(suite, done, 'service')), done.stdout
 
 
@@ -204,9 +207,8 @@ with kind(socket[1] if socket else (host[1], port), Store) as server:
 ], ids=['empty', 'queued'])
 def test_a_store_that_lies(suite, tmp_path, lie, words):
     store_of(suite, tmp_path, LIAR.replace('LIE', lie))
-    done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
-                       'StoreServes', '-E',
-                       'str(load) == "keydb get payload=1048576"', *SHORT)
+    done = suite.reframe(*RUN, '--mode=nightly', '-n', 'StoreServes', '-E',
+                         'str(load) == "keydb get payload=1048576"', *SHORT)
     said = refused(suite, done, 'service')
     assert re.search(words, said), said
 
@@ -256,11 +258,11 @@ def test_under_the_generators_of_others(suite):
     if not found:
         lacking('redis-benchmark', 'neither redis-benchmark nor '
                 'memtier_benchmark on PATH')
-    done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
-                       'StoreGenerators', '-Srepeats=1', '-E',
-                       'str(load).startswith("redis get generator")',
-                       '-SStoreGenerators.requests=20000',
-                       '-SStoreGenerators.duration=1')
+    done = suite.reframe(*RUN, '--mode=nightly', '-n', 'StoreGenerators',
+                         '-Srepeats=1', '-E',
+                         'str(load).startswith("redis get generator")',
+                         '-SStoreGenerators.requests=20000',
+                         '-SStoreGenerators.duration=1')
     assert done.returncode == 0, done.stdout + done.stderr
     assert {r['program'] for r in suite.records} == set(found)
     assert {'operations', 'latency_p99', 'server_cpu'} <= {
@@ -284,10 +286,10 @@ def test_a_store_that_lies_to_the_generators_of_others(
              features=['keydb', 'store_bench'])
     (tmp_path / 'fake' / 'bin' / 'keydb-benchmark').symlink_to(
         shutil.which('redis-benchmark'))
-    done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
-                       'StoreGenerators', '-Srepeats=1', '-E',
-                       f'str(load) == "keydb {operation} generator=benchmark"',
-                       '-SStoreGenerators.requests=10000')
+    done = suite.reframe(
+        *RUN, '--mode=nightly', '-n', 'StoreGenerators', '-Srepeats=1', '-E',
+        f'str(load) == "keydb {operation} generator=benchmark"',
+        '-SStoreGenerators.requests=10000')
     said = refused(suite, done, 'service')
     assert re.search(words, said), said
 
@@ -310,10 +312,10 @@ for _env in site_configuration['environments']:
         _env['extras']['programs']['keyvalue']['prefix'] = (
             {str(programs.parent)!r})
 ''')
-    done = suite.plumb('run', '--bringup', '--mode', 'nightly', '--', '-n',
-                       'StoreGenerators', '-Srepeats=1', '-E',
-                       'str(load).startswith("redis get generator=ben")',
-                       '-SStoreGenerators.requests=20000')
+    done = suite.reframe(*RUN, '--mode=nightly', '-n', 'StoreGenerators',
+                         '-Srepeats=1', '-E',
+                         'str(load).startswith("redis get generator=ben")',
+                         '-SStoreGenerators.requests=20000')
     said = refused(suite, done, 'wall_time')
     assert 'iterations times figures make 2e+03 s' in said, said
 

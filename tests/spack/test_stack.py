@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from checks.spack import stack as stacks
-from tests.conftest import ROOT
+from tests.conftest import OSU, ROOT
 
 FAKE = ROOT / 'tests' / 'fake' / 'spack'
 
@@ -363,7 +363,7 @@ def with_stack(suite, monkeypatch):
     return suite
 
 
-CASE = ['run', '--bringup', '--', '-n', 'OsuPt2pt',
+CASE = ['run', '--bringup', '--', *OSU, '-n', 'OsuPt2pt',
         '-SOsuPt2pt.max_size=1024', '-E', 'program == "osu_latency"']
 
 

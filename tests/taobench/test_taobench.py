@@ -319,11 +319,15 @@ def test_a_server_of_text_is_no_server_of_the_binary_protocol():
 
 # Under ReFrame --------------------------------------------------------------
 
+#: Of one family alone: ReFrame reads the others for a second.
+OF_IT = ['-c', str(ROOT / 'checks' / 'taobench')]
+
+
 def run(suite, *options, point='standalone', **settings):
     # One speed class: what is left out is so for the reason that is tested.
     suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS'] = 'inf'
     given = ','.join(f'{k}:{v}' for k, v in {**SHORT, **settings}.items())
-    return ['-r', '-Sbringup=1', '-n', 'TaoBench', '-E',
+    return ['-r', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
             f'str(point) == "{point} tao_server small"',
             f'-STaoBench.settings={given}', '-STaoBench.attempts=1', *options]
 
@@ -343,7 +347,7 @@ def why(done):
 @pytest.mark.alone
 def test_a_good_run(suite):
     """The point of quick mode, by the rules of its scale."""
-    done = suite.reframe('-r', '-Sbringup=1', '-n', 'TaoBench', '-E',
+    done = suite.reframe('-r', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
                          'str(point) == "standalone tao_server small"',
                          '-STaoBench.attempts=1')
     assert 'PASSED' in done.stdout, done.stdout

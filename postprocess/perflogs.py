@@ -22,6 +22,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from config import families
+
 from . import plans
 
 CONFIG = Path(__file__).resolve().parent.parent / 'config'
@@ -57,8 +59,8 @@ class PerflogError(Exception):
 
 @functools.cache
 def metrics() -> dict[str, dict[str, str]]:
-    """config/metrics.yaml: name -> {unit, better, point, means}."""
-    return yaml.safe_load((CONFIG / 'metrics.yaml').read_text('utf-8'))
+    """Every metric: name -> {unit, better, point, means}."""
+    return families.metrics()
 
 
 @functools.cache

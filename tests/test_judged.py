@@ -4,12 +4,10 @@ from __future__ import annotations
 import math
 
 import pytest
-import yaml
-from conftest import ROOT
 
-from config import judged
+from config import families, judged
 
-METRICS = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
+METRICS = families.metrics()
 
 
 def test_a_derived_figure_is_the_geometric_mean_over_its_range():

@@ -14,12 +14,12 @@ from perflogs_factory import record, write
 
 from cli import account, commands, table
 from cli.table import Figure
-from config import judged
+from config import families, judged
 from postprocess import outcomes, perflogs, plans
 
 #: Cases of real runs: what ReFrame's report says of them.
 CASES = json.loads((ROOT / 'tests' / 'data' / 'cases.json').read_text())
-METRICS = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
+METRICS = families.metrics()
 
 
 @pytest.mark.parametrize('case', CASES, ids=[c['name'] for c in CASES])

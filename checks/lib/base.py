@@ -496,8 +496,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 f: statistics.median(s[f] for s in self.samples if f in s)
                 for f in dict.fromkeys(f for s in self.samples for f in s)}
             guards.figures_are_sound(
-                self.figures, self.planned_figures(), self.params,
-                self.current_partition.extras)
+                self.family, self.figures, self.planned_figures(),
+                self.params, self.current_partition.extras)
         except guards.Refused as err:
             self.guard = err.guard
             raise
@@ -585,7 +585,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def note_what_is_far_below(self) -> None:
         """Adds to the summary's note; fails nothing."""
         far = '' if self.is_dry_run() else limits.far_below(
-            self.figures, self.params, self.current_partition.extras)
+            self.family, self.figures, self.params,
+            self.current_partition.extras)
         self.unjudged = '; '.join(filter(None, (self.unjudged, far)))
 
     def add_worst_ratio(self) -> None:

@@ -79,7 +79,8 @@ def arguments() -> argparse.ArgumentParser:
         description='For every family: what would run on the site, what '
                     'would not and why, and what changes it.')
     parse = command('parse', 'saved program output as tidy CSV')
-    parse.add_argument('family', help='osu, keyvalue or tao')
+    parse.add_argument('family', help='a folder under checks/ that has a '
+                       'parser')
     parse.add_argument('files', nargs='+', metavar='FILE',
                        help='saved output; - reads standard input')
     _references(command('references', 'references: learn, propose, accept'),

@@ -30,7 +30,7 @@ from cli.setup import (
     ensure_wheel,
     say,
 )
-from config import lock
+from config import families, lock
 from config.references import accepted
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def site_is_sound(path: Path) -> dict[str, Any]:
     try:
         configuration = runpy.run_path(str(path))['site_configuration']
         check_site(configuration, str(path))
-    except GlossaryError as err:
+    except (GlossaryError, families.FamilyError) as err:
         raise SetupError(str(err)) from None
     except SyntaxError as err:
         raise SetupError(f'{path}:{err.lineno}: {err.msg}') from None
@@ -361,7 +361,7 @@ def doctor(args: argparse.Namespace) -> int:
         return 1
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
     cases = json.loads(done.stdout)
-    for family in _families():
+    for family in families.families():
         print(f'\nfamily {family}')
         for mode in MODES:
             number = sum({mode, family} <= set(c.get('tags') or ())
@@ -420,11 +420,6 @@ def _doctor_stores() -> None:
         print("no memcached: install the distribution's package, load a "
               'module that has it on PATH, or '
               '`./plumb spack install --stack keyvalue`')
-
-
-def _families() -> list[str]:
-    """A folder each under checks/."""
-    return sorted(p.parent.name for p in ROOT.glob('checks/*/family.yaml'))
 
 
 def _with(words: list[str], **defaults: str) -> list[str]:

@@ -166,6 +166,13 @@ def derived() -> dict[str, Row]:
             for name, row in family.derived.items()}
 
 
+def parsers() -> dict[str, str]:
+    """Word of `plumb parse` -> module."""
+    return {word: f'checks.{family.name}.{module}'
+            for family in families().values()
+            for word, module in family.parsers.items()}
+
+
 def offering(program: str, family: str) -> str:
     """The family under whose name an environment says where a program comes
     from: the one that has a feature for it, else that of the check."""
@@ -404,6 +411,13 @@ class _Reader:
                 self.is_metric(f'{key}: {name}: of', row['of'], row, 'of')
                 for part in ('from', 'to'):
                     self.number(f'{key}: {name}', row, part, 0)
+                curve, mine = self.known.get(row['of'], {}), self.known[name]
+                if curve.get('point') != 'B' or mine['point'] or any(
+                        curve[same] != mine[same]
+                        for same in ('unit', 'better')):
+                    self.fault(key, value, f'{name}: it is the mean of a '
+                               'curve (point: B), with its unit and better, '
+                               "and point: ''", name)
                 found[name] = row
         return found
 

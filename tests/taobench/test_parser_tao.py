@@ -90,7 +90,7 @@ def parse_cli(tmp_path, monkeypatch, *texts):
         (tmp_path / name).write_bytes(text if isinstance(text, bytes)
                                       else text.encode())
     out, err = io.StringIO(), io.StringIO()
-    code = parse_files('tao', names, out, err)
+    code = parse_files('taobench', names, out, err)
     return code, out.getvalue().splitlines()[1:], err.getvalue().splitlines()
 
 

@@ -85,7 +85,8 @@ def arguments() -> argparse.ArgumentParser:
                     'every mode: its cases and node-hours, by the times that '
                     'the perflogs have, else by time limits.')
     parse = command('parse', 'saved program output as tidy CSV')
-    parse.add_argument('family', help='osu, keyvalue or tao')
+    parse.add_argument('family', help='a folder under checks/ that has a '
+                       'parser')
     parse.add_argument('files', nargs='+', metavar='FILE',
                        help='saved output; - reads standard input')
     _references(command('references', 'references: learn, propose, accept'),

@@ -29,7 +29,7 @@ from cli.setup import (
     ensure_wheel,
     say,
 )
-from config import lock
+from config import families, lock
 from config.references import accepted
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def site_is_sound(path: Path) -> dict[str, Any]:
     try:
         configuration = runpy.run_path(str(path))['site_configuration']
         check_site(configuration, str(path))
-    except GlossaryError as err:
+    except (GlossaryError, families.FamilyError) as err:
         raise SetupError(str(err)) from None
     except SyntaxError as err:
         raise SetupError(f'{path}:{err.lineno}: {err.msg}') from None

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from checks.lib import environs
-from checks.lib.features import FAMILY
 from checks.spack import stack
 from cli import sites
 from cli.commands import (
@@ -28,7 +27,8 @@ from cli.commands import (
     site_folder,
     site_is_sound,
 )
-from cli.setup import ROOT, WORK
+from cli.setup import WORK
+from config.families import families
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
 SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub',
@@ -204,14 +204,9 @@ def family_told(cases: Iterable[Case], blocked: Mapping[str, str]) -> None:
 
 # --------------------------------------------------- why there is none
 
-def families() -> list[str]:
-    """A folder each under checks/."""
-    return sorted(p.parent.name for p in ROOT.glob('checks/*/family.yaml'))
-
-
 def why_none(family: str, configuration: Mapping[str, Any]) -> str:
     """Why a site has no case of a family, and what would change it."""
-    wanted = {name for name, of in FAMILY.items() if of == family}
+    wanted = set(families()[family].features)
     offers = [env['name'] for env in configuration['environments']
               if wanted & set(env.get('features', ()))]
     if not offers:

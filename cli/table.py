@@ -1,16 +1,13 @@
 """Figures as an operator looks for them: which, and in which words."""
 from __future__ import annotations
 
-import functools
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from config import strict
+from config.families import families
 
-FILE = Path(__file__).resolve().parent.parent / 'config' / 'headline.yaml'
 #: Figures in a row, at most, where nothing is judged.
 MOST = 3
 #: Unit -> larger ones and how many of it they are, the largest first. A
@@ -39,11 +36,6 @@ class Figure(NamedTuple):
     judged: bool = False
 
 
-@functools.cache
-def _lists() -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    return strict.table(FILE)
-
-
 def figure_of(key: str, value: float, unit: str, reference: float | None,
               judged: bool) -> Figure:
     """A figure from its key in ReFrame's report: local:thishost:x@8B."""
@@ -53,11 +45,11 @@ def figure_of(key: str, value: float, unit: str, reference: float | None,
                   reference, judged)
 
 
-def row(families: Iterable[str], figures: Sequence[Figure]) -> str:
+def row(tags: Iterable[str], figures: Sequence[Figure]) -> str:
     """What a row of the table says: what is judged, else the headline."""
     shown = [one for one in figures if one.judged]
-    for family in families:
-        shown = shown or _headline(_lists().get(family, ()), figures)
+    for name in sorted(families().keys() & set(tags)):
+        shown = shown or _headline(families()[name].headline, figures)
     return ', '.join(_told(one) for one in shown or figures[:1])
 
 

@@ -5,6 +5,7 @@ RFM_CONFIG_FILES). Paths come from the environment that `plumb env` exports.
 """
 import os
 
+import config.families
 import config.perflog  # (registers the handler 'perflog')
 import config.session
 
@@ -20,9 +21,10 @@ site_configuration = {
         # Not in RFM_CHECK_SEARCH_PATH: --restore-session takes the files
         # from its report, and warns of a path that the environment sets.
         # A folder a family; the others have no check, and cost a parse.
-        'check_search_path': sorted(
-            str(told.parent) for told in
-            config.perflog.ROOT.glob('checks/*/family.yaml')),
+        # One that is not sound ends it all here, in one line.
+        'check_search_path': [
+            str(family.folder) for family in
+            config.families.families().values()],
         'check_search_recursive': True,
         'clean_stagedir': True,
         # Ours, not the default ~/.reframe: nothing of a run leaves the

@@ -1,18 +1,14 @@
-"""Which figures of a family are judged: config/judged.yaml, as a function.
+"""Which figures of a family are judged, by `judged` of its family.yaml.
 
-Needs nothing but PyYAML, so that checks and postprocess can both ask it.
+Checks and postprocess both ask it.
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-from config import strict
-
-FILE = Path(__file__).with_name('judged.yaml')
-
+from .families import derived as derived_metrics
+from .families import families
 
 #: Cap of a bound, as a fraction, where a row has none of its own: a wider
 #: one cannot tell a sick machine from a healthy one.
@@ -21,15 +17,9 @@ WIDEST = 0.3
 FEWEST_SIZES = 3
 
 
-@functools.cache
-def _file() -> dict:
-    return strict.table(FILE)
-
-
 def table() -> dict[str, list[dict]]:
-    """config/judged.yaml: family -> list of {metric, at, ...}."""
-    return {name: rules for name, rules in _file().items()
-            if name != 'derived'}
+    """Family -> list of {metric, at, ...}; config/families.py says more."""
+    return {name: family.judged for name, family in families().items()}
 
 
 def widest(family: str, metric: str) -> float:
@@ -63,7 +53,7 @@ def derived(family: str, figures: Mapping[str, float]) -> dict[str, float]:
         name = rule.get('instead')
         if not name:
             continue
-        what = _file()['derived'][name]
+        what = derived_metrics()[name]
         values = [
             value for figure, value in figures.items()
             for metric, _, point in [figure.partition('@')]
@@ -124,14 +114,13 @@ def judged(family: str,
            available: Iterable[tuple[str, int | None]]) -> set[str]:
     """Keys of the figures that are judged, out of those that are available.
 
-    :param family: a family of config/judged.yaml
     :param available: (metric, message size in B; None: the whole run)
-    :raises ValueError: the family has no entry
+    :raises ValueError: there is no such family
     """
     if family not in table():
         raise ValueError(
-            f"family '{family}' has no entry in config/judged.yaml; add one "
-            '([] judges nothing)')
+            f'there is no checks/{family}/family.yaml; `judged: []` in it '
+            'judges nothing')
     points = set(available)
     keys = set()
     for rule in table()[family]:

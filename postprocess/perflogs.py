@@ -21,7 +21,7 @@ from typing import Literal, overload
 import numpy as np
 import pandas as pd
 
-from config import strict
+from config import families, strict
 
 from . import plans
 
@@ -60,8 +60,8 @@ class PerflogError(Exception):
 
 @functools.cache
 def metrics() -> dict[str, dict[str, str]]:
-    """config/metrics.yaml: name -> {unit, better, point, means}."""
-    return strict.table(CONFIG / 'metrics.yaml')
+    """Every metric: name -> {unit, better, point, means}."""
+    return families.metrics()
 
 
 @functools.cache

@@ -141,13 +141,13 @@ def test_unknown_metric_suggests_the_nearest():
 
 
 def test_limits_are_well_formed_and_bite():
-    assert limits.table()
-    bad = limits.beyond({'latency@8B': 0.001}, 'program=osu_latency', {})
+    bad = limits.beyond('osu', {'latency@8B': 0.001}, 'program=osu_latency',
+                        {})
     assert 'latency@8B' in bad[0] and '15 ns' in bad[0]
-    fine = limits.beyond({'bandwidth@8B': 3.0}, 'placement=inter_node '
+    fine = limits.beyond('osu', {'bandwidth@8B': 3.0}, 'placement=inter_node '
                          'program=osu_bw', {'nic_bandwidth': 25000})
     assert not fine
-    fast = limits.beyond({'bandwidth@8B': 3e4}, 'placement=inter_node '
+    fast = limits.beyond('osu', {'bandwidth@8B': 3e4}, 'placement=inter_node '
                          'program=osu_bw', {'nic_bandwidth': 25000})
     assert 'NICs' in fast[0]
 

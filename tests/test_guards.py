@@ -156,7 +156,7 @@ def test_transport(tmp_path):
     ('limits', {'latency@8B': 0.0001}),
 ])
 def test_figures(guard, figures):
-    refused(guard, guards.figures_are_sound, figures, ['latency@8B'],
+    refused(guard, guards.figures_are_sound, 'osu', figures, ['latency@8B'],
             'program=osu_latency', {})
 
 
@@ -186,7 +186,7 @@ GPUS = INTRA.replace('host', 'cuda')
      'window=allocate', 'bandwidth@8192B', 9e5, {}, 'no two cores'),
 ])
 def test_what_no_path_can_do(params, figure, value, site, words):
-    found = limits.beyond({figure: value}, params, site)
+    found = limits.beyond('osu', {figure: value}, params, site)
     assert found and words in found[0], found
 
 
@@ -202,7 +202,7 @@ def test_what_no_path_can_do(params, figure, value, site, words):
     (INTER.replace('latency', 'bibw'), 'bandwidth@8192B', 6e5, {}),
 ])
 def test_what_fast_paths_do(params, figure, value, site):
-    assert not limits.beyond({figure: value}, params, site)
+    assert not limits.beyond('osu', {figure: value}, params, site)
 
 
 @pytest.mark.parametrize('claimed, fine', [

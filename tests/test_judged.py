@@ -4,12 +4,10 @@ from __future__ import annotations
 import math
 
 import pytest
-import yaml
-from conftest import ROOT
 
-from config import judged
+from config import families, judged
 
-METRICS = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
+METRICS = families.metrics()
 
 
 def test_a_derived_figure_is_the_geometric_mean_over_its_range():
@@ -39,12 +37,11 @@ def test_a_curve_that_is_too_short_has_none(family, curve):
 
 def test_each_derived_metric_is_that_of_its_curve():
     for family, rules in judged.table().items():
-        assert family != 'derived'
         for rule in rules:
             name = rule.get('instead')
             assert judged.instead(family, rule['metric'] + '@8B') == name
             if name:
-                what = judged._file()['derived'][name]
+                what = families.derived()[name]
                 assert what['of'] == rule['metric']
                 mine, its = METRICS[name], METRICS[rule['metric']]
                 assert (mine['unit'], mine['better'], mine['point']) == (

@@ -164,7 +164,7 @@ def test_broken_table_of_hardware(monkeypatch, tmp_path, change, words):
 def test_what_two_gpus_of_a_node_can_exchange():
     def bad(figure, program='osu_bw', buffers='cuda'):
         return limits.beyond(
-            {'bandwidth@4194304B': figure}, f'buffers={buffers} '
+            'osu', {'bandwidth@4194304B': figure}, f'buffers={buffers} '
             f'placement=intra_node program={program}',
             {'gpu_link_bandwidth': 450000})
     assert 'GPUs' in bad(451000)[0]
@@ -182,17 +182,19 @@ def test_far_below_the_hardware():
     site = {'one_nic_bandwidth': 25000}
     figures = {'bandwidth@8B': 3.0, 'bandwidth@4194304B': 12000.0}
     assert 'bandwidth@4194304B = 12000 is below half of 25000' in (
-        limits.far_below(figures, INTER, site))
-    assert not limits.far_below({'bandwidth@4194304B': 13e3}, INTER, site)
-    assert not limits.far_below({'bandwidth@8192B': 3.0}, INTER, site)
-    assert not limits.far_below(figures, INTER, {})
+        limits.far_below('osu', figures, INTER, site))
+    assert not limits.far_below('osu', {'bandwidth@4194304B': 13e3}, INTER,
+                                site)
+    assert not limits.far_below('osu', {'bandwidth@8192B': 3.0}, INTER, site)
+    assert not limits.far_below('osu', figures, INTER, {})
     assert not limits.far_below(
-        figures, INTER.replace('inter', 'intra'), site)
+        'osu', figures, INTER.replace('inter', 'intra'), site)
 
 
 def test_far_below_is_noted_in_the_summary():
     case = SimpleNamespace(
-        figures={'bandwidth@4194304B': 12000.0}, params=INTER,
+        family='osu', figures={'bandwidth@4194304B': 12000.0},
+        params=INTER,
         current_partition=SimpleNamespace(
             extras={'one_nic_bandwidth': 25000}),
         unjudged='bring-up', is_dry_run=lambda: False)

@@ -27,6 +27,7 @@ from reframe.core.builtins import (
 from reframe.core.exceptions import PerformanceError, SanityError
 from reframe.utility import sanity as sn
 
+from config.families import offering
 from config.judged import derived, judged, judged_metrics, worse_by
 
 from ..spack import stack
@@ -106,7 +107,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         What the environment says, and what its stack really has. Embedded
         programs are no package: of a stack they have the MPI.
         """
-        origin = dict(self.current_environ.extras['programs'][self.family])
+        family = offering(program, self.family)
+        origin = dict(self.current_environ.extras['programs'][family])
         record = self.record
         if record:
             mpi = record['mpi']
@@ -114,7 +116,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
             origin |= {'mpi': has['spec'].partition('/')[0],
                        'spec': has['spec']}
             if origin['source'] == 'spack':
-                origin |= stack.origin(record, self.family, program)
+                origin |= stack.origin(record, family, program)
         return origin
 
     @run_before('compile')
@@ -134,7 +136,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
             commands += [f"{shlex.quote(str(stack.ROOT / 'plumb'))} spack "
                          f"install --stack {extras['stack']} --record .",
                          '. ./stack.sh']
-        if extras['programs'][self.family]['source'] == 'embedded':
+        if extras['programs'].get(self.family, {}).get(
+                'source') == 'embedded':
             commands += self.build_commands()
         commands += self.build_tools()
         tools = ['observe']
@@ -337,10 +340,6 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: Family of the check: names its reference file and its parser.
     family: ClassVar[str]
 
-    #: The family that an installation's programs are told under, where it is
-    #: another one.
-    programs_of: ClassVar[str] = ''
-
     #: Name of the program, for the records; a check makes it a parameter.
     program: str
 
@@ -439,7 +438,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def origin_in(self, environ: Any) -> dict[str, str]:
         """What an environment says of the program, before it is built."""
         origin = environ.extras.get('programs', {}).get(
-            self.programs_of or self.family, {})
+            offering(self.program, self.family), {})
         return {'source': origin.get('source', 'system'),
                 'version': origin.get('version', ''),
                 'stack': environ.extras.get('mpi_library', '')}
@@ -501,8 +500,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 f: statistics.median(s[f] for s in self.samples if f in s)
                 for f in dict.fromkeys(f for s in self.samples for f in s)}
             guards.figures_are_sound(
-                self.figures, self.planned_figures(), self.params,
-                self.current_partition.extras)
+                self.family, self.figures, self.planned_figures(),
+                self.params, self.current_partition.extras)
         except guards.Refused as err:
             self.guard = err.guard
             raise
@@ -590,7 +589,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def note_what_is_far_below(self) -> None:
         """Adds to the summary's note; fails nothing."""
         far = '' if self.is_dry_run() else limits.far_below(
-            self.figures, self.params, self.current_partition.extras)
+            self.family, self.figures, self.params,
+            self.current_partition.extras)
         self.unjudged = '; '.join(filter(None, (self.unjudged, far)))
 
     def add_worst_ratio(self) -> None:

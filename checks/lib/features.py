@@ -2,15 +2,19 @@
 
 One table: what a site may offer and what a check may ask for. A name that is
 not in it would never match and the check would silently never run, so an
-unknown name anywhere is an error that suggests the nearest one. The table in
-``site-configs/README.md`` is printed by ``python -m checks.lib.features``.
+unknown name anywhere is an error that suggests the nearest one. What a family
+offers stands in its family.yaml. The table in ``site-configs/README.md`` is
+printed by ``python -m checks.lib.features``.
 """
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+
+from config.families import SOURCES, families
 
 #: Number of nodes that the suite's node counts may reach.
 NODE_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -25,32 +29,11 @@ PARTITION_FEATURES: dict[str, str] = {
        for n in NODE_COUNTS},
 }
 
-#: Features of an environment: name -> meaning.
+#: Features of an environment that are of no one family: name -> meaning.
 ENVIRON_FEATURES: dict[str, str] = {
     'mpi': 'an MPI compiler wrapper and a launcher',
     'mpi_cuda': 'an MPI that takes CUDA buffers',
     'mpi_rocm': 'an MPI that takes ROCm buffers',
-    'osu': 'OSU micro-benchmarks, or the embedded ones',
-    'nccl_tests': 'nccl-tests and the NCCL that they use',
-    'rccl_tests': 'rccl-tests and the RCCL that they use',
-    'smartredis': 'the SmartRedis clients (Python and C++)',
-    'redis': 'redis-server',
-    'valkey': 'valkey-server',
-    'keydb': 'keydb-server',
-    'dragonfly': 'dragonfly',
-    'memcached': 'memcached',
-    'tao_server': "TaoBench's server, embedded",
-    'tao_bench': "TaoBench's server and client as DCPerf builds them",
-    'store_bench': "a store's own load generator and client beside its "
-                   'server (redis-benchmark and redis-cli)',
-    'store_tls': 'the stores were built with TLS',
-    'tao_tls': "TaoBench's programs are built with TLS",
-    'memtier': 'memtier_benchmark on PATH',
-}
-
-#: Features that name one program of an installation: pattern -> meaning.
-PROGRAM_FEATURES: dict[str, str] = {
-    'osu_[a-z_]+': 'that program is in the installation',
 }
 
 #: Extras of a partition: name -> meaning, with the unit.
@@ -105,19 +88,6 @@ ENVIRON_EXTRAS: dict[str, str] = {
                  'expression that its words must match',
 }
 
-
-#: Feature of an environment -> the family whose programs it promises.
-FAMILY = {'osu': 'osu', 'nccl_tests': 'nccl', 'rccl_tests': 'nccl',
-          'redis': 'keyvalue', 'valkey': 'keyvalue', 'keydb': 'keyvalue',
-          'dragonfly': 'keyvalue', 'memcached': 'keyvalue',
-          'store_bench': 'keyvalue', 'smartredis': 'smartredis',
-          'tao_server': 'taobench', 'tao_tls': 'taobench',
-          'tao_bench': 'taobench'}
-
-#: Where a family's programs may come from; a wheel's server is not built as
-#: a distribution's is, so the two are different programs.
-SOURCES = ('spack', 'module', 'system', 'wheel', 'embedded')
-
 #: What an environment may say of a family's programs.
 ORIGIN = ('source', 'prefix', 'version', 'spec')
 
@@ -133,6 +103,22 @@ NO_PROCESSOR = ("has no 'processor' with num_cpus and num_cpus_per_core: "
 
 class GlossaryError(ValueError):
     """A feature or extra that is not in the glossary."""
+
+
+@functools.cache
+def environ_features() -> dict[str, str]:
+    """Features of an environment: name -> meaning."""
+    return ENVIRON_FEATURES | {
+        name: feature.means for family in families().values()
+        for name, feature in family.features.items() if not feature.pattern}
+
+
+@functools.cache
+def program_features() -> dict[str, str]:
+    """Features that name one program of an installation: pattern -> meaning.
+    """
+    return {name: feature.means for family in families().values()
+            for name, feature in family.features.items() if feature.pattern}
 
 
 def _check(names: Iterable[str], known: Collection[str], where: str,
@@ -165,8 +151,8 @@ def check_site(configuration: Mapping[str, Any], where: str) -> None:
                 raise GlossaryError(f'{label} {NO_PROCESSOR}')
     for env in configuration.get('environments', ()):
         label = f"{where}: environment {env['name']}"
-        _check(env.get('features', ()), ENVIRON_FEATURES, label,
-               PROGRAM_FEATURES)
+        _check(env.get('features', ()), environ_features(), label,
+               program_features())
         _check(env.get('extras', ()), ENVIRON_EXTRAS, label)
         _check_extras(env, label)
 
@@ -174,23 +160,29 @@ def check_site(configuration: Mapping[str, Any], where: str) -> None:
 def _check_extras(env: Mapping[str, Any], where: str) -> None:
     """Where the programs come from, and the transport: whole and known."""
     extras = env.get('extras', {})
-    families = extras.get('programs', {})
-    if not isinstance(families, Mapping):
+    offered = extras.get('programs', {})
+    if not isinstance(offered, Mapping):
         raise GlossaryError(f'{where}: programs: expected family -> source')
-    _check(families, set(FAMILY.values()), f'{where}: programs')
-    for family, origin in families.items():
+    _check(offered, families(), f'{where}: programs')
+    for family, origin in offered.items():
         label = f'{where}: programs: {family}'
         if not isinstance(origin, Mapping) or 'source' not in origin:
             raise GlossaryError(f'{label}: expected a source')
         _check(origin, ORIGIN, label)
         _check([origin['source']], SOURCES, f'{label}: source')
+        allowed = families()[family].sources
+        if origin['source'] not in allowed:
+            raise GlossaryError(
+                f"{label}: source {origin['source']!r}: they come from "
+                f'{", ".join(allowed)} (checks/{family}/family.yaml)')
         if origin['source'] == 'spack' and 'stack' not in extras:
             raise GlossaryError(f'{label}: source is spack, and no stack is '
                                 'named')
     for feature in env.get('features', ()):
-        if feature in FAMILY and FAMILY[feature] not in families:
-            raise GlossaryError(f'{where}: feature {feature!r} needs '
-                                f'programs: {FAMILY[feature]}')
+        for family in families().values():
+            if feature in family.features and family.name not in offered:
+                raise GlossaryError(f'{where}: feature {feature!r} needs '
+                                    f'programs: {family.name}')
     if 'transport' in extras:
         _check(extras['transport'], TRANSPORT,
                f'{where}: transport')
@@ -212,7 +204,7 @@ def check_needs(systems: Iterable[str], environs: Iterable[str],
                 if word[0] in '+-']
 
     _check(asked(systems), PARTITION_FEATURES, where)
-    _check(asked(environs), ENVIRON_FEATURES, where, PROGRAM_FEATURES)
+    _check(asked(environs), environ_features(), where, program_features())
 
 
 def node_features(nodes: int) -> list[str]:
@@ -231,8 +223,8 @@ def markdown() -> str:
     rows = ['| name | of | meaning |', '|---|---|---|']
     for kind, table in (
             ('partition, feature', PARTITION_FEATURES),
-            ('environment, feature', ENVIRON_FEATURES),
-            ('environment, feature (pattern)', PROGRAM_FEATURES),
+            ('environment, feature', environ_features()),
+            ('environment, feature (pattern)', program_features()),
             ('partition, extra', PARTITION_EXTRAS),
             ('environment, extra', ENVIRON_EXTRAS)):
         rows += [f'| `{name}` | {kind} | {means} |'

@@ -248,8 +248,9 @@ def figures_are_finite(figures: Mapping[str, float]) -> None:
             refuse('not_finite', f'{figure} = {value!r} is no finite number')
 
 
-def figures_are_sound(figures: Mapping[str, float], wanted: Iterable[str],
-                      params: str, site: Mapping[str, Any]) -> None:
+def figures_are_sound(family: str, figures: Mapping[str, float],
+                      wanted: Iterable[str], params: str,
+                      site: Mapping[str, Any]) -> None:
     """Every declared figure is there, finite, and possible."""
     missing = sorted(set(wanted) - set(figures))
     if missing:
@@ -257,6 +258,6 @@ def figures_are_sound(figures: Mapping[str, float], wanted: Iterable[str],
     for figure in figures:
         metrics.metric(metrics.split(figure)[0])
     figures_are_finite(figures)
-    bad = limits.beyond(figures, params, site)
+    bad = limits.beyond(family, figures, params, site)
     if bad:
         refuse('limits', 'too good to be true: ' + '; '.join(bad[:3]))

@@ -1,47 +1,29 @@
-"""config/limits.yaml: what physics allows.
+"""What physics allows: config/limits.yaml, and the limits of the family.
 
 A figure beyond it is too good to be true: a clock, a unit or a program is
 broken, and the run fails however good it looks.
 """
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from config import strict
+from config import families
 
 from . import metrics
 
 #: The least message that must fill a link. Unit: bytes.
 LARGE = 1 << 20
 
-#: Where a row takes its bound from.
-BOUNDS = {'min', 'max', 'max_of', 'half_of'}
 
-#: What else a row may say; see the file.
-KEYS = {'metric', 'when', 'why', 'per', 'from'}
-
-TABLE = Path(__file__).resolve().parents[2] / 'config' / 'limits.yaml'
+def of(family: str) -> list[dict[str, Any]]:
+    """The limits of a family: those of all, and its own."""
+    return families.shared_limits() + families.families()[family].limits
 
 
-@functools.cache
-def table() -> tuple[dict[str, Any], ...]:
-    """The limits, each with a metric and a bound; see the file."""
-    rows = strict.table(TABLE)
-    for row in rows:
-        metrics.metric(row['metric'])
-        unknown = set(row) - KEYS - BOUNDS
-        if (unknown or not BOUNDS & set(row)
-                or row.get('per', 'size') != 'size'):
-            raise ValueError(f'{TABLE}: bad entry {row}')
-    return tuple(rows)
-
-
-def beyond(figures: Mapping[str, float], params: str,
+def beyond(family: str, figures: Mapping[str, float], params: str,
            site: Mapping[str, Any]) -> list[str]:
     """One line for each figure that physics forbids.
 
@@ -50,7 +32,7 @@ def beyond(figures: Mapping[str, float], params: str,
     :arg site: extras of the partition; ``max_of`` names one of them.
     """
     bad = []
-    for row in table():
+    for row in of(family):
         if not re.search(row.get('when', ''), params):
             continue
         low = row.get('min')
@@ -73,7 +55,7 @@ def beyond(figures: Mapping[str, float], params: str,
     return bad
 
 
-def far_below(figures: Mapping[str, float], params: str,
+def far_below(family: str, figures: Mapping[str, float], params: str,
               site: Mapping[str, Any]) -> str:
     """What is far below the hardware, in a sentence; empty: nothing is.
 
@@ -81,10 +63,10 @@ def far_below(figures: Mapping[str, float], params: str,
     reason is possible (a shared link, a slower rail chosen on purpose), and
     only the site knows.
 
-    :arg figures: as for `beyond`, like the other two.
+    :arg family: as for `beyond`, like the others.
     """
     notes = []
-    for row in table():
+    for row in of(family):
         bound = site.get(row.get('half_of', ''))
         if bound is None or not re.search(row.get('when', ''), params):
             continue

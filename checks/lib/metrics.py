@@ -1,17 +1,14 @@
-"""The table of metrics (config/metrics.yaml) and the keys made from it."""
+"""Every metric by its name (config/families.py), and the keys of figures."""
 from __future__ import annotations
 
 import difflib
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 
-from config import strict
+from config import families
 from config.judged import key
 
 __all__ = ['Metric', 'key', 'metric', 'split', 'table']
-
-TABLE = Path(__file__).resolve().parents[2] / 'config' / 'metrics.yaml'
 
 
 @dataclass(frozen=True)
@@ -27,8 +24,8 @@ class Metric:
 @functools.cache
 def table() -> dict[str, Metric]:
     """Every metric by its name."""
-    rows = strict.table(TABLE)
-    return {name: Metric(name, **row) for name, row in rows.items()}
+    return {name: Metric(name, **row)
+            for name, row in families.metrics().items()}
 
 
 def metric(name: str) -> Metric:
@@ -40,8 +37,9 @@ def metric(name: str) -> Metric:
         return table()[name]
     except KeyError:
         near = difflib.get_close_matches(name, table(), 1, 0)
-        raise KeyError(f'unknown metric {name!r}: did you mean '
-                       f'{near[0]!r}? (config/metrics.yaml)') from None
+        raise KeyError(f'unknown metric {name!r}: did you mean {near[0]!r}? '
+                       '(metrics: of a family.yaml, config/metrics.yaml)'
+                       ) from None
 
 
 def split(figure: str) -> tuple[str, int | None]:

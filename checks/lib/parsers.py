@@ -2,7 +2,7 @@
 
 A parser is a module with `parse(text) -> tuple[Record, ...]`.  It gives
 figures only for a text that can be trusted from the first line to the last.
-A family adds its parser with one line in PARSERS.  A parser that leaves lines
+A family names its parsers in its family.yaml.  A parser that leaves lines
 out has `remarks(text)`, which says of what could be parsed what they are.
 """
 from __future__ import annotations
@@ -15,12 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TextIO
 
-#: Parser of each family; imported when it is asked for.
-PARSERS = {
-    'keyvalue': 'checks.keyvalue.parser',
-    'osu': 'checks.osu.parser',
-    'tao': 'checks.taobench.parser',
-}
+from config import families
 
 #: Columns of the tidy CSV.
 COLUMNS = ('file', 'program', 'version', 'size', 'metric', 'value', 'unit')
@@ -75,13 +70,15 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
         says on `err` what is wrong with them), or 2 where one cannot be read
         or the family is unknown.
     """
-    if family not in PARSERS:
-        near = difflib.get_close_matches(family, PARSERS, 1)
+    known = families.parsers()
+    if family not in known:
+        near = difflib.get_close_matches(family, known, 1)
         hint = f'; did you mean {near[0]}?' if near else ''
         print(f'unknown family {family!r}: there are '
-              f'{", ".join(sorted(PARSERS))}{hint}', file=err)
+              f'{", ".join(sorted(known))}{hint}', file=err)
         return 2
-    parser = importlib.import_module(PARSERS[family])
+    # Imported when it is asked for.
+    parser = importlib.import_module(known[family])
     rows = csv.writer(out, lineterminator='\n')
     rows.writerow(COLUMNS)
     code = 0

@@ -192,7 +192,7 @@ def _data_fault(family: str, key: str, value: Any) -> str:
              for name in (rule['metric'], rule.get('instead'))}
     for figure, runs in value.items():
         if str(figure).partition('@')[0] not in known:
-            return f'{figure} is not judged (config/judged.yaml)'
+            return f'{figure} is not judged (checks/{family}/family.yaml)'
         if type(runs) is not int or runs < 0:
             return f'{figure}: {runs!r} is no number of runs'
     return ''

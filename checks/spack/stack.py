@@ -38,6 +38,8 @@ from typing import Any
 
 import yaml
 
+from config.families import families as all_families
+
 ROOT = Path(__file__).resolve().parents[2]
 ENVS = ROOT / 'spack-envs'
 
@@ -358,14 +360,15 @@ def about(name: str) -> dict[str, Any]:
 def programs_of(name: str) -> dict[str, dict[str, str]]:
     """Family -> {source}: what an environment with a stack says of it.
 
-    Where a stack is an MPI and no OSU programs, the embedded ones are built
-    with that MPI.
+    A family that the stack has a feature of and no programs (an MPI alone)
+    has embedded ones, built with what the stack has.
     """
     said = about(name)
-    families = {family: {'source': 'spack'} for family in said['provides']}
-    if 'osu' in said['features']:
-        families.setdefault('osu', {'source': 'embedded'})
-    return families
+    found = {family: {'source': 'spack'} for family in said['provides']}
+    for family in all_families().values():
+        if family.features.keys() & set(said['features']):
+            found.setdefault(family.name, {'source': 'embedded'})
+    return found
 
 
 def of_site(configuration: dict[str, Any]) -> list[str]:

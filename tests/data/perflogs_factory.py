@@ -12,14 +12,13 @@ import random
 import sys
 from pathlib import Path
 
-import yaml
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from config import families  # noqa: E402
 from postprocess.perflogs import schemas  # noqa: E402
 
-METRICS = yaml.safe_load((ROOT / 'config/metrics.yaml').read_text('utf-8'))
+METRICS = families.metrics()
 START = datetime.datetime(2026, 11, 1, 3)
 
 

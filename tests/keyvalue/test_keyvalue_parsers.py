@@ -5,14 +5,14 @@ import json
 import re
 
 import pytest
-import yaml
 
 from checks.keyvalue import parser as keyvalue
 from checks.lib.parsers import ParseError
+from config import families
 from tests.conftest import ROOT
 
 GOLDEN = ROOT / 'tests' / 'keyvalue' / 'golden'
-METRICS = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
+METRICS = families.metrics()
 TEXTS = {path.name: path.read_bytes().decode()
          for path in sorted(GOLDEN.iterdir())}
 BAD = re.compile('refused|noauth|wrongtype')

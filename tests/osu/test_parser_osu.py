@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from checks.lib import parsers
 from checks.lib.parsers import ParseError, Record, parse_files
 from checks.osu import parser as osu
+from config import families
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / 'tests' / 'osu' / 'golden'
-METRICS = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
+METRICS = families.metrics()
 with (GOLDEN / 'expected.csv').open(newline='') as stream:
     EXPECTED = {row['file']: row for row in csv.DictReader(stream)}
 

@@ -10,10 +10,10 @@ import io
 import json
 
 import pytest
-import yaml
 
 from checks.lib.parsers import ParseError, parse_files
 from checks.taobench import parser as tao
+from config import families
 from tests.conftest import ROOT
 
 GOLDEN = ROOT / 'tests' / 'taobench' / 'golden'
@@ -90,7 +90,7 @@ def parse_cli(tmp_path, monkeypatch, *texts):
         (tmp_path / name).write_bytes(text if isinstance(text, bytes)
                                       else text.encode())
     out, err = io.StringIO(), io.StringIO()
-    code = parse_files('tao', names, out, err)
+    code = parse_files('taobench', names, out, err)
     return code, out.getvalue().splitlines()[1:], err.getvalue().splitlines()
 
 
@@ -361,7 +361,7 @@ def test_a_client_that_cannot_be_trusted(runs, reason):
 # The command line ----------------------------------------------------------
 
 def test_units_are_those_of_the_table():
-    table = yaml.safe_load((ROOT / 'config' / 'metrics.yaml').read_text())
+    table = families.metrics()
     for name, unit in tao.UNITS.items():
         assert table[name]['unit'] == unit
     assert {'spawned_instances', 'successful_instances'} <= set(table)

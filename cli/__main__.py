@@ -96,6 +96,7 @@ def arguments() -> argparse.ArgumentParser:
     sub.add_argument('rest', nargs=argparse.REMAINDER)
     _spack(command('spack', 'install software stacks beforehand'), site)
     site_arguments(commands)
+    _benchmark(command('benchmark', 'a folder for a new benchmark'))
     _bundle(commands)
     test = command('test', 'set up and pass the tests')
     test.add_argument('--cluster', action='store_true',
@@ -107,6 +108,33 @@ def arguments() -> argparse.ArgumentParser:
     test.add_argument('pytest', nargs='*', metavar='-- OPTION',
                       help='options for pytest, after --')
     return parser
+
+
+BENCHMARK = """Makes a family: checks/NAME/ and tests/NAME/, which run at once.
+
+A check, its program in C, a parser with its golden output, family.yaml,
+README and tests; then says what to change, in which order. Nothing else is
+edited to add a benchmark: README.md, "Add a benchmark", walks through it.
+
+Examples:
+  ./plumb benchmark new copy
+  ./plumb benchmark new echo --service
+
+Exit codes: 0 written, 2 usage, or the name is taken.
+"""
+
+
+def _benchmark(parser: argparse.ArgumentParser) -> None:
+    """The actions of `plumb benchmark`."""
+    head, _, rest = BENCHMARK.partition('\n\n')
+    new = parser.add_subparsers(
+        dest='action', required=True, metavar='new').add_parser(
+            'new', help='a family that runs at once', description=head,
+            epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
+    new.add_argument('name', help='of the family: a-z, 0-9 and _')
+    new.add_argument('--service', action='store_true',
+                     help='a server in the job, and a client that asks it; '
+                          'else one program')
 
 
 LEARN = """Runs the cases of a mode again and again, then proposes references.
@@ -351,9 +379,9 @@ def main() -> int:
         return parse_files(args.family, args.files, sys.stdout, sys.stderr)
     try:
         in_venv(args)
-        from cli import bundle, commands, sites, stacks
-        module = {'bundle': bundle, 'spack': stacks, 'site': sites}.get(
-            args.command, commands)
+        from cli import benchmark, bundle, commands, sites, stacks
+        module = {'benchmark': benchmark, 'bundle': bundle, 'spack': stacks,
+                  'site': sites}.get(args.command, commands)
         return getattr(module, args.command)(args)
     except (setup.SetupError, bundle_file.BundleError) as err:
         print(f'plumb: {err}', file=sys.stderr)

@@ -177,8 +177,25 @@ def offering(program: str, family: str) -> str:
     """The family under whose name an environment says where a program comes
     from: the one that has a feature for it, else that of the check."""
     owners = [one.name for one in families().values() for feature in
-              one.features.values() if feature.program == program]
+              one.features.values() if program and feature.program == program]
     return family if family in owners or not owners else owners[0]
+
+
+def origin(extras: Mapping[str, Any], program: str, family: str) -> Row:
+    """Where an environment has a program from: {source, prefix, version}.
+
+    What it says of the program's family. A family whose programs are all
+    embedded is there wherever its checks can be built: no site says so.
+
+    :param extras: those of the environment
+    :param program: '': any of the family
+    :returns: empty where the environment does not have it
+    """
+    family = offering(program, family)
+    told = extras.get('programs', {}).get(family)
+    if told is None and families()[family].sources == ['embedded']:
+        return {'source': 'embedded'}
+    return dict(told or {})
 
 
 def load(checks: Path, shared: Mapping[str, Row]) -> dict[str, Family]:

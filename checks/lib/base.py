@@ -27,7 +27,7 @@ from reframe.core.builtins import (
 from reframe.core.exceptions import PerformanceError, SanityError
 from reframe.utility import sanity as sn
 
-from config.families import offering
+from config import families
 from config.judged import derived, judged, judged_metrics, worse_by
 
 from ..spack import stack
@@ -107,8 +107,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         What the environment says, and what its stack really has. Embedded
         programs are no package: of a stack they have the MPI.
         """
-        family = offering(program, self.family)
-        origin = dict(self.current_environ.extras['programs'][family])
+        origin = families.origin(self.current_environ.extras, program,
+                                 self.family)
         record = self.record
         if record:
             mpi = record['mpi']
@@ -116,7 +116,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
             origin |= {'mpi': has['spec'].partition('/')[0],
                        'spec': has['spec']}
             if origin['source'] == 'spack':
-                origin |= stack.origin(record, family, program)
+                origin |= stack.origin(record, families.offering(
+                    program, self.family), program)
         return origin
 
     @run_before('compile')
@@ -136,7 +137,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
             commands += [f"{shlex.quote(str(stack.ROOT / 'plumb'))} spack "
                          f"install --stack {extras['stack']} --record .",
                          '. ./stack.sh']
-        if extras['programs'].get(self.family, {}).get(
+        if families.origin(extras, '', self.family).get(
                 'source') == 'embedded':
             commands += self.build_commands()
         commands += self.build_tools()
@@ -437,8 +438,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     def origin_in(self, environ: Any) -> dict[str, str]:
         """What an environment says of the program, before it is built."""
-        origin = environ.extras.get('programs', {}).get(
-            offering(self.program, self.family), {})
+        origin = families.origin(environ.extras, self.program, self.family)
         return {'source': origin.get('source', 'system'),
                 'version': origin.get('version', ''),
                 'stack': environ.extras.get('mpi_library', '')}

@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from reframe.core.exceptions import SanityError
 
 from . import limits, metrics, placement
+from .parsers import ParseError, Record
 
 #: Job states that mean: ended, and with exit code 0.
 GOOD_STATES = ('SUCCESS', 'COMPLETED')
@@ -238,6 +239,32 @@ def time_is_enough(run: Run, claimed: float) -> None:
         refuse('wall_time', f'{run.name}: iterations times figures make '
                f'{claimed:.3g} s, the program ran for {run.wall:.3g} s: its '
                'clock or its iteration counts are wrong (options?)')
+
+
+def read_table(parse: Callable[[str], tuple[Record, ...]], text: str,
+               where: str) -> tuple[Record, ...]:
+    """What a parser reads in an output.
+
+    :arg where: the file, for the message.
+    """
+    try:
+        return parse(text)
+    except ParseError as err:
+        refuse('table', f'{where}:{err}')
+
+
+def figures_in(records: Iterable[Record], where: str) -> dict[str, float]:
+    """Figure -> value of an output; each once, and in its metric's unit."""
+    figures: dict[str, float] = {}
+    for record in records:
+        figure = metrics.key(record.metric, record.size)
+        if metrics.metric(record.metric).unit != record.unit:
+            refuse('unit', f'{where}:{record.line}: {record.metric} in '
+                   f'{record.unit}')
+        if figure in figures:
+            refuse('table', f'{where}:{record.line}: {figure} stands twice')
+        figures[figure] = record.value
+    return figures
 
 
 def figures_are_finite(figures: Mapping[str, float]) -> None:

@@ -13,7 +13,7 @@ import importlib
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from config import families
 
@@ -62,6 +62,11 @@ class Remark:
         return f'{lines}: {self.reason}'
 
 
+def parser_of(word: str) -> Any:
+    """The module of a family's parser, by its word in family.yaml."""
+    return importlib.import_module(families.parsers()[word])
+
+
 def parse_files(family: str, files: Iterable[str], out: TextIO,
                 err: TextIO) -> int:
     """Files of one family as tidy CSV; `-` is standard input.
@@ -77,8 +82,7 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
         print(f'unknown family {family!r}: there are '
               f'{", ".join(sorted(known))}{hint}', file=err)
         return 2
-    # Imported when it is asked for.
-    parser = importlib.import_module(known[family])
+    parser = parser_of(family)
     rows = csv.writer(out, lineterminator='\n')
     rows.writerow(COLUMNS)
     code = 0

@@ -27,6 +27,8 @@ from typing import Any
 
 import yaml
 
+from config import families
+
 from . import metrics
 
 
@@ -136,10 +138,10 @@ def _known(name: str, known: Iterable[str], what: str) -> None:
 
 def places_of(configuration: Mapping[str, Any]) -> dict[str, set[str]]:
     """Partition -> families, from a site's configuration."""
-    families = {env['name']: set(env.get('extras', {}).get('programs', ()))
-                for env in configuration['environments']}
-    return {part['name']: set().union(*(families.get(name, set())
-                                        for name in part['environs']))
+    offered = {env['name']: set(env.get('extras', {}).get('programs', ()))
+               for env in configuration['environments']}
+    return {part['name']: set().union(*(offered.get(name, set())
+                                       for name in part['environs']))
             for system in configuration['systems']
             for part in system['partitions']}
 
@@ -159,8 +161,7 @@ def profile() -> tuple[Row, ...]:
 
 def figures(check: Any) -> tuple[Row, ...]:
     """The rows that speak of a case; none of an embedded program's."""
-    origin = check.current_environ.extras.get('programs', {}).get(
-        check.family, {})
+    origin = families.origin(check.current_environ.extras, '', check.family)
     if check.emulated or origin.get('source') == 'embedded':
         return ()
     rows = tuple(

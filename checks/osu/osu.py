@@ -17,7 +17,6 @@ from reframe.core.builtins import (
 
 from ..lib import features, guards, metrics, placement
 from ..lib.base import Benchmark, Programs
-from ..lib.parsers import ParseError
 from . import claims, programs
 from .parser import parse
 
@@ -234,18 +233,9 @@ class OsuBenchmark(Benchmark, special=True):
         return more
 
     def figures_of(self, run: guards.Run) -> dict[str, float]:
-        figures = {}
-        for record in self.table(run.out, f'{run.name}.out'):
-            figure = metrics.key(record.metric, record.size)
-            if metrics.metric(record.metric).unit != record.unit:
-                guards.refuse('unit', f'{run.name}.out:{record.line}: '
-                              f'{record.metric} in {record.unit}')
-            if figure in figures:
-                guards.refuse('table', f'{run.name}.out:{record.line}: '
-                              f'{figure} stands twice')
-            figures[figure] = record.value
-            self.version = record.version
-        return figures
+        records = self.table(run.out, f'{run.name}.out')
+        self.version = records[0].version
+        return guards.figures_in(records, f'{run.name}.out')
 
     def claimed_seconds(self, figures: dict[str, float]) -> float:
         return claims.seconds(self.program, self.version, figures,
@@ -253,10 +243,7 @@ class OsuBenchmark(Benchmark, special=True):
 
     def table(self, text: str, name: str) -> Any:
         """The records of an output, which must be this program's."""
-        try:
-            records = parse(text)
-        except ParseError as err:
-            guards.refuse('table', f'{name}:{err}')
+        records = guards.read_table(parse, text, name)
         if records[0].program != self.program:
             guards.refuse('table', f'{name}: output of {records[0].program}, '
                           f'not of {self.program}')

@@ -1,0 +1,64 @@
+"""A benchmark that is a program of the suite's own.
+
+For a family whose program is compiled from its `src/`, runs as one process,
+and whose output the family's parser reads (`parsers` in its family.yaml).
+`./plumb benchmark new` writes one.
+"""
+from __future__ import annotations
+
+import shlex
+
+from reframe.core.builtins import run_after, run_before
+
+from . import guards
+from .base import Benchmark, Programs
+from .parsers import parser_of
+
+
+class EmbeddedPrograms(Programs, special=True):
+    """All of `src/` compiled to one program that has the family's name."""
+
+    sourcesdir = 'src'
+
+    #: Options of the compiler.
+    cflags = '-O2 -std=gnu11 -pthread'
+
+    def build_commands(self) -> list[str]:
+        return [f'{self.current_environ.cc} {self.cflags} -o {self.family} '
+                '*.c -lm']
+
+
+class ProgramBenchmark(Benchmark, special=True):
+    """One process under the partition's launcher, with `threads` cores."""
+
+    #: Modes that the cases belong to, besides full.
+    modes: tuple[str, ...] = ('quick', 'bringup', 'nightly')
+
+    valid_systems = ['+nodes_1']
+    #: Wherever the launcher can start it.
+    valid_prog_environs = ['+mpi']
+
+    def arguments(self) -> list[str]:
+        """Words of the program's command line."""
+        return []
+
+    @run_after('init')
+    def belong_to_modes(self) -> None:
+        self.tags = {'full', self.family, *self.modes}
+
+    @run_after('setup')
+    def lay_out_ranks(self) -> None:
+        self.num_tasks = self.num_tasks_per_node = 1
+        self.num_cpus_per_task = self.threads
+
+    @run_before('run')
+    def call_the_program(self) -> None:
+        self.executable = shlex.quote(
+            f'{self.programs.stagedir}/{self.family}')
+        self.executable_opts = [*map(shlex.quote, self.arguments())]
+
+    def figures_of(self, run: guards.Run) -> dict[str, float]:
+        records = guards.read_table(parser_of(self.family).parse,
+                                    run.out, f'{run.name}.out')
+        self.version = records[0].version
+        return guards.figures_in(records, f'{run.name}.out')

@@ -1,0 +1,73 @@
+"""`plumb benchmark new`: a folder that runs at once, and no other change."""
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def checkout(suite, tmp_path):
+    """A copy of the repository, with what is installed for this one."""
+    folder = tmp_path / 'checkout'
+    names = subprocess.run(['git', 'ls-files', '-co', '--exclude-standard'],
+                           cwd=ROOT, text=True, capture_output=True)
+    for name in names.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    env = {**os.environ, **suite.variables}
+
+    def plumb(*words: str, code: int = 0) -> str:
+        done = subprocess.run([folder / 'plumb', *words], text=True, env=env,
+                              capture_output=True, cwd=folder)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+    plumb.folder = folder
+    return plumb
+
+
+def python_and_yaml(folder: Path) -> int:
+    """Lines of check, parser and family.yaml."""
+    return sum(len((folder / name).read_text().splitlines()) for name in
+               ('family.yaml', 'parser.py', f'{folder.name}.py'))
+
+
+@pytest.mark.parametrize('name, options, check, figure', [
+    ('gpu_copy', [], 'GpuCopy', 'gpu_copy_bandwidth'),
+    ('echo', ['--service'], 'Echo', 'echo_rate')])
+def test_a_new_family_runs_and_holds_the_contracts(
+        checkout, suite, name, options, check, figure):
+    said = checkout('benchmark', 'new', name, *options)
+    assert f'./plumb run -- -n {check}' in said
+    family = checkout.folder / 'checks' / name
+    if not options:
+        assert python_and_yaml(family) <= 60
+    said = checkout('run', '--', '-n', check)
+    assert ' 0 failed' in said, said
+    records = [row for path in (suite.tmp / 'perflogs').rglob('*.csv')
+               for row in csv.DictReader(path.open())]
+    assert figure in {r['metric'] for r in records}, said
+    assert {r['guard'] for r in records} == {''}
+    golden = checkout.folder / 'tests' / name / 'golden' / f'{name}.txt'
+    assert figure in checkout('parse', name, str(golden))
+    checkout('test', '--', '-n0', '-q', f'tests/{name}',
+             'tests/test_contracts.py')
+
+
+@pytest.mark.parametrize('name, words', [
+    ('osu', 'there already'), ('Copy', 'a-z, 0-9 and _'),
+    ('../x', 'a-z, 0-9 and _'), ('class', 'like a Python module'),
+    ('osu_rma', 'has a class OsuRma')])
+def test_a_name_that_cannot_be(name, words):
+    done = subprocess.run([ROOT / 'plumb', 'benchmark', 'new', name],
+                          text=True, capture_output=True)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(ROOT.glob('.new-*'))

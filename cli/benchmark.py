@@ -17,6 +17,9 @@ from cli.setup import ROOT, SetupError
 
 TEMPLATES = Path(__file__).with_name('templates')
 
+#: Characters of a name, at most: lines of the templates have room for it.
+LONGEST = 14
+
 PROGRAM = """\
 Wrote {count} files in checks/{name}/ and tests/{name}/. It runs already:
 
@@ -50,6 +53,9 @@ def check_name(name: str) -> None:
             or keyword.iskeyword(name):
         raise SetupError(f'{name}: a family is named like a Python module: '
                          'a-z, 0-9 and _, a letter first')
+    if len(name) > LONGEST:
+        raise SetupError(f'{name}: longer than {LONGEST} characters; it '
+                         'stands in names of metrics and in tables')
     for folder in (ROOT / 'checks' / name, ROOT / 'tests' / name):
         if folder.exists():
             raise SetupError(f'{folder}: there already; choose another name, '

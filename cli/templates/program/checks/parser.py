@@ -15,6 +15,6 @@ def parse(text: str) -> tuple[Record, ...]:
     """
     found = OUTPUT.fullmatch(text)
     if not found:
-        raise ParseError(1, text[:60], 'not the whole output of NAME')
-    return (Record('NAME', found[1], None, 'NAME_bandwidth', float(found[2]),
-                   'MB/s', 2),)
+        raise ParseError(1, text[:60], 'not the output of NAME')
+    return (Record('NAME', found[1], None, 'NAME_bandwidth',
+                   float(found[2]), 'MB/s', 2),)

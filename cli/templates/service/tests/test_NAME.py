@@ -4,9 +4,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checks.NAME.parser import parse
 
-from checks.lib.parsers import ParseError
+from checks.lib.parsers import ParseError, parser_of
 
 parse = parser_of('NAME').parse
 TEXT = (Path(__file__).parent / 'golden' / 'NAME.txt').read_text()

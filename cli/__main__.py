@@ -290,6 +290,9 @@ def main() -> int:
         return parse_files(args.family, args.files, sys.stdout, sys.stderr)
     try:
         in_venv(args)
+        if getattr(args, 'action', '') == 'learn':
+            from cli import learn
+            return learn.learn(args)
         from cli import commands, sites, stacks
         module = {'spack': stacks, 'site': sites}.get(args.command, commands)
         return getattr(module, args.command)(args)

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from checks.spack.stack import spack_command
 from cli import session, table
 from cli.setup import (
     ROOT,
@@ -336,7 +337,7 @@ def doctor(args: argparse.Namespace) -> int:
     print(f'site      {folder}')
     print(f'python    {sys.version.split()[0]} ({sys.executable})')
     print(f'compiler  {cc or "none: install gcc or load a module"}')
-    spack = os.environ.get('SPACK_ROOT') or shutil.which('spack')
+    spack = spack_command()
     print(f'spack     {spack or "none (only Spack stacks need it)"}')
     features = {f for s in configuration['systems']
                 for p in s['partitions'] for f in p.get('features', ())}
@@ -444,10 +445,7 @@ def _report_folder() -> str:
 
 
 def references(args: argparse.Namespace) -> int:
-    """Learns; the rest is postprocess's."""
-    if getattr(args, 'action', '') == 'learn':
-        from cli import learn
-        return learn.learn(args)
+    """Hands over to postprocess: propose or accept."""
     return reference_files(args.rest)
 
 

@@ -19,8 +19,6 @@ static void *blocks[1 << 16];
 static FILE *file;
 static unsigned block_count;
 
-uint64_t part(uint64_t total, unsigned i, unsigned n) { return total * i / n; }
-
 void *tracked(void *p)
 {
     if (block_count == sizeof blocks / sizeof *blocks)

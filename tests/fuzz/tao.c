@@ -14,7 +14,6 @@ static size_t bytes_out, window;
 static char *out;
 static bool again, closed, pending;
 
-const bool with_tls = false;
 void prepare_tls(void) { }
 int listen_at(const char *address, const char *port)
 {
@@ -74,7 +73,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     opt.slow_threads = 1;
     opt.threads = 1;
     prepare_cache();
+    start_stats();
     fasts = calloc(1, sizeof *fasts);
+    fasts->n = counters;
     fasts->in = malloc(ROOM);
     fasts->out = malloc(ROOM + CHUNK);
     fasts->request.value = malloc(value_bound(opt.max_item_size));
@@ -109,7 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct connection *c = calloc(1, sizeof *c);
     c->fast = fasts;
     c->state = FRESH;
-    connections++;
+    connections.open++;
     feed.piece = 1 + data[0] * 16u;
     pending = data[2] & 1;
     feed.bytes = data + 3;

@@ -121,7 +121,7 @@ static void open_one(struct conn *c)
 
     c->state = CONNECTING;
     c->since = t->now;
-    c->link.fd = start_connect(c->node, false);
+    c->link.fd = start_connect(c->node, 0);
     if (c->link.fd < 0)
         closed(c, true);
     watch(c, EPOLL_CTL_ADD);
@@ -381,7 +381,7 @@ static void connection_up(struct conn *c)
 }
 
 /* The reply to the oldest request, or to a greeting, is complete. */
-void op_done(struct conn *c)
+static void op_done(struct conn *c)
 {
     struct thread *t = c->thread;
 
@@ -408,6 +408,13 @@ void op_done(struct conn *c)
         push(c, SET, op.key, t->now);
     else if (opt.rate)
         give_credit(c);
+}
+
+void consume(struct conn *c, const char *p, size_t n)
+{
+    /* CLOSED: a connection that was measured and is gone. */
+    while (c->state != CLOSED && read_reply(c, &p, &n))
+        op_done(c);
 }
 
 static void input(struct conn *c, bool hung_up)

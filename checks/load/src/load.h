@@ -56,6 +56,12 @@ uint64_t percentile(const uint64_t *bucket, uint64_t count, double share);
 void print_buckets(const uint64_t *bucket, FILE *out);
 int histogram_of_stdin(void);
 
+/* Where the i-th of n equal parts of a total begins. */
+static inline uint64_t part(uint64_t total, unsigned i, unsigned n)
+{
+    return (uint64_t)((unsigned __int128)total * i / n);
+}
+
 static inline uint64_t peek(const _Atomic uint64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
@@ -139,8 +145,12 @@ bool node_owns(const struct node *n, uint64_t key, bool group);
 /* --- net.c ------------------------------------------------------------- */
 uint64_t clock_ns(void);
 bool resolve(struct node *n, const char *where);
-void prepare_net(void);
-int start_connect(const struct node *n, bool blocking);
+/* Uses TLS from here on; ca: whose certificates to accept; cert and key:
+ * of this client, or NULL. */
+void prepare_tls(const char *ca, const char *cert, const char *key);
+/* A socket on its way to the node; -1 with errno. With a timeout (seconds)
+ * it blocks, for at most so long; 0: it does not block. */
+int start_connect(const struct node *n, double timeout);
 int tls_step(struct link *l);         /* 1 done, LINK_AGAIN, LINK_BROKEN   */
 ssize_t link_read(struct link *l, void *buffer, size_t n);
 ssize_t link_write(struct link *l, const struct iovec *v, int count);
@@ -157,9 +167,6 @@ extern bool with_tls;
 /* --- probe.c: asked once, before the load ------------------------------ */
 extern char store_name[32], store_version[64];
 void probe(void);
-
-/* --- main.c ------------------------------------------------------------ */
-uint64_t part(uint64_t total, unsigned i, unsigned n);  /* i-th of n cuts */
 
 /* --- engine.c ---------------------------------------------------------- */
 struct op {
@@ -220,7 +227,7 @@ void open_connections(struct thread *t);
 void track_writes(struct node *n);
 void run_load(struct thread *t);
 uint64_t answered_so_far(void);
-void op_done(struct conn *c);
+void consume(struct conn *c, const char *p, size_t n);
 
 /* --- protocol.c -------------------------------------------------------- */
 /* A line of RESP: its type and number. What is longer, or has more elements,
@@ -241,7 +248,10 @@ struct header {
 bool is_read(enum kind kind);
 void put_greeting(struct conn *c);
 size_t put_request(struct conn *c, const struct op *op);  /* value bytes */
-void consume(struct conn *c, const char *p, size_t n);
+/* Reads from *p, at most *n bytes, to the end of one reply, and moves both.
+ * True: the reply to the oldest request (or to a greeting) is complete;
+ * false: all bytes are used, more must come. */
+bool read_reply(struct conn *c, const char **p, size_t *n);
 
 /* --- report.c ---------------------------------------------------------- */
 void print_report(double wall);

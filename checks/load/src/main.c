@@ -17,11 +17,6 @@
 
 static pthread_barrier_t opened, started;
 
-uint64_t part(uint64_t total, unsigned i, unsigned n)
-{
-    return (uint64_t)((unsigned __int128)total * i / n);
-}
-
 /* --- the gate: who starts the clients of a job together, and ends them ---
  * It is a socket that we were given as standard input: nobody else can be at
  * its other end, and no port and no password is needed. */
@@ -167,7 +162,8 @@ int main(int argc, char **argv)
         return 0;
     }
     raise_open_files();
-    prepare_net();
+    if (opt.tls)
+        prepare_tls(opt.ca, opt.cert, opt.key);
     if (opt.gate)
         find_gate();
     probe();

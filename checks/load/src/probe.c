@@ -327,7 +327,7 @@ void probe(void)
     int done;
 
     asked = "the greeting";
-    in.link.fd = start_connect(opt.nodes, true);
+    in.link.fd = start_connect(opt.nodes, opt.timeout);
     if (in.link.fd < 0)
         fail("%s: %s: does the server run, and listen there?",
              opt.nodes->name, strerror(errno));

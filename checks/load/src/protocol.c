@@ -12,18 +12,6 @@
  * takes both. */
 enum { COPIED = 16 << 10 };
 
-const char *const protocol_names[] = {"resp2", "resp3", "binary", "meta",
-                                      NULL};
-const char *const operation_names[] = {
-    "get", "set", "mixed", "mset", "lpush", "xadd", "connect", "fill",
-    "command", NULL};
-const char *const kind_names[] = {"get", "set", "mset", "lpush", "xadd",
-                                  "connect", "command"};
-const char *const verify_names[] = {"bytes", "length", "none", NULL};
-const char *const miss_names[] = {"fail", "count", "set", NULL};
-const char *const answer_names[] = {"status", "integer", "bulk", "null",
-                                    "array", NULL};
-
 bool is_read(enum kind kind) { return kind == GET || kind >= KINDS; }
 
 /* --- out ----------------------------------------------------------------- */
@@ -374,13 +362,18 @@ static _Noreturn void other_answer(const struct conn *c, const char *said)
          printable(said), protocol_names[opt.protocol]);
 }
 
-static void reply_done(struct conn *c)
+static void reply_begins(struct conn *c)
+{
+    c->values = c->bulks = 0;
+}
+
+/* Always true: the reply is complete. */
+static bool reply_done(struct conn *c)
 {
     if (c->broken)
         refused(c->node, c->line);
     c->answered++;
-    op_done(c);
-    c->values = c->bulks = 0;
+    return true;
 }
 
 /* A text of that many bytes begins: the value that was read, or words. */
@@ -569,10 +562,9 @@ const char *read_head(const char *line, struct head *h)
     }
 }
 
-static void element_done(struct conn *c)
+static bool element_done(struct conn *c)
 {
-    if (!--c->elements)
-        reply_done(c);
+    return !--c->elements && reply_done(c);
 }
 
 /* Does the reply to this begin so? */
@@ -611,7 +603,8 @@ static bool fits(const struct conn *c, const struct op *op, const char *line,
     }
 }
 
-static void resp_line(struct conn *c, const char *line)
+/* This and those below: whether the reply is complete. */
+static bool resp_line(struct conn *c, const char *line)
 {
     const struct op *op = asked(c);
     struct head h;
@@ -624,19 +617,20 @@ static void resp_line(struct conn *c, const char *line)
     if (why)
         garbage(c, why);
     if (!c->elements) {
+        reply_begins(c);
         c->elements = 1;
         c->seen = 0;
     }
     c->seen++;
     if (strchr("$=", h.type) && h.n >= 0) {
         body_begins(c, (size_t)h.n);
-        return;
+        return false;
     }
     if (strchr("*~%", h.type) && h.n > 0)
         c->elements += (unsigned)h.n * (h.type == '%' ? 2 : 1);
     if (c->elements + c->seen > MAX_ELEMENTS)
         garbage(c, "an answer without end");
-    element_done(c);
+    return element_done(c);
 }
 
 /* The ID of an entry: two numbers. */
@@ -648,27 +642,28 @@ static bool is_entry(const char *id)
            && !id[n + 1 + strspn(id + n + 1, "0123456789")];
 }
 
-static void resp_text_done(struct conn *c)
+static bool resp_text_done(struct conn *c)
 {
     if (c->kept && !is_entry(c->line))
         other_answer(c, c->line);
     c->line_size = 0;
-    element_done(c);
+    return element_done(c);
 }
 
 /* --- meta ---------------------------------------------------------------- */
-static void meta_line(struct conn *c, const char *line)
+static bool meta_line(struct conn *c, const char *line)
 {
     const struct op *op = asked(c);
     long long n;
 
+    reply_begins(c);
     if (strstr(line, "ERROR"))
         refused(c->node, line);
     if (!op ? c->greetings == 1 ? !strncmp(line, "VERSION ", 8)
                                 : !strcmp(line, "STORED")
-            : op->kind == SET ? !strcmp(line, "HD") : !strcmp(line, "EN")) {
-        reply_done(c);
-    } else if (op && op->kind == GET && !strncmp(line, "VA ", 3)) {
+            : op->kind == SET ? !strcmp(line, "HD") : !strcmp(line, "EN"))
+        return reply_done(c);
+    if (op && op->kind == GET && !strncmp(line, "VA ", 3)) {
         if (!whole(line + 3, &n) || n < 0 || (size_t)n > MAX_VALUE)
             garbage(c, "a length that is no number");
         body_begins(c, (size_t)n);
@@ -677,6 +672,7 @@ static void meta_line(struct conn *c, const char *line)
     } else {
         other_answer(c, line);
     }
+    return false;
 }
 
 /* --- binary -------------------------------------------------------------- */
@@ -688,6 +684,7 @@ static void binary_header(struct conn *c)
     unsigned status, extras;
     char said[40];
 
+    reply_begins(c);
     memcpy(&h, c->line, sizeof h);
     c->line_size = 0;
     status = ntohs(h.status);
@@ -726,40 +723,36 @@ static void binary_header(struct conn *c)
 }
 
 /* --- the bytes as they come ---------------------------------------------- */
-void consume(struct conn *c, const char *p, size_t n)
+bool read_reply(struct conn *c, const char **p, size_t *n)
 {
-    bool binary = opt.protocol == BINARY;
+    bool binary = opt.protocol == BINARY, complete = false;
 
-    while (n || (c->in_body && !c->body)) {
+    while (!complete && (*n || (c->in_body && !c->body))) {
         if (c->in_body) {
-            size_t take = n < c->body ? n : c->body;
-            body(c, p, take);
-            p += take;
-            n -= take;
+            size_t take = *n < c->body ? *n : c->body;
+            body(c, *p, take);
+            *p += take;
+            *n -= take;
             if (c->body)
-                return;
+                return false;
             c->in_body = false;
-            if (binary || opt.protocol == META)
-                reply_done(c);
-            else
-                resp_text_done(c);
+            complete = binary || opt.protocol == META ? reply_done(c)
+                                                      : resp_text_done(c);
         } else if (binary) {
             size_t want = sizeof(struct header) - c->line_size;
-            size_t take = n < want ? n : want;
-            memcpy(c->line + c->line_size, p, take);
+            size_t take = *n < want ? *n : want;
+            memcpy(c->line + c->line_size, *p, take);
             c->line_size += (unsigned)take;
-            p += take;
-            n -= take;
+            *p += take;
+            *n -= take;
             if (c->line_size == sizeof(struct header))
                 binary_header(c);
         } else {
-            const char *line = line_of(c, &p, &n);
-            if (line && opt.protocol == META)
-                meta_line(c, line);
-            else if (line)
-                resp_line(c, line);
+            const char *line = line_of(c, p, n);
+            if (line)
+                complete = opt.protocol == META ? meta_line(c, line)
+                                                : resp_line(c, line);
         }
-        if (c->state == CLOSED)             /* measured and gone           */
-            return;
     }
+    return complete;
 }

@@ -156,10 +156,10 @@ def pytest_configure(config: Any) -> None:
     if hasattr(config, 'workerinput'):
         shared = config.workerinput['shared']
         config.stash[TURNS] = Turns(shared)
-        os.environ |= remembering(Path(shared, 'built'))
+        os.environ |= cached_compiler(Path(shared, 'built'))
 
 
-def remembering(folder: Path) -> dict[str, str]:
+def cached_compiler(folder: Path) -> dict[str, str]:
     """Variables with which mpicc calls a compiler that builds things once."""
     compiler = shutil.which('cc') or shutil.which('gcc')
     if not compiler:
@@ -235,7 +235,7 @@ def free_port() -> int:
 
 # What is not here -----------------------------------------------------------
 
-def lacking(program: str, why: str) -> NoReturn:
+def skip_missing(program: str, why: str) -> NoReturn:
     """Skips a test for want of a program, or of a header.
 
     With --complete it fails where .ci/packages.txt has a package for it.
@@ -260,10 +260,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]
     return report
 
 
-def brought_up(folder: Path, share: Path, **more: Any) -> Cluster:
+def started_cluster(folder: Path, share: Path, **more: Any) -> Cluster:
     """A cluster; where it cannot run the test is skipped, with the reason."""
     if lost():
-        lacking(lost()[0], f'cluster: {missing()}')
+        skip_missing(lost()[0], f'cluster: {missing()}')
     cluster = Cluster(folder)
     try:
         cluster.up(share=[share], **more)
@@ -276,7 +276,7 @@ def brought_up(folder: Path, share: Path, **more: Any) -> Cluster:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Four nodes for all tests, which leave them as they found them."""
     base = tmp_path_factory.getbasetemp()
-    cluster = brought_up(base / 'box', base)
+    cluster = started_cluster(base / 'box', base)
     for name in ('mpi', 'mpich'):
         ensure_wheel(name)
     yield cluster
@@ -444,8 +444,8 @@ def store() -> Store:
     """A real store: the set-up brings one along, else it is on PATH."""
     found = stores()
     if not found:
-        lacking('redis-server', 'no redis-server or valkey-server: no wheel '
-                'for this Python, and none on PATH')
+        skip_missing('redis-server', 'no redis-server or valkey-server: no '
+                     'wheel for this Python, and none on PATH')
     return found[0]
 
 
@@ -453,5 +453,5 @@ def store() -> Store:
 def store_with_tls() -> Store:
     found = [one for one in stores() if one.tls]
     if not found:
-        lacking('redis-server', 'no store here was built with TLS')
+        skip_missing('redis-server', 'no store here was built with TLS')
     return found[0]

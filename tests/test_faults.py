@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, lacking
+from conftest import ROOT, skip_missing
 
 GOLDEN = Path(__file__).parent / 'osu' / 'golden' / '7.2'
 
@@ -167,7 +167,8 @@ def test_real_transport_is_seen(suite, tmp_path):
     suite.plumb('env')
     found = Path(suite.variables['PLUMBLINE_WORK'], 'local.json').read_text()
     if '"openmpi"' not in found:
-        lacking('mpirun.openmpi', 'tells the transports of Open MPI apart')
+        skip_missing('mpirun.openmpi',
+                     'tells the transports of Open MPI apart')
     another_site(suite, tmp_path, '''
 for _env in site_configuration['environments']:
     _env['extras']['transport'] = {

@@ -76,7 +76,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     max_pending_time = '1h'
 
     @run_after('init')
-    def build_where_spack_is(self) -> None:
+    def build_stacks_locally(self) -> None:
         # A stack is installed where people log in: compute nodes often have
         # neither Spack nor a network. All else is built where it runs.
         here = {env.name: env for part in rt.runtime().system.partitions
@@ -118,13 +118,13 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         return origin
 
     @run_before('compile')
-    def never_wait_for_ever(self) -> None:
+    def limit_pending_time(self) -> None:
         # ReFrame hands the limit to the jobs that run, not to those that
         # build.
         self.build_job.max_pending_time = self.max_pending_time
 
     @run_before('compile')
-    def build_what_is_ours(self) -> None:
+    def set_build_commands(self) -> None:
         commands = ['true']
         extras = self.current_environ.extras
         if 'stack' in extras:
@@ -167,7 +167,7 @@ class Glossary(rfm.RegressionTestPlugin):
     """Refuses needs that no site could ever meet."""
 
     @run_after('init', always_last=True)
-    def needs_are_in_the_glossary(self) -> None:
+    def check_needs_are_known(self) -> None:
         features.check_needs(self.valid_systems, self.valid_prog_environs,
                              type(self).__name__)
 
@@ -192,7 +192,7 @@ class Launch(rfm.RegressionTestPlugin):
 
     # Last: the family lays out its ranks after the setup, too.
     @run_after('setup', always_last=True)
-    def ranks_have_their_cores(self) -> None:
+    def check_cores(self) -> None:
         placement.cores(self.current_partition)
         placement.options(self)
         if self.launcher_kind() == 'launcher_oversubscribe':
@@ -209,12 +209,12 @@ class Launch(rfm.RegressionTestPlugin):
             self.env_vars.update(asked.get('env', {}))
 
 
-class Once(rfm.RegressionTestPlugin):
+class NoRequeue(rfm.RegressionTestPlugin):
     """A job that lost a node fails: it does not start over in its own
     remains, nor wait for the node to come back."""
 
     @run_before('run')
-    def never_start_over(self) -> None:
+    def disable_requeue(self) -> None:
         if self.current_partition.scheduler.registered_name in (
                 'slurm', 'squeue'):
             self.job.options.append('--no-requeue')
@@ -287,7 +287,7 @@ class Measured(rfm.RegressionTestPlugin):
                 self.current_partition.extras.get('scratch', ''), launcher]
 
     @run_before('sanity')
-    def know_the_machines(self) -> None:
+    def collect_node_facts(self) -> None:
         self.node_facts, self.facts_files = nodes.machines(
             Path(self.programs.stagedir, FACTS), self.job.nodelist or [])
 
@@ -304,7 +304,7 @@ class Referenced(rfm.RegressionTestPlugin):
     unjudged = variable(str, value='', loggable=True)
 
     @run_after('setup')
-    def reference_file_is_sound(self) -> None:
+    def check_reference_file(self) -> None:
         # Called in any case: a broken vendor profile must be told at once.
         vendor.figures(self)
         if not self.bringup:
@@ -327,7 +327,7 @@ class Referenced(rfm.RegressionTestPlugin):
 
 
 class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
-                Once, Measured, Referenced, special=True):
+                NoRequeue, Measured, Referenced, special=True):
     """A program of the suite under the partition's launcher.
 
     After a run: `samples` holds every figure of every repeat, `speed` the
@@ -445,7 +445,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             setattr(self, name, value)
 
     @run_before('run')
-    def use_what_was_installed(self) -> None:
+    def use_installed_programs(self) -> None:
         origin = self.programs.origin(self.program)
         self.spec = origin.get('spec', '')
         self.stack = origin.get('mpi') or self.stack
@@ -455,7 +455,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 *self.prerun_cmds]
 
     @sanity_function
-    def run_is_whole(self) -> bool:
+    def check_run(self) -> bool:
         """Every guard, then the figures of every repeat."""
         try:
             guards.disk_had_room(Path(self.stagedir))
@@ -468,7 +468,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             seen = []
             for run in runs:
                 guards.ranks_are(run, self.num_tasks, self.num_nodes)
-                self.ranks_had_their_cores(run)
+                self.check_binding(run)
                 guards.transport_is(
                     run, self.current_environ.extras.get('transport'))
                 self.assert_whole(run)
@@ -509,7 +509,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         self.unfit = '; '.join(filter(None, dict.fromkeys(
             [*self.unfit.split('; '), why])))
 
-    def ranks_had_their_cores(self, run: guards.Run) -> None:
+    def check_binding(self, run: guards.Run) -> None:
         """Notes where the ranks ran, which is where they should have."""
         there, kind = placement.ranks(run.err), self.launcher_kind()
         self.binding = placement.compact(there)
@@ -576,13 +576,13 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.guard = err.guard
             raise
         self.judge_by_references(self.figures)
-        self.note_what_is_far_below()
+        self.note_far_below()
         for figure, value in self.figures.items():
             self.perf_variables[figure] = sn.make_performance_function(
                 sn.defer(value),
                 metrics.metric(metrics.split(figure)[0]).unit)
 
-    def note_what_is_far_below(self) -> None:
+    def note_far_below(self) -> None:
         """Adds to the summary's note; fails nothing."""
         far = '' if self.is_dry_run() else limits.far_below(
             self.figures, self.params, self.current_partition.extras)
@@ -613,7 +613,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.figures['worst_ratio'] = max(ratios)
 
     @run_after('performance', always_last=True)
-    def every_figure_was_judged(self) -> None:
+    def check_extracted_metrics(self) -> None:
         if self.invalid:
             raise PerformanceError(f'validity: {self.invalid}')
         if self.reference_fault:

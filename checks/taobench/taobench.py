@@ -92,7 +92,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     rule = variable(typ.Str[r'code|guide'], value='code')
 
     @run_after('init')
-    def ask_for_what_it_needs(self) -> None:
+    def set_requirements(self) -> None:
         self.program = self.point.program
         self.descr = f'TaoBench {self.point}'
         self.valid_systems = [f'+{nodes_feature(self.point.nodes)}']
@@ -111,7 +111,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             self.repeats = 1
 
     @run_after('setup')
-    def take_its_time(self) -> None:
+    def set_time_limit(self) -> None:
         instead = jobs.job(self.point.job).deprecated
         if instead:
             self.logger.info(f'{self.point.job} is deprecated: use {instead}')

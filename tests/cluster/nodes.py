@@ -51,7 +51,7 @@ def start_switch(cluster: Cluster) -> None:
     channel = ns.Channel()
 
     def first() -> None:
-        with reporting(channel.there):
+        with report_errors(channel.there):
             try:
                 ns.unshare(ns.NODE | ns.NEWPID, 'NEWNS|NEWNET|NEWPID|...')
             except PermissionError:
@@ -60,13 +60,13 @@ def start_switch(cluster: Cluster) -> None:
             if os.fork():
                 os._exit(0)
             prepare_switch(cluster)
-            say(channel.there, 'ready')
-            obey(channel.there)
-        reap()
+            report(channel.there, 'ready')
+            await_go(channel.there)
+        reap_children()
 
     ns.detached(first, cluster.log(SWITCH), channel.there.fileno())
     channel.there.close()
-    pid = heard(cluster, SWITCH, channel)
+    pid = await_report(cluster, SWITCH, channel)
     cluster.remember(SWITCH, pid)
     if Path(f'/proc/{pid}/setgroups').read_text().strip() == 'deny':
         compiled('setgroups.so', cluster.folder)
@@ -98,10 +98,10 @@ def start(cluster: Cluster, nodes: list[str]) -> None:
         inside(cluster, node, channels[node])
         channels[node].there.close()
     for node, channel in channels.items():
-        cluster.remember(node, heard(cluster, node, channel))
+        cluster.remember(node, await_report(cluster, node, channel))
         channel.here.send(b'go')
     for node, channel in channels.items():
-        heard(cluster, node, channel)
+        await_report(cluster, node, channel)
 
 
 def inside(cluster: Cluster, node: str, channel: ns.Channel) -> None:
@@ -109,7 +109,7 @@ def inside(cluster: Cluster, node: str, channel: ns.Channel) -> None:
     switch = cluster.alive(SWITCH)
 
     def first() -> None:
-        with reporting(channel.there):
+        with report_errors(channel.there):
             ns.enter(switch)
             # Of the switch's process tree is what is forked from now on.
             if os.fork():
@@ -118,12 +118,12 @@ def inside(cluster: Cluster, node: str, channel: ns.Channel) -> None:
             if os.fork():
                 os._exit(0)
             prepare_node(cluster, node)
-            say(channel.there, 'ready')
-            obey(channel.there)
+            report(channel.there, 'ready')
+            await_go(channel.there)
             start_daemons(cluster, node)
-            say(channel.there, 'up')
+            report(channel.there, 'up')
             channel.there.close()
-        reap()
+        reap_children()
 
     ns.detached(first, cluster.log(node), channel.there.fileno())
 
@@ -153,18 +153,19 @@ def start_daemons(cluster: Cluster, node: str) -> None:
     if node != LOGIN:
         name = f'slurmd-{node}'
         slurmd = daemon(cluster, name, 'slurmd', '-D', '-N', node)
-        answers(cluster, name, slurmd, lambda: listening(node, 6818))
+        await_ready(cluster, name, slurmd, lambda: listening(node, 6818))
         return
     munged = daemon(
         cluster, 'munged', 'munged', '--foreground', '--force',
         '--key-file=/run/cluster/etc/munge.key', '--pid-file=/run/munged.pid',
         '--seed-file=/run/munge.seed', '--num-threads=2')
-    answers(cluster, 'munged', munged,
+    await_ready(cluster, 'munged', munged,
             lambda: Path('/run/munge/munge.socket.2').exists())
     if cluster.accounting:
         start_accounting(cluster)
     slurmctld = daemon(cluster, 'slurmctld', 'slurmctld', '-D')
-    answers(cluster, 'slurmctld', slurmctld, lambda: listening(LOGIN, 6817))
+    await_ready(cluster, 'slurmctld', slurmctld,
+                lambda: listening(LOGIN, 6817))
 
 
 def start_accounting(cluster: Cluster) -> None:
@@ -180,10 +181,10 @@ def start_accounting(cluster: Cluster) -> None:
     mariadbd = daemon(
         cluster, 'mariadbd', 'mariadbd', '--no-defaults', data, '--user=root',
         '--skip-networking', '--socket=/run/mysqld/mysqld.sock')
-    answers(cluster, 'mariadbd', mariadbd,
+    await_ready(cluster, 'mariadbd', mariadbd,
             lambda: Path('/run/mysqld/mysqld.sock').exists())
     slurmdbd = daemon(cluster, 'slurmdbd', 'slurmdbd', '-D')
-    answers(cluster, 'slurmdbd', slurmdbd, lambda: listening(LOGIN, 6819))
+    await_ready(cluster, 'slurmdbd', slurmdbd, lambda: listening(LOGIN, 6819))
 
 
 def daemon(cluster: Cluster, name: str, *command: str
@@ -197,7 +198,7 @@ def daemon(cluster: Cluster, name: str, *command: str
                                 stderr=out, stdin=subprocess.DEVNULL)
 
 
-def answers(cluster: Cluster, name: str, process: subprocess.Popen[bytes],
+def await_ready(cluster: Cluster, name: str, process: subprocess.Popen[bytes],
             ready: Callable[[], bool], limit: float = 30) -> None:
     end = time.monotonic() + limit
     while not ready():
@@ -221,11 +222,11 @@ def listening(host: str, port: int) -> bool:
 
 # ----------------------------------------------------- how they speak, wait
 
-def say(there: socket.socket, words: str) -> None:
+def report(there: socket.socket, words: str) -> None:
     there.send(words.encode())
 
 
-def heard(cluster: Cluster, node: str, channel: ns.Channel) -> int:
+def await_report(cluster: Cluster, node: str, channel: ns.Channel) -> int:
     """The pid of a first process that has come as far as it should.
 
     :raises ClusterError: with its own words, or those of its log.
@@ -242,7 +243,7 @@ def heard(cluster: Cluster, node: str, channel: ns.Channel) -> int:
         f'{node} ended: {said[-1] if said else "no word why"} ({log})')
 
 
-class reporting:
+class report_errors:
     """What goes wrong is told to the one that waits, and is the end."""
 
     def __init__(self, there: socket.socket) -> None:
@@ -255,18 +256,18 @@ class reporting:
                  trace: object) -> None:
         if error is not None:
             # Of our own system calls the text is the whole story.
-            say(self.there, getattr(error, 'strerror', None) or str(error)
+            report(self.there, getattr(error, 'strerror', None) or str(error)
                 or repr(error))
             os._exit(1)
 
 
-def obey(there: socket.socket) -> None:
+def await_go(there: socket.socket) -> None:
     """Waits for the word; without it there is nothing to live for."""
     if there.recv(16) != b'go':
         os._exit(1)
 
 
-def reap() -> None:
+def reap_children() -> None:
     """What a first process does: buries the others."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     while True:

@@ -38,11 +38,11 @@ STORE = 'valkey'
 #: Within this a job must have ended after a kill: the conductor's silence
 #: (10 s) and all its patience with agents and launcher, Slurm's with a dead
 #: node, and as much again, for the nodes share one machine. Unit: seconds.
-LIMIT = 90.0
+END_TIMEOUT = 90.0
 
 #: Within this nothing may be left after its end: an agent whose conductor
 #: is gone notices by its silence, and gives its servers the time to stop.
-PATIENCE = 15.0
+CLEANUP_TIMEOUT = 15.0
 
 #: As site-configs/devcluster/system.py has it.
 LAUNCHERS = {
@@ -221,7 +221,7 @@ VICTIMS = {
 }
 
 
-def strike(job: Job, name: str, chance: random.Random) -> str:
+def kill_victim(job: Job, name: str, chance: random.Random) -> str:
     """Kills the victim; what that was, empty: there was none any more."""
     cluster = job.cluster
     if name == 'scancel':
@@ -297,7 +297,7 @@ DATA, FOREIGN = '/plumbline-agent-', ('/tmp/prte', '/tmp/ompi', '/tmp/rfm-')
 def left(cluster: Cluster, before: dict[str, Counter[str]], folder: Path
          ) -> list[str]:
     """What was not there before, after a patience; secrets of the run."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + CLEANUP_TIMEOUT
     while True:
         found = [f'{node}: {one}' for node, all_of_it in seen(cluster).items()
                  for one in all_of_it - before.get(node, Counter())
@@ -334,7 +334,7 @@ class Round:
     def faults(self) -> list[str]:
         """What must not be."""
         found = [f'left: {one}' for one in self.left]
-        if self.ended > LIMIT:
+        if self.ended > END_TIMEOUT:
             found.append(f'ended after {self.ended:.1f} s')
         if len(self.lines) > 1:
             found.append(f'{len(self.lines)} lines: '
@@ -353,18 +353,18 @@ def play(cluster: Cluster, launcher: str, victim: str, plan: Plan,
     before = seen(cluster)
     job = Job(cluster, launcher, folder).submit(plan)
     time.sleep(at)
-    killed = strike(job, victim, chance)
+    killed = kill_victim(job, victim, chance)
     struck = time.monotonic()
     at = struck - job.began
     try:
-        state = cluster.wait(job.number, LIMIT)['JobState']
+        state = cluster.wait(job.number, END_TIMEOUT)['JobState']
     except ClusterError as err:
         state = str(err)
         cluster.exec('scancel', '-s', 'KILL', job.number)
     ended = time.monotonic() - struck
     rest = left(cluster, before, folder)
     clean = time.monotonic() - struck
-    verdict = job.verdict() if ended < LIMIT else 'it did not end'
+    verdict = job.verdict() if ended < END_TIMEOUT else 'it did not end'
     if victim == 'node':
         cluster.boot(killed)
     cluster.wait_idle(cluster.nodes)
@@ -373,10 +373,10 @@ def play(cluster: Cluster, launcher: str, victim: str, plan: Plan,
                  job.lines(), data, [one for one in rest if one not in data])
 
 
-def unharmed(cluster: Cluster, launcher: str, plan: Plan, folder: Path
+def undisturbed(cluster: Cluster, launcher: str, plan: Plan, folder: Path
              ) -> tuple[float, str]:
     """A job that nobody disturbs: how long it took, what ReFrame says."""
     job = Job(cluster, launcher, folder).submit(plan)
-    cluster.wait(job.number, LIMIT)
+    cluster.wait(job.number, END_TIMEOUT)
     cluster.wait_idle(cluster.nodes)
     return job.seconds(), job.verdict()

@@ -14,7 +14,7 @@ static jmp_buf refusal;
 static bool inside;
 static size_t said_size;
 char *said;
-bool strangers = true;
+bool untrusted = true;
 static void *blocks[1 << 16];
 static FILE *file;
 static unsigned block_count;
@@ -52,7 +52,7 @@ static void look_at_the_line(void)
     if (n < 2 || said[n - 1] != '\n')
         wrong("refused without a line");
     for (size_t i = 0; i + 1 < n; i++)
-        if (said[i] == '\n' || (strangers && (said[i] < ' ' || said[i] > '~')))
+        if (said[i] == '\n' || (untrusted && (said[i] < ' ' || said[i] > '~')))
             wrong("a line with a control character");
 }
 

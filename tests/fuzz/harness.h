@@ -12,7 +12,7 @@
 bool survives(void (*reader)(void *), void *argument);
 extern char *said;
 /* What is read comes over the net, not from the user's own files. */
-extern bool strangers;
+extern bool untrusted;
 /* Memory and files of an input that was refused in the midst of things. */
 void *tracked(void *p);
 FILE *tracked_file(FILE *file);

@@ -55,7 +55,7 @@ struct reading { double at, busy, irq, steal; int cpus; };
 
 static char host[256];
 static double tick;
-static sigset_t attended;
+static sigset_t handled_signals;
 
 static double now(void)
 {
@@ -287,7 +287,7 @@ static int await(double seconds)
         seconds = 0;
     struct timespec t = {.tv_sec = (time_t)seconds,
                          .tv_nsec = (seconds - (time_t)seconds) * 1e9};
-    int number = sigtimedwait(&attended, NULL, &t);
+    int number = sigtimedwait(&handled_signals, NULL, &t);
     return number > 0 ? number : 0;
 }
 
@@ -376,7 +376,7 @@ static void keep_facts(char **words)
         if (to < 0 || none < 0 || dup2(none, 0) < 0 || dup2(to, 1) < 0
             || dup2(none, 2) < 0)
             _exit(1);
-        sigprocmask(SIG_UNBLOCK, &attended, NULL);
+        sigprocmask(SIG_UNBLOCK, &handled_signals, NULL);
         setsid();
         execl("/bin/bash", "bash", words[1], words[2], words[3],
               (char *)NULL);
@@ -421,10 +421,10 @@ int main(int argc, char **argv)
     sigset_t usual;
     static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT,
                                   SIGUSR1, SIGUSR2};
-    sigemptyset(&attended);
+    sigemptyset(&handled_signals);
     for (size_t k = 0; k < sizeof signals / sizeof *signals; k++)
-        sigaddset(&attended, signals[k]);
-    sigprocmask(SIG_BLOCK, &attended, &usual);
+        sigaddset(&handled_signals, signals[k]);
+    sigprocmask(SIG_BLOCK, &handled_signals, &usual);
     int me = getpid(), pid = fork();
     if (pid == 0) {
         sigprocmask(SIG_SETMASK, &usual, NULL);

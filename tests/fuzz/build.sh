@@ -13,7 +13,7 @@ wrap= sources=
 add() { for name; do wrap="$wrap,--wrap=$name"; done; }
 case $target in
 tao)
-    add ask_slowly rest
+    add queue_miss poll_sleep
     sources="$tao/cache.c $tao/values.c $tao/slow.c $tao/options.c
         $tao/stats.c $tao/threads.c" ;;
 replies | probe | files)

@@ -48,7 +48,7 @@ ssize_t link_write(struct link *l, const void *buffer, size_t n)
 }
 
 /* The slow path at once: a queue that is full, no memory, or a value. */
-bool __wrap_ask_slowly(struct request *r, unsigned queue)
+bool __wrap_queue_miss(struct request *r, unsigned queue)
 {
     (void)queue;
     if (r->key[0] == 'f')
@@ -63,7 +63,7 @@ bool __wrap_ask_slowly(struct request *r, unsigned queue)
     return true;
 }
 
-void __wrap_rest(unsigned ns, bool *once) { (void)ns, (void)once; }
+void __wrap_poll_sleep(unsigned ns, bool *once) { (void)ns, (void)once; }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

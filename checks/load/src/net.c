@@ -1,4 +1,4 @@
-/* net.c - addresses, sockets, TLS, and how a failure is told. */
+/* net.c - addresses, sockets, TLS, and messages of failures. */
 #define _GNU_SOURCE
 #include "load.h"
 
@@ -36,7 +36,7 @@ _Noreturn void fail(const char *format, ...)
     _exit(1);
 }
 
-/* What a server's words call for; the first that matches. */
+/* Part of a server's error -> advice; the first match counts. */
 static const struct { const char *words, *advice; } advices[] = {
     {"without any password", "the server has no password: give none"},
     {"NOAUTH", "give the password (--password-file or --service)"},
@@ -71,7 +71,7 @@ static const struct { const char *words, *advice; } advices[] = {
                   "an empty store"},
 };
 
-/* A stranger's words, for one line on a terminal. */
+/* Text from the network, without control characters, for a terminal. */
 const char *printable(const char *said)
 {
     static _Thread_local char text[161];
@@ -158,7 +158,8 @@ int start_connect(const struct node *n, double timeout)
         errno = code;
         return -1;
     }
-    /* Only now: a unix socket whose queue is full answers EAGAIN else. */
+    /* After connect(): on a non-blocking Unix socket a full listen queue gives
+     * EAGAIN at once instead of a wait. */
     if (!blocking && local)
         fcntl(fd, F_SETFL, O_NONBLOCK);
     return fd;
@@ -191,7 +192,7 @@ void prepare_tls(const char *ca, const char *cert, const char *key)
                      | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     /* One recv a reply: header and body of a record at once. */
     SSL_CTX_set_read_ahead(tls, 1);
-    /* Whoever has a certificate of the run's own CA belongs to the run. */
+    /* The CA is the run's own: its certificate is proof enough. */
     SSL_CTX_set_verify(tls, SSL_VERIFY_PEER, NULL);
     if (SSL_CTX_load_verify_locations(tls, ca, NULL) != 1)
         fail("%s: no certificates of a CA: %s", ca, tls_error());

@@ -1,5 +1,5 @@
-/* options.c - the command line and the service file: one table says what
- * there is, what it means and what it may be. */
+/* options.c - the command line and the service file: one table of all options
+ * with help and bounds. */
 #define _GNU_SOURCE
 #include "load.h"
 

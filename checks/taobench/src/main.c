@@ -65,7 +65,7 @@ static void raise_open_files(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static void become(const char *user)
+static void drop_privileges(const char *user)
 {
     struct passwd *p = getpwnam(user);
 
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     prepare_cache();
     prepare_serving();
     if (opt.user)
-        become(opt.user);
+        drop_privileges(opt.user);
     start_stats();
     start_slow_path();
     start_serving();
@@ -130,7 +130,7 @@ int main(int argc, char **argv)
                 continue;
             printf("Signal handled: %s.\n", strsignal(signal));
             print_line();
-            /* The other threads are in the midst of things: no exit(). */
+            /* Other threads still run: no exit handlers. */
             _exit(0);
         }
         print_line();

@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One recv brings CHUNK; ROOM holds what is the longest request or answer
- * beside it. A text line, or a header and key, ends within LINE. */
+/* One recv reads up to CHUNK; ROOM holds the longest request or answer
+ * besides. A text line, or a header and key, is at most LINE long. */
 enum { CHUNK = 1 << 16, LINE = 2048, ROOM = CHUNK + MIB + LINE,
        EVENTS = 256, LISTENERS = 16 };
 
@@ -93,8 +93,8 @@ static size_t send_some(struct connection *c, const char *from, size_t n)
     return sent;
 }
 
-/* What cannot be sent now waits with the connection, which reads no further
- * until it is. */
+/* Unsent bytes are kept with the connection, which reads no further until they
+ * are sent. */
 static void flush(struct connection *c)
 {
     struct fast *f = c->fast;
@@ -154,15 +154,15 @@ static void put_hit(struct fast *f, const struct header *to, const char *key,
     put(f, hit->value, hit->size);
 }
 
-/* --- what is asked ------------------------------------------------------- */
-/* The thread does nothing else until the slow path has answered: so it is
- * in the original, where the state that polls never leaves its loop. */
+/* --- requests ------------------------------------------------------------ */
+/* The thread does nothing else until the slow path has answered, as in the
+ * original, whose polling state never leaves its loop. */
 static void wait_for(const struct request *r)
 {
     bool again = false;
 
     do
-        rest(opt.worker_sleep, &again);
+        poll_sleep(opt.worker_sleep, &again);
     while (!atomic_load_explicit(&r->done, memory_order_acquire));
 }
 
@@ -178,7 +178,7 @@ static void miss(struct connection *c, const struct header *h,
     memcpy(r->key, key, n);
     r->key_size = (uint8_t)n;
     r->hash = hash;
-    if (!ask_slowly(r, queue)) {
+    if (!queue_miss(r, queue)) {
         if (h->opcode == GET || h->opcode == GETK)
             put_status(f, h, NOT_FOUND, "Not found");
         return;
@@ -212,7 +212,7 @@ static void get(struct connection *c, const struct header *h,
     add(&f->n->fast, 1);
 }
 
-/* Up to 30 days it is from now, else it is the time of day. */
+/* Up to 30 days it is relative, else seconds since 1970, as in memcached. */
 static uint32_t ttl_of(uint32_t expiry)
 {
     time_t now = time(NULL);
@@ -313,7 +313,7 @@ static void answer_binary(struct connection *c, const struct header *h,
     c->closing = true;
 }
 
-/* Bytes that it used; 0: there is more to come. */
+/* Bytes used; 0: the request is not complete. */
 static size_t one_binary(struct connection *c, const char *p, size_t n)
 {
     struct header h;
@@ -374,7 +374,7 @@ static size_t one_text(struct connection *c, const char *p, size_t n)
 }
 
 /* --- in ------------------------------------------------------------------ */
-/* All whole requests, as long as their answers go out; the rest is kept. */
+/* Answers all complete requests while answers can be sent; keeps the rest. */
 static void consume(struct connection *c, const char *p, size_t n)
 {
     while (n && !c->out && !c->closing && !c->broken) {
@@ -441,7 +441,7 @@ static void output(struct connection *c)
         memcpy(c->fast->in, c->in, c->in_size);
         consume(c, c->fast->in, c->in_size);
     }
-    /* What OpenSSL holds already wakes no epoll. */
+    /* Bytes that OpenSSL has buffered do not wake epoll. */
     if (!c->out && !c->closing && !c->broken && link_pending(&c->link))
         input(c);
 }

@@ -43,7 +43,7 @@ _Noreturn void usage(const char *format, ...)
 _Noreturn void fail(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
-/* --- counters: each has one writer, the others read along ---------------- */
+/* --- counters: each has one writer, other threads only read -------------- */
 typedef _Atomic uint64_t counter;
 
 static inline uint64_t load(const counter *c)
@@ -100,12 +100,12 @@ struct request {
     _Atomic bool done;
 };
 void start_slow_path(void);
-bool ask_slowly(struct request *r, unsigned queue);  /* false: queue full    */
+bool queue_miss(struct request *r, unsigned queue);  /* false: queue full    */
 unsigned slow_requests_queued(void);
 unsigned slow_threads_running(void);
 uint64_t nanosleeps(void);
-/* The sleep of all who wait for others; `again`: nothing came meanwhile. */
-void rest(unsigned ns, bool *again);
+/* Sleeps between two polls; `again`: the last poll found nothing. */
+void poll_sleep(unsigned ns, bool *again);
 
 /* --- net.c --------------------------------------------------------------- */
 struct link { int fd; void *ssl; };

@@ -1,9 +1,9 @@
 """What the tests share: an isolated place for runs of the real suite.
 
-With `./plumb test` they run side by side, in more workers than there are
-cores, for most of them wait. Tests on a cluster stay in one worker a file,
-which has a cluster of its own; a test marked `alone` has the machine for
-itself.
+With `./plumb test` they run in parallel, in more workers than there are
+cores, because most of them wait. Tests on a cluster run in one worker per
+file, which has its own cluster; while a test marked `alone` runs, no other
+does.
 """
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from packages import package_of  # noqa: E402
 
 from cli.setup import ensure_wheel, identify_store  # noqa: E402
 
-# A shell's background job ignores it, and so would all that tests start and
-# interrupt: they would wait for ever.
+# In a shell's background job SIGINT is ignored, and children inherit that:
+# tests that interrupt a child would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Number of tests that need a cluster and were not asked for.
@@ -64,17 +64,17 @@ def pytest_collection_modifyitems(config: pytest.Config,
         name = group(item)
         if name:
             item.add_marker(pytest.mark.xdist_group(name))
-    # What takes long begins early: at the end no core waits for it.
+    # Long tests first: at the end no core waits for one.
     items.sort(key=lambda item: (
         not item.get_closest_marker('alone'), not group(item),
         'suite' not in getattr(item, 'fixturenames', ())))
 
 
 def group(item: pytest.Item) -> str:
-    """Tests that one worker runs one after another; empty: any worker."""
+    """Name of the group of tests that one worker runs; empty: none."""
     if item.get_closest_marker('alone'):
         return 'alone'
-    # Each worker would make anew what a module's tests share.
+    # Each worker would set up module-scoped fixtures again.
     fixtures: Any = getattr(item, '_fixtureinfo', None)
     shares = fixtures and any(
         found[-1].scope == 'module'
@@ -91,15 +91,15 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
             f'cluster: {left} tests not asked for; ./plumb test --cluster')
 
 
-# Side by side ---------------------------------------------------------------
+# Parallel workers -----------------------------------------------------------
 
-#: A folder of all workers of this run.
+#: A folder shared by all workers of this run.
 SHARED = pytest.StashKey[Any]()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """The one that starts the workers tells them of their folder."""
+    """Passes the shared folder to a worker."""
     stash = node.config.stash
     if SHARED not in stash:
         stash[SHARED] = tempfile.TemporaryDirectory(prefix='plumbline-tests')
@@ -108,7 +108,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """What only workers know, for the summary."""
+    """Takes a worker's count of deselected tests, for the summary."""
     told = getattr(node, 'workeroutput', {}).get('left_out')
     if told is not None:
         node.config.stash[LEFT_OUT] = told
@@ -123,7 +123,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 class Turns:
-    """Who has the machine: many workers, or one alone."""
+    """A fair readers-writer lock: many tests, or one that runs alone."""
 
     def __init__(self, folder: str) -> None:
         self.gate, self.room = (open(Path(folder, name), 'w')
@@ -134,7 +134,7 @@ class Turns:
         if self.alone:                      # since the test before
             return
         how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-        # Whoever waits to be alone keeps the gate: no other comes in.
+        # A test that waits to run alone holds the gate: no other starts.
         fcntl.flock(self.gate, how)
         fcntl.flock(self.room, how)
         self.alone = alone
@@ -160,7 +160,7 @@ def pytest_configure(config: Any) -> None:
 
 
 def cached_compiler(folder: Path) -> dict[str, str]:
-    """Variables with which mpicc calls a compiler that builds things once."""
+    """Variables that make mpicc use tests/cached_cc, a caching compiler."""
     compiler = shutil.which('cc') or shutil.which('gcc')
     if not compiler:
         return {}
@@ -174,7 +174,7 @@ def cached_compiler(folder: Path) -> dict[str, str]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None
                             ) -> Generator[None, object, object]:
-    """Waits for its turn, before the clock of its timeout begins."""
+    """Waits for the lock before the test's timeout starts."""
     turns = item.config.stash.get(TURNS, None)
     if turns is None:
         return (yield)
@@ -222,8 +222,8 @@ def programs(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nothing has, nor gets before it is used:
-    below those that the kernel gives to clients, and this worker's own."""
+    """A free port of 127.0.0.1, below the range of ephemeral ports and in a
+    range of this worker's own, so that it stays free until it is used."""
     worker = int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])
     first = 12_000 + 2000 * (worker % 5)
     while True:
@@ -233,10 +233,10 @@ def free_port() -> int:
             return port
 
 
-# What is not here -----------------------------------------------------------
+# Missing programs -----------------------------------------------------------
 
 def skip_missing(program: str, why: str) -> NoReturn:
-    """Skips a test for want of a program, or of a header.
+    """Skips a test because a program or a header is missing.
 
     With --complete it fails where .ci/packages.txt has a package for it.
     """
@@ -261,7 +261,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]
 
 
 def started_cluster(folder: Path, share: Path, **more: Any) -> Cluster:
-    """A cluster; where it cannot run the test is skipped, with the reason."""
+    """Starts a cluster; skips the test, with the reason, where it cannot."""
     if lost():
         skip_missing(lost()[0], f'cluster: {missing()}')
     cluster = Cluster(folder)
@@ -274,7 +274,7 @@ def started_cluster(folder: Path, share: Path, **more: Any) -> Cluster:
 
 @pytest.fixture(scope='session')
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Four nodes for all tests, which leave them as they found them."""
+    """Four nodes for all tests, each of which must restore what it changes."""
     base = tmp_path_factory.getbasetemp()
     cluster = started_cluster(base / 'box', base)
     for name in ('mpi', 'mpich'):
@@ -284,7 +284,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def until(true: Callable[[], object], seconds: float = 30) -> None:
-    """Waits for what must come; how long it takes is not judged."""
+    """Waits until a condition is true."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, 'waited in vain'
@@ -292,7 +292,7 @@ def until(true: Callable[[], object], seconds: float = 30) -> None:
 
 
 def command_lines() -> list[str]:
-    """Of all processes, `PID WORDS`; without ps, which not all have."""
+    """`PID COMMAND` of all processes; without ps, which may be missing."""
     found = []
     for path in Path('/proc').glob('[0-9]*/cmdline'):
         with contextlib.suppress(OSError):
@@ -325,7 +325,7 @@ class Suite:
 
     def start(self, *args: str, stderr: int = subprocess.STDOUT, **more: str
               ) -> subprocess.Popen[str]:
-        """The same, which goes on."""
+        """The same in the background."""
         env = {**os.environ, **self.variables, **more}
         return subprocess.Popen(
             ['bash', '-c', self.exports(env) + '\nexec reframe "$@"', 'bash',
@@ -333,7 +333,7 @@ class Suite:
             stdout=subprocess.PIPE, stderr=stderr)
 
     def exports(self, env: dict[str, str]) -> str:
-        """What `plumb env` says with these variables; asked once."""
+        """The output of `plumb env` with these variables, cached."""
         key = frozenset(env.items())
         if key not in self.told:
             done = subprocess.run([str(ROOT / 'plumb'), 'env'], text=True,
@@ -362,8 +362,8 @@ class Suite:
         return found
 
     def again(self, times: int) -> None:
-        """As if all that ran had run so many times more, with the same
-        figures: a history, for what is made of one."""
+        """Repeats all records `times` times under new run ids: a history
+        with constant figures."""
         runs = sorted({r['run'] for r in self.records})
         for path in (self.tmp / 'perflogs').rglob('*.v?.csv'):
             header, *lines = path.read_text().splitlines(keepends=True)
@@ -388,7 +388,7 @@ def suite(tmp_path: Path) -> Suite:
 
 def suite_in(tmp_path: Path) -> Suite:
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
-    # The installed things are shared, all that a run writes is not.
+    # Installed programs are shared; what a run writes is not.
     mine = tmp_path / 'work'
     mine.mkdir()
     for name in ('venv', 'mpi', 'mpich', 'stores', 'bin'):
@@ -400,11 +400,11 @@ def suite_in(tmp_path: Path) -> Suite:
         'PLUMBLINE_REPORT': str(tmp_path / 'report'),
         'RFM_REFERENCE_PREFIX': str(tmp_path / 'references'),
         'RFM_PREFIX': str(tmp_path / 'rfm'),
-        # Ranks that wait for a message let other tests have the CPU.
+        # Ranks that wait for a message yield the CPU to other tests.
         'OMPI_MCA_mpi_yield_when_idle': '1',
-        # What else runs on this machine is none of the tests' business.
+        # Other tests use the CPUs, too: no limit on their share.
         'PLUMBLINE_OTHERS_LIMIT': '1e6',
-        # Tests do not wait for one another, nor for a run of the user's.
+        # Tests wait neither for each other nor for the user's runs.
         'PLUMBLINE_LOCK': str(tmp_path / 'lock'),
     })
 

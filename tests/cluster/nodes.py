@@ -1,8 +1,8 @@
-"""Makes a cluster's namespaces and what lives in them. Forks: for ``box``.
+"""Creates a cluster's namespaces and the daemons in them. Forks: for ``box``.
 
-A node is forked in steps, and each tells the one that asked for it: until
-it was told to go on it ends when the other end of its channel is gone, and
-after that its pid is in the folder, where ``down`` finds it.
+A node's first process reports each step over a channel and waits for `go`: up
+to then it exits when the other end of the channel is closed; afterwards its
+pid is in the cluster's folder, where ``down`` finds it.
 """
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cluster import (
 
 
 def up(cluster: Cluster) -> None:
-    """Everything but the folder: switch, login, nodes, idle."""
+    """Starts switch, login and nodes; returns when all nodes are idle."""
     start_switch(cluster)
     start(cluster, [LOGIN])
     start(cluster, cluster.nodes)
@@ -47,7 +47,7 @@ def boot(cluster: Cluster, node: str) -> None:
 # ------------------------------------------------------------------ switch
 
 def start_switch(cluster: Cluster) -> None:
-    """The outer namespaces, with a bridge that all nodes hang on."""
+    """The outer namespaces, with the bridge that connects all nodes."""
     channel = ns.Channel()
 
     def first() -> None:
@@ -111,7 +111,7 @@ def inside(cluster: Cluster, node: str, channel: ns.Channel) -> None:
     def first() -> None:
         with report_errors(channel.there):
             ns.enter(switch)
-            # Of the switch's process tree is what is forked from now on.
+            # setns() of a pid namespace applies to children only: fork.
             if os.fork():
                 os._exit(0)
             ns.unshare(ns.NEWPID, 'CLONE_NEWPID')
@@ -133,7 +133,7 @@ def prepare_node(cluster: Cluster, node: str) -> None:
     ns.unshare(ns.NODE, 'NEWNS|NEWNET|NEWUTS|NEWIPC')
     socket.sethostname(node)
     ns.own_mounts()
-    # What a dead node left there, if the kernel has not cleaned up yet.
+    # The link of a dead node, if the kernel has not removed it yet.
     subprocess.run(['ip', 'link', 'del', node], stderr=subprocess.DEVNULL,
                    preexec_fn=lambda: ns.setns(switch, ns.NEWNET, 'switch'))
     ns.ip('link set lo up',
@@ -169,7 +169,7 @@ def start_daemons(cluster: Cluster, node: str) -> None:
 
 
 def start_accounting(cluster: Cluster) -> None:
-    """A data base on a socket alone, and slurmdbd on it."""
+    """A database that listens on a Unix socket only, and slurmdbd."""
     data = '--datadir=/run/cluster/state/db'
     os.makedirs('/run/mysqld')
     if not Path('/run/cluster/state/db').exists():
@@ -220,16 +220,16 @@ def listening(host: str, port: int) -> bool:
     return True
 
 
-# ----------------------------------------------------- how they speak, wait
+# ------------------------------------------------- messages of first processes
 
 def report(there: socket.socket, words: str) -> None:
     there.send(words.encode())
 
 
 def await_report(cluster: Cluster, node: str, channel: ns.Channel) -> int:
-    """The pid of a first process that has come as far as it should.
+    """Waits for a first process's next step; its pid.
 
-    :raises ClusterError: with its own words, or those of its log.
+    :raises ClusterError: it failed, with its message or its log's last line.
     """
     pid, words = channel.receive()
     if words in ('ready', 'up'):
@@ -244,7 +244,7 @@ def await_report(cluster: Cluster, node: str, channel: ns.Channel) -> int:
 
 
 class report_errors:
-    """What goes wrong is told to the one that waits, and is the end."""
+    """Reports an exception over the channel and exits."""
 
     def __init__(self, there: socket.socket) -> None:
         self.there = there
@@ -255,20 +255,20 @@ class report_errors:
     def __exit__(self, kind: object, error: BaseException | None,
                  trace: object) -> None:
         if error is not None:
-            # Of our own system calls the text is the whole story.
+            # Errors of our own system calls have a complete text.
             report(self.there, getattr(error, 'strerror', None) or str(error)
                 or repr(error))
             os._exit(1)
 
 
 def await_go(there: socket.socket) -> None:
-    """Waits for the word; without it there is nothing to live for."""
+    """Waits for `go`; exits if the channel is closed instead."""
     if there.recv(16) != b'go':
         os._exit(1)
 
 
 def reap_children() -> None:
-    """What a first process does: buries the others."""
+    """The rest of a first process's life: reaps orphans, for ever."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     while True:
         try:

@@ -40,9 +40,9 @@ _Noreturn void wrong(const char *what)
     abort();
 }
 
-/* One line, and one that a terminal can bear where it may hold a stranger's
- * words. */
-static void look_at_the_line(void)
+/* A message must be one line, without control characters where it may contain
+ * text from the network. */
+static void check_message(void)
 {
     size_t n;
 
@@ -69,7 +69,7 @@ bool survives(void (*reader)(void *), void *argument)
         reader(argument);
     inside = false;
     if (!ended) {
-        look_at_the_line();
+        check_message();
         free_tracked();
         if (file)
             fclose(file);
@@ -98,7 +98,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* --- instead of the end of the program, and of a network ----------------- */
+/* --- replacements for exit() and the resolver ---------------------------- */
 _Noreturn void __real__exit(int code);
 
 _Noreturn void __wrap__exit(int code)

@@ -47,7 +47,7 @@ ssize_t link_write(struct link *l, const void *buffer, size_t n)
     return (ssize_t)n;
 }
 
-/* The slow path at once: a queue that is full, no memory, or a value. */
+/* A slow path without threads: a full queue, no memory, or a value. */
 bool __wrap_queue_miss(struct request *r, unsigned queue)
 {
     (void)queue;
@@ -83,9 +83,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* Whole ones, also to a client that takes them slowly, or says good-bye
- * before it has them. */
-static void look_at_answers(bool binary)
+/* Answers must be complete, also for a client that reads slowly or quits
+ * before it has read them. */
+static void check_answers(bool binary)
 {
     size_t at = 0;
 
@@ -127,7 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (turn > 1 << 20)
             abort();
     }
-    look_at_answers(binary);
+    check_answers(binary);
     free(out);
     return 0;
 }

@@ -36,7 +36,7 @@ from rounds import (  # noqa: E402
     build,
     play,
     seen,
-    unharmed,
+    undisturbed,
 )
 
 
@@ -113,10 +113,10 @@ def rounds_of(args: argparse.Namespace, cluster: Cluster) -> int:
     victims = args.victim or list(VICTIMS)
     lasts, bad = {}, []
     for launcher in launchers:
-        lasts[launcher], verdict = unharmed(cluster, launcher, plan,
-                                            args.dir / 'unharmed')
-        bad += [f'unharmed, {launcher}: {verdict}'] if verdict else []
-        print(f'unharmed, {launcher}: {lasts[launcher]:.1f} s {verdict}')
+        lasts[launcher], verdict = undisturbed(cluster, launcher, plan,
+                                            args.dir / 'undisturbed')
+        bad += [f'undisturbed, {launcher}: {verdict}'] if verdict else []
+        print(f'undisturbed, {launcher}: {lasts[launcher]:.1f} s {verdict}')
     before = seen(cluster)
     rounds: list[Round] = []
     while len(rounds) < args.rounds:
@@ -135,8 +135,9 @@ def rounds_of(args: argparse.Namespace, cluster: Cluster) -> int:
               sep='\n    ', flush=True)
     # Agents on all nodes again: what killed ones left is theirs to remove.
     for launcher in launchers:
-        _, verdict = unharmed(cluster, launcher, plan, args.dir / 'unharmed')
-        bad += [f'unharmed, {launcher}: {verdict}'] if verdict else []
+        _, verdict = undisturbed(cluster, launcher, plan,
+                                 args.dir / 'undisturbed')
+        bad += [f'undisturbed, {launcher}: {verdict}'] if verdict else []
     bad += [f'left in the end: {node}: {one}'
             for node, all_of_it in seen(cluster).items()
             for one in all_of_it - before[node]

@@ -39,6 +39,7 @@ from checks.spack.stack import (  # noqa: E402
     broken_promises,
     of_site,
     reason,
+    spack_command,
 )
 from checks.spack.stack import environment as stack_environment  # noqa: E402
 
@@ -63,8 +64,7 @@ class Setup(Exception):
 # --- Spack -----------------------------------------------------------------
 
 def find_spack(given: str | None) -> Path:
-    root = os.environ.get('SPACK_ROOT')
-    found = given or (f'{root}/bin/spack' if root else shutil.which('spack'))
+    found = given or spack_command()
     if not found or not os.access(found, os.X_OK):
         raise Setup(f'skipped, nothing was tried: no Spack ({found or "none"}'
                     '); set SPACK_ROOT, put spack on PATH or give --spack')

@@ -379,9 +379,12 @@ def main() -> int:
         return parse_files(args.family, args.files, sys.stdout, sys.stderr)
     try:
         in_venv(args)
-        from cli import benchmark, bundle, commands, sites, stacks
-        module = {'benchmark': benchmark, 'bundle': bundle, 'spack': stacks,
-                  'site': sites}.get(args.command, commands)
+        if getattr(args, 'action', '') == 'learn':
+            from cli import learn
+            return learn.learn(args)
+        from cli import benchmark, bundle, commands, doctor, sites, stacks
+        module = {'benchmark': benchmark, 'bundle': bundle, 'doctor': doctor,
+                  'spack': stacks, 'site': sites}.get(args.command, commands)
         return getattr(module, args.command)(args)
     except (setup.SetupError, bundle_file.BundleError) as err:
         print(f'plumb: {err}', file=sys.stderr)

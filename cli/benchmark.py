@@ -18,7 +18,7 @@ from cli.setup import ROOT, SetupError
 TEMPLATES = Path(__file__).with_name('templates')
 
 #: Characters of a name, at most: lines of the templates have room for it.
-LONGEST = 14
+LONGEST = 12
 
 PROGRAM = """\
 Wrote {count} files in checks/{name}/ and tests/{name}/. It runs already:

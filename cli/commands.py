@@ -326,12 +326,6 @@ def page_of(perflogs: str) -> tuple[str | None, Any]:
     return f'{folder}/index.html' if code in (0, 1) else None, records
 
 
-def doctor(args: argparse.Namespace) -> int:
-    """What would run here, what would not, and what changes it."""
-    from cli import doctor as told
-    return told.doctor(args)
-
-
 def _with(words: list[str], **defaults: str) -> list[str]:
     """A command line with options that the user did not give."""
     given = {w.partition('=')[0] for w in words}
@@ -349,10 +343,7 @@ def _report_folder() -> str:
 
 
 def references(args: argparse.Namespace) -> int:
-    """Learns; the rest is postprocess's."""
-    if getattr(args, 'action', '') == 'learn':
-        from cli import learn
-        return learn.learn(args)
+    """Hands over to postprocess: propose or accept."""
     return reference_files(args.rest)
 
 

@@ -13,7 +13,6 @@ import glob
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import NamedTuple
 
 import yaml
 
+from checks.spack.stack import spack_command
 from cli.setup import ROOT
 
 #: Keys of the sections that Spack does not check, of Spack 1.0 to 1.3; used
@@ -157,13 +157,9 @@ def near(name: str, known: Iterable[str], otherwise: str) -> str:
 # ------------------------------------------------------------- Spack itself
 
 def spack_root() -> Path | None:
-    """The Spack at hand, SPACK_ROOT before the one on PATH."""
-    roots = [os.environ.get('SPACK_ROOT') or '']
-    command = shutil.which('spack')
-    if command:
-        roots.append(str(Path(command).resolve().parent.parent))
-    return next((Path(root) for root in roots
-                 if root and Path(root, 'lib/spack/spack').is_dir()), None)
+    """The clone that the suite's spack command belongs to, if any."""
+    command = spack_command()
+    return Path(command).resolve().parents[1] if command else None
 
 
 def ask_spack(root: Path | None, paths: Sequence[Path]) -> dict | str:

@@ -12,7 +12,7 @@ import config.session
 config.session.install()
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
-#: Two sessions do not write into one log.
+#: A log of its own for each session.
 _SESSION = os.environ.get('PLUMBLINE_SESSION', _WORK)
 _PERFLOGS = os.environ.get('PLUMBLINE_PERFLOGS', 'perflogs')
 
@@ -20,8 +20,8 @@ site_configuration = {
     'general': [{
         # Not in RFM_CHECK_SEARCH_PATH: --restore-session takes the files
         # from its report, and warns of a path that the environment sets.
-        # A folder a family; the others have no check, and cost a parse.
-        # One that is not sound ends it all here, in one line.
+        # Only folders with checks: ReFrame parses every file. A family.yaml
+        # with a fault ends it all here, in one line.
         'check_search_path': [
             str(family.folder) for family in
             config.families.families().values()],
@@ -40,7 +40,7 @@ site_configuration = {
         'sqlite_db_file': f'{_WORK}/results.db',
     }],
     'logging': [{
-        # What -v shows must be logged at all; the handlers show less.
+        # The logger's level must admit what -v shows; handlers filter.
         'level': 'verbose',
         'handlers$': [{
             'type': 'stream',

@@ -10,7 +10,7 @@ from __future__ import annotations
 #: share cores, and the variables for the latter.
 LAUNCH: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
     'srun': (['--cpu-bind=cores'], ['--overcommit', '--cpu-bind=none'], {}),
-    # PE counts cores, also where they have two threads.
+    # PE counts cores, even if they have two hardware threads.
     'openmpi': (['--map-by', 'slot:PE={cpus}', '--bind-to', 'core'],
                 ['--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none'],
                 {'OMPI_MCA_mpi_yield_when_idle': '1'}),
@@ -32,7 +32,7 @@ SPREAD: dict[str, list[str]] = {
     'intelmpi': ['-ppn', '1', '-genv', 'I_MPI_PIN', '0'],
 }
 
-#: Launchers that ReFrame tells the CPUs of a task by itself.
+#: Launchers to which ReFrame itself passes the CPUs of a task.
 TOLD_CPUS = ('srun', 'srunalloc', 'alps')
 
 

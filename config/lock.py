@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Descriptor of the lock that whoever started this process holds for it.
+#: Variable with the descriptor of the lock that a parent holds for us.
 HELD = 'PLUMBLINE_LOCK_HELD'
 
 
@@ -56,7 +56,7 @@ def held(path: Path, wait: bool = True, program: str = 'plumb'
             'pid': os.getpid(), 'user': _user(os.getuid()),
             'since': time.strftime('%Y-%m-%d %H:%M:%S'),
             'command': shlex.join([program, *sys.argv[1:]])}).encode()
-        # At once: whoever looks meanwhile would find nobody's name.
+        # One right after the other: a reader in between finds no name.
         os.ftruncate(handle, 0)
         os.pwrite(handle, text, 0)
         yield handle
@@ -65,7 +65,7 @@ def held(path: Path, wait: bool = True, program: str = 'plumb'
 
 
 def _is_inherited(handle: int) -> bool:
-    """Whether it is held for this process: to wait for it would be for ever.
+    """Whether a parent holds the lock: waiting for it would be a deadlock.
     """
     try:
         number = int(os.environ[HELD])
@@ -78,7 +78,7 @@ def _is_inherited(handle: int) -> bool:
 
 
 def _open(path: Path) -> int:
-    """The file, if it is a plain one and ours: /tmp is everybody's."""
+    """Opens the file; refuses another user's, or a link (/tmp is shared)."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
                          | os.O_CLOEXEC, 0o600)

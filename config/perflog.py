@@ -31,7 +31,7 @@ from config.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: Guards that refuse a case and leave it its figures.
+#: Guards that fail a case but keep its figures.
 KEEP_FIGURES = ('reference', 'validity')
 
 
@@ -97,7 +97,7 @@ def append(path: Path, header: list[str], rows: list[list[Any]]) -> None:
 
 
 def attach(folder: Path, files: dict[str, str]) -> None:
-    """Keeps the files of a case, all of them or none.
+    """Saves the files of a case beside the perflogs, all or none.
 
     :arg files: path below the folder -> text.
     :raises OSError: with nothing written.
@@ -111,7 +111,7 @@ def attach(folder: Path, files: dict[str, str]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         if folder.exists():
-            # The same case once more in this run: the newer one stays.
+            # The same case again in this run: keeps the newer one.
             os.rename(folder, Path(new, 'before'))
         os.rename(Path(new, 'files'), folder)
 
@@ -119,12 +119,12 @@ def attach(folder: Path, files: dict[str, str]) -> None:
 @functools.cache
 def this_run() -> str:
     """Identifier of this session; `plumb run` chooses that of its own."""
-    # Taken out: nothing that the session starts is this session.
+    # Removed from the environment: child processes are other sessions.
     return os.environ.pop(run_id.VARIABLE, '') or run_id.new()
 
 
 def keep(folder: Path, files: dict[str, str]) -> None:
-    """Keeps files whose name tells their content: once, and whole.
+    """Saves content-addressed files: each once, and atomically.
 
     :arg files: name -> text.
     :raises OSError: with the files as they were before.
@@ -163,7 +163,7 @@ class PerflogHandler(logging.Handler):
         folder = self.basedir / common['system'] / common['partition']
         path = folder / f"{common['check']}.v{schema}.csv"
         try:
-            # Of two environments a case has the same hash.
+            # A case has the same hash in two environments.
             attach(folder / common['family'] / '-'.join(
                 common[name] for name in ('run', 'environ', 'case')),
                 check.attached)
@@ -183,7 +183,7 @@ class PerflogHandler(logging.Handler):
         now = datetime.datetime.now(datetime.timezone.utc)
         job = check.job
         nodes = job.nodelist if job else None
-        # Before its setup a case has neither a place nor a size.
+        # Before its setup a case has neither partition nor tasks.
         sizes = {} if not_set_up(record) else {
             'num_nodes': check.num_nodes, 'num_tasks': check.num_tasks,
             'tasks_per_node': check.num_tasks_per_node}
@@ -221,7 +221,7 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     figure that is no finite number. One whose references are wrong or missing
     leaves that record besides its figures.
     """
-    # Late: the config is read before ReFrame knows any check.
+    # Imported late: the configuration is read before the checks.
     from checks.lib import metrics
     # A machine that changed its speed has a column of its own.
     result = ('unfit' if check.unfit
@@ -241,7 +241,7 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     values = {key.split(':')[-1]: v for key, v in check.perfvalues.items()
               if v[0] is not None}
     samples = getattr(check, 'samples', [])
-    # The last one to ask: every later report would stumble over such a line.
+    # The last chance to refuse a line that no report could read.
     guard = check.guard if all(
         math.isfinite(number) for number in (
             *(n for sample in samples for n in sample.values()),

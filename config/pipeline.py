@@ -28,7 +28,7 @@ def refuse(reason: str) -> NoReturn:
     sys.exit(1)
 
 
-#: Options that choose cases, or where things are written: a job has its own.
+#: Options that select cases or output folders: each job has its own.
 OWN = ('--ci-generate', '-n', '--name', '-x', '--exclude', '-E',
        '--filter-expr', '--report-file', '--report-junit')
 
@@ -69,7 +69,7 @@ def emit(stream: Any, cases: list, *_: Any, **__: Any) -> None:
                 f'{shlex.quote(site.name if inside else str(site))})"',
                 f'reframe -r -n /{check.hashcode} --report-file={kept[0]} '
                 f'--report-junit={kept[1]} {given}'.strip()],
-            # The failed ones too.
+            # Also cases that failed.
             'artifacts': {'paths': [*kept, 'perflogs'], 'when': 'always'},
             **check.ci_extras.get('gitlab', {})}
     yaml.safe_dump(jobs, stream, sort_keys=False, width=10_000)

@@ -1,4 +1,4 @@
-"""Names of reference files: what people accepted, and what is proposed."""
+"""Names of reference files: accepted ones and proposals."""
 from __future__ import annotations
 
 from pathlib import Path
@@ -7,7 +7,7 @@ _PROPOSED = '.proposed.yaml'
 
 
 def accepted(folder: Path) -> list[Path]:
-    """The reference files of a site, one a family; a proposal is none."""
+    """The accepted reference files of a site, one a family."""
     return sorted(path for path in folder.glob('*.yaml')
                   if not path.name.endswith(_PROPOSED))
 

@@ -1,14 +1,14 @@
-"""Identifiers of sessions; light, for `plumb` needs one before ReFrame."""
+"""Identifiers of sessions; imports little: `plumb` needs it before ReFrame."""
 from __future__ import annotations
 
 import datetime
 import secrets
 
-#: Where `plumb run` tells ReFrame the identifier that it chose.
+#: Variable by which `plumb run` passes the identifier to ReFrame.
 VARIABLE = 'PLUMBLINE_RUN_ID'
 
 
 def new() -> str:
-    """Start and a random part: sorted by name is sorted by time."""
+    """Start time and a random part; the order of names is that of time."""
     now = datetime.datetime.now(datetime.timezone.utc)
     return f'{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}'

@@ -1,14 +1,14 @@
-"""What a session means to run, and a record for every case of it.
+"""The plan of a session, and a record for every case in it.
 
-ReFrame writes a performance log for cases that came as far as their sanity
-stage. Here its runner first writes down the cases that it was given
-(`<perflogs>/<system>/sessions/<run>.json`), then sees to it that each of them
-ends as a record, whatever ended it: a case that failed, was skipped or
-cancelled gets `completed = 0` with the guard's name. What a killed session
-owes is told by its plan; as long as the session lives it holds a lock on it.
+ReFrame writes a performance log only for cases that reach their sanity stage.
+Here its runner first writes the plan, all cases that it was given
+(`<perflogs>/<system>/sessions/<run>.json`), and then a record for each of
+them: a case that failed, was skipped or cancelled gets `completed = 0` with
+the guard's name. A session holds a lock on its plan, so that cases without a
+record can be attributed to a killed session.
 
-The hooks are in place wherever config/common.py is loaded, so that plain
-`reframe` has them too.
+The hooks are installed wherever config/common.py is loaded, also for plain
+`reframe`.
 """
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ from config.version import VERSION
 _parse_args = ArgumentParser.parse_args
 _inject = variables.VarSpace._inject
 
-#: Number of the plan's format.
+#: Version of the plan's format.
 PLAN = 1
 
-#: Names a file with the only cases that a session is to run.
+#: Variable with a file of the cases to which a session is restricted.
 ONLY = 'PLUMBLINE_ONLY'
 
 #: Stage that a case failed in -> the guard of its record, where no guard of
@@ -66,12 +66,12 @@ STAGES = {
 
 
 def measures(check: Any) -> bool:
-    """Whether a case is a benchmark of the suite, and no build."""
+    """Whether a case is a benchmark of the suite, not a build."""
     return hasattr(check, 'params')
 
 
 def key(case: Any) -> tuple[str, str, str]:
-    """What tells a case of a session from all others."""
+    """The key of a case, unique in a session."""
     return case.partition.name, case.environ.name, case.check.hashcode
 
 
@@ -88,14 +88,14 @@ def planned(case: Any) -> dict[str, Any]:
 
 def write_plan(folder: Path, run: str, head: dict[str, Any],
                cases: list[dict[str, Any]]) -> int:
-    """Writes a plan, whole or not at all; returns the file, locked.
+    """Writes a plan atomically; returns the file, locked.
 
     :raises OSError: it cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     fd, name = tempfile.mkstemp(prefix=f'.{run}.', dir=folder)
     try:
-        # Not everywhere; then a session that lives looks like one that died.
+        # Some file systems have no locks: there a live session looks dead.
         with contextlib.suppress(OSError):
             fcntl.lockf(fd, fcntl.LOCK_EX)
         text = ',\n'.join(json.dumps(case, separators=(',', ':'))
@@ -116,7 +116,7 @@ def write_plan(folder: Path, run: str, head: dict[str, Any],
 
 
 def guard_of(task: RegressionTask) -> str:
-    """The guard's name for a case that did not come to its end."""
+    """The guard's name for a case that ended early."""
     err = task.exc_info[1]
     while err is not None:
         guard = getattr(err, 'guard', '')
@@ -129,15 +129,15 @@ def guard_of(task: RegressionTask) -> str:
     if 'job timed out' in str(task.exc_info[1]):
         return 'time_limit'
     if task.failed_stage == 'run' and job and job.jobid:
-        return 'job_state'              # it was submitted, and then lost
+        return 'job_state'              # submitted, and then lost
     return STAGES.get(str(task.failed_stage), 'unknown')
 
 
 class Listener(TaskEventListener):
-    """Is told how tasks end; the rest is of no interest."""
+    """A task listener with empty methods; subclasses handle some ends."""
 
     def nothing(self, task: RegressionTask) -> None:
-        """Not an end."""
+        """Ignored: the task has not ended."""
 
     on_task_setup = on_task_run = on_task_compile = nothing
     on_task_exit = on_task_compile_exit = on_task_success = nothing
@@ -146,7 +146,7 @@ class Listener(TaskEventListener):
 
 
 class Accounts(Listener):
-    """Sees to it that each planned case leaves a record."""
+    """Writes a record for each planned case that has none."""
 
     def __init__(self, handler: perflog.PerflogHandler) -> None:
         self.handler = handler
@@ -154,13 +154,13 @@ class Accounts(Listener):
         self.failed: dict[Any, str] = {}
 
     def settle(self, task: RegressionTask, guard: str) -> None:
-        """Writes the record of a case that failed, at whatever stage."""
+        """Writes the record of a case that failed, at any stage."""
         self.failed[task.testcase] = guard
         if not measures(task.check):
             return
         task.testcase.prepare()
         check = task.check
-        if check.current_partition is None:         # it never was set up
+        if check.current_partition is None:         # failed before setup
             check._current_partition = task.testcase.partition
             check._current_environ = task.testcase.environ
         for name, value in check.origin_in(task.testcase.environ).items():
@@ -169,8 +169,8 @@ class Accounts(Listener):
         refuted = any(v[5] == 'fail' for v in check.perfvalues.values())
         if not (task.failed_stage == 'performance' and refuted):
             check.guard = check.guard or guard
-        # ReFrame's own logger, so that there is one writer; at once, for
-        # ReFrame writes nothing of what ends before its sanity stage.
+        # By ReFrame's own logger, so that there is one writer. ReFrame itself
+        # logs nothing for a case that ends before its sanity stage.
         task._perflogger = rfm_logging.getperflogger(check)
         task.log_result()
         task._perflogger = rfm_logging.null_logger
@@ -180,7 +180,7 @@ class Accounts(Listener):
         return key(case) not in self.handler.recorded
 
     def never_started(self, case: Any) -> None:
-        """The record of a case that the session did not come to."""
+        """Writes the record of a case that was never started."""
         task = RegressionTask(case)
         task._aborted, task._failed_stage = True, 'startup'
         self.settle(task, 'cancelled')
@@ -189,7 +189,7 @@ class Accounts(Listener):
         self.settle(task, guard_of(task))
 
     def on_task_abort(self, task: RegressionTask) -> None:
-        # A session that is over in its second round has lost nothing.
+        # Cases have their records already if it ends in a retry.
         if measures(task.check) and self.owes(task.testcase):
             self.settle(task, 'cancelled')
 
@@ -201,7 +201,7 @@ class Accounts(Listener):
 
 
 class Causes(Listener):
-    """What a dry run found, a line a cause."""
+    """The failures of a dry run, one line for each cause."""
 
     def __init__(self) -> None:
         #: Cause without what is of one case alone -> example and number.
@@ -224,7 +224,7 @@ class Causes(Listener):
         entry[0] += 1
 
     def report(self, printer: Any, *args: Any, **kwargs: Any) -> None:
-        """Instead of ReFrame's, which has twenty lines a case."""
+        """Replaces ReFrame's report, which has twenty lines a case."""
         for number, name, text in sorted(self.found.values(), reverse=True):
             cases = 'case' if number == 1 else 'cases'
             printer.info(f'{number} {cases}: {text} (e.g. {name})')
@@ -232,7 +232,7 @@ class Causes(Listener):
 
 
 def chosen(testcases: list) -> list:
-    """Those that the file $PLUMBLINE_ONLY names, and what they need.
+    """The cases named in the file $PLUMBLINE_ONLY, with their fixtures.
 
     A list of `key`s in JSON. ReFrame's own -n /HASH adds to the user's -n,
     and takes a case with all its environments.
@@ -280,8 +280,8 @@ class AccountedRunner(Runner):
                     accounts.never_started(case)
         if accounts.failed and not self.stats.failed(
                 None if self._global_stats else -1):
-            # To ReFrame all is well that was skipped, left over when the
-            # time was over, or passed when it was tried again.
+            # ReFrame counts as success what was skipped, not started before
+            # the time was over, or passed in a retry.
             why = ', '.join(sorted(set(accounts.failed.values())))
             pipeline.refuse(
                 f'{len(accounts.failed)} of {len(cases)} cases failed at '
@@ -289,15 +289,15 @@ class AccountedRunner(Runner):
                 'completed = 0')
 
     def run(self, testcases: list, restored_cases: Any) -> None:
-        """What ReFrame does; that --duration is over is no error."""
+        """Runs the cases; the end of --duration is no error."""
         try:
             super().runall(testcases, restored_cases)
         except RunSessionTimeout as err:
-            # ReFrame warns of it, and its warnings are errors here.
+            # ReFrame warns of it, and the suite makes warnings errors.
             self._printer.info(f'--duration: {err}')
 
     def dry_run(self, testcases: list, restored_cases: Any) -> None:
-        """With a line a cause, and those of single cases with -v only."""
+        """A dry run that prints one line a cause; single cases with -v."""
         causes = Causes()
         self.policy.task_listeners.insert(0, causes)
         self._printer.failure_report = partial(causes.report, self._printer)
@@ -315,7 +315,7 @@ class AccountedRunner(Runner):
     @contextlib.contextmanager
     def plan(self, handler: perflog.PerflogHandler, cases: list
              ) -> Iterator[None]:
-        """Writes the plan; it is locked as long as the session lives."""
+        """Writes the plan, which stays locked until the session ends."""
         now = datetime.datetime.now(datetime.timezone.utc)
         system = cases[0].partition.fullname.partition(':')[0]
         folder = handler.basedir / system / 'sessions'
@@ -341,7 +341,7 @@ class AccountedRunner(Runner):
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Nobody else measures on this machine, where no scheduler sees to it."""
+    """Holds the machine's lock if no scheduler keeps others from the CPUs."""
     with contextlib.ExitStack() as stack:
         if all(part.scheduler.registered_name == 'local'
                for part in runtime.runtime().system.partitions):
@@ -354,13 +354,13 @@ def alone() -> Iterator[None]:
 
 
 def not_of_a_case(record: Any) -> bool:
-    """False for ReFrame's lines on a single case."""
+    """A log filter: false for ReFrame's lines on single cases."""
     text = re.sub('\x1b\\[\\d+m', '', record.getMessage())
     return not re.match(r'==> test failed|\[ *(DRY|OK|FAIL|SKIP) ', text)
 
 
 def built_anew(session: Any, graph: dict[Any, Any]) -> tuple[dict, list]:
-    """The cases of a restored session, and all that they need.
+    """The cases of a restored session, with their fixtures.
 
     ReFrame reads what was built from files that a good build does not leave,
     and cannot import a check of a package that way; building is quick.
@@ -415,7 +415,7 @@ def inject(self: Any, obj: Any, cls: type) -> None:
 
 
 def install() -> None:
-    """Puts all this in place; most of it is for ReFrame's command line."""
+    """Installs the hooks; most of them in ReFrame's command line."""
     module: Any
     for module in (variables, fields):
         module.user_deprecation_warning = deprecation_warning

@@ -1,9 +1,9 @@
 """What the tests share: an isolated place for runs of the real suite.
 
-With `./plumb test` they run side by side, in more workers than there are
-cores, for most of them wait. Tests on a cluster stay in one worker a file,
-which has a cluster of its own; a test marked `alone` has the machine for
-itself.
+With `./plumb test` they run in parallel, in more workers than there are
+cores, because most of them wait. Tests on a cluster run in one worker per
+file, which has its own cluster; while a test marked `alone` runs, no other
+does.
 """
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from packages import package_of  # noqa: E402
 
 from cli.setup import ensure_wheel, identify_store  # noqa: E402
 
-# A shell's background job ignores it, and so would all that tests start and
-# interrupt: they would wait for ever.
+# In a shell's background job SIGINT is ignored, and children inherit that:
+# tests that interrupt a child would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Number of tests that need a cluster and were not asked for.
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config,
         name = group(item)
         if name:
             gather(item, name)
-    # What takes long begins early: at the end no core waits for it.
+    # Long tests first: at the end no core waits for one.
     items.sort(key=lambda item: (
         not item.get_closest_marker('alone'), not group(item),
         'suite' not in getattr(item, 'fixturenames', ())))
@@ -85,10 +85,10 @@ def gather(item: Any, name: str) -> None:
 
 
 def group(item: pytest.Item) -> str:
-    """Tests that one worker runs one after another; empty: any worker."""
+    """Name of the group of tests that one worker runs; empty: none."""
     if item.get_closest_marker('alone'):
         return 'alone'
-    # Each worker would make anew what a module's tests share.
+    # Each worker would set up module-scoped fixtures again.
     fixtures: Any = getattr(item, '_fixtureinfo', None)
     shares = fixtures and any(
         found[-1].scope == 'module'
@@ -105,15 +105,15 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
             f'cluster: {left} tests not asked for; ./plumb test --cluster')
 
 
-# Side by side ---------------------------------------------------------------
+# Parallel workers -----------------------------------------------------------
 
-#: A folder of all workers of this run.
+#: A folder shared by all workers of this run.
 SHARED = pytest.StashKey[Any]()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """The one that starts the workers tells them of their folder."""
+    """Passes the shared folder to a worker."""
     stash = node.config.stash
     if SHARED not in stash:
         stash[SHARED] = tempfile.TemporaryDirectory(prefix='plumbline-tests')
@@ -122,7 +122,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """What only workers know, for the summary."""
+    """Takes a worker's count of deselected tests, for the summary."""
     told = getattr(node, 'workeroutput', {}).get('left_out')
     if told is not None:
         node.config.stash[LEFT_OUT] = told
@@ -137,7 +137,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 class Turns:
-    """Who has the machine: many workers, or one alone."""
+    """A fair readers-writer lock: many tests, or one that runs alone."""
 
     def __init__(self, folder: str) -> None:
         self.gate, self.room = (open(Path(folder, name), 'w')
@@ -148,7 +148,7 @@ class Turns:
         if self.alone:                      # since the test before
             return
         how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-        # Whoever waits to be alone keeps the gate: no other comes in.
+        # A test that waits to run alone holds the gate: no other starts.
         fcntl.flock(self.gate, how)
         fcntl.flock(self.room, how)
         self.alone = alone
@@ -170,11 +170,11 @@ def pytest_configure(config: Any) -> None:
     if hasattr(config, 'workerinput'):
         shared = config.workerinput['shared']
         config.stash[TURNS] = Turns(shared)
-        os.environ |= remembering(Path(shared, 'built'))
+        os.environ |= cached_compiler(Path(shared, 'built'))
 
 
-def remembering(folder: Path) -> dict[str, str]:
-    """Variables with which cc, and mpicc, builds things once."""
+def cached_compiler(folder: Path) -> dict[str, str]:
+    """Variables that make cc and mpicc use tests/cached_cc."""
     compiler = shutil.which('cc') or shutil.which('gcc')
     if not compiler:
         return {}
@@ -192,7 +192,7 @@ def remembering(folder: Path) -> dict[str, str]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None
                             ) -> Generator[None, object, object]:
-    """Waits for its turn, before the clock of its timeout begins."""
+    """Waits for the lock before the test's timeout starts."""
     turns = item.config.stash.get(TURNS, None)
     if turns is None:
         return (yield)
@@ -240,8 +240,8 @@ def programs(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nothing has, nor gets before it is used:
-    below those that the kernel gives to clients, and this worker's own."""
+    """A free port of 127.0.0.1, below the range of ephemeral ports and in a
+    range of this worker's own, so that it stays free until it is used."""
     worker = int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])
     first = 12_000 + 2000 * (worker % 5)
     while True:
@@ -251,10 +251,10 @@ def free_port() -> int:
             return port
 
 
-# What is not here -----------------------------------------------------------
+# Missing programs -----------------------------------------------------------
 
-def lacking(program: str, why: str) -> NoReturn:
-    """Skips a test for want of a program, or of a header.
+def skip_missing(program: str, why: str) -> NoReturn:
+    """Skips a test because a program or a header is missing.
 
     With --complete it fails where .ci/packages.txt has a package for it.
     """
@@ -278,10 +278,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]
     return report
 
 
-def brought_up(folder: Path, share: Path, **more: Any) -> Cluster:
-    """A cluster; where it cannot run the test is skipped, with the reason."""
+def started_cluster(folder: Path, share: Path, **more: Any) -> Cluster:
+    """Starts a cluster; skips the test, with the reason, where it cannot."""
     if lost():
-        lacking(lost()[0], f'cluster: {missing()}')
+        skip_missing(lost()[0], f'cluster: {missing()}')
     cluster = Cluster(folder)
     try:
         cluster.up(share=[share], **more)
@@ -292,9 +292,9 @@ def brought_up(folder: Path, share: Path, **more: Any) -> Cluster:
 
 @pytest.fixture(scope='session')
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Four nodes for all tests, which leave them as they found them."""
+    """Four nodes for all tests, each of which must restore what it changes."""
     base = tmp_path_factory.getbasetemp()
-    cluster = brought_up(base / 'box', base)
+    cluster = started_cluster(base / 'box', base)
     for name in ('mpi', 'mpich'):
         ensure_wheel(name)
     yield cluster
@@ -302,7 +302,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def until(true: Callable[[], object], seconds: float = 30) -> None:
-    """Waits for what must come; how long it takes is not judged."""
+    """Waits until a condition is true."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, 'waited in vain'
@@ -310,7 +310,7 @@ def until(true: Callable[[], object], seconds: float = 30) -> None:
 
 
 def command_lines() -> list[str]:
-    """Of all processes, `PID WORDS`; without ps, which not all have."""
+    """`PID COMMAND` of all processes; without ps, which may be missing."""
     found = []
     for path in Path('/proc').glob('[0-9]*/cmdline'):
         with contextlib.suppress(OSError):
@@ -343,7 +343,7 @@ class Suite:
 
     def start(self, *args: str, stderr: int = subprocess.STDOUT,
               first: str = '', **more: str) -> subprocess.Popen[str]:
-        """The same, which goes on; `first`: a line of the shell before it."""
+        """The same in the background; `first`: a shell line before it."""
         env = {**os.environ, **self.variables, **more}
         return subprocess.Popen(
             ['bash', '-c', f'{self.exports(env)}\n{first}\n'
@@ -351,7 +351,7 @@ class Suite:
             env=env, stdout=subprocess.PIPE, stderr=stderr)
 
     def exports(self, env: dict[str, str]) -> str:
-        """What `plumb env` says with these variables; asked once."""
+        """The output of `plumb env` with these variables, cached."""
         key = frozenset(env.items())
         if key not in self.told:
             done = subprocess.run([str(ROOT / 'plumb'), 'env'], text=True,
@@ -380,8 +380,8 @@ class Suite:
         return found
 
     def again(self, times: int) -> None:
-        """As if all that ran had run so many times more, with the same
-        figures: a history, for what is made of one."""
+        """Repeats all records `times` times under new run ids: a history
+        with constant figures."""
         runs = sorted({r['run'] for r in self.records})
         for path in (self.tmp / 'perflogs').rglob('*.v?.csv'):
             header, *lines = path.read_text().splitlines(keepends=True)
@@ -406,7 +406,7 @@ def suite(tmp_path: Path) -> Suite:
 
 def suite_in(tmp_path: Path) -> Suite:
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
-    # The installed things are shared, all that a run writes is not.
+    # Installed programs are shared; what a run writes is not.
     mine = tmp_path / 'work'
     mine.mkdir()
     for name in ('venv', 'mpi', 'mpich', 'stores', 'bin'):
@@ -418,11 +418,11 @@ def suite_in(tmp_path: Path) -> Suite:
         'PLUMBLINE_REPORT': str(tmp_path / 'report'),
         'RFM_REFERENCE_PREFIX': str(tmp_path / 'references'),
         'RFM_PREFIX': str(tmp_path / 'rfm'),
-        # Ranks that wait for a message let other tests have the CPU.
+        # Ranks that wait for a message yield the CPU to other tests.
         'OMPI_MCA_mpi_yield_when_idle': '1',
-        # What else runs on this machine is none of the tests' business.
+        # Other tests use the CPUs, too: no limit on their share.
         'PLUMBLINE_OTHERS_LIMIT': '1e6',
-        # Tests do not wait for one another, nor for a run of the user's.
+        # Tests wait neither for each other nor for the user's runs.
         'PLUMBLINE_LOCK': str(tmp_path / 'lock'),
     })
 
@@ -462,8 +462,8 @@ def store() -> Store:
     """A real store: the set-up brings one along, else it is on PATH."""
     found = stores()
     if not found:
-        lacking('redis-server', 'no redis-server or valkey-server: no wheel '
-                'for this Python, and none on PATH')
+        skip_missing('redis-server', 'no redis-server or valkey-server: no '
+                     'wheel for this Python, and none on PATH')
     return found[0]
 
 
@@ -471,5 +471,5 @@ def store() -> Store:
 def store_with_tls() -> Store:
     found = [one for one in stores() if one.tls]
     if not found:
-        lacking('redis-server', 'no store here was built with TLS')
+        skip_missing('redis-server', 'no store here was built with TLS')
     return found[0]

@@ -66,7 +66,7 @@ def as_another_user(act: Callable[[], None]) -> int:
 
 def orders(proof: str) -> list[dict]:
     """A command that leaves a proof, as a conductor would say it."""
-    return [{'say': 'run', 'clients': [{
+    return [{'type': 'run', 'clients': [{
         'index': 0, 'cpus': sorted(os.sched_getaffinity(0)), 'address': '',
         'port': 0, 'hostname': '', 'connections': 1, 'gate': False,
         'command': ['sh', '-c', f'id -u >{proof}'], 'output': proof}]}]
@@ -83,7 +83,7 @@ def frames(connection: socket.socket, proof: str) -> None:
     for key in (b'', b'\0' * MAC):
         channel = Channel(connection, key, key)
         for order in orders(proof):
-            channel.say(**order)
+            channel.send(**order)
 
 
 def unproven(connection: socket.socket, recorded: bytes, proof: str) -> None:
@@ -157,9 +157,9 @@ def overheard(address: tuple[str, int]) -> bytes:
 
 
 def play_agent(address: tuple[str, int], seconds: float) -> None:
-    """Impostor agents of every kind, one after the other."""
+    """AuthenticationError agents of every kind, one after the other."""
     end = time.monotonic() + seconds
-    hello = json.dumps({'say': 'hello', 'name': 'n9', 'cpus': []}).encode()
+    hello = json.dumps({'type': 'hello', 'name': 'n9', 'cpus': []}).encode()
     frame = struct.pack('!I', len(hello)) + b'\0' * MAC + hello
     while time.monotonic() < end:
         said = overheard(address)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, lacking
+from conftest import ROOT, skip_missing
 from test_cli import complaint
 
 from cli import bundle, bundle_file
@@ -242,7 +242,7 @@ INSIDE = 'ip link set lo up && exec "$@"'
 def without_network() -> list[str]:
     """What starts a command in a network namespace without a route."""
     if not shutil.which('ip'):
-        lacking('ip', 'no ip, which brings up the loopback')
+        skip_missing('ip', 'no ip, which brings up the loopback')
     told = ''
     for options in ('-n', '-rn'):
         words = ['unshare', options, 'sh', '-c', INSIDE, 'sh']

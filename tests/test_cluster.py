@@ -19,7 +19,7 @@ from cluster import (
     ClusterError,
     nanoseconds,
 )
-from conftest import ROOT, brought_up, suite_in, until
+from conftest import ROOT, started_cluster, suite_in, until
 from test_faults import GOLDEN, SCRIPT
 
 from config import lock, topology
@@ -102,7 +102,7 @@ def own(tmp_path, tmp_path_factory):
     def up(name='box', **more):
         folder = tmp_path / name
         made.append(Cluster(folder))
-        return brought_up(folder, tmp_path_factory.getbasetemp(),
+        return started_cluster(folder, tmp_path_factory.getbasetemp(),
                           **{'nodes': 2, **more})
     yield up
     for cluster in made:
@@ -117,7 +117,7 @@ def out_of_time(tmp_path_factory):
     it, so that the others run meanwhile.
     """
     tmp = tmp_path_factory.mktemp('late')
-    cluster = brought_up(tmp / 'box', tmp, nodes=2)
+    cluster = started_cluster(tmp / 'box', tmp, nodes=2)
     suite = faulty_in(tmp)
     yield suite, suite.start(cluster, 'time_limit', *PAIR, '-Stime_limit=1m')
     cluster.down()

@@ -112,7 +112,7 @@ def test_what_killed_agents_left_the_next_ones_remove(cluster, tools,
     one = play(cluster, 'srun', 'agent', load(10, tools), tmp_path / 'job', 2,
                random.Random(1))
     assert one.data and not one.faults, one
-    _, verdict = rounds.unharmed(cluster, 'srun', load(0.1, tools),
+    _, verdict = rounds.undisturbed(cluster, 'srun', load(0.1, tools),
                                  tmp_path / 'job')
     assert not verdict
     assert not [path for node in cluster.nodes
@@ -121,7 +121,7 @@ def test_what_killed_agents_left_the_next_ones_remove(cluster, tools,
 
 @pytest.mark.cluster
 def test_the_count_sees_what_is_left(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(rounds, 'PATIENCE', 0)
+    monkeypatch.setattr(rounds, 'ANSWER_TIMEOUT', 0)
     before = seen(cluster)
     assert left(cluster, before, tmp_path) == []
     cluster.ask('sh', '-c', 'mkdir /tmp/mine; mount -t tmpfs x /tmp/mine; '

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import OSU, ROOT, lacking, suite_in
+from conftest import OSU, ROOT, skip_missing, suite_in
 
 GOLDEN = Path(__file__).parent / 'osu' / 'golden' / '7.2'
 
@@ -228,7 +228,8 @@ def test_real_transport_is_seen(suite, tmp_path):
     suite.plumb('env')
     found = Path(suite.variables['PLUMBLINE_WORK'], 'local.json').read_text()
     if '"openmpi"' not in found:
-        lacking('mpirun.openmpi', 'tells the transports of Open MPI apart')
+        skip_missing('mpirun.openmpi',
+                     'tells the transports of Open MPI apart')
     another_site(suite, tmp_path, '''
 for _env in site_configuration['environments']:
     _env['extras']['transport'] = {

@@ -1,7 +1,7 @@
-"""Readers of C that strangers feed, under a fuzzer for a few seconds each.
+"""C parsers of untrusted input, under a fuzzer for a few seconds each.
 
-tests/fuzz has the targets, which link the programs' own sources, and says how
-to run them for longer. A seed is a run: a failure here comes again.
+The targets in tests/fuzz link the programs' own sources; the README there
+says how to run them for longer. A seed determines a run: failures reproduce.
 """
 from __future__ import annotations
 

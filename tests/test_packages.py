@@ -107,17 +107,17 @@ def test_the_policy_of_before_comes_back(debian, number, before):
 
 PROBE = '''
 import pytest
-from conftest import lacking
+from conftest import skip_missing
 
 @pytest.fixture(scope='session')
 def store():
-    lacking('redis-server', 'no store')
+    skip_missing('redis-server', 'no store')
 
 def test_a(store): pass
 def test_b(store): pass
-def test_c(): lacking('valkey-server', 'no valkey, which few have')
+def test_c(): skip_missing('valkey-server', 'no valkey, which few have')
 def test_d(): pytest.skip('one CPU')
-def test_e(): lacking('slurmctld', 'no cluster')
+def test_e(): skip_missing('slurmctld', 'no cluster')
 '''
 
 

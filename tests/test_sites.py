@@ -198,7 +198,7 @@ def test_far_below_is_noted_in_the_summary():
         current_partition=SimpleNamespace(
             extras={'one_nic_bandwidth': 25000}),
         unjudged='bring-up', is_dry_run=lambda: False)
-    Benchmark.note_what_is_far_below(case)
+    Benchmark.note_far_below(case)
     assert case.unjudged.startswith('bring-up; bandwidth@4194304B = 12000')
 
 

@@ -96,7 +96,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     warmup = variable(float, value=0.5)
 
     @run_after('init')
-    def ask_for_what_it_needs(self) -> None:
+    def set_requirements(self) -> None:
         load = self.load
         self.program = load.store
         self.valid_systems = [f'+nodes_{load.nodes}']

@@ -77,7 +77,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     max_pending_time = '1h'
 
     @run_after('init')
-    def build_where_spack_is(self) -> None:
+    def build_stacks_locally(self) -> None:
         # A stack is installed where people log in: compute nodes often have
         # neither Spack nor a network. All else is built where it runs.
         here = {env.name: env for part in rt.runtime().system.partitions
@@ -121,13 +121,13 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         return origin
 
     @run_before('compile')
-    def never_wait_for_ever(self) -> None:
+    def limit_pending_time(self) -> None:
         # ReFrame hands the limit to the jobs that run, not to those that
         # build.
         self.build_job.max_pending_time = self.max_pending_time
 
     @run_before('compile')
-    def build_what_is_ours(self) -> None:
+    def set_build_commands(self) -> None:
         commands = ['true']
         extras = self.current_environ.extras
         if 'stack' in extras:
@@ -147,8 +147,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         commands += [
             f'{self.current_environ.cc or "cc"} -O2 -std=gnu11 -pthread '
             f'{shlex.quote(str(SRC / tool))}.c -o {tool}' for tool in tools]
-        # One list: a failed command must end the build. The job itself ends
-        # well, so that it is we who say what failed, and not its exit code.
+        # One list: a failed command ends the build. The job's exit code is 0
+        # all the same: `built` then reports which command failed.
         self.build_system.commands = [
             f'( {" && ".join(commands)} ) && touch build.done || true']
 
@@ -160,7 +160,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         said = Path(self.stagedir, 'rfm_build.err')
         lines = [ln.strip() for ln in
                  said.read_text(errors='replace').splitlines() if ln.strip()]
-        # Compilers say first what is wrong, we say it last.
+        # A compiler's first error matters, of plumb's messages the last.
         ours = [ln for ln in lines if ln.startswith('plumb: ')][-1:]
         found = ours or [ln for ln in lines if 'rror' in ln] or lines
         raise SanityError(f'build: {found[0] if found else "no word why"} '
@@ -168,10 +168,10 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
 
 
 class Glossary(rfm.RegressionTestPlugin):
-    """Refuses needs that no site could ever meet."""
+    """Refuses requirements that are not in the glossary of features."""
 
     @run_after('init', always_last=True)
-    def needs_are_in_the_glossary(self) -> None:
+    def check_needs_are_known(self) -> None:
         features.check_needs(self.valid_systems, self.valid_prog_environs,
                              type(self).__name__)
 
@@ -182,7 +182,7 @@ class Launch(rfm.RegressionTestPlugin):
     #: Threads or processes that each rank has while it measures.
     threads = variable(int, value=1)
 
-    #: Why a sound run is no measurement of what is judged; empty: it is.
+    #: Why a valid run must not be judged (oversubscription); empty: it may.
     unfit = variable(str, value='')
 
     def lay_out_ranks(self) -> None:
@@ -194,9 +194,9 @@ class Launch(rfm.RegressionTestPlugin):
             return 'launcher_oversubscribe'
         return placement.pinned(self.current_partition)
 
-    # Last: the family lays out its ranks after the setup, too.
+    # Last: hooks of families after the setup set the ranks.
     @run_after('setup', always_last=True)
-    def ranks_have_their_cores(self) -> None:
+    def check_cores(self) -> None:
         placement.cores(self.current_partition)
         placement.options(self)
         if self.launcher_kind() == 'launcher_oversubscribe':
@@ -213,12 +213,12 @@ class Launch(rfm.RegressionTestPlugin):
             self.env_vars.update(asked.get('env', {}))
 
 
-class Once(rfm.RegressionTestPlugin):
-    """A job that lost a node fails: it does not start over in its own
-    remains, nor wait for the node to come back."""
+class NoRequeue(rfm.RegressionTestPlugin):
+    """A job that lost a node fails; Slurm does not start it again in the
+    same stage directory."""
 
     @run_before('run')
-    def never_start_over(self) -> None:
+    def disable_requeue(self) -> None:
         if self.current_partition.scheduler.registered_name in (
                 'slurm', 'squeue'):
             self.job.options.append('--no-requeue')
@@ -231,12 +231,11 @@ class Measured(rfm.RegressionTestPlugin):
     The family's fixture of :class:`Programs` is called `programs`.
     """
 
-    #: Exit codes of the program that are no failure (known faults only).
+    #: Exit codes of the program that count as success (known faults only).
     accept = variable(list, value=[0])
 
-    #: How often a run is made at most while the machine changes its speed.
-    #: Not more than twice: a machine that by then has left its speed and come
-    #: back changes it faster than the program runs.
+    #: Most attempts of a run while the machine changes its speed. Two: if the
+    #: second one fails, too, the speed changes faster than the program runs.
     attempts = variable(int, value=2)
 
     #: Names of the files of facts of the job's nodes.
@@ -249,7 +248,7 @@ class Measured(rfm.RegressionTestPlugin):
     validation = variable(str, value='')
 
     def before_launcher(self) -> list[str]:
-        """What else stands in front of the launcher, as shell words."""
+        """A command in front of the launcher, as shell words."""
         return []
 
     @run_before('run', always_last=True)
@@ -279,19 +278,20 @@ class Measured(rfm.RegressionTestPlugin):
                            'runs.tsv', 'validate.*']
 
     def facts_of_a_node(self) -> list[Any]:
-        """Where they are kept, and what tells them: once a node, session
-        and environment, for that brings its own libraries and launcher."""
+        """Arguments of `observe --facts`: folder, script, scratch, launcher.
+        Collected once a node, session and environment, as each environment
+        has its own libraries and launcher."""
         folder = Path(self.programs.stagedir, FACTS)
         if not self.is_dry_run():
             folder.mkdir(exist_ok=True)
-        # Its name may say whose it is: mpirun-openmpi.
+        # The launcher's name may have a suffix: mpirun-openmpi.
         launcher, *_ = (self.current_partition.launcher_type
                         .registered_name.split('-'))
         return [folder, SRC / 'facts.sh',
                 self.current_partition.extras.get('scratch', ''), launcher]
 
     @run_before('sanity')
-    def know_the_machines(self) -> None:
+    def collect_node_facts(self) -> None:
         self.node_facts, self.facts_files = nodes.machines(
             Path(self.programs.stagedir, FACTS), self.job.nodelist or [])
 
@@ -302,14 +302,14 @@ class Referenced(rfm.RegressionTestPlugin):
     #: What is wrong with the case's references.
     reference_fault = variable(str, value='')
 
-    #: Note for the summary: why nothing was judged, whose figures judged
-    #: instead of the site's, what no bound judges yet, what is far better
-    #: than its reference or far below the hardware.
+    #: Note for the summary: why nothing was judged, whose figures were used
+    #: instead of the site's, which figures have no bound yet, which are far
+    #: better than their reference or far below the hardware.
     unjudged = variable(str, value='', loggable=True)
 
     @run_after('setup')
-    def reference_file_is_sound(self) -> None:
-        # Called in any case: a broken vendor profile must be told at once.
+    def check_reference_file(self) -> None:
+        # Called in any case: a broken vendor profile must fail now.
         vendor.figures(self)
         if not self.bringup:
             references.load(self.family)
@@ -331,7 +331,7 @@ class Referenced(rfm.RegressionTestPlugin):
 
 
 class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
-                Once, Measured, Referenced, special=True):
+                NoRequeue, Measured, Referenced, special=True):
     """A program of the suite under the partition's launcher.
 
     After a run: `samples` holds every figure of every repeat, `speed` the
@@ -353,10 +353,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: Spack hash of the program, empty otherwise.
     spec = variable(str, value='')
 
-    #: What the program was built on, for the records.
+    #: The MPI or stack that the program was built with, for the records.
     stack = variable(str, value='')
 
-    #: True where a device or a server is emulated. Never a reference.
+    #: Whether a device or a server is emulated: never used as a reference.
     emulated = variable(bool, value=False)
 
     #: Speed class of the machine: fast, slow; mixed: it did not stay at one;
@@ -372,12 +372,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     #: CPUs that the ranks of each node really had, `n1:0,1 n2:0,1`.
     binding = variable(str, value='', loggable=True)
 
-    #: What other programs did with the CPUs of its nodes meanwhile, if it
-    #: was more than the limit.
+    #: CPU time of other programs on its nodes, in words, if above the limit.
     disturbed = variable(str, value='')
 
-    #: The rules of the benchmark that a whole run has broken: it fails, its
-    #: figures are kept and never judged; empty: it is valid.
+    #: The benchmark's rules that a complete run has broken: the case fails,
+    #: its figures are recorded and never judged; empty: it is valid.
     invalid = variable(str, value='')
 
     sourcesdir = None
@@ -387,7 +386,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     @property
     def params(self) -> str:
-        """All that makes this case different from others of its check."""
+        """All parameters that distinguish this case from others of its
+        check, as `name=value name=value`."""
         own: dict[str, Any] = {}
         for name in sorted(type(self).raw_params):
             value = getattr(self, name)
@@ -407,7 +407,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     # What a family adds ------------------------------------------------
 
     def more_params(self) -> dict[str, Any]:
-        """Variables that make another case when they are set."""
+        """Variables that, when set, make it a different case."""
         return {}
 
     def figures_of(self, run: guards.Run) -> dict[str, float]:
@@ -415,7 +415,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         raise NotImplementedError
 
     def claimed_seconds(self, figures: dict[str, float]) -> float:
-        """The least time that a run took if its figures are true."""
+        """The least time that a run must have taken, by its figures."""
         return 0.0
 
     def seconds_needed(self) -> float:
@@ -428,16 +428,16 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         raise NotImplementedError
 
     def assert_whole(self, run: guards.Run) -> None:
-        """Refuses an output that is not all that was asked for."""
+        """Refuses an output that is not complete."""
 
     def judged_figures(self, figures: Any) -> set[str]:
-        """Those of the figures that a reference must bound."""
+        """The figures that need a reference with a bound."""
         return judged(self.family, map(metrics.split, figures))
 
     # The pipeline ------------------------------------------------------
 
     def origin_in(self, environ: Any) -> dict[str, str]:
-        """What an environment says of the program, before it is built."""
+        """Source, version and stack of the program, by the environment."""
         origin = families.origin(environ.extras, self.program, self.family)
         return {'source': origin.get('source', 'system'),
                 'version': origin.get('version', ''),
@@ -449,7 +449,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             setattr(self, name, value)
 
     @run_before('run')
-    def use_what_was_installed(self) -> None:
+    def use_installed_programs(self) -> None:
         origin = self.programs.origin(self.program)
         self.spec = origin.get('spec', '')
         self.stack = origin.get('mpi') or self.stack
@@ -459,7 +459,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 *self.prerun_cmds]
 
     @sanity_function
-    def run_is_whole(self) -> bool:
+    def check_run(self) -> bool:
         """Every guard, then the figures of every repeat."""
         try:
             guards.disk_had_room(Path(self.stagedir))
@@ -472,7 +472,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             seen = []
             for run in runs:
                 guards.ranks_are(run, self.num_tasks, self.num_nodes)
-                self.ranks_had_their_cores(run)
+                self.check_binding(run)
                 guards.transport_is(
                     run, self.current_environ.extras.get('transport'))
                 self.assert_whole(run)
@@ -485,7 +485,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 sample |= nodes.figures(seen[-1], self.cpus_per_rank())
                 if not math.isnan(run.before + run.after):
                     sample['cacheline_roundtrip'] = max(run.before, run.after)
-                # Of every repeat: a median may hide one.
+                # Every repeat: a median could hide a bad one.
                 guards.figures_are_finite(sample)
                 self.samples.append(sample)
             self.speed, why = self.speed_class(
@@ -508,13 +508,12 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         return True
 
     def unfit_for(self, why: str) -> None:
-        """Adds a reason to `unfit`; one that stands there, or none, is none
-        more."""
+        """Adds a reason to `unfit`, unless it is empty or there already."""
         self.unfit = '; '.join(filter(None, dict.fromkeys(
             [*self.unfit.split('; '), why])))
 
-    def ranks_had_their_cores(self, run: guards.Run) -> None:
-        """Notes where the ranks ran, which is where they should have."""
+    def check_binding(self, run: guards.Run) -> None:
+        """Records the CPUs of the ranks and checks their binding."""
         there, kind = placement.ranks(run.err), self.launcher_kind()
         self.binding = placement.compact(there)
         if kind == 'launcher_pin':
@@ -524,17 +523,16 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.unfit = self.unfit or placement.shared(there, self.threads)
 
     def cpus_per_rank(self) -> int:
-        """CPUs that a rank uses, of which others shall not have a share."""
+        """CPUs that a rank uses; other programs should not use them."""
         return max(self.num_cpus_per_task or 1, self.threads)
 
     def speed_class(self, runs: list[guards.Run], readings: list[float]
                     ) -> tuple[str, str]:
-        """The machine's speed class, and why it is none to judge at.
+        """The machine's speed class, and why runs at it cannot be judged.
 
-        What left its speed and came back within one run cannot be seen from
-        outside. That a machine does so shows between the runs: also where
-        those that count agree, a job in which the speed changed more than
-        once is mixed.
+        A change of speed and back within one run cannot be seen from outside.
+        So a job in which the speed changed more than once is `mixed`, even
+        where the readings of the runs that count agree.
 
         :param runs: those that count
         :param readings: of the sentinel, of all runs in their order, in ns
@@ -580,13 +578,13 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.guard = err.guard
             raise
         self.judge_by_references(self.figures)
-        self.note_what_is_far_below()
+        self.note_far_below()
         for figure, value in self.figures.items():
             self.perf_variables[figure] = sn.make_performance_function(
                 sn.defer(value),
                 metrics.metric(metrics.split(figure)[0]).unit)
 
-    def note_what_is_far_below(self) -> None:
+    def note_far_below(self) -> None:
         """Adds to the summary's note; fails nothing."""
         far = '' if self.is_dry_run() else limits.far_below(
             self.family, self.figures, self.params,
@@ -606,19 +604,19 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             name, size = metrics.split(figure)
             entry = found.get(figure)
             centre = entry[0] if isinstance(entry, list) and entry else None
-            # Neither for an expected failure nor for what is no reference;
-            # the latter is refused when all of them are checked.
+            # Skips expected failures and malformed references; the latter
+            # are refused when all references are checked.
             if (name in curves and size is not None
                     and isinstance(centre, (int, float))):
                 ratios.append(worse_by(
                     self.family, name, metrics.metric(name).better, value,
                     centre))
-        # One point alone is no curve: it is judged by its own reference.
+        # A single point is no curve: it is judged by its own reference.
         if len(ratios) > 1 or ratios and 'worst_ratio' in found:
             self.figures['worst_ratio'] = max(ratios)
 
     @run_after('performance', always_last=True)
-    def every_figure_was_judged(self) -> None:
+    def check_extracted_metrics(self) -> None:
         if self.invalid:
             raise PerformanceError(f'validity: {self.invalid}')
         if self.reference_fault:

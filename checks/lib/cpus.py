@@ -1,4 +1,4 @@
-"""Which CPUs a process may have, and who gets which: pure but for `here`."""
+"""Assigns CPUs to processes; only `here` reads the machine."""
 from __future__ import annotations
 
 import os
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Cpu(NamedTuple):
-    """One CPU as the kernel counts them."""
+    """One logical CPU."""
     numa: int
     socket: int
     core: int
@@ -16,7 +16,7 @@ class Cpu(NamedTuple):
 
 
 class Want(NamedTuple):
-    """So many instances of a role on a node, with so many CPUs each."""
+    """Instances of a role on a node, and the CPUs of each."""
     role: str
     instances: int
     cpus: int
@@ -79,7 +79,7 @@ def place(cpus: Sequence[Cpu], wants: Sequence[Want]) -> Placed:
 
 
 def divide(cpus: Sequence[Cpu], parts: int) -> list[list[int]]:
-    """All CPUs in parts of whole cores; the first parts get one more.
+    """Divides all CPUs into parts of whole cores; the first get one more.
 
     A part has the first threads of its cores, then their siblings.
 

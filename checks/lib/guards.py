@@ -1,4 +1,4 @@
-"""The guards: what must hold before a run may leave a figure.
+"""The guards: what must hold before figures of a run are recorded.
 
 ReFrame passes many broken runs (a program that dies after its table, a
 metric that cannot be extracted, a reference with another unit). Every
@@ -66,7 +66,7 @@ def job_ended_well(job: Any) -> None:
         refuse('time_limit', f'{where} ran into its time limit '
                f'({job.time_limit} s); its output does not count. See why it '
                'hung, or give it more with -S time_limit=...')
-    # Only jobs of the local scheduler tell a signal.
+    # Only jobs of the local scheduler have a signal.
     signal = getattr(job, 'signal', None)
     if signal:
         refuse('signal', f'{where} died of signal {signal}')
@@ -86,9 +86,9 @@ def job_ended_well(job: Any) -> None:
 
 
 def ran_out_of_time(job: Any) -> bool:
-    """Whether Slurm says so on the job's stderr.
+    """Whether Slurm reports the time limit on the job's stderr.
 
-    A backend without accounting sees a job vanish, and calls it completed.
+    A backend without accounting calls a job that vanished completed.
     """
     return any(line.startswith('slurmstepd') and 'DUE TO TIME LIMIT' in line
                and f'*** JOB {job.jobid} ON ' in line
@@ -96,9 +96,9 @@ def ran_out_of_time(job: Any) -> bool:
 
 
 def disk_had_room(stage: Path) -> None:
-    """What the job wrote is whole: its disk had room for it.
+    """The disk of the stage directory is not full, and was not.
 
-    Looked for first: whatever else went wrong may come from that.
+    Checked first: a full disk may cause any other fault.
     """
     said, now = stage / 'disk.full', os.statvfs(stage)
     # File systems without a number of files have none free, either.
@@ -110,9 +110,9 @@ def disk_had_room(stage: Path) -> None:
 
 
 def services_lived(stage: Path, job: Any) -> None:
-    """No conductor says why its servers or clients had to end.
+    """No conductor reported a failure of its servers or clients.
 
-    Looked for first: it knows more than the state of the job.
+    Checked before the job's state: the conductor's message says more.
     """
     for path in sorted(stage.glob('run.*.err')):
         for line in _text(path).splitlines():
@@ -123,8 +123,8 @@ def services_lived(stage: Path, job: Any) -> None:
 
 
 def speeds(stage: Path) -> list[float]:
-    """Every reading of the sentinel in ns, in the order in which they were
-    taken, those of runs that were made again too; nan without one."""
+    """All readings of the sentinel in ns, in order, including those of runs
+    that were repeated; nan without one."""
     return [math.nan if cell == '-' else float(cell)
             for line in _text(stage / 'runs.tsv').splitlines()
             for cell in line.split('\t')[7:9]]
@@ -221,7 +221,7 @@ def ranks_are_bound(run: Run, threads: int, cores: int) -> None:
 
 
 def transport_is(run: Run, asked: Mapping[str, Any] | None) -> None:
-    """The transport that the environment demands was really used."""
+    """The transport that the environment asks for was used."""
     if asked and not re.search(asked['evidence'], run.err):
         refuse('transport', f"{run.name}: {asked['name']} was asked for, but "
                f"nothing in {run.name}.err matches {asked['evidence']!r}; "
@@ -229,7 +229,7 @@ def transport_is(run: Run, asked: Mapping[str, Any] | None) -> None:
 
 
 def time_is_enough(run: Run, claimed: float) -> None:
-    """The program ran for as long as its own figures say that it worked.
+    """The program ran at least as long as its figures imply.
 
     Of 27 runs on a busy machine of two cores none claimed more than 0.97 of
     its wall time, which has the launcher in it. 1 % is for the clocks, 10 ms

@@ -100,7 +100,7 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def recognised(kind: str, words: str, rate: float = 0) -> str | None:
-    """The model that a tool's words mean; None: none of the table.
+    """The model that a tool's output names; None: none of the table.
 
     :arg kind: gpu or nic.
     :arg rate: a NIC's rate in Gb/s, as the tool says; it must agree.

@@ -1,4 +1,4 @@
-"""What was seen on the nodes of a run: others' CPU time, leftovers, facts."""
+"""Reports of the nodes of a run: others' CPU time, leftovers, facts."""
 from __future__ import annotations
 
 import hashlib
@@ -14,8 +14,8 @@ from typing import Any
 
 from .guards import Run, refuse
 
-#: Share of the CPUs of a case that others may use before its figures are no
-#: measurement; a partition's `others_cpu_limit` says otherwise.
+#: Largest share of a case's CPUs that other programs may use for its figures
+#: to count; overridden by a partition's `others_cpu_limit`.
 LIMIT = 0.05
 
 #: The kernel counts the CPU time of a machine in samples of this length.
@@ -33,25 +33,24 @@ class Node:
     wall: float
     busy: float
     steal: float
-    #: Of the ranks with all that they started, and of who started them.
+    #: Of the ranks, of all that they started, and of the launcher.
     own: float
     #: Of the kernel's own threads.
     kernel: float
-    #: Of all other processes that can be seen and lived to the end.
+    #: Of all other processes that are visible and still ran at the end.
     seen: float
     #: Name, user, process and seconds of the busiest of them.
     busiest: tuple[tuple[str, str, int, float], ...]
 
     @property
     def others(self) -> float:
-        """What other programs used at the least.
+        """A lower bound of the CPU time that other programs used.
 
-        The machine's busy time without interrupts (those of the job's own
-        messages are among them), less that of the job: processes that ended
-        or cannot be seen from here (containers) are in it. It is counted in
-        samples: what could be chance is not held against anybody. CPU time
-        that a hypervisor took looks like the job's in its own figures, and
-        is not in the machine's.
+        The machine's busy time without interrupts (some are caused by the
+        job's own messages), minus the job's: so processes that ended or are
+        invisible (containers) count, too. The kernel counts in samples; the
+        standard error of that (`chance`) is subtracted. Steal time counts as
+        the job's in its own times, but not in the machine's busy time.
         """
         job = self.own * (self.busy / (self.busy + self.steal)
                           if self.steal else 1.0)
@@ -79,7 +78,7 @@ class Node:
 
 
 def observed(run: Run) -> list[Node]:
-    """The nodes of a run, by what all their ranks saw."""
+    """The nodes of a run, from the reports of all their ranks."""
     lines = defaultdict(list)
     for host, text in _told('node', run.err):
         try:
@@ -100,8 +99,8 @@ def observed(run: Run) -> list[Node]:
 
 
 def _told(what: str, text: str) -> list[tuple[str, str]]:
-    """Host and JSON of the observers' lines; launchers may put words before
-    them, and programs leave lines without an end."""
+    """Host and JSON of the observers' lines. A launcher may prefix them, and
+    a program's unfinished line may precede them."""
     return re.findall(rf'plumbline-{what} (\S+) (\{{[^{{}}]*\}})', text)
 
 
@@ -135,7 +134,7 @@ def user(uid: int) -> str:
 
 
 def figures(nodes: Iterable[Node], cpus_per_rank: int) -> dict[str, float]:
-    """Of the worst node: what others used, and what was stolen."""
+    """Shares of others' CPU time and of steal time, of the worst node."""
     nodes = list(nodes)
     return {name: max(node.share(getattr(node, of), cpus_per_rank)
                       for node in nodes)
@@ -145,7 +144,7 @@ def figures(nodes: Iterable[Node], cpus_per_rank: int) -> dict[str, float]:
 
 def disturbed(runs: Iterable[list[Node]], cpus_per_rank: int,
               extras: Mapping[str, Any]) -> str:
-    """Who used more than the limit, where that was worst; empty: nobody."""
+    """Other programs above the limit on the worst node; empty: none."""
     limit = extras.get('others_cpu_limit', LIMIT)
     share, node = max(
         ((node.share(node.others, cpus_per_rank), node)
@@ -155,7 +154,7 @@ def disturbed(runs: Iterable[list[Node]], cpus_per_rank: int,
 
 
 def nothing_is_left(stage: Path, runs: Iterable[Run]) -> None:
-    """Every process of the program ended with it, or soon after."""
+    """The observers found no process that outlived the program."""
     texts = {f'{run.name}.err': run.err for run in runs}
     validated = stage / 'validate.err'
     if validated.exists():
@@ -175,15 +174,14 @@ def nothing_is_left(stage: Path, runs: Iterable[Run]) -> None:
 
 
 def machines(folder: Path, hosts: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """What the nodes of a job are, by the files that facts.sh left.
+    """Facts of a job's nodes, from the files that facts.sh wrote.
 
     :returns: the name of a file of facts for each node, `-` where nothing is
         known, one alone where all are alike; and the files, name -> text.
         The name is of the content: nodes of one kind have the same.
     """
     names, files = [], {}
-    # A scheduler may call nodes by their short names, and they themselves
-    # by the long.
+    # A scheduler may use short host names, and nodes their long ones.
     known = {path.name.partition('.')[0]: path for path in folder.glob('*')
              if path.name[0] != '.'}
     for host in hosts:

@@ -22,7 +22,7 @@ COLUMNS = ('file', 'program', 'version', 'size', 'metric', 'value', 'unit')
 
 
 class ParseError(Exception):
-    """Why a text gives no figures: line number (from 1), its text, reason."""
+    """A text cannot be parsed: line number (from 1), its text, reason."""
 
     def __init__(self, line: int, text: str, reason: str):
         super().__init__(line, text, reason)
@@ -49,11 +49,11 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Remark:
-    """What a reader of the figures must know of some lines, from 1."""
+    """A remark on some lines (from 1) that a reader should know."""
     first: int
     last: int
     reason: str
-    #: The figures are no good.
+    #: Whether the figures must not be used.
     serious: bool = False
 
     def __str__(self) -> str:

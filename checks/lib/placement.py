@@ -27,7 +27,7 @@ def cores(part: Any) -> int:
 
     :raises PlacementError: the partition has no processor.
     """
-    # ReFrame leaves it out where one of the two numbers is missing.
+    # ReFrame has no value where one of the two numbers is missing.
     if not part.processor.num_cores:
         raise PlacementError(f'{_where(part)} {features.NO_PROCESSOR}')
     return int(part.processor.num_cores)
@@ -51,14 +51,14 @@ def _few(threads: int, have: int) -> str:
 
 
 def pinned(part: Any) -> str:
-    """The extra for ranks that have their cores: bound to them, or free
-    where the site says that nobody is bound."""
+    """The launcher extra for ranks with a core each: bound, or free where
+    the site binds no ranks."""
     return ('launcher_free' if 'launcher_free' in part.extras
             else 'launcher_pin')
 
 
 def options(check: Any) -> list[str]:
-    """What the launcher is told of the placement of a check's ranks.
+    """Launcher options that place a check's ranks.
 
     :raises PlacementError: the partition does not say, or not in a way that
         gives a rank more than one core; with the line to write.
@@ -87,10 +87,10 @@ def options(check: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Rank:
-    """What a rank said of itself before it became the program."""
+    """What rank.sh reported of a rank before it started the program."""
     host: str
     #: CPUs that it may run on, and the first CPU of each of their cores;
-    #: empty: it could not tell.
+    #: empty: unknown.
     cpus: tuple[int, ...]
     cores: frozenset[int]
 

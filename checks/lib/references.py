@@ -38,7 +38,8 @@ LEARN = './plumb references learn'
 #: Keys of `$from`.
 FROM = ('runs', 'first', 'last', 'suite', 'reason', 'bounds')
 
-#: No bound is wider: it would be meant as percent, and judge nothing.
+#: Widest bound allowed, as a fraction: a wider one was probably meant in
+#: percent.
 WIDEST = 10
 
 
@@ -51,7 +52,7 @@ class ReferenceError_(ValueError):
 class File(NamedTuple):
     """The references of a family."""
     path: Path
-    #: Whether every case has one: what has none fails.
+    #: Whether a case without a reference fails.
     complete: bool = False
     #: Check class -> indexed references.
     checks: Mapping[str, Any] = {}
@@ -59,11 +60,11 @@ class File(NamedTuple):
 
 class Entry(NamedTuple):
     """What judges a case, if anything does."""
-    #: own, vendor, none (there is no reference), - (nothing shall judge it).
+    #: own, vendor, none (no reference yet), - (must not be judged).
     kind: str
     #: figure -> [value, lower, upper, unit], or ['$xfail', reason, that].
     figures: Mapping[str, Any] = {}
-    #: Why nothing judges it, or whose figures do instead of the site's.
+    #: Why it is not judged, or whose figures are used instead of the site's.
     note: str = ''
     #: Judged figure without a bound -> about how many more runs it needs.
     unjudged: Mapping[str, int] = {}
@@ -104,7 +105,7 @@ def load(family: str) -> File:
 
 
 def _faults(family: str, data: Any) -> Iterator[tuple[int, str]]:
-    """Everything that is wrong with a file: line and reason."""
+    """All faults of a file: line and reason."""
     if not isinstance(data, strict.Mapping):
         yield 1, ('expected check classes at the top, each with $index and '
                   'its references')
@@ -258,8 +259,8 @@ def _bounded(entry: Any) -> bool:
 
 def unjudged(family: str, entry: Mapping[str, Any],
              figures: Iterable[str] = ()) -> dict[str, int | None]:
-    """Judged figures that nothing judges, neither by their own bound nor by
-    that of the metric judged instead.
+    """Judged figures without a bound, neither their own nor one of the metric
+    that is judged instead.
 
     :arg entry: the references of one case, sound ones.
     :arg figures: further figures that the case has.
@@ -275,14 +276,14 @@ def unjudged(family: str, entry: Mapping[str, Any],
         both = [f for f in (figure, instead(family, figure)) if f]
         if not any(_bounded(entry.get(f)) for f in both):
             needs = [said[f] for f in both if f in said]
-            # 0 is never: whichever of the two can have a bound will do.
+            # 0 means never: takes the one of the two that can get a bound.
             found[figure] = min(filter(None, needs), default=0) \
                 if needs else None
     return found
 
 
 def _words(needs: Mapping[str, int]) -> str:
-    """What the summary says of figures that no bound judges yet."""
+    """The summary's note on figures without a bound."""
     able = [n for n in needs.values() if n]
     if not needs:
         return ''
@@ -295,8 +296,8 @@ def validate(found: Mapping[str, Any], figures: Iterable[str],
              where: str) -> dict[str, Reference]:
     """The references of one case, each one checked.
 
-    One without bounds may speak of a figure that is not always there, such
-    as the sentinel's reading: on a busy machine there is none.
+    A reference without bounds may be for a figure that is sometimes missing,
+    such as the sentinel's reading on a busy machine.
 
     :arg found: figure -> [value, lower, upper, unit].
     :arg figures: every figure that this case has.
@@ -314,7 +315,7 @@ def validate(found: Mapping[str, Any], figures: Iterable[str],
 
 
 def _at_speed(check: Any, speed: str) -> dict[str, Any] | None:
-    """The entry of a case, were it at that speed; None: there is none."""
+    """The entry of a case at a given speed; None: there is none."""
     table = load(check.family).checks.get(type(check).variant_name())
     if not table:
         return None
@@ -375,8 +376,8 @@ def speeds(check: Any) -> tuple[str, ...]:
 
 
 def _of_some_version(check: Any, speed: str) -> dict[str, Any] | None:
-    """A dry run may not know the version of what a stack will install:
-    whatever version has a reference will do."""
+    """For a dry run that does not know which version a stack will install:
+    the entry of any version."""
     table = load(check.family).checks.get(type(check).variant_name()) or {}
     if (check.version or not check.is_dry_run()
             or 'version' not in table.get('$index', ())):

@@ -148,19 +148,19 @@ def places_of(configuration: Mapping[str, Any]) -> dict[str, set[str]]:
 
 @functools.cache
 def profile() -> tuple[Row, ...]:
-    """The rows of the site that runs; none where it has no such file."""
+    """The rows of the current site; none without such a file."""
     site = Path(os.environ.get('PLUMBLINE_SITE') or os.devnull)
     if not (site / 'vendor.yaml').exists():
         return ()
-    # The file, not ReFrame's runtime: with --system NAME:PARTITION that
-    # knows one partition alone.
+    # Read from the site's file: with --system NAME:PARTITION ReFrame's
+    # runtime has that one partition only.
     configuration = runpy.run_path(str(site / 'system.py'))
     return load(site / 'vendor.yaml',
                 places_of(configuration['site_configuration']))
 
 
 def figures(check: Any) -> tuple[Row, ...]:
-    """The rows that speak of a case; none of an embedded program's."""
+    """The rows for a case; none if its program is embedded."""
     origin = families.origin(check.current_environ.extras, '', check.family)
     if check.emulated or origin.get('source') == 'embedded':
         return ()
@@ -178,7 +178,7 @@ def figures(check: Any) -> tuple[Row, ...]:
 
 
 def bounds(rows: Iterable[Row]) -> dict[str, list[Any]]:
-    """Figure -> [value, lower, upper, unit], as references say it."""
+    """Figure -> [value, lower, upper, unit], as in reference files."""
     return {row.figure: row.bounds for row in rows}
 
 

@@ -125,7 +125,7 @@ class OsuBenchmark(Benchmark, special=True):
     VALIDATED = 65536
 
     @run_after('init')
-    def ask_for_what_it_needs(self) -> None:
+    def set_requirements(self) -> None:
         needs = [f'+nodes_{self.nodes_needed()}']
         environ = [f'+{self.program}']
         if self.memory() != 'host':

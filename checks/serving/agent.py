@@ -1,9 +1,9 @@
-"""The agent: starts on its node what the conductor says, and stops it all.
+"""The agent: starts and stops servers and clients on its node.
 
-It ends, and everything that it started with it, when the conductor says so,
-when the lifeline is cut or silent, and on SIGTERM. Were it killed outright,
-the kernel would kill its children, and the next agent on the node would
-remove its data.
+It stops everything that it started and exits when the conductor says so, when
+its connection to the conductor (the lifeline) is closed or silent, and on
+SIGTERM. If it is killed with SIGKILL, the kernel kills its children, and the
+next agent on the node removes its data.
 """
 from __future__ import annotations
 
@@ -37,49 +37,51 @@ from .processes import descendants
 from .usage import Usage
 from .wire import (
     AGENT,
-    HANDSHAKE,
+    HANDSHAKE_TIMEOUT,
+    AuthenticationError,
     Channel,
     Handshake,
-    Impostor,
+    authenticate,
     derived,
-    meet,
 )
 
-#: Data folders of agents are called so.
+#: Names of agents' data folders begin with this.
 PREFIX = 'plumbline-agent-'
 
-#: How long an agent looks for its conductor, and how long it comes again
-#: when the conductor has too many unknown peers. Unit: seconds.
-SEARCH, COME_AGAIN = 20.0, 60.0
+#: For the conductor's address to appear in its folder. Unit: seconds.
+CONDUCTOR_TIMEOUT = 20.0
 
-#: How long a server may take to stop when asked. Unit: seconds.
-GRACE = 3.0
+#: For a connection that the conductor drops, because it has too many
+#: unauthenticated peers, to be tried again. Unit: seconds.
+RECONNECT_TIMEOUT = 60.0
 
-#: What a server writes, in words; the names are those of its plan.
-KEPT = {'aof': 'an append-only file', 'rdb': 'snapshots'}
+#: Between SIGTERM and SIGKILL. Unit: seconds.
+TERMINATE_TIMEOUT = 3.0
 
-#: A disk with less room is full. Unit: bytes.
-MUCH = 1 << 20
+#: Kinds of persistence in words; the keys are those of a plan.
+PERSISTENCE_NAMES = {'aof': 'an append-only file', 'rdb': 'snapshots'}
 
-#: How often it is asked whether a server is ready. Unit: seconds.
-POLL = 0.02
+#: A disk with no more free space than this counts as full. Unit: bytes.
+DISK_FULL_BELOW = 1 << 20
 
-#: Connections that a server needs besides those of its clients, and files.
+#: Between two tries whether a server is ready. Unit: seconds.
+POLL_INTERVAL = 0.02
+
+#: Open files of a server besides its clients' connections.
 SPARE_FILES = 128
 
-#: Signals that end an agent, in its own time.
-ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+#: Signals on which an agent stops what it started and exits.
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class Failed(Exception):
-    """Why something cannot be started, or did not stay; one line."""
+    """Why something cannot be started, or ended too early; one line."""
 
 
 def full_disk(err: OSError, host: str) -> str:
-    """What to do about a file that could not be written; empty: it was
-    something else."""
+    """What to do about a full disk; empty: the error is another one."""
     if err.errno not in (errno.ENOSPC, errno.EDQUOT):
         return ''
     return (f'the disk of {err.filename or os.getcwd()} on {host} is full '
@@ -87,7 +89,7 @@ def full_disk(err: OSError, host: str) -> str:
 
 
 class Ended(Failed):
-    """The agent was told to end, but not by the conductor."""
+    """The agent got a signal to exit, not the conductor's message."""
 
 
 def interfaces() -> dict[str, str]:
@@ -119,7 +121,7 @@ def address_of(interface: str) -> str:
 
 
 def owner_of(port: int) -> str:
-    """Who listens on a TCP port, as far as this user may know."""
+    """Which program listens on a TCP port, if this user may see that."""
     inodes = {cells[9] for table in ('/proc/net/tcp', '/proc/net/tcp6')
               for cells in map(str.split, _lines(table))
               if cells[3:4] == ['0A']
@@ -140,12 +142,12 @@ def _lines(path: str, skip: int = 1) -> list[str]:
         return []
 
 
-def link_of(address: str, least: float) -> None:
-    """The interface is fast enough, as far as it says how fast it is.
+def check_link_speed(address: str, least: float) -> None:
+    """Checks that an interface is fast enough, if the kernel knows its speed.
 
     :param address: of the interface
-    :param least: unit: Mb/s
-    :raises Failed: it is not.
+    :param least: speed needed; unit: Mb/s
+    :raises Failed: it is slower.
     """
     interface = next((name for name, has in interfaces().items()
                       if has == address), '')
@@ -156,10 +158,11 @@ def link_of(address: str, least: float) -> None:
                      "site's system.py)")
 
 
-def memory_on(nodes: Iterable[int], needed: bool, host: str) -> list[str]:
-    """What comes before a command to have its memory on these NUMA nodes.
+def numactl_for(nodes: Iterable[int], needed: bool, host: str) -> list[str]:
+    """The numactl prefix that binds a command's memory to NUMA nodes; empty:
+    no numactl, and it is not needed.
 
-    :raises Failed: it is needed, and cannot be had on this host.
+    :raises Failed: it is needed, and numactl is missing on this host.
     """
     if shutil.which('numactl'):
         return ['numactl', f'--membind={",".join(map(str, nodes))}']
@@ -171,7 +174,7 @@ def memory_on(nodes: Iterable[int], needed: bool, host: str) -> list[str]:
 
 
 def can_bind(address: str, port: int) -> bool:
-    """Whether a server could listen there now.
+    """Whether a server could bind to this address and port now.
 
     :raises Failed: the address is not of this machine.
     """
@@ -188,10 +191,10 @@ def can_bind(address: str, port: int) -> bool:
 
 
 def free_port(address: str, taken: set[int]) -> int:
-    """A port that is free, and ten thousand above it, the cluster bus's.
+    """A free port whose port + 10000 (the cluster bus) is free, too.
 
-    Both are below the ports that the kernel gives to clients (from 32768 on):
-    one of those may take a port before the server does.
+    Both are below the ephemeral ports of the kernel (from 32768 on): a client
+    could get one of those before the server binds to it.
     """
     for _ in range(200):
         port = random.randrange(10000, 22000)
@@ -202,13 +205,13 @@ def free_port(address: str, taken: set[int]) -> int:
 
 
 class Process:
-    """A program that the agent started, in a session of its own."""
+    """A program started by the agent, in a session of its own."""
 
     def __init__(self, command: list[str], cpu_set: list[int], files: int,
                  stdin: str, out: Path, err: Path,
                  folder: str | None = None, gate: bool = False) -> None:
         self.log = err
-        #: Our end of its standard input, where it waits for the others.
+        #: Our end of its standard input, for clients that start together.
         self.gate: socket.socket | None = None
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if hard != resource.RLIM_INFINITY and files > hard:
@@ -219,7 +222,7 @@ class Process:
         libc = ctypes.CDLL(None)
         parent = os.getpid()
 
-        def become() -> None:
+        def prepare_child() -> None:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)
@@ -236,7 +239,8 @@ class Process:
                 self.process = subprocess.Popen(
                     command, stdin=its.fileno() if its else subprocess.PIPE,
                     stdout=to, stderr=errors,
-                    preexec_fn=become, start_new_session=True, cwd=folder)
+                    preexec_fn=prepare_child, start_new_session=True,
+                    cwd=folder)
             except OSError as err_:
                 raise Failed(f'{command[0]} cannot be started: '
                              f'{err_.strerror}') from None
@@ -248,8 +252,8 @@ class Process:
                 pipe.write(stdin.encode())
 
     def waits(self) -> bool | None:
-        """Whether it has said just now that it waits at its gate; None: the
-        gate is closed, and need not be watched."""
+        """Whether it has just reported that it waits at its gate; None: it
+        has closed the gate, which need not be polled any more."""
         assert self.gate
         try:
             said = self.gate.recv(256)
@@ -260,14 +264,14 @@ class Process:
         return b'ready\n' in said if said else None
 
     def begin(self) -> None:
-        """Opens its gate."""
+        """Opens its gate: the client starts."""
         if self.gate:
-            # Its end is told elsewhere.
+            # `watch` reports a client that has ended.
             with contextlib.suppress(OSError):
                 self.gate.send(b'go\n')
 
-    def how_it_ended(self) -> str:
-        """Empty while it runs."""
+    def exit_reason(self) -> str:
+        """How it ended, in words; empty while it runs."""
         code = self.process.poll()
         if code is None:
             return ''
@@ -275,8 +279,8 @@ class Process:
                 f'({signal.Signals(-code).name})' if code < 0
                 else f'ended with exit code {code}')
 
-    def last_words(self, lines: int = 3) -> str:
-        """The end of its log, in one line."""
+    def log_tail(self, lines: int = 3) -> str:
+        """The last lines of its log, joined into one."""
         try:
             text = self.log.read_bytes()[-4000:].decode(errors='replace')
         except OSError:
@@ -287,12 +291,12 @@ class Process:
                 f'; {self.log.name} is empty')
 
     def signal(self, number: int) -> None:
-        """To all of its session."""
+        """Sends a signal to its process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
     def stop(self, deadline: float) -> None:
-        """Waits until it has ended, to the deadline (monotonic) kindly."""
+        """Waits for its end; kills it at the deadline (monotonic)."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, deadline - time.monotonic()))
         self.signal(signal.SIGKILL)
@@ -300,7 +304,7 @@ class Process:
 
 
 class Instance:
-    """One server of the plan, from its start to its answer."""
+    """One server of the plan, from its start until it is ready."""
 
     def __init__(self, agent: Agent, spec: Mapping[str, Any]) -> None:
         self.server = Server(**spec['server'])
@@ -323,9 +327,9 @@ class Instance:
                 f'{self.agent.host}, {where})')
 
     def start(self) -> None:
-        """Starts it on a port that is free.
+        """Starts it on a free port.
 
-        :raises Failed: why that cannot be.
+        :raises Failed: why it cannot be started.
         """
         self.tries += 1
         self.port = self.pick_port()
@@ -347,7 +351,7 @@ class Instance:
         numa = cpus.numa_of(self.agent.cpus, self.cpu_set)
         if (self.server.bind_memory != 'never'
                 and len({cpu.numa for cpu in self.agent.cpus}) > 1):
-            command = [*memory_on(numa, self.server.bind_memory == 'must',
+            command = [*numactl_for(numa, self.server.bind_memory == 'must',
                                   self.agent.host), *command]
         log = Path(f'{self.spec["log"]}.server{self.index}.log')
         self.began, self.at = time.monotonic(), time.time()
@@ -360,9 +364,9 @@ class Instance:
                                 self.spec['values']['ca'])
 
     def pick_port(self) -> int:
-        """The port that was asked for, or a free one; 0: it needs none.
+        """The port of the plan, or a free one; 0: it listens on a socket.
 
-        :raises Failed: there is none.
+        :raises Failed: no port is free, or the plan's is taken.
         """
         if self.server.socket:
             if len(f'{self.data}/socket') > 107:
@@ -381,22 +385,22 @@ class Instance:
         return port
 
     def is_ready(self) -> bool:
-        """Asks it once.
+        """Whether it answers now; tries once.
 
-        :raises Failed: it ended, is another, or has had its time.
+        :raises Failed: it ended, another server answers, or it is too late.
         """
-        ended = self.process.how_it_ended()
+        ended = self.process.exit_reason()
         if ended:
-            # Between our look and its bind somebody took the port.
+            # Another program took the port between can_bind and the start.
             if (self.port and not self.server.port and self.tries < 3
                     and not can_bind(self.address, self.port)):
                 self.start()
                 return False
             raise Failed(f'{self.name} {ended} before it answered'
-                         f'{self.process.last_words()}')
+                         f'{self.process.log_tail()}')
         dialect = ask.DIALECTS[self.server.dialect]
         try:
-            self.is_of_this_user()
+            self.check_port_owner()
             dialect.ping(self.where)
             self.seconds = time.monotonic() - self.began
             counters = dialect.counters(self.where)
@@ -409,50 +413,52 @@ class Instance:
                 return False
             raise Failed(f'{self.name} did not answer in '
                          f'{self.server.ready_limit:g} s ({why})'
-                         f'{self.process.last_words()}') from None
+                         f'{self.process.log_tail()}') from None
         if not self.is_ours(counters.pid):
             raise Failed(f'{self.name}: process {counters.pid} answers there, '
                          f'started was {self.process.process.pid}: another '
                          'server has the port')
-        self.keeps_what_was_asked(kept)
+        self.check_persistence(kept)
         self.counters = counters
         return True
 
-    def is_of_this_user(self) -> None:
-        """Before it is told the password.
+    def check_port_owner(self) -> None:
+        """Must pass before the password is sent.
 
         :raises OSError: nobody listens. :raises Failed: another user does.
         """
         if self.port:
-            # As long as somebody listens nobody else can.
-            socket.create_connection(self.where[:2], ask.PATIENCE).close()
+            # A port has one listener: it cannot change while this one lives.
+            socket.create_connection(self.where[:2],
+                                     ask.ANSWER_TIMEOUT).close()
             if outside.listener_of(self.port) not in (None, os.geteuid()):
                 raise Failed(f'{self.name}: another user listens there: '
                              'another server has the port')
 
-    def keeps_what_was_asked(self, kept: Set[str] | None) -> None:
-        """What it writes to its disk is a part of the load.
+    def check_persistence(self, kept: Set[str] | None) -> None:
+        """Persistence costs time: it must be as the plan says.
 
-        :raises Failed: more than was asked for, or less.
+        :raises Failed: the server persists more than that, or less.
         """
         asked = {self.server.persistence} - {'off'}
         if kept is None or kept == asked:
             return
-        has, wanted = (' and '.join(KEPT[one] for one in sorted(some))
-                       or 'nothing on disk' for some in (kept, asked))
+        has, wanted = (' and '.join(PERSISTENCE_NAMES[kind]
+                                    for kind in sorted(kinds))
+                       or 'nothing on disk' for kinds in (kept, asked))
         raise Failed(f'{self.name} keeps {has}, asked for was {wanted}: what '
                      'changes the configuration that it was given (a wrapper '
                      f'at {self.program}, a default of its build)?')
 
     def is_ours(self, pid: int) -> bool:
-        """What answers was started here; true where it does not say."""
+        """Whether this agent started process `pid` (0: unknown, true)."""
         try:
             return not pid or os.getsid(pid) == self.process.process.pid
         except ProcessLookupError:
             return False
 
-    def described(self) -> dict[str, Any]:
-        """What the conductor must know."""
+    def record(self) -> dict[str, Any]:
+        """The server's part of the run's record."""
         assert self.counters
         return {'index': self.index, 'node': self.agent.host,
                 'address': self.address, 'port': self.port,
@@ -462,7 +468,7 @@ class Instance:
 
 
 class Agent:
-    """What runs on one node."""
+    """Servers and clients of one node, and the link to the conductor."""
 
     def __init__(self, channel: Channel, scratch: str, password: str
                  ) -> None:
@@ -475,25 +481,25 @@ class Agent:
         self.instances: list[Instance] = []
         self.clients: dict[int, Process] = {}
         self.usage: Usage | None = None
-        #: It is time to stop everything.
+        #: The conductor said `stop`.
         self.over = False
         #: The signal that ended the agent.
         self.signal = 0
         self.owned = data_folder(scratch)
         self.folder = self.owned.folder
 
-    # What the conductor says --------------------------------------------
+    # Messages of the conductor -------------------------------------------
 
     def servers(self, message: Mapping[str, Any]) -> None:
-        """Starts instances and answers when all of them are ready.
+        """Starts instances and sends `ready` when all of them are.
 
-        :raises Failed: one is not.
+        :raises Failed: one does not become ready.
         """
         interface = message['interface']
         self.address = (address_of(interface) if interface else
                         self.channel.sock.getsockname()[0])
-        link_of(self.address, message['link'])
-        self.has_room(message)
+        check_link_speed(self.address, message['link'])
+        self.check_memory(message)
         if message['sample']:
             log = message['instances'][0]['log']
             self.usage = Usage(Path(f'{log}.cpu.{self.host}.csv'), (
@@ -502,18 +508,18 @@ class Agent:
             self.instances.append(Instance(self, spec))
         waiting = list(self.instances)
         while waiting and not self.over:
-            # One at a time: a server that does not answer takes its time,
-            # and the conductor wants to hear of us.
+            # One a turn: a try may take seconds, and the conductor expects
+            # a heartbeat in between.
             one = waiting.pop(0)
             if not one.is_ready():
                 waiting.append(one)
-            self.attend(POLL)
+            self.process_events(POLL_INTERVAL)
         if not self.over:
-            self.channel.say(say='ready', instances=[
-                one.described() for one in self.instances])
+            self.channel.send(type='ready', instances=[
+                one.record() for one in self.instances])
 
-    def has_room(self, message: Mapping[str, Any]) -> None:
-        """There is as much memory as the servers may take."""
+    def check_memory(self, message: Mapping[str, Any]) -> None:
+        """:raises Failed: less memory is free than the servers may take."""
         asked = sum(spec['server']['memory'] for spec in message['instances'])
         free = next((int(line.split()[1]) // 1024 for line in
                      _lines('/proc/meminfo')
@@ -529,7 +535,7 @@ class Agent:
         :raises Failed: one cannot be started.
         """
         for one in message['clients']:
-            self.can_reach(one, sum(
+            self.check_reachable(one, sum(
                 other['connections'] for other in message['clients']
                 if (other['address'], other['port'])
                 == (one['address'], one['port'])))
@@ -543,9 +549,10 @@ class Agent:
             if client.gate:
                 self.selector.register(client.gate, selectors.EVENT_READ)
 
-    def can_reach(self, client: Mapping[str, Any], connections: int) -> None:
-        """The server's name leads to it, and there are ports enough for all
-        connections from here."""
+    def check_reachable(self, client: Mapping[str, Any], connections: int
+                        ) -> None:
+        """:raises Failed: the server's host name resolves to another address,
+            or there are too few local ports for the connections."""
         name, address = client['hostname'], client['address']
         if name:
             try:
@@ -566,40 +573,40 @@ class Agent:
                          'widen net.ipv4.ip_local_port_range')
 
     def peers(self) -> None:
-        """Tells who is connected to its servers."""
+        """Sends the addresses that are connected to its servers."""
         found = outside.here(one.port for one in self.instances)
-        self.channel.say(say='peers', peers={
+        self.channel.send(type='peers', peers={
             one.index: found[one.port] for one in self.instances})
 
-    # Its life -----------------------------------------------------------
+    # Main loop -----------------------------------------------------------
 
     def watch(self) -> None:
-        """Tells of every server and client that has ended.
+        """Reports clients that wait at the gate or have ended.
 
-        :raises Failed: a server has, which it must not.
+        :raises Failed: a server has ended.
         """
         for one in self.instances:
-            ended = one.process.how_it_ended()
+            ended = one.process.exit_reason()
             if ended and one.counters:
                 raise Failed(f'{one.name} {ended} while it served'
-                             + self.words_of(one.process))
+                             + self.log_tail_of(one.process))
         for index, client in list(self.clients.items()):
             self.watch_gate(index, client)
-            ended = client.how_it_ended()
+            ended = client.exit_reason()
             if ended:
                 self.close_gate(client)
                 del self.clients[index]
                 code = client.process.returncode
-                self.channel.say(
-                    say='ended', client=index, code=code, how=ended,
-                    words=self.words_of(client, 1) if code else '')
+                self.channel.send(
+                    type='ended', client=index, code=code, how=ended,
+                    words=self.log_tail_of(client, 1) if code else '')
 
     def watch_gate(self, index: int, client: Process) -> None:
-        """Tells of a client that waits for the others."""
+        """Reports a client that waits at its gate."""
         if client.gate:
             waits = client.waits()
             if waits:
-                self.channel.say(say='at gate', client=index)
+                self.channel.send(type='at gate', client=index)
             elif waits is None:
                 self.close_gate(client)
 
@@ -610,9 +617,9 @@ class Agent:
             client.gate = None
 
     def saved(self) -> None:
-        """Tells whether all servers have written what they hold.
+        """Sends which servers have data that is not on disk yet.
 
-        :raises Failed: one could not.
+        :raises Failed: a server failed to write.
         """
         missing = []
         for one in self.instances:
@@ -622,21 +629,21 @@ class Agent:
                     missing.append(one.name)
             except ask.Unsaved as err:
                 raise Failed(f'{one.name} did not save its data ({err})'
-                             + self.words_of(one.process)) from None
+                             + self.log_tail_of(one.process)) from None
             except (OSError, ask.Refusal, ValueError) as err:
                 missing.append(f'{one.name} ({err})')
-        self.channel.say(say='saved', missing=missing)
+        self.channel.send(type='saved', missing=missing)
 
-    def words_of(self, process: Process, lines: int = 3) -> str:
-        """The end of a log, and what a full disk has to do with it."""
-        words = process.last_words(lines)
+    def log_tail_of(self, process: Process, lines: int = 3) -> str:
+        """The end of a log, and whether a full disk explains it."""
+        words = process.log_tail(lines)
         return words + self.disk(words)
 
     def disk(self, words: str) -> str:
-        """A full disk, which is behind much that a store says: it still is,
-        or was until the store removed what it had begun."""
+        """A hint that the disk is full; empty: no sign of that. Free space
+        alone does not tell: a store may have removed its partial file."""
         room = os.statvfs(self.folder)
-        full = (room.f_bavail * room.f_frsize <= MUCH
+        full = (room.f_bavail * room.f_frsize <= DISK_FULL_BELOW
                 or os.strerror(errno.ENOSPC) in words
                 or os.strerror(errno.EDQUOT) in words)
         if not full or all(one.server.persistence == 'off'
@@ -645,10 +652,10 @@ class Agent:
         return (f'; the disk of {self.folder.parent} on {self.host} is full: '
                 "free it, or name another folder as the site's scratch")
 
-    def attend(self, seconds: float) -> None:
-        """Lives for a while.
+    def process_events(self, seconds: float) -> None:
+        """Waits for one event (or the time) and handles all that came.
 
-        :raises Failed: as `watch`, or on a signal.
+        :raises Failed: as `watch`; the conductor is gone; or a signal came.
         """
         self.selector.select(seconds)
         _drain(self.wakeup)
@@ -661,48 +668,48 @@ class Agent:
         if messages is None or self.channel.silent() > self.silence:
             raise Failed('the conductor is gone: it '
                          + (self.channel.fault or 'fell silent'))
-        self.channel.beat()
+        self.channel.heartbeat()
         if self.usage:
             self.usage.note()
         self.watch()
         for message in messages:
-            if message['say'] == 'stop':
+            if message['type'] == 'stop':
                 self.over = True
-            elif message['say'] == 'servers':
+            elif message['type'] == 'servers':
                 self.servers(message)
-            elif message['say'] == 'run':
+            elif message['type'] == 'run':
                 self.run(message)
-            elif message['say'] == 'go':
+            elif message['type'] == 'go':
                 for client in self.clients.values():
                     client.begin()
-            elif message['say'] == 'who':
+            elif message['type'] == 'who':
                 self.peers()
-            elif message['say'] == 'save':
+            elif message['type'] == 'save':
                 self.saved()
 
     def live(self, silence: float) -> None:
-        """Until it is told to stop, or something that must live ends."""
+        """Runs until the conductor says `stop`, or until a failure."""
         self.silence = silence
-        with self.awake():
+        with self.handle_signals():
             try:
-                self.channel.say(say='hello', name=self.host, cpus=self.cpus)
+                self.channel.send(type='hello', name=self.host, cpus=self.cpus)
                 while not self.over:
-                    self.attend(0.25)
+                    self.process_events(0.25)
             except Ended as err:
-                self.channel.say(say='ended from outside', why=str(err))
+                self.channel.send(type='ended from outside', why=str(err))
             except (Failed, PlanError) as err:
-                self.channel.say(say='failed', why=str(err))
+                self.channel.send(type='failed', why=str(err))
             except OSError as err:
                 why = full_disk(err, self.host)
                 if not why:
                     raise
-                self.channel.say(say='failed', why=why)
+                self.channel.send(type='failed', why=why)
             finally:
                 self.stop()
 
     @contextlib.contextmanager
-    def awake(self) -> Iterator[None]:
-        """Signals of children and of the outside wake the agent."""
+    def handle_signals(self) -> Iterator[None]:
+        """Signals interrupt a wait; termination signals end the agent."""
         self.wakeup, write = os.pipe()
         for pipe in (self.wakeup, write):
             os.set_blocking(pipe, False)
@@ -712,41 +719,41 @@ class Agent:
             self.signal = number
 
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in ENDINGS:
+        for number in TERMINATION_SIGNALS:
             signal.signal(number, end)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINATION_SIGNALS)
         with selectors.DefaultSelector() as self.selector:
             self.selector.register(self.wakeup, selectors.EVENT_READ)
             self.selector.register(self.channel.sock, selectors.EVENT_READ)
             yield
 
     def stop(self) -> None:
-        """Everything that was started ends; what it wrote goes."""
+        """Ends all that was started and removes its data."""
         everything = [*self.clients.values(),
                       *(one.process for one in self.instances)]
         for process in everything:
             process.signal(signal.SIGTERM)
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + TERMINATE_TIMEOUT
         for process in everything:
             process.stop(deadline)
         if not self.over:
-            # After a good run observe.c, our parent, waits for it and tells.
-            end_children()
+            # After a good run observe.c, our parent, reports what is left.
+            kill_orphans()
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.channel.say(say='stopped')
+        self.channel.send(type='stopped')
 
 
-def end_children() -> None:
-    """Ends what a server forked and left to us (a daemon, a snapshot)."""
+def kill_orphans() -> None:
+    """Kills processes that servers forked and left to us as subreaper."""
     while mine := descendants():
         for pid in mine:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL)
 
 
 def data_folder(scratch: str) -> private.Owned:
-    """A new folder of our own; those of agents that were killed are removed.
+    """Makes a data folder; removes those of agents that were killed.
 
     :raises Failed: the scratch folder cannot be written.
     """
@@ -768,8 +775,8 @@ def _drain(pipe: int) -> None:
             pass
 
 
-class Told(NamedTuple):
-    """What the conductor leaves in its private folder."""
+class Rendezvous(NamedTuple):
+    """What agents need to connect; a file in the conductor's folder."""
     address: tuple[str, int]
     run: str
     secret: bytes
@@ -780,7 +787,7 @@ class Told(NamedTuple):
         return json.dumps({**self._asdict(), 'secret': self.secret.hex()})
 
     @classmethod
-    def of(cls, text: str) -> Told:
+    def of(cls, text: str) -> Rendezvous:
         """:raises ValueError: it is damaged."""
         data = json.loads(text)
         try:
@@ -792,39 +799,41 @@ class Told(NamedTuple):
             raise ValueError(f'damaged: {err!r}') from None
 
 
-def told(folder: Path, attended: Callable[[], None]) -> Told:
-    """What the conductor tells, once it does.
+def read_rendezvous(folder: Path, check_parent: Callable[[], None]
+                    ) -> Rendezvous:
+    """Waits for the conductor's file and reads it.
 
-    :raises Failed: it does not, or somebody else does in its place.
+    :raises Failed: it does not appear, or another user made it.
     """
-    deadline = time.monotonic() + SEARCH
+    deadline = time.monotonic() + CONDUCTOR_TIMEOUT
     while True:
         try:
-            return Told.of(private.read(folder))
+            return Rendezvous.of(private.read(folder))
         except FileNotFoundError as err:
             # A shared file system may show a new file late.
             if time.monotonic() > deadline:
                 raise Failed(f'no conductor: {err}') from None
         except (OSError, ValueError, private.NotPrivate) as err:
             raise Failed(f'no conductor: {err}') from None
-        attended()
+        check_parent()
         time.sleep(0.2)
 
 
-def lifeline(to: Told, attended: Callable[[], None]) -> Channel:
-    """A connection to the conductor, both sides sure of each other.
+def connect_conductor(to: Rendezvous, check_parent: Callable[[], None]
+                      ) -> Channel:
+    """An authenticated connection to the conductor.
 
-    :raises Failed: nobody is there, or somebody else.
+    :raises Failed: nobody listens, or another program does.
     """
-    deadline = time.monotonic() + COME_AGAIN
+    deadline = time.monotonic() + RECONNECT_TIMEOUT
     where = '{}:{}'.format(*to.address)
     while True:
         sock = None
         try:
-            sock = socket.create_connection(to.address, HANDSHAKE)
-            return meet(sock, Handshake(AGENT, to.secret, to.run), HANDSHAKE,
-                        attended)
-        except Impostor as err:
+            sock = socket.create_connection(to.address, HANDSHAKE_TIMEOUT)
+            return authenticate(sock, Handshake(AGENT, to.secret, to.run),
+                        HANDSHAKE_TIMEOUT, check_parent)
+        except AuthenticationError as err:
             assert sock
             sock.close()
             raise Failed(f'no conductor: who listens at {where} {err}: '
@@ -833,37 +842,38 @@ def lifeline(to: Told, attended: Callable[[], None]) -> Channel:
         except OSError as err:
             if sock:
                 sock.close()
-            # Crowded out by others who knock at the same door.
+            # The listener drops the oldest of too many unknown peers.
             if (not isinstance(err, ConnectionResetError | BrokenPipeError
                                | TimeoutError)
                     or time.monotonic() > deadline):
                 raise Failed(f'no conductor: {where}: {err}') from None
-        attended()
+        check_parent()
         time.sleep(random.uniform(0.01, 0.2))
 
 
 def main(path: str) -> int:
-    """Finds the conductor through its private folder, and lives."""
+    """Connects to the conductor of a plan and obeys it until the end."""
     folder = Path(path + private.SUFFIX)
     channel = None
     parent = os.getppid()
 
-    def attended() -> None:
-        # It may have gone before we looked; but some have init as launcher.
+    def check_parent() -> None:
+        # A dead parent is replaced by init; but in some containers init is
+        # the launcher, and then the folder tells.
         if os.getppid() != parent or (parent == 1 and not folder.exists()):
             raise Failed('the launcher is gone, and no conductor is there')
 
-    for number in ENDINGS:
+    for number in TERMINATION_SIGNALS:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        to = told(folder, attended)
-        channel = lifeline(to, attended)
-        # From here on it ends in its own time.
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+        to = read_rendezvous(folder, check_parent)
+        channel = connect_conductor(to, check_parent)
+        # From here on signals are handled in the main loop.
+        signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
         libc = ctypes.CDLL(None)
-        # What a server forks and leaves becomes ours, and not init's.
+        # Orphans of servers become children of this process, not of init.
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        # Our parent would have us killed with it: we have much to end.
+        # SIGTERM, not SIGKILL, when our parent dies: there is much to stop.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         Agent(channel, to.scratch, derived(to.secret, 'password')).live(
             to.silence)
@@ -871,9 +881,8 @@ def main(path: str) -> int:
         if channel is None:
             print(f'plumbline agent: {err}', file=sys.stderr)
             return 1
-        channel.say(say='failed', why=str(err))
+        channel.send(type='failed', why=str(err))
     finally:
-        # The conductor may be dead, and cannot remove its secrets, be it that
-        # it has just told us to stop.
+        # A conductor that was killed cannot remove its secrets.
         private.remove(folder)
     return 0

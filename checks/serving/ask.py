@@ -1,4 +1,4 @@
-"""What a server is asked: is it ready, who is it, what has it counted."""
+"""Asks servers whether they are ready, who they are, what they counted."""
 from __future__ import annotations
 
 import contextlib
@@ -8,24 +8,24 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
-#: How long one answer may take. Unit: seconds. Less than a node may be
-#: silent: who waits for it says nothing.
-PATIENCE = 3.0
+#: For one answer. Less than Plan.silence: an agent sends no heartbeat while
+#: it waits for an answer. Unit: seconds.
+ANSWER_TIMEOUT = 3.0
 
 #: Slots of a Redis cluster.
 SLOTS = 16384
 
 
 class Refusal(Exception):
-    """A server answered, but not what was asked for."""
+    """A server answered with an error, or in another protocol."""
 
 
 class Unsaved(Exception):
-    """A server could not write its data; what it says of that."""
+    """A server could not write its data; its own message."""
 
 
 class Denied(Exception):
-    """A server does not take the password: waiting will not help."""
+    """A server rejects the password: no use to try again."""
 
     def __init__(self, said: object) -> None:
         super().__init__(f'refuses the password of this run ({said}): is it '
@@ -34,9 +34,9 @@ class Denied(Exception):
 
 
 class Server(NamedTuple):
-    """Where a server listens, and what it wants to see.
+    """Where a server listens, its password and CA.
 
-    Without a port `host` is the path of a socket.
+    Port 0: `host` is the path of a Unix socket.
     """
     host: str
     port: int
@@ -50,10 +50,10 @@ class Server(NamedTuple):
         """A connection, encrypted where the server has a certificate."""
         if not self.port:
             sock = socket.socket(socket.AF_UNIX)
-            sock.settimeout(PATIENCE)
+            sock.settimeout(ANSWER_TIMEOUT)
             sock.connect(self.host)
             return sock
-        sock = socket.create_connection((self.host, self.port), PATIENCE)
+        sock = socket.create_connection((self.host, self.port), ANSWER_TIMEOUT)
         if not self.ca:
             return sock
         context = ssl.create_default_context(cafile=self.ca)
@@ -61,7 +61,7 @@ class Server(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """What a server says of itself; what it does not say is 0.
+    """What a server reports of itself; 0 where it does not.
 
     `pid` of the process that answers, `cpu` seconds in user mode and in the
     kernel, `memory` in bytes, `commands` served, `keys` held, `misses` of
@@ -80,7 +80,7 @@ class Counters(NamedTuple):
 
 
 class Dialect(Protocol):
-    """A protocol, as far as a server must be asked."""
+    """The requests that the suite needs, in one protocol."""
 
     def ping(self, server: Server) -> None:
         """:raises OSError: nobody there. :raises Refusal: not ready."""
@@ -89,10 +89,10 @@ class Dialect(Protocol):
         """What the server has counted."""
 
     def keeps(self, server: Server) -> Set[str] | None:
-        """What it writes to its disk: aof, rdb; None: it does not say."""
+        """Kinds of persistence that are on: aof, rdb; None: unknown."""
 
     def saved(self, server: Server, persistence: str) -> bool:
-        """Whether all that it holds is on its disk; false: not yet.
+        """Whether all its data is on disk.
 
         :raises Unsaved: it could not write.
         """
@@ -103,7 +103,7 @@ class Resp:
 
     @contextlib.contextmanager
     def session(self, server: Server) -> Iterator[RespSession]:
-        """A connection that has given the password."""
+        """An authenticated connection."""
         with server.connect() as sock, sock.makefile('rb') as stream:
             session = RespSession(sock, stream)
             if server.password:
@@ -151,11 +151,11 @@ class Resp:
             ('aof', info.get('aof_enabled') == '1'),
             ('rdb', any(save[1:]))) if on}
 
-    #: What it says of its last try to write, each `ok` where there was none.
+    #: Fields of INFO with the outcome of the last write; `ok` if none was.
     WRITTEN = ('rdb_last_bgsave_status', 'aof_last_write_status',
                'aof_last_bgrewrite_status')
 
-    #: What is 0 when all is written: of every kind, and of snapshots.
+    #: Fields of INFO that are 0 when all is written: always, and with rdb.
     WRITING = ('rdb_bgsave_in_progress', 'aof_rewrite_in_progress',
                'aof_rewrite_scheduled', 'aof_pending_bio_fsync')
     UNWRITTEN = {'rdb': ('rdb_changes_since_last_save',)}
@@ -215,12 +215,12 @@ class RespSession(NamedTuple):
 
 
 class Memcached:
-    """The text protocol of memcached, with its password where it has one."""
+    """memcached's text protocol."""
 
     def _ask(self, server: Server, command: str, last: str) -> list[str]:
         with server.connect() as sock, sock.makefile('rb') as stream:
             if server.password:
-                # `memcached -Y`: a set of any key gives the password.
+                # `memcached -Y`: the first set, of any key, authenticates.
                 sock.sendall(f'set auth 0 0 {len(server.password)}\r\n'
                              f'{server.password}\r\n'.encode())
                 if stream.readline() != b'STORED\r\n':
@@ -254,7 +254,7 @@ class Memcached:
 
 
 def _of_memcached(stats: Mapping[str, str]) -> Counters:
-    """From its statistics, whatever protocol they came in."""
+    """Counters from `stats`, of either protocol."""
     def number(key: str) -> float:
         return float(stats.get(key, 0))
 
@@ -268,7 +268,7 @@ def _of_memcached(stats: Mapping[str, str]) -> Counters:
 
 
 class MemcachedBinary:
-    """The binary protocol of memcached, for servers that speak no other."""
+    """memcached's binary protocol, for servers without the text one."""
 
     #: Request and answer: magic, opcode, lengths of key and extras, status,
     #: length of the body.
@@ -276,7 +276,7 @@ class MemcachedBinary:
     VERSION, STAT = 0x0b, 0x10
 
     def _ask(self, server: Server, opcode: int) -> Iterator[tuple[str, str]]:
-        """Key and value of each answer, to the last."""
+        """Key and value of each answer up to the last, which has no key."""
         with server.connect() as sock, sock.makefile('rb') as stream:
             sock.sendall(self.HEADER.pack(0x80, opcode, 0, 0, 0, 0, 0, 0, 0))
             while True:
@@ -300,7 +300,7 @@ class MemcachedBinary:
         next(self._ask(server, self.VERSION))
 
     def counters(self, server: Server) -> Counters:
-        # Not memcached's alone: the plan knows whose it is.
+        # tao_server speaks this protocol, too: the plan names the program.
         return _of_memcached(dict(self._ask(server, self.STAT))
                              )._replace(name='')
 
@@ -312,7 +312,7 @@ class MemcachedBinary:
 
 
 class Tcp:
-    """A server of which only is known that it accepts connections."""
+    """A server of an unknown protocol: it accepts connections."""
 
     def ping(self, server: Server) -> None:
         server.connect().close()
@@ -327,21 +327,21 @@ class Tcp:
         return True
 
 
-#: Name in a plan -> how such a server is asked.
+#: Name in a plan -> protocol.
 DIALECTS: Mapping[str, Dialect] = {
     'resp': Resp(), 'memcached': Memcached(),
     'memcached_binary': MemcachedBinary(), 'tcp': Tcp()}
 
 
 def form_cluster(servers: Sequence[Server]) -> None:
-    """Gives every server its slots and lets all of them meet."""
+    """Assigns slots to every server and joins all into one cluster."""
     share, rest = divmod(SLOTS, len(servers))
     first = 0
     for index, server in enumerate(servers):
         last = first + share + (index < rest)
         with Resp().session(server) as session:
             session.ask('CLUSTER', 'ADDSLOTS', *range(first, last))
-            # Equal epochs are resolved by and by; different ones at once.
+            # Equal epochs take seconds to be resolved; different ones do not.
             session.ask('CLUSTER', 'SET-CONFIG-EPOCH', index + 1)
             if index:
                 session.ask('CLUSTER', 'MEET', *servers[0][:2])
@@ -351,7 +351,7 @@ def form_cluster(servers: Sequence[Server]) -> None:
 def cluster_agrees(servers: Sequence[Server]) -> str:
     """What is missing before every server sees the whole cluster.
 
-    Empty: state ok, all slots, and the same map of them, on every server.
+    Empty: every server has state ok and the same complete map of slots.
     """
     maps = set()
     for server in servers:

@@ -1,4 +1,4 @@
-"""A certificate that lives as long as a run, made by the openssl command."""
+"""A certificate for one run, made by the openssl command."""
 from __future__ import annotations
 
 import shutil
@@ -12,7 +12,7 @@ class NoCertificates(Exception):
 
 
 def make(folder: Path, addresses: Iterable[str]) -> None:
-    """`server.crt`, its own authority, and `server.key`, in a folder.
+    """Writes `server.crt` (self-signed) and `server.key` to a folder.
 
     :raises NoCertificates: openssl is missing or refuses.
     """

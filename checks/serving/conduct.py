@@ -1,9 +1,9 @@
-"""The conductor: servers up, clients through, everything down.
+"""The conductor: starts servers, runs the clients, stops everything.
 
 Runs in the batch script, in front of the launcher. On standard output it
-leaves what the clients of the last step said, after one line `# service
-{...}` of what was started where; a failure is one line on standard error
-that begins with `service: `. Files of a run begin with $PLUMBLINE_RUN.
+prints one line `# service {...}` (what was started where), then the output of
+the clients of the last step. A failure is one line on standard error that
+begins with `service: `. The names of a run's files begin with $PLUMBLINE_RUN.
 """
 from __future__ import annotations
 
@@ -25,41 +25,40 @@ from typing import Any
 
 from ..lib import cpus
 from . import ask, outside, private
-from .agent import Failed, Told, address_of, full_disk
+from .agent import Failed, Rendezvous, address_of, full_disk
 from .certificates import NoCertificates, make
 from .listener import Listener
 from .plan import Outside, Plan, PlanError, Step, filled
-from .processes import lives, parent_of
-from .wire import HANDSHAKE, Channel, derived
+from .processes import is_alive, parent_of
+from .wire import HANDSHAKE_TIMEOUT, Channel, derived
 
-#: How long agents may take to stop everything. Unit: seconds.
-STOP_LIMIT = 8.0
+#: For the agents to stop all servers and clients. Unit: seconds.
+STOP_TIMEOUT = 8.0
 
-#: How long servers may take after the load to write what they hold. Unit:
-#: seconds.
-SAVE_LIMIT = 120.0
+#: For the servers to write their data to disk after the load. Unit: seconds.
+SAVE_TIMEOUT = 120.0
 
-#: A client's failure waits so long for the server's to be told, which is
-#: its cause. Unit: seconds.
-SECOND_THOUGHTS = 0.5
+#: After a client failed: wait for a report that a server died, which would be
+#: the cause. Unit: seconds.
+CAUSE_TIMEOUT = 0.5
 
-#: So long it waits for the launcher's words when an agent was ended from
-#: outside. Less than Slurm waits before it kills. Unit: seconds.
-HEARSAY = 1.0
+#: After an agent was lost: wait for the launcher's error message, which names
+#: the cause. Less than Slurm's KillWait. Unit: seconds.
+LAUNCHER_MESSAGE_TIMEOUT = 1.0
 
-#: How long the launcher may take to end when the agents have: what servers
-#: and clients left behind is given 5 s (src/observe.c). Unit: seconds.
-LEFT_LIMIT = 8.0
+#: For the launcher to exit after the agents: observe.c gives processes that
+#: were left behind 5 s. Unit: seconds.
+LAUNCHER_EXIT_TIMEOUT = 8.0
 
 
 def ancestors() -> list[int]:
-    """Whom we must not outlive: our parents up to the batch script, which is
-    the last in our session. Dead already it is none of them: measure.sh
-    knows who it was."""
+    """Processes that the conductor must not outlive: its parents up to the
+    batch script, the first process of this session. measure.sh passes the
+    batch script's pid, in case it is dead already."""
     found = [pid for pid in (int(os.environ.get('PLUMBLINE_BATCH', 0)),)
              if pid > 1]
     pid = os.getppid()
-    # Of a parent in another pid namespace, as of init, nothing is known.
+    # getppid() is 0 for a parent in another pid namespace, 1 for init.
     while pid > 1 and os.getsid(pid) == os.getsid(0):
         found.append(pid)
         pid = parent_of(pid)
@@ -67,7 +66,7 @@ def ancestors() -> list[int]:
 
 
 class Node:
-    """An agent and what it was told."""
+    """A node: its agent's connection, its CPUs and their placement."""
 
     def __init__(self, name: str, channel: Channel) -> None:
         self.name = name
@@ -93,111 +92,115 @@ class Conductor:
         self.password = (derived(self.run_secret, 'password')
                          if plan.server.password else '')
         self.listener: Listener | None = None
-        #: Agents that have not yet said which node they are on.
-        self.nameless: list[Channel] = []
+        #: Connected agents that have not sent `hello` yet.
+        self.unregistered: list[Channel] = []
         self.nodes: dict[str, Node] = {}
         self.servers: list[dict[str, Any]] = []
-        #: Clients of this step that wait for the others.
+        #: Clients of this step that wait at the gate.
         self.ready: set[int] = set()
         self.ended: dict[int, dict[str, Any]] = {}
         self.running: dict[int, str] = {}
-        #: Files of what the clients of the last step that measured said.
+        #: Output files of the clients of the last step that measured.
         self.said: list[Path] = []
         self.peers: dict[int, dict[str, int]] = {}
-        #: Servers that have not yet written what they hold, by node.
+        #: Servers with data that is not on disk yet, by node.
         self.unsaved: dict[str, list[str]] = {}
         self.signal = 0
-        #: Why an agent was ended from outside, and until when the launcher
-        #: may add to it.
-        self.outside, self.patience = '', 0.0
+        #: Why an agent was lost, and until when (monotonic seconds) to wait
+        #: for the launcher's own message.
+        self.outside, self.lost_deadline = '', 0.0
         self.record: dict[str, Any] = {}
         self.above = ancestors()
 
-    # What happens around it ----------------------------------------------
+    # Events --------------------------------------------------------------
 
-    def attend(self, seconds: float = 0.25) -> None:
-        """Hears what is said, for a while.
+    def process_events(self, seconds: float = 0.25) -> None:
+        """Waits for one event (or the time) and handles all that came.
 
-        :raises Failed: something ended or fell silent that must not.
+        :raises Failed: an agent, the launcher or the batch script is gone.
         """
-        self.rest(seconds)
+        self.wait_for_event(seconds)
         if self.signal:
             raise Failed(f'ended by {signal.Signals(self.signal).name}: the '
                          'time limit, a cancelled job, or a node that failed')
-        if not all(map(lives, self.above)):
+        if not all(map(is_alive, self.above)):
             raise Failed('the batch script was killed')
         if self.private:
             self.private.touch()
-        self.welcome()
+        self.accept_agents()
         for node in self.nodes.values():
-            self.hear(node)
-        self.launcher_lives()
-        if self.outside and time.monotonic() > self.patience:
+            self.receive_from(node)
+        self.check_launcher()
+        if self.outside and time.monotonic() > self.lost_deadline:
             raise Failed(self.outside)
 
-    def rest(self, seconds: float) -> None:
-        """Until something happens, at most so long."""
+    def wait_for_event(self, seconds: float) -> None:
+        """Waits for a message or a signal, at most so long."""
         self.selector.select(seconds)
         with contextlib.suppress(BlockingIOError):
             while os.read(self.wakeup, 512):
                 pass
 
-    def welcome(self) -> None:
-        """Agents that have come, as long as some are waited for."""
+    def accept_agents(self) -> None:
+        """Accepts agents until all are there."""
         if self.listener:
-            for channel in self.listener.attend():
+            for channel in self.listener.accept_authenticated():
                 self.selector.register(channel.sock, selectors.EVENT_READ)
-                self.nameless.append(channel)
-        for channel in list(self.nameless):
+                self.unregistered.append(channel)
+        for channel in list(self.unregistered):
             messages = channel.messages()
-            if messages is None or channel.silent() > HANDSHAKE:
-                self.nameless.remove(channel)
-                self.leave(channel)
+            if messages is None or channel.silent() > HANDSHAKE_TIMEOUT:
+                self.unregistered.remove(channel)
+                self.close_channel(channel)
             elif messages:
-                self.nameless.remove(channel)
-                self.introduce(channel, messages)
+                self.unregistered.remove(channel)
+                self.register_agent(channel, messages)
 
-    def introduce(self, channel: Channel, messages: list[dict[str, Any]]
+    def register_agent(self, channel: Channel, messages: list[dict[str, Any]]
                   ) -> None:
-        """An agent says which node it is on, and perhaps more."""
+        """Handles an agent's first messages; the first names its node."""
         name = messages[0].get('name', '')
         if name in self.nodes:
             raise Failed(f'two agents on {name}: the launcher did not start '
                          'one on each node')
         if not name:
-            # It found no folder for its data, or was ended.
+            # It failed before it could send `hello`.
             name = channel.sock.getpeername()[0]
         self.nodes[name] = Node(name, channel)
-        self.understand(self.nodes[name], messages)
+        self.handle_messages(self.nodes[name], messages)
 
-    def leave(self, channel: Channel) -> None:
-        """Ends a connection."""
+    def close_channel(self, channel: Channel) -> None:
+        """Closes a connection."""
         self.selector.unregister(channel.sock)
         channel.sock.close()
 
-    def hear(self, node: Node) -> None:
-        """What an agent says."""
+    def receive_from(self, node: Node) -> None:
+        """Handles the messages of an agent.
+
+        :raises Failed: it sent nothing for too long, or reports a failure.
+        """
         if node.stopped:
             return
         messages = node.channel.messages()
         if messages is None:
             node.stopped = True
-            self.leave(node.channel)
-            # A launcher that lost one node ends the agents of all: it knows
-            # which it was.
-            self.hearsay(f'node {node.name} was lost: its agent '
+            self.close_channel(node.channel)
+            # A launcher that loses one node kills the agents of all nodes;
+            # only the launcher knows which node it was.
+            self.note_lost_agent(f'node {node.name} was lost: its agent '
                          f'{node.channel.fault}')
             return
         if node.channel.silent() > self.plan.silence:
             node.stopped = True
             raise Failed(f'node {node.name} was lost: nothing heard from it '
                          f'for {self.plan.silence:g} s')
-        node.channel.beat()
-        self.understand(node, messages)
+        node.channel.heartbeat()
+        self.handle_messages(node, messages)
 
-    def understand(self, node: Node, messages: list[dict[str, Any]]) -> None:
+    def handle_messages(self, node: Node, messages: list[dict[str, Any]]
+                        ) -> None:
         for message in messages:
-            match message['say']:
+            match message['type']:
                 case 'hello':
                     node.cpus = [cpus.Cpu(*cpu) for cpu in message['cpus']]
                 case 'ready':
@@ -207,7 +210,7 @@ class Conductor:
                 case 'ended':
                     self.ended[message['client']] = message
                 case 'ended from outside':
-                    self.hearsay(message['why'])
+                    self.note_lost_agent(message['why'])
                 case 'failed':
                     raise Failed(message['why'])
                 case 'peers':
@@ -217,15 +220,15 @@ class Conductor:
                     self.unsaved[node.name] = message['missing']
                 case 'stopped':
                     node.stopped = True
-                    self.leave(node.channel)
+                    self.close_channel(node.channel)
 
-    def hearsay(self, why: str) -> None:
-        """An agent is gone; the launcher may still say what ended it."""
+    def note_lost_agent(self, why: str) -> None:
+        """Notes why an agent is gone; the launcher may name the cause."""
         if not self.outside:
             self.outside = why
-            self.patience = time.monotonic() + HEARSAY
+            self.lost_deadline = time.monotonic() + LAUNCHER_MESSAGE_TIMEOUT
 
-    def launcher_lives(self) -> None:
+    def check_launcher(self) -> None:
         if not self.launcher or self.launcher.poll() is None:
             return
         code = self.launcher.returncode
@@ -235,7 +238,7 @@ class Conductor:
             raise Failed(f'{self.outside}; {how}' if self.outside else how)
         said = Path(f'{self.run_name}.launcher.err').read_text(
             errors='replace').splitlines()
-        # Without what we said there: hosts, and commands of clients.
+        # Skips the suite's own lines: hosts, and commands of clients.
         words = ' | '.join([
             line.strip() for line in said if line.strip(' -=')
             and not line.startswith(('plumbline-', '+ '))][:3])
@@ -245,39 +248,43 @@ class Conductor:
         raise Failed(f'the launcher ended with code {code} before its time: '
                      f'{words or "it said nothing"}')
 
-    def think_again(self) -> None:
-        """Something failed: its cause may come after it."""
-        deadline = time.monotonic() + SECOND_THOUGHTS
+    def await_cause(self) -> None:
+        """After a failure: waits for a report of its cause.
+
+        :raises Failed: the cause.
+        """
+        deadline = time.monotonic() + CAUSE_TIMEOUT
         while time.monotonic() < deadline or self.outside:
-            self.attend(0.1)
+            self.process_events(0.1)
 
     def until(self, done: Callable[[], bool], limit: float,
               late: Callable[[], str]) -> None:
-        """Attends until something is done.
+        """Processes events until `done()`.
 
-        :raises Failed: as `attend`; or the limit passed, and why that is.
+        :raises Failed: as `process_events`; after the limit, with `late()`.
         """
         deadline = time.monotonic() + limit
         while not done():
             if time.monotonic() > deadline:
                 raise Failed(late())
-            self.attend(min(0.25, max(0.0, deadline - time.monotonic())))
+            self.process_events(
+                min(0.25, max(0.0, deadline - time.monotonic())))
 
-    # What it does ---------------------------------------------------------
+    # Steps of a run -------------------------------------------------------
 
     def start_agents(self) -> None:
-        """One on every node, by the launcher."""
+        """Has the launcher start one agent on every node."""
         address = self.own_address()
         self.listener = Listener(address, self.run_secret, self.run,
                                  self.selector)
         self.private = private.Secrets(self.folder)
-        self.secret(private.TOLD, Told(
+        self.secret(private.RENDEZVOUS, Rendezvous(
             self.listener.where, self.run, self.run_secret,
             self.plan.scratch, self.plan.silence).text())
         with open(f'{self.run_name}.launcher.err', 'wb') as errors:
             try:
-                # A session of its own: whoever kills our group leaves the
-                # agents the time to end what they started.
+                # A session of its own: a signal to our process group does
+                # not reach the agents, which then stop what they started.
                 self.launcher = subprocess.Popen(
                     self.command, stdin=subprocess.DEVNULL,
                     stdout=errors, stderr=errors, start_new_session=True)
@@ -291,19 +298,19 @@ class Conductor:
             f'in {self.plan.start_limit:g} s: '
             f'{", ".join(sorted(self.nodes)) or "none"}; see '
             f'{self.run_name}.launcher.err')
-        # All are here: for nobody else there is a door.
+        # All agents are connected: accept no one else.
         self.listener.close()
         self.listener = None
 
     def own_address(self) -> str:
-        """An address at which the other nodes reach this one."""
+        """The address at which other nodes reach this one."""
         if self.plan.interface:
             return address_of(self.plan.interface)
         if self.plan.nodes == 1 and not self.plan.outside:
             return '127.0.0.1'
         with contextlib.suppress(OSError), socket.socket(
                 socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            # Sends nothing: asks the kernel which way it would go.
+            # Sends nothing: the kernel picks the source address of a route.
             sock.connect(('192.0.2.1', 9))
             return sock.getsockname()[0]
         raise Failed('no address that other nodes could reach: name an '
@@ -314,8 +321,8 @@ class Conductor:
         assert self.private
         return self.private.file(name, text)
 
-    def in_order(self) -> list[Node]:
-        """node2 before node10."""
+    def sorted_nodes(self) -> list[Node]:
+        """All nodes; node2 comes before node10."""
         def key(node: Node) -> list[tuple[int, str]]:
             return [(int(part), '') if part.isdigit() else (-1, part)
                     for part in re.split(r'(\d+)', node.name) if part]
@@ -323,15 +330,15 @@ class Conductor:
 
     def on(self, count: int, last: bool = False) -> list[Node]:
         """The first nodes, or the last."""
-        nodes = self.in_order()
+        nodes = self.sorted_nodes()
         return nodes[-count:] if last else nodes[:count]
 
     def place(self) -> None:
-        """CPU sets for all roles on all nodes."""
+        """Assigns CPU sets to all roles on all nodes."""
         server, clients = self.plan.server, self.plan.clients
         serving = self.on(server.nodes)
         asking = self.on(clients.nodes, last=not server.beside)
-        for node in self.in_order():
+        for node in self.sorted_nodes():
             node.placed = cpus.place(node.cpus, [
                 *([cpus.Want('server', server.instances, server.cpus)]
                   if node in serving and not server.divided else []),
@@ -353,7 +360,7 @@ class Conductor:
                        ][:clients.total or None]
 
     def start_servers(self) -> None:
-        """All instances, each ready, each one ours."""
+        """Starts all instances and waits until each is ready."""
         self.place()
         self.certificate = dict.fromkeys(('ca', 'cert', 'key'), '')
         if self.plan.server.tls:
@@ -372,7 +379,7 @@ class Conductor:
                     'server': vars(self.plan.server),
                     'values': self.certificate})
                 index += 1
-            node.channel.say(say='servers', instances=instances,
+            node.channel.send(type='servers', instances=instances,
                              interface=self.plan.interface,
                              sample=self.plan.sample, link=self.plan.link)
         self.until(lambda: len(self.servers) == index,
@@ -408,14 +415,14 @@ class Conductor:
             raise Failed(f'the servers form no cluster: {err}') from None
 
     def counters(self) -> list[dict[str, Any]]:
-        """What every server has counted so far."""
+        """The counters of every server, now."""
         found = []
         for one, server in zip(self.servers, self.where, strict=True):
             try:
                 found.append(self.dialect.counters(server)._asdict())
             except (OSError, ask.Refusal, ValueError) as err:
-                # Its death, if that is it, is told by its agent.
-                self.think_again()
+                # If the server died, its agent reports that.
+                self.await_cause()
                 raise Failed(f'{one["program"]} (server {one["index"]} on '
                              f'{one["node"]}) no longer answers: {err}'
                              ) from None
@@ -423,7 +430,7 @@ class Conductor:
 
     def write_service(self, name: str, servers: list[ask.Server], gate: bool
                       ) -> Path:
-        """What clients must know."""
+        """Writes the service file that the clients read."""
         ca = servers[0].ca
         return self.secret(name, '\n'.join([
             *(f'server {one.host} {one.port}' if one.port else
@@ -434,7 +441,10 @@ class Conductor:
             *(['gate'] if gate else []), '']))
 
     def step(self, step: Step) -> dict[str, Any]:
-        """A command on all clients, begun together, ended well."""
+        """Runs a command on all clients.
+
+        :raises Failed: a client failed, or the step's limit passed.
+        """
         self.pause(step.rest)
         before, began = self.counters(), time.monotonic()
         at = time.time()
@@ -451,63 +461,64 @@ class Conductor:
         if not step.check:
             self.said = [Path(f'{self.run_name}.{step.name}.{index}.out')
                          for index in self.running]
-        for node in self.in_order():
+        for node in self.sorted_nodes():
             mine = [self.client(step, index, cpu_set, len(clients))
                     for index, (where, cpu_set) in enumerate(clients)
                     if where is node]
             if mine:
-                node.channel.say(say='run', clients=mine)
+                node.channel.send(type='run', clients=mine)
         if step.gate:
             self.until(lambda: self.ready >= set(self.running)
-                       or self.all_went_well(), step.limit, lambda:
+                       or self.clients_finished(), step.limit, lambda:
                        f'step {step.name}: client '
                        + ', '.join(map(str, sorted(set(self.running)
                                                    - self.ready)))
                        + f' not ready in {step.limit:g} s')
-            for node in self.in_order():
-                node.channel.say(say='go')
-        self.until(self.all_went_well, step.limit, lambda:
+            for node in self.sorted_nodes():
+                node.channel.send(type='go')
+        self.until(self.clients_finished, step.limit, lambda:
                    f'step {step.name}: client ' + ', '.join(
                        f'{index} on {node}' for index, node
                        in self.running.items() if index not in self.ended)
                    + f' did not end in {step.limit:g} s')
         took, after = time.monotonic() - began, self.counters()
-        self.unwritten()
+        self.unsaved_servers()
         return {'seconds': round(took, 3), 'at': at, 'before': before,
                 'after': after}
 
-    def unwritten(self) -> list[str]:
-        """Servers that have not yet written what they hold.
+    def unsaved_servers(self) -> list[str]:
+        """Servers with data that is not on disk yet.
 
-        :raises Failed: one could not.
+        :raises Failed: a server failed to write.
         """
         if self.plan.server.persistence == 'off':
             return []
         self.unsaved.clear()
         for node in self.serving:
-            node.channel.say(say='save')
+            node.channel.send(type='save')
         self.until(lambda: len(self.unsaved) == len(self.serving),
-                   STOP_LIMIT, lambda: 'the agents do not say whether the '
+                   STOP_TIMEOUT, lambda: 'the agents do not say whether the '
                    'servers have written their data')
         return sum(self.unsaved.values(), [])
 
-    def await_writing(self) -> None:
-        """What servers keep on disk is there: a load that only reads does
-        not see that they cannot.
+    def await_saved(self) -> None:
+        """Waits until all servers have written their data: a load that only
+        reads would not notice a full disk.
 
-        :raises Failed: it is not.
+        :raises Failed: a server did not, in SAVE_TIMEOUT.
         """
-        deadline = time.monotonic() + SAVE_LIMIT
-        while late := self.unwritten():
+        deadline = time.monotonic() + SAVE_TIMEOUT
+        while late := self.unsaved_servers():
             if time.monotonic() > deadline:
                 raise Failed(f'{", ".join(late)}: data not written '
-                             f'{SAVE_LIMIT:g} s after the load')
+                             f'{SAVE_TIMEOUT:g} s after the load')
             self.pause(0.25)
 
     def await_clients(self, clients: Outside) -> dict[str, Any]:
-        """What people start elsewhere: told, waited for, given its time."""
+        """Runs phases with clients that people start on other machines:
+        writes instructions, waits until all are connected, counts."""
         path = Path(f'{self.run_name}.clients.txt')
-        # Whole from the start: the check reads it as soon as it is there.
+        # Renamed when complete: the check reads it as soon as it exists.
         draft = path.with_suffix('.part')
         draft.write_text(clients.words.replace(
             '{host}', self.plan.hostname or self.where[0].host).replace(
@@ -517,11 +528,11 @@ class Conductor:
         print(f'clients: told in {path}', file=sys.stderr, flush=True)
         names = [str(one) for one in self.where]
 
-        def all_there() -> bool:
+        def all_connected() -> bool:
             self.late = outside.missing(clients, names, self.connected())
             return not self.late
 
-        self.until(all_there, clients.limit, lambda:
+        self.until(all_connected, clients.limit, lambda:
                    f'not all clients have come in {clients.limit:g} s: '
                    f'{self.late}; what to start is in {path}')
         steps = {}
@@ -530,30 +541,30 @@ class Conductor:
             self.pause(seconds)
             steps[name] = {'seconds': seconds, 'at': at, 'before': before,
                            'after': self.counters()}
-        # Whoever began a little late shall end well, too.
+        # Lets clients that began a little late finish, too.
         until = time.monotonic() + clients.linger
         while time.monotonic() < until and any(self.connected().values()):
             self.pause(0.5)
         return steps
 
     def connected(self) -> outside.Peers:
-        """Who is connected to each server, by their agents."""
+        """The peers of each server, as their agents see them."""
         self.peers.clear()
         for node in self.serving:
-            node.channel.say(say='who')
-        self.until(lambda: len(self.peers) == len(self.servers), STOP_LIMIT,
+            node.channel.send(type='who')
+        self.until(lambda: len(self.peers) == len(self.servers), STOP_TIMEOUT,
                    lambda: 'the agents do not say who is connected')
         return self.peers
 
     def pause(self, seconds: float) -> None:
-        """Nothing, for a while, but everything must live."""
+        """Waits, and processes events meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self.attend(min(0.25, until - time.monotonic()))
+            self.process_events(min(0.25, until - time.monotonic()))
 
     def client(self, step: Step, index: int, cpu_set: list[int],
                count: int) -> dict[str, Any]:
-        """What an agent must know of one client."""
+        """The message that has an agent start one client."""
         server = self.where[index % len(self.where)]
         service = self.services[index % len(self.services)]
         values = {'service': str(service),
@@ -572,30 +583,30 @@ class Conductor:
                 'gate': step.gate,
                 'output': values['output']}
 
-    def all_went_well(self) -> bool:
-        """All clients of the step have ended.
+    def clients_finished(self) -> bool:
+        """Whether all clients of the step have ended.
 
-        :raises Failed: one of them badly.
+        :raises Failed: one of them failed.
         """
         for index, one in self.ended.items():
             if one['code']:
-                # A server that dies fails its clients: it has the word.
-                self.think_again()
+                # A dead server fails its clients: it is the cause to name.
+                self.await_cause()
                 raise Failed(f'client {index} on {self.running[index]} '
                              f'{one["how"]}{one["words"]}')
         return len(self.ended) == len(self.running)
 
     def conduct(self) -> None:
-        """The whole run.
+        """Runs the whole plan.
 
-        :raises Failed: what ended it.
+        :raises Failed: why it ended early.
         """
         self.start_agents()
         self.start_servers()
         steps = (self.await_clients(self.plan.outside) if self.plan.outside
                  else {step.name: self.step(step)
                        for step in self.plan.steps})
-        self.await_writing()
+        self.await_saved()
         self.record = {
             'servers': self.servers,
             'clients': [{'node': node.name, 'cpus': cpu_set}
@@ -605,51 +616,52 @@ class Conductor:
             'steps': steps}
 
     def report(self) -> None:
-        """What was started, and what the clients said of it."""
+        """Prints what was started, and the output of the clients."""
         print('# service', json.dumps(self.record))
         for path in self.said:
             text = path.read_text(errors='replace')
             print(text, end='' if text.endswith('\n') else '\n')
 
-    # How it ends ----------------------------------------------------------
+    # Shutdown -------------------------------------------------------------
 
     def stop(self) -> None:
-        """Nothing that was started outlives this."""
+        """Stops the agents, and with them all servers and clients."""
         if self.listener:
             self.listener.close()
-        for channel in self.nameless:
-            channel.say(say='stop')
+        for channel in self.unregistered:
+            channel.send(type='stop')
         for node in self.nodes.values():
-            node.channel.say(say='stop')
-        # At once: who ends us kills us when we take our time.
+            node.channel.send(type='stop')
+        # First of all: a scheduler that ends the job soon sends SIGKILL.
         if self.private:
             self.private.remove()
-        deadline = time.monotonic() + STOP_LIMIT
+        deadline = time.monotonic() + STOP_TIMEOUT
         while time.monotonic() < deadline and not all(
                 node.stopped for node in self.nodes.values()):
-            self.rest(0.1)
+            self.wait_for_event(0.1)
             for node in self.nodes.values():
-                # What is told now is no longer news.
+                # Failures during the shutdown are not reported.
                 with contextlib.suppress(Failed):
-                    self.hear(node)
+                    self.receive_from(node)
         if self.launcher:
             self.end_launcher()
 
     def end_launcher(self) -> None:
-        """The agents have ended, so it does; or it is made to."""
+        """Waits for the launcher, then ends it with signals."""
         assert self.launcher
-        for patience, number in ((LEFT_LIMIT, signal.SIGTERM),
-                                 (3, signal.SIGKILL)):
+        for timeout, number in ((LAUNCHER_EXIT_TIMEOUT, signal.SIGTERM),
+                                (3, signal.SIGKILL)):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.launcher.wait(patience)
+                self.launcher.wait(timeout)
                 return
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.launcher.pid, number)
         self.launcher.wait()
 
     @contextlib.contextmanager
-    def awake(self) -> Iterator[None]:
-        """Signals wake the conductor, and end it in its own time."""
+    def handle_signals(self) -> Iterator[None]:
+        """Signals interrupt a wait; SIGTERM and the like end the run in
+        order, at the next event."""
         self.wakeup, write = os.pipe()
         for end in (self.wakeup, write):
             os.set_blocking(end, False)
@@ -674,7 +686,7 @@ def main(path: str, launcher: list[str]) -> int:
     except PlanError as err:
         print(f'service: {err}', file=sys.stderr)
         return 1
-    with conductor.awake():
+    with conductor.handle_signals():
         try:
             conductor.conduct()
         except (Failed, PlanError, NoCertificates,
@@ -690,7 +702,7 @@ def main(path: str, launcher: list[str]) -> int:
             conductor.stop()
     launched = Path(f'{conductor.run_name}.launcher.err')
     if launched.exists():
-        # Our word has a line of its own, whatever the launcher's last was.
+        # Our message starts on a new line, whatever the launcher wrote last.
         words = launched.read_text(errors='replace')
         print(words, end='' if words.endswith('\n') else '\n',
               file=sys.stderr)

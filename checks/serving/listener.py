@@ -1,10 +1,10 @@
-"""Where agents come in: nobody is heard who has not proved who he is.
+"""The port on which agents connect; only authenticated peers get further.
 
-Others on the node can connect, too, as often as they like. So the number of
-peers whose handshake is not over is bounded, each has one deadline for all
-of it, and nothing is read but the bytes that a handshake has. Of too many
-the oldest goes, and of the address that has most of them: who floods crowds
-out himself first, and an agent that was crowded out comes again.
+Other users on the node can connect, too, as often as they like. So the number
+of unauthenticated peers is bounded, each has one deadline for its whole
+handshake, and no more bytes are read than a handshake has. When there are too
+many, the oldest of the address with the most connections is dropped: a flood
+displaces mostly itself, and an agent that was dropped connects again.
 """
 from __future__ import annotations
 
@@ -16,32 +16,39 @@ import socket
 import time
 from collections import Counter
 
-from .wire import CONDUCTOR, HANDSHAKE, Channel, Handshake, Impostor
+from .wire import (
+    CONDUCTOR,
+    HANDSHAKE_TIMEOUT,
+    AuthenticationError,
+    Channel,
+    Handshake,
+)
 
-#: Peers whose handshake is not over, at most.
-UNKNOWN = 64
+#: Most peers that have not finished their handshake.
+MAX_UNAUTHENTICATED = 64
 
-#: So long nobody is let in when the system has no more files. Unit: seconds.
-BACK_OFF = 0.2
+#: Pause of accept() after the system ran out of descriptors. Unit: seconds.
+ACCEPT_PAUSE = 0.2
 
-#: What accept(2) says when there are too many files or too little memory.
+#: errno of accept(2) for too many files or too little memory.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Peer:
-    """Somebody who has connected."""
+    """A connection that is not authenticated yet."""
 
     def __init__(self, sock: socket.socket, address: str,
                  handshake: Handshake) -> None:
         sock.setblocking(False)
         self.sock, self.address, self.handshake = sock, address, handshake
-        self.deadline = time.monotonic() + HANDSHAKE
+        self.deadline = time.monotonic() + HANDSHAKE_TIMEOUT
         self.got = b''
 
     def proceed(self) -> bool:
-        """Hears and answers; whether the handshake is over.
+        """Continues the handshake; whether it is complete.
 
-        :raises OSError: gone, or too late. :raises Impostor: a stranger.
+        :raises OSError: it is gone, or too late.
+        :raises AuthenticationError: it is no agent of this run.
         """
         while self.handshake.wants:
             try:
@@ -54,14 +61,14 @@ class Peer:
                 raise ConnectionResetError
             self.got += data
             if len(self.got) == self.handshake.wants:
-                # Less than any socket takes at once.
+                # Few bytes: they fit into any socket's buffer.
                 self.sock.send(self.handshake.answer(self.got))
                 self.got = b''
         return True
 
 
 class Listener:
-    """A port, and those who have not yet proved that they are agents."""
+    """A listening socket and its unauthenticated peers."""
 
     def __init__(self, address: str, secret: bytes, run: str,
                  selector: selectors.BaseSelector) -> None:
@@ -70,26 +77,27 @@ class Listener:
         self.where: tuple[str, int] = self.sock.getsockname()[:2]
         self.secret, self.run, self.selector = secret, run, selector
         self.peers: list[Peer] = []
-        self.shut_until = 0.0
-        #: Given up for a moment where accept finds no free descriptor.
+        self.paused_until = 0.0
+        #: A spare descriptor, closed to accept (and drop) a connection when
+        #: no other is free.
         self.reserve = os.open(os.devnull, os.O_RDONLY)
         self.watch(True)
 
     def watch(self, on: bool) -> None:
-        """Whether new connections wake us."""
+        """Whether new connections wake the selector."""
         if on != (self.sock in self.selector.get_map()):
             if on:
                 self.selector.register(self.sock, selectors.EVENT_READ)
             else:
                 self.selector.unregister(self.sock)
 
-    def attend(self) -> list[Channel]:
-        """Those who have proved just now that they are agents."""
+    def accept_authenticated(self) -> list[Channel]:
+        """Continues all handshakes; returns those that just completed."""
         now = time.monotonic()
-        if now >= self.shut_until:
+        if now >= self.paused_until:
             self.watch(True)
-            # A flood must not keep us from what else there is to do.
-            for _ in range(UNKNOWN):
+            # Bounded: a flood must not starve the other connections.
+            for _ in range(MAX_UNAUTHENTICATED):
                 if not self.accept():
                     break
         found = []
@@ -99,22 +107,22 @@ class Listener:
                     self.peers.remove(peer)
                     self.selector.unregister(peer.sock)
                     found.append(Channel(peer.sock, *peer.handshake.keys))
-            except (OSError, Impostor):
+            except (OSError, AuthenticationError):
                 self.drop(peer)
         return found
 
     def accept(self) -> bool:
-        """Lets one in; false: there is none, or no room for it."""
+        """Accepts one connection; false: none waits, or no descriptor."""
         try:
             sock, address = self.sock.accept()
         except BlockingIOError:
             return False
         except OSError as err:
             if err.errno not in EXHAUSTED:
-                return True             # it went before we looked
+                return True             # the peer has closed it already
             self.make_room()
             return False
-        if len(self.peers) >= UNKNOWN:
+        if len(self.peers) >= MAX_UNAUTHENTICATED:
             self.drop(self.oldest())
         self.peers.append(Peer(sock, address[0], Handshake(
             CONDUCTOR, self.secret, self.run)))
@@ -122,15 +130,14 @@ class Listener:
         return True
 
     def oldest(self) -> Peer:
-        """Of the address that has most of them."""
+        """The oldest peer of the address that has the most."""
         crowd = Counter(peer.address for peer in self.peers)
         most = max(crowd.values())
         return next(peer for peer in self.peers
                     if crowd[peer.address] == most)
 
     def make_room(self) -> None:
-        """No descriptor is free: the first who waits goes, all wait a
-        while."""
+        """Frees a descriptor and pauses accept() for a moment."""
         if self.peers:
             self.drop(self.oldest())
         else:
@@ -139,7 +146,7 @@ class Listener:
                 self.sock.accept()[0].close()
             self.reserve = os.open(os.devnull, os.O_RDONLY)
         self.watch(False)
-        self.shut_until = time.monotonic() + BACK_OFF
+        self.paused_until = time.monotonic() + ACCEPT_PAUSE
 
     def drop(self, peer: Peer) -> None:
         self.peers.remove(peer)
@@ -147,7 +154,7 @@ class Listener:
         peer.sock.close()
 
     def close(self) -> None:
-        """Nobody else is waited for."""
+        """Drops all unauthenticated peers and stops listening."""
         for peer in list(self.peers):
             self.drop(peer)
         self.watch(False)

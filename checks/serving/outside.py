@@ -1,4 +1,4 @@
-"""Clients on machines outside the job: told to people, and waited for."""
+"""Clients that people start on machines outside the job."""
 from __future__ import annotations
 
 import contextlib
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from .plan import Outside
 
-#: Peers of each server: index -> address -> connections.
+#: Peers of each server: index of the server -> address -> connections.
 Peers = Mapping[int, Mapping[str, int]]
 
 
 def peers_of(ports: Iterable[int], text: str) -> dict[int, Counter[str]]:
-    """Who is connected to these ports, in a text of /proc/net/tcp."""
+    """Connections to these ports by address, from a text of /proc/net/tcp."""
     found: dict[int, Counter[str]] = {port: Counter() for port in ports}
     for line in text.splitlines()[1:]:
         cells = line.split()
@@ -27,10 +27,9 @@ def peers_of(ports: Iterable[int], text: str) -> dict[int, Counter[str]]:
 
 def listener_of(port: int, tables: Iterable[str] = (
         '/proc/net/tcp', '/proc/net/tcp6')) -> int | None:
-    """The user who listens on a port of this machine; None: nobody, or the
-    kernel does not say."""
+    """The user id that listens on a port; None: nobody, or unknown."""
     for table in tables:
-        # Those who listen stand first, and there may be thousands behind.
+        # Listening sockets come first; thousands of others may follow.
         with contextlib.suppress(OSError), open(table) as lines:
             for cells in map(str.split, lines):
                 if (cells[3] == '0A'
@@ -40,12 +39,12 @@ def listener_of(port: int, tables: Iterable[str] = (
 
 
 def here(ports: Iterable[int]) -> dict[int, Counter[str]]:
-    """Who is connected to these ports of this machine."""
+    """Connections to these ports of this machine, by address."""
     return peers_of(ports, Path('/proc/net/tcp').read_text())
 
 
 def missing(outside: Outside, names: Sequence[str], peers: Peers) -> str:
-    """Who has not come, in words; empty: all are there."""
+    """Which connections are missing, in words; empty: none."""
     late = []
     for server, name in enumerate(names):
         mine = [(machine, count) for client, (machine, count) in enumerate(
@@ -53,7 +52,7 @@ def missing(outside: Outside, names: Sequence[str], peers: Peers) -> str:
             if client % len(names) == server]
         wanted = sum(count for _, count in mine)
         there = peers.get(server, {})
-        # A few of thousands may be on their way again.
+        # 1 % may be missing: clients reconnect.
         if sum(there.values()) < 0.99 * wanted:
             who = ', '.join(f'client {machine + 1}' for machine, _ in mine)
             seen = ', '.join(f'{count} from {address}'

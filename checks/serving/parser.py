@@ -1,4 +1,4 @@
-"""What the conductor of a run's servers leaves before its clients' words.
+"""Parser of the record that the conductor prints before its clients' output.
 
 One line `# service {...}` (checks/serving/conduct.py), then the standard
 output of the last step's clients.
@@ -32,7 +32,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Counters:
-    """What all servers together have counted; see serving/ask.py."""
+    """Sums over all servers; the fields are those of serving/ask.py."""
     cpu: float
     memory: int
     commands: int
@@ -44,8 +44,8 @@ class Counters:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of the clients: seconds, its begin in s since 1970, and the
-    counters around it."""
+    """A step of the clients: duration in s, begin in s since 1970, and the
+    counters before and after it."""
     seconds: float
     at: float
     before: Counters
@@ -58,16 +58,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Services:
-    """All that was started in one run."""
+    """Servers and clients of one run."""
     servers: tuple[Server, ...]
     clients: int
-    #: Some CPU had to serve two of them.
+    #: Too few cores: some process shared its CPUs with another.
     shared: bool
     steps: Mapping[str, Step]
 
 
 def split(text: str) -> tuple[Services, str]:
-    """The record of a run's services, and what its clients said.
+    """The record of a run's services, and the output of its clients.
 
     :raises ParseError: there is no such record: the run did not end well.
     """

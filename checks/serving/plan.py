@@ -1,7 +1,7 @@
-"""What is to be started: written by a check, read on the nodes.
+"""The plan of a job's servers and clients: written by a check, read on nodes.
 
-A plan holds no secret: the conductor makes those when the job runs. Texts
-marked *template* may name, in braces, what is known only then:
+A plan contains no secret: the conductor makes those when the job runs. Texts
+marked *template* may contain, in braces, values that are known only then:
 
     server  {address} {port} {bus_port} {data} {password} {cpus} {memory}
             {index} {ca} {cert} {key} {user}
@@ -19,7 +19,7 @@ from typing import Any
 
 
 class PlanError(ValueError):
-    """A plan that cannot be carried out."""
+    """A plan that cannot be executed."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Server:
     program: str
     #: The command; templates.
     command: tuple[str, ...]
-    #: Given on standard input, where no other user can read it; template.
+    #: Text for its standard input, which no other user can read; template.
     config: str = ''
     #: Files made in the data folder, name -> text; templates.
     files: Mapping[str, str] = field(default_factory=dict)
-    #: How it is asked whether it is ready: resp, memcached, tcp.
+    #: Protocol of readiness and counters: a key of ask.DIALECTS.
     dialect: str = 'resp'
     #: Nodes that it runs on.
     nodes: int = 1
@@ -44,29 +44,29 @@ class Server:
     cpus: int = 1
     #: Memory of an instance. Unit: MiB.
     memory: int = 256
-    #: All CPUs of its node, cores one after the other, are divided between
-    #: its instances; `cpus` is what the largest part has.
+    #: Instances divide all CPUs of the node, core by core; `cpus` is the size
+    #: of the largest part.
     divided: bool = False
-    #: An instance has its memory on the NUMA nodes of its CPUs: never, may
-    #: (where numactl is there), must.
+    #: Bind an instance's memory to the NUMA nodes of its CPUs: never, may (if
+    #: numactl is installed), must.
     bind_memory: str = 'may'
     #: On the clients' nodes, on other CPUs; else on nodes of its own.
     beside: bool = True
     #: First port; 0: free ones are taken.
     port: int = 0
-    #: Listens on the socket {data}/socket and on no port: for clients that
-    #: take a password only on their command line, where all can read it.
+    #: Listens on the Unix socket {data}/socket and on no port: for clients
+    #: that take a password only on their command line, where all can read it.
     socket: bool = False
-    #: Needs a password from who wants something.
+    #: Clients need a password.
     password: bool = True
     #: Encrypts its connections; certificates are made for the run.
     tls: bool = False
     #: The instances form a Redis cluster.
     cluster: bool = False
-    #: What it writes into its data folder while it serves: off, rdb
-    #: (snapshots), aof (append-only file).
+    #: Persistence while it serves: off, rdb (snapshots), aof (append-only
+    #: file).
     persistence: str = 'off'
-    #: Connections that it must be able to take.
+    #: Connections that it must accept.
     connections: int = 100
     #: How long it may take to answer. Unit: seconds.
     ready_limit: float = 30
@@ -76,19 +76,19 @@ class Server:
 
 @dataclass(frozen=True)
 class Clients:
-    """A role: programs that ask the servers, the same on every node."""
+    """A role: programs that load the servers, the same on every node."""
 
     nodes: int = 1
     #: Clients on each node.
     instances: int = 1
-    #: So many in all, dealt to the nodes in turn; 0: every instance.
+    #: Clients in all, distributed over the nodes round-robin; 0: `instances`
+    #: on every node.
     total: int = 0
     #: CPUs of a client.
     cpus: int = 1
-    #: Bound to no CPU: it has its node for itself, or shares it knowingly.
+    #: Not bound to CPUs.
     unbound: bool = False
-    #: Asks one of the servers, which are dealt to the clients in turn; else
-    #: every client asks all.
+    #: Each client asks one server (assigned round-robin), else all of them.
     one_server: bool = False
     #: Connections of one client.
     connections: int = 1
@@ -96,20 +96,20 @@ class Clients:
 
 @dataclass(frozen=True)
 class Step:
-    """One command, run by all clients at once; the servers live on."""
+    """One command, run by all clients at once; the servers keep running."""
 
     name: str
     #: The command; templates.
     command: tuple[str, ...]
     #: How long it may take. Unit: seconds.
     limit: float
-    #: Clients say when they are ready, and begin together.
+    #: Clients report when they are ready, and start together.
     gate: bool = False
-    #: Run by one client alone.
+    #: Only the first client runs it.
     alone: bool = False
-    #: Looks whether all is as it should be: what it says is no result.
+    #: A verification: its output is not part of the result.
     check: bool = False
-    #: Nobody does anything before it for so long. Unit: seconds.
+    #: Idle time before the step. Unit: seconds.
     rest: float = 0
     #: Instead of the command: one for each client.
     commands: tuple[tuple[str, ...], ...] = ()
@@ -119,45 +119,45 @@ class Step:
 class Outside:
     """Clients that people start, on machines outside the job."""
 
-    #: What they are to read; {host} and {pem} (the text of the certificate
-    #: to believe) are put in, other braces stay.
+    #: Instructions for them; {host} and {pem} (the text of the certificate to
+    #: trust) are replaced, other braces stay.
     words: str
-    #: Connections of each client, and the number of its machine, from 0; the
-    #: servers are dealt to the clients in turn.
+    #: Connections of each client, and the number of its machine, from 0;
+    #: servers are assigned to clients round-robin.
     connections: tuple[int, ...]
     machines: tuple[int, ...]
-    #: What the clients do, and for how long: names and seconds.
+    #: Names of the phases and their duration in seconds.
     phases: tuple[tuple[str, float], ...]
-    #: How long they may take to come. Unit: seconds.
+    #: For all clients to connect. Unit: seconds.
     limit: float
-    #: How long after the last phase they may stay. Unit: seconds.
+    #: For clients to finish after the last phase. Unit: seconds.
     linger: float = 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that one job starts."""
+    """Servers, clients and steps of one job."""
 
     server: Server
     clients: Clients
     steps: tuple[Step, ...]
     #: Instead of the steps.
     outside: Outside | None = None
-    #: Name that the clients know the server's node by; empty: its address.
+    #: Host name by which clients reach the server; empty: its address.
     hostname: str = ''
-    #: The least that the interface must do. Unit: Mb/s.
+    #: Slowest acceptable interface. Unit: Mb/s.
     link: float = 0
     #: Interface whose address servers bind to; empty: loopback on one node,
     #: on several the address that the nodes reach each other by.
     interface: str = ''
     #: Folder on the nodes for the servers' data; empty: TMPDIR or /tmp.
     scratch: str = ''
-    #: How long the launcher may take to start all agents. Unit: seconds.
+    #: For the launcher to start all agents. Unit: seconds.
     start_limit: float = 120
-    #: Silence after which a node counts as lost. Unit: seconds.
+    #: Without any message for so long a node counts as lost. Unit: seconds.
     silence: float = 10
-    #: How often the CPU of the servers' nodes is noted; 0: not at all.
-    #: Unit: seconds.
+    #: Interval at which CPU usage of the servers' nodes is recorded; 0: not
+    #: recorded. Unit: seconds.
     sample: float = 0
 
     @property
@@ -170,7 +170,7 @@ class Plan:
         return self.server.nodes + self.clients.nodes
 
     def cpus(self) -> int:
-        """CPUs that the fullest node needs."""
+        """CPUs needed on the node with the most servers and clients."""
         servers = self.server.instances * self.server.cpus
         clients = self.clients.instances * self.clients.cpus
         if self.outside:
@@ -180,7 +180,7 @@ class Plan:
                 else max(servers, clients))
 
     def at(self, interface: str, scratch: str) -> Plan:
-        """The same plan, in a place."""
+        """The same plan with a site's interface and scratch folder."""
         return replace(self, interface=self.interface or interface,
                        scratch=scratch)
 
@@ -219,9 +219,9 @@ def _frozen(value: Any) -> Any:
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:
-    """A template with its names replaced.
+    """A template with its values filled in.
 
-    :raises PlanError: it names what nobody knows.
+    :raises PlanError: it names an unknown value.
     """
     try:
         return template.format_map(values)

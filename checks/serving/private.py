@@ -1,19 +1,20 @@
 """Folders that belong to one process and end with it: secrets, data.
 
 A folder of secrets lies beside the plan, where the agents of all nodes find
-it. It is made by us alone, and who reads it looks whose it is first: what
-somebody else prepared is neither filled nor believed.
+it. The conductor creates it, and owner and mode are checked before it is
+written or read: a folder that another user prepared is refused.
 
-Whoever is killed at once leaves its folder. So each has a file that its owner
-keeps locked, with a note of where that is, and touches while it lives. The
-next run removes a folder of which it is certain that nobody lives in it:
+A process that is killed with SIGKILL leaves its folder. So each folder has a
+lock file that its owner keeps locked and touches regularly; the file says
+where the owner runs. The next run removes a folder whose owner is certainly
+dead:
 
-- the same kernel, and the lock can be had;
-- a job of the same Slurm, and Slurm does not know it as pending or running;
-- not touched for an hour (STALE): more than clocks of nodes differ by.
+- same kernel, and the lock is free;
+- a job of the same Slurm, which is neither pending nor running;
+- lock file not touched for STALE_AFTER, more than clocks of nodes differ by.
 
-Elsewhere a lock tells nothing: on some shared file systems each node has
-locks of its own.
+From another node the lock proves nothing: on some shared file systems locks
+are local to each node.
 """
 from __future__ import annotations
 
@@ -31,29 +32,29 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-#: The file that the owner of a folder keeps locked.
+#: Name of the lock file in such a folder.
 LOCK = '.plumbline-owner'
 
-#: Files and folders of ours are called so beside the plan.
+#: Ending of the folder of secrets beside the plan.
 SUFFIX = '.private'
 
-#: What the conductor tells its agents, in a folder of secrets.
-TOLD = 'conductor'
+#: File in the folder of secrets: where and how agents connect.
+RENDEZVOUS = 'conductor'
 
-#: How often an owner touches its lock, and after how long without that it is
-#: dead, wherever it was. Unit: seconds.
-TOUCH, STALE = 60.0, 3600.0
+#: How often an owner touches its lock file, and the age at which the owner
+#: counts as dead on any node. Unit: seconds.
+TOUCH_INTERVAL, STALE_AFTER = 60.0, 3600.0
 
-#: How long Slurm may take to say what became of a job. Unit: seconds.
-ASK = 10.0
+#: For an answer of squeue or scontrol. Unit: seconds.
+SLURM_TIMEOUT = 10.0
 
 
 class NotPrivate(Exception):
-    """A folder or file that others have made or can read; one line."""
+    """A folder or file that another user made or can read; one line."""
 
 
 def boot() -> str:
-    """Which boot of which kernel this is; empty: it does not say."""
+    """The kernel's id of this boot; empty: unknown."""
     try:
         return Path('/proc/sys/kernel/random/boot_id').read_text().strip()
     except OSError:
@@ -67,11 +68,11 @@ def _note() -> str:
         'cluster': os.environ.get('SLURM_CLUSTER_NAME', '')})
 
 
-def safe_parents(folder: Path) -> None:
-    """No stranger can put another folder into the place of one in here.
+def check_parents(folder: Path) -> None:
+    """Checks that no other user can replace a folder in this one.
 
-    :raises NotPrivate: one above it is for all to write, without a sticky
-        bit. (Groups may write: whom a site puts into one trust each other.)
+    :raises NotPrivate: this folder or one above it is world-writable without
+        a sticky bit. (Group-writable is accepted: members trust each other.)
     """
     for above in (folder, *folder.parents):
         mode = above.stat().st_mode
@@ -82,9 +83,9 @@ def safe_parents(folder: Path) -> None:
 
 
 def is_ours(folder: Path) -> None:
-    """A real folder of ours that nobody else can enter.
+    """Checks that it is a real folder of this user with mode 700.
 
-    :raises NotPrivate: it is another. :raises OSError: there is none.
+    :raises NotPrivate: it is not. :raises OSError: there is none.
     """
     status = folder.lstat()
     mode = stat.S_IMODE(status.st_mode)
@@ -98,41 +99,41 @@ def is_ours(folder: Path) -> None:
 
 
 class Owned:
-    """A folder of ours, locked and touched as long as we live."""
+    """A folder of this process, locked and touched while it lives."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Closed, and with that unlocked, when this process ends.
+        # The kernel closes and unlocks it when this process ends.
         self._lock = os.open(folder / LOCK, os.O_CREAT | os.O_EXCL
                              | os.O_RDWR | os.O_NOFOLLOW, 0o600)
         with contextlib.suppress(OSError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(self._lock, _note().encode())
-        self._next = time.monotonic() + TOUCH
+        self._next = time.monotonic() + TOUCH_INTERVAL
 
     def touch(self) -> None:
-        """Says that we live, when it is time to."""
+        """Touches the lock file if that is due."""
         if time.monotonic() > self._next:
-            self._next = time.monotonic() + TOUCH
+            self._next = time.monotonic() + TOUCH_INTERVAL
             now = time.time()
             with contextlib.suppress(OSError):
                 os.utime(self._lock, (now, now))
 
     def remove(self) -> None:
-        """The folder, and what is in it."""
+        """Removes the folder with all its files."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Secrets(Owned):
-    """A new folder of secrets; that of a dead run makes way.
+    """A new folder of secrets; that of a dead run is removed first.
 
-    :raises NotPrivate: the place is not safe, or somebody is there.
+    :raises NotPrivate: the place is not safe, or a live run's folder exists.
     :raises OSError: the disk is full.
     """
 
     def __init__(self, folder: Path) -> None:
         try:
-            safe_parents(folder.parent)
+            check_parents(folder.parent)
             try:
                 os.mkdir(folder, 0o700)
             except FileExistsError:
@@ -144,7 +145,7 @@ class Secrets(Owned):
                         'remove it') from None
                 os.mkdir(folder, 0o700)
             try:
-                # A file system may have ideas of its own.
+                # Some file systems do not keep the mode asked for.
                 is_ours(folder)
                 super().__init__(folder)
             except (OSError, NotPrivate):
@@ -157,7 +158,7 @@ class Secrets(Owned):
                              'secrets of the run') from None
 
     def file(self, name: str, text: str) -> Path:
-        """A file that nobody else can read, whole or not at all.
+        """Writes a file with mode 600; readers see it whole or not at all.
 
         :raises OSError: it cannot be written.
         """
@@ -170,10 +171,11 @@ class Secrets(Owned):
         return path
 
 
-def read(folder: Path, name: str = TOLD) -> str:
-    """A file of a folder of secrets.
+def read(folder: Path, name: str = RENDEZVOUS) -> str:
+    """Reads a file of a folder of secrets.
 
-    :raises NotPrivate: others made it, or could. :raises OSError: none.
+    :raises NotPrivate: another user made it, or can write it.
+    :raises OSError: there is none.
     """
     is_ours(folder)
     with open(folder / name, opener=lambda file, flags: os.open(
@@ -187,26 +189,26 @@ def read(folder: Path, name: str = TOLD) -> str:
 
 
 def remove(folder: Path) -> None:
-    """A folder of secrets, where it is ours."""
+    """Removes a folder of secrets, if it is this user's."""
     with contextlib.suppress(NotPrivate, OSError):
         is_ours(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# Who is dead ---------------------------------------------------------------
+# Dead owners ---------------------------------------------------------------
 
 def is_dead(folder: Path) -> bool:
-    """Whether nobody lives in a folder of ours, for certain."""
+    """Whether the owner of a folder is dead for certain."""
     try:
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW
                        | os.O_NONBLOCK)
     except FileNotFoundError:
-        # Killed in the moment between the folder and its lock.
-        return _age(folder) > STALE
+        # Killed between mkdir and the creation of the lock file.
+        return _age(folder) > STALE_AFTER
     except OSError:
         return False
     try:
-        # Written by the owner, or in this moment.
+        # Empty while the owner is about to write it.
         note = json.loads(os.read(lock, 4096) or b'{}')
         if not isinstance(note, dict):
             note = {}
@@ -217,10 +219,10 @@ def is_dead(folder: Path) -> bool:
             except OSError as err:
                 if err.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     return False
-                # This file system has no locks.
-        return slurm_ended(note) or _age(folder / LOCK) > STALE
+                # Another error: this file system has no locks.
+        return slurm_ended(note) or _age(folder / LOCK) > STALE_AFTER
     except ValueError:
-        return _age(folder / LOCK) > STALE
+        return _age(folder / LOCK) > STALE_AFTER
     finally:
         os.close(lock)
 
@@ -242,10 +244,10 @@ def slurm_ended(note: dict[str, str]) -> bool:
             return False
         done = subprocess.run(
             ['squeue', '--noheader', '--format=%T', f'--jobs={job}'],
-            text=True, capture_output=True, timeout=ASK,
+            text=True, capture_output=True, timeout=SLURM_TIMEOUT,
             stdin=subprocess.DEVNULL)
-        # Forgotten, or remembered as over. That Slurm does not answer says
-        # nothing of the job.
+        # Unknown to Slurm, or in a final state. Another error of squeue
+        # tells nothing about the job.
         return ('Invalid job id' in done.stderr if done.returncode else
                 set(done.stdout.split()) <= {
                     'BOOT_FAIL', 'CANCELLED', 'COMPLETED', 'DEADLINE',
@@ -255,9 +257,9 @@ def slurm_ended(note: dict[str, str]) -> bool:
 
 
 def _cluster() -> str:
-    """The name of the Slurm that squeue asks here."""
+    """The name of this machine's Slurm cluster."""
     done = subprocess.run(['scontrol', 'show', 'config'], text=True,
-                          capture_output=True, timeout=ASK,
+                          capture_output=True, timeout=SLURM_TIMEOUT,
                           stdin=subprocess.DEVNULL)
     for line in done.stdout.splitlines():
         name, _, value = line.partition('=')
@@ -267,7 +269,7 @@ def _cluster() -> str:
 
 
 def remove_dead(folder: Path) -> bool:
-    """Removes a folder of ours in which nobody lives; whether it did."""
+    """Removes a folder of this user whose owner is dead; whether it did."""
     try:
         is_ours(folder)
         if is_dead(folder):
@@ -278,10 +280,10 @@ def remove_dead(folder: Path) -> bool:
     return False
 
 
-# Where dead runs may have left their secrets ---------------------------------
+# Registry of stage directories -----------------------------------------------
 
-def remember(registry: Path, stage: Path) -> None:
-    """Notes that a run will keep secrets in this stage directory."""
+def register_stage(registry: Path, stage: Path) -> None:
+    """Registers a stage directory in which a run will keep secrets."""
     registry.mkdir(mode=0o700, parents=True, exist_ok=True)
     # One entry a stage directory, however often it is used.
     name = hashlib.sha256(os.fsencode(stage.absolute())).hexdigest()[:32]
@@ -289,8 +291,8 @@ def remember(registry: Path, stage: Path) -> None:
         (registry / name).symlink_to(stage.absolute())
 
 
-def sweep(registry: Path) -> list[Path]:
-    """Removes the secrets of dead runs in all noted stage directories."""
+def remove_dead_runs(registry: Path) -> list[Path]:
+    """Removes secrets of dead runs from all registered stage directories."""
     removed = []
     for entry in _entries(registry):
         with contextlib.suppress(OSError):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def stat_of(pid: int) -> list[str]:
-    """State, parent and more of a process; empty: it is no more."""
+    """State, parent and more of a process; empty: it is gone."""
     try:
-        # After the name, which may hold anything.
+        # The name before the last ")" may contain anything.
         return Path('/proc', str(pid), 'stat').read_text().rpartition(
             ')')[2].split()
     except OSError:
@@ -17,17 +17,17 @@ def stat_of(pid: int) -> list[str]:
 
 
 def parent_of(pid: int) -> int:
-    """The parent of a process; 0: it is no more."""
+    """The parent of a process; 0: the process is gone."""
     return int((stat_of(pid) or '?0')[1])
 
 
-def lives(pid: int) -> bool:
-    """Whether a process is more than a name that waits to be reaped."""
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
     return stat_of(pid)[:1] not in ([], ['Z'], ['X'])
 
 
 def descendants() -> set[int]:
-    """What lives below this process; its children that ended are reaped."""
+    """All living descendants of this process; reaps its ended children."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

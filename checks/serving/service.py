@@ -1,8 +1,8 @@
 """Services: servers that a check starts inside its job (DESIGN, contract 3).
 
-A check says in one block what it needs, `plan`; everything else (nodes and
-CPUs, ports and addresses, passwords and certificates, readiness, watching,
-the end) follows, see :mod:`checks.serving`.
+A check describes in `plan` what it needs. Nodes and CPUs, ports and addresses,
+passwords and certificates, readiness, supervision and shutdown follow from
+that, see :mod:`checks.serving`.
 """
 from __future__ import annotations
 
@@ -30,20 +30,16 @@ PLAN = 'service.json'
 
 
 @functools.cache
-def without_dead_secrets() -> Path:
-    """Where runs note their stage directories; what dead ones left there is
-    gone."""
+def stage_registry() -> Path:
+    """Folder in which runs register their stage directories; secrets of dead
+    runs are removed first."""
     registry = stack.work() / 'services'
-    private.sweep(registry)
+    private.remove_dead_runs(registry)
     return registry
 
 
 class ServiceBenchmark(Benchmark, special=True):
-    """Clients that load servers which live as long as the job.
-
-    After a run `services` says what was started where, and what the servers
-    counted around every step.
-    """
+    """A benchmark whose clients ask servers inside its own job."""
 
     def plan(self) -> Plan:
         """What this case starts: servers, clients, and their steps."""
@@ -55,7 +51,7 @@ class ServiceBenchmark(Benchmark, special=True):
         raise NotImplementedError
 
     @run_after('setup')
-    def take_nodes(self) -> None:
+    def set_nodes_and_cpus(self) -> None:
         plan = self.plan()
         self.num_nodes = self.num_tasks = plan.nodes
         self.num_tasks_per_node = 1
@@ -63,25 +59,24 @@ class ServiceBenchmark(Benchmark, special=True):
         self.num_cpus_per_task = min(plan.cpus(), have)
 
     @run_before('run')
-    def conduct_from_the_batch_script(self) -> None:
+    def run_under_conductor(self) -> None:
         extras = self.current_partition.extras
         self.plan().at(extras.get('service_interface', ''),
                        extras.get('scratch', '')).write(
             Path(self.stagedir, PLAN))
-        # Without such a note only this case's next run finds what is left.
+        # Unregistered, only this case's next run would find what is left.
         with contextlib.suppress(OSError):
-            private.remember(without_dead_secrets(), Path(self.stagedir))
+            private.register_stage(stage_registry(), Path(self.stagedir))
         if self.num_nodes == 1:
-            # The script is on the node already, and needs no MPI.
+            # The batch script is on the node already: no launcher needed.
             self.job.launcher = LocalLauncher()
         self.executable = shlex.quote(sys.executable)
         self.executable_opts = [shlex.quote(str(SERVING)), 'agent', PLAN]
 
     def launcher_kind(self) -> str:
-        # One agent a node, free to place what it starts; on one node the
-        # script starts it.
-        alone = features.nodes_asked(self.valid_systems) == 1
-        return '' if alone else 'launcher_spread'
+        # One unbound agent a node; on one node the script starts it.
+        one_node = features.nodes_asked(self.valid_systems) == 1
+        return '' if one_node else 'launcher_spread'
 
     def before_launcher(self) -> list[str]:
         return [shlex.quote(sys.executable), shlex.quote(str(SERVING)),

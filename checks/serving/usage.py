@@ -1,13 +1,12 @@
-"""How busy the CPUs of a node are, noted while servers run."""
+"""Records CPU usage of a node while servers run."""
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-#: Columns of the notes: seconds since 1970, then what the CPUs have spent
-#: since the node's start, in ticks; system has the interrupts, steal is what
-#: a hypervisor took.
+#: Columns of the file: seconds since 1970, then ticks since boot, summed over
+#: the CPUs; system includes interrupts, steal is time taken by a hypervisor.
 COLUMNS = ('at', 'user', 'system', 'idle', 'steal')
 
 
@@ -15,7 +14,7 @@ def spent(text: str, cpus: Iterable[int]) -> tuple[int, int, int, int]:
     """User, system, idle, steal of these CPUs in a text of /proc/stat."""
     wanted = {f'cpu{number}' for number in cpus}
     found = [0, 0, 0, 0]
-    # proc_stat(5); ticks of guests are among those of user and nice.
+    # proc_stat(5); user and nice include the guests' ticks.
     to = (0, 0, 1, 2, 2, 1, 1, 3)
     for line in text.splitlines():
         name, *cells = line.split()
@@ -26,7 +25,7 @@ def spent(text: str, cpus: Iterable[int]) -> tuple[int, int, int, int]:
 
 
 class Usage:
-    """A file of notes, one each `interval` seconds at least."""
+    """A CSV file with one row for every `interval` seconds."""
 
     def __init__(self, path: Path, cpus: Iterable[int], interval: float
                  ) -> None:
@@ -35,7 +34,7 @@ class Usage:
         path.write_text(','.join(COLUMNS) + '\n')
 
     def note(self) -> None:
-        """Notes, if it is time."""
+        """Writes a row if one is due."""
         now = time.time()
         if now >= self.next:
             self.next = max(self.next + self.interval, now)

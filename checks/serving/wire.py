@@ -1,18 +1,18 @@
 """The lifeline: authenticated messages over a socket that never blocks.
 
-Both ends know the run's secret. In the handshake each proves that, and tells
-nothing else:
+Both ends know the run's secret. In the handshake each proves that it does,
+without revealing anything else:
 
     agent      MAGIC, nonce A
     conductor  nonce C, HMAC(secret, 'proof conductor', run, A, C)
     agent      HMAC(secret, 'proof agent', run, A, C)
 
-The role in each proof makes a reflected one worthless, the nonces a recorded
-one. From secret and nonces come two keys, one a direction. Afterwards each
-message is a frame: length (4 bytes), HMAC(key, number of the frame, length,
-message), message (JSON). A frame that was changed, repeated, dropped, moved
-or made up ends the connection. Messages are not encrypted: no secret is in
-any of them (see :func:`derived`).
+The role in each proof prevents reflection, the nonces prevent replay. Secret
+and nonces give two keys, one for each direction. Afterwards each message is a
+frame: length (4 bytes), HMAC(key, number of the frame, length, message),
+message (JSON). A frame that was changed, repeated, dropped, reordered or
+forged ends the connection. Messages are not encrypted: they contain no secret
+(see :func:`derived`).
 """
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-#: A message may be this long. Unit: bytes.
-LONGEST = 1 << 20
+#: Longest message. Unit: bytes.
+MAX_MESSAGE = 1 << 20
 
-#: Both sides say something at least so often. Unit: seconds.
-BEAT = 1.0
+#: Longest pause between two messages of a side. Unit: seconds.
+HEARTBEAT_INTERVAL = 1.0
 
-#: Within this a handshake must have ended. Unit: seconds.
-HANDSHAKE = 10.0
+#: For a whole handshake. Unit: seconds.
+HANDSHAKE_TIMEOUT = 10.0
 
 MAGIC = b'plumbline lifeline 2\n'
 NONCE = MAC = 32
@@ -42,7 +42,7 @@ _HEAD = struct.Struct('!I')
 CONDUCTOR, AGENT = 'conductor', 'agent'
 
 
-class Impostor(Exception):
+class AuthenticationError(Exception):
     """The peer does not know the run's secret; one line."""
 
 
@@ -54,16 +54,16 @@ def mac(key: bytes, *parts: bytes) -> bytes:
 
 
 def derived(secret: bytes, purpose: str) -> str:
-    """A word that both sides reckon from the run's secret, so that it need
-    not be sent."""
+    """A secret that both sides derive from the run's, so that it need not be
+    sent. 48 hexadecimal digits."""
     return mac(secret, b'derived', purpose.encode()).hex()[:48]
 
 
 class Handshake:
-    """One side of it: bytes in, bytes out.
+    """One side of a handshake, without I/O.
 
-    The peer's next message has exactly `wants` bytes; 0: it is over, and
-    `keys` are those of our messages and of the peer's.
+    The peer's next message has exactly `wants` bytes; 0: the handshake is
+    complete, and `keys` are for our messages and for the peer's.
     """
 
     def __init__(self, role: str, secret: bytes, run: str) -> None:
@@ -74,13 +74,13 @@ class Handshake:
         self.wants = NONCE + MAC if role == AGENT else len(MAGIC) + NONCE
 
     def opening(self) -> bytes:
-        """What this side says first."""
+        """The first bytes to send."""
         return MAGIC + self.nonce if self.role == AGENT else b''
 
     def answer(self, data: bytes) -> bytes:
         """What to send after the peer's message.
 
-        :raises Impostor: it is not what only a peer of this run could say.
+        :raises AuthenticationError: the peer does not know the secret.
         """
         if self.role == AGENT:
             self.nonces = (self.nonce, data[:NONCE])
@@ -89,7 +89,7 @@ class Handshake:
             return self._proof(AGENT)
         if not self.nonces[0]:
             if not data.startswith(MAGIC):
-                raise Impostor('is no agent of this version')
+                raise AuthenticationError('is no agent of this version')
             self.nonces = (data[len(MAGIC):], self.nonce)
             self.wants = MAC
             return self.nonce + self._proof(CONDUCTOR)
@@ -106,7 +106,7 @@ class Handshake:
 
     def _verify(self, role: str, proof: bytes) -> None:
         if not hmac.compare_digest(proof, self._proof(role)):
-            raise Impostor("does not know the run's secret")
+            raise AuthenticationError("does not know the run's secret")
 
     def _end(self) -> None:
         other = AGENT if self.role == CONDUCTOR else CONDUCTOR
@@ -114,21 +114,21 @@ class Handshake:
         self.wants = 0
 
 
-def meet(sock: socket.socket, handshake: Handshake, limit: float,
-         patience: Callable[[], None] = lambda: None) -> Channel:
-    """A whole handshake, waited for.
+def authenticate(sock: socket.socket, handshake: Handshake, limit: float,
+                 on_wait: Callable[[], None] = lambda: None) -> Channel:
+    """Does a whole handshake; blocks.
 
-    :arg limit: of all of it, however the peer drips. Unit: seconds.
-    :arg patience: called now and then; may raise.
-    :raises Impostor: as :meth:`Handshake.answer`.
-    :raises OSError: the peer went, or took too long.
+    :arg limit: for all of it, however slowly bytes come. Unit: seconds.
+    :arg on_wait: called at least every half second; may raise.
+    :raises AuthenticationError: as :meth:`Handshake.answer`.
+    :raises OSError: the peer closed the connection, or took too long.
     """
     deadline = time.monotonic() + limit
     sock.settimeout(0.5)
     sock.sendall(handshake.opening())
     got = b''
     while handshake.wants:
-        patience()
+        on_wait()
         if time.monotonic() > deadline:
             raise TimeoutError(f'no handshake in {limit:g} s')
         try:
@@ -147,7 +147,7 @@ def meet(sock: socket.socket, handshake: Handshake, limit: float,
 class Channel:
     """One end of a lifeline, after the handshake.
 
-    `fault` is why nothing more is heard, once that is so.
+    `fault` is why no more messages are read; empty while all is well.
     """
 
     def __init__(self, sock: socket.socket, ours: bytes, theirs: bytes
@@ -158,15 +158,15 @@ class Channel:
         self._ours, self._theirs = ours, theirs
         self._sent, self._received = 0, 0
         now = time.monotonic()
-        #: When a whole message came last, when something was taken from us
-        #: last, and when we said last that we live (monotonic seconds).
+        #: Times (monotonic seconds) of the last whole message received, of
+        #: the last bytes that the socket took, and of our last heartbeat.
         self._heard, self._taken, self._beat = now, now, 0.0
         self._in = b''
         self._out = b''
 
     def messages(self) -> list[dict[str, Any]] | None:
-        """Whole messages that have come; None: the other end is gone, or
-        somebody spoke in its place (see `fault`)."""
+        """Whole messages received; None: the connection is closed, or a frame
+        was not authentic (see `fault`)."""
         if self.fault:
             return None
         try:
@@ -182,7 +182,7 @@ class Channel:
         found = []
         while len(self._in) >= _HEAD.size:
             size, = _HEAD.unpack_from(self._in)
-            if size > LONGEST:
+            if size > MAX_MESSAGE:
                 self.fault = f'sent a message of {size} bytes'
                 return None
             end = _HEAD.size + MAC + size
@@ -206,9 +206,9 @@ class Channel:
     def _mac(key: bytes, number: int, text: bytes) -> bytes:
         return mac(key, struct.pack('!Q', number), text)
 
-    def say(self, **message: Any) -> None:
-        """Sends an object; what the socket does not take waits for
-        `flush`."""
+    def send(self, **message: Any) -> None:
+        """Sends a JSON object; `flush` sends what the socket does not take
+        now."""
         text = json.dumps(message).encode()
         if not self._out:
             self._taken = time.monotonic()
@@ -217,16 +217,16 @@ class Channel:
         self._sent += 1
         self.flush()
 
-    def beat(self) -> None:
-        """Sends a sign of life when it is time for one."""
-        if time.monotonic() - self._beat > BEAT:
+    def heartbeat(self) -> None:
+        """Sends a heartbeat if one is due."""
+        if time.monotonic() - self._beat > HEARTBEAT_INTERVAL:
             self._beat = time.monotonic()
-            self.say(say='beat')
+            self.send(type='beat')
         else:
             self.flush()
 
     def flush(self) -> None:
-        """Sends what waits; a broken socket is found when it is read."""
+        """Sends pending bytes; a broken socket is noticed by `messages`."""
         try:
             while self._out:
                 self._out = self._out[self.sock.send(self._out):]
@@ -235,6 +235,6 @@ class Channel:
             pass
 
     def silent(self) -> float:
-        """Seconds since the other end said, or took, something whole."""
+        """Seconds since the peer last sent a message or took our bytes."""
         now = time.monotonic()
         return max(now - self._heard, now - self._taken if self._out else 0)

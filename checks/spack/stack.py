@@ -74,13 +74,22 @@ class Spack:
         return Path(self.command).parents[1] / 'etc/spack/packages.yaml'
 
 
+def spack_command() -> str:
+    """The path of the spack command; empty: there is none.
+
+    The one rule for all of the suite: where SPACK_ROOT is set it decides,
+    also when no Spack is there; else it is the `spack` on PATH.
+    """
+    root = os.environ.get('SPACK_ROOT')
+    return f'{root}/bin/spack' if root else shutil.which('spack') or ''
+
+
 def find_spack() -> Spack:
-    """The Spack of $SPACK_ROOT, or the one on PATH.
+    """The Spack of :func:`spack_command`, tried.
 
     :raises StackError: there is none, it does not run, or it is too old.
     """
-    root = os.environ.get('SPACK_ROOT')
-    command = f'{root}/bin/spack' if root else shutil.which('spack')
+    command = spack_command()
     if not command:
         raise NoStack('no Spack: set SPACK_ROOT to a clone of it, or put '
                       '`spack` on PATH')

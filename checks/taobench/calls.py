@@ -1,4 +1,4 @@
-"""How the programs of a run are called: templates for a plan of services.
+"""Command lines of a run's programs, as templates for a plan of services.
 
 Pure. What differs from the original's command lines, and why, is in
 README.md.
@@ -17,12 +17,11 @@ from .sizing import (
 )
 from .sizing import instructions as original
 
-#: Before the number of every key: all but one of its bytes, whatever they
-#: are, as long as they are the same.
+#: Constant prefix of every key; which bytes it has does not matter.
 PREFIX = ('the_associations_of_an_object_' * 8)[:KEY_BYTES - 1]
 
-#: Sizes of values that a look-aside client stores, and their weights: what
-#: the published sizes are once they have been compressed (src/README.md).
+#: Sizes of values that a look-aside client stores, with their weights: the
+#: published sizes after compression (src/README.md).
 STORED = ((31, 52, 5), (53, 71, 5), (72, 110, 10), (111, 134, 5),
           (135, 156, 5), (157, 203, 10), (204, 243, 10), (244, 266, 25),
           (267, 267, 15), (268, 273, 9), (274, 521, 1))
@@ -34,7 +33,7 @@ _CERTIFICATES = '{cert}', '{key}'
 
 #: What it reads our server has made, whose full queue is a plain miss.
 _BY_SERVER = '--verify', 'none', '--on-miss', 'count'
-#: Options of the original that ours has no use for.
+#: Options of the original that the embedded server does not have.
 _OTHERS = ('lru_crawler',)
 
 
@@ -51,7 +50,7 @@ def server(program: str, instance: Instance, prefix: str,
     """
     options = {**instance.options, 'p': '{port}', 'u': '{user}'}
     if program == 'tao_bench_server':
-        # 180 000 of the original: as many open files, which root alone gets.
+        # The original's 180 000 need as many open files, which only root gets.
         options['c'] = connections
         return (*(['env', f'LD_LIBRARY_PATH={libraries}'] if libraries
                   else []), *server_command(
@@ -85,7 +84,7 @@ def client(program: str, one: Client, prefix: str, seconds: int,
             replace(one, arguments={**one.arguments,
                                     'server_hostname': '{host}'}),
             prefix, seconds, _CERTIFICATES)
-        # Where its server really listens.
+        # The port on which the client's server listens.
         words[words.index('-p') + 1] = '{port}'
         return tuple(words)
     words = [f'{prefix}/plumbload', '--service', '{service}', '--name',
@@ -102,7 +101,7 @@ def client(program: str, one: Client, prefix: str, seconds: int,
 
 
 def _load(one: Client, seconds: int, seed: int) -> list[str]:
-    """What a client of ours does."""
+    """plumbload's options for a client's load."""
     return ['--protocol', 'binary', '--operation', 'get', '--threads',
             str(one.threads), '--connections',
             str(one.threads * one.connections), '--key-prefix', PREFIX,
@@ -111,7 +110,7 @@ def _load(one: Client, seconds: int, seed: int) -> list[str]:
 
 
 def instructions(program: str, of: Plan) -> str:
-    """What people are to run on client machines outside the job.
+    """Instructions for people who start clients outside the job.
 
     `{host}` and `{pem}`, the servers' certificate, are for who knows them.
 

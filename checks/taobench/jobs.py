@@ -15,7 +15,7 @@ Value = int | float | str
 
 #: Arguments of `run.py server`.
 SERVER: dict[str, Value] = {
-    # GB of the machine's memory; the cache takes three quarters of it.
+    # GB of the machine's memory; the cache has three quarters of it.
     'memsize': 0.0,
     'nic_channel_ratio': 0.5, 'fast_threads_ratio': 0.75,
     'dispatcher_to_fast_ratio': 0.25, 'slow_to_fast_ratio': 3.0,
@@ -129,7 +129,7 @@ JOBS: dict[str, Job] = {job.name: job for job in (
         hooks=('tao_instruction: None', _copymove(*_LOGS, 'perf.data'))),
 )}
 
-#: Least and greatest value; what is not here is 0 or more.
+#: Smallest and largest value; arguments not listed must be 0 or more.
 _BOUNDS: dict[str, tuple[float, float]] = {
     'num_clients': (1, math.inf), 'client_wait_after_warmup': (-1, math.inf),
     'test_time': (1, math.inf), 'stats_interval': (1, math.inf),
@@ -178,7 +178,7 @@ def settings(of: Job, name: str = '',
 
 def beyond(of: Job, name: str = '',
            given: Mapping[str, Value] | None = None) -> list[str]:
-    """What is given that the original's job would not have taken."""
+    """Arguments given that the original's job does not have."""
     return sorted(set(given or {}) - role(of, name).opened)
 
 

@@ -1,4 +1,4 @@
-"""What the original's report says of a machine, as JSON on stdout.
+"""Prints the machine's part of the original's report, as JSON.
 
 Run on the server's node: `python3 machine.py`; the standard library alone.
 """
@@ -47,7 +47,7 @@ def _pairs(text: str, sign: str) -> Iterator[tuple[str, str]]:
 
 
 def _plain(value: str) -> str:
-    """A value of a shell's assignment without its quotes."""
+    """The value of a shell assignment, without quotes."""
     try:
         return ' '.join(shlex.split(value))
     except ValueError:

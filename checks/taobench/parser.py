@@ -26,36 +26,35 @@ from typing import TypeVar
 from ..lib.parsers import ParseError, Record, Remark
 from ..load import memtier
 
-#: Of the statistics, what the original needs.
+#: Fields of the statistics that the original's evaluation needs.
 KEYS = ('fast_qps', 'hit_rate', 'slow_qps', 'slow_qps_oom',
         'nanosleeps_per_sec')
-#: Those that come last in a line of any build, and of the newest.
+#: The last field of a line: of any build, and of the newest.
 LAST = ('slow_resp', 'nanosleeps_per_sec')
-#: A point counts from this hit rate on.
+#: Smallest hit rate of a point that counts.
 MIN_HIT_RATE = 0.88
-#: Requests a second that are a score of 1.
+#: Requests a second that give a score of 1.
 BASELINE = 683000.0
 #: Unit of each figure of a summary.
 UNITS = {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
          'hit_ratio': '1', 'num_data_points': '1', 'score': '1'}
-#: Seconds, and seconds between two lines, that the original reckons with.
+#: Length of the window, and between two lines, in the original. Unit: s.
 WINDOW, INTERVAL = 360.0, 5.0
 
 _T = TypeVar('_T')
 _START = 'fast_qps ='
 _OOM = 'OUT OF MEMORY'
 _CUT = 'the file ends within the line'
-#: What a server says before its first statistics: the original, and the
-#: embedded one.
+#: First lines of a server: of the original, and of the embedded one.
 _BANNER = re.compile(r'Initialized item generators\.'
                      r'|(?P<program>tao_server) (?P<version>\S+) \(embedded\)')
 #: From how many items on a fall of their number is another server's, in
 #: millions; by so much they fall for sure.
 _FULL, _FALL = 0.1, 0.5
-#: Less than this may be rounding.
+#: Smaller differences may be rounding.
 _WOBBLE = 0.015
 _NUMBER = re.compile(r'[0-9]+\.?[0-9]*')
-#: What a comma in a number leaves behind it: 675,943.1 is no 675.
+#: The rest of a number after a comma: 675,943.1 must not be read as 675.
 _AFTER_COMMA = re.compile(r'[0-9][0-9.]*M?')
 _LINE_END = re.compile('\r\n|\n|\r')
 #: fast / (fast + slow) is the hit rate, but for what was in flight at the
@@ -63,7 +62,7 @@ _LINE_END = re.compile('\r\n|\n|\r')
 #: than this, in s) and for this much: the rate has three digits, and the
 #: counters are read one after the other.
 _HIT_RATE_ERROR, _SHORTEST = 0.02, 0.1
-#: A good line of the newest build, by far the most; others are read field by
+#: A good line of the newest build, the usual case; others are parsed field by
 #: field, which takes four times as long.
 _USUAL = re.compile(', '.join(
     f'{name} = ?{" ?" * (name == "slow_qps_oom")}'
@@ -88,31 +87,31 @@ _WRAPPER = re.compile(
 class Point:
     """One line of a server's statistics, or of a failed allocation."""
     line: int
-    #: Name -> value, of what could be read; curr_it in millions.
+    #: Name -> value, of the fields that could be read; curr_it in millions.
     values: Mapping[str, float]
-    #: Why it cannot count, whatever its rates; '' for a good line.
+    #: Why it must not count, whatever its rates; '' for a good line.
     fault: str = ''
     out_of_memory: bool = False
 
     @property
     def counts(self) -> bool:
-        """It is under load, and the cache is warm."""
+        """Whether it counts: under load, with a warm cache."""
         return (not self.fault and self.values['fast_qps'] > 1
                 and self.values['hit_rate'] >= MIN_HIT_RATE)
 
     @property
     def rates(self) -> bool:
-        """It has rates, be it of an older build."""
+        """Whether it has rates; also of an older build."""
         return {'fast_qps', 'hit_rate', 'slow_qps'} <= set(self.values)
 
     @property
     def older(self) -> bool:
-        """It is of a build that lacks a field."""
+        """Whether its build is an older one with fewer fields."""
         return 'older build' in self.fault
 
     @property
     def busy(self) -> bool:
-        """It has rates, and some client asks."""
+        """Whether it has rates and clients send requests."""
         return self.rates and (self.values['fast_qps'] > 1
                                or self.values['slow_qps'] > 1)
 
@@ -121,11 +120,11 @@ class Point:
 class Log:
     """The log of one server."""
     points: tuple[Point, ...]
-    #: What is no point, but should be part of one.
+    #: Fragments of lines that should be part of a point.
     pieces: tuple[Remark, ...] = ()
-    #: The last line has no end.
+    #: Whether the last line is incomplete.
     cut: bool = False
-    #: What wrote it, and its version, as far as it says so.
+    #: The program that wrote it and its version; empty if unknown.
     program: str = 'tao_bench_server'
     version: str = ''
 
@@ -139,24 +138,24 @@ class Summary:
     hit_ratio: float
     num_data_points: int
     score: float
-    #: Points that the original would have taken, at most.
+    #: Most points that the original would use.
     wanted: int
     log: Log = field(repr=False)
     counted: tuple[Point, ...] = field(repr=False)
-    #: Lines that do not count, and why, from the first.
+    #: Lines that do not count, with the reason, in order.
     left_out: tuple[Remark, ...] = field(repr=False)
-    #: What else a reader must know.
+    #: Further remarks.
     notes: tuple[Remark, ...] = field(repr=False)
 
 
 def window_of(test_time: float) -> float:
-    """Seconds at the end of a test that are summed up."""
+    """Length of the window at the end of a test that counts. Unit: s."""
     return min(test_time, WINDOW)
 
 
 def expected_points(window: float = WINDOW, interval: float = INTERVAL,
                     rule: str = 'code') -> int:
-    """Points that a server's log is to have in a window.
+    """Points that a server's log should have in a window.
 
     Of the 72 of 360 s at 5 s the original's code takes 62, its guide wants
     58.  Longer windows lack as many, shorter ones the same share.
@@ -192,7 +191,7 @@ def parse(text: str) -> tuple[Record, ...]:
 
 
 def remarks(text: str) -> Iterator[Remark]:
-    """What does not count in a log that could be parsed, and why."""
+    """The lines of a parsable log that do not count, and why."""
     if _is_client(text):
         return
     logs = servers(text)
@@ -264,13 +263,13 @@ def servers(text: str, several: bool = True) -> list[Log]:
 
 def _within(values: Sequence[_T], places: Sequence[int], first: int,
             end: int) -> tuple[_T, ...]:
-    """What stands from line first to before line end."""
+    """The part of a log from line `first` to before line `end`."""
     return tuple(values[bisect.bisect_left(places, first):
                         bisect.bisect_left(places, end)])
 
 
 def _restarts(points: Sequence[Point]) -> Iterator[int]:
-    """Lines at which the cache has lost most of its items, and stays so."""
+    """Lines at which the number of items drops for good: a new server."""
     items = _items(points)
     for before, now, after in zip(items, items[1:], items[2:], strict=False):
         if before[1] >= _FULL and max(now[1], after[1]) < _FALL * before[1]:
@@ -278,13 +277,13 @@ def _restarts(points: Sequence[Point]) -> Iterator[int]:
 
 
 def _items(points: Sequence[Point]) -> list[tuple[int, float]]:
-    """Line and curr_it of what has one that can be trusted."""
+    """Line and curr_it of all points with a credible curr_it."""
     return [(point.line, point.values['curr_it']) for point in points
             if 'curr_it' in point.values and (not point.fault or point.older)]
 
 
 def _refuse(points: Sequence[Point], lines: Sequence[str]) -> None:
-    """No line of the text is good for anything."""
+    """Raises the error for a text without a usable line."""
     if points:
         raise ParseError(points[0].line, lines[points[0].line - 1],
                          'no line of statistics is whole: '
@@ -299,7 +298,7 @@ def _refuse(points: Sequence[Point], lines: Sequence[str]) -> None:
 
 
 def _point(number: int, line: str) -> Point:
-    """What a line says, and what is wrong with it."""
+    """The point of a line, with its fault if it has one."""
     if line.startswith(_OOM):
         return Point(number, {}, 'out of memory: an item had no room', True)
     usual = _USUAL.fullmatch(line)
@@ -331,7 +330,7 @@ def _fields(number: int, line: str) -> tuple[dict[str, float], str]:
             continue
         if name in values:
             fault = fault or f'{name} twice: two lines in one'
-        # Only curr_it has a unit, and without it has been cut.
+        # Only curr_it has a unit; without it the line was cut.
         digits = text.removesuffix('M') if name == 'curr_it' else text
         if (_NUMBER.fullmatch(digits) and math.isfinite(float(digits))
                 and (name != 'curr_it' or digits != text)):
@@ -392,7 +391,7 @@ def summary(log: Log | str, window: float = WINDOW,
 
 def _left_out(log: Log, counted: Sequence[Point], wanted: int
               ) -> Iterator[Remark]:
-    """Neighbours that do not count for the same reason, as one remark."""
+    """Consecutive lines left out for the same reason, as one remark."""
     taken = {point.line for point in counted}
     found = sorted([*log.pieces, *(
         Remark(point.line, point.line, _reason(point, counted, wanted))
@@ -431,7 +430,7 @@ def _reason(point: Point, counted: Sequence[Point], wanted: int) -> str:
 
 def _notes(log: Log, counted: Sequence[Point], wanted: int
            ) -> Iterator[Remark]:
-    """What is to be known of points that count."""
+    """Remarks on points that count."""
     short = [p for p in counted if p.values['slow_qps_oom'] > 0]
     if short:
         yield Remark(short[0].line, short[-1].line, f'{len(short)} points '

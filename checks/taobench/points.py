@@ -1,4 +1,4 @@
-"""The runs of TaoBench that are measured, and in which mode.
+"""The runs of TaoBench that are measured, by mode.
 
 At the original's size a run takes half an hour and the whole memory of a
 machine. A small one has the same threads, keys for the same hit ratio and
@@ -18,18 +18,18 @@ PROGRAMS = {'tao_server': 'tao_server', 'tao_bench_server': 'tao_bench',
 
 #: Parameters of the servers, and of the clients, instead of the defaults.
 SCALES: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {
-    # A second holds enough reads for a hit rate.
+    # One second has enough reads for a hit rate.
     'small': ({'test_time': 12, 'stats_interval': 1000, 'timeout_buffer': 0},
               {'clients_per_thread': 20, 'wait_after_warmup': 1}),
     'original': ({}, {}),
 }
 
 #: Memory of a small point for each CPU of the servers (GB), and its warm-up
-#: (s), in which what it holds is asked for five times.
+#: (s), in which each item is requested five times.
 SMALL_MEMORY, WARM_UP = 0.008, 20
 
-#: The least of it. memcached refuses items of 16 MB, which the original asks
-#: for, in a cache of less than 32 MB. Unit: GB.
+#: Smallest memory. memcached refuses items of 16 MB, which the original needs,
+#: in a cache of less than 32 MB. Unit: GB.
 LEAST_MEMORY = {'tao_server': 0.0, 'tao_bench_server': 0.064,
                 'memcached': 0.064}
 

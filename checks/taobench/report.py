@@ -16,7 +16,7 @@ from checks.taobench.parser import Log, Summary
 
 COLUMNS = ('seq', 'total_qps', 'fast_qps', 'hit_rate', 'slow_qps', 'is_oom',
            'slow_qps_oom', 'nanosleeps_per_sec')
-#: Of a summary, what the report of a job with one server has.
+#: Fields of a summary that the report of a job with one server has.
 SINGLE = ('fast_qps', 'slow_qps', 'total_qps', 'hit_ratio',
           'num_data_points', 'score')
 

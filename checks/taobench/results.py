@@ -1,4 +1,4 @@
-"""From what a run has left to its points over time, its CPU, its files.
+"""Reads a run's files: points over time, CPU usage, logs.
 
 Pure.  `series` is what `plumb report` draws, see perflogs/README.md.
 """
@@ -20,7 +20,7 @@ Phases = Mapping[str, tuple[float, float]]
 
 
 class Busy:
-    """The CPU of a node over time: the notes of serving/usage.py.
+    """CPU usage of a node over time, as recorded by serving/usage.py.
 
     :raises ParseError: they are damaged
     """
@@ -38,12 +38,12 @@ class Busy:
             self.notes.append((at, *ticks))
 
     def between(self, first: float, last: float) -> Cpu | None:
-        """The shares in a time; None: there are not two notes in it."""
+        """The shares in an interval; None: fewer than two rows are in it."""
         inside = [note for note in self.notes if first <= note[0] <= last]
         return _share(inside[0], inside[-1]) if len(inside) > 1 else None
 
     def over_time(self) -> Iterator[tuple[float, Cpu]]:
-        """The share since the note before, for each but the first."""
+        """The share since the previous row, for each row but the first."""
         for before, now in zip(self.notes, self.notes[1:], strict=False):
             share = _share(before, now)
             if share:
@@ -54,7 +54,7 @@ def _share(before: Sequence[float], now: Sequence[float]) -> Cpu | None:
     user, system, idle, steal = (b - a for a, b in zip(
         before[1:], now[1:], strict=True))
     total = user + system + idle + steal
-    # What a hypervisor takes is no work, but no rest either.
+    # Steal counts as busy, but not as user time.
     return Cpu(100 * (total - idle) / total, 100 * user / total) \
         if total > 0 else None
 
@@ -78,7 +78,7 @@ def of_clients(texts: Sequence[str], interval: float) -> Log:
                 raise ParseError(number + 2, str(row), 'no row of a series '
                                  'of plumbload') from None
             if time - last < interval / 2:
-                # After the end, of answers that were still to come.
+                # Rows after the end are for answers still in flight.
                 break
             last = time
             if number == len(found):
@@ -90,7 +90,7 @@ def of_clients(texts: Sequence[str], interval: float) -> Log:
 
 
 def idle(count: int) -> Log:
-    """As many points without a request."""
+    """Points without any request."""
     return _log([(0.0, 0.0)] * count, 1.0)
 
 
@@ -104,7 +104,7 @@ def _log(found: Sequence[tuple[float, float]], interval: float) -> Log:
 
 
 def joined(logs: Sequence[Log]) -> Log:
-    """Logs that follow each other, as one."""
+    """Consecutive logs joined into one."""
     points = [point for log in logs for point in log.points]
     return Log(tuple(Point(number, point.values, point.fault)
                      for number, point in enumerate(points, 1)))
@@ -125,7 +125,7 @@ def series(found: Sequence[Summary | None], starts: Sequence[float],
 
     def phase(at: float) -> str:
         for name, (begin, end) in phases.items():
-            # A point is of the time before it.
+            # A point describes the interval that ends at its time.
             if begin < at <= end + interval / 2:
                 return name
         return 'after' if at > phases['test'][1] else (
@@ -141,7 +141,7 @@ def series(found: Sequence[Summary | None], starts: Sequence[float],
         if not one:
             continue
         counted = {point.line for point in one.counted}
-        # A line that is damaged took its time, too.
+        # A damaged line stands for an interval, too.
         for number, point in enumerate(
                 [p for p in one.log.points if not p.out_of_memory], 1):
             if not point.rates:

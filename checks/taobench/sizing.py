@@ -14,21 +14,21 @@ from checks.lib.cpus import Cpu, divide, numa_of
 from checks.taobench import jobs
 from checks.taobench.jobs import Job, Value
 
-#: CPUs that one server makes good use of.
+#: CPUs that one server can use well.
 CPUS_PER_SERVER = 72
-#: The cache's share of the memory; the rest is for what it does not count.
+#: The cache's share of the memory; the rest is for memory it does not count.
 MEMORY_USE = 0.75
-#: What an item takes, on average. Unit: bytes.
+#: Mean size of an item. Unit: bytes.
 ITEM = 434
-#: Connections that a client opens at most.
+#: Most connections of a client.
 CONNECTIONS = 32768
-#: CPUs that a client leaves alone.
+#: CPUs that a client does not use.
 SPARE_CPUS = 6
 #: Prefix of every key with its index; the seed of the prefix is fixed.
 KEY_BYTES = 220
 PORT = 11211
-#: Seconds that clients may take to start; what a phase may take longer; what
-#: the servers of one job may take longer than their lifetime.
+#: For clients to start; slack of a phase; slack of the servers after their
+#: lifetime. Unit: seconds.
 START, PHASE_MARGIN, SERVER_MARGIN = 60, 30, 60
 
 
@@ -38,7 +38,7 @@ class Machine:
     cpus: Sequence[Cpu]
     #: Unit: GB of 2^30 bytes.
     memory: float
-    #: All of them, those without CPUs too; 0: those that have CPUs.
+    #: Number of NUMA nodes, with those that have no CPUs; 0: as many as have.
     numa_nodes: int = 0
 
     @property
@@ -57,7 +57,7 @@ class Instance:
     numa: tuple[int, ...]
     #: numactl and taskset before the command; empty: the whole machine.
     bind: tuple[str, ...]
-    #: Unit: GB, as the clients are told.
+    #: The value given to the clients. Unit: GB.
     memsize: float
     #: The cache's. Unit: MB of 2^20 bytes.
     memory: int
@@ -84,13 +84,13 @@ class Client:
     keys: int
     #: The arguments of `run.py client`.
     arguments: Mapping[str, Value]
-    #: What the original's instructions say of it, in their order.
+    #: The client's options in the original's instructions, in their order.
     told: Mapping[str, Value]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All of a run.  Times in s."""
+    """All processes of a run. Times in s."""
     job: Job
     settings: Mapping[str, Value]
     instances: tuple[Instance, ...]
@@ -144,7 +144,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def warmup(memsize: float) -> int:
-    """Seconds that fill so many GB."""
+    """Length of the warm-up that fills so many GB. Unit: s."""
     return max(int(5 * memsize), 1200)
 
 
@@ -181,7 +181,7 @@ def plan(of: Job, machine: Machine,
          client_given: Mapping[str, Value] | None = None,
          client_cpus: Sequence[int] = (),
          hostname: str = '') -> Plan:
-    """All that one run of a job starts.
+    """All processes that one run of a job starts.
 
     :param given: parameters of the job, or of its role `server`
     :param client_given: of its role `client`, or of the clients that a job
@@ -206,7 +206,7 @@ def _single(of: Job, machine: Machine, given: Mapping[str, Value] | None,
     values = jobs.settings(of, 'server', given)
     memsize = _number(values, 'memsize')
     port = int(_number(values, 'port_number')) or PORT
-    # Both sides have to agree: what a client is not told is the server's.
+    # Both sides must agree: arguments not given to a client are the server's.
     said = {'server_hostname': hostname, 'server_memsize': memsize,
             'warmup_time': values['warmup_time'],
             'test_time': values['test_time'], 'server_port_number': port,
@@ -372,7 +372,7 @@ def _number(values: Mapping[str, Value], name: str) -> float:
 # Command lines of the original's programs ----------------------------------
 
 def certificates_of(prefix: str) -> tuple[str, str]:
-    """Certificate and key that the original has been built with."""
+    """Certificate and key that belong to the original's installation."""
     return f'{prefix}/certs/example.crt', f'{prefix}/certs/example.key'
 
 
@@ -430,7 +430,7 @@ def client_command(client: Client, prefix: str, seconds: int,
 
 def nic_commands(server: Instance, values: Mapping[str, Value],
                  prefix: str) -> list[list[str]]:
-    """What sets up the NIC (as root): its channels and their CPUs."""
+    """Commands (for root) that set the NIC's channels and their CPUs."""
     if values['interface_name'] == 'lo':
         return []
     channels = str(server.nic_channels)

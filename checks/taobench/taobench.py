@@ -48,7 +48,7 @@ def offered(*wanted: str) -> list[Point]:
 
 
 def nodes_feature(nodes: int) -> str:
-    """What a partition says that has so many; they go in powers of two."""
+    """The feature of partitions with at least so many nodes."""
     return f'nodes_{1 << (nodes - 1).bit_length()}'
 
 
@@ -84,7 +84,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     #: how in run.1.1.clients.txt and waits for them.
     outside = variable(bool, value=False)
 
-    #: How long it waits. Unit: s. Default: ten times the original's.
+    #: For the clients to connect. Unit: s. Default: ten times the original's.
     come_limit = variable(float, value=10.0 * sizing.START)
 
     #: How many data points are wanted: as the original's code has it, or its
@@ -92,7 +92,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     rule = variable(typ.Str[r'code|guide'], value='code')
 
     @run_after('init')
-    def ask_for_what_it_needs(self) -> None:
+    def set_requirements(self) -> None:
         self.program = self.point.program
         self.descr = f'TaoBench {self.point}'
         self.valid_systems = [f'+{nodes_feature(self.point.nodes)}']
@@ -104,14 +104,14 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         if instead:
             self.descr += f' (deprecated: use {instead})'
         if self.outside:
-            # People do not come twice.
+            # People start the clients only once.
             self.repeats = self.attempts = 1
         if self.point.scale == 'original':
             # Half an hour each: its median is over its data points.
             self.repeats = 1
 
     @run_after('setup')
-    def take_its_time(self) -> None:
+    def set_time_limit(self) -> None:
         instead = jobs.job(self.point.job).deprecated
         if instead:
             self.logger.info(f'{self.point.job} is deprecated: use {instead}')
@@ -134,17 +134,17 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                            'run.*.csv', 'run.*.txt']
 
     def run_complete(self) -> bool:
-        """Polled while the job runs: people must know what to start."""
+        """Polled while the job runs; prints the instructions for people."""
         told = Path(self.stagedir, 'run.1.1.clients.txt')
         if self.outside and not self.told and told.exists():
             self.told = True
             self.logger.info(told.read_text())
         return super().run_complete()
 
-    #: What people are to start was said.
+    #: Whether the instructions were printed.
     told = False
 
-    # What is started -----------------------------------------------------
+    # The plan ------------------------------------------------------------
 
     @property
     def tls(self) -> bool:
@@ -217,7 +217,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             memory=first.memory, connections=connections, password=False,
             tls=bool(first.options.keys() & {'Z'}),
             beside=not self.point.client_nodes,
-            # Two runs may share a machine, unless somebody must know ports.
+            # Free ports (two runs may share a machine), unless people must
+            # know them.
             port=first.port if self.outside or any(
                 int(given.get(name, 0)) for name in (
                     'port_number', 'port_number_start')) else 0)
@@ -264,8 +265,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     @property
     def libraries(self) -> str:
-        """What the original's server was built with: on some systems it
-        finds the system's OpenSSL first, which is another."""
+        """LD_LIBRARY_PATH for the original's server, which on some systems
+        would otherwise load the system's OpenSSL."""
         built = Path(self.prefix, 'build-deps', 'lib')
         return str(built) if built.is_dir() else ''
 
@@ -285,7 +286,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 **({'outside': True} if self.outside else {}),
                 **({'rule': self.rule} if self.rule != 'code' else {})}
 
-    # What came of it -----------------------------------------------------
+    # Results --------------------------------------------------------------
 
     def planned_figures(self) -> list[str]:
         return [*tao.UNITS, 'spawned_instances', 'successful_instances',
@@ -353,8 +354,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     def client_figures(self, said: str, run: guards.Run
                        ) -> tuple[dict[str, float], list[str]]:
-        """Latencies that clients saw, and the names of those that could not
-        ask faster; `clients` are their own figures."""
+        """Latencies seen by the clients, and the names of clients that were
+        at their limit; `clients` are their own figures."""
         self.clients: list[dict[str, float | str]] = []
         if self.outside:
             return {}, []
@@ -406,7 +407,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             f'does not take: {", ".join(beyond) or "none"}\n{self.nic(sized)}',
             **({f'iter_{run.repeat}/{name}': text
                 for name, text in own.items()} if self.repeats > 1 else {}),
-            # The first that is invalid stays, or else the last.
+            # Keeps the first invalid run, else the last run.
             **({} if 'invalid.txt' in self.files else own)}
         if self.invalid:
             self.files['invalid.txt'] = self.invalid.replace('; ', '\n')
@@ -423,7 +424,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         return [seen]
 
     def nic(self, sized: sizing.Plan) -> str:
-        """What the original does to the network card, as root."""
+        """The original's commands (for root) for the network card."""
         commands = [shlex.join(command) for one in sized.instances
                     for command in sizing.nic_commands(
                         one, sized.settings, '.')]
@@ -433,7 +434,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                           'machine:', *commands, ''])
 
     def starts(self, services: Services) -> list[float]:
-        """When each server began to count. Unit: s since 1970."""
+        """When each server was started. Unit: s since 1970."""
         return [server.at for server in services.servers]
 
     #: Files of the run: path -> text.
@@ -465,7 +466,7 @@ class TaoStorePrograms(TaoPrograms):
 
 
 class TaoLookAside(TaoBenchmark):
-    """The same load on stock memcached: the clients fill what they miss."""
+    """The same load on stock memcached; clients SET keys that they miss."""
 
     #: Job, program, size, and where the clients are.
     point = parameter(offered('memcached'), fmt=lambda point: str(point))
@@ -505,6 +506,6 @@ class TaoLookAside(TaoBenchmark):
 
 
 for check in (TaoBench, TaoLookAside):
-    # To ReFrame a parameter without values is an error.
+    # ReFrame refuses a parameter without values.
     if check.num_variants:
         rfm.simple_test(check)

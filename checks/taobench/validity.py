@@ -1,4 +1,4 @@
-"""Is a run of TaoBench valid, and if not, what made it so?
+"""Whether a run of TaoBench is valid, and the likely cause if not.
 
 Pure.  The rules are those of the original's guide; what made a run invalid
 is read from the points that its parser leaves out.
@@ -25,14 +25,14 @@ HIT_RATIO = (MIN_HIT_RATE, 0.9)
 #: Busy CPU of the server's machine, and that of user mode. Unit: %.
 CPU, USER = (70.0, 80.0), (15.0, 30.0)
 CPU_V2, USER_V2 = (75.0, 80.0), (25.0, 30.0)
-#: Share of the usual rate below which a server is not served.
+#: A server with a smaller share of the usual request rate is starved.
 STARVED = 0.5
-#: Lines by which the window may be off.
+#: Tolerance of the window. Unit: lines.
 SLACK = 2
-#: By how much hit rates grow that are still on their way up.
+#: Growth of the hit rate above which a cache is still being filled.
 RISING = 0.02
 
-#: What makes a run invalid; `cause` of a Reason.
+#: Likely causes of an invalid run; `cause` of a Reason.
 CAUSES = {
     'few_keys': 'too few keys for the cache: it holds nearly all of them',
     'many_keys': 'too many keys for the cache, or a cache that is smaller '
@@ -59,12 +59,12 @@ class Cpu(NamedTuple):
 
 @dataclass(frozen=True)
 class Expected:
-    """What a run was asked for.  Times in s."""
+    """What a valid run must have. Times in s."""
     instances: int
     warmup_time: float
     test_time: float
     interval: float = 5.0
-    #: Clients rest between warm-up and test.
+    #: Pause of the clients between warm-up and test.
     rest: float = 0.0
     #: The semaphores of tao_bench_autoscale_v2_beta.
     v2: bool = False
@@ -75,7 +75,7 @@ class Expected:
 
     @property
     def points(self) -> int:
-        """Points that each server is to have."""
+        """Points that each server should have."""
         return expected_points(window_of(self.test_time), self.interval,
                                self.rule)
 
@@ -86,7 +86,7 @@ class Reason:
     #: instances | ended | points | hit_ratio | connections | balance |
     #: clients | cpu_total | cpu_user
     rule: str
-    #: What was found, and what it was to be.
+    #: What was found, and what was expected.
     text: str
     #: A key of CAUSES: what probably made it so.
     cause: str
@@ -171,20 +171,20 @@ def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
 
 
 def _window(one: Summary, expected: Expected) -> Sequence[Point]:
-    """The lines at the end of the test, reckoned from the first request."""
+    """The lines at the end of the test, counted from the first request."""
     points = [p for p in one.log.points if not p.out_of_memory]
     start = next((at for at, p in enumerate(points) if p.busy), 0)
     end = start + round((expected.warmup_time + expected.rest
                          + expected.test_time) / expected.interval)
     found = points[max(end - round(window_of(expected.test_time)
                                    / expected.interval), 0):end]
-    # What a job does between warm-up and test moves the window a little.
+    # Steps of a job between warm-up and test shift the window a little.
     late = next((at for at, p in enumerate(found) if p.busy), 0)
     return found[late if late <= SLACK else 0:]
 
 
 def _dip(one: Summary) -> list[Point]:
-    """Points amid those that count which do not; one may be by chance."""
+    """Points that do not count between points that do; one may be chance."""
     taken = one.counted
     dip = [point for point in one.log.points if taken and not point.counts
            and taken[0].line < point.line < taken[-1].line
@@ -217,7 +217,7 @@ def _lacking(one: Summary, points: Sequence[Point]) -> str:
 
 
 def _balance(found: Sequence[Summary | None]) -> list[Reason]:
-    """Servers that were asked much less than the others."""
+    """Servers that got far fewer requests than the others."""
     rates = [one.total_qps for one in found if one and one.num_data_points]
     if len(rates) < 2:
         return []

@@ -1,10 +1,10 @@
 """A Slurm cluster whose nodes are namespaces of this machine.
 
-:class:`Cluster` is the way in, for the command ``box`` and for tests. Who
-lives where: one process, the switch, holds the outer process tree, with the
-bridge; each node and ``login`` is a process tree inside that one, with
-network, mounts, host name and IPC of its own. Whatever happens, the end of
-the switch's first process is the end of everything but the folder.
+:class:`Cluster` is the interface for the command ``box`` and for tests. One
+process, the switch, is the first of the outer pid namespace, which has the
+bridge; each node and ``login`` has pid, network, mount, host name and IPC
+namespaces inside it. When the switch's first process ends, everything ends
+but the folder.
 """
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
 
-#: The two that are no compute nodes.
+#: The two namespaces that are no compute nodes.
 SWITCH, LOGIN = 'switch', 'login'
 
 #: Programs that a cluster needs, and the Debian packages that have them.
@@ -37,10 +37,10 @@ PROGRAMS = {program: package_of()[program] for program in (
     'slurmctld', 'slurmd', 'scontrol', 'srun', 'munged', 'ip', 'tc')}
 ACCOUNTING = {'slurmdbd': 'slurmdbd', 'mariadbd': 'mariadb-server'}
 
-#: Administrators' programs are not on everybody's PATH.
+#: With the sbin folders, which not every user's PATH has.
 PATH = os.environ.get('PATH', '') + ':/usr/local/sbin:/usr/sbin:/sbin'
 
-#: Folders that each node has for itself, emptied when it dies.
+#: Private folders of each node, emptied when it dies.
 PRIVATE = ('/run', '/tmp', '/var/tmp', '/dev/shm')
 
 SLURM_CONF = '''\
@@ -92,7 +92,7 @@ StorageLoc=slurm
 
 
 class ClusterError(Exception):
-    """It cannot be done; one line that says why and what to do."""
+    """A request failed; one line that says why and what to do."""
 
 
 class CannotRunHere(ClusterError):
@@ -109,12 +109,12 @@ def wanted(accounting: bool) -> dict[str, str]:
 
 
 def lost(accounting: bool = False) -> list[str]:
-    """Programs that the cluster needs and are not here."""
+    """Programs that the cluster needs and this machine does not have."""
     return [p for p in wanted(accounting) if not shutil.which(p, path=PATH)]
 
 
 def missing(accounting: bool = False) -> str:
-    """What the cluster needs and is not here, in one line; '' if all is."""
+    """The missing programs and their packages, in one line; '': none."""
     programs = lost(accounting)
     if not programs:
         return ''
@@ -127,7 +127,7 @@ def missing(accounting: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Process:
-    """A process of a node; `pid` is its number outside."""
+    """A process of a node; `pid` is its number on this machine."""
     pid: int
     name: str
     command: str
@@ -139,7 +139,7 @@ class Cluster:
     def __init__(self, folder: str | Path | None = None) -> None:
         self.folder = Path(folder or default_folder()).absolute()
 
-    # What is there -------------------------------------------------------
+    # State ---------------------------------------------------------------
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Cluster:
         temp.replace(path)
 
     def log(self, name: str) -> Path:
-        """What a first process or a daemon writes when it is in trouble.
+        """The log of a first process or a daemon.
 
         Daemons have a file NAME.log of their own beside it.
         """
@@ -201,7 +201,7 @@ class Cluster:
     # Up and down ---------------------------------------------------------
 
     def box(self, *words: str, **more: Any) -> subprocess.Popen[str]:
-        """The command, in a process of its own: only it forks."""
+        """Runs the command ``box``: only its process forks."""
         return subprocess.Popen(
             [sys.executable, str(HERE / 'box'), '--dir', str(self.folder),
              *words], text=True, **more)
@@ -242,7 +242,7 @@ class Cluster:
             raise ClusterError(
                 f'{self.folder} is there already: a cluster? '
                 f'tests/cluster/box --dir {self.folder} down') from None
-        # What marks the folder as ours, and may be removed, comes first.
+        # First the file that marks the folder as ours, for `down`.
         seen = [ROOT, WORK, self.folder, *map(Path, (
             sys.prefix, sys.base_prefix, *share))]
         shared = {str(path.resolve()) for path in seen if path.is_dir()}
@@ -274,14 +274,14 @@ class Cluster:
         private(etc / 'munge.key', secrets.token_bytes(128))
 
     def down(self) -> None:
-        """Ends all that lives, removes the folder. Nothing there: fine."""
+        """Ends all processes and removes the folder, if there is one."""
         pid = self.pid(SWITCH)
         if pid is not None:
             _kill(pid)
         if (self.folder / 'box.json').is_file():
             shutil.rmtree(self.folder)
         elif self.folder.is_dir():
-            # A folder of somebody else, or an `up` that got no further.
+            # Not a cluster's folder, or an `up` that failed at once.
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
             if self.folder.is_dir():
@@ -313,13 +313,13 @@ class Cluster:
         return done.stdout
 
     def kill(self, node: str) -> None:
-        """A power cut: all processes of the node end at once, no goodbye."""
+        """A power cut: kills all processes of the node at once."""
         pid = self.alive(node)
         if node == SWITCH:
             raise ClusterError('without the switch there is no cluster: down')
         _kill(pid)
         (self.folder / 'pids' / node).unlink()
-        # The kernel takes the node's interfaces away when it has time.
+        # The kernel removes the node's interfaces asynchronously.
         self.exec('sh', '-c', f'ip link del {node}; ip link del {node}-a',
                   node=SWITCH)
         (self.folder / 'links' / node).unlink(missing_ok=True)
@@ -329,7 +329,7 @@ class Cluster:
         self._run('boot', node)
 
     def states(self) -> dict[str, str]:
-        """What Slurm says of each node: idle, allocated, down..."""
+        """Slurm's state of each node: idle, allocated, down..."""
         lines = self.ask('sinfo', '-h', '-N', '-o', '%N %T').splitlines()
         return dict(line.split() for line in lines)
 
@@ -354,7 +354,7 @@ class Cluster:
     # Links ---------------------------------------------------------------
 
     def link(self, node: str) -> dict[str, str]:
-        """What was done to a node's link: rate, delay, plugged."""
+        """Settings of a node's link: rate, delay, plugged."""
         with contextlib.suppress(OSError, ValueError):
             return json.loads((self.folder / 'links' / node).read_text())
         return {}
@@ -383,7 +383,7 @@ class Cluster:
         self._note(node, rate='' if rate == 'none' else rate)
 
     def delay(self, node: str, delay: str) -> None:
-        """Makes every frame of a node's link late, each way: '200us'; '0'."""
+        """Delays every frame of a node's link, each way: '200us'; '0'."""
         self.alive(node)
         late = nanoseconds(delay)
         self.exec('ip', 'link', 'del', f'{node}-a', node=SWITCH)
@@ -420,7 +420,7 @@ END
 
     def submit(self, script: str, *options: str, **more: Any) -> str:
         """Submits the text of a batch script; returns the job's number."""
-        # Nothing of it stays where the caller stands, unless he says so.
+        # No output file in the caller's folder, unless asked for.
         done = self.exec('sbatch', '--parsable', '--output=/dev/null',
                          *options, input=script, stdin=None, **more)
         if done.returncode:
@@ -428,7 +428,7 @@ END
         return done.stdout.strip()
 
     def job(self, number: str) -> dict[str, str]:
-        """What Slurm says of a job: JobState, ExitCode, NodeList..."""
+        """`scontrol show job`: JobState, ExitCode, NodeList..."""
         text = self.ask('scontrol', '-o', 'show', 'job', number)
         return dict(word.split('=', 1) for word in text.split()
                     if '=' in word)
@@ -498,7 +498,7 @@ END
 
 
 def private(path: Path, content: bytes) -> None:
-    """A file that was never readable by others."""
+    """Creates a file with mode 600 from the start."""
     fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
     os.write(fd, content)
     os.close(fd)
@@ -521,7 +521,7 @@ def nanoseconds(delay: str) -> int:
 
 
 def compiled(name: str, folder: Path) -> Path:
-    """A helper of ours in C, built where it is needed first.
+    """A C helper of the cluster, built at its first use.
 
     :raises ClusterError: no compiler, with its words.
     """
@@ -543,7 +543,7 @@ def compiled(name: str, folder: Path) -> Path:
 
 
 def _start_time(pid: int | str) -> str:
-    """When a process began, in ticks: a pid alone may be another's by now.
+    """Start time of a process in ticks: its pid may have been reused.
 
     Empty when it is gone, or only waits to be reaped.
     """

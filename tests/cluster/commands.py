@@ -103,7 +103,7 @@ def up(cluster: Cluster, args: argparse.Namespace) -> None:
     lost = missing(args.accounting)
     if lost:
         raise CannotRunHere(lost)
-    # Told to stop: as with Ctrl-C, what is half made goes first.
+    # SIGTERM is handled like Ctrl-C: unfinished things are removed first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     cluster.make_folder(args.nodes, args.cpus, args.accounting, args.share,
                         args.bind, args.switch)
@@ -124,7 +124,7 @@ def status(cluster: Cluster, args: argparse.Namespace) -> None:
     print(cluster.ask('squeue'), end='')
 
 
-#: What each command does, but for exec, whose exit code is the command's.
+#: Function of each command; `exec` is separate, for its exit code.
 ACTIONS: dict[str, Callable[[Cluster, argparse.Namespace], None]] = {
     'install': lambda _, args: prepare(args.accounting),
     'up': up,

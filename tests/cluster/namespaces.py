@@ -1,4 +1,4 @@
-"""The few system calls that Python 3.10 lacks, and what is made of them."""
+"""System calls that Python 3.10 does not have, and helpers around them."""
 from __future__ import annotations
 
 import ctypes
@@ -14,7 +14,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 NEWNS, NEWUTS, NEWIPC = 0x00020000, 0x04000000, 0x08000000
 NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
-#: All that a node has of its own, its process tree apart.
+#: The namespaces of a node, except pid.
 NODE = NEWNS | NEWUTS | NEWIPC | NEWNET
 
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
@@ -39,7 +39,7 @@ def setns(fd: int, flags: int, about: str) -> None:
 
 
 def become_root() -> None:
-    """A user namespace in which the caller is root, and nobody else is."""
+    """Enters a user namespace in which only the caller is mapped, as root."""
     uid, gid = os.geteuid(), os.getegid()
     unshare(NEWUSER, 'CLONE_NEWUSER')
     Path('/proc/self/setgroups').write_text('deny')
@@ -59,17 +59,17 @@ def bind(source: str | Path, target: str | Path) -> None:
 
 
 def own_mounts() -> None:
-    """From here on no mount is seen by others, or comes from them."""
+    """Makes mounts private: none propagates in or out."""
     mount('none', '/', flags=_MS_REC | _MS_PRIVATE)
 
 
 def own_folders(folders: Iterable[str], shared: Iterable[str]) -> None:
-    """Fresh, empty folders, but for what must be the same on every node."""
+    """Mounts empty folders, except for what all nodes share."""
     held = {path: os.open(path, os.O_PATH) for path in shared}
     for folder in folders:
         mount('box', folder, 'tmpfs', options='mode=1777')
-    # A folder that was hidden comes back from its file descriptor; one that
-    # was not is left alone. Parents first.
+    # Shared folders that are hidden now are bound again from their file
+    # descriptors, parents first.
     for path, fd in sorted(held.items()):
         if any(Path(path).is_relative_to(f) for f in folders):
             os.makedirs(path, exist_ok=True)
@@ -115,7 +115,7 @@ def ip(*lines: str, net: int | None = None) -> None:
 
 
 class Channel:
-    """A pair of sockets between a parent and what it forks.
+    """A socket pair between a parent and a forked child.
 
     What is received tells the sender's pid, as the receiver sees it: no
     other way leads from a new process tree to a pid that the parent knows.
@@ -127,7 +127,7 @@ class Channel:
         self.here.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
     def receive(self) -> tuple[int, str]:
-        """The sender's pid and its words; words are '' when it died."""
+        """The sender's pid and its message; '' if it died."""
         words, found, _, _ = self.here.recvmsg(
             65536, socket.CMSG_SPACE(struct.calcsize('3i')))
         pid = struct.unpack('3i', found[0][2])[0] if found and words else 0
@@ -135,7 +135,7 @@ class Channel:
 
 
 def detached(child: Callable[[], None], log: Path, keep: int) -> None:
-    """Forks; the child has no terminal, and one file of ours."""
+    """Forks; the child has no terminal and inherits one descriptor."""
     if os.fork():
         return
     try:

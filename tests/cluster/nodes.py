@@ -1,8 +1,8 @@
-"""Makes a cluster's namespaces and what lives in them. Forks: for ``box``.
+"""Creates a cluster's namespaces and the daemons in them. Forks: for ``box``.
 
-A node is forked in steps, and each tells the one that asked for it: until
-it was told to go on it ends when the other end of its channel is gone, and
-after that its pid is in the folder, where ``down`` finds it.
+A node's first process reports each step over a channel and waits for `go`: up
+to then it exits when the other end of the channel is closed; afterwards its
+pid is in the cluster's folder, where ``down`` finds it.
 """
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cluster import (
 
 
 def up(cluster: Cluster) -> None:
-    """Everything but the folder: switch, login, nodes, idle."""
+    """Starts switch, login and nodes; returns when all nodes are idle."""
     start_switch(cluster)
     start(cluster, [LOGIN])
     start(cluster, cluster.nodes)
@@ -47,11 +47,11 @@ def boot(cluster: Cluster, node: str) -> None:
 # ------------------------------------------------------------------ switch
 
 def start_switch(cluster: Cluster) -> None:
-    """The outer namespaces, with a bridge that all nodes hang on."""
+    """The outer namespaces, with the bridge that connects all nodes."""
     channel = ns.Channel()
 
     def first() -> None:
-        with reporting(channel.there):
+        with report_errors(channel.there):
             try:
                 ns.unshare(ns.NODE | ns.NEWPID, 'NEWNS|NEWNET|NEWPID|...')
             except PermissionError:
@@ -60,13 +60,13 @@ def start_switch(cluster: Cluster) -> None:
             if os.fork():
                 os._exit(0)
             prepare_switch(cluster)
-            say(channel.there, 'ready')
-            obey(channel.there)
-        reap()
+            report(channel.there, 'ready')
+            await_go(channel.there)
+        reap_children()
 
     ns.detached(first, cluster.log(SWITCH), channel.there.fileno())
     channel.there.close()
-    pid = heard(cluster, SWITCH, channel)
+    pid = await_report(cluster, SWITCH, channel)
     cluster.remember(SWITCH, pid)
     if Path(f'/proc/{pid}/setgroups').read_text().strip() == 'deny':
         compiled('setgroups.so', cluster.folder)
@@ -98,10 +98,10 @@ def start(cluster: Cluster, nodes: list[str]) -> None:
         inside(cluster, node, channels[node])
         channels[node].there.close()
     for node, channel in channels.items():
-        cluster.remember(node, heard(cluster, node, channel))
+        cluster.remember(node, await_report(cluster, node, channel))
         channel.here.send(b'go')
     for node, channel in channels.items():
-        heard(cluster, node, channel)
+        await_report(cluster, node, channel)
 
 
 def inside(cluster: Cluster, node: str, channel: ns.Channel) -> None:
@@ -109,21 +109,21 @@ def inside(cluster: Cluster, node: str, channel: ns.Channel) -> None:
     switch = cluster.alive(SWITCH)
 
     def first() -> None:
-        with reporting(channel.there):
+        with report_errors(channel.there):
             ns.enter(switch)
-            # Of the switch's process tree is what is forked from now on.
+            # setns() of a pid namespace applies to children only: fork.
             if os.fork():
                 os._exit(0)
             ns.unshare(ns.NEWPID, 'CLONE_NEWPID')
             if os.fork():
                 os._exit(0)
             prepare_node(cluster, node)
-            say(channel.there, 'ready')
-            obey(channel.there)
+            report(channel.there, 'ready')
+            await_go(channel.there)
             start_daemons(cluster, node)
-            say(channel.there, 'up')
+            report(channel.there, 'up')
             channel.there.close()
-        reap()
+        reap_children()
 
     ns.detached(first, cluster.log(node), channel.there.fileno())
 
@@ -133,7 +133,7 @@ def prepare_node(cluster: Cluster, node: str) -> None:
     ns.unshare(ns.NODE, 'NEWNS|NEWNET|NEWUTS|NEWIPC')
     socket.sethostname(node)
     ns.own_mounts()
-    # What a dead node left there, if the kernel has not cleaned up yet.
+    # The link of a dead node, if the kernel has not removed it yet.
     subprocess.run(['ip', 'link', 'del', node], stderr=subprocess.DEVNULL,
                    preexec_fn=lambda: ns.setns(switch, ns.NEWNET, 'switch'))
     ns.ip('link set lo up',
@@ -153,22 +153,23 @@ def start_daemons(cluster: Cluster, node: str) -> None:
     if node != LOGIN:
         name = f'slurmd-{node}'
         slurmd = daemon(cluster, name, 'slurmd', '-D', '-N', node)
-        answers(cluster, name, slurmd, lambda: listening(node, 6818))
+        await_ready(cluster, name, slurmd, lambda: listening(node, 6818))
         return
     munged = daemon(
         cluster, 'munged', 'munged', '--foreground', '--force',
         '--key-file=/run/cluster/etc/munge.key', '--pid-file=/run/munged.pid',
         '--seed-file=/run/munge.seed', '--num-threads=2')
-    answers(cluster, 'munged', munged,
+    await_ready(cluster, 'munged', munged,
             lambda: Path('/run/munge/munge.socket.2').exists())
     if cluster.accounting:
         start_accounting(cluster)
     slurmctld = daemon(cluster, 'slurmctld', 'slurmctld', '-D')
-    answers(cluster, 'slurmctld', slurmctld, lambda: listening(LOGIN, 6817))
+    await_ready(cluster, 'slurmctld', slurmctld,
+                lambda: listening(LOGIN, 6817))
 
 
 def start_accounting(cluster: Cluster) -> None:
-    """A data base on a socket alone, and slurmdbd on it."""
+    """A database that listens on a Unix socket only, and slurmdbd."""
     data = '--datadir=/run/cluster/state/db'
     os.makedirs('/run/mysqld')
     if not Path('/run/cluster/state/db').exists():
@@ -180,10 +181,10 @@ def start_accounting(cluster: Cluster) -> None:
     mariadbd = daemon(
         cluster, 'mariadbd', 'mariadbd', '--no-defaults', data, '--user=root',
         '--skip-networking', '--socket=/run/mysqld/mysqld.sock')
-    answers(cluster, 'mariadbd', mariadbd,
+    await_ready(cluster, 'mariadbd', mariadbd,
             lambda: Path('/run/mysqld/mysqld.sock').exists())
     slurmdbd = daemon(cluster, 'slurmdbd', 'slurmdbd', '-D')
-    answers(cluster, 'slurmdbd', slurmdbd, lambda: listening(LOGIN, 6819))
+    await_ready(cluster, 'slurmdbd', slurmdbd, lambda: listening(LOGIN, 6819))
 
 
 def daemon(cluster: Cluster, name: str, *command: str
@@ -197,7 +198,7 @@ def daemon(cluster: Cluster, name: str, *command: str
                                 stderr=out, stdin=subprocess.DEVNULL)
 
 
-def answers(cluster: Cluster, name: str, process: subprocess.Popen[bytes],
+def await_ready(cluster: Cluster, name: str, process: subprocess.Popen[bytes],
             ready: Callable[[], bool], limit: float = 30) -> None:
     end = time.monotonic() + limit
     while not ready():
@@ -219,16 +220,16 @@ def listening(host: str, port: int) -> bool:
     return True
 
 
-# ----------------------------------------------------- how they speak, wait
+# ------------------------------------------------- messages of first processes
 
-def say(there: socket.socket, words: str) -> None:
+def report(there: socket.socket, words: str) -> None:
     there.send(words.encode())
 
 
-def heard(cluster: Cluster, node: str, channel: ns.Channel) -> int:
-    """The pid of a first process that has come as far as it should.
+def await_report(cluster: Cluster, node: str, channel: ns.Channel) -> int:
+    """Waits for a first process's next step; its pid.
 
-    :raises ClusterError: with its own words, or those of its log.
+    :raises ClusterError: it failed, with its message or its log's last line.
     """
     pid, words = channel.receive()
     if words in ('ready', 'up'):
@@ -242,8 +243,8 @@ def heard(cluster: Cluster, node: str, channel: ns.Channel) -> int:
         f'{node} ended: {said[-1] if said else "no word why"} ({log})')
 
 
-class reporting:
-    """What goes wrong is told to the one that waits, and is the end."""
+class report_errors:
+    """Reports an exception over the channel and exits."""
 
     def __init__(self, there: socket.socket) -> None:
         self.there = there
@@ -254,20 +255,20 @@ class reporting:
     def __exit__(self, kind: object, error: BaseException | None,
                  trace: object) -> None:
         if error is not None:
-            # Of our own system calls the text is the whole story.
-            say(self.there, getattr(error, 'strerror', None) or str(error)
+            # Errors of our own system calls have a complete text.
+            report(self.there, getattr(error, 'strerror', None) or str(error)
                 or repr(error))
             os._exit(1)
 
 
-def obey(there: socket.socket) -> None:
-    """Waits for the word; without it there is nothing to live for."""
+def await_go(there: socket.socket) -> None:
+    """Waits for `go`; exits if the channel is closed instead."""
     if there.recv(16) != b'go':
         os._exit(1)
 
 
-def reap() -> None:
-    """What a first process does: buries the others."""
+def reap_children() -> None:
+    """The rest of a first process's life: reaps orphans, for ever."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Kill rounds: a job with servers in it, something killed, what is left.
+"""Kill rounds: kills a part of a job with servers, then looks what is left.
 
 For bench/kill_rounds.py and tests/test_cluster_service.py. The job is what
 ReFrame makes of a check with services: server on the first node, clients on
@@ -35,14 +35,14 @@ from config.launch import SPREAD
 SRC = ROOT / 'checks' / 'lib' / 'src'
 STORE = 'valkey'
 
-#: Within this a job must have ended after a kill: the conductor's silence
-#: (10 s) and all its patience with agents and launcher, Slurm's with a dead
-#: node, and as much again, for the nodes share one machine. Unit: seconds.
-LIMIT = 90.0
+#: For a job to end after a kill: the conductor's timeouts (Plan.silence,
+#: agents, launcher) and Slurm's for a dead node, doubled because all nodes
+#: share one machine. Unit: seconds.
+END_TIMEOUT = 90.0
 
-#: Within this nothing may be left after its end: an agent whose conductor
-#: is gone notices by its silence, and gives its servers the time to stop.
-PATIENCE = 15.0
+#: For everything to be cleaned up after the job's end: an agent notices a
+#: dead conductor by its silence, then its servers stop. Unit: seconds.
+CLEANUP_TIMEOUT = 15.0
 
 #: As site-configs/devcluster/system.py has it.
 LAUNCHERS = {
@@ -60,7 +60,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 
 def load(seconds: float, folder: Path) -> Plan:
-    """A store on a node of its own, three clients that ask it for a while.
+    """A store on a node of its own, and three clients that load it.
 
     :arg folder: has plumbload.
     """
@@ -72,7 +72,7 @@ def load(seconds: float, folder: Path) -> Plan:
                Needs(memory=64, connections=30), nodes=1, beside=False),
         Clients(nodes=3, connections=10), (
             Step('fill', (*call, '--operation', 'fill'), limit=30),
-            # Slow: the machine has other things to do.
+            # A low rate: the nodes share one machine.
             Step('measure', (*call, '--rate', '500', '--operation', 'get',
                              '--duration', str(seconds), '--warmup', '0'),
                  limit=30, gate=True)), interface='eth0')
@@ -103,7 +103,7 @@ def tao(seconds: float, folder: Path) -> Plan:
             for name in ('warmup', 'test')), interface='eth0', sample=0.5)
 
 
-#: What is played with: family -> plan of a job.
+#: Family -> function that makes the plan of a job.
 PLANS = {'keyvalue': load, 'taobench': tao}
 
 
@@ -117,7 +117,7 @@ def build(folder: Path) -> None:
 
 
 def observer() -> Path:
-    """The observer of the nodes, built where a check's build does it."""
+    """The nodes' observer, built as a check's build does it."""
     path = WORK / 'observe'
     source = SRC / 'observe.c'
     if not path.exists() or path.stat().st_mtime < source.stat().st_mtime:
@@ -128,7 +128,7 @@ def observer() -> Path:
 
 @dataclass
 class Job:
-    """A job of Slurm with a plan, submitted."""
+    """A Slurm job that runs a plan."""
     cluster: Cluster
     launcher: str
     folder: Path
@@ -156,13 +156,13 @@ class Job:
         return time.monotonic() - self.began
 
     def lines(self) -> list[str]:
-        """What the conductor said of its end, where ReFrame looks for it."""
+        """The conductor's messages, from the files that ReFrame reads."""
         return [line for path in self.folder.glob('run.*.err')
                 for line in path.read_text(errors='replace').splitlines()
                 if line.startswith('service: ')]
 
     def verdict(self) -> str:
-        """What ReFrame says of the ended job; empty: it passes."""
+        """The guard's message on the ended job; empty: it passes."""
         end = self.cluster.job(self.number)
         job = SimpleNamespace(
             jobid=self.number, nodelist=end['NodeList'].split(),
@@ -187,20 +187,20 @@ class Job:
 
 @dataclass(frozen=True)
 class Victim:
-    """What is killed, and the words that name it as the cause."""
-    #: Whether a process of a node is it; none: not a process.
+    """What is killed, and texts of which the message must contain one."""
+    #: Whether a process of a node is the victim; None: not a process.
     is_it: Callable[[Process], bool] | None
-    #: Some of these must be in the line.
+    #: One of these must be in the message.
     causes: tuple[str, ...]
 
 
 def _python(word: str) -> Callable[[Process], bool]:
-    # The conductor's command ends with the agents'.
+    # The conductor's command line contains the agents' command.
     return lambda p: (p.name.startswith('python') and p.command.partition(
         'serving ')[2].startswith(f'{word} '))
 
 
-#: The state of a job whose conductor could say no more.
+#: Messages on a job whose conductor was killed.
 FAILED = ('ended with exit code', 'ended in state')
 
 VICTIMS = {
@@ -221,14 +221,14 @@ VICTIMS = {
 }
 
 
-def strike(job: Job, name: str, chance: random.Random) -> str:
-    """Kills the victim; what that was, empty: there was none any more."""
+def kill_victim(job: Job, name: str, chance: random.Random) -> str:
+    """Kills the victim; what was killed, empty: it had ended already."""
     cluster = job.cluster
     if name == 'scancel':
         return 'job' if not cluster.exec('scancel', job.number).returncode \
             else ''
     if name == 'node':
-        # Before the job has begun it is Slurm's to wait for another.
+        # For a pending job Slurm would just wait for another node.
         while cluster.job(job.number)['JobState'] in ('PENDING',
                                                       'CONFIGURING'):
             time.sleep(0.02)
@@ -254,7 +254,7 @@ def strike(job: Job, name: str, chance: random.Random) -> str:
 
 
 def listeners(cluster: Cluster, node: str) -> dict[tuple[str, int], str]:
-    """Address and port of all that listens on a node -> program."""
+    """Address and port of all listening sockets of a node -> program."""
     found = dict.fromkeys(cluster.ports(node), '')
     for line in cluster.ask('ss', '-ltnpH', node=node).splitlines():
         address, _, port = line.split()[3].rpartition(':')
@@ -272,7 +272,7 @@ def running(job: Job) -> bool:
 # What is left ------------------------------------------------------------
 
 def seen(cluster: Cluster) -> dict[str, Counter[str]]:
-    """All that there is on a node: processes, ports, mounts, files."""
+    """Processes, ports, mounts and files of each node."""
     found = {}
     for node in (LOGIN, *cluster.nodes):
         if cluster.pid(node) is None:
@@ -288,16 +288,16 @@ def seen(cluster: Cluster) -> dict[str, Counter[str]]:
     return found
 
 
-#: Left by who was killed outright, and removed by the next of its kind: data
-#: folders by our agents. The folders of Open MPI's daemons are its matter, and
-#: ReFrame's the log that it keeps before it has read its configuration.
+#: Data folders of killed agents are allowed: the next agent removes them.
+#: Ignored: folders of Open MPI's daemons, and the log that ReFrame writes
+#: before it has read its configuration.
 DATA, FOREIGN = '/plumbline-agent-', ('/tmp/prte', '/tmp/ompi', '/tmp/rfm-')
 
 
 def left(cluster: Cluster, before: dict[str, Counter[str]], folder: Path
          ) -> list[str]:
-    """What was not there before, after a patience; secrets of the run."""
-    deadline = time.monotonic() + PATIENCE
+    """What a job left, after CLEANUP_TIMEOUT at most; also its secrets."""
+    deadline = time.monotonic() + CLEANUP_TIMEOUT
     while True:
         found = [f'{node}: {one}' for node, all_of_it in seen(cluster).items()
                  for one in all_of_it - before.get(node, Counter())
@@ -313,14 +313,14 @@ def left(cluster: Cluster, before: dict[str, Counter[str]], folder: Path
 
 @dataclass
 class Round:
-    """What became of a job in which something was killed."""
+    """The outcome of a job in which something was killed."""
     launcher: str
     victim: str
-    #: What exactly was killed; empty: it came too late.
+    #: What was killed; empty: the kill came too late.
     killed: str
     #: When, after the job was submitted. Unit: seconds.
     at: float
-    #: How long after that the job had ended, and nothing was left.
+    #: Seconds from the kill to the job's end, and until all was cleaned up.
     ended: float
     clean: float
     state: str
@@ -332,9 +332,9 @@ class Round:
 
     @property
     def faults(self) -> list[str]:
-        """What must not be."""
+        """What is wrong with the outcome, in words."""
         found = [f'left: {one}' for one in self.left]
-        if self.ended > LIMIT:
+        if self.ended > END_TIMEOUT:
             found.append(f'ended after {self.ended:.1f} s')
         if len(self.lines) > 1:
             found.append(f'{len(self.lines)} lines: '
@@ -348,23 +348,23 @@ class Round:
 
 def play(cluster: Cluster, launcher: str, victim: str, plan: Plan,
          folder: Path, at: float, chance: random.Random) -> Round:
-    """One round: the kill comes `at` seconds after the job was submitted,
-    or as soon as there is somebody to kill."""
+    """One round: kills the victim `at` seconds after the job was submitted,
+    or as soon as the victim exists after that."""
     before = seen(cluster)
     job = Job(cluster, launcher, folder).submit(plan)
     time.sleep(at)
-    killed = strike(job, victim, chance)
+    killed = kill_victim(job, victim, chance)
     struck = time.monotonic()
     at = struck - job.began
     try:
-        state = cluster.wait(job.number, LIMIT)['JobState']
+        state = cluster.wait(job.number, END_TIMEOUT)['JobState']
     except ClusterError as err:
         state = str(err)
         cluster.exec('scancel', '-s', 'KILL', job.number)
     ended = time.monotonic() - struck
     rest = left(cluster, before, folder)
     clean = time.monotonic() - struck
-    verdict = job.verdict() if ended < LIMIT else 'it did not end'
+    verdict = job.verdict() if ended < END_TIMEOUT else 'it did not end'
     if victim == 'node':
         cluster.boot(killed)
     cluster.wait_idle(cluster.nodes)
@@ -373,10 +373,10 @@ def play(cluster: Cluster, launcher: str, victim: str, plan: Plan,
                  job.lines(), data, [one for one in rest if one not in data])
 
 
-def unharmed(cluster: Cluster, launcher: str, plan: Plan, folder: Path
+def undisturbed(cluster: Cluster, launcher: str, plan: Plan, folder: Path
              ) -> tuple[float, str]:
-    """A job that nobody disturbs: how long it took, what ReFrame says."""
+    """A job without a kill: its duration (s) and its verdict."""
     job = Job(cluster, launcher, folder).submit(plan)
-    cluster.wait(job.number, LIMIT)
+    cluster.wait(job.number, END_TIMEOUT)
     cluster.wait_idle(cluster.nodes)
     return job.seconds(), job.verdict()

@@ -13,8 +13,9 @@ wrap= sources=
 add() { for name; do wrap="$wrap,--wrap=$name"; done; }
 case $target in
 tao)
-    add ask_slowly rest
-    sources="$tao/cache.c $tao/values.c $tao/slow.c $tao/options.c" ;;
+    add queue_miss poll_sleep
+    sources="$tao/cache.c $tao/values.c $tao/slow.c $tao/options.c
+        $tao/stats.c $tao/threads.c" ;;
 replies | probe | files)
     add _exit exit pthread_mutex_lock getaddrinfo freeaddrinfo
     sources="$here/harness.c $load/engine.c $load/histogram.c $load/net.c

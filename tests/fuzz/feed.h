@@ -1,5 +1,4 @@
-/* feed.h - the other end of a connection that is none: an input's bytes, in
- * pieces. */
+/* feed.h - a simulated peer that sends the bytes of an input in pieces. */
 #ifndef FEED_H
 #define FEED_H
 

@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     if (!opt.nodes) {
         opt.nodes = calloc(MAX_NODES, sizeof *opt.nodes);
-        strangers = false;
+        untrusted = false;
         if (!freopen("/dev/null", "w", stdout))
             wrong("no stdout");
     }

@@ -14,12 +14,10 @@ static jmp_buf refusal;
 static bool inside;
 static size_t said_size;
 char *said;
-bool strangers = true;
+bool untrusted = true;
 static void *blocks[1 << 16];
 static FILE *file;
 static unsigned block_count;
-
-uint64_t part(uint64_t total, unsigned i, unsigned n) { return total * i / n; }
 
 void *tracked(void *p)
 {
@@ -42,9 +40,9 @@ _Noreturn void wrong(const char *what)
     abort();
 }
 
-/* One line, and one that a terminal can bear where it may hold a stranger's
- * words. */
-static void look_at_the_line(void)
+/* A message must be one line, without control characters where it may contain
+ * text from the network. */
+static void check_message(void)
 {
     size_t n;
 
@@ -54,7 +52,7 @@ static void look_at_the_line(void)
     if (n < 2 || said[n - 1] != '\n')
         wrong("refused without a line");
     for (size_t i = 0; i + 1 < n; i++)
-        if (said[i] == '\n' || (strangers && (said[i] < ' ' || said[i] > '~')))
+        if (said[i] == '\n' || (untrusted && (said[i] < ' ' || said[i] > '~')))
             wrong("a line with a control character");
 }
 
@@ -71,7 +69,7 @@ bool survives(void (*reader)(void *), void *argument)
         reader(argument);
     inside = false;
     if (!ended) {
-        look_at_the_line();
+        check_message();
         free_tracked();
         if (file)
             fclose(file);
@@ -100,7 +98,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* --- instead of the end of the program, and of a network ----------------- */
+/* --- replacements for exit() and the resolver ---------------------------- */
 _Noreturn void __real__exit(int code);
 
 _Noreturn void __wrap__exit(int code)

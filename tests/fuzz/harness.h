@@ -1,5 +1,5 @@
-/* harness.h - the real sources of plumbload under a fuzzer: what would end
- * the program ends one input, and there is no network. */
+/* harness.h - plumbload's own sources under a fuzzer: exit() ends one input,
+ * not the program, and there is no network. */
 #ifndef HARNESS_H
 #define HARNESS_H
 
@@ -8,12 +8,12 @@
 #include <setjmp.h>
 #include <stdint.h>
 
-/* True: it came to its end; false: refused, and `said` has its one line. */
+/* True: it returned; false: it exited, and `said` has its one line. */
 bool survives(void (*reader)(void *), void *argument);
 extern char *said;
-/* What is read comes over the net, not from the user's own files. */
-extern bool strangers;
-/* Memory and files of an input that was refused in the midst of things. */
+/* Input comes from the network: messages must be safe for a terminal. */
+extern bool untrusted;
+/* Memory and files to free after an input that ended early. */
 void *tracked(void *p);
 FILE *tracked_file(FILE *file);
 void free_tracked(void);

@@ -16,9 +16,9 @@
 #include "../../checks/load/src/probe.c"
 #undef free
 
-int __wrap_start_connect(const struct node *n, bool blocking)
+int __wrap_start_connect(const struct node *n, double timeout)
 {
-    (void)n, (void)blocking;
+    (void)n, (void)timeout;
     return 1000;
 }
 

@@ -14,7 +14,6 @@ static size_t bytes_out, window;
 static char *out;
 static bool again, closed, pending;
 
-const bool with_tls = false;
 void prepare_tls(void) { }
 int listen_at(const char *address, const char *port)
 {
@@ -48,8 +47,8 @@ ssize_t link_write(struct link *l, const void *buffer, size_t n)
     return (ssize_t)n;
 }
 
-/* The slow path at once: a queue that is full, no memory, or a value. */
-bool __wrap_ask_slowly(struct request *r, unsigned queue)
+/* A slow path without threads: a full queue, no memory, or a value. */
+bool __wrap_queue_miss(struct request *r, unsigned queue)
 {
     (void)queue;
     if (r->key[0] == 'f')
@@ -64,7 +63,7 @@ bool __wrap_ask_slowly(struct request *r, unsigned queue)
     return true;
 }
 
-void __wrap_rest(unsigned ns, bool *once) { (void)ns, (void)once; }
+void __wrap_poll_sleep(unsigned ns, bool *once) { (void)ns, (void)once; }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
@@ -74,7 +73,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     opt.slow_threads = 1;
     opt.threads = 1;
     prepare_cache();
+    start_stats();
     fasts = calloc(1, sizeof *fasts);
+    fasts->n = counters;
     fasts->in = malloc(ROOM);
     fasts->out = malloc(ROOM + CHUNK);
     fasts->request.value = malloc(value_bound(opt.max_item_size));
@@ -82,9 +83,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* Whole ones, also to a client that takes them slowly, or says good-bye
- * before it has them. */
-static void look_at_answers(bool binary)
+/* Answers must be complete, also for a client that reads slowly or quits
+ * before it has read them. */
+static void check_answers(bool binary)
 {
     size_t at = 0;
 
@@ -109,7 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct connection *c = calloc(1, sizeof *c);
     c->fast = fasts;
     c->state = FRESH;
-    connections++;
+    connections.open++;
     feed.piece = 1 + data[0] * 16u;
     pending = data[2] & 1;
     feed.bytes = data + 3;
@@ -126,7 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (turn > 1 << 20)
             abort();
     }
-    look_at_answers(binary);
+    check_answers(binary);
     free(out);
     return 0;
 }

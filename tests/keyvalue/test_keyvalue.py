@@ -16,7 +16,7 @@ import pytest
 from checks.keyvalue.points import AXES, MODES, Load, modes_of, points
 from checks.serving.plan import filled
 from checks.stores.servers import STORES, Needs, server
-from tests.conftest import ROOT, lacking
+from tests.conftest import ROOT, skip_missing
 from tests.test_faults import another_site
 
 SHORT = ('-SStoreServes.duration=0.5', '-SStoreServes.warmup=0.1',
@@ -254,9 +254,9 @@ def test_under_the_generators_of_others(suite):
     found = [name for name in ('redis-benchmark', 'memtier_benchmark')
              if shutil.which(name)]
     if not shutil.which('redis-server'):
-        lacking('redis-server', 'no redis-server on PATH')
+        skip_missing('redis-server', 'no redis-server on PATH')
     if not found:
-        lacking('redis-benchmark', 'neither redis-benchmark nor '
+        skip_missing('redis-benchmark', 'neither redis-benchmark nor '
                 'memtier_benchmark on PATH')
     done = suite.reframe(*RUN, '--mode=nightly', '-n', 'StoreGenerators',
                          '-Srepeats=1', '-E',
@@ -281,7 +281,7 @@ def test_a_store_that_lies_to_the_generators_of_others(
         suite, tmp_path, operation, lie, words):
     """redis-benchmark takes whatever it gets."""
     if not shutil.which('redis-benchmark'):
-        lacking('redis-benchmark', 'no redis-benchmark on PATH')
+        skip_missing('redis-benchmark', 'no redis-benchmark on PATH')
     store_of(suite, tmp_path, LIAR.replace('LIE', lie),
              features=['keydb', 'store_bench'])
     (tmp_path / 'fake' / 'bin' / 'keydb-benchmark').symlink_to(

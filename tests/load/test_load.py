@@ -29,7 +29,7 @@ import pytest
 from checks.lib import metrics
 from checks.lib.parsers import ParseError
 from checks.load import plumbload
-from tests.conftest import ROOT, free_port, lacking
+from tests.conftest import ROOT, free_port, skip_missing
 
 BUILD = ROOT / 'checks/load/src/build.sh'
 GOLDEN = ROOT / 'tests' / 'load' / 'golden'
@@ -830,7 +830,8 @@ def find(name: str) -> str:
     found = shutil.which(name) or shutil.which(
         name, path=Path(work, 'stores', 'bin'))
     if not found:
-        lacking(name, f'no {name} on PATH or among the stores of the suite')
+        skip_missing(
+            name, f'no {name} on PATH or among the stores of the suite')
     return found
 
 
@@ -1088,17 +1089,17 @@ def test_a_cluster(load, tmp_path):
 
 def test_tls(load, program, tmp_path):
     if not shutil.which('openssl'):
-        lacking('openssl', 'no openssl to make certificates with')
+        skip_missing('openssl', 'no openssl to make certificates with')
     if b'built without' in subprocess.run(
             [program, *HERE, '--tls', '--ca', 'x'],
             capture_output=True).stderr:
-        lacking('openssl/ssl.h', 'plumbload was built without TLS')
+        skip_missing('openssl/ssl.h', 'plumbload was built without TLS')
     server = find('redis-server')
     # One that knows TLS finds fault with the number, not with the name.
     if b'Bad directive' in subprocess.run(
             [server, '--tls-port', 'none'], stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT).stdout:
-        lacking('redis-server', f'{server} was built without TLS')
+        skip_missing('redis-server', f'{server} was built without TLS')
     for name in ('one', 'other'):
         subprocess.run(
             ['openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes',

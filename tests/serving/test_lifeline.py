@@ -22,7 +22,13 @@ from pathlib import Path
 import pytest
 
 from checks.serving import listener, private, wire
-from checks.serving.agent import Failed, Told, data_folder, lifeline, told
+from checks.serving.agent import (
+    Failed,
+    Rendezvous,
+    connect_conductor,
+    data_folder,
+    read_rendezvous,
+)
 from checks.serving.listener import Listener
 from checks.serving.plan import Clients, Plan, Server, Step
 from checks.serving.wire import (
@@ -31,9 +37,9 @@ from checks.serving.wire import (
     MAC,
     MAGIC,
     NONCE,
+    AuthenticationError,
     Channel,
     Handshake,
-    Impostor,
 )
 from tests import impostor
 from tests.conftest import ROOT, until
@@ -86,12 +92,12 @@ def test_both_sides_agree_on_keys_of_their_own():
 def test_who_has_another_secret_or_run_is_an_impostor(secret, run):
     agent = Handshake(AGENT, SECRET, RUN)
     second = Handshake(CONDUCTOR, secret, run).answer(agent.opening())
-    with pytest.raises(Impostor, match='does not know'):
+    with pytest.raises(AuthenticationError, match='does not know'):
         agent.answer(second)
     conductor = Handshake(CONDUCTOR, SECRET, RUN)
     other = Handshake(AGENT, secret, run)
     other.nonces = (other.nonce, conductor.answer(other.opening())[:NONCE])
-    with pytest.raises(Impostor, match='does not know'):
+    with pytest.raises(AuthenticationError, match='does not know'):
         conductor.answer(other._proof(AGENT))
 
 
@@ -100,26 +106,26 @@ def test_what_was_recorded_or_reflected_proves_nothing():
                                     for role in (CONDUCTOR, AGENT)))
     agent = Handshake(AGENT, SECRET, RUN)
     agent.opening()
-    with pytest.raises(Impostor):
+    with pytest.raises(AuthenticationError):
         agent.answer(second)                        # of another session
     conductor = Handshake(CONDUCTOR, SECRET, RUN)
     live = conductor.answer(first)
-    with pytest.raises(Impostor):
+    with pytest.raises(AuthenticationError):
         conductor.answer(third)
     # The conductor's proof, sent back to it as the agent's.
     conductor = Handshake(CONDUCTOR, SECRET, RUN)
     live = conductor.answer(MAGIC + b'n' * NONCE)
-    with pytest.raises(Impostor):
+    with pytest.raises(AuthenticationError):
         conductor.answer(live[NONCE:])
     # Two conductors against each other, or two agents.
     one = Handshake(CONDUCTOR, SECRET, RUN)
     other = Handshake(CONDUCTOR, SECRET, RUN)
     said = one.answer(MAGIC + b'n' * NONCE)
     other.answer(MAGIC + said[:NONCE])
-    with pytest.raises(Impostor):
+    with pytest.raises(AuthenticationError):
         other.answer(said[NONCE:])
     agent = Handshake(AGENT, SECRET, RUN)
-    with pytest.raises(Impostor):
+    with pytest.raises(AuthenticationError):
         agent.answer(agent.opening()[-NONCE:] + third)
 
 
@@ -129,7 +135,7 @@ def test_every_bit_of_a_proof_counts():
         said = bytearray(Handshake(CONDUCTOR, SECRET, RUN).answer(
             agent.opening()))
         said[NONCE + bit // 8] ^= 1 << bit % 8
-        with pytest.raises(Impostor):
+        with pytest.raises(AuthenticationError):
             agent.answer(bytes(said))
 
 
@@ -138,7 +144,7 @@ def test_every_bit_of_a_proof_counts():
 def test_messages_arrive_in_their_order():
     conductor, agent, wire1, wire2 = pair()
     for n in range(3):
-        conductor.say(n=n)
+        conductor.send(n=n)
     data = wire1.recv(9999)
     for at in range(0, len(data), 7):
         wire2.send(data[at:at + 7])
@@ -150,9 +156,9 @@ def test_messages_arrive_in_their_order():
 
 def two_frames():
     conductor, agent, wire1, wire2 = pair()
-    conductor.say(n=1)
+    conductor.send(n=1)
     first = wire1.recv(9999)
-    conductor.say(n=2)
+    conductor.send(n=2)
     return agent, wire2, first, wire1.recv(9999)
 
 
@@ -164,7 +170,7 @@ def two_frames():
     lambda one, two: one[:4] + b'\0' * MAC + one[4 + MAC:],     # made up
     lambda one, two: struct.pack('!I', len(one) - 4 - MAC - 1)  # shortened
     + one[4:],
-    lambda one, two: struct.pack('!I', wire.LONGEST + 1) + one[4:],
+    lambda one, two: struct.pack('!I', wire.MAX_MESSAGE + 1) + one[4:],
     lambda one, two: b'\xff' * 40])
 def test_a_frame_that_is_not_the_next_ends_the_connection(spoil):
     agent, wire2, one, two = two_frames()
@@ -176,7 +182,7 @@ def test_a_frame_that_is_not_the_next_ends_the_connection(spoil):
 
 def test_a_frame_sent_back_or_of_another_session_is_refused():
     conductor, agent, wire1, wire2 = pair()
-    agent.say(say='hello')
+    agent.send(type='hello')
     said = wire2.recv(9999)
     wire2.send(said)
     assert agent.messages() is None and agent.fault
@@ -205,7 +211,7 @@ def test_who_drips_is_silent(monkeypatch):
 
 def test_who_takes_nothing_is_silent():
     conductor, agent, wire1, wire2 = pair()
-    conductor.say(text='x' * 900_000)
+    conductor.send(text='x' * 900_000)
     conductor._taken -= 100
     assert conductor.silent() > 99
 
@@ -213,19 +219,19 @@ def test_who_takes_nothing_is_silent():
 # The door ------------------------------------------------------------------
 
 class Door(threading.Thread):
-    """A conductor's door that is attended, and who has come in."""
+    """A conductor's door that is served, and who has come in."""
 
     def __init__(self):
         super().__init__(daemon=True)
         self.selector = selectors.DefaultSelector()
         self.listener = Listener('127.0.0.1', SECRET, RUN, self.selector)
-        self.told = Told(self.listener.where, RUN, SECRET, '', 4.0)
+        self.told = Rendezvous(self.listener.where, RUN, SECRET, '', 4.0)
         self.come, self.most, self.over = [], 0, False
 
     def run(self):
         while not self.over:
             self.selector.select(0.1)
-            self.come += self.listener.attend()
+            self.come += self.listener.accept_authenticated()
             self.most = max(self.most, len(self.listener.peers))
 
     def close(self):
@@ -259,10 +265,10 @@ def test_agents_come_in_through_a_crowd(door):
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2500), hard))
     try:
         crowd = silent(door.told.address, 2000)
-        channel = lifeline(door.told, lambda: None)
-        channel.say(say='hello')
+        channel = connect_conductor(door.told, lambda: None)
+        channel.send(type='hello')
         until(lambda: door.come)
-        assert len(crowd) == 2000 and door.most <= listener.UNKNOWN
+        assert len(crowd) == 2000 and door.most <= listener.MAX_UNAUTHENTICATED
         for one in crowd:
             one.close()
     finally:
@@ -270,7 +276,7 @@ def test_agents_come_in_through_a_crowd(door):
 
 
 def test_one_who_drips_has_one_deadline(door, monkeypatch):
-    monkeypatch.setattr(listener, 'HANDSHAKE', 1.0)
+    monkeypatch.setattr(listener, 'HANDSHAKE_TIMEOUT', 1.0)
     with socket.create_connection(door.told.address) as sock:
         began = time.monotonic()
         with pytest.raises(OSError):
@@ -287,12 +293,13 @@ def test_too_many_of_one_address_do_not_displace_others():
     with socket.socket() as other:
         other.bind(('127.0.0.2', 0))
         other.connect(door.told.address)
-        until(lambda: door.listener.attend() or len(door.listener.peers) == 2)
+        until(lambda: door.listener.accept_authenticated()
+              or len(door.listener.peers) == 2)
         crowd = silent(door.told.address, 100)
-        until(lambda: door.listener.attend()
-              or len(door.listener.peers) == listener.UNKNOWN)
+        until(lambda: door.listener.accept_authenticated()
+              or len(door.listener.peers) == listener.MAX_UNAUTHENTICATED)
         time.sleep(0.1)
-        door.listener.attend()
+        door.listener.accept_authenticated()
         assert '127.0.0.2' in {p.address for p in door.listener.peers}
     for one in first + crowd:
         one.close()
@@ -319,7 +326,7 @@ def test_without_free_descriptors_it_goes_on(door):
             os.close(fd)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    lifeline(door.told, lambda: None).say(say='hello')
+    connect_conductor(door.told, lambda: None).send(type='hello')
     until(lambda: door.come)
     for one in (*mine, waiting):
         one.close()
@@ -327,7 +334,7 @@ def test_without_free_descriptors_it_goes_on(door):
 
 def test_an_agent_that_was_crowded_out_comes_again(door):
     dropped = dropping(door.listener)
-    lifeline(door.told, lambda: None).say(say='hello')
+    connect_conductor(door.told, lambda: None).send(type='hello')
     until(lambda: door.come)
     assert dropped
 
@@ -349,13 +356,13 @@ def dropping(listener):
 
 def test_an_agent_does_not_wait_for_ever(monkeypatch):
     from checks.serving import agent
-    monkeypatch.setattr(agent, 'HANDSHAKE', 0.6)
-    monkeypatch.setattr(agent, 'COME_AGAIN', 1.0)
+    monkeypatch.setattr(agent, 'HANDSHAKE_TIMEOUT', 0.6)
+    monkeypatch.setattr(agent, 'RECONNECT_TIMEOUT', 1.0)
     with socket.create_server(('127.0.0.1', 0)) as mute:
-        to = Told(mute.getsockname(), RUN, SECRET, '', 4.0)
+        to = Rendezvous(mute.getsockname(), RUN, SECRET, '', 4.0)
         began = time.monotonic()
         with pytest.raises(Failed, match='no handshake in'):
-            lifeline(to, lambda: None)
+            connect_conductor(to, lambda: None)
         assert time.monotonic() - began < 5
 
 
@@ -542,16 +549,17 @@ def test_a_folder_of_another_user_is_refused(tmp_path):
     folder.mkdir(mode=0o700)
     secret = folder / 'conductor'
     secret.touch(mode=0o600)
-    secret.write_text(Told(('127.0.0.1', 1), RUN, SECRET, '', 4.0).text())
+    secret.write_text(Rendezvous(
+        ('127.0.0.1', 1), RUN, SECRET, '', 4.0).text())
     os.chown(folder, impostor.UID, impostor.UID)
     with pytest.raises(private.NotPrivate, match=f'user {impostor.UID}'):
         private.Secrets(folder)
     with pytest.raises(Failed, match='somebody else made it'):
-        told(folder, lambda: None)
+        read_rendezvous(folder, lambda: None)
     os.chown(folder, 0, 0)
     os.chown(secret, impostor.UID, impostor.UID)
     with pytest.raises(Failed, match='somebody else made it'):
-        told(folder, lambda: None)
+        read_rendezvous(folder, lambda: None)
     private.remove(folder)
     assert not folder.exists()
 
@@ -627,7 +635,7 @@ def test_of_another_node_nothing_is_certain_but_age(tmp_path, monkeypatch):
     end(killed(folder))
     lock = moved(folder, boot='another', host='n2')
     assert not private.remove_dead(folder)
-    old = time.time() - private.STALE - 10
+    old = time.time() - private.STALE_AFTER - 10
     os.utime(lock, (old, old))
     assert private.remove_dead(folder) and not folder.exists()
 
@@ -672,20 +680,20 @@ def test_the_next_run_removes_the_secrets_of_any_dead_one(tmp_path):
     stages = [tmp_path / name for name in ('dead', 'alive', 'empty', 'gone')]
     for stage in stages:
         stage.mkdir()
-        private.remember(registry, stage)
-        private.remember(registry, stage)           # each only once
+        private.register_stage(registry, stage)
+        private.register_stage(registry, stage)           # each only once
     assert len(list(registry.iterdir())) == 4
     shutil.rmtree(stages[3])
     end(killed(folder_of(stages[0])))
     alive = killed(folder_of(stages[1]))
     try:
-        assert private.sweep(registry) == [folder_of(stages[0])]
+        assert private.remove_dead_runs(registry) == [folder_of(stages[0])]
         assert folder_of(stages[1]).exists()
         assert not folder_of(stages[0]).exists()
         assert len(list(registry.iterdir())) == 3
     finally:
         end(alive)
-    assert private.sweep(registry) == [folder_of(stages[1])]
+    assert private.remove_dead_runs(registry) == [folder_of(stages[1])]
 
 
 def test_all_killed_at_once_and_another_case_comes(suite, store):

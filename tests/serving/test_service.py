@@ -18,7 +18,7 @@ import pytest
 
 from checks.lib import cpus
 from checks.lib.parsers import ParseError
-from checks.serving.agent import PREFIX, Told
+from checks.serving.agent import PREFIX, Rendezvous
 from checks.serving.parser import split
 from checks.serving.plan import Clients, Plan, PlanError, Server, Step
 from tests.conftest import ROOT
@@ -542,15 +542,15 @@ def agent_alone(folder, conductor=''):
         stderr=subprocess.PIPE, text=True)
 
 
-def told(port, secret=b'x' * 32):
-    """What a conductor tells its agents."""
-    return Told(('127.0.0.1', port), 'run.1.1', secret, '', 4.0).text()
+def rendezvous(port, secret=b'x' * 32):
+    """What a conductor leaves for its agents."""
+    return Rendezvous(('127.0.0.1', port), 'run.1.1', secret, '', 4.0).text()
 
 
 def test_an_agent_without_a_conductor_removes_its_secrets(tmp_path):
     with socket.create_server(('127.0.0.1', 0)) as closed:
         port = closed.getsockname()[1]
-    private, agent = agent_alone(tmp_path, told(port))
+    private, agent = agent_alone(tmp_path, rendezvous(port))
     assert 'no conductor: ' in agent.communicate()[1]
     assert agent.returncode == 1 and not private.exists()
 

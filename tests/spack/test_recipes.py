@@ -4,12 +4,13 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+
+from checks.spack.stack import spack_command
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVS = ROOT / 'spack-envs'
@@ -98,8 +99,7 @@ def test_recipe_is_whole(recipe: Path) -> None:
 
 
 def test_spack_audits_our_recipes(tmp_path: Path) -> None:
-    root = os.environ.get('SPACK_ROOT')
-    spack = f'{root}/bin/spack' if root else shutil.which('spack')
+    spack = spack_command()
     recipes = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
     if not spack or not recipes:
         pytest.skip('needs SPACK_ROOT (or spack on PATH) and a clone of '

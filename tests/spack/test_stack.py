@@ -393,7 +393,7 @@ def test_a_stack_that_fails_fails_what_needs_it(with_stack):
 @pytest.fixture
 def real(tmp_path, monkeypatch, tmp_path_factory):
     """Makes stacks of tiny packages for a real Spack, and a site."""
-    if not (os.environ.get('SPACK_ROOT') or shutil.which('spack')):
+    if not stacks.spack_command():
         pytest.skip('no Spack: neither SPACK_ROOT nor `spack` on PATH')
     if not os.environ.get('PLUMBLINE_SPACK_PACKAGES'):
         pytest.skip('PLUMBLINE_SPACK_PACKAGES names no checkout of '

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import pytest
 
 from checks.serving import ask, certificates
-from tests.conftest import ROOT, free_port, lacking, until
+from tests.conftest import ROOT, free_port, skip_missing, until
 
 BUILD = ROOT / 'checks/taobench/src/build.sh'
 LINE = re.compile(
@@ -637,7 +637,7 @@ def test_stats_are_told_in_both_protocols(start):
 def pair(program, tmp_path) -> dict[str, Path]:
     if b'built without' in subprocess.run([program, '-Z'],
                                           capture_output=True).stderr:
-        lacking('openssl/ssl.h', 'tao_server was built without TLS')
+        skip_missing('openssl/ssl.h', 'tao_server was built without TLS')
     certificates.make(tmp_path, ['127.0.0.1'])
     return {'ssl_chain_cert': tmp_path / 'server.crt',
             'ssl_key': tmp_path / 'server.key'}

@@ -282,19 +282,20 @@ def test_a_slow_interface(monkeypatch):
     monkeypatch.setattr(agent, 'interfaces', lambda: {
         'eth7': '10.0.0.7', 'eth8': '10.0.0.8'})
     with pytest.raises(agent.Failed, match='eth7 does 1000 Mb/s, 10000 are'):
-        agent.link_of('10.0.0.7', 10_000)
-    agent.link_of('10.0.0.7', 1000)
-    agent.link_of('10.0.0.8', 10_000)   # a kernel that does not say
+        agent.check_link_speed('10.0.0.7', 10_000)
+    agent.check_link_speed('10.0.0.7', 1000)
+    agent.check_link_speed('10.0.0.8', 10_000)   # a kernel that does not say
 
 
 def test_memory_that_must_be_bound_needs_numactl(monkeypatch):
     from checks.serving import agent
     monkeypatch.setattr(agent.shutil, 'which', lambda name: None)
     with pytest.raises(agent.Failed, match='numactl is not on n1'):
-        agent.memory_on([0, 1], True, 'n1')
-    assert agent.memory_on([0, 1], False, 'n1') == []
+        agent.numactl_for([0, 1], True, 'n1')
+    assert agent.numactl_for([0, 1], False, 'n1') == []
     monkeypatch.setattr(agent.shutil, 'which', lambda name: f'/bin/{name}')
-    assert agent.memory_on([0, 1], True, 'n1') == ['numactl', '--membind=0,1']
+    assert agent.numactl_for([0, 1], True, 'n1') == [
+        'numactl', '--membind=0,1']
 
 
 def test_memory_that_is_too_small_for_a_cache():

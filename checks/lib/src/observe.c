@@ -1,6 +1,6 @@
-/* observe.c - stands between a launcher and what it starts on a node, and
- * sees what no exit code tells: what other programs did with the node's CPUs
- * meanwhile, and which processes the program left behind.
+/* observe.c - runs between a launcher and a rank (or in front of the launcher)
+ * and reports what no exit code tells: the CPU time that other programs used
+ * on the node, and the processes that the program left behind.
  *
  *     observe [--facts FOLDER SCRIPT SCRATCH LAUNCHER] -- PROGRAM ...
  *                                                      in front of a rank
@@ -55,7 +55,7 @@ struct reading { double at, busy, irq, steal; int cpus; };
 
 static char host[256];
 static double tick;
-static sigset_t attended;
+static sigset_t handled_signals;
 
 static double now(void)
 {
@@ -219,7 +219,7 @@ static void tell(const struct text *t)
         return;
 }
 
-/* Who used the node's CPUs between two looks at its processes. */
+/* CPU time of each process between two scans. */
 static void add_processes(struct text *t, struct scan before)
 {
     struct scan after = all_processes();
@@ -268,7 +268,8 @@ static double spent(int who)
            + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-/* The first rank of a node, as its launcher says; without a word each is. */
+/* Whether this is the first rank of a node, by the launcher's variables; true
+ * without any. */
 static int is_first(void)
 {
     static const char *names[] = {
@@ -287,7 +288,7 @@ static int await(double seconds)
         seconds = 0;
     struct timespec t = {.tv_sec = (time_t)seconds,
                          .tv_nsec = (seconds - (time_t)seconds) * 1e9};
-    int number = sigtimedwait(&attended, NULL, &t);
+    int number = sigtimedwait(&handled_signals, NULL, &t);
     return number > 0 ? number : 0;
 }
 
@@ -307,7 +308,7 @@ static int reap(int pid, int *status)
     return one == 0;
 }
 
-/* Waits for all children, at most so long or until it is told to end. */
+/* Waits for all children, until the time is over or a signal comes. */
 static int any_left(double seconds, int *told)
 {
     double until = now() + seconds;
@@ -329,7 +330,7 @@ static void signal_left(struct scan s, int number)
             kill(s.list[i].pid, number);
 }
 
-/* Orphans of the program get some time, and are ended then. */
+/* Orphans of the program get LEFT seconds to end, then they are killed. */
 static void end_what_is_left(int *told)
 {
     if (!any_left(LEFT, told))
@@ -349,7 +350,7 @@ static void end_what_is_left(int *told)
     free(s.list);
     if (!any_left(*told ? KINDLY / 4 : KINDLY, &ignored))
         return;
-    /* They may go on making others: more than once. */
+    /* More than once: they may fork meanwhile. */
     for (double until = now() + FIRMLY; now() < until;) {
         s = all_processes();
         signal_left(s, SIGKILL);
@@ -376,7 +377,7 @@ static void keep_facts(char **words)
         if (to < 0 || none < 0 || dup2(none, 0) < 0 || dup2(to, 1) < 0
             || dup2(none, 2) < 0)
             _exit(1);
-        sigprocmask(SIG_UNBLOCK, &attended, NULL);
+        sigprocmask(SIG_UNBLOCK, &handled_signals, NULL);
         setsid();
         execl("/bin/bash", "bash", words[1], words[2], words[3],
               (char *)NULL);
@@ -421,14 +422,14 @@ int main(int argc, char **argv)
     sigset_t usual;
     static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT,
                                   SIGUSR1, SIGUSR2};
-    sigemptyset(&attended);
+    sigemptyset(&handled_signals);
     for (size_t k = 0; k < sizeof signals / sizeof *signals; k++)
-        sigaddset(&attended, signals[k]);
-    sigprocmask(SIG_BLOCK, &attended, &usual);
+        sigaddset(&handled_signals, signals[k]);
+    sigprocmask(SIG_BLOCK, &handled_signals, &usual);
     int me = getpid(), pid = fork();
     if (pid == 0) {
         sigprocmask(SIG_SETMASK, &usual, NULL);
-        /* Whoever kills a rank means its program. */
+        /* A signal to a rank is meant for its program. */
         if (!launcher && (prctl(PR_SET_PDEATHSIG, SIGKILL)
                           || getppid() != me))
             _exit(1);

@@ -1,4 +1,4 @@
-/* draw.c - which key, how large a value, and which bytes. */
+/* draw.c - draws keys, sizes and values. */
 #include "load.h"
 
 #include <errno.h>
@@ -96,8 +96,8 @@ static uint64_t draw_rank(struct rng *r)    /* from 0                      */
     }
 }
 
-/* Hot keys lie anywhere, the same ones for every client: rank -> key is a
- * bijection, so that no two ranks meet in one key. */
+/* Spreads hot keys over the key space, equally for every client: rank -> key
+ * is a bijection. */
 static uint64_t factor, offset;
 
 static uint64_t common_divisor(uint64_t a, uint64_t b)
@@ -191,7 +191,7 @@ static void prepare_sizes(void)
 
 size_t largest_value(void) { return size_high; }
 
-/* The size belongs to the key, so that a reader knows it, too. */
+/* The size is a function of the key, so that readers know it. */
 size_t value_size(uint64_t key)
 {
     if (size_low == size_high)
@@ -211,8 +211,8 @@ size_t value_size(uint64_t key)
     return sizes[from].size;
 }
 
-/* Every value is a window of one random text: nothing is made or copied for
- * a request, and what comes back can be compared in place. */
+/* Every value is a window of one random text: a request needs no copy, and
+ * answers are compared in place. */
 enum { WINDOWS = 1 << 20 };
 static char *text;
 

@@ -1,6 +1,6 @@
-/* engine.c - one thread, many connections. Each is watched once, for ever
- * and by its edges: an answered request costs one recv and one send, and a
- * share of an epoll_wait. */
+/* engine.c - one thread, many connections. Each is added to epoll once, edge
+ * triggered: an answered request costs one recv, one send and a share of an
+ * epoll_wait. */
 #define _GNU_SOURCE
 #include "load.h"
 
@@ -14,8 +14,9 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { EVENTS = 256, IN_A_ROW = 16 };
-static const uint64_t LOOK = SECOND / 10;   /* how often limits are seen to */
+enum { EVENTS = 256, MAX_READS = 16 };
+/* Interval between two checks for timeouts. Unit: ns. */
+static const uint64_t CHECK_INTERVAL = SECOND / 10;
 
 uint64_t begin_ns, end_ns;
 struct thread *threads;
@@ -29,7 +30,7 @@ uint64_t answered_so_far(void)
     return sum;
 }
 
-/* CPU seconds of this thread, and those it stood in line for a CPU. */
+/* CPU seconds of this thread, and those it waited for a CPU. */
 static struct usage usage_now(const struct thread *t)
 {
     struct usage u = {.at = (double)t->now / 1e9};
@@ -48,8 +49,8 @@ static struct usage usage_now(const struct thread *t)
     return u;
 }
 
-/* --- the life of a connection -------------------------------------------- */
-static _Noreturn void closed(const struct conn *c, bool broken)
+/* --- connections --------------------------------------------------------- */
+static _Noreturn void connection_lost(const struct conn *c, bool broken)
 {
     const char *why = broken ? link_error() : "end of stream";
 
@@ -81,12 +82,12 @@ static void flush(struct conn *c)
         }
         ssize_t sent = link_write(&c->link, v, n);
         if (sent == LINK_AGAIN)
-            return;                         /* the edge will tell          */
+            return;                         /* epoll reports when it can   */
         if (sent < 0) {
             int code = errno;
-            input(c, true);                 /* its last words, if any      */
+            input(c, true);                 /* an error reply, if any      */
             errno = code;
-            closed(c, true);
+            connection_lost(c, true);
         }
         for (size_t left = (size_t)sent; left;) {
             struct piece *p = &c->pieces[c->piece_first];
@@ -105,7 +106,7 @@ static void flush(struct conn *c)
     c->filled = 0;
 }
 
-/* EPOLL_CTL_ADD, or EPOLL_CTL_MOD to be told again what was told. */
+/* EPOLL_CTL_ADD; EPOLL_CTL_MOD re-arms an edge that was reported. */
 static void watch(struct conn *c, int how)
 {
     struct epoll_event e = {
@@ -121,20 +122,20 @@ static void open_one(struct conn *c)
 
     c->state = CONNECTING;
     c->since = t->now;
-    c->link.fd = start_connect(c->node, false);
+    c->link.fd = start_connect(c->node, 0);
     if (c->link.fd < 0)
-        closed(c, true);
+        connection_lost(c, true);
     watch(c, EPOLL_CTL_ADD);
 }
 
-static void shake_hands(struct conn *c)
+static void continue_handshake(struct conn *c)
 {
     int done = tls_step(&c->link);
 
     if (done == LINK_AGAIN)
         return;
     if (done == LINK_BROKEN)
-        closed(c, true);
+        connection_lost(c, true);
     c->state = OPEN;
     put_greeting(c);
     flush(c);
@@ -148,15 +149,15 @@ static void connected(struct conn *c)
     getsockopt(c->link.fd, SOL_SOCKET, SO_ERROR, &code, &size);
     if (code) {
         errno = code;
-        closed(c, true);
+        connection_lost(c, true);
     }
     c->state = HANDSHAKE;
-    shake_hands(c);
+    continue_handshake(c);
 }
 
-/* --- what was overwritten ------------------------------------------------ */
-/* Whoever reads a key after its SET was acknowledged must get what a SET
- * writes: all SETs of a key write the same, so their order does not matter. */
+/* --- written keys -------------------------------------------------------- */
+/* A read after an acknowledged SET of the key must return the value of a SET.
+ * All SETs of a key write the same value, so their order does not matter. */
 enum { TRACKED = 1 << 24, SAMPLE = 1000, SAMPLE_BYTES = 256 << 20 };
 
 static uint64_t tracked(void)
@@ -190,7 +191,7 @@ static bool is_written(const struct node *n, uint64_t key)
            && peek(&n->written[key / 64]) >> key % 64 & 1;
 }
 
-/* The first of them from there on, and round. */
+/* The first written key at or after `from`, wrapping around. */
 static bool next_written(const struct node *n, uint64_t from, uint64_t *key)
 {
     uint64_t words = tracked() / 64 + 1;
@@ -238,7 +239,7 @@ static void push(struct conn *c, enum kind kind, uint64_t key, uint64_t start)
     *op = (struct op){.start = start, .key = key, .kind = kind};
     if (is_read(kind) && is_written(c->node, key))
         op->due = OVERWRITTEN;
-    else if (!start)                        /* read back                   */
+    else if (!start)                        /* a read-back after the load  */
         op->due = opt.operation == OP_FILL ? FILLED : OVERWRITTEN;
     op->bytes = put_request(c, op);
     if (!c->in_flight++)
@@ -284,7 +285,7 @@ static bool push_next(struct conn *c, uint64_t start)
     return true;
 }
 
-/* Closed loop: as many in flight as the pipeline takes, in one send. */
+/* Closed loop: fills the pipeline with requests, in one send. */
 static void refill(struct conn *c)
 {
     struct thread *t = c->thread;
@@ -303,8 +304,9 @@ static void give_credit(struct conn *c)
     t->credits[(t->credit_first + t->credit_count++) % size] = c;
 }
 
-/* Open loop: all that is due, on whichever connection has been free longest.
- * What finds none free stays due, and its latency runs. */
+/* Open loop: sends all requests that are due, each on the connection that has
+ * been free longest. Without a free one a request waits; its latency counts
+ * from when it was due. */
 static void dispatch(struct thread *t)
 {
     double gap = 1e9 * opt.threads / opt.rate;
@@ -337,7 +339,7 @@ static void record(struct thread *t, const struct op *op, size_t bytes,
 {
     uint64_t ns = t->now - op->start;
 
-    if (!op->start)                         /* it was read back            */
+    if (!op->start)                         /* a read-back: not measured   */
         return;
     struct tally *tally = &t->tally[op->kind];
     struct histogram *h = &t->histogram[op->kind];
@@ -381,7 +383,7 @@ static void connection_up(struct conn *c)
 }
 
 /* The reply to the oldest request, or to a greeting, is complete. */
-void op_done(struct conn *c)
+static void op_done(struct conn *c)
 {
     struct thread *t = c->thread;
 
@@ -410,29 +412,36 @@ void op_done(struct conn *c)
         give_credit(c);
 }
 
+void consume(struct conn *c, const char *p, size_t n)
+{
+    /* CLOSED: a connection of --operation connect that was measured. */
+    while (c->state != CLOSED && read_reply(c, &p, &n))
+        op_done(c);
+}
+
 static void input(struct conn *c, bool hung_up)
 {
     struct thread *t = c->thread;
     ssize_t n;
 
-    for (int i = 0; hung_up || i < IN_A_ROW; i++) {
+    for (int i = 0; hung_up || i < MAX_READS; i++) {
         n = link_read(&c->link, t->buffer, BUFFER);
         if (n == LINK_AGAIN)
             return;
         if (n <= 0)
-            closed(c, n < 0);
+            connection_lost(c, n < 0);
         t->now = c->since = clock_ns();
         consume(c, t->buffer, (size_t)n);
         if (c->state == CLOSED)
             return;
-        /* What fills not the buffer was all there was: no second look. */
+        /* A partly filled buffer: the socket is empty, no second recv. */
         if (!hung_up && (c->link.ssl
                          ? !c->in_flight && !c->greetings
                            && !link_pending(&c->link)
                          : n < BUFFER))
             return;
     }
-    watch(c, EPOLL_CTL_MOD);                /* the others' turn            */
+    watch(c, EPOLL_CTL_MOD);                /* serve the others first      */
 }
 
 static void handle(struct conn *c, uint32_t events)
@@ -443,7 +452,7 @@ static void handle(struct conn *c, uint32_t events)
     if (c->state == CONNECTING)
         connected(c);
     else if (c->state == HANDSHAKE)
-        shake_hands(c);
+        continue_handshake(c);
     else if (events & EPOLLOUT && c->piece_count)
         flush(c);
     if (c->state == OPEN && (events & EPOLLIN || hung_up))
@@ -452,18 +461,18 @@ static void handle(struct conn *c, uint32_t events)
         begin_connect(c);
     else if (c->state == OPEN && t->running && !c->greetings) {
         if (opt.rate)
-            flush(c);                       /* what misses ask for         */
+            flush(c);                       /* SETs after misses           */
         else
             refill(c);
     }
 }
 
-/* Whoever has waited too long ends the run. */
-static void look(struct thread *t)
+/* A connection without an answer for too long ends the run. */
+static void check_timeouts(struct thread *t)
 {
     uint64_t limit = (uint64_t)(opt.timeout * 1e9);
 
-    t->next_look = t->now + LOOK;
+    t->next_check = t->now + CHECK_INTERVAL;
     for (unsigned i = 0; i < t->conn_count; i++) {
         const struct conn *c = &t->conns[i];
         bool waits = c->state == CONNECTING || c->state == HANDSHAKE
@@ -477,14 +486,15 @@ static void look(struct thread *t)
     }
 }
 
-/* Events until then (ns), at most LOOK later; epoll alone counts in ms. */
-static void turn(struct thread *t, double until)
+/* Handles events until `until` (ns), for at most CHECK_INTERVAL. ppoll waits
+ * with ns precision, epoll_wait only with ms. */
+static void poll_events(struct thread *t, double until)
 {
     struct epoll_event events[EVENTS];
     double left = until - (double)t->now;
-    int wait = (int)(LOOK / 1000000);
+    int wait = (int)(CHECK_INTERVAL / 1000000);
 
-    if (left < (double)LOOK) {
+    if (left < (double)CHECK_INTERVAL) {
         struct timespec time = {.tv_nsec = left > 0 ? (long)left : 0};
         struct pollfd poll = {.fd = t->epoll, .events = POLLIN};
         if (left > 0)
@@ -502,25 +512,25 @@ static void turn(struct thread *t, double until)
         if (opt.rate && t->running)
             dispatch(t);
     }
-    if (t->now >= t->next_look)
-        look(t);
+    if (t->now >= t->next_check)
+        check_timeouts(t);
 }
 
 void open_connections(struct thread *t)
 {
-    /* No more at a time than any server's queue takes. */
+    /* No more at a time than fit into the listen queue of any server. */
     unsigned at_once = 64 / opt.threads ? 64 / opt.threads : 1, started = 0;
 
     t->now = clock_ns();
     while (t->up < t->conn_count) {
         while (started < t->conn_count && started - t->up < at_once)
             open_one(&t->conns[started++]);
-        turn(t, INFINITY);
+        poll_events(t, INFINITY);
     }
 }
 
-/* Who says that it has written something must have it: the last requests of
- * each connection, as many as its pipeline takes, when all is measured. */
+/* Verifies after the measurement that acknowledged writes can be read: the
+ * last requests of each connection, as many as its pipeline holds. */
 static void read_back(struct thread *t)
 {
     static const enum kind reads[] = {
@@ -531,7 +541,7 @@ static void read_back(struct thread *t)
         struct conn *c = &t->conns[i];
         for (unsigned n = 0; n < opt.pipeline; n++) {
             struct op op = c->ops[(c->head + n) % opt.pipeline];
-            if (!op.start)                  /* it never had so many        */
+            if (!op.start)                  /* fewer were sent             */
                 continue;
             if (op.kind == MSET && opt.cluster)
                 push(c, READ_GROUP, op.key * opt.batch, 0);
@@ -541,11 +551,11 @@ static void read_back(struct thread *t)
         flush(c);
     }
     while (t->in_flight)
-        turn(t, INFINITY);
+        poll_events(t, INFINITY);
 }
 
-/* And a sample of all that were written: a store that drops one write in two
- * hundred is found by 1000 reads in 99 runs of 100. */
+/* Reads a sample of all written keys: if a store drops one write in 200, 1000
+ * reads find it in 99 runs of 100. */
 static void read_sample(struct thread *t)
 {
     unsigned left = SAMPLE / opt.threads + 1;
@@ -566,9 +576,9 @@ static void read_sample(struct thread *t)
             flush(c);
         }
         if (!t->in_flight)
-            return;                         /* enough, or nothing written  */
+            return;                         /* done, or nothing written    */
         while (t->in_flight)
-            turn(t, INFINITY);
+            poll_events(t, INFINITY);
     } while (left && bytes < SAMPLE_BYTES);
 }
 
@@ -593,7 +603,7 @@ void run_load(struct thread *t)
             refill(c);
     }
     while (t->in_flight || isfinite(t->due)) {
-        turn(t, t->credit_count ? t->due : INFINITY);
+        poll_events(t, t->credit_count ? t->due : INFINITY);
         if (opt.rate)
             dispatch(t);
     }
@@ -605,7 +615,7 @@ void run_load(struct thread *t)
                                       || o == OP_MSET || o == OP_LPUSH
                                       || o == OP_XADD))
         read_back(t);
-    /* What may expire or be evicted need not be there any more. */
+    /* With --on-miss other than fail, keys may have been evicted. */
     if (opt.verify != VERIFY_NONE && t->conns[0].node->written
         && opt.on_miss == MISS_FAILS)
         read_sample(t);

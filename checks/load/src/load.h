@@ -25,18 +25,18 @@ enum operation {
     OP_GET, OP_SET, OP_MIXED, OP_MSET, OP_LPUSH, OP_XADD, OP_CONNECT, OP_FILL,
     OP_COMMAND
 };
-/* What one request can be; a mixed load has two of them. Those behind KINDS
- * are not measured: they read back what was written. */
+/* Kinds of requests; a mixed load has two of them. Those after KINDS are not
+ * measured: they read back what was written. */
 enum kind {
     GET, SET, MSET, LPUSH, XADD, CONNECT, COMMAND, KINDS,
     READ_LIST = KINDS, READ_STREAM, READ_GROUP
 };
 enum verify { VERIFY_BYTES, VERIFY_LENGTH, VERIFY_NONE };
-/* Whose bytes a value has: a fill's, or those of a write that came after. */
+/* Which write a value comes from: the fill, or a later one. */
 enum generation { ANY, FILLED, OVERWRITTEN };
 enum since { SINCE_DUE, SINCE_SENT };   /* where latency begins */
 enum on_miss { MISS_FAILS, MISS_COUNTS, MISS_SETS };
-/* What a --command must be answered with. */
+/* The reply that a --command must get. */
 enum answer { A_STATUS, A_INTEGER, A_BULK, A_NULL, A_ARRAY };
 extern const char *const kind_names[KINDS];
 extern const char *const protocol_names[];
@@ -47,7 +47,7 @@ extern const char *const answer_names[];
 /* --- histogram.c: log-linear, buckets at most 1/128 wide ---------------- */
 enum { STEPS = 128, BUCKETS = 40 * STEPS };   /* up to 2^46 ns, 19 hours */
 struct histogram {
-    /* One thread writes, the main thread reads along: relaxed is enough. */
+    /* One thread writes, the main thread only reads: relaxed is enough. */
     _Atomic uint64_t bucket[BUCKETS], sum, min, max;
 };
 unsigned bucket_of(uint64_t value);
@@ -55,6 +55,12 @@ uint64_t bucket_lower(unsigned index);
 uint64_t percentile(const uint64_t *bucket, uint64_t count, double share);
 void print_buckets(const uint64_t *bucket, FILE *out);
 int histogram_of_stdin(void);
+
+/* Where the i-th of n equal parts of a total begins. */
+static inline uint64_t part(uint64_t total, unsigned i, unsigned n)
+{
+    return (uint64_t)((unsigned __int128)total * i / n);
+}
 
 static inline uint64_t peek(const _Atomic uint64_t *counter)
 {
@@ -128,7 +134,7 @@ void prepare_draw(void);
 uint64_t draw_key(struct rng *r, uint64_t keys);
 size_t value_size(uint64_t key);
 size_t largest_value(void);
-/* The bytes live for ever. */
+/* The bytes stay valid until the program ends. */
 const char *value_of(uint64_t key, size_t size, enum generation of);
 unsigned decimal(char *out, uint64_t value);      /* digits written       */
 unsigned key_number(char *out, uint64_t key);
@@ -139,45 +145,46 @@ bool node_owns(const struct node *n, uint64_t key, bool group);
 /* --- net.c ------------------------------------------------------------- */
 uint64_t clock_ns(void);
 bool resolve(struct node *n, const char *where);
-void prepare_net(void);
-int start_connect(const struct node *n, bool blocking);
+/* Uses TLS from here on; ca: whose certificates to accept; cert and key:
+ * of this client, or NULL. */
+void prepare_tls(const char *ca, const char *cert, const char *key);
+/* A socket on its way to the node; -1 with errno. With a timeout (seconds)
+ * it blocks, for at most so long; 0: it does not block. */
+int start_connect(const struct node *n, double timeout);
 int tls_step(struct link *l);         /* 1 done, LINK_AGAIN, LINK_BROKEN   */
 ssize_t link_read(struct link *l, void *buffer, size_t n);
 ssize_t link_write(struct link *l, const struct iovec *v, int count);
 bool link_pending(const struct link *l);
 void link_close(struct link *l, bool abort);
 const char *link_error(void);
-/* One line on stderr, exit code 1; the first thread that fails speaks. */
+/* Prints one line on stderr and exits with 1; only the first caller prints. */
 _Noreturn void fail(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 _Noreturn void refused(const struct node *n, const char *said);
 const char *printable(const char *said);  /* until the next call          */
 extern bool with_tls;
 
-/* --- probe.c: asked once, before the load ------------------------------ */
+/* --- probe.c: what the store is, before the load ----------------------- */
 extern char store_name[32], store_version[64];
 void probe(void);
-
-/* --- main.c ------------------------------------------------------------ */
-uint64_t part(uint64_t total, unsigned i, unsigned n);  /* i-th of n cuts */
 
 /* --- engine.c ---------------------------------------------------------- */
 struct op {
     uint64_t start, key;
     size_t bytes;
     enum kind kind;
-    enum generation due;          /* of the value that is to be read      */
+    enum generation due;          /* that the value read must have        */
 };
-/* Bytes that wait to be sent: copied ones lie in `bytes`, large values
- * stay where they are. */
+/* Bytes to send: small ones are copied to `bytes`, large values are sent from
+ * where they are. */
 struct piece { const char *at; size_t offset, size; };
 struct conn {
     struct link link;
     struct node *node;
     struct thread *thread;
     enum { CLOSED, CONNECTING, HANDSHAKE, OPEN } state;
-    unsigned greetings;           /* replies before it may be loaded      */
-    uint64_t since;               /* the last sign of life                */
+    unsigned greetings;           /* replies to come before the load      */
+    uint64_t since;               /* last progress; for timeouts, ns      */
     struct op *ops;               /* a ring of requests in flight         */
     unsigned head, in_flight;
     /* out */
@@ -188,8 +195,8 @@ struct conn {
     /* the reply that is being read */
     char line[512];
     unsigned line_size;
-    bool in_body, broken;         /* broken: it is an error               */
-    bool is_value, kept;          /* in the body; kept: into `line`       */
+    bool in_body, broken;         /* broken: it is an error reply         */
+    bool is_value, kept;          /* the body; kept: copied to `line`     */
     enum generation found;        /* of the value so far                  */
     unsigned elements, seen;      /* to come, and all of this reply       */
     unsigned bulks, values;
@@ -203,10 +210,10 @@ struct thread {
     int epoll;
     struct rng rng;
     char *buffer;
-    uint64_t now, next_look, in_flight, left;
+    uint64_t now, next_check, in_flight, left;
     _Atomic uint64_t answered;    /* warm-up and all                      */
     double due;                   /* open loop: the next intended send    */
-    struct conn **credits;        /* a ring: who may take a request       */
+    struct conn **credits;        /* a ring of free pipeline slots        */
     unsigned credit_first, credit_count;
     bool running, measuring;
     struct usage { double user, system, waited, at; } usage[2]; /* seconds */
@@ -220,11 +227,11 @@ void open_connections(struct thread *t);
 void track_writes(struct node *n);
 void run_load(struct thread *t);
 uint64_t answered_so_far(void);
-void op_done(struct conn *c);
+void consume(struct conn *c, const char *p, size_t n);
 
 /* --- protocol.c -------------------------------------------------------- */
-/* A line of RESP: its type and number. What is longer, or has more elements,
- * than any answer to our requests, is none. */
+/* A line of RESP: its type and number. Longer texts and more elements than
+ * these are no valid answer to our requests. */
 enum { MAX_ELEMENTS = 1 << 20, MAX_SAID = 1 << 20 };
 #define MAX_VALUE (1ull << 32)
 struct head { char type; long long n; };
@@ -241,7 +248,10 @@ struct header {
 bool is_read(enum kind kind);
 void put_greeting(struct conn *c);
 size_t put_request(struct conn *c, const struct op *op);  /* value bytes */
-void consume(struct conn *c, const char *p, size_t n);
+/* Reads from *p, at most *n bytes, to the end of one reply, and moves both.
+ * True: the reply to the oldest request (or to a greeting) is complete;
+ * false: all bytes are used, more must come. */
+bool read_reply(struct conn *c, const char **p, size_t *n);
 
 /* --- report.c ---------------------------------------------------------- */
 void print_report(double wall);

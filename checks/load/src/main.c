@@ -1,5 +1,5 @@
-/* main.c - from the command line to the report: ask the store, open the
- * connections, pass the gate, load, tell. */
+/* main.c - the phases of a run: options, probe, connections, gate, load,
+ * report. */
 #define _GNU_SOURCE
 #include "load.h"
 
@@ -17,14 +17,9 @@
 
 static pthread_barrier_t opened, started;
 
-uint64_t part(uint64_t total, unsigned i, unsigned n)
-{
-    return (uint64_t)((unsigned __int128)total * i / n);
-}
-
-/* --- the gate: who starts the clients of a job together, and ends them ---
- * It is a socket that we were given as standard input: nobody else can be at
- * its other end, and no port and no password is needed. */
+/* --- the gate: starts the clients of a job together, and stops them -------
+ * Standard input is one end of a socket pair whose other end the parent has:
+ * neither a port nor a password is needed. */
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_opens = PTHREAD_COND_INITIALIZER;
 static bool gate_open;
@@ -167,7 +162,8 @@ int main(int argc, char **argv)
         return 0;
     }
     raise_open_files();
-    prepare_net();
+    if (opt.tls)
+        prepare_tls(opt.ca, opt.cert, opt.key);
     if (opt.gate)
         find_gate();
     probe();

@@ -1,4 +1,4 @@
-/* net.c - addresses, sockets, TLS, and how a failure is told. */
+/* net.c - addresses, sockets, TLS, and messages of failures. */
 #define _GNU_SOURCE
 #include "load.h"
 
@@ -36,7 +36,7 @@ _Noreturn void fail(const char *format, ...)
     _exit(1);
 }
 
-/* What a server's words call for; the first that matches. */
+/* Part of a server's error -> advice; the first match counts. */
 static const struct { const char *words, *advice; } advices[] = {
     {"without any password", "the server has no password: give none"},
     {"NOAUTH", "give the password (--password-file or --service)"},
@@ -71,7 +71,7 @@ static const struct { const char *words, *advice; } advices[] = {
                   "an empty store"},
 };
 
-/* A stranger's words, for one line on a terminal. */
+/* Text from the network, without control characters, for a terminal. */
 const char *printable(const char *said)
 {
     static _Thread_local char text[161];
@@ -133,13 +133,13 @@ bool resolve(struct node *n, const char *where)
     return true;
 }
 
-/* A socket on its way to the node; -1 with errno. */
-int start_connect(const struct node *n, bool blocking)
+int start_connect(const struct node *n, double timeout)
 {
     bool local = n->address.ss_family == AF_UNIX;
     int on = 1;
     int fd = socket(n->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct timeval limit = {.tv_sec = (time_t)opt.timeout + 1};
+    bool blocking = timeout > 0;
+    struct timeval limit = {.tv_sec = (time_t)timeout + 1};
 
     if (fd < 0)
         return -1;
@@ -158,7 +158,8 @@ int start_connect(const struct node *n, bool blocking)
         errno = code;
         return -1;
     }
-    /* Only now: a unix socket whose queue is full answers EAGAIN else. */
+    /* After connect(): on a non-blocking Unix socket a full listen queue gives
+     * EAGAIN at once instead of a wait. */
     if (!blocking && local)
         fcntl(fd, F_SETFL, O_NONBLOCK);
     return fd;
@@ -182,10 +183,8 @@ static const char *tls_error(void)
     return why;
 }
 
-void prepare_net(void)
+void prepare_tls(const char *ca, const char *cert, const char *key)
 {
-    if (!opt.tls)
-        return;
     tls = SSL_CTX_new(TLS_client_method());
     if (!tls)
         fail("TLS: %s", tls_error());
@@ -193,17 +192,16 @@ void prepare_net(void)
                      | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     /* One recv a reply: header and body of a record at once. */
     SSL_CTX_set_read_ahead(tls, 1);
-    /* Whoever has a certificate of the run's own CA belongs to the run. */
+    /* The CA is the run's own: its certificate is proof enough. */
     SSL_CTX_set_verify(tls, SSL_VERIFY_PEER, NULL);
-    if (SSL_CTX_load_verify_locations(tls, opt.ca, NULL) != 1)
-        fail("%s: no certificates of a CA: %s", opt.ca, tls_error());
-    if (opt.cert
-        && (SSL_CTX_use_certificate_chain_file(tls, opt.cert) != 1
-            || SSL_CTX_use_PrivateKey_file(tls, opt.key,
-                                           SSL_FILETYPE_PEM) != 1
+    if (SSL_CTX_load_verify_locations(tls, ca, NULL) != 1)
+        fail("%s: no certificates of a CA: %s", ca, tls_error());
+    if (cert
+        && (SSL_CTX_use_certificate_chain_file(tls, cert) != 1
+            || SSL_CTX_use_PrivateKey_file(tls, key, SSL_FILETYPE_PEM) != 1
             || SSL_CTX_check_private_key(tls) != 1))
-        fail("%s and %s: no certificate with its key: %s", opt.cert,
-             opt.key, tls_error());
+        fail("%s and %s: no certificate with its key: %s", cert, key,
+             tls_error());
 }
 
 static int tls_result(struct link *l, int result)
@@ -272,7 +270,10 @@ static void tls_close(struct link *l)
 #else
 bool with_tls = false;
 static const char *tls_error(void) { return NULL; }
-void prepare_net(void) { }
+void prepare_tls(const char *ca, const char *cert, const char *key)
+{
+    (void)ca, (void)cert, (void)key;        /* options.c has refused it    */
+}
 int tls_step(struct link *l) { (void)l; return 1; }
 
 static ssize_t tls_read(struct link *l, void *buffer, size_t n)

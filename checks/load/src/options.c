@@ -1,5 +1,5 @@
-/* options.c - the command line and the service file: one table says what
- * there is, what it means and what it may be. */
+/* options.c - the command line and the service file: one table of all options
+ * with help and bounds. */
 #define _GNU_SOURCE
 #include "load.h"
 
@@ -14,6 +14,18 @@ struct options opt = {
     .keys = 1000, .seed = 1, .prefix = "key:", .value_size = "64",
     .ratio = "10:1", .distribution = "uniform", .timeout = 10,
 };
+
+const char *const protocol_names[] = {"resp2", "resp3", "binary", "meta",
+                                      NULL};
+const char *const operation_names[] = {
+    "get", "set", "mixed", "mset", "lpush", "xadd", "connect", "fill",
+    "command", NULL};
+const char *const kind_names[] = {"get", "set", "mset", "lpush", "xadd",
+                                  "connect", "command"};
+const char *const verify_names[] = {"bytes", "length", "none", NULL};
+const char *const miss_names[] = {"fail", "count", "set", NULL};
+const char *const answer_names[] = {"status", "integer", "bulk", "null",
+                                    "array", NULL};
 
 static const char *service, *password_file, *share = "0/1";
 static unsigned arrivals;

@@ -1,5 +1,5 @@
-/* probe.c - what the store is, and who serves which slot; asked once, with
- * plain blocking reads. */
+/* probe.c - asks once, with blocking reads, which store it is and which node
+ * serves which slot. */
 #include "load.h"
 
 #include <arpa/inet.h>
@@ -15,11 +15,11 @@ static struct {
     size_t at, filled, room;
 } in;
 static const char *asked;
-enum { MOST = 16 << 20 };     /* bytes of an answer; a cluster's have 2 MB */
+enum { MAX_ANSWER = 16 << 20 };  /* bytes; CLUSTER SLOTS may have 2 MB     */
 
 static void more(void)
 {
-    if (in.filled > MOST)
+    if (in.filled > MAX_ANSWER)
         fail("%s: its answer to %s has no end", opt.nodes->name, asked);
     if (in.room - in.filled < BUFFER
         && !(in.bytes = realloc(in.bytes, in.room += BUFFER)))
@@ -83,14 +83,14 @@ static void say(const char *what, const char *bytes, size_t n)
     }
 }
 
-/* --- RESP: one value after the other ------------------------------------- */
+/* --- RESP, value by value ------------------------------------------------ */
 static _Noreturn void unexpected(const char *line)
 {
     fail("%s: no %s server: it answers %s with '%.40s'", opt.nodes->name,
          protocol_names[opt.protocol], asked, printable(line));
 }
 
-/* The next value's line, and in `h` what it says. */
+/* The line of the next value, decoded to `h`. */
 static char *head(struct head *h)
 {
     char *line = take_line();
@@ -102,7 +102,7 @@ static char *head(struct head *h)
     return line;
 }
 
-/* The text after a head. */
+/* The text that follows a head. */
 static const char *take_text(const struct head *h)
 {
     if (h->n > MAX_SAID)
@@ -113,7 +113,7 @@ static const char *take_text(const struct head *h)
     return from;
 }
 
-/* Passes over so many values, and over what is in them. */
+/* Skips so many values with all their elements. */
 static void skip(unsigned todo)
 {
     struct head h;
@@ -248,7 +248,7 @@ static void ask_slots(void)
                  seed.name, s);
 }
 
-/* A node without a key would have its connections draw for ever. */
+/* Connections to a node without a key would draw keys without end. */
 static void check_owners(void)
 {
     bool group = opt.operation == OP_MSET;
@@ -327,7 +327,7 @@ void probe(void)
     int done;
 
     asked = "the greeting";
-    in.link.fd = start_connect(opt.nodes, true);
+    in.link.fd = start_connect(opt.nodes, opt.timeout);
     if (in.link.fd < 0)
         fail("%s: %s: does the server run, and listen there?",
              opt.nodes->name, strerror(errno));

@@ -1,5 +1,5 @@
-/* protocol.c - requests into bytes, and bytes into replies. A reply is read
- * as it comes: a value of any size needs no room of its own. */
+/* protocol.c - encodes requests and decodes replies. Replies are decoded as
+ * their bytes come: a value of any size needs no buffer. */
 #include "load.h"
 
 #include <arpa/inet.h>
@@ -8,21 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Up to here a value is copied beside its header, so that one plain send
- * takes both. */
+/* Values up to this size are copied behind their header, so that one send
+ * takes both. Unit: bytes. */
 enum { COPIED = 16 << 10 };
-
-const char *const protocol_names[] = {"resp2", "resp3", "binary", "meta",
-                                      NULL};
-const char *const operation_names[] = {
-    "get", "set", "mixed", "mset", "lpush", "xadd", "connect", "fill",
-    "command", NULL};
-const char *const kind_names[] = {"get", "set", "mset", "lpush", "xadd",
-                                  "connect", "command"};
-const char *const verify_names[] = {"bytes", "length", "none", NULL};
-const char *const miss_names[] = {"fail", "count", "set", NULL};
-const char *const answer_names[] = {"status", "integer", "bulk", "null",
-                                    "array", NULL};
 
 bool is_read(enum kind kind) { return kind == GET || kind >= KINDS; }
 
@@ -215,7 +203,7 @@ static size_t put_resp(struct conn *c, const struct op *op)
 /* --- memcached, binary: 24 bytes of header, then extras, key, value ------ */
 enum { BIN_MISS = 1, BIN_RESPONSE = 0x81, BIN_FLAGS = 4 };
 
-/* `opaque` comes back as it went: it counts the requests. */
+/* The server echoes `opaque`: it numbers the requests. */
 static char *put_header(struct conn *c, char *p, uint8_t opcode, size_t key,
                         uint8_t extras, size_t value)
 {
@@ -274,7 +262,7 @@ size_t put_request(struct conn *c, const struct op *op)
            : opt.protocol == META ? put_meta(c, op) : put_resp(c, op);
 }
 
-/* --- how a connection begins: a round trip shows that it is served ------- */
+/* --- greeting: the first round trip shows that a connection is served ---- */
 static void greet_resp(struct conn *c)
 {
     const char *user = opt.user ? opt.user : "default";
@@ -344,7 +332,7 @@ void put_greeting(struct conn *c)
 }
 
 /* --- in ------------------------------------------------------------------ */
-static _Noreturn void garbage(const struct conn *c, const char *what)
+static _Noreturn void malformed_answer(const struct conn *c, const char *what)
 {
     fail("%s: %s: no %s server, or an answer that was cut", c->node->name,
          what, protocol_names[opt.protocol]);
@@ -356,12 +344,12 @@ static const struct op *asked(const struct conn *c)
     if (c->greetings)
         return NULL;
     if (!c->in_flight)
-        garbage(c, "an answer to no request");
+        malformed_answer(c, "an answer to no request");
     return &c->ops[c->head];
 }
 
-/* An answer that its protocol does not give to this request. */
-static _Noreturn void other_answer(const struct conn *c, const char *said)
+/* A well-formed answer that does not fit the request. */
+static _Noreturn void unexpected_answer(const struct conn *c, const char *said)
 {
     static const char *const names[] = {
         "GET", "SET", "MSET", "LPUSH", "XADD", "", "the command", "LINDEX",
@@ -374,16 +362,21 @@ static _Noreturn void other_answer(const struct conn *c, const char *said)
          printable(said), protocol_names[opt.protocol]);
 }
 
-static void reply_done(struct conn *c)
+static void reply_begins(struct conn *c)
+{
+    c->values = c->bulks = 0;
+}
+
+/* Always true: the reply is complete. */
+static bool reply_done(struct conn *c)
 {
     if (c->broken)
         refused(c->node, c->line);
     c->answered++;
-    op_done(c);
-    c->values = c->bulks = 0;
+    return true;
 }
 
-/* A text of that many bytes begins: the value that was read, or words. */
+/* A text of `size` bytes begins: the value that was read, or a message. */
 static void value_begins(struct conn *c, size_t size)
 {
     const struct op *op = asked(c);
@@ -396,7 +389,7 @@ static void value_begins(struct conn *c, size_t size)
                   && (op->kind != READ_STREAM || c->bulks == 3);
     c->kept = op && op->kind == XADD;
     if (c->kept && size > 64)
-        other_answer(c, "a long text");
+        unexpected_answer(c, "a long text");
     if (!c->is_value)
         return;
     c->values++;
@@ -415,7 +408,7 @@ static void value_begins(struct conn *c, size_t size)
              right);
 }
 
-static size_t alike(const char *p, const char *q, size_t n)
+static size_t common_prefix(const char *p, const char *q, size_t n)
 {
     size_t i = 0;
 
@@ -426,19 +419,21 @@ static size_t alike(const char *p, const char *q, size_t n)
     return i;
 }
 
-/* A value is all the fill's or all a later write's: where it departs from the
- * one, it may be the other if their bytes were the same so far. */
+/* A value must come as a whole from the fill or from a later write. At the
+ * first difference from the one, it may still be the other, if both have the
+ * same bytes so far. */
 static void compare(struct conn *c, const char *p, size_t from, size_t n)
 {
     const struct op *op = &c->ops[c->head];
     enum generation other = c->found == FILLED ? OVERWRITTEN : FILLED;
     const char *right = value_of(op->key, c->size, c->found);
-    size_t good = alike(p, right + from, n);
+    size_t good = common_prefix(p, right + from, n);
 
     if (good == n)
         return;
     const char *also = value_of(op->key, c->size, other);
-    size_t as_good = memcmp(right, also, from) ? 0 : alike(p, also + from, n);
+    size_t as_good = memcmp(right, also, from)
+                     ? 0 : common_prefix(p, also + from, n);
     if (op->due == ANY && as_good > good) {
         c->found = other;
         right = also;
@@ -474,7 +469,7 @@ static void body(struct conn *c, const char *p, size_t n)
     if (opt.protocol != BINARY)
         for (size_t i = c->at < end ? end : c->at; i < c->at + n; i++)
             if (p[i - c->at] != "\r\n"[i - end])
-                garbage(c, "a value that is longer than was said");
+                malformed_answer(c, "a value that is longer than was said");
     c->at += n;
     c->body -= n;
 }
@@ -488,14 +483,14 @@ static void body_begins(struct conn *c, size_t size)
     value_begins(c, size);
 }
 
-/* A whole line without its end, NULL if it has not all come. */
+/* A whole line without CR LF; NULL if more bytes must come. */
 static char *line_of(struct conn *c, const char **p, size_t *n)
 {
     const char *end = memchr(*p, '\n', *n);
     size_t take = end ? (size_t)(end - *p) + 1 : *n;
 
     if (c->line_size + take >= sizeof c->line)
-        garbage(c, "a line without end");
+        malformed_answer(c, "a line without end");
     memcpy(c->line + c->line_size, *p, take);
     c->line_size += (unsigned)take;
     *p += take;
@@ -503,17 +498,17 @@ static char *line_of(struct conn *c, const char **p, size_t *n)
     if (!end)
         return NULL;
     if (c->line_size < 2 || c->line[c->line_size - 2] != '\r')
-        garbage(c, "a line that does not end in CR LF");
+        malformed_answer(c, "a line that does not end in CR LF");
     c->line[c->line_size - 2] = '\0';
     if (strlen(c->line) != c->line_size - 2)
-        garbage(c, "a line with a NUL in it");
+        malformed_answer(c, "a line with a NUL in it");
     c->line_size = 0;
     return c->line;
 }
 
 /* --- RESP ---------------------------------------------------------------- */
 /* Digits, perhaps after a minus, that fit into 64 bits. */
-static bool whole(const char *text, long long *n)
+static bool parse_integer(const char *text, long long *n)
 {
     const char *digits = text + (*text == '-');
     char *end;
@@ -539,13 +534,13 @@ const char *read_head(const char *line, struct head *h)
     case '-':
         return NULL;
     case ':':
-        return whole(rest, &h->n) ? NULL : "an integer that is none";
+        return parse_integer(rest, &h->n) ? NULL : "an integer that is none";
     case '$':
     case '=':
     case '*':
     case '~':
     case '%':
-        if (!whole(rest, &h->n) || h->n < -1
+        if (!parse_integer(rest, &h->n) || h->n < -1
             || (h->n < 0 && !strchr("$*", *line)))
             return "a length that is no number";
         if ((unsigned long long)h->n + 1
@@ -569,13 +564,12 @@ const char *read_head(const char *line, struct head *h)
     }
 }
 
-static void element_done(struct conn *c)
+static bool element_done(struct conn *c)
 {
-    if (!--c->elements)
-        reply_done(c);
+    return !--c->elements && reply_done(c);
 }
 
-/* Does the reply to this begin so? */
+/* Whether a reply to this request may begin with this line. */
 static bool fits(const struct conn *c, const struct op *op, const char *line,
                  const struct head *h)
 {
@@ -611,7 +605,8 @@ static bool fits(const struct conn *c, const struct op *op, const char *line,
     }
 }
 
-static void resp_line(struct conn *c, const char *line)
+/* This and those below: whether the reply is complete. */
+static bool resp_line(struct conn *c, const char *line)
 {
     const struct op *op = asked(c);
     struct head h;
@@ -620,23 +615,24 @@ static void resp_line(struct conn *c, const char *line)
     if (*line == '-')
         refused(c->node, line + 1);
     if (!c->elements && !fits(c, op, line, &h))
-        other_answer(c, line);
+        unexpected_answer(c, line);
     if (why)
-        garbage(c, why);
+        malformed_answer(c, why);
     if (!c->elements) {
+        reply_begins(c);
         c->elements = 1;
         c->seen = 0;
     }
     c->seen++;
     if (strchr("$=", h.type) && h.n >= 0) {
         body_begins(c, (size_t)h.n);
-        return;
+        return false;
     }
     if (strchr("*~%", h.type) && h.n > 0)
         c->elements += (unsigned)h.n * (h.type == '%' ? 2 : 1);
     if (c->elements + c->seen > MAX_ELEMENTS)
-        garbage(c, "an answer without end");
-    element_done(c);
+        malformed_answer(c, "an answer without end");
+    return element_done(c);
 }
 
 /* The ID of an entry: two numbers. */
@@ -648,35 +644,37 @@ static bool is_entry(const char *id)
            && !id[n + 1 + strspn(id + n + 1, "0123456789")];
 }
 
-static void resp_text_done(struct conn *c)
+static bool resp_text_done(struct conn *c)
 {
     if (c->kept && !is_entry(c->line))
-        other_answer(c, c->line);
+        unexpected_answer(c, c->line);
     c->line_size = 0;
-    element_done(c);
+    return element_done(c);
 }
 
 /* --- meta ---------------------------------------------------------------- */
-static void meta_line(struct conn *c, const char *line)
+static bool meta_line(struct conn *c, const char *line)
 {
     const struct op *op = asked(c);
     long long n;
 
+    reply_begins(c);
     if (strstr(line, "ERROR"))
         refused(c->node, line);
     if (!op ? c->greetings == 1 ? !strncmp(line, "VERSION ", 8)
                                 : !strcmp(line, "STORED")
-            : op->kind == SET ? !strcmp(line, "HD") : !strcmp(line, "EN")) {
-        reply_done(c);
-    } else if (op && op->kind == GET && !strncmp(line, "VA ", 3)) {
-        if (!whole(line + 3, &n) || n < 0 || (size_t)n > MAX_VALUE)
-            garbage(c, "a length that is no number");
+            : op->kind == SET ? !strcmp(line, "HD") : !strcmp(line, "EN"))
+        return reply_done(c);
+    if (op && op->kind == GET && !strncmp(line, "VA ", 3)) {
+        if (!parse_integer(line + 3, &n) || n < 0 || (size_t)n > MAX_VALUE)
+            malformed_answer(c, "a length that is no number");
         body_begins(c, (size_t)n);
     } else if (op && op->kind == SET && !strcmp(line, "NS")) {
         refused(c->node, "NS (not stored)");
     } else {
-        other_answer(c, line);
+        unexpected_answer(c, line);
     }
+    return false;
 }
 
 /* --- binary -------------------------------------------------------------- */
@@ -688,6 +686,7 @@ static void binary_header(struct conn *c)
     unsigned status, extras;
     char said[40];
 
+    reply_begins(c);
     memcpy(&h, c->line, sizeof h);
     c->line_size = 0;
     status = ntohs(h.status);
@@ -704,7 +703,7 @@ static void binary_header(struct conn *c)
     if (h.magic != BIN_RESPONSE || h.type || c->skip > c->body
         || h.opcode != (op ? get ? BIN_GET : BIN_SET
                         : c->greetings == 1 ? BIN_VERSION : BIN_AUTH))
-        other_answer(c, said);
+        unexpected_answer(c, said);
     if (ntohl(h.opaque) != c->answered)
         fail("%s: it answers request %u where the answer to request %u (its "
              "opaque) is due: a store that mixes them up", c->node->name,
@@ -713,9 +712,9 @@ static void binary_header(struct conn *c)
     snprintf(said, sizeof said, "status 0, a body of %zu bytes", c->body);
     if (!status && (h.extras != extras || h.key
                     || (op && !get && c->body)))
-        other_answer(c, said);
+        unexpected_answer(c, said);
     if ((status || !op) && c->body > MAX_SAID)
-        garbage(c, "a message that is too long");
+        malformed_answer(c, "a message that is too long");
     c->size = c->body - c->skip;
     if (get && !status)
         value_begins(c, c->size);
@@ -726,40 +725,36 @@ static void binary_header(struct conn *c)
 }
 
 /* --- the bytes as they come ---------------------------------------------- */
-void consume(struct conn *c, const char *p, size_t n)
+bool read_reply(struct conn *c, const char **p, size_t *n)
 {
-    bool binary = opt.protocol == BINARY;
+    bool binary = opt.protocol == BINARY, complete = false;
 
-    while (n || (c->in_body && !c->body)) {
+    while (!complete && (*n || (c->in_body && !c->body))) {
         if (c->in_body) {
-            size_t take = n < c->body ? n : c->body;
-            body(c, p, take);
-            p += take;
-            n -= take;
+            size_t take = *n < c->body ? *n : c->body;
+            body(c, *p, take);
+            *p += take;
+            *n -= take;
             if (c->body)
-                return;
+                return false;
             c->in_body = false;
-            if (binary || opt.protocol == META)
-                reply_done(c);
-            else
-                resp_text_done(c);
+            complete = binary || opt.protocol == META ? reply_done(c)
+                                                      : resp_text_done(c);
         } else if (binary) {
             size_t want = sizeof(struct header) - c->line_size;
-            size_t take = n < want ? n : want;
-            memcpy(c->line + c->line_size, p, take);
+            size_t take = *n < want ? *n : want;
+            memcpy(c->line + c->line_size, *p, take);
             c->line_size += (unsigned)take;
-            p += take;
-            n -= take;
+            *p += take;
+            *n -= take;
             if (c->line_size == sizeof(struct header))
                 binary_header(c);
         } else {
-            const char *line = line_of(c, &p, &n);
-            if (line && opt.protocol == META)
-                meta_line(c, line);
-            else if (line)
-                resp_line(c, line);
+            const char *line = line_of(c, p, n);
+            if (line)
+                complete = opt.protocol == META ? meta_line(c, line)
+                                                : resp_line(c, line);
         }
-        if (c->state == CLOSED)             /* measured and gone           */
-            return;
     }
+    return complete;
 }

@@ -1,4 +1,4 @@
-/* report.c - what was measured: JSON, a line for people, rows as it goes. */
+/* report.c - results: a JSON document, a summary line, rows of --series. */
 #define _GNU_SOURCE
 #include "load.h"
 
@@ -158,7 +158,8 @@ static double busy(const struct thread *t, double *waited)
     return (u[1].user - u[0].user + u[1].system - u[0].system) / wall;
 }
 
-/* Who set the pace: a thread without a rest, the rate, or the server. */
+/* What limited the rate: the client (a thread without idle time), the rate
+ * asked for, or the server. */
 static const char *limited(uint64_t lag, double seconds)
 {
     for (unsigned i = 0; i < opt.threads; i++) {
@@ -166,7 +167,7 @@ static const char *limited(uint64_t lag, double seconds)
         if (share + waited > 0.9)
             return "client";
     }
-    /* Still in time at the end, to a hundredth of what was measured. */
+    /* Late by less than a hundredth of the measured time. */
     return opt.rate && (double)lag <= 1e7 * seconds ? "rate" : "server";
 }
 
@@ -227,7 +228,7 @@ void print_report(double wall)
         user += t->usage[1].user - t->usage[0].user;
         system += t->usage[1].system - t->usage[0].system;
     }
-    /* A window of fixed length ends no earlier than it was to. */
+    /* A window of fixed length counts in full. */
     if (end_ns != UINT64_MAX && last < end_ns)
         last = end_ns;
     double seconds = (double)(last - begin_ns) / 1e9;

@@ -1,12 +1,12 @@
-/* cache.c - items in memory that is bounded, as memcached keeps them: pages
- * are cut into chunks of classes, each 1.25 times the one before; a class
- * that gets no further page evicts items of its own. A page holds as many
+/* cache.c - items in bounded memory, as in memcached: pages are divided into
+ * chunks of size classes, each 1.25 times the one before; a class that gets no
+ * further page evicts its own items. A page holds as many
  * chunks as go into 64 KiB, at least one: with memcached's 1 MiB, a cache of
  * some MiB would lose a tenth of it to pages that are half used.
  *
  * Locks: a stripe of the hash table guards its buckets and the items in
  * them, a class its chunks and its list. A stripe is taken before a class;
- * who evicts holds the class, so it only tries the stripe. */
+ * eviction holds the class, so it only tries the stripe (trylock). */
 #define _GNU_SOURCE
 #include "tao.h"
 
@@ -196,8 +196,8 @@ static bool new_page(struct class *c)
     return true;
 }
 
-/* The oldest goes, but who was read since it got there has a second turn:
- * an LRU list that a hit need not lock. */
+/* Evicts the oldest item that was not read since it was queued; others get a
+ * second turn (CLOCK): a hit need not lock the list. */
 static bool evict(struct class *c)
 {
     struct item *it = c->oldest, *newer;

@@ -1,131 +1,19 @@
-/* main.c - start, the line of figures, and the end. */
+/* main.c - start, the periodic line of figures, and the end. */
 #define _GNU_SOURCE
 #include "tao.h"
 
 #include <errno.h>
 #include <grp.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <pwd.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-static uint64_t started;
-
-static uint64_t clock_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-}
-
-/* The next CPU that this process may use, in turn. */
-static void pin(pthread_attr_t *attributes)
-{
-    static cpu_set_t allowed;
-    static int cpu = -1;
-    cpu_set_t one;
-
-    if (cpu < 0)
-        sched_getaffinity(0, sizeof allowed, &allowed);
-    do
-        cpu = (cpu + 1) % CPU_SETSIZE;
-    while (!CPU_ISSET(cpu, &allowed));
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    pthread_attr_setaffinity_np(attributes, sizeof one, &one);
-}
-
-void start_thread(void *(*run)(void *), void *argument, const char *name)
-{
-    pthread_attr_t attributes;
-    pthread_t thread;
-
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, MIB);
-    if (opt.pin)
-        pin(&attributes);
-    int code = pthread_create(&thread, &attributes, run, argument);
-    if (code)
-        fail("thread %s: %s: fewer threads, or a higher limit (ulimit -u)",
-             name, strerror(code));
-    char shortened[16];                      /* the kernel takes no more     */
-    snprintf(shortened, sizeof shortened, "%.15s", name);
-    pthread_setname_np(thread, shortened);
-    pthread_attr_destroy(&attributes);
-}
-
 /* --- figures ------------------------------------------------------------- */
-struct sink {
-    void (*tell)(void *to, const char *name, const char *value);
-    void *to;
-};
-
-__attribute__((format(printf, 3, 4)))
-static void tell(const struct sink *s, const char *name, const char *format,
-                 ...)
-{
-    char value[256];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(value, sizeof value, format, args);
-    va_end(args);
-    s->tell(s->to, name, value);
-}
-
-static void tell_time(const struct sink *s, const char *name,
-                      struct timeval t)
-{
-    tell(s, name, "%ld.%06ld", (long)t.tv_sec, (long)t.tv_usec);
-}
-
-void each_stat(void (*to_whom)(void *to, const char *name,
-                               const char *value), void *to)
-{
-    const struct sink sink = {to_whom, to}, *s = &sink;
-    struct totals t = totals_now();
-    struct cache_state c = cache_now();
-    struct rusage used;
-
-    getrusage(RUSAGE_SELF, &used);
-    tell(s, "pid", "%ld", (long)getpid());
-    tell(s, "uptime", "%" PRIu64, (clock_ns() - started) / SECOND);
-    tell(s, "time", "%ld", (long)time(NULL));
-    tell(s, "version", VERSION);
-    tell_time(s, "rusage_user", used.ru_utime);
-    tell_time(s, "rusage_system", used.ru_stime);
-    tell(s, "max_connections", "%u", opt.connections);
-    tell(s, "curr_connections", "%" PRIu64, t.connections);
-    tell(s, "total_connections", "%" PRIu64, t.accepted);
-    tell(s, "rejected_connections", "%" PRIu64, t.refused);
-    tell(s, "cmd_get", "%" PRIu64, t.gets);
-    tell(s, "cmd_set", "%" PRIu64, t.sets);
-    tell(s, "get_hits", "%" PRIu64, t.gets - t.misses);
-    tell(s, "get_misses", "%" PRIu64, t.misses);
-    tell(s, "bytes_read", "%" PRIu64, t.read);
-    tell(s, "bytes_written", "%" PRIu64, t.written);
-    tell(s, "limit_maxbytes", "%" PRIu64, (uint64_t)opt.memory * MIB);
-    tell(s, "threads", "%u", opt.threads);
-    tell(s, "bytes", "%" PRIu64, c.bytes);
-    tell(s, "total_malloced", "%" PRIu64, c.mapped);
-    tell(s, "curr_items", "%" PRIu64, c.items);
-    tell(s, "evictions", "%" PRIu64, c.evictions);
-    tell(s, "tao_fast_responses", "%" PRIu64, t.fast);
-    tell(s, "tao_slow_requests", "%" PRIu64, t.asked);
-    tell(s, "tao_slow_responses", "%" PRIu64, t.slow);
-    tell(s, "tao_slow_responses_oom", "%" PRIu64, t.slow_oom);
-    tell(s, "tao_slow_dispatchers", "%u", opt.dispatchers);
-    tell(s, "tao_num_slow_threads", "%u", opt.slow_threads);
-}
-
 /* The line of the original, to the letter: also the two blanks, and the
  * listening sockets among the connections. Shares are of the time since the
  * last line. */
@@ -135,7 +23,8 @@ static void print_line(void)
     static uint64_t last_time, last_sleeps;
     struct totals t = totals_now();
     uint64_t now = clock_ns(), sleeps = nanosleeps();
-    double seconds = (double)(now - (last_time ? last_time : started)) / 1e9;
+    uint64_t since = last_time ? last_time : started_ns;
+    double seconds = (double)(now - since) / 1e9;
     double gets = (double)(t.gets - last.gets);
     unsigned queued = slow_requests_queued();
     /* Counters of threads that go on: a sum may be a step behind. */
@@ -176,7 +65,7 @@ static void raise_open_files(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static void become(const char *user)
+static void drop_privileges(const char *user)
 {
     struct passwd *p = getpwnam(user);
 
@@ -220,8 +109,8 @@ int main(int argc, char **argv)
     prepare_cache();
     prepare_serving();
     if (opt.user)
-        become(opt.user);
-    started = clock_ns();
+        drop_privileges(opt.user);
+    start_stats();
     start_slow_path();
     start_serving();
     printf("tao_server " VERSION " (embedded) on %s port %s: %u fast "
@@ -230,7 +119,7 @@ int main(int argc, char **argv)
            opt.slow_threads, opt.semaphore ? "semaphore" : "nanosleep",
            opt.memory, opt.tls ? "on" : "off");
     fflush(stdout);
-    for (uint64_t due = started, now;;) {
+    for (uint64_t due = started_ns, now;;) {
         due += (uint64_t)opt.stats_sleep * 1000000;
         while ((now = clock_ns()) < due) {
             uint64_t left = due - now;
@@ -241,7 +130,7 @@ int main(int argc, char **argv)
                 continue;
             printf("Signal handled: %s.\n", strsignal(signal));
             print_line();
-            /* The other threads are in the midst of things: no exit(). */
+            /* Other threads still run: no exit handlers. */
             _exit(0);
         }
         print_line();

@@ -39,7 +39,6 @@ int listen_at(const char *address, const char *port)
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-const bool with_tls = true;
 static SSL_CTX *tls;
 
 static const char *tls_error(void)
@@ -133,7 +132,6 @@ bool link_pending(const struct link *l)
 
 static void tls_close(struct link *l) { SSL_free(l->ssl); }
 #else
-const bool with_tls = false;
 void prepare_tls(void) { }
 int link_accept(struct link *l) { (void)l; return 1; }
 bool link_pending(const struct link *l) { (void)l; return false; }

@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One recv brings CHUNK; ROOM holds what is the longest request or answer
- * beside it. A text line, or a header and key, ends within LINE. */
+/* One recv reads up to CHUNK; ROOM holds the longest request or answer
+ * besides. A text line, or a header and key, is at most LINE long. */
 enum { CHUNK = 1 << 16, LINE = 2048, ROOM = CHUNK + MIB + LINE,
        EVENTS = 256, LISTENERS = 16 };
 
@@ -38,7 +38,7 @@ enum { FINE = 0, NOT_FOUND = 1, TOO_BIG = 3, INVALID = 4, UNKNOWN = 0x81,
 struct connection {
     struct link link;
     struct fast *fast;
-    enum { SHAKING, FRESH, BINARY, TEXT } state;
+    enum { HANDSHAKE, FRESH, BINARY, TEXT } state;
     unsigned queue;                   /* the dispatcher of its next miss     */
     bool closing;                     /* nothing more is read from it: it is
                                        * closed when all is sent             */
@@ -53,16 +53,11 @@ struct fast {
     char *in, *out;
     size_t filled;                    /* of out                              */
     struct request request;           /* the one miss that it waits for      */
-    struct {
-        counter gets, misses, sets, read, written;
-        counter fast, asked, slow, slow_oom;
-    } n;
+    struct counters *n;
 } __attribute__((aligned(64)));
 
 static struct fast *fasts;
 static int listeners[LISTENERS];
-static unsigned listener_count;
-static counter connections, accepted, refused;
 
 static void watch(struct connection *c, uint32_t events)
 {
@@ -77,7 +72,7 @@ static void close_connection(struct connection *c)
     free(c->in);
     free(c->out);
     free(c);
-    atomic_fetch_sub(&connections, 1);
+    atomic_fetch_sub(&connections.open, 1);
 }
 
 /* --- out ----------------------------------------------------------------- */
@@ -94,12 +89,12 @@ static size_t send_some(struct connection *c, const char *from, size_t n)
             break;
         sent += (size_t)now;
     }
-    add(&c->fast->n.written, sent);
+    add(&c->fast->n->written, sent);
     return sent;
 }
 
-/* What cannot be sent now waits with the connection, which reads no further
- * until it is. */
+/* Unsent bytes are kept with the connection, which reads no further until they
+ * are sent. */
 static void flush(struct connection *c)
 {
     struct fast *f = c->fast;
@@ -159,15 +154,15 @@ static void put_hit(struct fast *f, const struct header *to, const char *key,
     put(f, hit->value, hit->size);
 }
 
-/* --- what is asked ------------------------------------------------------- */
-/* The thread does nothing else until the slow path has answered: so it is
- * in the original, where the state that polls never leaves its loop. */
+/* --- requests ------------------------------------------------------------ */
+/* The thread does nothing else until the slow path has answered, as in the
+ * original, whose polling state never leaves its loop. */
 static void wait_for(const struct request *r)
 {
     bool again = false;
 
     do
-        rest(opt.worker_sleep, &again);
+        poll_sleep(opt.worker_sleep, &again);
     while (!atomic_load_explicit(&r->done, memory_order_acquire));
 }
 
@@ -178,26 +173,26 @@ static void miss(struct connection *c, const struct header *h,
     struct request *r = &f->request;
     unsigned queue = c->queue;
 
-    add(&f->n.misses, 1);
+    add(&f->n->misses, 1);
     c->queue = (queue + 1) % opt.dispatchers;
     memcpy(r->key, key, n);
     r->key_size = (uint8_t)n;
     r->hash = hash;
-    if (!ask_slowly(r, queue)) {
+    if (!queue_miss(r, queue)) {
         if (h->opcode == GET || h->opcode == GETK)
             put_status(f, h, NOT_FOUND, "Not found");
         return;
     }
-    add(&f->n.asked, 1);
+    add(&f->n->asked, 1);
     wait_for(r);
     if (r->stored == STORED) {
         put_hit(f, h, key, n, &(struct hit){
             r->value, (uint32_t)r->value_size, 0, r->cas});
     } else {
-        add(&f->n.slow_oom, 1);
+        add(&f->n->slow_oom, 1);
         put_status(f, h, OUT_OF_MEMORY, "Out of memory on a slow path.");
     }
-    add(&f->n.slow, 1);
+    add(&f->n->slow, 1);
 }
 
 static void get(struct connection *c, const struct header *h,
@@ -207,17 +202,17 @@ static void get(struct connection *c, const struct header *h,
     uint32_t hash = hash_of(key, n);
     struct hit hit;
 
-    add(&f->n.gets, 1);
+    add(&f->n->gets, 1);
     if (!cache_get(key, n, hash, &hit)) {
         miss(c, h, key, n, hash);
         return;
     }
     put_hit(f, h, key, n, &hit);
     cache_release(hash);
-    add(&f->n.fast, 1);
+    add(&f->n->fast, 1);
 }
 
-/* Up to 30 days it is from now, else it is the time of day. */
+/* Up to 30 days it is relative, else seconds since 1970, as in memcached. */
 static uint32_t ttl_of(uint32_t expiry)
 {
     time_t now = time(NULL);
@@ -241,7 +236,7 @@ static void set(struct fast *f, const struct header *h, const char *extras,
     }
     memcpy(&flags, extras, 4);
     memcpy(&expiry, extras + 4, 4);
-    add(&f->n.sets, 1);
+    add(&f->n->sets, 1);
     enum stored s = cache_set(key, n, hash_of(key, n), value, size,
                               ntohl(flags), ttl_of(ntohl(expiry)), &cas);
     if (s != STORED)
@@ -318,7 +313,7 @@ static void answer_binary(struct connection *c, const struct header *h,
     c->closing = true;
 }
 
-/* Bytes that it used; 0: there is more to come. */
+/* Bytes used; 0: the request is not complete. */
 static size_t one_binary(struct connection *c, const char *p, size_t n)
 {
     struct header h;
@@ -379,7 +374,7 @@ static size_t one_text(struct connection *c, const char *p, size_t n)
 }
 
 /* --- in ------------------------------------------------------------------ */
-/* All whole requests, as long as their answers go out; the rest is kept. */
+/* Answers all complete requests while answers can be sent; keeps the rest. */
 static void consume(struct connection *c, const char *p, size_t n)
 {
     while (n && !c->out && !c->closing && !c->broken) {
@@ -422,7 +417,7 @@ static void input(struct connection *c)
             c->broken = true;
             return;
         }
-        add(&f->n.read, (uint64_t)n);
+        add(&f->n->read, (uint64_t)n);
         if (c->in_size)
             memcpy(f->in, c->in, c->in_size);
         consume(c, f->in, c->in_size + (size_t)n);
@@ -446,12 +441,12 @@ static void output(struct connection *c)
         memcpy(c->fast->in, c->in, c->in_size);
         consume(c, c->fast->in, c->in_size);
     }
-    /* What OpenSSL holds already wakes no epoll. */
+    /* Bytes that OpenSSL has buffered do not wake epoll. */
     if (!c->out && !c->closing && !c->broken && link_pending(&c->link))
         input(c);
 }
 
-static void shake_hands(struct connection *c)
+static void proceed_handshake(struct connection *c)
 {
     int done = link_accept(&c->link);
 
@@ -463,9 +458,9 @@ static void shake_hands(struct connection *c)
 
 static void handle(struct connection *c)
 {
-    if (c->state == SHAKING)
-        shake_hands(c);
-    if (c->state != SHAKING && !c->broken) {
+    if (c->state == HANDSHAKE)
+        proceed_handshake(c);
+    if (c->state != HANDSHAKE && !c->broken) {
         if (c->out)
             output(c);
         else
@@ -494,10 +489,10 @@ static void refuse(int fd, const char *words)
     if (!opt.tls)
         send(fd, words, strlen(words), MSG_NOSIGNAL | MSG_DONTWAIT);
     close(fd);
-    add(&refused, 1);
+    add(&connections.refused, 1);
 }
 
-static void welcome(int fd, struct fast *f)
+static void open_connection(int fd, struct fast *f)
 {
     struct connection *c = calloc(1, sizeof *c);
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
@@ -510,9 +505,9 @@ static void welcome(int fd, struct fast *f)
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     c->fast = f;
-    c->state = opt.tls ? SHAKING : FRESH;
-    add(&accepted, 1);
-    atomic_fetch_add(&connections, 1);
+    c->state = opt.tls ? HANDSHAKE : FRESH;
+    add(&connections.accepted, 1);
+    atomic_fetch_add(&connections.open, 1);
     epoll_ctl(f->epoll, EPOLL_CTL_ADD, fd, &e);
 }
 
@@ -522,17 +517,17 @@ static void *accept_all(void *argument)
     unsigned next = 0;
 
     (void)argument;
-    for (unsigned i = 0; i < listener_count; i++)
+    for (unsigned i = 0; i < connections.listeners; i++)
         polls[i] = (struct pollfd){.fd = listeners[i], .events = POLLIN};
     for (;;) {
-        poll(polls, listener_count, -1);
-        for (unsigned i = 0; i < listener_count; i++) {
+        poll(polls, connections.listeners, -1);
+        for (unsigned i = 0; i < connections.listeners; i++) {
             int fd = accept4(listeners[i], NULL, NULL,
                              SOCK_NONBLOCK | SOCK_CLOEXEC);
-            if (fd >= 0 && load(&connections) >= opt.connections)
+            if (fd >= 0 && load(&connections.open) >= opt.connections)
                 refuse(fd, "ERROR Too many open connections\r\n");
             else if (fd >= 0)
-                welcome(fd, &fasts[next++ % opt.threads]);
+                open_connection(fd, &fasts[next++ % opt.threads]);
             else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
                 usleep(10000);        /* until a connection is closed        */
         }
@@ -547,9 +542,9 @@ void prepare_serving(void)
     if (snprintf(list, sizeof list, "%s", opt.address) >= (int)sizeof list)
         usage("-l: too long");
     for (char *at = list, *one; (one = strsep(&at, ","));) {
-        if (listener_count == LISTENERS)
+        if (connections.listeners == LISTENERS)
             usage("-l: at most %d addresses", LISTENERS);
-        listeners[listener_count++] = listen_at(one, opt.port);
+        listeners[connections.listeners++] = listen_at(one, opt.port);
     }
 }
 
@@ -564,6 +559,7 @@ void start_serving(void)
     memset(fasts, 0, opt.threads * sizeof *fasts);
     for (unsigned i = 0; i < opt.threads; i++) {
         struct fast *f = &fasts[i];
+        f->n = &counters[i];
         f->in = malloc(ROOM);
         f->out = malloc(ROOM + CHUNK);
         f->request.value = malloc(value);
@@ -575,25 +571,4 @@ void start_serving(void)
         start_thread(serve, f, name);
     }
     start_thread(accept_all, NULL, "accept");
-}
-
-struct totals totals_now(void)
-{
-    struct totals t = {.connections = load(&connections),
-                       .accepted = load(&accepted), .refused = load(&refused),
-                       .listeners = listener_count};
-
-    for (unsigned i = 0; i < opt.threads; i++) {
-        struct fast *f = &fasts[i];
-        t.gets += load(&f->n.gets);
-        t.misses += load(&f->n.misses);
-        t.sets += load(&f->n.sets);
-        t.read += load(&f->n.read);
-        t.written += load(&f->n.written);
-        t.fast += load(&f->n.fast);
-        t.asked += load(&f->n.asked);
-        t.slow += load(&f->n.slow);
-        t.slow_oom += load(&f->n.slow_oom);
-    }
-    return t;
 }

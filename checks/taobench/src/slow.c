@@ -1,6 +1,6 @@
-/* slow.c - the way of a miss: a fast thread puts it into the queue of a
- * dispatcher, which hands it to the slow threads in turn; one of those makes
- * the value, stores it and says that it is done. */
+/* slow.c - the slow path of a miss: a fast thread queues it at a dispatcher,
+ * which passes it to the slow threads in turn; a slow thread makes the value,
+ * stores it and sets `done`. */
 #define _GNU_SOURCE
 #include "tao.h"
 
@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A ring with room for what all fast threads can ask at a time: each waits
- * for its answer, so that no queue is ever longer. */
+/* A ring with one slot a fast thread: a fast thread waits for its answer, so
+ * that it has one request at a time. */
 struct queue {
     pthread_mutex_t lock;
     sem_t waiting;                    /* of slow threads, version 2          */
@@ -21,10 +21,12 @@ struct queue {
     _Atomic unsigned count;
 } __attribute__((aligned(64)));
 
-static struct queue *dispatched, *made;   /* a dispatcher's, a slow thread's */
+/* One a dispatcher, one a slow thread. */
+static struct queue *dispatcher_queues, *slow_queues;
 static _Atomic unsigned running;
 
-/* Counted apart, as they are many; the first is of those beyond the room. */
+/* A counter a thread, as sleeps are frequent; threads beyond COUNTED share the
+ * first. */
 enum { COUNTED = 4096 };
 static struct { counter n; } __attribute__((aligned(64))) sleeps[COUNTED];
 
@@ -73,9 +75,9 @@ static struct request *pop(struct queue *q)
     return r;
 }
 
-/* The smart one begins each wait with a sleep of its own between half and
- * twice the time, and doubles it up to a quarter of a millisecond. */
-void rest(unsigned ns, bool *again)
+/* With tao_smart_nanosleep each wait begins with the thread's own time, between
+ * half and twice `ns`, and doubles it up to 250 us. */
+void poll_sleep(unsigned ns, bool *again)
 {
     static _Atomic unsigned threads;
     static _Thread_local unsigned self;
@@ -112,27 +114,27 @@ uint64_t nanosleeps(void)
     return sum;
 }
 
-static void *dispatch(void *argument)
+static void *dispatcher(void *argument)
 {
     struct queue *q = argument;
     unsigned next = 0;
     bool again = false;
 
     for (;;) {
-        rest(opt.dispatcher_sleep, &again);
+        poll_sleep(opt.dispatcher_sleep, &again);
         struct request *r = pop(q);
         if (!r)
             continue;
         again = false;
-        push(&made[next], r, opt.threads);
+        push(&slow_queues[next], r, opt.threads);
         if (opt.semaphore)
-            sem_post(&made[next].waiting);
+            sem_post(&slow_queues[next].waiting);
         next = (next + 1) % opt.slow_threads;
     }
     return NULL;
 }
 
-/* The words of the original; one is enough to know, -v has them all. */
+/* The original's message; printed once, or each time with -v. */
 static void tell_out_of_memory(void)
 {
     static _Atomic bool told;
@@ -155,7 +157,7 @@ static void answer(struct request *r, char *raw)
     atomic_store_explicit(&r->done, true, memory_order_release);
 }
 
-static void *make(void *argument)
+static void *slow_thread(void *argument)
 {
     struct queue *q = argument;
     char *raw = malloc(opt.max_item_size);
@@ -169,7 +171,7 @@ static void *make(void *argument)
             while (sem_wait(&q->waiting))
                 ;
         else
-            rest(opt.slow_sleep, &again);
+            poll_sleep(opt.slow_sleep, &again);
         struct request *r = pop(q);
         if (!r)
             continue;
@@ -183,22 +185,22 @@ void start_slow_path(void)
 {
     char name[32];
 
-    dispatched = new_queues(opt.dispatchers);
-    made = new_queues(opt.slow_threads);
+    dispatcher_queues = new_queues(opt.dispatchers);
+    slow_queues = new_queues(opt.slow_threads);
     for (unsigned i = 0; i < opt.slow_threads; i++) {
         snprintf(name, sizeof name, "slow-%u", i);
-        start_thread(make, &made[i], name);
+        start_thread(slow_thread, &slow_queues[i], name);
     }
     for (unsigned i = 0; i < opt.dispatchers; i++) {
         snprintf(name, sizeof name, "dispatch-%u", i);
-        start_thread(dispatch, &dispatched[i], name);
+        start_thread(dispatcher, &dispatcher_queues[i], name);
     }
 }
 
-bool ask_slowly(struct request *r, unsigned queue)
+bool queue_miss(struct request *r, unsigned queue)
 {
     atomic_store_explicit(&r->done, false, memory_order_relaxed);
-    return push(&dispatched[queue], r, opt.max_slow_requests);
+    return push(&dispatcher_queues[queue], r, opt.max_slow_requests);
 }
 
 unsigned slow_requests_queued(void)
@@ -206,7 +208,7 @@ unsigned slow_requests_queued(void)
     unsigned sum = 0;
 
     for (unsigned i = 0; i < opt.dispatchers; i++)
-        sum += dispatched[i].count;
+        sum += dispatcher_queues[i].count;
     return sum;
 }
 

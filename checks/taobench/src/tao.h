@@ -15,6 +15,11 @@
 #define VERSION "1.0"
 #define SECOND UINT64_C(1000000000)
 enum { MAX_KEY = 250, MIB = 1 << 20 };
+#ifdef WITH_TLS
+static const bool with_tls = true;
+#else
+static const bool with_tls = false;
+#endif
 
 /* --- options.c ----------------------------------------------------------- */
 struct options {
@@ -38,7 +43,7 @@ _Noreturn void usage(const char *format, ...)
 _Noreturn void fail(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
-/* --- counters: each has one writer, the others read along ---------------- */
+/* --- counters: each has one writer, other threads only read -------------- */
 typedef _Atomic uint64_t counter;
 
 static inline uint64_t load(const counter *c)
@@ -95,17 +100,16 @@ struct request {
     _Atomic bool done;
 };
 void start_slow_path(void);
-bool ask_slowly(struct request *r, unsigned queue);  /* false: queue full    */
+bool queue_miss(struct request *r, unsigned queue);  /* false: queue full    */
 unsigned slow_requests_queued(void);
 unsigned slow_threads_running(void);
 uint64_t nanosleeps(void);
-/* The sleep of all who wait for others; `again`: nothing came meanwhile. */
-void rest(unsigned ns, bool *again);
+/* Sleeps between two polls; `again`: the last poll found nothing. */
+void poll_sleep(unsigned ns, bool *again);
 
 /* --- net.c --------------------------------------------------------------- */
 struct link { int fd; void *ssl; };
 enum { LINK_AGAIN = -1, LINK_BROKEN = -2 };
-extern const bool with_tls;
 void prepare_tls(void);
 int listen_at(const char *address, const char *port);
 bool link_open(struct link *l, int fd);
@@ -115,21 +119,35 @@ ssize_t link_write(struct link *l, const void *buffer, size_t n);
 bool link_pending(const struct link *l);
 void link_close(struct link *l);
 
-/* --- serve.c: fast threads, and connections ------------------------------ */
+/* --- threads.c ----------------------------------------------------------- */
+void start_thread(void *(*run)(void *), void *argument, const char *name);
+
+/* --- stats.c ------------------------------------------------------------- */
+/* Of one fast thread, which alone writes them. */
+struct counters {
+    counter gets, misses, sets, read, written;
+    counter fast, asked, slow, slow_oom;      /* answers; asked: slow ones   */
+} __attribute__((aligned(64)));
+/* Of the process: open ones, and all that were accepted or refused. */
+struct connections { counter open, accepted, refused; unsigned listeners; };
 struct totals {
     uint64_t gets, misses, sets, read, written;
-    uint64_t fast, asked, slow, slow_oom;     /* answers; asked: slow ones   */
+    uint64_t fast, asked, slow, slow_oom;
     uint64_t connections, accepted, refused;
     unsigned listeners;
 };
+extern struct counters *counters;             /* one a fast thread           */
+extern struct connections connections;
+extern uint64_t started_ns;
+uint64_t clock_ns(void);
+void start_stats(void);
+struct totals totals_now(void);
+/* Each figure that the command `stats` tells. */
+void each_stat(void (*report)(void *to, const char *name, const char *value),
+               void *to);
+
+/* --- serve.c: fast threads, and connections ------------------------------ */
 void prepare_serving(void);                   /* listens                     */
 void start_serving(void);
-struct totals totals_now(void);
-
-/* --- main.c -------------------------------------------------------------- */
-void start_thread(void *(*run)(void *), void *argument, const char *name);
-/* Each figure that `stats` tells. */
-void each_stat(void (*tell)(void *to, const char *name, const char *value),
-               void *to);
 
 #endif

@@ -1,4 +1,4 @@
-/* values.c - how large a value is, its bytes, and how it is compressed. */
+/* values.c - sizes of values, their bytes, and compression. */
 #include "tao.h"
 
 #include <pthread.h>
@@ -96,8 +96,8 @@ static char *put_literals(char *out, const char *from, size_t n,
     return out + n;
 }
 
-/* The greedy way with a table of places, which steps faster through what
- * does not repeat; `out` has room for value_bound(n). */
+/* Greedy matching with a hash table of positions; steps get longer where
+ * nothing repeats. `out` has room for value_bound(n). */
 size_t lz4_compress(const char *in, size_t n, char *out)
 {
     uint32_t places[1 << HASH_BITS] = {0};       /* place + 1; 0: none       */

@@ -1,0 +1,118 @@
+/* stats.c - what the fast threads count, and the answer to `stats`. */
+#define _GNU_SOURCE
+#include "tao.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+struct counters *counters;
+struct connections connections;
+uint64_t started_ns;
+
+uint64_t clock_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
+}
+
+void start_stats(void)
+{
+    started_ns = clock_ns();
+    counters = aligned_alloc(64, opt.threads * sizeof *counters);
+    if (!counters)
+        fail("no memory for %u threads", opt.threads);
+    memset(counters, 0, opt.threads * sizeof *counters);
+}
+
+struct totals totals_now(void)
+{
+    struct totals t = {.connections = load(&connections.open),
+                       .accepted = load(&connections.accepted),
+                       .refused = load(&connections.refused),
+                       .listeners = connections.listeners};
+
+    for (unsigned i = 0; i < opt.threads; i++) {
+        const struct counters *n = &counters[i];
+        t.gets += load(&n->gets);
+        t.misses += load(&n->misses);
+        t.sets += load(&n->sets);
+        t.read += load(&n->read);
+        t.written += load(&n->written);
+        t.fast += load(&n->fast);
+        t.asked += load(&n->asked);
+        t.slow += load(&n->slow);
+        t.slow_oom += load(&n->slow_oom);
+    }
+    return t;
+}
+
+/* Where each_stat reports to. */
+struct sink {
+    void (*report)(void *to, const char *name, const char *value);
+    void *to;
+};
+
+__attribute__((format(printf, 3, 4)))
+static void tell(const struct sink *s, const char *name, const char *format,
+                 ...)
+{
+    char value[256];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(value, sizeof value, format, args);
+    va_end(args);
+    s->report(s->to, name, value);
+}
+
+static void tell_time(const struct sink *s, const char *name,
+                      struct timeval t)
+{
+    tell(s, name, "%ld.%06ld", (long)t.tv_sec, (long)t.tv_usec);
+}
+
+void each_stat(void (*report)(void *to, const char *name, const char *value),
+               void *to)
+{
+    const struct sink sink = {report, to}, *s = &sink;
+    struct totals t = totals_now();
+    struct cache_state c = cache_now();
+    struct rusage used;
+
+    getrusage(RUSAGE_SELF, &used);
+    tell(s, "pid", "%ld", (long)getpid());
+    tell(s, "uptime", "%" PRIu64, (clock_ns() - started_ns) / SECOND);
+    tell(s, "time", "%ld", (long)time(NULL));
+    tell(s, "version", VERSION);
+    tell_time(s, "rusage_user", used.ru_utime);
+    tell_time(s, "rusage_system", used.ru_stime);
+    tell(s, "max_connections", "%u", opt.connections);
+    tell(s, "curr_connections", "%" PRIu64, t.connections);
+    tell(s, "total_connections", "%" PRIu64, t.accepted);
+    tell(s, "rejected_connections", "%" PRIu64, t.refused);
+    tell(s, "cmd_get", "%" PRIu64, t.gets);
+    tell(s, "cmd_set", "%" PRIu64, t.sets);
+    tell(s, "get_hits", "%" PRIu64, t.gets - t.misses);
+    tell(s, "get_misses", "%" PRIu64, t.misses);
+    tell(s, "bytes_read", "%" PRIu64, t.read);
+    tell(s, "bytes_written", "%" PRIu64, t.written);
+    tell(s, "limit_maxbytes", "%" PRIu64, (uint64_t)opt.memory * MIB);
+    tell(s, "threads", "%u", opt.threads);
+    tell(s, "bytes", "%" PRIu64, c.bytes);
+    tell(s, "total_malloced", "%" PRIu64, c.mapped);
+    tell(s, "curr_items", "%" PRIu64, c.items);
+    tell(s, "evictions", "%" PRIu64, c.evictions);
+    tell(s, "tao_fast_responses", "%" PRIu64, t.fast);
+    tell(s, "tao_slow_requests", "%" PRIu64, t.asked);
+    tell(s, "tao_slow_responses", "%" PRIu64, t.slow);
+    tell(s, "tao_slow_responses_oom", "%" PRIu64, t.slow_oom);
+    tell(s, "tao_slow_dispatchers", "%u", opt.dispatchers);
+    tell(s, "tao_num_slow_threads", "%u", opt.slow_threads);
+}

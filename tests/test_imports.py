@@ -1,0 +1,128 @@
+"""Modules depend on each other one way; what is looked for has one rule."""
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterable, Mapping, Set
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PACKAGES = ('bench', 'checks', 'cli', 'config', 'postprocess', 'tests')
+
+#: Programs of several C files that call each other.
+C_PROGRAMS = ('checks/load/src', 'checks/taobench/src')
+
+#: A circle that is known: `site` should be dispatched in cli/__main__.py.
+LEFT = {'cli.new', 'cli.sites'}
+
+Graph = Mapping[str, Set[str]]
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """Strongly connected parts of more than one module, each sorted."""
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        todo = [start]
+        while todo:
+            more = graph.get(todo.pop(), set()) - found
+            found |= more
+            todo += more
+        return found
+
+    below = {name: reached(name) for name in graph}
+    return sorted({tuple(sorted(
+        other for other in below[name] if name in below.get(other, ())))
+        for name in graph if name in below[name]})
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix('').parts
+    return '.'.join(parts[:-1] if parts[-1] == '__init__' else parts)
+
+
+def imports(path: Path) -> Iterable[str]:
+    """What a file imports, in functions too; not what only types need."""
+    tree = ast.parse(path.read_text(), path)
+    package = name_of(path.parent / '__init__.py').split('.')
+    for_types = {inner for node in ast.walk(tree) if isinstance(node, ast.If)
+                 and 'TYPE_CHECKING' in ast.unparse(node.test)
+                 for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if node in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[:len(package) - node.level + 1]
+            base = '.'.join([*(above if node.level else []),
+                             *filter(None, [node.module])])
+            yield base
+            yield from (f'{base}.{alias.name}' for alias in node.names)
+
+
+def python_graph() -> dict[str, set[str]]:
+    """Module -> modules that it imports, of all that is ours."""
+    paths = {name_of(path): path for package in PACKAGES
+             for path in sorted((ROOT / package).rglob('*.py'))}
+    packages = {name for name, path in paths.items()
+                if path.name == '__init__.py'}
+    # A package is run before its modules: that it imports them is no circle.
+    return {name: (set(imports(path)) & paths.keys()) - packages - {name}
+            for name, path in paths.items()}
+
+
+def c_graph(folder: Path, objects: Path) -> dict[str, set[str]]:
+    """File -> files that define what it uses, by the linker's symbols."""
+    defined: dict[str, str] = {}
+    used: dict[str, set[str]] = {}
+    for source in sorted(folder.glob('*.c')):
+        made = objects / f'{source.stem}.o'
+        subprocess.run(['cc', '-std=gnu11', '-c', '-o', made, source],
+                       check=True)
+        for line in subprocess.run(['nm', made], text=True, check=True,
+                                   capture_output=True).stdout.splitlines():
+            kind, symbol = line.split()[-2:]
+            if kind == 'U':
+                used.setdefault(source.name, set()).add(symbol)
+            elif kind.isupper():
+                defined[symbol] = source.name
+    return {name: {defined[symbol] for symbol in symbols & defined.keys()}
+            for name, symbols in used.items()}
+
+
+def test_a_circle_is_found():
+    assert circles({'a': {'b'}, 'b': {'c'}, 'c': {'b'}, 'd': {'a'}}) == [
+        ('b', 'c')]
+    assert circles({'a': {'b', 'c'}, 'b': {'c'}, 'c': set()}) == []
+
+
+def test_python_modules_import_one_way():
+    graph = python_graph()
+    assert 'config.session' in graph['cli.learn'], 'the graph has no edges'
+    found = [set(circle) for circle in circles(graph)]
+    assert [circle for circle in found if circle != LEFT] == []
+    assert LEFT in found, 'the circle LEFT is gone: remove the name'
+
+
+@pytest.mark.parametrize('program', C_PROGRAMS)
+def test_c_files_call_one_way(program, tmp_path):
+    graph = c_graph(ROOT / program, tmp_path)
+    assert 'net.c' in graph['main.c'], 'the graph has no edges'
+    assert circles(graph) == []
+
+
+def test_one_function_looks_for_spack():
+    """SPACK_ROOT decides where it is set, PATH where it is not."""
+    rules = ("os.environ.get('SPACK_ROOT')", "os.environ['SPACK_ROOT']",
+             "os.getenv('SPACK_ROOT')", "shutil.which('spack')")
+    looking = [
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES for path in sorted((ROOT / package).rglob(
+            '*.py'))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call | ast.Subscript)
+        and ast.unparse(node).startswith(rules)]
+    assert looking == ['checks/spack/stack.py'] * 2

@@ -9,28 +9,24 @@ file is no fault.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
+
+from config.families import families
 
 from . import perflogs
 
 FILE, REASONS = 'series.csv', 'invalid.txt'
 COLUMNS = ('second', 'series', 'metric', 'value', 'unit', 'phase', 'counts',
            'why')
-#: Kind of series -> unit of each of its metrics.
-UNITS = {'server': {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
-                    'hit_rate': '1'},
-         'cpu': {'cpu_total': '%', 'cpu_user': '%'}}
 PHASES = ('warmup', 'rest', 'test', 'after')
 #: Cases whose newest run is read, the newest first.
 MOST_RUNS = 12
-#: Where valid runs of TaoBench are, by its guide; tests/ hold them against
-#: those that checks/ judges by.
-BANDS = {'hit_rate': (0.88, 0.9), 'cpu_total': (70.0, 80.0),
-         'cpu_user': (15.0, 30.0)}
-BANDS_V2 = BANDS | {'cpu_total': (75.0, 80.0), 'cpu_user': (25.0, 30.0)}
+#: Kind of series -> unit of each of its metrics: `series` of a family.yaml.
+Units = Mapping[str, Mapping[str, str]]
 
 
 class Series(NamedTuple):
@@ -41,6 +37,12 @@ class Series(NamedTuple):
     points: pd.DataFrame
     #: Why the run is not valid.
     reasons: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> set[str]:
+        """What the series are of: server, cpu, ..."""
+        return {name.partition(' ')[0]
+                for name in self.points['series'].unique()}
 
     @property
     def servers(self) -> list[str]:
@@ -67,21 +69,29 @@ def newest(frame: pd.DataFrame) -> Newest:
                                  observed=True).transform('max')
     runs = frame[frame['time'] == last].sort_values(
         'time', ascending=False, kind='stable')
-    files: dict[Path, int] = {}
+    known = families()
+    files: dict[Path, tuple[int, Units]] = {}
     for row in runs.drop_duplicates([*perflogs.CASE, 'run']).itertuples():
+        units = known[row.family].series if row.family in known else {}
+        if not units:
+            continue
         name = f'{row.run}-{row.environ}-{row.case}'
         file = Path(row.file).parent / row.family / name / FILE
         if perflogs.ATTACHED.fullmatch(name) and _there(file):
-            files.setdefault(file, row.Index)
+            files.setdefault(file, (row.Index, units))
     faults: list[perflogs.PerflogError] = []
-    found = [Series(index, read(file, faults), _reasons(file.parent))
-             for file, index in list(files.items())[:MOST_RUNS]]
+    found = [Series(index, read(file, units, faults), _reasons(file.parent))
+             for file, (index, units) in list(files.items())[:MOST_RUNS]]
     return Newest([one for one in found if len(one.points)], faults,
                   max(len(files) - MOST_RUNS, 0))
 
 
-def read(file: Path, faults: list[perflogs.PerflogError]) -> pd.DataFrame:
-    """The good points of a file; its faults are added to a list."""
+def read(file: Path, units: Units, faults: list[perflogs.PerflogError]
+         ) -> pd.DataFrame:
+    """The good points of a file; its faults are added to a list.
+
+    :param units: of the family
+    """
     def report(file, line: int, reason: str) -> None:
         faults.append(perflogs.PerflogError(file, line, reason))
 
@@ -91,7 +101,7 @@ def read(file: Path, faults: list[perflogs.PerflogError]) -> pd.DataFrame:
             file, COLUMNS, 'a file of series (postprocess/series.py)',
             report), strict=True):
         try:
-            point = _point(*row)
+            point = _point(units, *row)
             if point[:3] in points:
                 raise ValueError(f'{row[1]} has {row[2]} twice at {row[0]} s')
             points[point[:3]] = point
@@ -122,18 +132,19 @@ def _there(file: Path) -> bool:
         return True
 
 
-def _point(second: str, series: str, metric: str, value: str, unit: str,
-           phase: str, counts: str, why: str) -> tuple:
+def _point(known: Units, second: str, series: str, metric: str, value: str,
+           unit: str, phase: str, counts: str, why: str) -> tuple:
     """A row with its types.
 
     :raises ValueError: what is wrong with it
     """
     kind, _, name = series.partition(' ')
-    units = UNITS.get(kind, {})
+    units = known.get(kind, {})
     if not units or not name or (kind == 'server'
                                  and not name.isdecimal()):
-        raise ValueError(f"series {series[:40]!r} is not 'server N' or 'cpu "
-                         "NODE'")
+        allowed = ' or '.join(f"'{k} {'N' if k == 'server' else 'NODE'}'"
+                              for k in known)
+        raise ValueError(f'series {series[:40]!r} is not {allowed}')
     if metric not in units:
         raise ValueError(f'metric {metric[:40]!r} is not one of '
                          + ', '.join(units))

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import perflogs_factory as make
 
 from postprocess import charts, perflogs, report
+from postprocess.figures import box, curve
 
 ROOT = Path(__file__).resolve().parents[1]
 JUDGED = {'reference': '1.0', 'upper': '0.2', 'result': 'pass'}
@@ -268,7 +269,7 @@ def test_hostile_text_stays_text(tmp_path):
 
 def test_numbers_in_figures_are_not_rounded_away(tmp_path):
     frame = labelled(tmp_path, [make.record('latency', 1.0, 8)])
-    svg, _ = charts.render(charts.curve(frame, 'mpi 1.23456', 'us'), 'x')
+    svg, _ = charts.render(curve.curve(frame, 'mpi 1.23456', 'us'), 'x')
     assert 'mpi 1.23456' in svg.decode()
     assert not re.search(r'[ "]\d+\.\d{3,}[ "]', svg.decode())
 
@@ -309,7 +310,7 @@ def test_few_samples_are_points_not_boxes(tmp_path):
         frame = labelled(tmp_path / str(many), [
             make.record('latency', 1.0 + d / 10, 8, day=d)
             for d in range(many)])
-        [axes] = charts.spread(frame, 'title').axes
+        [axes] = box.spread(frame, 'title').axes
         assert sum(isinstance(p, PathPatch) for p in axes.patches) == boxes
 
 

@@ -27,7 +27,7 @@ import yaml
 from reframe.core.exceptions import LoggingError
 from reframe.core.logging import register_log_handler
 
-from config import run_id
+from config import run_id, samples
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -114,6 +114,8 @@ def attach(folder: Path, files: dict[str, str]) -> None:
             # The same case once more in this run: the newer one stays.
             os.rename(folder, Path(new, 'before'))
         os.rename(Path(new, 'files'), folder)
+    if samples.FILE in files:
+        samples.prune(folder)
 
 
 @functools.cache

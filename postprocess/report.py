@@ -417,7 +417,8 @@ def _program(family: str, known: Family | None, program: str,
     """The section of a program: what it tells, figures, tables."""
     frame = frame[frame['metric'] != 'completed']
     rows = perflogs.metrics()
-    there = [m for m in rows if m in set(frame['metric'])]
+    names = set(frame['metric'])
+    there = [m for m in rows if m in names]
     if not there and not drawn:
         return None
     main = figures.main_metrics(family, frame)

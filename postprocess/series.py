@@ -1,14 +1,12 @@
 """What servers did over time: the series beside the perflogs.
 
-A case may leave files beside its perflog, in
-<family>/<run>-<environ>-<case>/; of these, `series.csv` is read here, one row
-a point and metric, and `invalid.txt`, why the run is not valid. As with
-perflogs, what is damaged is said with file and line; that there is no such
-file is no fault.
+Of the files that a case left beside its perflog (attached.py), `series.csv` is
+read here, one row a point and metric, and `invalid.txt`, why the run is not
+valid.
 """
 from __future__ import annotations
 
-import os
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +15,7 @@ import pandas as pd
 
 from config.families import families
 
-from . import perflogs
+from . import attached, perflogs
 
 FILE, REASONS = 'series.csv', 'invalid.txt'
 COLUMNS = ('second', 'series', 'metric', 'value', 'unit', 'phase', 'counts',
@@ -55,7 +53,7 @@ class Series(NamedTuple):
 class Newest(NamedTuple):
     """The series of the newest run of some cases, the newest first."""
     series: list[Series]
-    faults: list[perflogs.PerflogError]
+    faults: attached.Faults
     #: How many more cases have a file of series, which was not read.
     more: int = 0
 
@@ -75,43 +73,25 @@ def newest(frame: pd.DataFrame) -> Newest:
         units = known[row.family].series if row.family in known else {}
         if not units:
             continue
-        name = f'{row.run}-{row.environ}-{row.case}'
-        file = Path(row.file).parent / row.family / name / FILE
-        if perflogs.ATTACHED.fullmatch(name) and _there(file):
+        if file := attached.path(row, FILE):
             files.setdefault(file, (row.Index, units))
-    faults: list[perflogs.PerflogError] = []
+    faults: attached.Faults = []
     found = [Series(index, read(file, units, faults), _reasons(file.parent))
              for file, (index, units) in list(files.items())[:MOST_RUNS]]
     return Newest([one for one in found if len(one.points)], faults,
                   max(len(files) - MOST_RUNS, 0))
 
 
-def read(file: Path, units: Units, faults: list[perflogs.PerflogError]
+def read(file: Path, units: Units, faults: attached.Faults
          ) -> pd.DataFrame:
     """The good points of a file; its faults are added to a list.
 
     :param units: of the family
     """
-    def report(file, line: int, reason: str) -> None:
-        faults.append(perflogs.PerflogError(file, line, reason))
-
-    points: dict[tuple, tuple] = {}
-    refused: dict[str, list[int]] = {}
-    for row, line in zip(*perflogs.table(
-            file, COLUMNS, 'a file of series (postprocess/series.py)',
-            report), strict=True):
-        try:
-            point = _point(units, *row)
-            if point[:3] in points:
-                raise ValueError(f'{row[1]} has {row[2]} twice at {row[0]} s')
-            points[point[:3]] = point
-        except ValueError as err:
-            refused.setdefault(str(err), []).append(line)
-    for reason, lines in refused.items():
-        more = f' (and {len(lines) - 1} more)' if len(lines) > 1 else ''
-        report(file, lines[0], f'{reason}; {perflogs.REPAIR}{more}')
-    return pd.DataFrame(list(points.values()), columns=COLUMNS).sort_values(
-        'second', kind='stable', ignore_index=True)
+    return attached.read(
+        file, COLUMNS, 'a file of series (postprocess/series.py)',
+        functools.partial(_point, units), 3, faults).sort_values(
+            'second', kind='stable', ignore_index=True)
 
 
 def _reasons(folder: Path) -> tuple[str, ...]:
@@ -120,16 +100,6 @@ def _reasons(folder: Path) -> tuple[str, ...]:
         return tuple((folder / REASONS).read_text('utf-8').splitlines())
     except (OSError, UnicodeDecodeError):
         return ()
-
-
-def _there(file: Path) -> bool:
-    """Whether there is such a file, be it unreadable."""
-    try:
-        return bool(os.stat(file))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
 
 
 def _point(known: Units, second: str, series: str, metric: str, value: str,
@@ -159,15 +129,5 @@ def _point(known: Units, second: str, series: str, metric: str, value: str,
     if bool(why) != (counts == '0'):
         raise ValueError(f'counts {counts!r} does not go with why '
                          f'{why[:40]!r}')
-    return (_number('second', second), series, metric,
-            _number('value', value), unit, phase, counts, why)
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        number = perflogs.finite(text)
-    except ValueError as err:
-        raise ValueError(f'{name} {text[:40]!r} {err}') from None
-    if number < 0:
-        raise ValueError(f'{name} {text[:40]!r} is less than 0')
-    return number
+    return (attached.number('second', second), series, metric,
+            attached.number('value', value), unit, phase, counts, why)

@@ -184,7 +184,8 @@ GOOD = '1,server 0,total_qps,5,1/s,test,1,'
     (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}', 3, 'the last line is cut off'),
     (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}\n', 3, '6 columns, not 8'),
     (f'{HEAD}\n{GOOD}\n1,"x\n', 3, 'not a line of CSV'),
-    (f'{HEAD}\n{GOOD}\n{GOOD}\n', 3, 'server 0 has total_qps twice at 1 s'),
+    (f'{HEAD}\n{GOOD}\n{GOOD}\n', 3,
+     'second 1, series server 0, metric total_qps stands here twice'),
     *[(f'{HEAD}\n{GOOD}\n{bad}\n', 3, reason) for bad, reason in (
         ('x,server 0,total_qps,5,1/s,test,1,', "second 'x' is not a finite"),
         ('-1,server 0,total_qps,5,1/s,test,1,', "second '-1' is less than"),

@@ -232,7 +232,8 @@ def main_metrics(family: str, frame: pd.DataFrame) -> list[str]:
     :param frame: records of one program
     """
     known = perflogs.metrics()
-    there = [m for m in known if m in set(frame['metric'])]
+    names = set(frame['metric'])
+    there = [m for m in known if m in names]
     judged_ = [rule['metric'] for rule in judged.table().get(family, [])
                if rule['metric'] in there and rule['metric'] != 'worst_ratio']
     return judged_ or [m for m in there if known[m]['better'] != 'none'

@@ -55,7 +55,10 @@ def spread(frame: pd.DataFrame, title: str) -> Figure:
     far = next(f for f in (m * 10 ** e for e in range(-2, 99)
                            for m in (1, 2, 3, 5)) if f >= far)
     figure, axes = charts.figure(title, [], height=max(1.5, 0.8 * len(parts)))
-    width = 0.6 * min(np.diff(charts.position(every, every)), default=1)
+    # No wider than the margins of the axis.
+    width = min([0.6 * step for step in np.diff(charts.position(
+        every, every))], default=0.6)
+    width = min(width, 1.0)
     for n, (name, colour, marker, groups) in enumerate(parts):
         middle = -3 * n            # a band is as high as 3 times `far`
         charts.boxes(

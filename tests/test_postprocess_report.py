@@ -314,6 +314,29 @@ def test_few_samples_are_points_not_boxes(tmp_path):
         assert sum(isinstance(p, PathPatch) for p in axes.patches) == boxes
 
 
+@pytest.mark.parametrize('sizes', [(8,), (1, 2, 4), (64, 1024, 65536)])
+def test_boxes_lie_within_their_axis(tmp_path, sizes):
+    from matplotlib.patches import PathPatch
+    frame = labelled(tmp_path, [make.record('latency', 1.0 + d / 10, s, day=d)
+                                for s in sizes for d in range(4)])
+    [axes] = box.spread(frame, 'title').axes
+    low, high = axes.get_xlim()
+    for patch in axes.patches:
+        if isinstance(patch, PathPatch):
+            path = patch.get_path()
+            ends = path.vertices[path.codes != path.CLOSEPOLY][:, 0]
+            assert low < ends.min() and ends.max() < high
+
+
+def test_a_guard_shows_no_empty_cells(tmp_path):
+    """On a phone a cell is shown with its name unless it is empty."""
+    _, text = page(tmp_path, [make.record(
+        'completed', 0.0, repeat=0, result='fail', guard='ranks',
+        reference='1.0', lower='0.0')])
+    for name in ('value', 'reference', 'allowed', 'ratio'):
+        assert re.search(rf'<td class="[^"]*" data-name="{name}"></td>', text)
+
+
 @pytest.mark.parametrize('sizes', [[0, 1, 8], [8], [1, 3, 4096]])
 @pytest.mark.parametrize('values', [[0.0, 0.0, 0.0], [-1.0, 2.0, 99.0]])
 def test_odd_sizes_and_values_can_be_drawn(tmp_path, sizes, values):
@@ -344,6 +367,6 @@ def test_command_line(tmp_path):
 
 
 def test_postprocess_stands_alone():
-    for file in (ROOT / 'postprocess').glob('*.py'):
+    for file in (ROOT / 'postprocess').rglob('*.py'):
         assert not re.search(r'^\s*(from|import) (checks|reframe)\b',
                              file.read_text(), re.M)

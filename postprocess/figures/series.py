@@ -39,8 +39,7 @@ Panel = dict[str, str]
 READING = ('Over time: the newest run of each case. Shaded is what is not '
            'the test. Filled points count, hollow ones do not; close ones '
            'that are alike are drawn as their mean. A green band is where a '
-           'valid run is; hit ratios far below it in the warm-up are cut '
-           'off.')
+           'valid run is; what is far below it in the warm-up is cut off.')
 MUST, MAY = ('of', 'metric', 'says'), ('beside', 'share_of')
 
 

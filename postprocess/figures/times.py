@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 #: Programs in one figure.
 MOST_ROWS = 30
 OPTIONS: dict = {}
-READING = 'Time of whole programs: boxes as above, a colour a node count.'
+READING = ('Times of whole programs: a colour a node count; quartiles as '
+           'boxes, fewer than three runs as points.')
 #: Heading on the page.
 SECTION = 'Time of whole programs'
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from checks.lib.references import LEARN
 from postprocess import outcomes, plans
+from postprocess.progress import Progress
 
 #: What a check says of a case without a reference.
 LACKS = re.compile(rf'(no reference[^;]*): {re.escape(LEARN)}')
@@ -56,17 +57,19 @@ def plan_of(perflogs: str, run: str) -> plans.Plan | None:
     return None
 
 
-def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]]
-         ) -> list[dict[str, Any]]:
+def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
+         ahead: list[Progress] | None = None) -> list[dict[str, Any]]:
     """ReFrame's cases, with the outcomes of the records; builds that failed
     after them.
 
     :param frame: records: of this session, and what it can look back on
     :param report: cases of ReFrame's report; what it lacks is added
+    :param ahead: `progress` of the records; None: it is asked
     """
     ended = outcomes.of_session(frame, plan.run)
     # Reads every record there is; only for what waits for a reference.
-    needs = functools.cache(lambda: outcomes.needs(frame, plan.run))
+    needs = functools.cache(
+        lambda: outcomes.needs(frame, plan.run, ahead))
     known = {(c['partition'], c['environ'], c['hashcode']): c for c in report}
     cases = []
     for planned in plan.cases:

@@ -243,8 +243,8 @@ def run(args: argparse.Namespace) -> int:
         ended = measured(work, '-r')
         if ended.plan is None:
             return zero_cases(ended)
-        page, records = page_of(work.perflogs)
-    cases = account.told(ended.plan, records, ended.cases)
+        page, made = page_of(work.perflogs)
+    cases = account.told(ended.plan, made.records, ended.cases, made.ahead)
     failed = [c for c in _table(cases) if not c.get('fixture')]
     cases = [c for c in cases if not c.get('fixture')]
     print(f'\n{len(cases)} cases, {len(failed)} failed, '
@@ -318,12 +318,12 @@ def _headline(case: dict[str, Any]) -> str:
 
 
 def page_of(perflogs: str) -> tuple[str | None, Any]:
-    """Writes the page; its path (None where that failed), and the records
-    that it was made from."""
+    """Writes the page; its path (None where that failed), and what it was
+    made from (report.Written)."""
     from postprocess import report as page
     folder = _report_folder()
-    code, records = page.write(['--perflogs', perflogs, '--output', folder])
-    return f'{folder}/index.html' if code in (0, 1) else None, records
+    made = page.write(['--perflogs', perflogs, '--output', folder])
+    return f'{folder}/index.html' if made.code in (0, 1) else None, made
 
 
 def _with(words: list[str], **defaults: str) -> list[str]:

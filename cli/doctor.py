@@ -83,7 +83,7 @@ def doctor(args: argparse.Namespace) -> int:
 def machine(folder: Path, path: str) -> None:
     """The site, and the tools that are found."""
     cc = shutil.which('cc', path=path) or shutil.which('gcc', path=path)
-    spack = os.environ.get('SPACK_ROOT') or shutil.which('spack', path=path)
+    spack = stack.spack_command()
     print(f'site      {folder}')
     print(f'python    {sys.version.split()[0]} ({sys.executable})')
     print(f'compiler  {cc or "none: install gcc or load a module"}')

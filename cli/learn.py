@@ -26,12 +26,12 @@ from cli import account, commands
 from cli.setup import SetupError, say
 from config import session as planned
 from postprocess import outcomes, perflogs
+from postprocess.progress import Progress, progress
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from postprocess.plans import Plan
-    from postprocess.progress import Progress
 
 #: A case that has failed, or never been fit to judge, in so many turns in a
 #: row is left out of those that follow.
@@ -90,15 +90,19 @@ def _runs(number: int, more: str = '') -> str:
     return f'{number} {more}run' + 's' * (number != 1)
 
 
-def standings(plan: Plan, frame: pd.DataFrame) -> dict[Key, Standing]:
-    """How far each case of a plan is, by all records of its system."""
-    from postprocess.progress import progress
+def standings(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
+              ) -> dict[Key, Standing]:
+    """How far each case of a plan is, by all records of its system.
+
+    :param ahead: `progress` of the records
+    """
     frame = frame[frame['system'] == plan.head['system']]
     rows: dict[tuple[str, ...], list[Progress]] = {}
-    for one in progress(frame):
-        rows.setdefault((
-            one.family, one.check, one.partition, one.environ, one.source,
-            one.params), []).append(one)
+    for one in ahead:
+        if one.system == plan.head['system']:
+            rows.setdefault((
+                one.family, one.check, one.partition, one.environ,
+                one.source, one.params), []).append(one)
     # Where versions are apart: the one that runs now.
     good = frame[frame['guard'] == ''].drop_duplicates(
         ['partition', 'environ', 'case'], keep='last')
@@ -197,7 +201,8 @@ class Learning:
         frame, faults = perflogs.read(self.work.perflogs, on_error='collect')
         for fault in faults:
             print(f'plumb references: {fault}')
-        now = standings(plan, frame)
+        ahead = progress(frame)
+        now = standings(plan, frame, ahead)
         self.standing |= now
         times = Counter(case['name'] for case in plan.cases)
         for case in plan.cases:
@@ -206,7 +211,8 @@ class Learning:
         self.families |= {case['family'] for case in plan.cases}
         results = outcomes.of_session(frame, plan.run)
         said = {(c.get('partition'), c.get('environ'), c.get('hashcode')): c
-                for c in account.told(plan, frame, ended.cases)}
+                for c in account.told(
+                    plan, frame, ended.cases, ahead)}
         for key in now:
             result, guard = results.get(key, ('fail', 'missing'))
             self.failed.pop(key, None)

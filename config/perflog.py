@@ -26,7 +26,7 @@ import reframe
 from reframe.core.exceptions import LoggingError
 from reframe.core.logging import register_log_handler
 
-from config import run_id, strict
+from config import run_id, samples, strict
 from config.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,6 +114,8 @@ def attach(folder: Path, files: dict[str, str]) -> None:
             # The same case again in this run: keeps the newer one.
             os.rename(folder, Path(new, 'before'))
         os.rename(Path(new, 'files'), folder)
+    if samples.FILE in files:
+        samples.prune(folder)
 
 
 @functools.cache

@@ -16,6 +16,7 @@ import pandas as pd
 from config import judged
 
 from .perflogs import CASE, judged_records
+from .progress import Progress, progress
 
 #: From the most telling one on: one record of it decides.
 ORDER = ('fail', 'xpass', 'xfail', 'pass', 'unfit', 'recorded')
@@ -59,22 +60,23 @@ def of_session(frame: pd.DataFrame, run: str
     return found
 
 
-def needs(frame: pd.DataFrame, run: str | None = None
+def needs(frame: pd.DataFrame, run: str | None = None,
+          ahead: list[Progress] | None = None
           ) -> dict[tuple[str, str, str], int | None]:
     """How many more runs the cases of a session need until all that is
     judged of them has a bound that can judge.
 
     :param frame: records of that session, and of those before it
     :param run: the session; None: the newest one of each case
+    :param ahead: `progress` of these records; None: it is asked
     :returns: (partition, environment, hash) -> number; 0: there are enough,
         None: no number would do
     """
-    # Here: it reads every record, and few ask.
-    from .progress import progress
-    keys = ['check', 'partition', 'environ', 'source', 'speed', 'params']
+    keys = ['system', 'check', 'partition', 'environ', 'source', 'speed',
+            'params']
     known: dict[tuple[str, ...], int | None] = {
-        (p.check, p.partition, p.environ, p.source,
-         p.speed, p.params, p.edition): p.needs for p in progress(frame)}
+        (*(getattr(p, key) for key in keys), p.edition): p.needs
+        for p in (progress(frame) if ahead is None else ahead)}
     mine = frame[frame['run'] == run] if run else newest(frame)
     found = {}
     for row in mine.drop_duplicates(
@@ -99,12 +101,14 @@ class Standing:
     unjudged: list[tuple[Any, str, str]] = field(default_factory=list)
 
 
-def standing(frame: pd.DataFrame) -> Standing:
+def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
+             ) -> Standing:
     """What is judged, what waits for a reference, what for a bound.
 
     :param frame: as perflogs.read gives it
+    :param ahead: as `needs` has it
     """
-    found, more = Standing(), needs(frame)
+    found, more = Standing(), needs(frame, ahead=ahead)
     for _, rows in newest(frame).groupby(CASE, observed=True, sort=False):
         rows = rows[rows['metric'] != 'completed']
         if rows.empty or rows['result'].eq('unfit').any():

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from config import judged
+from config.families import families
 
 from . import perflogs, spread
 from .spread import FEWEST_RUNS, FLOORS
@@ -29,9 +30,6 @@ from .spread import FEWEST_RUNS, FLOORS
 #: in families where versions are apart, '' elsewhere.
 KEYS = ['family', 'check', 'system', 'partition', 'environ', 'source',
         'edition', 'speed', 'params']
-#: Families in which another version is another program: a store's figures
-#: are those of its version, and no regression of the cluster.
-VERSIONED = {'keyvalue'}
 
 #: (metric, size in B or None) -> run -> value.
 Figures = Mapping[tuple[str, int | None], Mapping[str, float]]
@@ -233,10 +231,15 @@ def usable(frame: pd.DataFrame, new_level: bool = False
     return perflogs.judged_records(frame[good]), notes
 
 
+def versions_apart() -> set[str]:
+    """Families in which another version is another program."""
+    return {f.name for f in families().values() if f.versions_apart}
+
+
 def with_edition(frame: pd.DataFrame) -> pd.DataFrame:
     """With the column `edition`: the version, where versions are apart."""
     return frame.assign(edition=frame['version'].astype(str).where(
-        frame['family'].isin(VERSIONED), ''))
+        frame['family'].isin(list(versions_apart())), ''))
 
 
 def medians(records: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

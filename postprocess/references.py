@@ -42,11 +42,11 @@ from .acceptance import Refused
 from .files import write_all
 from .progress import (
     KEYS,
-    VERSIONED,
     Judgement,
     judgements,
     medians,
     usable,
+    versions_apart,
     with_edition,
 )
 from .spread import FEWEST_RUNS, FLOORS
@@ -270,8 +270,8 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
             entries.append({
                 'family': family, 'check': check, 'records': case,
                 'keys': [_full(system, partition), environ, source,
-                         *([edition] if family in VERSIONED else []), speed,
-                         params]})
+                         *([edition] if family in versions_apart() else []),
+                         speed, params]})
     for (family, speed, runs), count in sorted(missing.items()):
         more = min_runs - runs
         notes.append(
@@ -388,7 +388,7 @@ def _file(family: str, entries: list[dict], min_runs: int,
         place[entry['keys'][-1]] = _entry(family, entry['records'], min_runs,
                                           floors)
     for check, levels in checks.items():
-        version = 'version, ' * (family in VERSIONED)
+        version = 'version, ' * (family in versions_apart())
         lines += [f'{_quoted(check)}:', '  $index: [$partition, $environ, '
                   f'source, {version}speed, params]']
         lines += _nested(levels, 1)

@@ -11,15 +11,17 @@ import re
 import sys
 from collections.abc import Iterator, Set
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
-from config.judged import improved, table
+from config.families import Family, families
+from config.judged import improved
 
-from . import charts, outcomes, perflogs, plans, series
+from . import charts, figures, outcomes, perflogs, plans, series
 from .files import write_all
+from .progress import Progress, progress
 
-TIMES = ['wall_time', 'user_time', 'system_time']
 #: What can tell two series of a program apart, most telling first; the
 #: parameters of the case come before these.
 FIELDS = ['num_nodes', 'num_tasks', 'environ', 'partition', 'system',
@@ -62,11 +64,20 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
-    return write(argv)[0]
+    return write(argv).code
 
 
-def write(argv: list[str] | None = None) -> tuple[int, pd.DataFrame]:
-    """The same; returns also the records that the page was made from."""
+class Written(NamedTuple):
+    """What came of the command."""
+    code: int
+    #: The records that the page was made from.
+    records: pd.DataFrame
+    #: How far their cases are; None where no page was made.
+    ahead: list[Progress] | None = None
+
+
+def write(argv: list[str] | None = None) -> Written:
+    """The same; returns also what the page was made from."""
     cmd = parser()
     args = cmd.parse_args(argv)
     if args.last is not None and args.last < 1:
@@ -75,27 +86,34 @@ def write(argv: list[str] | None = None) -> tuple[int, pd.DataFrame]:
     for fault in faults:
         print(f'plumb report: {fault}', file=sys.stderr)
     if args.system and args.system not in set(frame['system']) and len(frame):
-        return _say(f'no records of system {args.system!r} (there: '
-                    f"{', '.join(sorted(frame['system'].unique()))})"), frame
+        return _no_page(frame, f'no records of system {args.system!r} (there: '
+                        f"{', '.join(sorted(frame['system'].unique()))})")
     if args.system:
         frame = frame[frame['system'] == args.system]
     if args.last:
         runs = list(dict.fromkeys(frame.sort_values('time')['run']))
         frame = frame[frame['run'].isin(runs[-args.last:])]
     if frame.empty:
-        return _say(f'no records in {args.perflogs}: run `./plumb run` first, '
-                    'or name another folder with --perflogs'), frame
+        return _no_page(frame, f'no records in {args.perflogs}: run '
+                        '`./plumb run` first, or name another folder with '
+                        '--perflogs')
     over_time = series.newest(frame)
     for fault in over_time.faults:
         print(f'plumb report: {fault}', file=sys.stderr)
     faults += over_time.faults
-    files, counts = build(frame, faults, args.title, over_time,
-                          plans.partial([args.perflogs]))
+    ahead = progress(frame)
+    try:
+        files, counts = build(frame, faults, args.title, over_time,
+                              plans.partial([args.perflogs]), ahead,
+                              args.output)
+    except figures.FigureError as err:
+        return _no_page(frame, str(err))
     try:
         write_all(args.output, files)
     except OSError as err:
-        return _say(f'{err.filename or args.output}: cannot be written '
-                    f'({err.strerror}); the page is as it was before'), frame
+        return _no_page(frame, f'{err.filename or args.output}: cannot be '
+                        f'written ({err.strerror}); the page is as it was '
+                        'before')
     print(f"{args.output / 'index.html'}: {counts['fail']} failed, "
           f"{counts['pass']} passed, {counts['recorded']} recorded, "
           f"{frame['run'].nunique()} runs"
@@ -105,19 +123,24 @@ def write(argv: list[str] | None = None) -> tuple[int, pd.DataFrame]:
           + f", {counts['stale']} stale cases" * bool(counts['stale'])
           + f', {len(faults)} damaged places in perflogs' * bool(faults))
     bad = faults or any(counts[r] for r in outcomes.FAILED)
-    return 1 if bad else 0, frame
+    return Written(1 if bad else 0, frame, ahead)
 
 
 def build(frame: pd.DataFrame, faults: list | None = None,
           title: str | None = None,
           runs: series.Newest | None = None,
-          partial: Set[str] = frozenset()) -> tuple[dict[str, bytes], dict]:
+          partial: Set[str] = frozenset(),
+          ahead: list[Progress] | None = None,
+          before: Path | None = None) -> tuple[dict[str, bytes], dict]:
     """The page and its figures.
 
     :param frame: as perflogs.read gives it, at least one record
     :param faults: what was damaged, shown on the page
     :param runs: what is drawn over time
     :param partial: runs that left cases out on purpose
+    :param ahead: `progress` of these records; None: it is asked
+    :param before: folder of an earlier page: figures that are still the same
+        are taken from there
     :returns: {path: content}, index.html last; and the number of verdicts
         by result of the newest run of each case, and of cases that are
         stale, judged or `waiting` for a reference
@@ -127,13 +150,13 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     files: dict[str, bytes] = {}
     rows, counts = verdicts(frame)
     stale = _stale(frame, partial)
-    stands = outcomes.standing(frame)
+    stands = outcomes.standing(frame, ahead)
     counts |= {'stale': len(stale), 'judged': stands.judged,
                'waiting': len(stands.waiting),
                'unjudged': len(stands.unjudged),
                'improved': sum(bool(row['note']) for row in rows)}
     runs = runs or series.Newest([], [])
-    over_time = _over_time(frame, runs.series, files)
+    over_time = _over_time(frame, runs.series)
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / 'templates'),
         autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -147,8 +170,8 @@ def build(frame: pd.DataFrame, faults: list | None = None,
                   for row, figure, words in stands.unjudged],
         faults=[str(f) for f in faults or []],
         emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
-        families=[_family(name, mine, files, over_time) for name, mine in
-                  _drawn(frame).groupby('family')],
+        families=[_family(name, mine, files, over_time.get(name, []), before)
+                  for name, mine in _drawn(frame).groupby('family')],
         not_shown=runs.more,
         colours=charts.COLOURS)
     files['index.html'] = page.encode()
@@ -196,10 +219,10 @@ def verdicts(frame: pd.DataFrame) -> tuple[list[dict], dict[str, int]]:
     """
     frame = outcomes.newest(frame)
     result = frame['result']
-    figures = (frame['metric'] != 'completed').groupby(
+    kept = (frame['metric'] != 'completed').groupby(
         [frame[c] for c in perflogs.CASE], observed=True).transform('any')
     order = ['fail', 'xpass', 'xfail', 'pass']
-    judged = frame.assign(kept=figures)[result.isin(order)]
+    judged = frame.assign(kept=kept)[result.isin(order)]
     counts = {r: int((result == r).sum()) for r in outcomes.ORDER}
     rank = judged['result'].map(order.index)
     judged = judged.assign(rank=rank).sort_values(
@@ -218,11 +241,6 @@ def _case(row) -> str:
     return ' · '.join(filter(None, [
         row.program or row.check, row.label, row.speed.strip('-'),
         f'{row.system}:{row.partition} {row.environ}']))
-
-
-def _shown(unit: str) -> str:
-    """A unit as it is shown: of a plain number, nothing."""
-    return '' if unit == '1' else unit
 
 
 def _verdict(row) -> dict:
@@ -248,7 +266,7 @@ def _verdict(row) -> dict:
         'metric': row.metric,
         'size': '' if pd.isna(row.size) else charts.human(row.size),
         'value': '' if pd.isna(row.value)
-        else charts.short(row.value), 'unit': _shown(row.unit),
+        else charts.short(row.value), 'unit': figures.shown(row.unit),
         'reference': '' if pd.isna(row.reference)
         else charts.short(row.reference),
         'bound': ', '.join(bounds), 'guard': row.guard,
@@ -354,94 +372,60 @@ def _list(names: list[str], most: int = 6) -> str:
     return f"{', '.join(names[:most - 1])} and {len(names) - most + 1} more"
 
 
-def _over_time(frame: pd.DataFrame, runs: list[series.Series],
-               files: dict[str, bytes]) -> dict[tuple[str, str], list[dict]]:
-    """The figures over time of each family and program, into `files`."""
-    found: dict[tuple[str, str], list[dict]] = {}
+def _over_time(frame: pd.DataFrame, runs: list[series.Series]
+               ) -> dict[str, list[figures.OverTime]]:
+    """What is drawn over time, by family."""
+    found: dict[str, list[figures.OverTime]] = {}
     for run in runs:
         row = frame.loc[run.record]
         mine = (frame[[*perflogs.CASE, 'run']] == row[
             [*perflogs.CASE, 'run']]).all(axis=1)
         guards = sorted(set(frame.loc[mine, 'guard']) - {''})
-        name = ', '.join(filter(None, [
+        title = ', '.join(filter(None, [
             f'{row.program}: over time', row.panel, row.label,
             f'{row.time:%d %b %H:%M}', 'NOT VALID' * bool(guards)]))
-        bands = (series.BANDS_V2 if 'autoscale_v2' in row.params
-                 else series.BANDS)
-        drawn = _draw(files, f'{row.family} {row.program} time {row.run} '
-                      f'{row.case}', name, charts.timeline, run.points,
-                      run.servers, name, bands)
-        if guards:
-            drawn['note'] = f"Not valid (guard: {', '.join(guards)}): " + (
-                '; '.join(run.reasons) or 'nothing says why')
-        found.setdefault((row.family, row.program), []).append(drawn)
+        note = guards and (
+            f"Not valid (guard: {', '.join(guards)}): "
+            + ('; '.join(run.reasons) or 'nothing says why'))
+        found.setdefault(row.family, []).append(figures.OverTime(
+            run, row.program, f'{row.run} {row.case}', title,
+            families()[row.family].bands_of(row.params), note or ''))
     return found
 
 
 def _family(name: str, frame: pd.DataFrame, files: dict[str, bytes],
-            over_time: dict[tuple[str, str], list[dict]]) -> dict:
+            over_time: list[figures.OverTime], before: Path | None) -> dict:
     """The section of a family; its figures go into `files`."""
-    programs = [_program(name, program, mine, files,
-                         over_time.get((name, program), []))
+    known = families().get(name)
+    found, reading = figures.drawings(
+        figures.Records(name, frame, over_time), known)
+    drawn: dict[str, list[dict]] = {}
+    sections: dict[str, list[dict]] = {}
+    for drawing in found:
+        place = (sections.setdefault(drawing.section, []) if drawing.section
+                 else drawn.setdefault(drawing.program, []))
+        place.append(_draw(files, name, drawing, before))
+    programs = [_program(name, known, program, mine, drawn.get(program, []))
                 for program, mine in frame.groupby('program')]
-    figures = []
-    spent = frame[frame['metric'].isin(TIMES)]
-    for place, mine in spent[spent['judged']].groupby(
-            ['system', 'partition', 'environ']):
-        where = '{}:{} {}'.format(*place)
-        nodes = mine['num_nodes'].astype('Int64')
-        mine = mine.assign(nodes=nodes.fillna(0)).sort_values(
-            ['nodes', 'row'])
-        mine['label'] = [f"{n} node{'s' * (n != 1)}"
-                         for n in map(int, mine['nodes'])]
-        order = sorted(mine['row'].unique())
-        for n in range(0, len(order), 30):
-            figures.append(_draw(
-                files, f'{name} times {where} {n}', 'Time of the whole '
-                f'program on {where}', charts.times,
-                mine[mine['row'].isin(order[n:n + 30])].sort_values(
-                    ['nodes', 'row']),
-                f'{name}: time of the whole program ({where})'))
     return {'name': name, 'programs': [p for p in programs if p],
-            'times': figures}
+            'title': known.title if known else '', 'reading': reading,
+            'over_time': bool(over_time), 'sections': sections}
 
 
-def _program(family: str, program: str, frame: pd.DataFrame,
-             files: dict[str, bytes], over_time: list[dict]) -> dict | None:
-    """The section of a program: figures of its main metrics, tables."""
+def _program(family: str, known: Family | None, program: str,
+             frame: pd.DataFrame, drawn: list[dict]) -> dict | None:
+    """The section of a program: what it tells, figures, tables."""
     frame = frame[frame['metric'] != 'completed']
-    known = perflogs.metrics()
-    there = [m for m in known if m in set(frame['metric'])]
-    main = [r['metric'] for r in table().get(family, [])
-            if r['metric'] in there and r['metric'] != 'worst_ratio']
-    main = main or [m for m in there if known[m]['better'] != 'none'
-                    and m not in [*TIMES, 'worst_ratio']][:1]
-    if not there and not over_time:
+    rows = perflogs.metrics()
+    names = set(frame['metric'])
+    there = [m for m in rows if m in names]
+    if not there and not drawn:
         return None
-    figures = []
-    for (metric, panel), mine in frame[frame['metric'].isin(main)].groupby(
-            ['metric', 'panel']):
-        unit = _shown(known[metric]['unit'])
-        name = f'{family} {program} {metric} {panel}'
-        title = ', '.join(filter(None, [f'{program}: {metric}', panel]))
-        about = f"{title}. {known[metric]['means']}"
-        sized = mine['size'].notna()
-        if sized.any():
-            figures.append(_draw(files, f'{name} curve', about, charts.curve,
-                                 mine[sized & mine['judged']], title, unit))
-            samples = mine[sized & mine['sample']]
-            # One sample of each point has no spread.
-            if samples.duplicated(['label', 'speed', 'size']).any():
-                figures.append(_draw(
-                    files, f'{name} spread', f'{title}: spread',
-                    charts.spread, samples,
-                    f'{title}, spread around the median'))
-        if not sized.all():
-            figures.append(_draw(files, f'{name} runs', about, charts.strip,
-                                 mine[~sized], title, unit))
+    main = figures.main_metrics(family, frame)
     return {'name': program or 'unnamed', 'anchor': f'{family}-{program}',
-            'figures': figures, 'over_time': over_time,
-            'metrics': [(m, known[m]['means']) for m in main],
+            'about': known.tells(program) if known else '',
+            'figures': drawn,
+            'metrics': [(m, rows[m]['means']) for m in main],
             'tables': list(_tables(frame, main, there))}
 
 
@@ -459,12 +443,13 @@ def _tables(frame: pd.DataFrame, main: list[str],
         for (metric, size), row in zip(at.index, at.to_numpy(), strict=True):
             if pd.isna(size):
                 whole.append((metric, *map(charts.short, row[:3]),
-                              _shown(units[metric]['unit']), int(row[3])))
+                              figures.shown(units[metric]['unit']),
+                              int(row[3])))
             else:
                 sized.setdefault(size, {})[metric] = row
         metrics = [m for m in order if any(m in c for c in sized.values())]
         heads = [h for m in metrics for h in (
-            [f"{m} {_shown(units[m]['unit'])}".strip()]
+            [f"{m} {figures.shown(units[m]['unit'])}".strip()]
             + ['min', 'max', 'samples'] * (m in main))]
         body = []
         for size, cells in sorted(sized.items()):
@@ -482,21 +467,39 @@ def _tables(frame: pd.DataFrame, main: list[str],
             'heads': heads, 'body': body}
 
 
-def _draw(files: dict[str, bytes], name: str, about: str, chart,
-          *args) -> dict:
+def _draw(files: dict[str, bytes], family: str, drawing: figures.Drawing,
+          before: Path | None) -> dict:
     """Draws a figure into `files`; returns what the page shows of it."""
-    stem = re.sub(r'[^\w.]+', '-', name).strip('-')
+    stem = re.sub(r'[^\w.]+', '-', f'{family} {drawing.name}').strip('-')
     while f'figures/{stem}.svg' in files:
         stem += '-'
-    svg, png = charts.render(chart(*args), stem)
-    files[f'figures/{stem}.svg'] = svg
-    files[f'figures/{stem}.png'] = png
-    return {'svg': charts.inline(svg, about), 'stem': stem, 'about': about}
+    names = [f'figures/{stem}.png', f'figures/{stem}.svg']
+    made_of = b'<!-- %s -->\n' % drawing.made_of().encode()
+    old = _still(before, names, made_of)
+    if old is None:
+        svg, png = charts.render(drawing.chart(*drawing.args), stem)
+        old = png, svg + made_of
+    # The PNG first: only a figure that is whole is taken another time.
+    files |= zip(names, old, strict=True)
+    svg = old[1].removesuffix(made_of)
+    return {'svg': charts.inline(svg, drawing.about), 'stem': stem,
+            'note': drawing.note}
 
 
-def _say(reason: str) -> int:
+def _still(folder: Path | None, names: list[str], made_of: bytes
+           ) -> tuple[bytes, ...] | None:
+    """The files of a figure that is still the same; None: draw it."""
+    try:
+        found = tuple((folder / name).read_bytes() for name in names
+                      if folder)
+    except OSError:
+        return None
+    return found if found and found[-1].endswith(made_of) else None
+
+
+def _no_page(frame: pd.DataFrame, reason: str) -> Written:
     print(f'plumb report: {reason}', file=sys.stderr)
-    return 2
+    return Written(2, frame)
 
 
 if __name__ == '__main__':

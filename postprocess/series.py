@@ -1,36 +1,30 @@
 """What servers did over time: the series beside the perflogs.
 
-A case may leave files beside its perflog, in
-<family>/<run>-<environ>-<case>/; of these, `series.csv` is read here, one row
-a point and metric, and `invalid.txt`, why the run is not valid. As with
-perflogs, what is damaged is said with file and line; that there is no such
-file is no fault.
+Of the files that a case left beside its perflog (attached.py), `series.csv` is
+read here, one row a point and metric, and `invalid.txt`, why the run is not
+valid.
 """
 from __future__ import annotations
 
-import os
+import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
-from . import perflogs
+from config.families import families
+
+from . import attached, perflogs
 
 FILE, REASONS = 'series.csv', 'invalid.txt'
 COLUMNS = ('second', 'series', 'metric', 'value', 'unit', 'phase', 'counts',
            'why')
-#: Kind of series -> unit of each of its metrics.
-UNITS = {'server': {'fast_qps': '1/s', 'slow_qps': '1/s', 'total_qps': '1/s',
-                    'hit_rate': '1'},
-         'cpu': {'cpu_total': '%', 'cpu_user': '%'}}
 PHASES = ('warmup', 'rest', 'test', 'after')
 #: Cases whose newest run is read, the newest first.
 MOST_RUNS = 12
-#: Where valid runs of TaoBench are, by its guide; tests/ hold them against
-#: those that checks/ judges by.
-BANDS = {'hit_rate': (0.88, 0.9), 'cpu_total': (70.0, 80.0),
-         'cpu_user': (15.0, 30.0)}
-BANDS_V2 = BANDS | {'cpu_total': (75.0, 80.0), 'cpu_user': (25.0, 30.0)}
+#: Kind of series -> unit of each of its metrics: `series` of a family.yaml.
+Units = Mapping[str, Mapping[str, str]]
 
 
 class Series(NamedTuple):
@@ -43,6 +37,12 @@ class Series(NamedTuple):
     reasons: tuple[str, ...] = ()
 
     @property
+    def kinds(self) -> set[str]:
+        """What the series are of: server, cpu, ..."""
+        return {name.partition(' ')[0]
+                for name in self.points['series'].unique()}
+
+    @property
     def servers(self) -> list[str]:
         """Names of the servers, by their number."""
         return sorted((name for name in self.points['series'].unique()
@@ -53,7 +53,7 @@ class Series(NamedTuple):
 class Newest(NamedTuple):
     """The series of the newest run of some cases, the newest first."""
     series: list[Series]
-    faults: list[perflogs.PerflogError]
+    faults: attached.Faults
     #: How many more cases have a file of series, which was not read.
     more: int = 0
 
@@ -67,41 +67,31 @@ def newest(frame: pd.DataFrame) -> Newest:
                                  observed=True).transform('max')
     runs = frame[frame['time'] == last].sort_values(
         'time', ascending=False, kind='stable')
-    files: dict[Path, int] = {}
+    known = families()
+    files: dict[Path, tuple[int, Units]] = {}
     for row in runs.drop_duplicates([*perflogs.CASE, 'run']).itertuples():
-        name = f'{row.run}-{row.environ}-{row.case}'
-        file = Path(row.file).parent / row.family / name / FILE
-        if perflogs.ATTACHED.fullmatch(name) and _there(file):
-            files.setdefault(file, row.Index)
-    faults: list[perflogs.PerflogError] = []
-    found = [Series(index, read(file, faults), _reasons(file.parent))
-             for file, index in list(files.items())[:MOST_RUNS]]
+        units = known[row.family].series if row.family in known else {}
+        if not units:
+            continue
+        if file := attached.path(row, FILE):
+            files.setdefault(file, (row.Index, units))
+    faults: attached.Faults = []
+    found = [Series(index, read(file, units, faults), _reasons(file.parent))
+             for file, (index, units) in list(files.items())[:MOST_RUNS]]
     return Newest([one for one in found if len(one.points)], faults,
                   max(len(files) - MOST_RUNS, 0))
 
 
-def read(file: Path, faults: list[perflogs.PerflogError]) -> pd.DataFrame:
-    """The good points of a file; its faults are added to a list."""
-    def report(file, line: int, reason: str) -> None:
-        faults.append(perflogs.PerflogError(file, line, reason))
+def read(file: Path, units: Units, faults: attached.Faults
+         ) -> pd.DataFrame:
+    """The good points of a file; its faults are added to a list.
 
-    points: dict[tuple, tuple] = {}
-    refused: dict[str, list[int]] = {}
-    for row, line in zip(*perflogs.table(
-            file, COLUMNS, 'a file of series (postprocess/series.py)',
-            report), strict=True):
-        try:
-            point = _point(*row)
-            if point[:3] in points:
-                raise ValueError(f'{row[1]} has {row[2]} twice at {row[0]} s')
-            points[point[:3]] = point
-        except ValueError as err:
-            refused.setdefault(str(err), []).append(line)
-    for reason, lines in refused.items():
-        more = f' (and {len(lines) - 1} more)' if len(lines) > 1 else ''
-        report(file, lines[0], f'{reason}; {perflogs.REPAIR}{more}')
-    return pd.DataFrame(list(points.values()), columns=COLUMNS).sort_values(
-        'second', kind='stable', ignore_index=True)
+    :param units: of the family
+    """
+    return attached.read(
+        file, COLUMNS, 'a file of series (postprocess/series.py)',
+        functools.partial(_point, units), 3, faults).sort_values(
+            'second', kind='stable', ignore_index=True)
 
 
 def _reasons(folder: Path) -> tuple[str, ...]:
@@ -112,28 +102,19 @@ def _reasons(folder: Path) -> tuple[str, ...]:
         return ()
 
 
-def _there(file: Path) -> bool:
-    """Whether there is such a file, be it unreadable."""
-    try:
-        return bool(os.stat(file))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-
-
-def _point(second: str, series: str, metric: str, value: str, unit: str,
-           phase: str, counts: str, why: str) -> tuple:
+def _point(known: Units, second: str, series: str, metric: str, value: str,
+           unit: str, phase: str, counts: str, why: str) -> tuple:
     """A row with its types.
 
     :raises ValueError: what is wrong with it
     """
     kind, _, name = series.partition(' ')
-    units = UNITS.get(kind, {})
+    units = known.get(kind, {})
     if not units or not name or (kind == 'server'
                                  and not name.isdecimal()):
-        raise ValueError(f"series {series[:40]!r} is not 'server N' or 'cpu "
-                         "NODE'")
+        allowed = ' or '.join(f"'{k} {'N' if k == 'server' else 'NODE'}'"
+                              for k in known)
+        raise ValueError(f'series {series[:40]!r} is not {allowed}')
     if metric not in units:
         raise ValueError(f'metric {metric[:40]!r} is not one of '
                          + ', '.join(units))
@@ -148,15 +129,5 @@ def _point(second: str, series: str, metric: str, value: str, unit: str,
     if bool(why) != (counts == '0'):
         raise ValueError(f'counts {counts!r} does not go with why '
                          f'{why[:40]!r}')
-    return (_number('second', second), series, metric,
-            _number('value', value), unit, phase, counts, why)
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        number = perflogs.finite(text)
-    except ValueError as err:
-        raise ValueError(f'{name} {text[:40]!r} {err}') from None
-    if number < 0:
-        raise ValueError(f'{name} {text[:40]!r} is less than 0')
-    return number
+    return (attached.number('second', second), series, metric,
+            attached.number('value', value), unit, phase, counts, why)

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import perflogs_factory as make
 
 from postprocess import charts, perflogs, report
+from postprocess.figures import box, curve
 
 ROOT = Path(__file__).resolve().parents[1]
 JUDGED = {'reference': '1.0', 'upper': '0.2', 'result': 'pass'}
@@ -268,7 +269,7 @@ def test_hostile_text_stays_text(tmp_path):
 
 def test_numbers_in_figures_are_not_rounded_away(tmp_path):
     frame = labelled(tmp_path, [make.record('latency', 1.0, 8)])
-    svg, _ = charts.render(charts.curve(frame, 'mpi 1.23456', 'us'), 'x')
+    svg, _ = charts.render(curve.curve(frame, 'mpi 1.23456', 'us'), 'x')
     assert 'mpi 1.23456' in svg.decode()
     assert not re.search(r'[ "]\d+\.\d{3,}[ "]', svg.decode())
 
@@ -309,8 +310,31 @@ def test_few_samples_are_points_not_boxes(tmp_path):
         frame = labelled(tmp_path / str(many), [
             make.record('latency', 1.0 + d / 10, 8, day=d)
             for d in range(many)])
-        [axes] = charts.spread(frame, 'title').axes
+        [axes] = box.spread(frame, 'title').axes
         assert sum(isinstance(p, PathPatch) for p in axes.patches) == boxes
+
+
+@pytest.mark.parametrize('sizes', [(8,), (1, 2, 4), (64, 1024, 65536)])
+def test_boxes_lie_within_their_axis(tmp_path, sizes):
+    from matplotlib.patches import PathPatch
+    frame = labelled(tmp_path, [make.record('latency', 1.0 + d / 10, s, day=d)
+                                for s in sizes for d in range(4)])
+    [axes] = box.spread(frame, 'title').axes
+    low, high = axes.get_xlim()
+    for patch in axes.patches:
+        if isinstance(patch, PathPatch):
+            path = patch.get_path()
+            ends = path.vertices[path.codes != path.CLOSEPOLY][:, 0]
+            assert low < ends.min() and ends.max() < high
+
+
+def test_a_guard_shows_no_empty_cells(tmp_path):
+    """On a phone a cell is shown with its name unless it is empty."""
+    _, text = page(tmp_path, [make.record(
+        'completed', 0.0, repeat=0, result='fail', guard='ranks',
+        reference='1.0', lower='0.0')])
+    for name in ('value', 'reference', 'allowed', 'ratio'):
+        assert re.search(rf'<td class="[^"]*" data-name="{name}"></td>', text)
 
 
 @pytest.mark.parametrize('sizes', [[0, 1, 8], [8], [1, 3, 4096]])
@@ -343,6 +367,6 @@ def test_command_line(tmp_path):
 
 
 def test_postprocess_stands_alone():
-    for file in (ROOT / 'postprocess').glob('*.py'):
+    for file in (ROOT / 'postprocess').rglob('*.py'):
         assert not re.search(r'^\s*(from|import) (checks|reframe)\b',
                              file.read_text(), re.M)

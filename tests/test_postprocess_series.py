@@ -17,7 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import perflogs_factory as make
 
 from checks.taobench import validity
-from postprocess import charts, perflogs, report, series
+from config.families import families
+from postprocess import figures, perflogs, report, series
+from postprocess.figures import series as timeline
+
+TAO = families()['taobench']
 
 PHASES = ((20, 'warmup'), (22, 'rest'), (52, 'test'), (55, 'after'))
 LOW = 'hit_rate below 0.88: a dip in the window'
@@ -85,13 +89,17 @@ def page(tmp_path: Path) -> tuple[int, str]:
 
 def read(tmp_path: Path, points: list[list]) -> series.Series:
     faults: list = []
-    found = series.read(attach(tmp_path, tao_record(), points), faults)
+    found = series.read(attach(tmp_path, tao_record(), points), TAO.series,
+                        faults)
     assert not faults
     return series.Series(0, found)
 
 
 def drawn(one: series.Series):
-    return charts.timeline(one.points, one.servers, 'title', series.BANDS)
+    [options] = [options for kind, options in figures.checked(TAO)
+                 if kind is timeline]
+    return timeline.timeline(one.points, one.servers, 'title', TAO.bands,
+                             **options)
 
 
 def marks(axes, fill: str) -> list[float]:
@@ -101,13 +109,16 @@ def marks(axes, fill: str) -> list[float]:
 
 
 def test_the_two_sides_agree():
-    assert series.BANDS == {
+    def bands(params):
+        return {name: tuple(ends) for name, ends in
+                TAO.bands_of(params).items()}
+    assert bands('job=standalone') == {
         'hit_rate': validity.HIT_RATIO, 'cpu_total': validity.CPU,
         'cpu_user': validity.USER}
-    assert series.BANDS_V2 == {
+    assert bands('job=autoscale_v2_beta') == {
         'hit_rate': validity.HIT_RATIO, 'cpu_total': validity.CPU_V2,
         'cpu_user': validity.USER_V2}
-    for units in series.UNITS.values():
+    for units in TAO.series.values():
         for metric, unit in units.items():
             assert perflogs.metrics().get(
                 metric, {'unit': '1'})['unit'] == unit
@@ -173,7 +184,8 @@ GOOD = '1,server 0,total_qps,5,1/s,test,1,'
     (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}', 3, 'the last line is cut off'),
     (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}\n', 3, '6 columns, not 8'),
     (f'{HEAD}\n{GOOD}\n1,"x\n', 3, 'not a line of CSV'),
-    (f'{HEAD}\n{GOOD}\n{GOOD}\n', 3, 'server 0 has total_qps twice at 1 s'),
+    (f'{HEAD}\n{GOOD}\n{GOOD}\n', 3,
+     'second 1, series server 0, metric total_qps stands here twice'),
     *[(f'{HEAD}\n{GOOD}\n{bad}\n', 3, reason) for bad, reason in (
         ('x,server 0,total_qps,5,1/s,test,1,', "second 'x' is not a finite"),
         ('-1,server 0,total_qps,5,1/s,test,1,', "second '-1' is less than"),
@@ -207,7 +219,7 @@ def test_a_fault_of_many_lines_is_told_once(tmp_path):
         [n, 'server 0', 'total_qps', 5, 'x', 'test', 1, '']
         for n in range(50)])
     faults: list = []
-    assert series.read(file, faults).empty
+    assert series.read(file, TAO.series, faults).empty
     assert len(faults) == 1 and '(and 49 more)' in str(faults[0])
 
 

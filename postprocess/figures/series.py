@@ -1,0 +1,257 @@
+"""What a run left over time, one panel below the other (series.csv).
+
+The panels are the family's, in its family.yaml:
+
+    - kind: series
+      panels:
+        - {of: server, metric: total_qps, beside: slow_qps,
+           says: 'requests a second; thin: those that missed'}
+        - {of: server, metric: hit_rate, share_of: total_qps,
+           says: 'hit ratio, valid: {hit_rate}'}
+        - {of: cpu, metric: cpu_total, beside: cpu_user,
+           says: 'CPU: all (valid: {cpu_total})'}
+
+`of` and the metrics are of the family's `series`; `beside` is drawn thin or
+dashed in the same panel; of `share_of`, no share is drawn where that is
+nothing. `says` stands above the panel, a metric in braces is its band.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from config.families import Family
+
+from .. import charts
+from . import Drawing, Records, nearest
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Bands = Mapping[str, list[float]]
+Panel = dict[str, str]
+
+READING = ('Over time: the newest run of each case. Shaded is what is not '
+           'the test. Filled points count, hollow ones do not; close ones '
+           'that are alike are drawn as their mean. A green band is where a '
+           'valid run is; what is far below it in the warm-up is cut off.')
+MUST, MAY = ('of', 'metric', 'says'), ('beside', 'share_of')
+
+
+def panels(value: Any, family: Family | None) -> list[Panel]:
+    """Option `panels`; left out: one for each metric of the series.
+
+    :raises ValueError: what is wrong with it
+    """
+    known = family.series if family else {}
+    if value is None:
+        return [{'of': kind, 'metric': metric, 'says': f'{metric} ({kind})'}
+                for kind, units in known.items() for metric in units]
+    if not isinstance(value, list) or not value:
+        raise ValueError(f'{value!r} is no list of {{{", ".join(MUST)}}}')
+    for number, row in enumerate(value, 1):
+        try:
+            _check(row, known)
+        except ValueError as err:
+            raise ValueError(f'panel {number}: {err}') from None
+    return value
+
+
+def _check(row: Any, known: dict[str, dict[str, str]]) -> None:
+    if not isinstance(row, dict) or any(
+            not isinstance(text, str) for text in row.values()):
+        raise ValueError(f'{row!r} is no mapping of texts')
+    for key in row:
+        if key not in (*MUST, *MAY):
+            raise ValueError(f'{key!r} is not one of '
+                             f"{', '.join((*MUST, *MAY))}"
+                             + nearest(key, (*MUST, *MAY)))
+    for key in MUST:
+        if key not in row:
+            raise ValueError(f'{key} is missing')
+    if row['of'] not in known:
+        raise ValueError(f"of: {row['of']!r} is not one of "
+                         f"{', '.join(known) or 'no series'} (`series`)")
+    units = known[row['of']]
+    for key in ('metric', 'beside', 'share_of'):
+        if key in row and row[key] not in units:
+            raise ValueError(f'{key}: {row[key]!r} is not one of '
+                             f"{', '.join(units)}"
+                             + nearest(row[key], units))
+
+
+OPTIONS = {'panels': panels}
+
+
+def drawings(records: Records, panels: list[Panel]) -> Iterator[Drawing]:
+    """A figure for each run that left series which a panel shows."""
+    for run in records.over_time:
+        if not set(run.series.kinds) & {panel['of'] for panel in panels}:
+            continue
+        yield Drawing(
+            f'{run.program} time {run.name}', run.title, timeline,
+            (run.series.points, run.series.servers, run.title, run.bands,
+             panels), program=run.program, note=run.note)
+
+
+def timeline(points: pd.DataFrame, servers: list[str], title: str,
+             bands: Bands, panels: list[Panel]) -> Figure:
+    """The panels of a run, those that it has points of.
+
+    :param points: as series.read gives them
+    :param servers: series that are servers, in their order
+    :param bands: metric -> where a valid run is
+    """
+    # A line and a mark for each server; further ones begin anew, dashed.
+    looks = {name: (charts.COLOURS[n % len(charts.COLOURS)],
+                    ('-', '--', ':')[n // len(charts.COLOURS) % 3])
+             for n, name in enumerate(servers)}
+    others = [n for n in dict.fromkeys(points['series']) if n not in looks]
+    names: list[tuple] = [(name, *look, 'o') for name, look in looks.items()]
+    if (points['counts'] == '0').any():
+        names.append(('does not count', charts.INK, '', 'o',
+                      {'fillstyle': 'none'}))
+    there = {name.partition(' ')[0] for name in points['series'].unique()}
+    panels = [panel for panel in panels if panel['of'] in there]
+    heights = [1.5 if panel['of'] == 'server' and panel['metric'] not in bands
+               else 1.05 for panel in panels]
+    figure, rows = charts.figure(title, names, rows=len(panels),
+                                 height=sum(heights))
+    rows = np.atleast_1d(rows)
+    step = ((1 + (len(servers) > 2)) * points['second'].max()
+            / charts.MOST_POINTS or 1)
+    for panel, axes in zip(panels, rows, strict=True):
+        if panel['of'] == 'server':
+            _of_servers(axes, points, looks, step, panel)
+        else:
+            _of_nodes(axes, points, [
+                name for name in others
+                if name.partition(' ')[0] == panel['of']], step, panel)
+        _scale(axes, points, panel, bands)
+    _phases(rows, points)
+    return figure
+
+
+def _thinned(points: pd.DataFrame, name: str, metric: str, step: float,
+             share_of: str = '') -> pd.DataFrame:
+    """Points of one series; neighbours closer than `step` as their mean, if
+    they are alike.
+
+    :param share_of: a metric that the other one is a share of
+    """
+    mine = points[points['series'] == name]
+    whole = mine.loc[(mine['metric'] == share_of) & (mine['value'] > 1),
+                     'second']
+    mine = mine[mine['metric'] == metric]
+    if share_of:                    # of nothing there is no share
+        mine = mine.assign(value=mine['value'].where(
+            mine['second'].isin(whole)))
+    look = mine['counts'] + mine['phase']
+    turns = (look != look.shift()).cumsum().rename('turn')
+    return mine.groupby([turns, mine['second'] // step]).agg(
+        {'second': 'mean', 'value': 'mean', 'counts': 'first'})
+
+
+def _of_servers(axes: Axes, points: pd.DataFrame,
+                looks: dict[str, tuple[str, str]], step: float, panel: Panel
+                ) -> None:
+    """A line for each server; points that do not count are hollow."""
+    for name, (colour, line) in looks.items():
+        if 'beside' in panel:
+            other = _thinned(points, name, panel['beside'], step)
+            axes.plot(other['second'], other['value'], line, color=colour,
+                      lw=0.6)
+        mine = _thinned(points, name, panel['metric'], step,
+                        panel.get('share_of', ''))
+        axes.plot(mine['second'], mine['value'], line, color=colour, lw=0.9)
+        for counts, fill in (('1', 'full'), ('0', 'none')):
+            some = mine[mine['counts'] == counts]
+            axes.plot(some['second'], some['value'], 'o', color=colour,
+                      ms=2.4, mew=0.5, fillstyle=fill)
+
+
+def _of_nodes(axes: Axes, points: pd.DataFrame, nodes: list[str],
+              step: float, panel: Panel) -> None:
+    """A line for each node, named where there are several."""
+    for n, node in enumerate(nodes):
+        colour = (charts.INK if len(nodes) == 1
+                  else charts.COLOURS[n % len(charts.COLOURS)])
+        for key, line in (('metric', '-'), ('beside', '--')):
+            if key not in panel:
+                continue
+            mine = _thinned(points, node, panel[key], step)
+            axes.plot(mine['second'], mine['value'], line, color=colour,
+                      lw=1.1)
+            if len(nodes) > 1 and key == 'metric' and len(mine):
+                axes.annotate(
+                    node.partition(' ')[2], mine.iloc[-1][
+                        ['second', 'value']], color=colour, fontsize=7,
+                    ha='right', va='bottom')
+
+
+def _scale(axes: Axes, points: pd.DataFrame, panel: Panel, bands: Bands
+           ) -> None:
+    """The y axis, the bands, and what stands above the panel."""
+    metric = panel['metric']
+    mine = points[points['metric'] == metric]
+    unit = next(iter(mine['unit']), '')
+    for name in (metric, panel.get('beside', '')):
+        if name in bands:
+            axes.axhspan(*bands[name], color=charts.GOOD, alpha=0.2, lw=0)
+    if unit == '%':
+        axes.set_ylim(0, 104)
+        axes.set_yticks([0, 25, 50, 75, 100])
+        axes.set_ylabel('%', labelpad=2)
+    elif metric in bands:
+        # What a warm-up has far below the band is cut off.
+        seen = mine.loc[mine['phase'] == 'test', 'value']
+        low = min([bands[metric][0], *seen])
+        high = max([bands[metric][1], *seen])
+        margin = max(0.15 * (high - low), 0.02)
+        axes.set_ylim(low - margin, high + margin)
+    else:
+        # Room for the names of the phases.
+        axes.set_ylim(0, 1.2 * max([*mine['value'], 1]))
+        axes.set_ylabel(unit if unit != '1' else '', labelpad=2)
+
+    def band(found: re.Match) -> str:
+        if found[1] not in bands:
+            return '-'
+        low, high = bands[found[1]]
+        return (f'{low:.0f} to {high:.0f} %' if unit == '%'
+                else f'{low:.2f} to {high:.2f}')
+    charts.says(axes, re.sub(r'\{(\w+)\}', band, panel['says']))
+
+
+def _phases(rows: np.ndarray, points: pd.DataFrame) -> None:
+    """The time axis of all rows; what is not the test is shaded."""
+    from matplotlib import ticker
+    ends = points.groupby('phase')['second'].max()
+    last = points['second'].max()
+    start = 0.0
+    for phase, word in (('warmup', 'warm-up'), ('rest', 'rest'),
+                        ('test', 'test'), ('after', 'after')):
+        if phase not in ends:
+            continue
+        end = ends[phase]
+        if phase != 'test':
+            for axes in rows:
+                axes.axvspan(start, end, color=charts.GRID, alpha=0.6, lw=0,
+                             zorder=0)
+        if phase == 'warmup' or end - start > 0.08 * last:
+            rows[0].text((start + end) / 2, 0.97, word, fontsize=7,
+                         ha='center', va='top', color=charts.INK,
+                         transform=rows[0].get_xaxis_transform())
+        start = end
+    for axes in rows:
+        if not axes.get_ylabel():
+            axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
+        axes.yaxis.set_major_formatter(
+            ticker.FuncFormatter(lambda v, _: charts.tick(v)))
+    rows[-1].set_xlim(0, last * 1.01 or 1)
+    rows[-1].set_xlabel('time since the first server started (s)')

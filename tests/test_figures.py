@@ -1,0 +1,198 @@
+"""Figures by family.yaml: a module a kind, options that are checked."""
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip('pandas')
+pytest.importorskip('matplotlib')
+pytest.importorskip('jinja2')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make
+
+from config import families as known
+from config import strict
+from postprocess import figures, perflogs, report
+
+ROOT = Path(__file__).resolve().parents[1]
+FAMILIES = known.families()
+
+
+def family(tmp_path: Path, text: str, **more) -> known.Family:
+    """A family whose figures are this YAML."""
+    file = tmp_path / 'family.yaml'
+    file.write_text(text)
+    return dataclasses.replace(FAMILIES['osu'], name='new',
+                               figures=strict.load(file)['figures'], **more)
+
+
+def page(tmp_path: Path, records: list[dict]) -> tuple[int, str]:
+    make.write(tmp_path / 'perflogs', records)
+    code = report.main(['--perflogs', str(tmp_path / 'perflogs'),
+                        '--output', str(tmp_path / 'out')])
+    file = tmp_path / 'out' / 'index.html'
+    return code, file.read_text('utf-8') if file.exists() else ''
+
+
+@pytest.mark.parametrize('name', sorted(FAMILIES))
+def test_figures_of_every_family_are_known(name):
+    assert figures.checked(FAMILIES[name])
+
+
+def test_every_kind_is_documented():
+    text = (ROOT / 'postprocess/figures/README.md').read_text('utf-8')
+    assert figures.kinds() == sorted(re.findall(r'^\| `(\w+)`', text, re.M))
+    for kind in map(figures.module, figures.kinds()):
+        assert kind.READING and callable(kind.drawings)
+
+
+@pytest.mark.parametrize(('text', 'line', 'reason'), [
+    ('- {kind: curv}', 2, "kind 'curv' is not one of box, curve, runs, "
+     "series, times (a kind is a module of postprocess/figures/); did you "
+     "mean 'curve'?"),
+    ('- {kind: curve}\n- kind: box\n  metrics: latency', 4,
+     "box has no option 'metrics' (it has: metric); did you mean 'metric'?"),
+    ('- {kind: times, metric: latency}', 2,
+     "times has no option 'metric' (it has: none)"),
+    ('- {kind: curve, metric: latncy}', 2, "curve: metric: 'latncy' is no "
+     "metric; did you mean 'latency'?"),
+    ('- {kind: curve, metric: []}', 2, 'curve: metric: [] is no name'),
+    ('- {kind: series, panels: 5}', 2, 'series: panels: 5 is no list'),
+    ('- kind: series\n  panels:\n  - {of: server, metric: x}', 3,
+     'series: panels: panel 1: says is missing'),
+    ('- kind: series\n  panels:\n  - {of: disk, metric: x, says: y}', 3,
+     "panel 1: of: 'disk' is not one of server"),
+    ('- kind: series\n  panels:\n  - {of: server, metric: hits, says: y}', 3,
+     "panel 1: metric: 'hits' is not one of hit"),
+])
+def test_a_wrong_entry_says_file_line_and_key(tmp_path, text, line, reason):
+    wrong = family(tmp_path, f'figures:\n{text}\n',
+                   series={'server': {'hit': '1'}})
+    with pytest.raises(figures.FigureError) as err:
+        figures.checked(wrong)
+    assert str(err.value).startswith(
+        f'checks/new/family.yaml:{line}: figures: '), err.value
+    assert reason in str(err.value)
+
+
+def test_a_wrong_entry_ends_the_report(tmp_path, capsys, monkeypatch):
+    wrong = family(tmp_path, 'figures:\n- {kind: curv}\n')
+    monkeypatch.setitem(FAMILIES, 'osu', wrong)
+    assert page(tmp_path, [make.record()]) == (2, '')
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith('plumb report: checks/new/family.yaml:2: figures:')
+
+
+def test_a_new_kind_is_one_module(tmp_path, monkeypatch):
+    """As somebody would add one, here into a folder of its own."""
+    (tmp_path / 'dots.py').write_text('''
+from postprocess import charts
+from postprocess.figures import metrics, panels
+OPTIONS = {'metric': metrics}
+READING = 'Dots: a value each.'
+def drawings(records, metric):
+    for panel in panels(records, metric):
+        yield panel.drawing('dots', dots, panel.frame, panel.title)
+def dots(frame, title):
+    figure, axes = charts.figure(title, charts.names(frame))
+    axes.plot(frame['value'], 'o')
+    return figure
+''')
+    monkeypatch.setattr(figures, '__path__',
+                        [*figures.__path__, str(tmp_path)])
+    monkeypatch.setattr(figures, 'kinds', lambda: ['dots'])
+    monkeypatch.setitem(FAMILIES, 'osu', family(
+        tmp_path, 'figures:\n- {kind: dots, metric: [latency, wall_time]}\n'))
+    code, text = page(tmp_path, [make.record('latency', 1.0, 8),
+                                 make.record('wall_time', 1.0)])
+    assert code == 0
+    assert text.count('<figure>') == 2 and 'Dots: a value each.' in text
+
+
+def test_a_family_without_a_folder_is_drawn(tmp_path):
+    code, text = page(tmp_path, [make.record(
+        'latency', 1.0, 8, family='gone', day=day) for day in (1, 2)])
+    assert code == 0 and text.count('<figure>') == 2
+
+
+def test_what_a_benchmark_tells_stands_above_its_figures(tmp_path):
+    _, text = page(tmp_path, [make.record('latency', 1.0, 8)])
+    tells = FAMILIES['osu'].tells('osu_latency')
+    assert tells and text.index('<h3>osu_latency') < text.index(
+        f'<p>{tells}</p>') < text.index('<figure')
+
+
+def test_no_family_is_named_in_postprocess():
+    """But for examples in texts that people read."""
+    for file in (ROOT / 'postprocess').rglob('*.py'):
+        for node in ast.walk(ast.parse(file.read_text('utf-8'))):
+            if isinstance(node, ast.Constant) and isinstance(
+                    node.value, str) and '\n' not in node.value:
+                assert node.value not in FAMILIES, f'{file}:{node.lineno}'
+            if isinstance(node, ast.Name):
+                assert node.id.lower() not in FAMILIES, file
+
+
+def test_figures_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
+    from postprocess import charts
+    drawn: list[str] = []
+    render = charts.render
+
+    def count(figure, name):
+        drawn.append(name)
+        return render(figure, name)
+    monkeypatch.setattr(charts, 'render', count)
+    records = [make.record('latency', 1.0, size, case=p, program=p, params=p)
+               for p in ('osu_latency', 'osu_bw') for size in (1, 8)]
+    _, first = page(tmp_path, records)
+    assert len(drawn) == 2
+    _, second = page(tmp_path, [])
+    assert len(drawn) == 2
+    shown = re.findall(r'<figure>.*?</figure>', first, re.S)
+    assert shown == re.findall(r'<figure>.*?</figure>', second, re.S)
+    # A new value, and a figure that somebody changed: these are drawn.
+    page(tmp_path, [make.record('latency', 2.0, 8, day=2, case='osu_bw',
+                                program='osu_bw', params='osu_bw')])
+    assert len(drawn) == 4 and all('osu_bw' in name for name in drawn[2:])
+    [file] = (tmp_path / 'out' / 'figures').glob('*osu_latency*.svg')
+    file.write_text(file.read_text()[:-40])
+    page(tmp_path, [])
+    assert len(drawn) == 5 and 'osu_latency' in drawn[-1]
+
+
+def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
+    from cli import account
+    from postprocess import outcomes, progress
+    asked: list[int] = []
+    ahead = progress.progress
+
+    def count(frame, *more):
+        asked.append(len(frame))
+        return ahead(frame, *more)
+    monkeypatch.setattr(outcomes, 'progress', count)
+    monkeypatch.setattr(report, 'progress', count)
+    make.write(tmp_path / 'perflogs', make.latencies(make.CALM))
+    made = report.write(['--perflogs', str(tmp_path / 'perflogs'),
+                         '--output', str(tmp_path / 'out')])
+    run = make.record(day=4)['run']
+    plan = type('Plan', (), {'run': run, 'cases': []})
+    account.told(plan, made.records, [], made.ahead)
+    assert len(asked) == 1
+    assert outcomes.needs(made.records, run, made.ahead) == outcomes.needs(
+        made.records, run)
+
+
+def test_two_systems_do_not_wait_for_each_other(tmp_path):
+    from postprocess import outcomes
+    make.write(tmp_path, make.latencies(make.CALM * 3)
+               + make.latencies([1.0], system='beta', case='b'))
+    frame = perflogs.read(tmp_path)
+    needs = outcomes.needs(frame)
+    assert needs['cpu', 'openmpi', 'b']
+    assert not needs['cpu', 'openmpi', 'c0ffee00']

@@ -378,7 +378,8 @@ class _Reader:
         if not value:
             self.fault(key, at, 'name one or more of '
                        f'{", ".join(SOURCES)}', key)
-        return [one for one in value if self.one_of(key, one, SOURCES, at, key)]
+        return [one for one in value
+                if self.one_of(key, one, SOURCES, at, key)]
 
     def metrics(self, key: str, value: Any, at: Any) -> dict[str, Row]:
         found = {}

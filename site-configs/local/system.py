@@ -8,8 +8,8 @@ import os
 import shutil
 from pathlib import Path
 
-from checks.lib import cpus
 from checks.lib.features import node_features
+from checks.machine import cpus
 from checks.osu import programs
 from checks.spack import stack
 from config.launch import LAUNCH

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .guards import Run, refuse
+from ..lib.guards import Run, refuse
 
 #: Share of the CPUs of a case that others may use before its figures are no
 #: measurement; a partition's `others_cpu_limit` says otherwise.

@@ -372,7 +372,7 @@ def main() -> int:
     else:
         args = arguments().parse_args()
     if args.command == 'parse':
-        from checks.lib.parsers import parse_files
+        from cli.parse import parse_files
 
         # As every filter: `| head` ends it without a word (128 + SIGPIPE).
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -305,7 +305,7 @@ class _Reader:
         allowed = list(allowed)
         if value in allowed:
             return True
-        what = f'{name} is ' if name not in (None, value) else ''
+        what = f'{name} is ' if name not in (None, key, value) else ''
         self.fault(key, at, f'{what}{value!r}' + _near(value, allowed), name)
         return False
 
@@ -395,7 +395,8 @@ class _Reader:
         if not value:
             self.fault(key, at, 'name one or more of '
                        f'{", ".join(SOURCES)}', key)
-        return [one for one in value if self.one_of(key, one, SOURCES, at)]
+        return [one for one in value
+                if self.one_of(key, one, SOURCES, at, key)]
 
     def metrics(self, key: str, value: Any, at: Any) -> dict[str, Row]:
         found = {}
@@ -540,13 +541,12 @@ class _Reader:
 
 
 def _near(name: Any, known: Iterable[str]) -> str:
-    """What may have been meant."""
-    near = difflib.get_close_matches(str(name), list(known), 1, 0.5)
-    if near:
-        return f': did you mean {near[0]!r}?'
-    few = list(known)
-    return f': there are {", ".join(map(repr, few))}' if len(
-        few) < 20 else ''
+    """What may have been meant, and what there is where it is little."""
+    known = list(known)
+    near = difflib.get_close_matches(str(name), known, 1, 0.5)
+    said = f': did you mean {near[0]!r}?' if near else ''
+    return said or (f': there are {", ".join(map(repr, known))}'
+                    if len(known) < 20 else '')
 
 
 #: Key -> what reads it, in the order in which keys need each other.

@@ -76,7 +76,7 @@ def test_how_many_more_runs_an_unjudged_figure_needs(site, capsys):
 
 
 def test_a_derived_figure_is_judged_instead(site, monkeypatch):
-    monkeypatch.setattr(judged, '_file', lambda: {'osu': [
+    monkeypatch.setattr(judged, 'table', lambda: {'osu': [
         {'metric': 'latency', 'at': [8], 'instead': 'latency_p50'}]})
     records = latencies(WILD)
     records += [make.record('latency_p50', v, day=day)

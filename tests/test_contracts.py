@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 import hashlib
 import os
 import re
@@ -14,6 +15,7 @@ import yaml
 
 from checks.lib import features, limits, metrics
 from cli.setup import WORK
+from config import families
 from config.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,18 +37,21 @@ def site_names() -> set[str]:
     return names
 
 
-def words_of(path: Path) -> set[str]:
-    """Words of the string constants of a file, docstrings left out."""
+def texts_of(path: Path) -> list[str]:
+    """The string constants of a file, docstrings left out."""
     tree = ast.parse(path.read_text())
     docs = {id(n.body[0].value) for n in ast.walk(tree)
             if isinstance(n, (ast.Module, ast.ClassDef, ast.FunctionDef))
             and n.body and isinstance(n.body[0], ast.Expr)}
-    words: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) \
-                and id(node) not in docs:
-            words |= set(re.split(r'[\s:+%|,]+', node.value))
-    return words
+    return [node.value for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            and id(node) not in docs]
+
+
+def words_of(path: Path) -> set[str]:
+    """Words of the string constants of a file, docstrings left out."""
+    return {word for text in texts_of(path)
+            for word in re.split(r'[\s:+%|,]+', text)}
 
 
 def test_checks_name_no_place():
@@ -233,6 +238,143 @@ def test_no_place_of_a_machine_and_no_registry_is_named():
         if name == 'tests/test_contracts.py' or 'golden' in path.parts:
             continue
         assert not bad.search(path.read_text(errors='replace')), name
+
+
+# A family is a folder -------------------------------------------------------
+
+#: Code that knows a family by name, and why.
+NAMED = {
+    'cli/new.py': 'writes into a new site that its MPI has OSU programs',
+}
+
+
+def families_named_in(path: Path) -> set[str]:
+    """The families that a file knows by name: in what it imports, and in its
+    texts, but for examples of command lines."""
+    words = {word for text in texts_of(path) for line in text.splitlines()
+             if './plumb ' not in line
+             for word in re.split(r'[\s:+%|,/.]+', line)}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            words |= {*(node.module or '').split('.'),
+                      *(alias.name for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            words |= {word for alias in node.names
+                      for word in alias.name.split('.')}
+    return words & set(families.families())
+
+
+def test_no_code_but_its_own_knows_a_family_by_name():
+    bad = {}
+    for folder in ('checks', 'cli', 'config', 'postprocess'):
+        for path in sorted((ROOT / folder).rglob('*.py')):
+            name = str(path.relative_to(ROOT))
+            own = path.relative_to(ROOT).parts[1]
+            if folder == 'checks' and own in families.families():
+                # The library that a program uses may be called like a family.
+                found = families_named_in(path) - {own, 'nccl'}
+            else:
+                found = families_named_in(path)
+            if found and name not in NAMED:
+                bad[name] = found
+    assert not bad, ('ask config.families; what it does not say yet is a key '
+                     'of family.yaml')
+
+
+def test_the_search_for_families_finds_one(tmp_path):
+    bad = tmp_path / 'bad.py'
+    bad.write_text('"""About osu."""\nfrom checks.keyvalue import x\n'
+                   "A = 'checks/osu/src'\nB = './plumb parse taobench F'\n")
+    assert families_named_in(bad) == {'keyvalue', 'osu'}
+
+
+def lacking(root: Path, name: str) -> list[str]:
+    """What a family lacks, a line each: where, and what to write there."""
+    folder, tests = root / 'checks' / name, root / 'tests' / name
+    said = families.faults(folder / families.FILE, families.shared_metrics())
+    if not (folder / 'README.md').is_file():
+        said.append(f'checks/{name}/README.md: write what it measures, what '
+                    'its figures tell an operator, what usually breaks it')
+    code = sorted(folder.glob('*.py'))
+    if not code:
+        return said
+    if not list(tests.glob('test_*.py')):
+        said.append(f'tests/{name}/test_{name}.py: write tests of its parser '
+                    'and checks')
+    for path in code:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and node.name[0] != '_' \
+                    and not ast.get_docstring(node):
+                said.append(f'checks/{name}/{path.name}:{node.lineno}: '
+                            f'class {node.name}: write under it what it '
+                            'measures: """..."""')
+    data = yaml.safe_load((folder / families.FILE).read_text()) or {}
+    parsers = data.get('parsers') or {}
+    if name not in parsers:
+        said.append(f'checks/{name}/{families.FILE}: parsers: write '
+                    f'parsers: {{{name}: parser}}, and checks/{name}/'
+                    'parser.py with parse(text)')
+    if not any(p.is_file() for p in (tests / 'golden').rglob('*')):
+        said.append(f'tests/{name}/golden/: put what its programs really '
+                    'printed there; tests/test_parser_mutations.py damages '
+                    'copies of it')
+    settings = (root / 'pyproject.toml').read_text()
+    typed = re.search(r'^files = \[(.*?)\]', settings, re.M | re.S)
+    globs = re.findall('"(.*?)"', typed[1] if typed else '')
+    for module in sorted(set(parsers.values())):
+        path = f'checks/{name}/{module}.py'
+        if not any(fnmatch.fnmatch(path, glob) or path.startswith(f'{glob}/')
+                   for glob in globs):
+            said.append(f'pyproject.toml: [tool.mypy] files: write "{path}"')
+    return said
+
+
+@pytest.mark.parametrize('name', sorted(
+    path.parent.name for path in families.CHECKS.glob('*/family.yaml')))
+def test_a_family_lacks_nothing(name):
+    said = lacking(ROOT, name)
+    assert not said, '\n'.join(said)
+
+
+def test_every_family_that_is_parsed_has_damaged_copies():
+    from tests import test_parser_mutations as mutations
+    folders = {mutations.family_of(path) for path in mutations.FILES}
+    lost = {name for name, family in families.families().items()
+            if family.parsers} - folders
+    assert not lost, 'tests/<family>/golden/: no file that is damaged'
+
+
+def test_each_thing_that_a_family_lacks_is_a_line_that_says_what_to_write(
+        tmp_path):
+    folder = tmp_path / 'checks' / 'zoo'
+    folder.mkdir(parents=True)
+    (tmp_path / 'pyproject.toml').write_text(
+        '[tool.mypy]\nfiles = ["checks/lib"]\n')
+    (folder / 'zoo.py').write_text('class Zoo:\n    family = "zoo"\n')
+    (folder / 'animals.py').touch()
+    (folder / families.FILE).write_text(
+        'title: Animals\nsources: [embedded]\nparsers: {zoos: animals}\n')
+    said = lacking(tmp_path, 'zoo')
+    for words in (
+            "family.yaml:1: judged is missing; write 'judged: []'",
+            "family.yaml:1: headline is missing; write 'headline: [NAME]'",
+            'checks/zoo/README.md: write what it measures',
+            'tests/zoo/test_zoo.py: write tests',
+            'checks/zoo/zoo.py:1: class Zoo: write under it',
+            'parsers: write parsers: {zoo: parser}',
+            'tests/zoo/golden/: put what its programs really printed',
+            'pyproject.toml: [tool.mypy] files: write "checks/zoo/animals.py"'
+    ):
+        [line] = [line for line in said if words in line]
+        assert '\n' not in line
+    assert len(said) == 8
+
+
+def test_what_all_have_is_short():
+    """checks/lib is what every benchmark is, and no more."""
+    lines = sum(len(path.read_text().splitlines())
+                for path in (ROOT / 'checks' / 'lib').rglob('*.py'))
+    assert lines < 2500
 
 
 @pytest.mark.parametrize('tool', [

@@ -16,7 +16,8 @@ import test_faults
 from conftest import ROOT, command_lines
 from test_faults import another_site
 
-from checks.lib import guards, nodes
+from checks.lib import guards
+from checks.machine import nodes
 from tests.keyvalue.test_keyvalue import SHORT
 
 SRC = ROOT / 'checks' / 'lib' / 'src'

@@ -7,6 +7,7 @@ statistics of TaoBench), and a digit that another figure does not confirm.
 """
 from __future__ import annotations
 
+import importlib
 import random
 import re
 import signal
@@ -19,17 +20,21 @@ from checks.keyvalue import parser as keyvalue
 from checks.lib.parsers import ParseError
 from checks.osu import parser as osu
 from checks.taobench import parser as tao
+from config import families
 from tests.conftest import ROOT
 
 TESTS = ROOT / 'tests'
 BAD = re.compile('refused|noauth|wrongtype|stderr')
+#: Parser of each folder of tests/; what families share has one, too.
+PARSERS = {'load': keyvalue} | {
+    name: importlib.import_module(families.parsers()[name])
+    for name, family in families.families().items() if family.parsers}
+#: Which golden files, where not all of a family's are mutated.
+SOME = {'taobench': 'server_v1.log', 'osu': '7.2/osu_*[wl].txt'}
 FILES = sorted(
-    [p for p in (TESTS / 'keyvalue' / 'golden').iterdir()
-     if not BAD.search(p.name)]
-    + [*(TESTS / 'load' / 'golden').iterdir(),
-       TESTS / 'taobench' / 'golden' / 'server_v1.log',
-       *(TESTS / 'osu' / 'golden').glob('7.2/osu_*[wl].txt')])
-PARSERS = {'keyvalue': keyvalue, 'load': keyvalue, 'taobench': tao}
+    path for name in PARSERS
+    for path in (TESTS / name / 'golden').glob(SOME.get(name, '**/*'))
+    if path.is_file() and not BAD.search(path.name))
 ROUNDS = 20
 
 
@@ -92,7 +97,7 @@ MUTATIONS = [lose_newline, add_newline, lose_line, double_line, comma,
 
 
 def parser_of(path):
-    return PARSERS.get(family_of(path), osu)
+    return PARSERS[family_of(path)]
 
 
 def text_of(path):

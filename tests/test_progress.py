@@ -69,7 +69,7 @@ def test_a_case_that_always_fails_is_there_with_no_run(tmp_path):
 def test_a_derived_figure_stands_in(monkeypatch):
     rules = {'osu': [{'metric': 'latency', 'at': [8],
                       'instead': 'latency_p50'}]}
-    monkeypatch.setattr(judged, '_file', lambda: rules)
+    monkeypatch.setattr(judged, 'table', lambda: rules)
 
     def runs(values):
         return dict(zip('abcdefghij', values, strict=False))

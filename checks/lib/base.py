@@ -30,13 +30,13 @@ from reframe.utility import sanity as sn
 from config import families
 from config.judged import derived, judged, judged_metrics, worse_by
 
+from ..machine import nodes
 from ..spack import stack
 from . import (
     features,
     guards,
     limits,
     metrics,
-    nodes,
     placement,
     references,
     vendor,

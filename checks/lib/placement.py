@@ -15,7 +15,8 @@ from typing import Any
 
 from config import launch
 
-from . import cpus, features
+from ..machine import cpus
+from . import features
 
 
 class PlacementError(ValueError):

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..lib import cpus
+from ..machine import cpus
 from . import ask, outside, private
 from .plan import PlanError, Server, filled
 from .processes import descendants

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..lib import cpus
+from ..machine import cpus
 from . import ask, outside, private
 from .agent import Failed, Rendezvous, address_of, full_disk
 from .certificates import NoCertificates, make

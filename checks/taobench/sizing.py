@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from checks.lib.cpus import Cpu, divide, numa_of
+from checks.machine.cpus import Cpu, divide, numa_of
 from checks.taobench import jobs
 from checks.taobench.jobs import Job, Value
 

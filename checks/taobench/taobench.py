@@ -20,9 +20,9 @@ from reframe.core.builtins import (
 )
 
 from ..lib import base, guards
-from ..lib.cpus import Cpu
 from ..lib.parsers import ParseError
 from ..load import BUILD, memtier, plumbload
+from ..machine.cpus import Cpu
 from ..serving.parser import Services
 from ..serving.plan import Clients, Outside, Plan, Server, Step
 from ..serving.service import ServiceBenchmark
@@ -178,7 +178,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                              'settings')
         if int({**self.settings, **self.client_settings}.get('sanity', 0)):
             raise ValueError('sanity: iperf3 and ping are not run here: the '
-                             'family osu measures the network')
+                             'MPI benchmarks measure the network')
         return ({**job, **plain, **self.settings},
                 {**clients, **self.client_settings})
 

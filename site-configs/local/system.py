@@ -8,8 +8,9 @@ import os
 import shutil
 from pathlib import Path
 
-from checks.lib import cpus, environs
+from checks.lib import environs
 from checks.lib.features import node_features
+from checks.machine import cpus
 from checks.osu import programs
 from config.launch import LAUNCH
 

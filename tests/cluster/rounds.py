@@ -23,9 +23,10 @@ from types import SimpleNamespace
 
 from cluster import LOGIN, ROOT, WORK, Cluster, ClusterError, Process
 
-from checks.lib import guards, nodes
-from checks.lib.cpus import Cpu
+from checks.lib import guards
 from checks.lib.parsers import ParseError
+from checks.machine import nodes
+from checks.machine.cpus import Cpu
 from checks.serving.parser import split
 from checks.serving.plan import Clients, Plan, Server, Step
 from checks.stores.servers import Needs, server

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.lib import parsers
-from checks.lib.parsers import ParseError, Record, parse_files
+from checks.lib.parsers import ParseError, Record
 from checks.osu import parser as osu
+from cli import parse
 from config import families
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -559,7 +559,7 @@ def test_refused(text, line, reason):
 
 def run(*files: Path | str, family: str = 'osu') -> tuple[int, list, str]:
     out, err = io.StringIO(), io.StringIO()
-    code = parse_files(family, [str(file) for file in files], out, err)
+    code = parse.parse_files(family, [str(file) for file in files], out, err)
     return code, list(csv.DictReader(out.getvalue().splitlines())), (
         err.getvalue())
 
@@ -568,7 +568,7 @@ def test_command_prints_tidy_csv():
     file = GOLDEN / '5.8' / 'osu_latency.txt'
     code, rows, err = run(file, GOLDEN / '5.8' / 'osu_init.txt')
     assert (code, err) == (0, '')
-    assert list(rows[0]) == list(parsers.COLUMNS)
+    assert list(rows[0]) == list(parse.COLUMNS)
     assert rows[3] == {
         'file': str(file), 'program': 'osu_latency', 'version': '5.8',
         'size': '4', 'metric': 'latency', 'value': '0.57', 'unit': 'us'}

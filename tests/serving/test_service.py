@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from checks.lib import cpus
 from checks.lib.parsers import ParseError
+from checks.machine import cpus
 from checks.serving.agent import PREFIX, Rendezvous
 from checks.serving.parser import split
 from checks.serving.plan import Clients, Plan, PlanError, Server, Step

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from checks.lib.cpus import Cpu
+from checks.machine.cpus import Cpu
 from checks.taobench import jobs, sizing
 from checks.taobench.sizing import Machine
 from tests.conftest import ROOT

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.lib import cpus
-from checks.lib.cpus import Cpu
 from checks.lib.parsers import ParseError
+from checks.machine import cpus
+from checks.machine.cpus import Cpu
 from checks.serving import ask, outside, usage
 from checks.serving.plan import Clients, Outside, Plan, Server, Step
 from checks.taobench import calls, jobs, results, sizing

@@ -1,0 +1,1 @@
+"""The machine under a run: its CPUs, and what else ran on its nodes."""

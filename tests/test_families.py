@@ -1,0 +1,155 @@
+"""config/families.py: what a family.yaml may say, and what is told of one
+that is wrong."""
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from config import families, strict
+from tests.conftest import ROOT
+
+GOOD = '''\
+title: Memory bandwidth
+features:
+  stream: {means: a STREAM, program: stream}
+sources: [embedded]
+metrics:
+  triad: {unit: MB/s, better: higher, point: B, means: a triad}
+  triad_large: {unit: MB/s, better: higher, point: '', means: a mean}
+derived:
+  triad_large: {of: triad, from: 1024}
+judged:
+  - {metric: triad, at: [8, largest], instead: triad_large}
+headline: [triad, {metric: wall_time, alone: true}]
+limits:
+  - {metric: triad, max: 1000000, why: no memory does that}
+figures:
+  - {kind: curve, metric: triad}
+parsers: {stream: parser}
+about: {stream: what memory gives, 'stream_*': the same}
+series: {server: {rate: 1/s}}
+bands: {rate: [1, 2]}
+bands_when: {fast: {rate: [2, 3.5]}}
+'''
+
+
+def made(folder, text=GOOD, name='stream'):
+    path = folder / name / families.FILE
+    path.parent.mkdir(parents=True)
+    (path.parent / 'parser.py').touch()
+    path.write_text(text)
+    return path
+
+
+def told(folder, old, new):
+    """The faults of the good file with something else in it."""
+    assert old in GOOD
+    return families.faults(made(folder, GOOD.replace(old, new)),
+                           families.shared_metrics())
+
+
+def test_a_good_file_is_read_whole(tmp_path):
+    made(tmp_path)
+    one = families.load(tmp_path, families.shared_metrics())['stream']
+    assert one.title == 'Memory bandwidth' and not one.versions_apart
+    assert one.features['stream'] == families.Feature('a STREAM', 'stream')
+    assert one.headline[0] == {'metric': 'triad'}
+    assert one.tells('stream_mpi') == 'the same'
+    assert one.tells('other') == ''
+    assert one.bands_of('x=1') == {'rate': [1, 2]}
+    assert one.bands_of('x=fast') == {'rate': [2, 3.5]}
+
+
+@pytest.mark.parametrize('old, new, words', [
+    ('title: Memory bandwidth\n', '', "title is missing; write title: "),
+    ('headline: [', 'hedline: [', "12: unknown key 'hedline': did you mean "
+     "'headline'"),
+    ('title: Memory bandwidth', 'title: 3', '1: title: expected text, got 3'),
+    ('means: a STREAM', 'meens: a STREAM', "3: features: stream: unknown key "
+     "'meens': did you mean 'means'"),
+    ('[embedded]', '[embeded]', "4: sources: 'embeded': did you mean "
+     "'embedded'"),
+    ('[embedded]', '[]', '4: sources: name one or more of spack, module, '),
+    ('better: higher, point: B', 'better: up, point: B', "6: metrics: "
+     "triad: better is 'up': there are 'higher', 'lower', 'none'"),
+    (', means: a triad}', '}', '6: metrics: triad: means is missing'),
+    ('  triad: {', '  latency: {', '6: metrics: latency stands in '
+     'config/metrics.yaml, for all families; remove it here'),
+    ('of: triad', 'of: triads', "9: derived: triad_large: of: 'triads' is no "
+     "metric: did you mean 'triad'"),
+    ('of: triad', 'of: latency', '9: derived: triad_large: it is the mean of '
+     'a curve'),
+    ('at: [8', 'at: [eight', "11: judged: at: ['eight', 'largest']: expected "
+     'a list of sizes in B, smallest, largest'),
+    ('instead: triad_large', 'instead: triad', "11: judged: instead is "
+     "'triad': did you mean 'triad_large'"),
+    ('at: [8, largest]', 'widest: -1', '11: judged: widest: expected a '
+     'number from 0 on, got -1'),
+    ('alone: true', 'alon: true', "12: headline: unknown key 'alon'"),
+    ('max: 1000000, ', '', '14: limits: a bound is missing: min, max, max_of'),
+    ('why: no', "when: '(', why: no", "14: limits: '(' is no regular expr"),
+    ('kind: curve', 'knd: curve', '16: figures: expected {kind, ...}'),
+    ('stream: parser}', 'stream: parse}', 'parsers: stream: there is no '
+     'parse.py in '),
+    ('bands: {rate', 'bands: {rat', "20: bands: 'rat': did you mean 'rate'"),
+    ('[1, 2]', '[2, 1]', '20: bands: rate: expected [least, most], got '
+     '[2, 1]'),
+    ('sources:', 'title: x\nsources:', "4: 'title' stands here a second "),
+    ('title:', '- title:', 'not YAML'),
+    (GOOD, '', '1: expected the keys of a family; the first line is title: '),
+    (GOOD, 'judged: []\n', "headline is missing; write 'headline: [NAME]'"),
+])
+def test_what_is_wrong_has_a_line_and_what_is_allowed(tmp_path, old, new,
+                                                      words):
+    faults = told(tmp_path, old, new)
+    assert any(words in fault for fault in faults), faults
+    assert all(re.search(r'stream/family\.yaml:\d+: ', fault)
+               for fault in faults)
+    with pytest.raises(families.FamilyError) as first:
+        families.load(tmp_path, families.shared_metrics())
+    assert str(first.value) == faults[0]
+
+
+@pytest.mark.parametrize('key, name, advice', [
+    ('metrics', 'triad', 'move it to config/metrics.yaml'),
+    ('features', 'stream', 'find another'),
+    ('parsers', 'stream', 'find another')])
+def test_two_families_do_not_give_one_name_two_meanings(tmp_path, key, name,
+                                                        advice):
+    made(tmp_path)
+    text = 'title: x\nsources: [system]\njudged: []\nheadline: []\n'
+    row = {'metrics': '{unit: s, better: lower, point: "", means: x}',
+           'features': '{means: another}', 'parsers': 'parser'}[key]
+    made(tmp_path, f'{text}{key}:\n  {name}: {row}\n', 'zoo')
+    with pytest.raises(families.FamilyError, match=(
+            rf'zoo/family\.yaml:6: {key}: {name} is in .*stream/family\.yaml '
+            f'too: one name has one meaning; {advice}')):
+        families.load(tmp_path, families.shared_metrics())
+
+
+def test_the_program_of_a_feature_is_its_familys():
+    """A look-aside cache on memcached is started as the stores say."""
+    assert families.offering('memcached', 'taobench') == 'keyvalue'
+    assert families.offering('tao_server', 'taobench') == 'taobench'
+    assert families.offering('osu_latency', 'osu') == 'osu'
+
+
+def test_the_loader_needs_no_more_than_yaml():
+    done = subprocess.run(
+        [sys.executable, '-c', 'import sys, config.families as f; '
+         'f.families(); print({"pandas", "reframe", "numpy", "checks"} '
+         '& set(sys.modules))'], cwd=ROOT, capture_output=True, text=True,
+        check=True)
+    assert done.stdout == 'set()\n'
+
+
+def test_shared_rows_are_read_as_strictly(tmp_path):
+    path = tmp_path / 'metrics.yaml'
+    path.write_text('latency: {unit: us, better: lower, point: B}\n')
+    reader = families._Reader(path, {})
+    reader.metrics('', reader.data, reader.data)
+    with pytest.raises(strict.Fault, match=r'yaml:1: latency: means is miss'):
+        reader.end()

@@ -85,7 +85,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     outside = variable(bool, value=False)
 
     #: For the clients to connect. Unit: s. Default: ten times the original's.
-    come_limit = variable(float, value=10.0 * sizing.START)
+    come_limit = variable(float, value=10.0 * sizing.START_TIMEOUT)
 
     #: How many data points are wanted: as the original's code has it, or its
     #: guide.

@@ -2,9 +2,9 @@
 
 For bench/impostor.py and tests/serving/test_lifeline.py. If the conductor of a
 run is killed before its agents have connected, its port is free, and they
-connect to whoever takes it. The impostor knows the protocol and its previous
-version, and has recorded a conductor's side of a handshake; it does not know
-the secret of the run.
+connect to the process that takes it. The impostor knows the protocol and its
+previous version, and has recorded a conductor's side of a handshake; it does
+not know the secret of the run.
 """
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class HardwareError(ValueError):
 def table() -> dict[str, dict[str, Any]]:
     """Every model by its name, with its `type`: gpu or nic.
 
-    :raises HardwareError: a row that lacks a key, or has an unknown one.
+    :raises HardwareError: a row with a missing or an unknown key.
     """
     rows = {}
     for kind, models in yaml.safe_load(TABLE.read_text()).items():

@@ -36,8 +36,8 @@ LINK = 10_000
 
 
 def offered(*wanted: str) -> list[Point]:
-    """Every point of these programs that some environment and partition of
-    this system can bear."""
+    """The points of these programs that some environment and partition of
+    this system can run."""
     parts = rt.runtime().system.partitions
     features = {f for part in parts for env in part.environs
                 for f in env.features}

@@ -240,7 +240,7 @@ static void add_processes(struct text *t, struct scan before)
         else if (p->pid != me && comes_from(after, me, p->pid))
             launcher += s;
         else if (comes_from(after, p->pid, mine))
-            continue;                           /* tells of itself        */
+            continue;                           /* reports itself         */
         else if (is_marked(p->pid))
             launcher += s;
         else {
@@ -301,7 +301,7 @@ static int is_end(int number)
            || number == SIGQUIT;
 }
 
-/* Reaps; 0: there is nobody left. Keeps the status of `pid`. */
+/* Reaps ended children; 0: no child is left. Keeps the status of `pid`. */
 static int reap(int pid, int *status)
 {
     int one, how;

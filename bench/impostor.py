@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A user of the node takes the port of a killed conductor: is he obeyed?
+"""Another user takes the port of a killed conductor: do agents obey?
 
     sudo .plumbline/venv/bin/python bench/impostor.py --rounds 50
 
 Each round starts a run as this user, kills its batch script and conductor
-outright before the agents have come, and lets user `nobody` take the port
-and play conductor in one of several ways (tests/impostor.py). He is obeyed
-if a command of his ran. `--serving FOLDER` attacks another version of
-checks/serving. Prints a Markdown table. Needs root, to be somebody else.
+with SIGKILL before the agents have connected, and has user `nobody` take the
+port and pose as conductor by one of several attacks (tests/impostor.py). The
+attack succeeds if its command is executed. `--serving FOLDER` attacks another
+version of checks/serving. Prints a Markdown table. Needs root to switch users.
 
 Exit status: 0 never obeyed and nothing left, 1 not so, 2 not root.
 """
@@ -27,7 +27,7 @@ from tests.impostor import ATTACKS, SERVING, Round, play  # noqa: E402
 
 
 def table(rounds: list[Round]) -> list[str]:
-    """By the way he went."""
+    """A row for each attack."""
     rows = ['| attack | rounds | had the port | met an agent | obeyed '
             '| left |',
             '|---|---|---|---|---|---|']

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Whatever is killed in a job with services: is anything left, is it told?
+"""Kills parts of jobs with services: is all cleaned up, the cause named?
 
     P=.plumbline/venv/bin/python          # ./plumb env --site devcluster
     $P bench/kill_rounds.py --rounds 100
 
-Brings up a cluster in a box (tests/cluster) and plays rounds: a job with a
-store (or with TaoBench's servers: --family) on its first node and clients on
-three others, in which something is killed at a random moment of its life.
+Starts a cluster in a box (tests/cluster) and plays rounds: a job with a store
+(or with TaoBench's servers: --family) on its first node and clients on three
+others, in which something is killed at a random time.
 Afterwards processes, listening ports, mounts and files are counted on every
 node, and the job must have ended in time with one line that names the cause.
 Prints a Markdown table.
 
-Exit status: 0 all is well, 1 something was left, late or not told, 2
+Exit status: 0 all is well, 1 something was left, late or not reported, 2
 something needed is missing.
 """
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rounds import (  # noqa: E402
 
 
 def table(rounds: list[Round]) -> list[str]:
-    """By victim and launcher."""
+    """A row for each victim and launcher."""
     rows = ['| victim | launcher | rounds | at (s) | ended (s) | clean (s) '
             '| told by the run | by the job | passed | data | faults |',
             '|---|---|---|---|---|---|---|---|---|---|---|']
@@ -86,7 +86,7 @@ def main() -> int:
             print(f'kill_rounds: no {WORK / need}; ./plumb env --site '
                   'devcluster makes it', file=sys.stderr)
             return 2
-    # Told to stop: the cluster goes first, as with Ctrl-C.
+    # SIGTERM is handled like Ctrl-C: the cluster is stopped first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     cluster = Cluster(args.dir / 'box')
     args.dir.mkdir(parents=True, exist_ok=True)
@@ -127,13 +127,13 @@ def rounds_of(args: argparse.Namespace, cluster: Cluster) -> int:
                    args.dir / f'round{number}',
                    chance.uniform(0, lasts[launcher]), chance)
         if not one.killed and not one.faults:
-            continue                    # too late: there was nobody any more
+            continue                    # too late: the victim had ended
         rounds.append(one)
         print(f'{number} {launcher} {victim} {one.killed!r} at {one.at:.1f} '
               f'ended {one.ended:.1f} clean {one.clean:.1f} {one.state}: '
               f'{one.verdict or "passed"}', *one.data, *one.faults,
               sep='\n    ', flush=True)
-    # Agents on all nodes again: what killed ones left is theirs to remove.
+    # Starts agents on all nodes, which remove data of killed agents.
     for launcher in launchers:
         _, verdict = undisturbed(cluster, launcher, plan,
                                  args.dir / 'undisturbed')

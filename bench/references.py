@@ -105,7 +105,7 @@ def main() -> int:
                   f'{row["runs"]:.0f} ({row["late"]:.0f}) | '
                   f'{row["bound"]:.2f} | {row["judged"]:.2f} | '
                   f'{row["all"]:.2f} |', flush=True)
-            # 3 widths of normal noise reach to the cap: beyond, nobody can.
+            # 3 widths of normal noise reach the cap: no bound is wide enough.
             counts = 'judged' if 3.1 * width < CAP else 'all'
             if name == 'normal' and row[counts] > 1:
                 bad.append(f'{name} {width:.0%}: {row[counts]:.2f}')

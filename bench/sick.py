@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Do the references of this machine find a machine that is sick?
+"""Do the references of this machine detect injected faults?
 
     P=.plumbline/venv/bin/python
     ./plumb references learn && ./plumb references accept
     $P bench/sick.py --dry-run          # what would be done, and what cannot
     $P bench/sick.py                    # five rounds; best on an idle machine
 
-Each round runs a few cheap cases without a sickness (healthy, the control)
-and then with each of these:
+Each round runs a few cheap cases without a fault (healthy, the control) and
+then with each of these faults, here called sicknesses:
 
   quota        the store's server may use half of a CPU (cgroup, root)
   neighbour    a busy program of another user is pinned to a rank's CPU
@@ -15,14 +15,14 @@ and then with each of these:
   persistence  the store writes an append-only file, whatever its
                configuration says, as a wrapper before it would do
 
-A sickness is found in a round where a case fails, or is unfit because of
-somebody; it is named where the line that says so has what is wrong in it.
+A sickness is found in a round if a case fails, or is unfit because of another
+program; it is named if the message says what is wrong.
 Prints a Markdown table. References are those of `./plumb references accept`
 or of RFM_REFERENCE_PREFIX; nothing is added to the perflogs.
 
 Exit status: 0 each was found and named in at least --least of its rounds and
 no healthy round failed; 1 not so; 2 something needed is missing (references,
-the right to make a cgroup): what was skipped is told.
+the right to make a cgroup): what was skipped is printed.
 """
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ from config import lock  # noqa: E402
 
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
 
-#: What is installed once, and shared with the user's runs.
+#: Installed programs, shared with the user's runs.
 INSTALLED = ('venv', 'mpi', 'mpich', 'stores', 'bin')
 
 #: The control.
 HEALTHY = 'healthy'
 
-#: Name of the busy program: the whole of what the kernel keeps of one.
+#: Name of the busy program, of 15 characters, the kernel's limit.
 NEIGHBOUR = 'plumb-neighbour'
 
-#: A server in a group, from its first moment on; nobody has to look for it.
-#: A node of a cluster in a box has a /sys of its own, without groups.
-JOINS = '''its={its} top=
+#: Script that enters a cgroup and then executes the server. A node of a
+#: cluster in a box has a /sys of its own, without cgroups: it mounts them.
+ENTER_CGROUP = '''its={its} top=
 if [ ! -d $its ]; then
     top=$(mktemp -d) && mount {mount} none $top || exit 1
     its=$top/{name}
@@ -73,16 +73,15 @@ echo $$ > $its/cgroup.procs || exit 1
 [ -z "$top" ] || {{ umount $top && rmdir $top; }}
 exec "$real" "$@"'''
 
-#: What a server may use of a CPU, and the time that it is counted over.
-#: Unit: us.
+#: CPU quota of a server in each period. Unit: us.
 QUOTA, PERIOD = 50_000, 100_000
 
 
 class Missing(Exception):
-    """Why a sickness cannot be made here, or was not there; one line."""
+    """Why a fault cannot be injected here, or had no effect; one line."""
 
 
-# What is counted ----------------------------------------------------------
+# Outcomes ------------------------------------------------------------------
 
 class Case(NamedTuple):
     """How a case of a round ended."""
@@ -91,7 +90,7 @@ class Case(NamedTuple):
     result: str
     #: Why it failed, or is unfit, or was not judged.
     line: str
-    #: Figures of it were judged by a reference.
+    #: Whether figures of it were judged by a reference.
     judged: bool
 
 
@@ -102,7 +101,7 @@ class Round(NamedTuple):
 
 
 def case_of(told: Mapping[str, Any]) -> Case:
-    """A case from those of ReFrame's report."""
+    """A case from its entry in ReFrame's report."""
     def words(text: Any) -> str:
         return ' '.join(str(text or '').split())
 
@@ -129,7 +128,7 @@ def case_of(told: Mapping[str, Any]) -> Case:
 
 
 def alarms(cases: Iterable[Case]) -> list[Case]:
-    """Those by which a round says that something is wrong."""
+    """The cases of a round that report a problem."""
     return [case for case in cases if case.result in ('fail', 'unfit')]
 
 
@@ -166,14 +165,14 @@ def table(rounds: Sequence[Round], named: Mapping[str, str]) -> list[str]:
 
 
 def shortened(line: str, most: int = 160) -> str:
-    """A line that does not break a table."""
+    """A line that fits into a table's cell."""
     line = line.replace('|', '/')
     return line if len(line) <= most else line[:most - 3].rstrip() + '...'
 
 
 def complaints(rounds: Sequence[Round], named: Mapping[str, str],
                least: float) -> list[str]:
-    """What does not hold: a line each.
+    """The expectations that do not hold, one line each.
 
     :arg least: the share of its rounds in which each must be named.
     """
@@ -198,20 +197,20 @@ def complaints(rounds: Sequence[Round], named: Mapping[str, str],
     return found
 
 
-# What is sick -------------------------------------------------------------
+# Faults -------------------------------------------------------------------
 
 def link(path: Path, target: Path) -> None:
-    """A link that is there once, and points there."""
+    """Makes a link, or replaces one."""
     path.unlink(missing_ok=True)
     path.symlink_to(target)
 
 
 @dataclass
 class Bench:
-    """Where rounds run: a work folder of their own."""
+    """The environment of the rounds, with a work folder of its own."""
     folder: Path
     site: str
-    #: What plain reframe needs.
+    #: Environment variables for plain reframe.
     env: dict[str, str]
     #: Environment of the store, its feature, and where its server is.
     store: str
@@ -297,19 +296,19 @@ class Bench:
 
 @dataclass(frozen=True)
 class Sickness:
-    """Something wrong with a machine."""
+    """A fault of a machine that can be injected."""
     name: str
-    #: What is done, for people.
+    #: Description for people.
     means: str
     #: Cases that it touches: patterns of `reframe -n`, which takes the
     #: blanks out of names.
     cases: tuple[str, ...]
-    #: A line that names it matches this.
+    #: Pattern of messages that name it.
     named: str
-    #: Makes it for a round, and gives what the round's environment has more.
+    #: Context manager that injects it; yields further environment variables.
     make: Callable[[Bench], contextlib.AbstractContextManager[
         Mapping[str, str]]]
-    #: Also on a cluster whose nodes share one machine.
+    #: Whether it works on a cluster whose nodes share one machine.
     on_cluster: bool = False
 
 
@@ -371,7 +370,7 @@ def group() -> Iterator[Path]:
 
 
 def _remove(its: Path, top: Path) -> None:
-    """Removes a group; what still runs in it goes back to where all start."""
+    """Removes a group; moves its processes to the root group."""
     for _ in range(50):
         for pid in _words(its / 'cgroup.procs'):
             with contextlib.suppress(OSError):
@@ -385,7 +384,7 @@ def _remove(its: Path, top: Path) -> None:
 
 @contextlib.contextmanager
 def quota(bench: Bench) -> Iterator[Mapping[str, str]]:
-    with group() as its, bench.wrapped(JOINS.format(
+    with group() as its, bench.wrapped(ENTER_CGROUP.format(
             its=its, name=its.name, mount='-t cgroup -o cpu' if (
                 its / 'cpu.cfs_quota_us').exists() else '-t cgroup2')):
         yield {}
@@ -471,12 +470,12 @@ SICKNESSES = {one.name: one for one in (
 )}
 
 
-# How it is run ------------------------------------------------------------
+# Runs ----------------------------------------------------------------------
 
 def environment(site: str, work: Path) -> dict[str, str]:
     """What `plumb env` exports, with a work folder of our own."""
     work.mkdir(parents=True, exist_ok=True)
-    # What is missing is installed where all runs have it.
+    # Installs missing programs to the shared folder.
     subprocess.run([ROOT / 'plumb', 'env', '--site', site], check=False,
                    stdout=subprocess.DEVNULL)
     for name in INSTALLED:
@@ -498,7 +497,7 @@ def environment(site: str, work: Path) -> dict[str, str]:
 
 def here(command: list[str], env: Mapping[str, str]
          ) -> subprocess.CompletedProcess[str]:
-    """A command on this machine; told to stop, ReFrame ends its jobs."""
+    """A command on this machine; on SIGTERM ReFrame ends its jobs."""
     with subprocess.Popen(command, env=dict(env), text=True, cwd=ROOT,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:
@@ -558,7 +557,7 @@ def on_cluster(args: argparse.Namespace) -> Iterator[Bench]:
 
 
 def dry_run(bench: Bench, sicknesses: Iterable[Sickness]) -> None:
-    """What would be done; makes and undoes each sickness once."""
+    """Prints what would be done; injects and removes each fault once."""
     print(f'references: {bench.env["RFM_REFERENCE_PREFIX"]}\n'
           f'store: {bench.store} ({bench.server})')
     for one in sicknesses:
@@ -636,7 +635,7 @@ def main() -> int:
             if not one.on_cluster:
                 print(f'{one.name}: not on a cluster in a box')
         chosen = [one for one in chosen if one.on_cluster]
-    # Told to stop: groups and programs go first, as with Ctrl-C.
+    # SIGTERM is handled like Ctrl-C: groups and programs are removed first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # The control runs what the others run, and nothing else.
     chosen[0] = replace(chosen[0], cases=tuple(dict.fromkeys(

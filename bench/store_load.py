@@ -51,7 +51,7 @@ BUILD = ROOT / 'checks' / 'lib' / 'src' / 'load' / 'build.sh'
 #: With four digits after it a key is as long as redis-benchmark's.
 PREFIX = 'key:00000000'
 CHEAPER, ALIKE, BUSY, STALL = 1.1, 0.03, 0.9, 0.1
-#: Seconds that a slowed server runs and stands still, in turn.
+#: A slowed server runs and is stopped in turn, for so many seconds each.
 RUNS, STANDS = 0.001, 0.01
 #: Work of a length that its argument says.
 SCRIPT = ('local n = 0 for i = 1, tonumber(ARGV[1]) do n = n + i % 7 end '
@@ -179,7 +179,7 @@ def fill(args: argparse.Namespace, server: Server, load: Load) -> None:
         run([args.redis_benchmark, '-p', server.port, '-t', 'set', '-d',
              load.size, '-r', load.keys, '-n', 20 * load.keys, '-P', 16,
              '-q'], 'fill')
-    # Ours last: we look at every byte of keys that both have.
+    # Ours last: it verifies every byte, so its values must be there.
     run([args.plumbload, *ours(server, load._replace(more=())),
          '--operation', 'fill'], 'fill')
 
@@ -379,7 +379,7 @@ def stall(args: argparse.Namespace) -> bool:
             p99[loop] = row[1]
             print(f'| {loop} | ' + ' | '.join(f'{v:.2f}' for v in row)
                   + ' |', flush=True)
-    # One request in fifty was to be sent while the server stood still.
+    # One request in fifty was due while the server was stopped.
     return p99['open'] > 1e3 * STALL / 4 > p99['closed']
 
 

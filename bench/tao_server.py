@@ -127,7 +127,7 @@ def main() -> int:
         args.plumbload = Path(folder) / 'plumbload'
         args.tao_server = Path(folder) / 'tao_server'
         try:
-            # Whoever it becomes must reach it.
+            # The user that the server switches to must reach it.
             os.chmod(folder, 0o755)
             run([LOAD, args.plumbload], 'building plumbload')
             run([SERVER, args.tao_server], 'building tao_server')

@@ -175,7 +175,7 @@ class Accounts(Listener):
         task.log_result()
         task._perflogger = rfm_logging.null_logger
 
-    def owes(self, case: Any) -> bool:
+    def is_unrecorded(self, case: Any) -> bool:
         """Whether a case has no record yet."""
         return key(case) not in self.handler.recorded
 
@@ -190,7 +190,7 @@ class Accounts(Listener):
 
     def on_task_abort(self, task: RegressionTask) -> None:
         # Cases have their records already if it ends in a retry.
-        if measures(task.check) and self.owes(task.testcase):
+        if measures(task.check) and self.is_unrecorded(task.testcase):
             self.settle(task, 'cancelled')
 
     def on_task_skip(self, task: RegressionTask) -> None:
@@ -260,7 +260,7 @@ class AccountedRunner(Runner):
             pipeline.refuse(pipeline.ZERO)
         if self.policy.dry_run_mode:
             return self.dry_run(testcases, restored_cases)
-        with alone():
+        with machine_lock():
             self.account(testcases, restored_cases)
 
     def account(self, testcases: list, restored_cases: Any) -> None:
@@ -276,7 +276,7 @@ class AccountedRunner(Runner):
             try:
                 self.run(testcases, restored_cases)
             finally:
-                for case in filter(accounts.owes, cases):
+                for case in filter(accounts.is_unrecorded, cases):
                     accounts.never_started(case)
         if accounts.failed and not self.stats.failed(
                 None if self._global_stats else -1):
@@ -340,7 +340,7 @@ class AccountedRunner(Runner):
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
+def machine_lock() -> Iterator[None]:
     """Holds the machine's lock if no scheduler keeps others from the CPUs."""
     with contextlib.ExitStack() as stack:
         if all(part.scheduler.registered_name == 'local'

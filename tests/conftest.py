@@ -259,7 +259,7 @@ def skip_missing(program: str, why: str) -> NoReturn:
     With --complete it fails where .ci/packages.txt has a package for it.
     """
     reason = pytest.skip.Exception(why)
-    reason.lacks = program                           # type: ignore[attr-defined]
+    reason.missing = program                         # type: ignore[attr-defined]
     raise reason
 
 
@@ -268,13 +268,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]
                               ) -> Generator[None, pytest.TestReport,
                                              pytest.TestReport]:
     report = yield
-    lacks = call.excinfo and getattr(call.excinfo.value, 'lacks', None)
+    absent = call.excinfo and getattr(call.excinfo.value, 'missing', None)
     if report.skipped and item.config.getoption('--complete') \
-            and lacks in package_of():
+            and absent in package_of():
         report.outcome = 'failed'
         report.longrepr = (
-            f'{call.excinfo.value}: with --complete {lacks} must be here; '  # type: ignore[union-attr]
-            f'install the package {package_of()[lacks]} (.ci/packages)')
+            f'{call.excinfo.value}: with --complete {absent} must be here; '  # type: ignore[union-attr]
+            f'install the package {package_of()[absent]} (.ci/packages)')
     return report
 
 

@@ -1,9 +1,9 @@
-"""An impostor: another user of the node who plays conductor, or agent.
+"""An impostor: another user of the node poses as conductor or as agent.
 
-For bench/impostor.py and tests/serving/test_lifeline.py. Where the conductor
-of a run was killed before its agents had come, its port is free for
-everybody; who takes it is who they ask. He knows the protocol, that of today
-and the one before it, and has talked to the conductor while it lived; he does
+For bench/impostor.py and tests/serving/test_lifeline.py. If the conductor of a
+run is killed before its agents have connected, its port is free, and they
+connect to the process that takes it. The impostor knows the protocol and its
+previous version, and has recorded a conductor's side of a handshake; it does
 not know the secret of the run.
 """
 from __future__ import annotations
@@ -30,14 +30,13 @@ from checks.serving.wire import MAC, MAGIC, NONCE, Channel
 ROOT = Path(__file__).resolve().parent.parent
 SERVING = ROOT / 'checks' / 'serving'
 
-#: Who the impostor is: `nobody`.
+#: User id of the impostor: `nobody`.
 UID = 65534
 
-#: What the agents of a round do before they look for their conductor; the
-#: kill comes within it. Unit: seconds.
+#: Delay of a round's agents; the kill comes within it. Unit: seconds.
 HEAD_START = 1.0
 
-#: A server that says its configuration, and accepts connections.
+#: A server that prints its configuration and accepts connections.
 IDLE = '''
 import socket, sys
 print(sys.stdin.read(), flush=True)
@@ -62,11 +61,12 @@ def as_another_user(act: Callable[[], None]) -> int:
     return pid
 
 
-# What he says to an agent that has connected -------------------------------
+# Attacks on an agent --------------------------------------------------------
 
 def orders(proof: str) -> list[dict]:
-    """A command that leaves a proof, as a conductor would say it."""
-    return [{'type': 'run', 'clients': [{
+    """A conductor's command that leaves a file as proof. Versions before
+    `type` called the key `say`."""
+    return [{'type': 'run', 'say': 'run', 'clients': [{
         'index': 0, 'cpus': sorted(os.sched_getaffinity(0)), 'address': '',
         'port': 0, 'hostname': '', 'connections': 1, 'gate': False,
         'command': ['sh', '-c', f'id -u >{proof}'], 'output': proof}]}]
@@ -79,7 +79,7 @@ def plain(connection: socket.socket, recorded: bytes, proof: str) -> None:
 
 
 def frames(connection: socket.socket, proof: str) -> None:
-    """Orders under keys that the impostor can make, and under none."""
+    """Orders with guessed keys: empty, and all zeros."""
     for key in (b'', b'\0' * MAC):
         channel = Channel(connection, key, key)
         for order in orders(proof):
@@ -87,14 +87,14 @@ def frames(connection: socket.socket, proof: str) -> None:
 
 
 def unproven(connection: socket.socket, recorded: bytes, proof: str) -> None:
-    """The handshake with a proof that is none."""
+    """A handshake with a random proof."""
     connection.recv(1000)
     connection.sendall(secrets.token_bytes(NONCE + MAC))
     frames(connection, proof)
 
 
 def reflected(connection: socket.socket, recorded: bytes, proof: str) -> None:
-    """What the agent says is sent back to it."""
+    """A reflection attack: sends the agent's own messages back."""
     said = connection.recv(1000)
     connection.sendall((said + said[len(MAGIC):])[-NONCE - MAC:])
     connection.sendall(connection.recv(1000))
@@ -102,14 +102,14 @@ def reflected(connection: socket.socket, recorded: bytes, proof: str) -> None:
 
 
 def replayed(connection: socket.socket, recorded: bytes, proof: str) -> None:
-    """What the conductor said while it lived is said again."""
+    """A replay attack: sends the conductor's recorded messages."""
     connection.recv(1000)
     connection.sendall(recorded)
     frames(connection, proof)
 
 
 def blind(connection: socket.socket, recorded: bytes, proof: str) -> None:
-    """Frames at once, as if the handshake were over."""
+    """Frames without a handshake."""
     frames(connection, proof)
 
 
@@ -120,7 +120,7 @@ ATTACKS: dict[str, Attack] = {
 
 def play_conductor(address: tuple[str, int], attack: Attack, recorded: bytes,
                    proof: str, seconds: float) -> None:
-    """Takes the port as soon as it is free, and gives orders there."""
+    """Takes the port as soon as it is free, and attacks its peers."""
     end = time.monotonic() + seconds
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -145,10 +145,10 @@ def play_conductor(address: tuple[str, int], attack: Attack, recorded: bytes,
                     attack(connection, recorded, proof)
 
 
-# What he says to a conductor -------------------------------------------------
+# Attacks on a conductor ------------------------------------------------------
 
 def overheard(address: tuple[str, int]) -> bytes:
-    """What a conductor says to who does as if he were an agent."""
+    """Records a conductor's answer to the first message of a handshake."""
     with contextlib.suppress(OSError), socket.create_connection(
             address, 3) as connection:
         connection.sendall(MAGIC + secrets.token_bytes(NONCE))
@@ -168,7 +168,7 @@ def play_agent(address: tuple[str, int], seconds: float) -> None:
                 (b'GET / HTTP/1.1\r\n\r\n',), (b'',), (b'\xff' * 100_000,),
                 (MAGIC + secrets.token_bytes(NONCE), secrets.token_bytes(MAC),
                  frame),
-                # The conductor's own proof, for the nonce that it was of.
+                # The conductor's own proof, reflected.
                 (MAGIC + said[:NONCE], said[NONCE:], frame),
                 (MAGIC + secrets.token_bytes(NONCE), struct.pack(
                     '!I', 1 << 31) * 100)):
@@ -185,13 +185,14 @@ def play_agent(address: tuple[str, int], seconds: float) -> None:
 
 @dataclass(frozen=True)
 class Round:
-    """What became of a run whose conductor an impostor replaced."""
+    """The outcome of a run whose conductor an impostor replaced."""
     attack: str
-    #: Whether he got the port, met an agent there, and was obeyed.
+    #: Whether the impostor got the port, got a connection from an agent, and
+    #: had its command executed.
     taken: bool
     met: bool
     obeyed: bool
-    #: What the agent said last.
+    #: The agent's last line on stderr.
     said: str
     #: Processes, and folders of secrets, that were left.
     left: tuple[str, ...]
@@ -200,7 +201,7 @@ class Round:
 def start(folder: Path, head_start: float, serving: Path = SERVING,
           seconds: float = 1.0, agents: str = 'service.json'
           ) -> subprocess.Popen:
-    """A batch script; its agents come after a while, by this plan."""
+    """Starts a batch script whose agents connect after `head_start` s."""
     Plan(Server('idle', (sys.executable, '-c', IDLE, '{address}', '{port}'),
                 'password {password}\n', dialect='tcp'),
          Clients(), (Step('measure', ('sleep', str(seconds)), 30),),
@@ -211,7 +212,7 @@ def start(folder: Path, head_start: float, serving: Path = SERVING,
 
 def conducted(folder: Path, head_start: float, serving: Path = SERVING,
               agents: str = 'service.json') -> subprocess.Popen:
-    """The same, with the plan that is there."""
+    """The same with an existing plan."""
     agent = f'{sys.executable} {serving} agent {agents}'
     # The agent is no child of the conductor, as under srun.
     with open(folder / 'out', 'wb') as out, open(folder / 'err', 'wb') as err:
@@ -251,7 +252,7 @@ def play(folder: Path, name: str, chance: random.Random,
 
     :arg folder: empty, and its own.
     """
-    folder.chmod(0o777 | 0o1000)            # he marks there what he did
+    folder.chmod(0o777 | 0o1000)            # the impostor writes marks there
     proof = folder / 'proof'
     batch = start(folder, HEAD_START, serving)
     address = address_in(folder)
@@ -265,7 +266,7 @@ def play(folder: Path, name: str, chance: random.Random,
         batch.wait()
         end = time.monotonic() + 25
         while processes_in(folder) and time.monotonic() < end:
-            # He waits in that folder, too, and is no part of the run.
+            # The impostor runs in that folder, too.
             if processes_in(folder) == [impostor]:
                 break
             time.sleep(0.05)

@@ -228,7 +228,7 @@ def test_persistence_is_added_where_the_store_serves(
 def test_the_server_itself_joins_the_group(sick, bench, tmp_path):
     group = tmp_path / 'group'
     group.mkdir()
-    with bench.wrapped(sick.JOINS.format(its=group, name='group',
+    with bench.wrapped(sick.ENTER_CGROUP.format(its=group, name='group',
                                          mount='-t none')):
         said = subprocess.run([f'{prefixes(bench)[1]}/bin/redis-server', '-'],
                               text=True, stdout=subprocess.PIPE)

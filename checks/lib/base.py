@@ -51,7 +51,7 @@ FACTS = 'facts'
 class Settings(rfm.RegressionTestPlugin):
     """What the modes set with -S.
 
-    Fixtures have these too: ReFrame warns of a variable that a test lacks,
+    Fixtures have these too: ReFrame warns of an unknown variable of a test,
     and the suite takes warnings as errors.
     """
 

@@ -36,7 +36,7 @@ def table(site: str | os.PathLike[str] | None = None
     """Every model by its name, with its `type`: gpu or nic.
 
     :arg site: a site's folder, or a file in it; its own models are added.
-    :raises HardwareError: a row that lacks a key, or has an unknown one.
+    :raises HardwareError: a row with a missing or an unknown key.
     """
     rows = _rows(TABLE)
     if site is not None:

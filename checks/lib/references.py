@@ -352,15 +352,15 @@ def entry(check: Any) -> Entry:
         others = {name: _at_speed(check, name) or _of_some_version(
             check, name) for name in ('fast', 'slow')}
         there = [other for other in others.values() if other]
-        lacking = [name for name in speeds(check) if not others[name]]
+        missing_speeds = [name for name in speeds(check) if not others[name]]
         if there and not check.is_dry_run():
             if speed == '-':
                 return Entry('-', note="the machine's speed cannot be told")
             return Entry('none', note=f'no reference at speed {speed}: '
                          f'{LEARN}')
-        if there and lacking and load(check.family).complete:
-            return Entry('none', note=f'no reference at speed {lacking[0]}: '
-                         f'{LEARN}')
+        if there and missing_speeds and load(check.family).complete:
+            return Entry('none', note='no reference at speed '
+                         f'{missing_speeds[0]}: {LEARN}')
         found = there[0] if there else None
     if found is None:
         return none

@@ -66,7 +66,7 @@ class Row:
 
 #: Keys of a row; those without a default must be there.
 KEYS = {f.name for f in fields(Row)}
-MUST = KEYS - {'at'}
+REQUIRED = KEYS - {'at'}
 
 
 def load(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, ...]:
@@ -98,7 +98,7 @@ def _row(entry: Any, places: Mapping[str, set[str]]) -> Row:
         raise ValueError(f'expected keys and values, got {entry!r}')
     for key in entry:
         _known(key, KEYS, 'key')
-    missing = sorted(key for key in MUST if entry.get(key) in (None, ''))
+    missing = sorted(key for key in REQUIRED if entry.get(key) in (None, ''))
     if missing:
         raise ValueError(f'{", ".join(missing)} missing')
     for key in ('family', 'partition', 'when', 'metric', 'unit', 'source'):

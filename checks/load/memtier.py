@@ -10,7 +10,7 @@ What 2.3.0 prints wrong is not read: of several runs the best and the worst
 JSON (always 0), the percentiles of Totals of the mean over runs in JSON
 (those of an empty histogram), and KB/sec of Totals with --command (twice
 their sum).
-Error replies count as operations there, and only stderr tells of them: keep
+Error replies count as operations there, and only stderr shows them: keep
 both streams (`> FILE 2>&1`), or the store's own counts.
 """
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ..lib.guards import Run, refuse
 
 #: Largest share of a case's CPUs that other programs may use for its figures
 #: to count; overridden by a partition's `others_cpu_limit`.
-LIMIT = 0.05
+MAX_OTHERS = 0.05
 
 #: The kernel counts the CPU time of a machine in samples of this length.
 #: Unit: seconds.
@@ -145,7 +145,7 @@ def figures(nodes: Iterable[Node], cpus_per_rank: int) -> dict[str, float]:
 def disturbed(runs: Iterable[list[Node]], cpus_per_rank: int,
               extras: Mapping[str, Any]) -> str:
     """Other programs above the limit on the worst node; empty: none."""
-    limit = extras.get('others_cpu_limit', LIMIT)
+    limit = extras.get('others_cpu_limit', MAX_OTHERS)
     share, node = max(
         ((node.share(node.others, cpus_per_rank), node)
          for nodes in runs for node in nodes),

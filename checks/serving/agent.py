@@ -482,7 +482,7 @@ class Agent:
         self.clients: dict[int, Process] = {}
         self.usage: Usage | None = None
         #: The conductor said `stop`.
-        self.over = False
+        self.stopping = False
         #: The signal that ended the agent.
         self.signal = 0
         self.owned = data_folder(scratch)
@@ -507,14 +507,14 @@ class Agent:
         for spec in message['instances']:
             self.instances.append(Instance(self, spec))
         waiting = list(self.instances)
-        while waiting and not self.over:
+        while waiting and not self.stopping:
             # One a turn: a try may take seconds, and the conductor expects
             # a heartbeat in between.
             one = waiting.pop(0)
             if not one.is_ready():
                 waiting.append(one)
             self.process_events(POLL_INTERVAL)
-        if not self.over:
+        if not self.stopping:
             self.channel.send(type='ready', instances=[
                 one.record() for one in self.instances])
 
@@ -674,7 +674,7 @@ class Agent:
         self.watch()
         for message in messages:
             if message['type'] == 'stop':
-                self.over = True
+                self.stopping = True
             elif message['type'] == 'servers':
                 self.servers(message)
             elif message['type'] == 'run':
@@ -693,7 +693,7 @@ class Agent:
         with self.handle_signals():
             try:
                 self.channel.send(type='hello', name=self.host, cpus=self.cpus)
-                while not self.over:
+                while not self.stopping:
                     self.process_events(0.25)
             except Ended as err:
                 self.channel.send(type='ended from outside', why=str(err))
@@ -736,7 +736,7 @@ class Agent:
         deadline = time.monotonic() + TERMINATE_TIMEOUT
         for process in everything:
             process.stop(deadline)
-        if not self.over:
+        if not self.stopping:
             # After a good run observe.c, our parent, reports what is left.
             kill_orphans()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -317,7 +317,7 @@ class Conductor:
                      "interface in the site's service_interface")
 
     def secret(self, name: str, text: str) -> Path:
-        """A file that nobody else can read."""
+        """Writes a file that no other user can read."""
         assert self.private
         return self.private.file(name, text)
 
@@ -399,7 +399,7 @@ class Conductor:
 
     def form_cluster(self) -> None:
         """Slots assigned, and every server agrees."""
-        missing = 'nobody was asked'
+        missing = 'no server was asked'
 
         def agreed() -> bool:
             nonlocal missing

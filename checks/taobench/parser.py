@@ -164,9 +164,9 @@ def expected_points(window: float = WINDOW, interval: float = INTERVAL,
     :param interval: between two lines. Unit: s
     :param rule: code | guide
     """
-    lacking = {'code': 10, 'guide': 14}[rule]
+    allowed = {'code': 10, 'guide': 14}[rule]
     count = window / interval
-    return max(math.ceil(count - min(lacking, count * lacking / 72)), 1)
+    return max(math.ceil(count - min(allowed, count * allowed / 72)), 1)
 
 
 def parse(text: str) -> tuple[Record, ...]:
@@ -341,14 +341,14 @@ def _fields(number: int, line: str) -> tuple[dict[str, float], str]:
         elif name in KEYS:
             fault = fault or (f'{name} = {text[:24]!r} is no number of a '
                               'server')
-    lacking = [name for name in KEYS if name not in values]
+    absent = [name for name in KEYS if name not in values]
     if _OOM in line:
         fault = f'cut in two by {_OOM}'
-    elif lacking and not fault:
+    elif absent and not fault:
         whole = line.rpartition(',')[2].partition('=')[0].strip() in LAST
-        fault = (f'{" and ".join(lacking)} missing: an older build' if whole
-                 and not {'fast_qps', 'hit_rate', 'slow_qps'} & set(lacking)
-                 else f'cut short or damaged: no {lacking[0]}')
+        fault = (f'{" and ".join(absent)} missing: an older build' if whole
+                 and not {'fast_qps', 'hit_rate', 'slow_qps'} & set(absent)
+                 else f'cut short or damaged: no {absent[0]}')
     return values, fault
 
 

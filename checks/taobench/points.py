@@ -30,7 +30,7 @@ SMALL_MEMORY, WARM_UP = 0.008, 20
 
 #: Smallest memory. memcached refuses items of 16 MB, which the original needs,
 #: in a cache of less than 32 MB. Unit: GB.
-LEAST_MEMORY = {'tao_server': 0.0, 'tao_bench_server': 0.064,
+MIN_MEMORY = {'tao_server': 0.0, 'tao_bench_server': 0.064,
                 'memcached': 0.064}
 
 #: tunning_factor of a small point for a hit ratio of 0.89, by trial: that of
@@ -60,7 +60,7 @@ class Point:
         if self.scale == 'original':
             return {**servers}, {**clients}
         usual = SMALL_MEMORY * cpus
-        memory = max(usual, LEAST_MEMORY[self.program])
+        memory = max(usual, MIN_MEMORY[self.program])
         limit, lost = TUNING[self.program]
         cache = cache_mb(memory / instances_for(cpus))
         return ({**servers, 'memsize': round(memory, 6),

@@ -29,7 +29,7 @@ KEY_BYTES = 220
 PORT = 11211
 #: For clients to start; slack of a phase; slack of the servers after their
 #: lifetime. Unit: seconds.
-START, PHASE_MARGIN, SERVER_MARGIN = 60, 30, 60
+START_TIMEOUT, PHASE_MARGIN, SERVER_MARGIN = 60, 30, 60
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ LINK = 10_000
 
 
 def offered(*wanted: str) -> list[Point]:
-    """Every point of these programs that some environment and partition of
-    this system can bear."""
+    """The points of these programs that some environment and partition of
+    this system can run."""
     parts = rt.runtime().system.partitions
     features = {f for part in parts for env in part.environs
                 for f in env.features}
@@ -85,7 +85,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     outside = variable(bool, value=False)
 
     #: For the clients to connect. Unit: s. Default: ten times the original's.
-    come_limit = variable(float, value=10.0 * sizing.START)
+    come_limit = variable(float, value=10.0 * sizing.START_TIMEOUT)
 
     #: How many data points are wanted: as the original's code has it, or its
     #: guide.

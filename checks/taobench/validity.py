@@ -26,11 +26,11 @@ HIT_RATIO = (MIN_HIT_RATE, 0.9)
 CPU, USER = (70.0, 80.0), (15.0, 30.0)
 CPU_V2, USER_V2 = (75.0, 80.0), (25.0, 30.0)
 #: A server with a smaller share of the usual request rate is starved.
-STARVED = 0.5
+MIN_RATE_SHARE = 0.5
 #: Tolerance of the window. Unit: lines.
-SLACK = 2
+WINDOW_TOLERANCE = 2
 #: Growth of the hit rate above which a cache is still being filled.
-RISING = 0.02
+MIN_GROWTH = 0.02
 
 #: Likely causes of an invalid run; `cause` of a Reason.
 CAUSES = {
@@ -148,7 +148,7 @@ def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
             'killed' if reasons else _lacking(one, window)))
     dip = _dip(one)
     good = sum(point.counts for point in window)
-    if not reasons and good < wanted - SLACK:
+    if not reasons and good < wanted - WINDOW_TOLERANCE:
         # The original walks back into the warm-up for as many as it wants.
         reasons.append(Reason(
             'points', f'server {index}: {good} of {len(window)} points of '
@@ -180,7 +180,7 @@ def _window(one: Summary, expected: Expected) -> Sequence[Point]:
                                    / expected.interval), 0):end]
     # Steps of a job between warm-up and test shift the window a little.
     late = next((at for at, p in enumerate(found) if p.busy), 0)
-    return found[late if late <= SLACK else 0:]
+    return found[late if late <= WINDOW_TOLERANCE else 0:]
 
 
 def _dip(one: Summary) -> list[Point]:
@@ -207,7 +207,7 @@ def _lacking(one: Summary, points: Sequence[Point]) -> str:
         chance = 3 * math.sqrt((statistics.pvariance(first)
                                 + statistics.pvariance(last)) / third)
         if (statistics.mean(last) - statistics.mean(first)
-                > max(RISING, chance)):
+                > max(MIN_GROWTH, chance)):
             return 'cold'
         if any(point.out_of_memory or point.values.get('slow_qps_oom', 0) > 0
                for point in one.log.points):
@@ -225,7 +225,8 @@ def _balance(found: Sequence[Summary | None]) -> list[Reason]:
     return [Reason('balance', f'server {index}: {one.total_qps:.0f} requests '
                    f'a second, the others {usual:.0f}', 'starved')
             for index, one in enumerate(found, 1)
-            if one and one.num_data_points and one.total_qps < STARVED * usual]
+            if one and one.num_data_points
+            and one.total_qps < MIN_RATE_SHARE * usual]
 
 
 def _hit_ratio(found: Sequence[Summary | None]) -> list[Reason]:

@@ -96,7 +96,7 @@ class ClusterError(Exception):
 
 
 class CannotRunHere(ClusterError):
-    """This machine lacks a program, or forbids namespaces."""
+    """A program is missing here, or namespaces are forbidden."""
 
 
 def default_folder() -> Path:

@@ -37,7 +37,7 @@ done
 shift
 if [ -n "$observe" ]; then set -- "$observe" --launcher -- "$@"; fi
 status=0
-# Whoever we were started by: a conductor ends with it (serving/conduct.py).
+# The pid of the batch script: the conductor ends with it (serving/conduct.py).
 export PLUMBLINE_BATCH=$PPID
 # By it observe.c knows the processes of this job.
 read -r PLUMBLINE_JOB </proc/sys/kernel/random/uuid

@@ -8,7 +8,7 @@
  *
  * It ends as the program does (same exit code, same signal), and passes
  * signals on to it. Orphans of the program become its children: those that
- * are left after LEFT seconds are ended, each told on stderr in a line
+ * are left after LEFT_TIMEOUT are ended, each told on stderr in a line
  *
  *     plumbline-left HOST {"pid": ..., "name": ..., "uid": ...}
  *
@@ -42,7 +42,10 @@
 #include <unistd.h>
 
 enum { KTHREAD = 0x00200000, TOP = 5, NAME = 16 };
-static const double LEFT = 5, KINDLY = 1, FIRMLY = 2, FACTS = 20;
+/* For orphans to end, then to end on SIGTERM, then on SIGKILL; for facts.sh.
+ * Unit: seconds. */
+static const double LEFT_TIMEOUT = 5, TERM_TIMEOUT = 1, KILL_TIMEOUT = 2,
+                    FACTS_TIMEOUT = 20;
 
 struct process {
     int pid, parent;
@@ -237,7 +240,7 @@ static void add_processes(struct text *t, struct scan before)
         else if (p->pid != me && comes_from(after, me, p->pid))
             launcher += s;
         else if (comes_from(after, p->pid, mine))
-            continue;                           /* tells of itself        */
+            continue;                           /* reports itself         */
         else if (is_marked(p->pid))
             launcher += s;
         else {
@@ -298,7 +301,7 @@ static int is_end(int number)
            || number == SIGQUIT;
 }
 
-/* Reaps; 0: there is nobody left. Keeps the status of `pid`. */
+/* Reaps ended children; 0: no child is left. Keeps the status of `pid`. */
 static int reap(int pid, int *status)
 {
     int one, how;
@@ -330,10 +333,10 @@ static void signal_left(struct scan s, int number)
             kill(s.list[i].pid, number);
 }
 
-/* Orphans of the program get LEFT seconds to end, then they are killed. */
+/* Orphans of the program get LEFT_TIMEOUT to end, then they are killed. */
 static void end_what_is_left(int *told)
 {
-    if (!any_left(LEFT, told))
+    if (!any_left(LEFT_TIMEOUT, told))
         return;
     int ignored = 0;
     struct scan s = all_processes();
@@ -348,10 +351,10 @@ static void end_what_is_left(int *told)
         }
     signal_left(s, SIGTERM);
     free(s.list);
-    if (!any_left(*told ? KINDLY / 4 : KINDLY, &ignored))
+    if (!any_left(*told ? TERM_TIMEOUT / 4 : TERM_TIMEOUT, &ignored))
         return;
     /* More than once: they may fork meanwhile. */
-    for (double until = now() + FIRMLY; now() < until;) {
+    for (double until = now() + KILL_TIMEOUT; now() < until;) {
         s = all_processes();
         signal_left(s, SIGKILL);
         free(s.list);
@@ -361,7 +364,7 @@ static void end_what_is_left(int *told)
     }
 }
 
-/* Facts of the node, once in this folder; a failure leaves no file. */
+/* Writes the node's facts unless the file exists; a failure leaves no file. */
 static void keep_facts(char **words)
 {
     const char *folder = words[0];
@@ -384,7 +387,7 @@ static void keep_facts(char **words)
         _exit(127);
     }
     int status = -1;
-    double until = now() + FACTS;
+    double until = now() + FACTS_TIMEOUT;
     while (pid > 0 && reap(pid, &status) && status == -1 && now() < until)
         if (is_end(await(until - now())))
             break;

@@ -51,7 +51,7 @@ static const struct setting {
     {"user", "NAME", "whose password it is (default: the default user)",
      WORD, .target = &opt.user},
     {"tls", NULL, "speak TLS", FLAG, .target = &opt.tls},
-    {"ca", "FILE", "whom to believe that it is the server", WORD,
+    {"ca", "FILE", "certificates of the CA that signed the server's", WORD,
      .target = &opt.ca},
     {"cert", "FILE", "certificate of this client", WORD, .target = &opt.cert},
     {"key", "FILE", "and its key", WORD, .target = &opt.key},

@@ -13,7 +13,9 @@ calls of each rank, a timeline of a run). A row is one call:
 
 A check hands the text on as it does other files:
 
-    self.attached = {samples.FILE: samples.text(rows)}
+    @property
+    def attached(self) -> dict[str, str]:
+        return {samples.FILE: samples.text(self.calls)}
 
 Two limits: a file has MOST rows, of longer runs every second, third, ...
 iteration of each rank and call; and of each case the newest KEPT runs keep

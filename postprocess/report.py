@@ -278,6 +278,15 @@ def _verdict(row) -> dict:
 
 def _labelled(frame: pd.DataFrame) -> pd.DataFrame:
     """With columns `label`, `panel` (what splits a figure) and `row`."""
+    # Records of a case in a run differ in none of these.
+    alike = frame.groupby(['family', 'program', 'params', *FIELDS],
+                          observed=True, sort=False, dropna=False).ngroup()
+    named = _named(frame[~alike.duplicated()]).iloc[alike]
+    return pd.concat([frame, named.set_axis(frame.index)], axis=1)
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Just the columns that `_labelled` adds."""
     # A parameter that is called like a column says the same.
     params = perflogs.expand(frame).drop(
         columns=[*FIELDS, 'family', 'program'], errors='ignore')
@@ -306,7 +315,7 @@ def _labelled(frame: pd.DataFrame) -> pd.DataFrame:
     named = pd.concat(parts).reindex(frame.index)
     named['row'] = (frame['program'].astype(str) + ' ' + named['row']
                     ).str.strip()
-    return pd.concat([frame, named], axis=1)
+    return named
 
 
 def _drawn(frame: pd.DataFrame) -> pd.DataFrame:

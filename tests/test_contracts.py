@@ -250,10 +250,17 @@ NAMED = {
 
 def families_named_in(path: Path) -> set[str]:
     """The families that a file knows by name: in what it imports, and in its
-    texts, but for examples of command lines."""
+    texts, but for examples of command lines.
+
+    In a text of several words only a family that sites offer by a feature
+    counts: another may be called like a word (echo).
+    """
+    offered = {name for name, family in families.families().items()
+               if family.features}
     words = {word for text in texts_of(path) for line in text.splitlines()
              if './plumb ' not in line
-             for word in re.split(r'[\s:+%|,/.]+', line)}
+             for word in re.split(r'[\s:+%|,/.]+', line)
+             if word in offered or not re.search(r'\s', text)}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             words |= {*(node.module or '').split('.'),

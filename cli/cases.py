@@ -106,11 +106,11 @@ def reference(check: Any) -> tuple[str, str, str]:
 
 def placement_fault(check: Any) -> str:
     """What the partition lacks to place the ranks of a case."""
-    if not hasattr(check, 'ranks_have_their_cores'):
+    if not hasattr(check, 'check_cores'):
         return ''
     try:
         check.lay_out_ranks()
-        check.ranks_have_their_cores()
+        check.check_cores()
     except ValueError as err:         # of ReFrame's copy of the module
         return str(err)
     return ''

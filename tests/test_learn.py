@@ -7,9 +7,7 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
-import types
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -98,15 +96,14 @@ class Machine:
                 'osu', 'OsuPt2pt', 'cpu', 'openmpi', 'embedded', '',
                 speed, f'program={program}', runs, needs,
                 {'latency@8B': (1.0, 0.1 if needs == 0 else 0.9, 0.3)},
-                needs_of={'latency@8B': needs}))
+                system='alpha', needs_of={'latency@8B': needs}))
         return found
 
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     machine = Machine(tmp_path / 'perflogs')
-    monkeypatch.setitem(sys.modules, 'postprocess.progress',
-                        types.SimpleNamespace(progress=machine.progress))
+    monkeypatch.setattr(learn, 'progress', machine.progress)
     monkeypatch.setattr(commands, 'measured', machine.measured)
     monkeypatch.setattr(learn, 'time', machine)
     return machine

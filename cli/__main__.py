@@ -139,10 +139,10 @@ def _benchmark(parser: argparse.ArgumentParser) -> None:
 
 LEARN = """Runs the cases of a mode again and again, then proposes references.
 
-A turn runs all cases that are not there yet, each once; the next one begins
-at least a minute after it began (--apart), so that the runs of a case are
-spread over the time. A case is there when each of its judged figures has a
-bound below its cap (config/judged.yaml), at each speed that the machine
+A turn runs all cases that are not there yet, each once; the next one begins at
+least a minute after it began (--apart), so that the runs of a case are spread
+over the time. A case is there when each of its judged figures has a bound
+below its cap (`judged` of its family.yaml), at each speed that the machine
 shows: one that a quarter of the case's runs, or more, were at. A figure that
 no number of runs would bring below its cap is named, and not waited for.
 

@@ -16,6 +16,12 @@ _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _SESSION = os.environ.get('PLUMBLINE_SESSION', _WORK)
 _PERFLOGS = os.environ.get('PLUMBLINE_PERFLOGS', 'perflogs')
 
+try:
+    config.families.families()
+except config.families.FamilyError as err:
+    # A line, and not ReFrame's traceback of its own start.
+    raise SystemExit(str(err)) from None
+
 site_configuration = {
     'general': [{
         # Not in RFM_CHECK_SEARCH_PATH: --restore-session takes the files

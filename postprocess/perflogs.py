@@ -26,6 +26,8 @@ from config import families, strict
 from . import plans
 
 CONFIG = Path(__file__).resolve().parent.parent / 'config'
+#: Where metrics are named.
+METRICS = 'config/metrics.yaml, checks/*/family.yaml'
 
 _FIRST = (
     'schema', 'time', 'run', 'commit', 'reframe', 'system', 'partition',
@@ -380,17 +382,17 @@ def _typed(frame: pd.DataFrame, report: Callable) -> pd.DataFrame:
 
 
 def _against_metrics(frame: pd.DataFrame, good: np.ndarray) -> pd.Series:
-    """Why a record disagrees with config/metrics.yaml; None where not."""
+    """Why a record disagrees with the metric; None where not."""
     faults = pd.Series(None, index=frame.index, dtype=object)
     for (metric, unit, point), rows in frame[good].groupby(
             ['metric', 'unit', 'point'], observed=True).groups.items():
         row = metrics()[metric]
         if unit != row['unit']:
             faults[rows] = (f'unit {unit[:40]!r} of {metric} is not '
-                            f"{row['unit']!r} (config/metrics.yaml)")
+                            f"{row['unit']!r} ({METRICS})")
         elif point and not row['point']:
             faults[rows] = (f'{metric} has no point, but {point!r} is given '
-                            '(config/metrics.yaml)')
+                            f'({METRICS})')
     return faults
 
 
@@ -438,7 +440,7 @@ def _known_metric(text: str) -> None:
     if text not in metrics():
         near = difflib.get_close_matches(text, metrics(), 1)
         hint = f", nearest: '{near[0]}'" if near else ''
-        raise ValueError(f'is not in config/metrics.yaml{hint}')
+        raise ValueError(f'is no metric ({METRICS}){hint}')
 
 
 def _not_empty(text: str) -> None:

@@ -3,7 +3,7 @@
 `progress` is the one answer; the table after a run, the page and `plumb
 references learn` ask it, and `propose` writes by the same rules:
 
-- A figure that config/judged.yaml names is judged where its bound
+- A figure that its family.yaml names is judged where its bound
   (postprocess/spread.py) is no wider than its cap.
 - Where it is wider, and the row names a derived metric `instead` whose bound
   is within the cap, that one is judged in its place.

@@ -5,7 +5,7 @@ beside the file that people accepted, as `<family>.proposed.yaml`, and shows
 the difference; `accept` takes it over (postprocess/acceptance.py). The rules:
 
 - The centre is the median over runs of the median within each run.
-- A judged figure (config/judged.yaml) may be worse than its centre by its
+- A judged figure (family.yaml) may be worse than its centre by its
   bound (postprocess/spread.py); better is never a fault. All other figures
   are written down open.
 - A bound wider than its cap could not judge: the figure is written open, and
@@ -320,7 +320,7 @@ def _tolerance(text: str) -> tuple[str, float]:
     metric, _, number = text.rpartition('=')
     if metric and metric not in perflogs.metrics():
         raise argparse.ArgumentTypeError(
-            f'{metric!r} is not in config/metrics.yaml')
+            f'{metric!r} is no metric ({perflogs.METRICS})')
     try:
         value = float(number)
     except ValueError:

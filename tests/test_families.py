@@ -137,6 +137,17 @@ def test_the_program_of_a_feature_is_its_familys():
     assert families.offering('osu_latency', 'osu') == 'osu'
 
 
+def test_reframe_ends_in_one_line_where_a_file_is_wrong(tmp_path):
+    made(tmp_path, GOOD.replace('judged:', 'judgd:'))
+    done = subprocess.run(
+        [sys.executable, '-c', 'import pathlib, config.families as f; '
+         f'f.CHECKS = pathlib.Path({str(tmp_path)!r}); import config.common'],
+        cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (f"{tmp_path}/stream/family.yaml:10: unknown key "
+                           "'judgd': did you mean 'judged'?\n")
+
+
 def test_the_loader_needs_no_more_than_yaml():
     done = subprocess.run(
         [sys.executable, '-c', 'import sys, config.families as f; '

@@ -21,9 +21,11 @@ input.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -363,6 +365,23 @@ def site_arguments(commands: Any) -> None:
                             'cases.txt')
 
 
+#: Command, with its action where that has a module of its own -> module.
+MODULES = {'benchmark new': 'benchmark', 'bundle': 'bundle',
+           'doctor': 'doctor', 'references learn': 'learn',
+           'site check': 'sites', 'site new': 'new', 'spack': 'stacks'}
+
+
+def function_of(args: argparse.Namespace) -> Callable[[Any], int]:
+    """What does a command; its module is imported only now."""
+    action = getattr(args, 'action', '')
+    for command, name in ((f'{args.command} {action}', action),
+                          (args.command, args.command)):
+        if command in MODULES:
+            return getattr(importlib.import_module(
+                f'cli.{MODULES[command]}'), name)
+    return getattr(importlib.import_module('cli.commands'), args.command)
+
+
 def main() -> int:
     words = sys.argv[1:]
     if words[:1] == ['report'] or words[:2] in (
@@ -379,13 +398,7 @@ def main() -> int:
         return parse_files(args.family, args.files, sys.stdout, sys.stderr)
     try:
         in_venv(args)
-        if getattr(args, 'action', '') == 'learn':
-            from cli import learn
-            return learn.learn(args)
-        from cli import benchmark, bundle, commands, doctor, sites, stacks
-        module = {'benchmark': benchmark, 'bundle': bundle, 'doctor': doctor,
-                  'spack': stacks, 'site': sites}.get(args.command, commands)
-        return getattr(module, args.command)(args)
+        return function_of(args)(args)
     except (setup.SetupError, bundle_file.BundleError) as err:
         print(f'plumb: {err}', file=sys.stderr)
         return 2

@@ -103,8 +103,3 @@ def new(args: argparse.Namespace) -> int:
                          check=class_name(args.name),
                          more=SERVICE if args.service else ''), end='')
     return 0
-
-
-def benchmark(args: argparse.Namespace) -> int:
-    """The command; `new` is all it does so far."""
-    return new(args)

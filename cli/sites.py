@@ -41,14 +41,6 @@ HEADER = ('# What can run on this site, and whether a reference judges it; '
           '# [partition+environment | modes | reference] check parameters\n')
 
 
-def site(args: argparse.Namespace) -> int:
-    """plumb site new|check."""
-    if args.action == 'check':
-        return check(args)
-    from cli import new
-    return new.new(args)
-
-
 # ------------------------------------------------------------------ check
 
 @dataclass

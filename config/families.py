@@ -352,11 +352,11 @@ class _Reader:
         if wrong is not None:
             self.fault(key, row, f'{said}unknown key {wrong!r}'
                        + _near(wrong, allowed), wrong)
-        lacking = next((k for k in must if k not in row), None)
-        if lacking is not None:
-            self.fault(key, row, f'{said}{lacking} is missing: it says '
+        missing = next((k for k in must if k not in row), None)
+        if missing is not None:
+            self.fault(key, row, f'{said}{missing} is missing: it says '
                        f'{", ".join(must)}')
-        return wrong is None and lacking is None
+        return wrong is None and missing is None
 
     def named(self, key: str, value: Any, at: Any) -> list[tuple[str, Any]]:
         """The names of a mapping, each text."""

@@ -36,6 +36,9 @@ Then make it yours, in this order:
   checks/{name}/{name}.py          the check: parameters, command line{more}
   checks/{name}/README.md
   ./plumb site check --all --update    adds its cases to the sites' cases.txt
+
+A metric that you rename makes the perflogs of before unreadable: remove
+perflogs/*/*/{check}.v*.csv then. ruff and mypy read all of it, too.
 """
 
 SERVICE = """,

@@ -789,11 +789,11 @@ def answer(question: str) -> str:
 
 def new(args: argparse.Namespace) -> int:
     """Makes a site's folder."""
-    check_name(args.name)
     folder = (args.path or ROOT / 'site-configs' / args.name).absolute()
     if folder.exists() or folder.is_symlink():
         raise SetupError(f'{folder}: there already; choose another name or '
                          '--path, nothing is ever overwritten')
+    check_name(args.name)
     asked = sys.stdin.isatty() and not args.yes
 
     def ask(question: str, usual: str) -> str:

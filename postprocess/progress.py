@@ -216,7 +216,7 @@ def usable(frame: pd.DataFrame, new_level: bool = False
             (frame['speed'] == 'mixed', 'at mixed speed'),
             (frame['guard'] != '', 'refused by a guard'),
             (frame['result'] == 'unfit', 'did not measure the program (its '
-             'client or shared CPUs limited it)'),
+             'client, other programs or shared CPUs limited it)'),
             (failed, 'failed'),
             (frame['value'].isna(), 'a figure is no number')):
         if not bad.any():

@@ -58,7 +58,7 @@ def python_and_yaml(folder: Path) -> int:
 
 
 @pytest.mark.parametrize('name, options, check, figure', [
-    ('copy_memory2', [], 'CopyMemory2', 'copy_memory2_bandwidth'),
+    ('copy', [], 'Copy', 'copy_bandwidth'),
     ('echo', ['--service'], 'Echo', 'echo_rate')])
 def test_a_new_family_runs_and_holds_the_contracts(
         checkout, suite, name, options, check, figure):
@@ -75,13 +75,19 @@ def test_a_new_family_runs_and_holds_the_contracts(
     assert {r['guard'] for r in records} == {''}
     golden = checkout.folder / 'tests' / name / 'golden' / f'{name}.txt'
     assert figure in checkout('parse', name, str(golden))
+    source = family / 'src' / f'{name}.c'
+    source.write_text(source.read_text().replace(r'1.0\n', r'1.0 '))
+    said = checkout('run', '--', '-n', check, code=1)
+    assert f'refused: table: run.1.1.out:1: not the output of {name}' in said
+    assert 'Traceback' not in said
     checkout('test', '--', '-n0', '-q', f'tests/{name}',
              'tests/test_contracts.py')
 
 
 @pytest.mark.parametrize('name, words', [
-    ('osu', 'there already'), ('Copy', 'a-z, 0-9 and _'),
-    ('../x', 'a-z, 0-9 and _'), ('class', 'like a Python module'),
+    ('osu', 'there already'), ('load', 'there already'),
+    ('Copy', 'a-z, 0-9 and _'), ('../x', 'a-z, 0-9 and _'),
+    ('class', 'like a Python module'),
     ('osu_rma', 'has a class OsuRma'),
     ('a_name_that_is_long', 'longer than 12 characters')])
 def test_a_name_that_cannot_be(name, words):

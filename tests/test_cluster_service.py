@@ -121,7 +121,7 @@ def test_what_killed_agents_left_the_next_ones_remove(cluster, tools,
 
 @pytest.mark.cluster
 def test_the_count_sees_what_is_left(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(rounds, 'ANSWER_TIMEOUT', 0)
+    monkeypatch.setattr(rounds, 'CLEANUP_TIMEOUT', 0)
     before = seen(cluster)
     assert left(cluster, before, tmp_path) == []
     cluster.ask('sh', '-c', 'mkdir /tmp/mine; mount -t tmpfs x /tmp/mine; '

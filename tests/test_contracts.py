@@ -248,19 +248,29 @@ NAMED = {
 }
 
 
+def test_links_between_the_docs_lead_somewhere():
+    lost = []
+    for name in tracked(ROOT, '*.md'):
+        path = ROOT / name
+        if 'templates' in path.parts:       # its links are of the copy
+            continue
+        for link in re.findall(r'\]\(([^)#\s]+)(?:#[^)]*)?\)',
+                               path.read_text()):
+            if '://' not in link and not (path.parent / link).exists():
+                lost.append(f'{name}: {link}')
+    assert not lost
+
+
 def families_named_in(path: Path) -> set[str]:
     """The families that a file knows by name: in what it imports, and in its
     texts, but for examples of command lines.
 
-    In a text of several words only a family that sites offer by a feature
-    counts: another may be called like a word (echo).
+    Only a family that sites offer by a feature: no other is called by name
+    anywhere, and may be called like a word (stream, copy).
     """
-    offered = {name for name, family in families.families().items()
-               if family.features}
     words = {word for text in texts_of(path) for line in text.splitlines()
              if './plumb ' not in line
-             for word in re.split(r'[\s:+%|,/.]+', line)
-             if word in offered or not re.search(r'\s', text)}
+             for word in re.split(r'[\s:+%|,/.]+', line)}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             words |= {*(node.module or '').split('.'),
@@ -268,7 +278,8 @@ def families_named_in(path: Path) -> set[str]:
         elif isinstance(node, ast.Import):
             words |= {word for alias in node.names
                       for word in alias.name.split('.')}
-    return words & set(families.families())
+    return words & {name for name, family in families.families().items()
+                    if family.features}
 
 
 def test_no_code_but_its_own_knows_a_family_by_name():

@@ -6,8 +6,9 @@ import ast
 import pytest
 from conftest import ROOT
 
-from checks.lib import environs, stack
+from checks.lib import environs
 from checks.osu import programs
+from checks.spack import stack
 
 
 @pytest.mark.parametrize('path', sorted(ROOT.glob('site-configs/*/system.py')),

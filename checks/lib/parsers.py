@@ -56,5 +56,11 @@ class Remark:
 
 
 def parser_of(word: str) -> Any:
-    """The module of a family's parser, by its word in family.yaml."""
-    return importlib.import_module(families.parsers()[word])
+    """The module of a family's parser, by its word in family.yaml.
+
+    Relative to this package: ReFrame loads checks/ under a name of its own,
+    and an error of another copy of this module would not be recognised.
+    """
+    return importlib.import_module(
+        families.parsers()[word].removeprefix('checks'),
+        (__package__ or '').rpartition('.')[0])

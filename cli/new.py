@@ -200,10 +200,14 @@ def words_of_checks() -> set[str]:
     return words
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, folder: Path) -> None:
+    """:raises SetupError: no name for a site, or it is taken."""
     if not re.fullmatch('[a-z][a-z0-9-]*', name):
         raise SetupError(f'{name!r} is no name of a site: a-z, 0-9 and -, '
                          'a letter first')
+    if folder.exists() or folder.is_symlink():
+        raise SetupError(f'{folder}: there already; choose another name or '
+                         '--path, nothing is ever overwritten')
     if name in words_of_checks():
         raise SetupError(f'{name!r} is a word that the checks use; a check '
                          'must name no place, so choose another, e.g. '
@@ -790,10 +794,7 @@ def answer(question: str) -> str:
 def new(args: argparse.Namespace) -> int:
     """Makes a site's folder."""
     folder = (args.path or ROOT / 'site-configs' / args.name).absolute()
-    if folder.exists() or folder.is_symlink():
-        raise SetupError(f'{folder}: there already; choose another name or '
-                         '--path, nothing is ever overwritten')
-    check_name(args.name)
+    check_name(args.name, folder)
     asked = sys.stdin.isatty() and not args.yes
 
     def ask(question: str, usual: str) -> str:

@@ -157,7 +157,7 @@ class Conductor:
                 self.register_agent(channel, messages)
 
     def register_agent(self, channel: Channel, messages: list[dict[str, Any]]
-                  ) -> None:
+                       ) -> None:
         """Handles an agent's first messages; the first names its node."""
         name = messages[0].get('name', '')
         if name in self.nodes:
@@ -188,7 +188,7 @@ class Conductor:
             # A launcher that loses one node kills the agents of all nodes;
             # only the launcher knows which node it was.
             self.note_lost_agent(f'node {node.name} was lost: its agent '
-                         f'{node.channel.fault}')
+                                 f'{node.channel.fault}')
             return
         if node.channel.silent() > self.plan.silence:
             node.stopped = True

@@ -543,7 +543,8 @@ def host_lines(name: str, found: Found, choices: Choices,
             f"    'launcher': '{choices.launcher}',",
             *finish(4, "on a cluster: what every job needs, such as "
                     "'--partition=x'"),
-            *lines(4, "'access': ", []), "    'max_jobs': 1,",
+            *lines(4, "'access': ", choices.access_of('')),
+            "    'max_jobs': 1,",
             *lines(4, "'environs': ", list(environs)),
             *finish(4, 'on a cluster: node_features(N), N the nodes of the '
                     'largest job'),

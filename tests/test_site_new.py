@@ -599,6 +599,14 @@ def test_a_stack_is_named_and_not_written_out(site_of):
     assert {'redis', 'valkey'} <= set(stores['features'])
 
 
+def test_without_slurm_access_is_kept(site_of, tmp_path):
+    (tmp_path / 'bare').mkdir()
+    folder, _ = site_of(recorded=tmp_path / 'bare',
+                        access=['--account=z19', '--qos=standard'])
+    assert "'access': ['--account=z19', '--qos=standard']," in (
+        folder / 'system.py').read_text()
+
+
 def test_without_slurm_the_lines_to_finish_are_told(site_of, tmp_path):
     (tmp_path / 'bare').mkdir()
     folder, text = site_of(recorded=tmp_path / 'bare')

@@ -32,7 +32,7 @@ from config import topology
 from config.launch import LAUNCH, SPREAD
 
 #: Begins a comment on what a person has to write; `to_finish` finds them.
-FINISH = 'FINISH: '
+FINISH = sites.MARK.removeprefix('# ')
 
 #: What srun is told of the MPI where the cluster has no default.
 MPI_TYPE = {'openmpi': 'pmix', 'mpich': 'pmi2', 'intelmpi': 'pmi2'}
@@ -543,7 +543,7 @@ def host_lines(name: str, found: Found, choices: Choices,
             f"    'launcher': '{choices.launcher}',",
             *finish(4, "on a cluster: what every job needs, such as "
                     "'--partition=x'"),
-            *lines(4, "'access': ", choices.access_of('')),
+            *lines(4, "'access': ", [*choices.access_of('')]),
             "    'max_jobs': 1,",
             *lines(4, "'environs': ", list(environs)),
             *finish(4, 'on a cluster: node_features(N), N the nodes of the '

@@ -34,6 +34,8 @@ from config.references import accepted
 ENVS = ROOT / 'spack-envs'
 
 SNAPSHOT = 'cases.txt'
+#: Comment of a line that `site new` leaves to a person.
+MARK = '# FINISH: '
 
 #: First lines of a snapshot.
 HEADER = ('# What can run on this site, and whether a reference judges it; '
@@ -110,6 +112,7 @@ def examine(folder: Path, update: bool = False) -> Verdict:
         verdict.findings += map(str, stack_faults(folder, answer['stacks']))
         verdict.findings += unused(folder, answer['unused'])
     verdict.findings += own_files(folder, answer.get('cases', []))
+    verdict.facts += [f'to finish   {line}' for line in unfinished(folder)]
     describe_switches(verdict, folder)
     found, note = spack_yaml.findings(folder / 'spack')
     number = len(list((folder / 'spack').glob('*.yaml')))
@@ -118,6 +121,15 @@ def examine(folder: Path, update: bool = False) -> Verdict:
     verdict.findings += map(str, found)
     verdict.seconds = time.monotonic() - start
     return verdict
+
+
+def unfinished(folder: Path) -> list[str]:
+    """Lines that `site new` left to a person."""
+    path = folder / 'system.py'
+    text = path.read_text('utf-8') if path.is_file() else ''
+    return [f'system.py:{number}: {row.strip().removeprefix(MARK)} ...'
+            for number, row in enumerate(text.splitlines(), 1)
+            if row.strip().startswith(MARK)]
 
 
 def ask_reframe(folder: Path) -> dict[str, Any]:

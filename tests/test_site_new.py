@@ -16,7 +16,7 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from cli import detect, new
+from cli import detect, new, sites
 from cli.setup import WORK, SetupError
 from config import topology
 
@@ -597,6 +597,16 @@ def test_a_stack_is_named_and_not_written_out(site_of):
     assert "'redis'" not in text
     *_, stores = configuration(folder)['environments']
     assert {'redis', 'valkey'} <= set(stores['features'])
+
+
+def test_site_check_tells_what_is_not_finished(site_of, tmp_path):
+    (tmp_path / 'bare').mkdir()
+    folder, _ = site_of(recorded=tmp_path / 'bare')
+    found = sites.unfinished(folder)
+    assert found and all(line.startswith('system.py:') for line in found)
+    path = folder / 'system.py'
+    path.write_text(path.read_text().replace('# FINISH: ', '# '))
+    assert sites.unfinished(folder) == []
 
 
 def test_without_slurm_access_is_kept(site_of, tmp_path):

@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -225,25 +225,24 @@ def distinct(parts: list[Partition]) -> list[Partition]:
         for j, other in enumerate(names))]
 
 
-def node_facts(text: str) -> dict[str, dict[str, str]]:
-    """Node -> its `Key=value` pairs, from `scontrol --oneliner show node`."""
-    found = {}
+def _records(text: str, name: str) -> Iterator[dict[str, str]]:
+    """The `Key=value` pairs of each line that scontrol has of such a name."""
     for line in text.splitlines():
         pairs = dict(re.findall(r'(\w+)=(\S*)', line))
-        if 'NodeName' in pairs:
-            found[pairs['NodeName']] = pairs
-    return found
+        if name in pairs:
+            yield pairs
+
+
+def node_facts(text: str) -> dict[str, dict[str, str]]:
+    """Node -> its `Key=value` pairs, from `scontrol --oneliner show node`."""
+    return {pairs['NodeName']: pairs for pairs in _records(text, 'NodeName')}
 
 
 def rules(text: str) -> dict[str, dict[str, str]]:
     """Partition -> its `Key=value` pairs, from `scontrol --oneliner show
     partition`."""
-    found = {}
-    for line in text.splitlines():
-        pairs = dict(re.findall(r'(\w+)=(\S*)', line))
-        if 'PartitionName' in pairs:
-            found[pairs['PartitionName']] = pairs
-    return found
+    return {pairs['PartitionName']: pairs
+            for pairs in _records(text, 'PartitionName')}
 
 
 def switches(text: str) -> dict[str, dict[str, str]]:
@@ -254,11 +253,9 @@ def switches(text: str) -> dict[str, dict[str, str]]:
     out, the tree has them.
     """
     found = {}
-    for line in text.splitlines():
-        pairs = dict(re.findall(r'(\w+)=(\S*)', line))
+    for pairs in _records(text, 'SwitchName'):
         for key in ('Switches', 'Nodes'):
-            if 'SwitchName' in pairs and pairs.get(key, '(null)') not in (
-                    '', '(null)'):
+            if pairs.get(key, '(null)') not in ('', '(null)'):
                 found[pairs['SwitchName']] = {key.lower(): pairs[key]}
                 break
     return found

@@ -32,7 +32,7 @@ from config import topology
 from config.launch import LAUNCH, SPREAD
 
 #: Begins a comment on what a person has to write; `to_finish` finds them.
-FINISH = sites.MARK.removeprefix('# ')
+FINISH = sites.FINISH
 
 #: What srun is told of the MPI where the cluster has no default.
 MPI_TYPE = {'openmpi': 'pmix', 'mpich': 'pmi2', 'intelmpi': 'pmi2'}
@@ -311,23 +311,6 @@ def comment(indent: int, text: str) -> list[str]:
 def finish(indent: int, text: str) -> list[str]:
     """A comment on what a person has to write below it."""
     return comment(indent, FINISH + text)
-
-
-def to_finish(folder: Path, made: dict[str, str]) -> list[str]:
-    """Where a person has to write something: FILE:LINE: what."""
-    found = []
-    for name, text in made.items():
-        rows = text.splitlines()
-        for number, row in enumerate(rows, 1):
-            if row.strip().startswith(f'# {FINISH}'):
-                words = [row.strip()[2 + len(FINISH):]]
-                for more in rows[number:]:
-                    if (not more.strip().startswith('# ')
-                            or FINISH in more):
-                        break
-                    words.append(more.strip()[2:])
-                found.append(f'{folder / name}:{number}: {" ".join(words)}')
-    return found
 
 
 def counted(number: int, what: str) -> str:
@@ -828,7 +811,7 @@ def new(args: argparse.Namespace) -> int:
         scratch.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    left = to_finish(folder, made)
+    left = sites.to_finish(folder, made)
     if left:
         print('To finish by hand:', *left, sep='\n  ')
     print(f'Written: {folder}. Next: ./plumb site check '

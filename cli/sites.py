@@ -34,8 +34,8 @@ from config.references import accepted
 ENVS = ROOT / 'spack-envs'
 
 SNAPSHOT = 'cases.txt'
-#: Comment of a line that `site new` leaves to a person.
-MARK = '# FINISH: '
+#: Begins a comment on what `site new` leaves to a person.
+FINISH = 'FINISH: '
 
 #: First lines of a snapshot.
 HEADER = ('# What can run on this site, and whether a reference judges it; '
@@ -124,12 +124,27 @@ def examine(folder: Path, update: bool = False) -> Verdict:
 
 
 def unfinished(folder: Path) -> list[str]:
-    """Lines that `site new` left to a person."""
+    """What `site new` left to a person in a site's system.py."""
     path = folder / 'system.py'
-    text = path.read_text('utf-8') if path.is_file() else ''
-    return [f'system.py:{number}: {row.strip().removeprefix(MARK)} ...'
-            for number, row in enumerate(text.splitlines(), 1)
-            if row.strip().startswith(MARK)]
+    return to_finish(Path(), {path.name: path.read_text('utf-8')}
+                     if path.is_file() else {})
+
+
+def to_finish(folder: Path, made: dict[str, str]) -> list[str]:
+    """Where a person has to write something: FILE:LINE: what."""
+    found = []
+    for name, text in made.items():
+        rows = text.splitlines()
+        for number, row in enumerate(rows, 1):
+            if row.strip().startswith(f'# {FINISH}'):
+                words = [row.strip()[2 + len(FINISH):]]
+                for more in rows[number:]:
+                    if (not more.strip().startswith('# ')
+                            or FINISH in more):
+                        break
+                    words.append(more.strip()[2:])
+                found.append(f'{folder / name}:{number}: {" ".join(words)}')
+    return found
 
 
 def ask_reframe(folder: Path) -> dict[str, Any]:

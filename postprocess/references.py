@@ -51,8 +51,6 @@ from .progress import (
 )
 from .spread import FEWEST_RUNS, FLOORS
 
-INDEX = ['partition', 'environ', 'source', 'speed', 'params']
-
 PATH = """\
 the path to references:
   ./plumb references learn       runs the cases until their bounds can judge

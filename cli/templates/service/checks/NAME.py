@@ -48,6 +48,6 @@ class Name(ServiceBenchmark):
 
     def figures_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
-        records = guards.read_table(parse, said, f'{run.name}.out')
+        records = parse(said)
         self.version = records[0].version
         return guards.figures_in(records, f'{run.name}.out')

@@ -67,6 +67,9 @@ def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
     :param ahead: `progress` of the records; None: it is asked
     """
     ended = outcomes.of_session(frame, plan.run)
+    tries = {(str(row.partition), str(row.environ), str(row.case)): row.tries
+             for row in frame[(frame['run'] == plan.run)
+                              & (frame['tries'] > 1)].itertuples()}
     # Reads every record there is; only for what waits for a reference.
     needs = functools.cache(
         lambda: outcomes.needs(frame, plan.run, ahead))
@@ -75,11 +78,16 @@ def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
     for planned in plan.cases:
         key = plan.key(planned)[1:]
         result, guard = ended.get(key, ('fail', plans.MISSING))
+        number = tries.get(key, 1)
         case = {'display_name': planned['name'], 'perfvalues': {},
                 'environ': planned['environ'], **known.get(key, {}),
                 'guard': guard}
         case['outcome'] = result
-        note = case.get('unjudged') or ''
+        note = '; '.join(filter(None, [
+            case.get('unjudged') or '', number > 1 and
+            f'beyond its reference at first, measured {number} times'
+            * (result not in outcomes.FAILED)]))
+        case['unjudged'] = note
         lacks = LACKS.search(note)
         case['waits'] = bool(lacks) and result == 'recorded'
         if lacks:
@@ -91,5 +99,7 @@ def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
         if result in outcomes.FAILED and (
                 guard in WHY or not case.get('fail_reason')):
             case['fail_reason'] = WHY.get(guard, guard)
+        elif result in outcomes.FAILED and number > 1:
+            case['fail_reason'] += f' (in each of {number} tries)'
         cases.append(case)
     return cases + [c for c in report if c.get('fixture')]

@@ -13,6 +13,14 @@ from .families import families
 #: Cap of a bound, as a fraction, where a row has none of its own: a wider
 #: one cannot tell a sick machine from a healthy one.
 WIDEST = 0.3
+#: A case beyond a bound is measured again at the end of its session, and
+#: fails if it is beyond in so many tries. What disturbs a machine for a while
+#: seldom does so three times, so that bounds can be narrow (postprocess/
+#: spread.py).
+TRIES = 3
+#: Bounds are so much wider where a single try must be believed: quantile
+#: 0.999 of the normal distribution over that of 1 - 0.001^(1/3).
+ONE_TRY = 3.0902 / 1.2816
 #: A mean over fewer sizes than this says no more than one of them.
 FEWEST_SIZES = 3
 
@@ -92,16 +100,20 @@ def worse_by(family: str, metric: str, better: str, value: float,
 
 def improved(better: str, value: float, reference: float,
              lower: float | None, upper: float | None) -> bool:
-    """Whether a value is better than its reference by more than the bound
-    lets it be worse: news, and no failure.
+    """Whether a value is better than its reference by far more than the
+    bound lets it be worse: news, and no failure.
+
+    A worse value is measured again before it fails, a better one is not: it
+    must be further away, as far as a bound for a single try would be.
 
     :param lower, upper: bounds as fractions; None or NaN: open
     """
     bound = {'lower': upper, 'higher': lower}.get(better)
     if not reference or bound is None or math.isnan(bound):
         return False
-    return (value > reference * (1 - bound) if better == 'higher'
-            else value < reference * (1 - bound))
+    ratio = value / reference if better == 'higher' else (
+        reference / value if value else math.inf)
+    return ratio > 1 + ONE_TRY * abs(bound)
 
 
 def resolution(family: str, metric: str) -> float:

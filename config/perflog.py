@@ -262,7 +262,8 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     for figure, (value, ref, lower, upper, _, verdict) in values.items():
         judged = {}
         if lower is not None or upper is not None:
-            judged = {'result': verdict}
+            judged = {'result': 'again' if verdict == 'fail' and check.again
+                      else verdict}
         if judged or ref:
             judged |= {'reference': float(ref), 'lower': lower,
                        'upper': upper}

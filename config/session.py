@@ -22,7 +22,9 @@ import os
 import re
 import sys
 import tempfile
+import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -36,6 +38,7 @@ from reframe.core.warnings import (
     ReframeDeprecationWarning,
     user_deprecation_warning,
 )
+from reframe.frontend import dependencies
 from reframe.frontend.argparse import ArgumentParser
 from reframe.frontend.executors import (
     RegressionTask,
@@ -44,6 +47,7 @@ from reframe.frontend.executors import (
 )
 
 from config import lock, perflog, pipeline
+from config.judged import TRIES
 from config.version import VERSION
 
 _parse_args = ArgumentParser.parse_args
@@ -55,6 +59,10 @@ PLAN = 1
 #: Variable with a file of the cases to which a session is restricted.
 ONLY = 'PLUMBLINE_ONLY'
 
+#: Variable with the seconds until a case beyond its reference is measured
+#: again, or `never`.
+AGAIN = 'PLUMBLINE_AGAIN_AFTER'
+
 #: Stage that a case failed in -> the guard of its record, where no guard of
 #: the suite refused it.
 STAGES = {
@@ -63,6 +71,24 @@ STAGES = {
     'run_complete': 'job_state', 'run_wait': 'job_state',
     'sanity': 'sanity', 'performance': 'performance', 'finalize': 'cleanup',
     'cleanup': 'cleanup'}
+
+
+def seconds_between_tries() -> float | None:
+    """Seconds to wait before what is beyond a reference is measured again.
+
+    $PLUMBLINE_AGAIN_AFTER, or 30: what disturbs a machine lasts for some
+    seconds. None for `never`: the first try decides.
+    """
+    text = os.environ.get(AGAIN) or '30'
+    if text == 'never':
+        return None
+    try:
+        # The records of a second try are told from the first by their time,
+        # which is in whole seconds.
+        return max(float(text), 1.0)
+    except ValueError:
+        pipeline.refuse(f'{AGAIN} is {text!r}; it must be a number of '
+                        'seconds, or never')
 
 
 def measures(check: Any) -> bool:
@@ -152,6 +178,12 @@ class Accounts(Listener):
         self.handler = handler
         #: Why a case, or what was built for it, has no figures.
         self.failed: dict[Any, str] = {}
+        #: Seconds from a try beyond a reference to the next; None: no other.
+        self.pause = seconds_between_tries()
+        #: Tries so far of the cases that were beyond a reference.
+        self.tries: Counter[Any] = Counter()
+        #: Those of them that are to be measured again.
+        self.again: list[RegressionTask] = []
 
     def settle(self, task: RegressionTask, guard: str) -> None:
         """Writes the record of a case that failed, at any stage."""
@@ -169,11 +201,24 @@ class Accounts(Listener):
         refuted = any(v[5] == 'fail' for v in check.perfvalues.values())
         if not (task.failed_stage == 'performance' and refuted):
             check.guard = check.guard or guard
+        if not check.guard:
+            self.suspect(task)
         # By ReFrame's own logger, so that there is one writer. ReFrame itself
         # logs nothing for a case that ends before its sanity stage.
         task._perflogger = rfm_logging.getperflogger(check)
         task.log_result()
         task._perflogger = rfm_logging.null_logger
+
+    def suspect(self, task: RegressionTask) -> None:
+        """Beyond a reference, and nothing else: one try is no proof."""
+        self.tries[task.testcase] += 1
+        if self.pause is not None and self.tries[task.testcase] < TRIES:
+            task.check.again = True
+            self.again.append(task)
+
+    def on_task_success(self, task: RegressionTask) -> None:
+        if self.tries[task.testcase]:
+            self.failed.pop(task.testcase, None)
 
     def is_unrecorded(self, case: Any) -> bool:
         """Whether a case has no record yet."""
@@ -252,7 +297,10 @@ def chosen(testcases: list) -> list:
 
 
 class AccountedRunner(Runner):
-    """ReFrame's runner: zero cases are an error, every case has a record."""
+    """ReFrame's runner: zero cases are an error, every case has a record, and
+    what is beyond its reference is measured again before it fails."""
+
+    accounts: Accounts | None = None
 
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
         testcases = chosen(testcases)
@@ -270,7 +318,7 @@ class AccountedRunner(Runner):
         cases = [case for case in testcases if measures(case.check)]
         if handler is None or not cases:
             return self.run(testcases, restored_cases)
-        accounts = Accounts(handler)
+        self.accounts = accounts = Accounts(handler)
         self.policy.task_listeners.insert(0, accounts)
         with self.plan(handler, cases):
             try:
@@ -287,6 +335,30 @@ class AccountedRunner(Runner):
                 f'{len(accounts.failed)} of {len(cases)} cases failed at '
                 f'least once, or never ran ({why}); their records say '
                 'completed = 0')
+
+    def _runall(self, testcases: list) -> None:
+        """ReFrame's, then further tries of what is beyond a reference.
+
+        A later try takes the place of the one before in what ReFrame counts;
+        its own retries would forget all cases but those.
+        """
+        if self.accounts:
+            self.accounts.tries.clear()         # of a round before
+        super()._runall(testcases)
+        while self.accounts and self.accounts.again:
+            tasks, self.accounts.again = self.accounts.again, []
+            done = self.stats._alltasks[runtime.runtime().current_run]
+            for task in tasks:
+                done.remove(task)
+            number = self.accounts.tries[tasks[0].testcase] + 1
+            self._printer.info(
+                f'Beyond their references: {len(tasks)} case'
+                f'{"s" * (len(tasks) > 1)}, measured again in '
+                f'{self.accounts.pause:g} s (try {number} of {TRIES})')
+            time.sleep(self.accounts.pause or 0)
+            cases = [task.testcase.clone() for task in tasks]
+            graph, _ = dependencies.build_deps(cases, testcases)
+            super()._runall(dependencies.toposort(graph, is_subgraph=True))
 
     def run(self, testcases: list, restored_cases: Any) -> None:
         """Runs the cases; the end of --duration is no error."""

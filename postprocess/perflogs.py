@@ -44,7 +44,7 @@ OLD_SCHEMAS: dict[int, tuple[str, ...]] = {
 CASE = ['family', 'system', 'partition', 'environ', 'source', 'check',
         'params', 'program']
 
-RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'recorded', 'unfit')
+RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'again', 'recorded', 'unfit')
 _NAME = re.compile(r'.+\.v(\d+)\.csv(\.h\d+)?')
 #: Folder of what a case attached to its records: <run>-<environ>-<case>.
 ATTACHED = re.compile(r'\d{8}T\d{6}Z-[0-9a-f]+-.+-\w+')
@@ -95,6 +95,7 @@ def read(paths, on_error='raise'):
       `emulated`: bool;
     - `size`: message size in bytes, Int64, <NA> for a figure without one;
     - `file`, `line`: where the record stands;
+    - `tries`: how often the session measured the case (see `decided`);
     - everything else is text, as a category (group with observed=True);
       '' in a column that the record's schema does not have.
 
@@ -127,8 +128,37 @@ def read(paths, on_error='raise'):
             table.add(str(file), columns, rows, lines)
     _add_missing(table, [file for file, lives in planned if not lives],
                  report)
-    frame = _typed(table.frame(), report)
+    frame = decided(_typed(table.frame(), report))
     return frame if on_error == 'raise' else (frame, errors)
+
+
+def decided(frame: pd.DataFrame) -> pd.DataFrame:
+    """One try of each case and run, out of those with the result `again`.
+
+    A try beyond a reference is followed by another one (config/session.py).
+    Where none failed in the end, the figures of the first one count, as those
+    of any other run do, for they were not picked for being good. Otherwise
+    those that tell why the case failed, or could not be judged. An `again`
+    that is the last, of a session that was killed, is a failure.
+    """
+    again = frame['result'] == 'again'
+    frame = frame.assign(tries=1)
+    if not again.any():
+        return frame
+    cases = frame.groupby([*CASE, 'run'], observed=True).ngroup()
+    drop: list[int] = []
+    for _, rows in frame[cases.isin(cases[again])].groupby(cases):
+        times = rows['time'].unique()
+        bad = rows['result'].isin(['fail', 'xpass', 'unfit'])
+        last = rows['time'] == times[-1]
+        good = not bad.any() and not (again[rows.index] & last).any()
+        keep = rows.index[
+            rows['time'] == times[0] if good else
+            rows['time'].isin(rows['time'][bad]) if bad.any() else last]
+        frame.loc[keep[again[keep]], 'result'] = 'pass' if good else 'fail'
+        frame.loc[keep, 'tries'] = len(times)
+        drop += [*rows.index.difference(keep)]
+    return frame.drop(drop).reset_index(drop=True)
 
 
 def expand(frame: pd.DataFrame) -> pd.DataFrame:

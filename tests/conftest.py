@@ -422,6 +422,8 @@ def suite_in(tmp_path: Path) -> Suite:
         'OMPI_MCA_mpi_yield_when_idle': '1',
         # Other tests use the CPUs, too: no limit on their share.
         'PLUMBLINE_OTHERS_LIMIT': '1e6',
+        # What is beyond a reference is so in each try.
+        'PLUMBLINE_AGAIN_AFTER': 'never',
         # Tests wait neither for each other nor for the user's runs.
         'PLUMBLINE_LOCK': str(tmp_path / 'lock'),
     })

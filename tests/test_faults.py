@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from conftest import OSU, ROOT, skip_missing, suite_in
 
+from postprocess import outcomes, perflogs
+
 GOLDEN = Path(__file__).parent / 'osu' / 'golden' / '7.2'
 
 SCRIPT = '''#!/bin/bash
@@ -41,6 +43,10 @@ case $FAULT in
     missing) good | sed 1,2d ;;
     nan) good | sed 's/^1024 .*/1024                   -nan/' ;;
     unit) good | sed 's/(us)/(ms)/' ;;
+    once) [ -e "$GO" ] && good || good | sed 's/^\\(8 .*\\)....$/\\19.00/'
+          touch "$GO" ;;
+    then_crash) [ -e "$GO" ] && exit 3
+          good | sed 's/^\\(8 .*\\)....$/\\19.00/'; touch "$GO" ;;
     program) cat "${GOLDEN/latency/bw}" ;;
     wall_time) cat "$GOLDEN" ;;
     physics) good | sed 's/^\\(8 .*\\)....$/\\10.01/' ;;
@@ -98,21 +104,22 @@ class Session:
     """One session with an environment for each of many cases: what is read
     of each is its own, and ReFrame starts once."""
 
-    def __init__(self, suite, faults, references=None):
+    def __init__(self, suite, faults, references=None, **more):
         """:arg faults: name of an environment -> what $FAULT is there."""
         another_site(suite, suite.tmp, f'''
 _of_omb, = (env for env in site_configuration['environments']
             if env['name'].endswith('-omb'))
 for _name, _fault in {faults!r}.items():
     site_configuration['environments'].append(
-        {{**_of_omb, 'name': _name, 'env_vars': [['FAULT', _fault]]}})
+        {{**_of_omb, 'name': _name, 'env_vars': [
+            ['FAULT', _fault], ['GO', {str(suite.tmp)!r} + '/' + _name]]}})
     for _part in site_configuration['systems'][0]['partitions']:
         _part['environs'].append(_name)
 ''')
         if references:
             suite.write_references(references)
         self.done = suite.run('', *([] if references else ['-Sbringup=1']),
-                              env='^case-')
+                              env='^case-', **more)
         self.records = suite.records
         report = Path(suite.variables['PLUMBLINE_WORK'], 'report.json')
         self.cases = {
@@ -296,6 +303,44 @@ REFERENCES = {
                      'latency@1024B': [1e-3, None, None, 'us'],
                      'worst_ratio': [1.0, None, 0.3, '1']}, 'worst_ratio'),
 }
+
+
+def test_what_is_beyond_is_measured_again(tmp_path):
+    """Once beyond: disturbed. In each of three tries: slow."""
+    suite = with_stand_in(suite_in(tmp_path))
+    faults = {'case-once': 'once', 'case-slow': 'none',
+              'case-crash': 'then_crash'}
+    table = reference('')
+    table['OsuPt2pt']['local:thishost'] = {
+        name: {'system': {'fast': {PARAMS: {'latency@8B': [
+            0.001 if name == 'case-slow' else 0.4, None, 0.1, 'us']}}}}
+        for name in faults}
+    session = Session(suite, faults, table, PLUMBLINE_AGAIN_AFTER='1')
+    text = session.done.stdout
+    assert session.done.returncode == 1, text
+    assert 'Beyond their references: 3 cases, measured again in 1 s (try 2 ' \
+        'of 3)' in text
+    assert 'Beyond their references: 1 case, measured again in 1 s (try 3 ' \
+        'of 3)' in text
+    assert '(2 failure(s)' in text
+    ends = {name: [(r['result'], r['guard']) for r in session.of(name)[2]
+                   if r['metric'] == 'completed' or r['point'] == '8 B']
+            for name in faults}
+    assert ends == {
+        'case-once': [('again', ''), ('pass', '')],
+        'case-slow': [('again', ''), ('again', ''), ('fail', '')],
+        'case-crash': [('again', ''), ('fail', 'exit_code')]}
+    frame = perflogs.read(tmp_path / 'perflogs')
+    eight = frame[(frame['size'] == 8) & (frame['metric'] == 'latency')
+                  ].set_index('environ')
+    # The first try's figure is what the history has.
+    assert [*eight.loc['case-once', ['value', 'result', 'tries']]] == [
+        9.0, 'pass', 2]
+    assert [*eight.loc['case-slow', ['result', 'tries']]] == ['fail', 3]
+    assert 'case-crash' not in eight.index
+    outcome, = {(key[1], *end) for key, end in outcomes.of_session(
+        frame, frame['run'].iloc[0]).items() if key[1] == 'case-crash'}
+    assert outcome == ('case-crash', 'fail', 'exit_code')
 
 
 def case_of(name):

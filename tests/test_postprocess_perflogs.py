@@ -36,6 +36,43 @@ def small(tmp_path) -> Path:
         make.record('wall_time', 3.0)])[0]
 
 
+def tries(*ends: str, day: int = 1, **columns) -> list[dict]:
+    """A case of one run, measured again an hour later each time: `again:2`
+    is a latency of 2 us with the result `again`."""
+    found = []
+    for hour, end in enumerate(ends):
+        result, _, value = end.partition(':')
+        found += [make.record(
+            'latency', float(value), 8, day=day, result=result, reference='1',
+            upper='0.2', time=f'2026-11-{day + 1:02}T{hour:02}:00:00Z',
+            **columns)]
+    return found
+
+
+@pytest.mark.parametrize('ends, expected', [
+    (['pass:1'], [('pass', 1, 1)]),
+    # The first try is as any other run's; the later ones only decide.
+    (['again:2', 'pass:1'], [('pass', 2, 2)]),
+    (['again:2', 'again:3', 'pass:1'], [('pass', 2, 3)]),
+    (['again:2', 'again:3', 'fail:4'], [('fail', 4, 3)]),
+    (['again:2', 'unfit:9'], [('unfit', 9, 2)]),
+    # Killed before it could be measured again.
+    (['again:2'], [('fail', 2, 1)]),
+    (['again:2', 'again:3'], [('fail', 3, 2)]),
+    # --reruns: a round that failed fails the case.
+    (['again:2', 'again:3', 'fail:4', 'pass:1'], [('fail', 4, 4)]),
+])
+def test_one_try_of_a_run_counts(tmp_path, ends, expected):
+    make.write(tmp_path, tries(*ends) + tries('pass:5', day=2)
+               + tries('fail:6', program='another'))
+    frame = perflogs.read(tmp_path)
+    found = [*frame[['result', 'value', 'tries']].itertuples(
+        index=False, name=None)]
+    for other in (('pass', 5, 1), ('fail', 6, 1)):
+        found.remove(other)
+    assert found == expected and [*frame.index] == [*range(len(frame))]
+
+
 def change(file: Path, old: str, new: str, count: int = 1) -> None:
     file.write_text(file.read_text().replace(old, new, count))
 

@@ -66,11 +66,11 @@ def test_centre_spread_and_one_side(tmp_path, capsys):
     assert entry(refs) == {
         '$from': {'runs': 5, 'first': datetime.date(2026, 11, 1),
                   'last': datetime.date(2026, 11, 5), 'suite': '0123456789ab',
-                  'bounds': {'latency@8B': [1.0, 0.19],
+                  'bounds': {'latency@8B': [1.0, 0.08],
                              'worst_ratio': [1.0, 0.3]}},
         'latency@1B': [1.0, None, None, 'us'],
-        # 1.48 % * z(0.999) sqrt(1 + 1/5) sqrt(4 / chi2(0.01, 4))
-        'latency@8B': [1.0, None, 0.19, 'us'],
+        # 1.48 % * z(0.9) sqrt(1 + 1/5) sqrt(4 / chi2(0.01, 4))
+        'latency@8B': [1.0, None, 0.08, 'us'],
         'latency@64B': [1.0, None, None, 'us'],
         'worst_ratio': [1.0, None, 0.3, '1']}
     text = (tmp_path / 'out/osu.proposed.yaml').read_text()

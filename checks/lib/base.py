@@ -307,6 +307,9 @@ class Referenced(rfm.RegressionTestPlugin):
     #: better than their reference or far below the hardware.
     unjudged = variable(str, value='', loggable=True)
 
+    #: Beyond a reference, and the session will measure it once more.
+    again = variable(bool, value=False)
+
     @run_after('setup')
     def check_reference_file(self) -> None:
         # Called in any case: a broken vendor profile must fail now.

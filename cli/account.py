@@ -67,9 +67,7 @@ def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
     :param ahead: `progress` of the records; None: it is asked
     """
     ended = outcomes.of_session(frame, plan.run)
-    tries = {(str(row.partition), str(row.environ), str(row.case)): row.tries
-             for row in frame[(frame['run'] == plan.run)
-                              & (frame['tries'] > 1)].itertuples()}
+    tries = outcomes.tries(frame, plan.run)
     # Reads every record there is; only for what waits for a reference.
     needs = functools.cache(
         lambda: outcomes.needs(frame, plan.run, ahead))

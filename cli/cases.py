@@ -22,6 +22,7 @@ from reframe.frontend.executors import generate_testcases
 from reframe.frontend.loader import RegressionCheckLoader
 
 from checks.lib import features, references
+from cli import partitions
 from cli.commands import MODES, site_is_sound
 from cli.setup import ROOT, SetupError
 
@@ -189,6 +190,8 @@ def main() -> int:
         there = list(cases())
         answer = {'cases': there, 'stacks': stacks(configuration),
                   'unused': unused(configuration),
+                  'partitions': [*partitions.faults(
+                      f'{folder}/system.py', configuration['systems'][0])],
                   'settings': settings_of_modes(),
                   'complete': complete({c['family'] for c in there})}
     except SetupError as err:

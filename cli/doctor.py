@@ -67,7 +67,7 @@ def doctor(args: argparse.Namespace) -> int:
         print(f'  references {prefix / family}.yaml'
               f'{"" if there else ": none yet: ./plumb references learn"}')
     print()
-    parts_told(configuration, is_local(folder))
+    parts_told(configuration)
     print('\nA mode as a whole (cases, as `plumb site check` counts: of a '
           'check on a partition\nin an environment; checks as `reframe -l`); '
           'node-hours without builds and queues')
@@ -207,6 +207,9 @@ def family_told(cases: Iterable[Case], blocked: Mapping[str, str]) -> None:
 def why_none(family: str, configuration: Mapping[str, Any]) -> str:
     """Why a site has no case of a family, and what would change it."""
     wanted = set(families()[family].features)
+    if not wanted:
+        return ('all its programs are embedded, and no environment of a '
+                f'partition has what builds them (checks/{family}/README.md)')
     offers = [env['name'] for env in configuration['environments']
               if wanted & set(env.get('features', ()))]
     if not offers:
@@ -230,7 +233,7 @@ def why_none(family: str, configuration: Mapping[str, Any]) -> str:
             f'for (checks/{family}/README.md)')
 
 
-def parts_told(configuration: Mapping[str, Any], local: bool) -> None:
+def parts_told(configuration: Mapping[str, Any]) -> None:
     """Kinds of cases that need something of their own."""
     features = {f for system in configuration['systems']
                 for part in system['partitions']
@@ -248,8 +251,11 @@ def parts_told(configuration: Mapping[str, Any], local: bool) -> None:
             'no partition offers gpu_amd: on a machine with AMD GPUs, add '
             'the feature in its site folder'),
         'real OMB, and all collectives': (
-            bool(os.environ.get('OMB_PREFIX')) or not local,
-            'set OMB_PREFIX to an installation of the OSU micro-benchmarks'),
+            any(env.get('extras', {}).get('programs', {}).get(
+                'osu', {'source': 'embedded'})['source'] != 'embedded'
+                for env in configuration['environments']),
+            'set OMB_PREFIX to an installation of the OSU micro-benchmarks, '
+            'or add a stack that has them'),
         'stores under their own load generator': (
             any('store_bench' in env.get('features', ())
                 for env in configuration['environments']),

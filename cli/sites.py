@@ -111,6 +111,7 @@ def examine(folder: Path, update: bool = False) -> Verdict:
                     update)
         verdict.findings += map(str, stack_faults(folder, answer['stacks']))
         verdict.findings += unused(folder, answer['unused'])
+        verdict.findings += answer['partitions']
     verdict.findings += own_files(folder, answer.get('cases', []))
     verdict.facts += [f'to finish   {line}' for line in unfinished(folder)]
     describe_switches(verdict, folder)

@@ -60,6 +60,16 @@ def of_session(frame: pd.DataFrame, run: str
     return found
 
 
+def tries(frame: pd.DataFrame, run: str) -> dict[tuple[str, str, str], int]:
+    """The cases that a session measured more than once, and how often.
+
+    :returns: (partition, environment, hash) -> number
+    """
+    mine = frame[(frame['run'] == run) & (frame['tries'] > 1)]
+    return {(str(row.partition), str(row.environ), str(row.case)): row.tries
+            for row in mine.itertuples()}
+
+
 def needs(frame: pd.DataFrame, run: str | None = None,
           ahead: list[Progress] | None = None
           ) -> dict[tuple[str, str, str], int | None]:

@@ -182,6 +182,13 @@ def test_every_site_is_sound(suite):
      "without which a case cannot be started; write in its extras: "
      "'launcher_oversubscribe': ['--overcommit', '--cpu-bind=none'],"),
     ("'srun'", "'mpirun'", ''),
+    ("'launcher': 'srun'", "'launcher': 'srun', 'access': ['--partitoin=x']",
+     "system.py: partition cluster:cluster-a: access: '--partitoin=x': "
+     'sbatch has no --partitoin, did you mean --partition?'),
+    ("'num_cpus': 64", "'num_cpus': 64, 'num_sockets': 2, "
+     "'num_cpus_per_socket': 16",
+     'processor: num_cpus is 64, and num_sockets x num_cpus_per_socket is '
+     '2 x 16 = 32'),
     ("'srun', 'environs': ['gnu'],", "'mpirun', 'environs': ['gnu', 'mt'],",
      'has a launcher_pin without {cpus}: threads would share a core; write '
      "in its extras: 'launcher_pin': ['--map-by', 'slot:PE={cpus}', "

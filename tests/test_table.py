@@ -62,6 +62,7 @@ def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
     key = 'cpu', 'gnu', 'c0ffee'
     monkeypatch.setattr(outcomes, 'of_session',
                         lambda *_: {key: ('recorded', '')})
+    monkeypatch.setattr(outcomes, 'tries', lambda *_: {})
     monkeypatch.setattr(outcomes, 'needs', lambda *_: {key: runs})
     plan = plans.Plan(ROOT, {'run': 'r'}, [
         {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',

@@ -1,0 +1,72 @@
+"""Values of a partition that nothing but a job would find to be wrong.
+
+ReFrame's schema takes any text in `access` and any numbers in `processor`:
+the first job then ends with an error of the scheduler, or with ranks on CPUs
+that are not there.
+"""
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+#: Long options of sbatch, as its manual has them (Slurm 25.05).
+SBATCH = '''
+    account acctg-freq array batch bb bbf begin chdir cluster-constraint
+    clusters comment constraint container container-id contiguous core-spec
+    cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline
+    delay-boot dependency distribution error exclude exclusive export
+    export-file extra extra-node-info get-user-env gid gpu-bind gpu-freq gpus
+    gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint hold
+    ignore-pbs input job-name kill-on-invalid-dep licenses mail-type mail-user
+    mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nice
+    no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core
+    ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output
+    overcommit oversubscribe parsable partition power prefer priority profile
+    propagate qos quiet reboot requeue reservation resv-ports segment signal
+    sockets-per-node spread-job stepmgr switches test-only thread-spec
+    threads-per-core time time-min tmp tres-bind tres-per-task uid
+    use-min-nodes usage verbose version wait wait-all-nodes wckey wrap
+    '''
+#: Schedulers of ReFrame of which the access is options of sbatch.
+SLURM = ('slurm', 'squeue')
+
+
+def faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
+    """Lines on the partitions of a system: which, what, what to write.
+
+    :param path: the site's file, for the lines
+    """
+    for part in system['partitions']:
+        where = f'{path}: partition {system["name"]}:{part["name"]}'
+        if part['scheduler'] in SLURM:
+            for fault in unknown_options(part.get('access', ())):
+                yield f'{where}: access: {fault}'
+        for fault in impossible(part.get('processor', {})):
+            yield f'{where}: processor: {fault}'
+
+
+def unknown_options(access: Iterable[str]) -> Iterator[str]:
+    """Options that sbatch does not have; short ones pass."""
+    for text in access:
+        name = text.partition('=')[0]
+        # As sbatch itself, which takes any beginning that is unique.
+        if name.startswith('--') and not any(
+                known.startswith(name[2:]) for known in SBATCH.split()):
+            near = difflib.get_close_matches(name[2:], SBATCH.split(), 1)
+            yield (f'{text!r}: sbatch has no {name}'
+                   + (f', did you mean --{near[0]}?' if near else
+                      '; see its manual, sbatch(1)'))
+
+
+def impossible(processor: Mapping[str, Any]) -> Iterator[str]:
+    """Numbers that contradict each other (ReFrame's `processor`)."""
+    cpus, a_core, a_socket, sockets = (processor.get(name) for name in (
+        'num_cpus', 'num_cpus_per_core', 'num_cpus_per_socket',
+        'num_sockets'))
+    if cpus and a_core and cpus % a_core:
+        yield (f'num_cpus {cpus} is no multiple of num_cpus_per_core '
+               f'{a_core}')
+    if cpus and a_socket and sockets and cpus != a_socket * sockets:
+        yield (f'num_cpus is {cpus}, and num_sockets x num_cpus_per_socket '
+               f'is {sockets} x {a_socket} = {sockets * a_socket}')

@@ -81,10 +81,11 @@ def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
                 'environ': planned['environ'], **known.get(key, {}),
                 'guard': guard}
         case['outcome'] = result
-        note = '; '.join(filter(None, [
-            case.get('unjudged') or '', number > 1 and
-            f'beyond its reference at first, measured {number} times'
-            * (result not in outcomes.FAILED)]))
+        note = case.get('unjudged') or ''
+        if number > 1 and result not in outcomes.FAILED:
+            note = '; '.join(filter(None, [
+                note, 'beyond its reference at first, measured '
+                f'{number} times']))
         case['unjudged'] = note
         lacks = LACKS.search(note)
         case['waits'] = bool(lacks) and result == 'recorded'

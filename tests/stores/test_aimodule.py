@@ -1,6 +1,7 @@
 """The module that answers RedisAI's commands, in each server that is here."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -621,6 +622,95 @@ def test_payloads_that_are_damaged(ask, script):
         # What was taken can be read.
         ask('DUMP', 'x')
     assert taken < 850
+
+
+# --- SmartRedis --------------------------------------------------------------
+
+SLOTS = [range(0, 5461), range(5461, 10923), range(10923, 16384)]
+
+
+@contextlib.contextmanager
+def cluster(name, module, folder):
+    """Ports of three masters with the module that share all slots."""
+    ports = [free_port() for _ in range(3)]
+    with contextlib.ExitStack() as stack:
+        for port in ports:
+            stack.enter_context(serving(
+                servers()[name], port, folder / str(port), '--save', '',
+                '--cluster-enabled', 'yes', '--cluster-node-timeout', 30000,
+                '--loadmodule', module, 'EMULATE_GPUS', 2))
+        clients = [Client(port) for port in ports]
+        for i, client in enumerate(clients):
+            # In one piece each: SmartRedis looks for a slot's shard so.
+            client('CLUSTER', 'ADDSLOTS', *SLOTS[i])
+            client('CLUSTER', 'SET-CONFIG-EPOCH', i + 1)
+        for port in ports[1:]:
+            clients[0]('CLUSTER', 'MEET', '127.0.0.1', port)
+        end = time.monotonic() + 60
+        while not all(b'cluster_state:ok' in client('CLUSTER', 'INFO')
+                      and b'cluster_known_nodes:3' in client('CLUSTER',
+                                                             'INFO')
+                      for client in clients):
+            assert time.monotonic() < end, 'no cluster'
+            time.sleep(0.1)
+        yield ports
+
+
+@pytest.fixture(scope='session')
+def smartredis():
+    """A Python that has the real client.
+
+    PLUMBLINE_SMARTREDIS says which: its wheel is for Python 3.9 to 3.11 and
+    numpy 1, so it cannot be one of this suite's packages.
+        python3.11 -m venv DIR; DIR/bin/pip install smartredis 'numpy<2'
+        PLUMBLINE_SMARTREDIS=DIR/bin/python
+    """
+    python = os.environ.get('PLUMBLINE_SMARTREDIS', '')
+    if not python:
+        pytest.skip('PLUMBLINE_SMARTREDIS names no Python with the package '
+                    'smartredis')
+    return python
+
+
+def client_calls(python, ports, folder):
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [python, ROOT / 'tests' / 'stores' / 'smartredis_calls.py',
+         ','.join(f'127.0.0.1:{port}' for port in ports), folder],
+        text=True, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(' ok\n') == 12, done.stdout
+
+
+def test_the_real_client(smartredis, store, tmp_path):
+    client_calls(smartredis, [store], tmp_path)
+
+
+@pytest.mark.parametrize('name', ['redis-server', 'valkey-server of a wheel'])
+def test_the_real_client_in_a_cluster(smartredis, module, tmp_path, name):
+    if name not in servers():
+        skip_missing(name, f'{name} is not here')
+    with cluster(name, module, tmp_path) as ports:
+        client_calls(smartredis, ports, tmp_path / 'work')
+
+
+def test_a_model_in_a_cluster(module, tmp_path):
+    """As the client does it: keys of one slot; others are refused."""
+    name = next(iter(servers()), '')
+    if not name:
+        skip_missing('redis-server', 'no server is here')
+    with cluster(name, module, tmp_path) as ports:
+        asks = [Client(port) for port in ports]
+        slot = asks[0]('CLUSTER', 'KEYSLOT', '{a}')
+        shard = next(i for i in range(3) if slot in SLOTS[i])
+        ask, other = asks[shard], asks[shard - 1]
+        ask('AI.MODELSTORE', '{a}m', 'TORCH', 'CPU', 'BLOB',
+            aimodule.blob('tiny'))
+        put(ask, '{a}in', np.zeros((1, 3, 16, 16), 'f4'))
+        run = ['AI.MODELEXECUTE', '{a}m', 'INPUTS', 1, '{a}in', 'OUTPUTS', 1]
+        assert ask(*run, '{a}out') == 'OK'
+        refused(ask, 'CROSSSLOT', *run, 'b')
+        refused(other, f'MOVED {slot} ', *run, '{a}out')
 
 
 # --- loading -----------------------------------------------------------------

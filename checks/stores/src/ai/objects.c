@@ -199,8 +199,9 @@ struct object *model_parse(String **argv, int argc, const char **error)
 
 /* --- scripts -------------------------------------------------------------- */
 
-/* The next function that the source defines, from *at on: `def NAME(` at the
- * begin of a line.  Moves *at behind it. */
+/* The next function that the source defines, from *at on: a line that begins
+ * with `def NAME(`, blanks aside (SmartRedis sends a function of a function
+ * as it stands there).  Moves *at behind it. */
 static const char *next_function(const struct object *script, size_t *at,
                                  size_t *size)
 {
@@ -211,6 +212,8 @@ static const char *next_function(const struct object *script, size_t *at,
         const char *end = memchr(line, '\n', left);
         size_t length = end ? (size_t)(end - line) : left;
         *at += length + 1;
+        for (; length && (*line == ' ' || *line == '\t'); length--)
+            line++;
         if (!begins(line, length, "def "))
             continue;
         const char *bracket = memchr(line, '(', length);

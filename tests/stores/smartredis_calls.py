@@ -1,0 +1,294 @@
+"""Every call of SmartRedis' Python client that the SmartRedis checks and
+their original make, against a server with the module.
+
+    python smartredis_calls.py ADDRESS[,ADDRESS..] WORK
+
+Runs under a Python that has the package smartredis (and not this suite's own,
+which is too new for it). Prints a line for each part: its name and `ok`, or
+what went wrong; the exit code is 1 then.
+"""
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import numpy as np
+from smartredis import Client, ConfigOptions, Dataset
+from smartredis.error import RedisKeyError, RedisReplyError, RedisRuntimeError
+
+ADDRESSES = sys.argv[1].split(',')
+WORK = Path(sys.argv[2])
+CLUSTER = len(ADDRESSES) > 1
+MODEL = b'plumbline-network 1 tiny\n'
+SCRIPT = '''# plumbline-kernels 1
+def pre_process_3ch(image): ...
+def post_process(output): ...
+def copy(*tensors): ...
+'''
+DTYPES = ('float64', 'float32', 'int8', 'int16', 'int32', 'int64', 'uint8',
+          'uint16')
+PARTS = []
+
+
+def part(function):
+    PARTS.append(function)
+    return function
+
+
+def raises(words, kind, call, *args, **kwargs):
+    """The call fails with such an exception, whose text has the words."""
+    try:
+        call(*args, **kwargs)
+    except kind as error:
+        assert words in str(error), error
+        return
+    raise AssertionError(f'no {kind.__name__}: {words}')
+
+
+@part
+def tensors_of_all_types(c):
+    for dtype in DTYPES:
+        for shape in ((7,), (3, 5), (2, 3, 4), (1, 1, 1, 1)):
+            array = (np.random.rand(*shape) * 100).astype(dtype)
+            c.put_tensor(f't_{dtype}', array)
+            got = c.get_tensor(f't_{dtype}')
+            assert got.dtype == array.dtype and (got == array).all()
+    assert c.tensor_exists('t_int8')
+    assert c.poll_tensor('t_int8', 10, 3)
+    assert not c.tensor_exists('nokey')
+    assert not c.poll_tensor('nokey', 1, 3)
+
+
+@part
+def tensors_of_megabytes(c):
+    for size in (1 << 10, 1 << 16, 1 << 20, 16 << 20):
+        array = np.random.randint(0, 256, size, np.uint8)
+        for _ in range(3):
+            c.put_tensor('large', array)
+            assert (c.get_tensor('large') == array).all()
+    c.delete_tensor('large')
+
+
+@part
+def tensors_copied_renamed_deleted(c):
+    array = np.arange(12, dtype='f4').reshape(3, 4)
+    c.put_tensor('a', array)
+    c.copy_tensor('a', 'b')
+    c.rename_tensor('b', 'c')
+    assert (c.get_tensor('c') == array).all() and c.key_exists('c')
+    assert c.poll_key('c', 10, 3)
+    c.delete_tensor('c')
+    assert not c.tensor_exists('c')
+
+
+@part
+def errors_of_tensors(c):
+    raises('tensor key is empty', RedisReplyError, c.get_tensor, 'nokey')
+    raises('', RedisReplyError, c.rename_tensor, 'nokey', 'other')
+    raises('tensor key is empty', RedisReplyError, c.copy_tensor, 'nokey',
+           'other')
+    c.set_script('script', SCRIPT)
+    if not CLUSTER:
+        raises('WRONGTYPE', RedisRuntimeError, c.get_tensor, 'script')
+
+
+@part
+def datasets(c):
+    dataset = Dataset('d')
+    arrays = {dtype: np.arange(10).astype(dtype) for dtype in DTYPES}
+    for name, array in arrays.items():
+        dataset.add_tensor(name, array)
+    dataset.add_meta_scalar('step', 7)
+    dataset.add_meta_string('who', 'rank 3')
+    c.put_dataset(dataset)
+    assert c.dataset_exists('d') and c.poll_dataset('d', 10, 3)
+    c.copy_dataset('d', 'e')
+    c.rename_dataset('e', 'f')
+    got = c.get_dataset('f')
+    for name, array in arrays.items():
+        assert (got.get_tensor(name) == array).all()
+    assert got.get_meta_scalars('step')[0] == 7
+    assert got.get_meta_strings('who') == ['rank 3']
+    c.delete_dataset('f')
+    assert not c.dataset_exists('f')
+    raises('', RedisKeyError, c.get_dataset, 'nokey')
+
+
+@part
+def lists_of_datasets(c):
+    c.delete_list('list')
+    for rank in range(5):
+        dataset = Dataset(f'rank_{rank}')
+        dataset.add_tensor('tensor_0', np.full((1, 256), rank, 'f4'))
+        dataset.add_tensor('tensor_1', np.full((1, 256), -rank, 'f4'))
+        c.put_dataset(dataset)
+        c.append_to_list('list', dataset)
+    assert c.get_list_length('list') == 5
+    assert c.poll_list_length('list', 5, 5, 10)
+    assert c.poll_list_length_gte('list', 3, 5, 10)
+    assert c.poll_list_length_lte('list', 9, 5, 10)
+    got = c.get_datasets_from_list('list')
+    assert [d.get_tensor('tensor_0')[0, 0] for d in got] == [0, 1, 2, 3, 4]
+    got = c.get_dataset_list_range('list', 1, 2)
+    assert [d.get_tensor('tensor_1')[0, 0] for d in got] == [-1, -2]
+    c.copy_list('list', 'copy')
+    c.rename_list('copy', 'other')
+    assert c.get_list_length('other') == 5
+    c.delete_list('other')
+    c.delete_list('list')
+    assert c.get_list_length('list') == 0
+
+
+@part
+def models(c):
+    blob = MODEL + np.random.bytes(3 << 20)
+    c.set_model('m', blob, 'TORCH', 'CPU', batch_size=8, min_batch_size=1,
+                min_batch_timeout=1, tag='v1')
+    assert c.get_model('m') == blob
+    assert c.model_exists('m') and c.poll_model('m', 10, 3)
+    file = WORK / 'model'
+    file.write_bytes(blob)
+    # Sent in four chunks. Received in one: the client's get_model puts all
+    # chunks of an answer on the first one's place. In a cluster the client
+    # tells the size of a chunk to one shard, any one.
+    if not CLUSTER:
+        c.set_model_chunk_size(1 << 20)
+    c.set_model_from_file('m', str(file), 'TORCH', 'CPU')
+    if not CLUSTER:
+        c.set_model_chunk_size(511 << 20)
+    assert c.get_model('m') == blob
+    c.put_tensor('in', np.random.rand(4, 3, 16, 16).astype('f4'))
+    c.run_model('m', ['in'], ['out'])
+    assert c.get_tensor('out').shape == (4, 10)
+    first = c.get_tensor('out')
+    c.run_model('m', ['in'], ['out'])
+    assert (c.get_tensor('out') == first).all()
+    c.delete_model('m')
+    assert not c.model_exists('m')
+
+
+@part
+def errors_of_models(c):
+    c.set_model('m', MODEL, 'TORCH', 'CPU')
+    c.put_tensor('in', np.zeros((1, 3, 16, 16), 'f4'))
+    c.put_tensor('wide', np.zeros((1, 3, 16, 17), 'f4'))
+    c.put_tensor('double', np.zeros((1, 3, 16, 16), 'f8'))
+    raises('model key is empty', RedisRuntimeError, c.run_model, 'nomodel',
+           ['in'], ['out'])
+    raises('tensor key is empty', RedisReplyError, c.run_model, 'm',
+           ['nokey'], ['out'])
+    for key in ('wide', 'double'):
+        raises('network tiny takes FLOAT n x 3 x 16 x 16, not',
+               RedisRuntimeError, c.run_model, 'm', [key], ['out'])
+    raises('does not match model definition', RedisRuntimeError, c.run_model,
+           'm', ['in', 'in'], ['out'])
+    raises('the blob is no model', RedisRuntimeError, c.set_model, 'x',
+           b'nothing', 'TORCH', 'CPU')
+    raises('model key is empty', RedisRuntimeError, c.get_model, 'nomodel')
+    raises('model key is empty', RedisRuntimeError, c.delete_model,
+           'nomodel')
+
+
+@part
+def scripts(c):
+    c.set_script('s', SCRIPT)
+    assert c.get_script('s') == SCRIPT
+    assert c.model_exists('s')
+    file = WORK / 'script'
+    file.write_text(SCRIPT)
+    c.set_script_from_file('s', str(file), 'CPU')
+    image = np.random.randint(0, 256, (8, 9, 3)).astype('f4')
+    c.put_tensor('image', image)
+    c.run_script('s', 'pre_process_3ch', ['image'], ['ready'])
+    want = ((image / 255 - [.485, .456, .406]) / [.229, .224, .225])
+    np.testing.assert_allclose(c.get_tensor('ready')[0],
+                               want.transpose(2, 0, 1), rtol=1e-4,
+                               atol=1e-5)
+    c.put_tensor('scores', np.eye(4, dtype='f4'))
+    c.run_script('s', 'post_process', 'scores', 'best')
+    assert c.get_tensor('best').tolist() == [0, 1, 2, 3]
+    c.run_script('s', 'copy', ['image', 'scores'], ['one', 'two'])
+    assert (c.get_tensor('two') == np.eye(4)).all()
+    c.delete_script('s')
+    assert not c.model_exists('s')
+    c.set_function('f', raises)
+    raises('TorchScript', RedisRuntimeError, c.run_script, 'f', 'raises',
+           ['image'], ['ready'])
+
+
+@part
+def errors_of_scripts(c):
+    c.set_script('s', SCRIPT)
+    c.put_tensor('in', np.zeros((2, 2), 'f4'))
+    raises('script key is empty', RedisRuntimeError, c.get_script, 'no')
+    raises('script key is empty', RedisRuntimeError, c.run_script, 'no',
+           'copy', ['in'], ['out'])
+    raises('Function does not exist', RedisRuntimeError, c.run_script, 's',
+           'nofunction', ['in'], ['out'])
+    raises('wants an image', RedisRuntimeError, c.run_script, 's',
+           'pre_process_3ch', ['in'], ['out'])
+    raises('tensor key is empty', RedisReplyError, c.run_script, 's',
+           'copy', ['nokey'], ['out'])
+
+
+@part
+def several_devices(c):
+    c.set_model_multigpu('mg', MODEL, 'TORCH', 0, 2)
+    c.set_script_multigpu('sg', SCRIPT, 0, 2)
+    c.put_tensor('in', np.random.rand(1, 3, 16, 16).astype('f4'))
+    for offset in range(3):
+        c.run_model_multigpu('mg', offset, 0, 2, ['in'], ['mid'])
+        c.run_script_multigpu('sg', 'post_process', 'mid', 'best', offset, 0,
+                              2)
+        assert c.get_tensor('best').shape == (1,)
+    c.delete_model_multigpu('mg', 0, 2)
+    c.delete_script_multigpu('sg', 0, 2)
+    raises('no such GPU', RedisRuntimeError, c.set_model, 'x', MODEL,
+           'TORCH', 'GPU:7')
+
+
+@part
+def what_the_server_says(c):
+    c.set_model('m', MODEL, 'TORCH', 'CPU')
+    c.put_tensor('in', np.random.rand(2, 3, 16, 16).astype('f4'))
+    c.run_model('m', ['in'], ['out'])
+    found = c.get_ai_info(ADDRESSES, 'm')
+    assert len(found) == len(ADDRESSES)
+    assert sum(int(f['calls']) for f in found) == 1
+    assert sum(int(f['samples']) for f in found) == 2
+    # It is reset, but the client takes OK for an error, RedisAI's as well.
+    for address in ADDRESSES:
+        raises('REDIS_REPLY_STATUS', RedisRuntimeError, c.get_ai_info,
+               [address], 'm', True)
+    assert not any(int(f['calls']) for f in c.get_ai_info(ADDRESSES, 'm'))
+    raises('', RedisRuntimeError, c.get_ai_info, ADDRESSES, 'nokey')
+    for address in ADDRESSES:
+        assert c.get_db_node_info([address])[0]['Server']
+        assert c.config_get('maxmemory', address)
+        c.save([address])
+    if CLUSTER:
+        assert c.get_db_cluster_info(ADDRESSES)
+    c.flush_db(ADDRESSES)
+    assert not c.tensor_exists('in')
+
+
+def main():
+    os.environ.update(
+        SSDB=sys.argv[1], SR_LOG_FILE='stdout', SR_LOG_LEVEL='QUIET',
+        SR_DB_TYPE='Clustered' if CLUSTER else 'Standalone',
+        SR_SOCKET_TIMEOUT='60000')
+    options = ConfigOptions.create_from_environment('')
+    client = Client(options, logger_name='calls')
+    failed = 0
+    for run in PARTS:
+        try:
+            run(client)
+            print(run.__name__, 'ok', flush=True)
+        except Exception:
+            failed = 1
+            print(run.__name__, traceback.format_exc(), flush=True)
+    sys.exit(failed)
+
+
+if __name__ == '__main__':
+    main()

@@ -30,6 +30,8 @@ class Needs:
     cluster: bool = False
     #: A socket and no port.
     socket: bool = False
+    #: What stands behind `loadmodule`, of Redis and its forks.
+    modules: tuple[str, ...] = ()
 
 
 def server(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
@@ -68,6 +70,7 @@ def _redis_like(store: str, folder: str, needs: Needs
     if needs.threads > 1:
         lines.append(f'server-threads {needs.threads}' if store == 'keydb'
                      else f'io-threads {needs.threads}')
+    lines += [f'loadmodule {module}' for module in needs.modules]
     if needs.cluster:
         lines += ['cluster-enabled yes', 'cluster-config-file nodes.conf']
     config = ''.join(f'{line}\n' for line in lines)

@@ -1,0 +1,116 @@
+/* The functions of the server that the module uses, declared here as they are
+ * documented for modules of Redis 6.2 and later, Valkey and KeyDB: no header
+ * of a server is needed.  The server hands them out by name at load time. */
+#ifndef API_H
+#define API_H
+#include <stddef.h>
+#include <stdint.h>
+
+/* Opaque to modules. */
+typedef struct server_context Context;
+typedef struct server_string String;
+typedef struct server_key Key;
+typedef struct server_type Type;
+typedef struct server_io Io;
+typedef struct server_blocked Blocked;
+typedef struct server_info Info;
+typedef struct server_cursor Cursor;
+
+typedef int Command(Context *, String **, int);
+typedef void Seen(Context *, String *, Key *, void *);
+
+enum { GOOD = 0, BAD = 1 };
+enum { API_VERSION = 1, HANDLES_IO_ERRORS = 1 };
+enum { READ = 1, WRITE = 2 };
+enum { KEY_EMPTY = 0, KEY_MODULE = 6 };
+enum { IN_SCRIPT = 1 << 0, IN_TRANSACTION = 1 << 1, IS_REPLICA = 1 << 3,
+       MAY_NOT_BLOCK = 1 << 21 };
+enum { NO_EXPIRY = -1 };
+
+/* What the server does with values of a type; version 3 ends with defrag. */
+typedef struct {
+    uint64_t version;
+    void *(*load)(Io *, int);
+    void (*save)(Io *, void *);
+    void (*rewrite)(Io *, String *, void *);
+    size_t (*size)(const void *);
+    void (*digest)(void *, void *);
+    void (*free)(void *);
+    int (*load_more)(Io *, int, int);
+    void (*save_more)(Io *, int);
+    int when_more;
+    size_t (*effort)(String *, const void *);
+    void (*unlink)(String *, const void *);
+    void *(*copy)(String *, String *, const void *);
+    int (*defrag)(void *, String *, void **);
+} Methods;
+
+#define API(X) \
+    X(void *, Alloc, (size_t)) \
+    X(void *, Calloc, (size_t, size_t)) \
+    X(void, Free, (void *)) \
+    X(void, SetModuleAttribs, (Context *, const char *, int, int)) \
+    X(int, IsModuleNameBusy, (const char *)) \
+    X(void, SetModuleOptions, (Context *, int)) \
+    X(int, CreateCommand, (Context *, const char *, Command *, \
+                           const char *, int, int, int)) \
+    X(Type *, CreateDataType, (Context *, const char *, int, Methods *)) \
+    X(int, RegisterInfoFunc, (Context *, void (*)(Info *, int))) \
+    X(void, Log, (Context *, const char *, const char *, ...)) \
+    X(int, WrongArity, (Context *)) \
+    X(int, ReplyWithError, (Context *, const char *)) \
+    X(int, ReplyWithSimpleString, (Context *, const char *)) \
+    X(int, ReplyWithArray, (Context *, long)) \
+    X(int, ReplyWithLongLong, (Context *, long long)) \
+    X(int, ReplyWithDouble, (Context *, double)) \
+    X(int, ReplyWithNull, (Context *)) \
+    X(int, ReplyWithString, (Context *, String *)) \
+    X(int, ReplyWithStringBuffer, (Context *, const char *, size_t)) \
+    X(const char *, StringPtrLen, (const String *, size_t *)) \
+    X(int, StringToLongLong, (const String *, long long *)) \
+    X(int, StringToDouble, (const String *, double *)) \
+    X(String *, CreateString, (Context *, const char *, size_t)) \
+    X(String *, HoldString, (Context *, String *)) \
+    X(void, FreeString, (Context *, String *)) \
+    X(void *, OpenKey, (Context *, String *, int)) \
+    X(void, CloseKey, (Key *)) \
+    X(int, KeyType, (Key *)) \
+    X(int, DeleteKey, (Key *)) \
+    X(long long, GetExpire, (Key *)) \
+    X(int, SetExpire, (Key *, long long)) \
+    X(Type *, ModuleTypeGetType, (Key *)) \
+    X(void *, ModuleTypeGetValue, (Key *)) \
+    X(int, ModuleTypeSetValue, (Key *, Type *, void *)) \
+    X(int, ModuleTypeReplaceValue, (Key *, Type *, void *, void **)) \
+    X(int, IsKeysPositionRequest, (Context *)) \
+    X(void, KeyAtPos, (Context *, int)) \
+    X(int, GetContextFlags, (Context *)) \
+    X(int, ReplicateVerbatim, (Context *)) \
+    X(int, Replicate, (Context *, const char *, const char *, ...)) \
+    X(Blocked *, BlockClient, (Context *, Command *, Command *, \
+                               void (*)(Context *, void *), long long)) \
+    X(int, UnblockClient, (Blocked *, void *)) \
+    X(void *, GetBlockedClientPrivateData, (Context *)) \
+    X(Cursor *, ScanCursorCreate, (void)) \
+    X(void, ScanCursorDestroy, (Cursor *)) \
+    X(int, Scan, (Context *, Cursor *, Seen *, void *)) \
+    X(void, SaveUnsigned, (Io *, uint64_t)) \
+    X(uint64_t, LoadUnsigned, (Io *)) \
+    X(void, SaveStringBuffer, (Io *, const char *, size_t)) \
+    X(String *, LoadString, (Io *)) \
+    X(int, IsIOError, (Io *)) \
+    X(void, EmitAOF, (Io *, const char *, const char *, ...)) \
+    X(void, LogIOError, (Io *, const char *, const char *, ...)) \
+    X(int, InfoAddSection, (Info *, char *)) \
+    X(int, InfoAddFieldCString, (Info *, char *, char *)) \
+    X(int, InfoAddFieldULongLong, (Info *, char *, unsigned long long))
+
+#define DECLARED(result, name, arguments) \
+    extern result (*RM_##name) arguments;
+API(DECLARED)
+#undef DECLARED
+
+/* Asks the server for all of them; the name of one that it has not, or NULL. */
+const char *take_api(Context *context);
+
+#endif

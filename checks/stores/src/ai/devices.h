@@ -1,0 +1,35 @@
+/* Queues of work, one for each device that a model or script was stored for,
+ * and the threads that do it. */
+#ifndef DEVICES_H
+#define DEVICES_H
+#include "kernels.h"
+#include "objects.h"
+
+/* Said when the module is loaded. */
+struct settings {
+    long long threads_per_queue, intra_op, inter_op, chunk, gpus;
+};
+extern struct settings settings;
+
+struct job {
+    struct job *next;
+    Blocked *client;
+    struct object *object;
+    const struct kernel *kernel;        /* of a script */
+    size_t images;                      /* of a model: its batch */
+    long long queued, deadline;         /* us; 0: none */
+    int timed_out, inputs, outputs;
+    const char *error;
+    String **names;                     /* of the outputs */
+    struct tensor **in, **out;
+};
+
+struct device;
+
+/* "CPU", "CPU:2", "GPU:0", made if new.  NULL, and *error says why. */
+struct device *device_named(const String *name, const char **error);
+const char *device_name(const struct device *device);
+void device_add(struct device *device, struct job *job);
+void devices_info(Info *info);
+
+#endif

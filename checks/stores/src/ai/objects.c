@@ -1,0 +1,472 @@
+#include "objects.h"
+#include "devices.h"
+#include <string.h>
+
+static const char model_mark[] = "plumbline-network 1 ";
+static const char script_mark[] = "# plumbline-kernels 1";
+Type *model_type, *script_type;
+
+struct object *object_hold(struct object *object)
+{
+    __atomic_add_fetch(&object->refs, 1, __ATOMIC_RELAXED);
+    return object;
+}
+
+void object_drop(struct object *object)
+{
+    if (!object || __atomic_sub_fetch(&object->refs, 1, __ATOMIC_ACQ_REL))
+        return;
+    if (object->held)
+        RM_FreeString(NULL, object->held);
+    else
+        RM_Free(object->text);
+    for (int i = 0; i < object->entries; i++)
+        RM_FreeString(NULL, object->entry[i]);
+    RM_Free(object->tag);
+    RM_Free(object);
+}
+
+void object_count(struct object *object, long long duration, int error,
+                  unsigned long long samples)
+{
+    __atomic_add_fetch(&object->calls, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&object->errors, error, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&object->samples, samples, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&object->duration, duration, __ATOMIC_RELAXED);
+}
+
+static struct object *object_new(int script, struct device *device,
+                                 const String *tag)
+{
+    size_t size = 0;
+    const char *text = tag ? RM_StringPtrLen(tag, &size) : "";
+    struct object *object = RM_Calloc(1, sizeof *object);
+    object->refs = 1;
+    object->script = script;
+    object->device = device;
+    object->tag = RM_Alloc(size + 1);
+    object->tag_size = size;
+    memcpy(object->tag, text, size);
+    return object;
+}
+
+/* One string is held as it is; chunks are put together. */
+static void take_text(struct object *object, String **chunks, int count)
+{
+    if (count == 1) {
+        object->held = RM_HoldString(NULL, *chunks);
+        object->text = (char *)RM_StringPtrLen(object->held, &object->size);
+        return;
+    }
+    size_t size, at = 0;
+    for (int i = 0; i < count; i++) {
+        RM_StringPtrLen(chunks[i], &size);
+        object->size += size;
+    }
+    object->text = RM_Alloc(object->size + 1);
+    for (int i = 0; i < count; i++) {
+        const char *text = RM_StringPtrLen(chunks[i], &size);
+        memcpy(object->text + at, text, size);
+        at += size;
+    }
+}
+
+/* --- models --------------------------------------------------------------- */
+
+static int begins(const char *text, size_t size, const char *with)
+{
+    return size >= strlen(with) && !memcmp(text, with, strlen(with));
+}
+
+/* What the blob says that the model is. */
+static const char *read_model(struct object *model)
+{
+    const char *text = model->text;
+    size_t size = model->size, mark = sizeof model_mark - 1;
+    if (begins(text, size, model_mark)) {
+        size_t name = mark;
+        while (name < size && name < mark + 32 && text[name] != '\n')
+            name++;
+        model->network = network_named(text + mark, name - mark);
+        return model->network ? NULL
+            : "ERR no such network: this module has tiny, small, resnet50";
+    }
+    /* A file of torch.jit.save (an archive) can be kept, but not run. */
+    return begins(text, size, "PK\3\4") ? NULL
+        : "ERR the blob is no model: its first line must be "
+          "'plumbline-network 1 NAME', NAME one of tiny, small, resnet50";
+}
+
+/* Names of a TensorFlow model's inputs or outputs; this module has no such
+ * backend, but says so only where the rest is right. */
+static const char *skip_names(String **argv, int argc, int *at,
+                              const char *word, const char *missing,
+                              const char *wrong, const char *few)
+{
+    long long count;
+    if (*at >= argc || !is_word(argv[(*at)++], word))
+        return missing;
+    if (*at >= argc || RM_StringToLongLong(argv[(*at)++], &count) != GOOD ||
+        count <= 0)
+        return wrong;
+    if (argc - *at < count)
+        return few;
+    *at += (int)count;
+    return NULL;
+}
+
+/* WORD n, where it is there: a number that is not negative. */
+static int option(String **argv, int argc, int *at, const char *word,
+                  long long *value, int *given)
+{
+    *given = *at < argc && is_word(argv[*at], word);
+    if (!*given)
+        return 1;
+    *at += 2;
+    return *at <= argc &&
+        RM_StringToLongLong(argv[*at - 1], value) == GOOD && *value >= 0 &&
+        *value <= 1ll << 40;
+}
+
+struct object *model_parse(String **argv, int argc, const char **error)
+{
+    static const char *const backends[] = {"TORCH", "TF", "TFLITE", "ONNX"};
+    int backend = 0, at = 4, given;
+    while (backend < 4 && !is_word(argv[2], backends[backend]))
+        backend++;
+    if (backend == 4) {
+        *error = "ERR unsupported backend";
+        return NULL;
+    }
+    struct device *device = device_named(argv[3], error);
+    if (!device)
+        return NULL;
+    String *tag = NULL;
+    if (at + 1 < argc && is_word(argv[at], "TAG")) {
+        tag = argv[at + 1];
+        at += 2;
+    }
+    long long batch = 0, least = 0, patience = 0;
+    *error = NULL;
+    if (!option(argv, argc, &at, "BATCHSIZE", &batch, &given))
+        *error = "ERR Invalid argument for BATCHSIZE";
+    else if (!option(argv, argc, &at, "MINBATCHSIZE", &least, &given))
+        *error = "ERR Invalid argument for MINBATCHSIZE";
+    else if (least && !batch)
+        *error = "ERR MINBATCHSIZE specified without BATCHSIZE";
+    else if (!option(argv, argc, &at, "MINBATCHTIMEOUT", &patience, &given))
+        *error = "ERR Invalid argument for MINBATCHTIMEOUT";
+    else if (patience && !least)
+        *error = "ERR MINBATCHTIMEOUT specified without MINBATCHSIZE";
+    else if (at >= argc)
+        *error = "ERR Insufficient arguments, missing model BLOB";
+    else if (backend == 1 &&
+             ((*error = skip_names(
+                   argv, argc, &at, "INPUTS",
+                   "ERR INPUTS not specified for TF",
+                   "ERR Invalid argument for input_count",
+                   "ERR number of model inputs does not match the number of "
+                   "given arguments")) ||
+              (*error = skip_names(
+                   argv, argc, &at, "OUTPUTS",
+                   "ERR OUTPUTS not specified for TF",
+                   "ERR Invalid argument for output_count",
+                   "ERR number of model outputs does not match the number "
+                   "of given arguments"))))
+        return NULL;
+    else if (backend != 1 && is_word(argv[at], "INPUTS"))
+        *error = "ERR INPUTS argument should not be specified for this "
+                 "backend";
+    else if (at >= argc || !is_word(argv[at], "BLOB"))
+        *error = "ERR Invalid argument, expected BLOB";
+    else if (++at >= argc)
+        *error = "ERR Insufficient arguments, missing model BLOB";
+    else if (backend)
+        *error = "ERR Could not load backend";
+    if (*error)
+        return NULL;
+    struct object *model = object_new(0, device, tag);
+    take_text(model, argv + at, argc - at);
+    model->batch = batch;
+    model->min_batch = least;
+    model->patience = patience;
+    if ((*error = read_model(model))) {
+        object_drop(model);
+        return NULL;
+    }
+    return model;
+}
+
+/* --- scripts -------------------------------------------------------------- */
+
+/* The next function that the source defines, from *at on: `def NAME(` at the
+ * begin of a line.  Moves *at behind it. */
+static const char *next_function(const struct object *script, size_t *at,
+                                 size_t *size)
+{
+    const char *text = script->text;
+    while (*at < script->size) {
+        const char *line = text + *at;
+        size_t left = script->size - *at;
+        const char *end = memchr(line, '\n', left);
+        size_t length = end ? (size_t)(end - line) : left;
+        *at += length + 1;
+        if (!begins(line, length, "def "))
+            continue;
+        const char *bracket = memchr(line, '(', length);
+        if (!bracket)
+            continue;
+        line += 4;
+        while (line < bracket && *line == ' ')
+            line++;
+        while (bracket > line && bracket[-1] == ' ')
+            bracket--;
+        *size = bracket - line;
+        return line;
+    }
+    return NULL;
+}
+
+int script_defines(const struct object *script, const char *name, size_t size)
+{
+    size_t at = 0, length;
+    const char *found;
+    while ((found = next_function(script, &at, &length)))
+        if (length == size && !memcmp(found, name, size))
+            return 1;
+    return 0;
+}
+
+static const char *read_script(struct object *script)
+{
+    size_t at = 0, size;
+    const char *name;
+    int functions = 0;
+    script->marked = begins(script->text, script->size, script_mark);
+    for (; (name = next_function(script, &at, &size)); functions++)
+        if (script->marked && !kernel_named(name, size))
+            return "ERR no such kernel: this module has pre_process_3ch, "
+                   "pre_process_4ch, post_process, copy";
+    return functions ? NULL : "ERR the script defines no function";
+}
+
+struct object *script_parse(String **argv, int argc, int entries,
+                            const char **error)
+{
+    struct device *device = device_named(argv[2], error);
+    if (!device)
+        return NULL;
+    int at = 3, first = 0;
+    long long count = 0;
+    String *tag = NULL;
+    if (at + 1 < argc && is_word(argv[at], "TAG")) {
+        tag = argv[at + 1];
+        at += 2;
+    }
+    *error = NULL;
+    if (entries) {
+        if (at >= argc || !is_word(argv[at], "ENTRY_POINTS"))
+            *error = "ERR Insufficient arguments, missing script entry "
+                     "points";
+        else if (++at >= argc ||
+                 RM_StringToLongLong(argv[at], &count) != GOOD || count < 0)
+            *error = "ERR Non numeric entry points number provided to "
+                     "AI.SCRIPTSTORE command";
+        else if (count > argc - ++at)
+            *error = "ERR Insufficient arguments, missing script entry "
+                     "points";
+        else if (count > MAX_ENTRIES)
+            *error = "ERR a script has at most 64 entry points";
+        if (*error)
+            return NULL;
+        first = at;
+        at += (int)count;
+    }
+    if (argc - at != 2 || !is_word(argv[at], "SOURCE")) {
+        *error = "ERR Insufficient arguments, missing script SOURCE";
+        return NULL;
+    }
+    struct object *script = object_new(1, device, tag);
+    take_text(script, argv + at + 1, 1);
+    *error = read_script(script);
+    for (int i = 0; !*error && i < count; i++) {
+        size_t size;
+        const char *name = RM_StringPtrLen(argv[first + i], &size);
+        if (script_defines(script, name, size))
+            script->entry[script->entries++] =
+                RM_HoldString(NULL, argv[first + i]);
+        else
+            *error = "ERR an entry point does not exist in the given script";
+    }
+    if (*error) {
+        object_drop(script);
+        return NULL;
+    }
+    return script;
+}
+
+/* --- snapshots ------------------------------------------------------------ */
+
+/* A snapshot holds device, tag, text, then a model's three numbers or a
+ * script's entry points.  It is loaded as a command is: the same checks. */
+static void save(Io *io, void *value)
+{
+    const struct object *o = value;
+    const char *device = device_name(o->device);
+    RM_SaveStringBuffer(io, device, strlen(device));
+    RM_SaveStringBuffer(io, o->tag, o->tag_size);
+    RM_SaveStringBuffer(io, o->text, o->size);
+    if (!o->script) {
+        RM_SaveUnsigned(io, o->batch);
+        RM_SaveUnsigned(io, o->min_batch);
+        RM_SaveUnsigned(io, o->patience);
+        return;
+    }
+    RM_SaveUnsigned(io, o->entries);
+    for (int i = 0; i < o->entries; i++) {
+        size_t size;
+        const char *text = RM_StringPtrLen(o->entry[i], &size);
+        RM_SaveStringBuffer(io, text, size);
+    }
+}
+
+static const char *load_model(Io *io, struct object *model)
+{
+    model->batch = (long long)RM_LoadUnsigned(io);
+    model->min_batch = (long long)RM_LoadUnsigned(io);
+    model->patience = (long long)RM_LoadUnsigned(io);
+    long long most = 1ll << 40;
+    if (RM_IsIOError(io) || model->batch < 0 || model->batch > most ||
+        model->min_batch < 0 || model->min_batch > most ||
+        model->patience < 0 || model->patience > most ||
+        (model->min_batch && !model->batch) ||
+        (model->patience && !model->min_batch))
+        return "damaged";
+    return read_model(model);
+}
+
+static const char *load_script(Io *io, struct object *script)
+{
+    uint64_t count = RM_LoadUnsigned(io);
+    const char *error = read_script(script);
+    if (error)
+        return error;
+    if (RM_IsIOError(io) || count > MAX_ENTRIES)
+        return "damaged";
+    while (count--) {
+        String *name = RM_LoadString(io);
+        if (!name)
+            return "damaged";
+        script->entry[script->entries++] = name;
+        size_t size;
+        const char *text = RM_StringPtrLen(name, &size);
+        if (RM_IsIOError(io) || !script_defines(script, text, size))
+            return "damaged";
+    }
+    return NULL;
+}
+
+static void *load(Io *io, int version, int script)
+{
+    const char *error = "an encoding of another version";
+    struct object *object = NULL;
+    String *part[3] = {NULL};
+    for (int i = 0; version == 0 && i < 3; i++)
+        if (!(part[i] = RM_LoadString(io)) || RM_IsIOError(io)) {
+            error = "damaged";
+            goto bad;
+        }
+    struct device *device = version == 0 ? device_named(part[0], &error)
+                                         : NULL;
+    if (!device)
+        goto bad;
+    object = object_new(script, device, part[1]);
+    take_text(object, &part[2], 1);
+    error = (script ? load_script : load_model)(io, object);
+    if (error) {
+        object_drop(object);
+        object = NULL;
+    }
+bad:
+    for (int i = 0; i < 3; i++)
+        if (part[i])
+            RM_FreeString(NULL, part[i]);
+    if (!object)
+        RM_LogIOError(io, "warning", "a %s in a snapshot is none: %s",
+                      script ? "script" : "model", error);
+    return object;
+}
+
+static void *load_models(Io *io, int version)
+{
+    return load(io, version, 0);
+}
+
+static void *load_scripts(Io *io, int version)
+{
+    return load(io, version, 1);
+}
+
+static void rewrite(Io *io, String *key, void *value)
+{
+    const struct object *o = value;
+    const char *device = device_name(o->device);
+    if (!o->script)
+        RM_EmitAOF(io, "AI.MODELSTORE", "scccbclclclcb", key, "TORCH",
+                   device, "TAG", o->tag, o->tag_size, "BATCHSIZE", o->batch,
+                   "MINBATCHSIZE", o->min_batch, "MINBATCHTIMEOUT",
+                   o->patience, "BLOB", o->text, o->size);
+    else if (!o->entries)
+        RM_EmitAOF(io, "AI.SCRIPTSET", "sccbcb", key, device, "TAG", o->tag,
+                   o->tag_size, "SOURCE", o->text, o->size);
+    else
+        RM_EmitAOF(io, "AI.SCRIPTSTORE", "sccbclvcb", key, device, "TAG",
+                   o->tag, o->tag_size, "ENTRY_POINTS",
+                   (long long)o->entries, o->entry, (size_t)o->entries,
+                   "SOURCE", o->text, o->size);
+}
+
+static size_t size_of(const void *value)
+{
+    const struct object *o = value;
+    return sizeof *o + o->tag_size + o->size;
+}
+
+/* Counters are those of a key. */
+static void *copy(String *from, String *to, const void *value)
+{
+    (void)from, (void)to;
+    const struct object *o = value;
+    struct object *twin = RM_Alloc(sizeof *twin);
+    *twin = *o;
+    twin->refs = 1;
+    twin->calls = twin->errors = twin->samples = twin->duration = 0;
+    twin->tag = RM_Alloc(o->tag_size + 1);
+    memcpy(twin->tag, o->tag, o->tag_size);
+    twin->held = RM_CreateString(NULL, o->text, o->size);
+    twin->text = (char *)RM_StringPtrLen(twin->held, &twin->size);
+    /* Strings of its own: the server counts references in one thread only,
+     * and frees keys in another. */
+    for (int i = 0; i < o->entries; i++) {
+        size_t size;
+        const char *name = RM_StringPtrLen(o->entry[i], &size);
+        twin->entry[i] = RM_CreateString(NULL, name, size);
+    }
+    return twin;
+}
+
+static void free_value(void *value)
+{
+    object_drop(value);
+}
+
+int objects_register(Context *context)
+{
+    Methods methods = {.version = 3, .load = load_models, .save = save,
+                       .rewrite = rewrite, .size = size_of,
+                       .free = free_value, .copy = copy};
+    model_type = RM_CreateDataType(context, "AI--MODEL", 0, &methods);
+    methods.load = load_scripts;
+    script_type = RM_CreateDataType(context, "AI-SCRIPT", 0, &methods);
+    return model_type && script_type ? GOOD : BAD;
+}

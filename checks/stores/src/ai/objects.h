@@ -1,0 +1,51 @@
+/* Models and scripts as keys hold them. */
+#ifndef OBJECTS_H
+#define OBJECTS_H
+#include "api.h"
+#include "network.h"
+
+struct device;
+
+enum { MAX_ENTRIES = 64 };
+
+/* Never changed once it is in a key, counters apart; whoever uses it holds a
+ * reference. */
+struct object {
+    int refs, script;
+    struct device *device;
+    char *tag;
+    size_t tag_size;
+    /* A model's blob or a script's source: the server's string, or NULL and
+     * memory of our own. */
+    String *held;
+    char *text;
+    size_t size;
+    /* Of a model: images in a run (0: no batches), fewest images, how long
+     * to wait for them (ms; 0: as long as it takes), what it computes (NULL:
+     * nothing that this module can). */
+    long long batch, min_batch, patience;
+    const struct network *network;
+    /* Of a script: does it name kernels, and entry points of SCRIPTSTORE. */
+    int marked, entries;
+    String *entry[MAX_ENTRIES];
+    unsigned long long calls, errors, samples, duration;
+    /* The round in which a queue found that its jobs must wait. */
+    unsigned long long seen;
+};
+
+extern Type *model_type, *script_type;
+int objects_register(Context *context);
+
+/* Argument vectors of AI.MODELSTORE, AI.SCRIPTSET and AI.SCRIPTSTORE. */
+struct object *model_parse(String **argv, int argc, const char **error);
+struct object *script_parse(String **argv, int argc, int entries,
+                            const char **error);
+/* Does the script define the function? */
+int script_defines(const struct object *script, const char *name,
+                   size_t size);
+struct object *object_hold(struct object *object);
+void object_drop(struct object *object);
+void object_count(struct object *object, long long duration, int error,
+                  unsigned long long samples);
+
+#endif

@@ -1,0 +1,654 @@
+"""The module that answers RedisAI's commands, in each server that is here."""
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from checks.stores import aimodule
+from checks.stores.servers import Needs, server
+from tests.conftest import ROOT, free_port, skip_missing
+from tests.stores import networks
+from tests.stores.resp import Client, Error, serving
+
+GOLDEN = json.loads(networks.GOLDEN.read_text())
+DTYPES = {'FLOAT': 'f4', 'DOUBLE': 'f8', 'INT8': 'i1', 'INT16': 'i2',
+          'INT32': 'i4', 'INT64': 'i8', 'UINT8': 'u1', 'UINT16': 'u2',
+          'BOOL': '?'}
+
+
+def servers() -> dict[str, Path]:
+    """Name -> server: those of PATH, and of the project's own stores."""
+    found = {}
+    for name in ('redis-server', 'valkey-server', 'keydb-server'):
+        if on_path := shutil.which(name):
+            found[name] = Path(on_path)
+        wheel = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline',
+                     'stores', 'bin', name)
+        if wheel.exists():
+            found[f'{name} of a wheel'] = wheel
+    return found
+
+
+@pytest.fixture(scope='session')
+def module(once) -> Path:
+    """The module, built without a warning."""
+    def make(folder: Path) -> None:
+        done = subprocess.run(
+            aimodule.build_command(str(folder / 'ai.so')), shell=True,
+            text=True, capture_output=True,
+            env={**os.environ, 'CFLAGS': '-Werror'})
+        assert done.returncode == 0, done.stderr
+    return once('aimodule', make) / 'ai.so'
+
+
+@pytest.fixture(scope='module', params=[
+    'redis-server', 'redis-server of a wheel', 'valkey-server of a wheel',
+    *({'valkey-server', 'keydb-server'} & {*servers()})])
+def store(request, module, tmp_path_factory):
+    """A server with the module: its port."""
+    if request.param not in servers():
+        skip_missing(request.param, f'{request.param} is not here')
+    folder = tmp_path_factory.mktemp('store')
+    line = aimodule.load_line(str(module), threads=2, emulated_gpus=2)
+    port = free_port()
+    with serving(servers()[request.param], port, folder, '--save', '',
+                 '--loadmodule', *line.split()):
+        yield port
+
+
+@pytest.fixture
+def ask(store):
+    client = Client(store)
+    client('FLUSHALL')
+    yield client
+    client.close()
+
+
+def tensor(ask, key):
+    """The tensor as an array."""
+    kind, name, shape, dims, blob, data = ask('AI.TENSORGET', key, 'META',
+                                              'BLOB')
+    assert (kind, shape, blob) == (b'dtype', b'shape', b'blob')
+    return np.frombuffer(data, DTYPES[name.decode()]).reshape(dims)
+
+
+def put(ask, key, array):
+    name = next(n for n, dtype in DTYPES.items()
+                if np.dtype(dtype) == array.dtype)
+    assert ask('AI.TENSORSET', key, name, *array.shape, 'BLOB',
+               array.tobytes()) == 'OK'
+
+
+def refused(ask, words, *command):
+    """The command is an error that begins with the words."""
+    with pytest.raises(Error) as error:
+        ask(*command)
+    assert str(error.value).startswith(words), error.value
+
+
+# --- tensors -----------------------------------------------------------------
+
+@pytest.mark.parametrize('name', DTYPES)
+def test_a_tensor_comes_back(ask, name):
+    values = np.random.default_rng(1).integers(0, 200, (3, 4, 5))
+    array = values.astype(DTYPES[name])
+    put(ask, 'a', array)
+    assert (tensor(ask, 'a') == array).all()
+    assert ask('AI.TENSORGET', 'a', 'BLOB') == array.tobytes()
+    flat = [str(int(v)) for v in array.flat]
+    assert ask('AI.TENSORSET', 'b', name.lower(), *array.shape, 'VALUES',
+               *flat) == 'OK'
+    assert (tensor(ask, 'b') == array).all()
+    got = ask('AI.TENSORGET', 'b', 'VALUES')
+    assert [int(v) for v in got] == [int(v) for v in flat]
+    assert ask('AI.TENSORGET', 'b', 'META')[:2] == [b'dtype', name.encode()]
+
+
+@pytest.mark.parametrize('size', [1, 1 << 10, 1 << 16, 5 << 20])
+def test_large_tensors_and_overwriting(ask, size):
+    array = np.random.default_rng(2).random(size, np.float32)
+    for scale in (1, 2, 3):
+        put(ask, 'large', array * np.float32(scale))
+        assert (tensor(ask, 'large') == array * np.float32(scale)).all()
+    assert ask('MEMORY', 'USAGE', 'large') > array.nbytes
+    assert ask('RENAME', 'large', 'other') == ask('SET', 'x', 'y') == 'OK'
+    ask('DEL', 'other')
+    assert ask('EXISTS', 'large', 'other') == 0
+
+
+def test_an_overwrite_ends_the_expiry(ask):
+    put(ask, 'a', np.zeros(3, 'f4'))
+    ask('EXPIRE', 'a', 100)
+    put(ask, 'a', np.ones(3, 'f4'))
+    assert ask('TTL', 'a') == -1
+
+
+def test_negative_and_extreme_values(ask):
+    ask('AI.TENSORSET', 'a', 'INT8', 2, 'VALUES', -128, 127)
+    assert ask('AI.TENSORGET', 'a', 'VALUES') == [-128, 127]
+    ask('AI.TENSORSET', 'a', 'INT64', 1, 'VALUES', -2 ** 63)
+    assert ask('AI.TENSORGET', 'a', 'VALUES') == [-2 ** 63]
+    ask('AI.TENSORSET', 'a', 'STRING', 2, 'VALUES', 'one', 'two\0')
+    assert ask('AI.TENSORGET', 'a', 'BLOB') == b'one\0two\0'
+    assert ask('AI.TENSORGET', 'a', 'VALUES') == [b'one', b'two']
+    ask('AI.TENSORSET', 'a', 'FLOAT', 'BLOB', struct.pack('f', 7))
+    assert ask('AI.TENSORGET', 'a') == [
+        b'dtype', b'FLOAT', b'shape', [], b'blob', struct.pack('f', 7)]
+
+
+@pytest.mark.parametrize('words, command', [
+    ('ERR invalid data type', ['k', 'FLOAT16', 1]),
+    ('ERR invalid or negative value', ['k', 'FLOAT', 0]),
+    ('ERR invalid or negative value', ['k', 'FLOAT', -1, 'BLOB', '']),
+    ('ERR invalid or negative value', ['k', 'FLOAT', 2 ** 40, 2 ** 40]),
+    ('ERR invalid or negative value', ['k', 'DOUBLE', 2 ** 62]),
+    ('ERR a tensor has at most 512 MiB', ['k', 'FLOAT', 2 ** 40]),
+    ('ERR a tensor has at most 32', ['k', 'FLOAT', *[1] * 33]),
+    ('ERR data length does not match', ['k', 'FLOAT', 2, 'BLOB', '1234']),
+    ('ERR a single binary string', ['k', 'FLOAT', 1, 'BLOB']),
+    ('ERR wrong number of values', ['k', 'FLOAT', 2, 'VALUES', 1]),
+    ('ERR invalid value', ['k', 'UINT8', 1, 'VALUES', 256]),
+    ('ERR invalid value', ['k', 'FLOAT', 1, 'VALUES', 'x']),
+    ('ERR BOOL tensor elements', ['k', 'BOOL', 1, 'BLOB', b'\2']),
+    ('ERR Number of string elements', ['k', 'STRING', 2, 'BLOB', b'a\0']),
+    ('ERR wrong number of arguments', ['k', 'FLOAT']),
+    ('WRONGTYPE', ['text', 'FLOAT', 1]),
+])
+def test_a_tensor_that_is_none(ask, words, command):
+    ask('SET', 'text', 'x')
+    refused(ask, words, 'AI.TENSORSET', *command)
+    assert ask('DBSIZE') == 1
+
+
+def test_reading_what_is_no_tensor(ask):
+    put(ask, 'a', np.zeros(1, 'f4'))
+    ask('SET', 'text', 'x')
+    refused(ask, 'ERR tensor key is empty or in a different shard',
+            'AI.TENSORGET', 'nokey', 'META', 'BLOB')
+    refused(ask, 'WRONGTYPE', 'AI.TENSORGET', 'text')
+    refused(ask, 'ERR unsupported data format', 'AI.TENSORGET', 'a', 'X')
+    refused(ask, 'ERR both BLOB and VALUES', 'AI.TENSORGET', 'a', 'BLOB',
+            'VALUES')
+
+
+# --- models ------------------------------------------------------------------
+
+def close(got, want):
+    """Single precision against double, sums of thousands of terms."""
+    np.testing.assert_allclose(got, want, rtol=2e-4,
+                               atol=2e-4 * np.abs(want).max())
+
+
+@pytest.mark.parametrize('name', ['tiny', 'small'])
+def test_the_reference_is_what_numpy_computes(name):
+    scores, flops = networks.computed(name)
+    step = 1 if scores.shape[1] < 100 else 100
+    np.testing.assert_allclose(scores[0][::step], GOLDEN[name]['scores'],
+                               rtol=1e-6)
+    assert flops == GOLDEN[name]['flops'] == aimodule.NETWORKS[name].flops
+
+
+@pytest.mark.parametrize('name', networks.NAMES)
+def test_a_network_computes_the_reference(ask, name):
+    assert ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB',
+               aimodule.blob(name)) == 'OK'
+    put(ask, 'in', networks.picture(networks.shape_of(name)))
+    assert ask('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in', 'OUTPUTS', 1,
+               'out', 'TIMEOUT', 60_000_000) == 'OK'
+    got = tensor(ask, 'out')
+    assert got.shape == (1, aimodule.NETWORKS[name].classes)
+    close(got[0][::1 if got.size < 100 else 100], GOLDEN[name]['scores'])
+    info = ask('INFO', 'EVERYTHING').decode()
+    assert f'ai_flops_of_{name}:{GOLDEN[name]["flops"]}\r\n' in info
+    assert 'ai_program:plumbline embedded\r\n' in info
+    assert aimodule.NETWORKS[name].flops == GOLDEN[name]['flops']
+
+
+@pytest.mark.parametrize('images', [1, 3, 8, 19])
+def test_a_batch_is_its_images(ask, images):
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:1', 'BLOB',
+        aimodule.blob('tiny', 5000))
+    batch = np.random.default_rng(3).random((images, 3, 16, 16), np.float32)
+    put(ask, 'in', batch)
+    assert ask('AI.MODELRUN', 'm', 'INPUTS', 'in', 'OUTPUTS', 'out') == 'OK'
+    close(tensor(ask, 'out'), networks.computed('tiny', batch)[0])
+
+
+def figures(ask, key='m'):
+    answer = ask('AI.INFO', key)
+    return {k.decode(): v for k, v in
+            zip(answer[::2], answer[1::2], strict=True)}
+
+
+def runs(ask, device='CPU'):
+    info = ask('INFO', 'EVERYTHING').decode()
+    return int(info.split(f'ai_queue_{device}_runs:')[1].split('\r')[0])
+
+
+def test_requests_that_wait_become_one_run(ask, store):
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:2', 'BATCHSIZE', 8,
+        'MINBATCHSIZE', 4, 'BLOB', aimodule.blob('tiny'))
+    pictures = np.random.default_rng(4).random((5, 3, 16, 16), np.float32)
+    want = networks.computed('tiny', pictures)[0]
+    clients = [Client(store) for _ in pictures]
+    for i, picture in enumerate(pictures):
+        put(ask, f'in{i}', picture[None])
+    before = runs(ask, 'CPU_2')
+    for i, client in enumerate(clients[:4]):
+        client.send('AI.MODELEXECUTE', 'm', 'INPUTS', 1, f'in{i}', 'OUTPUTS',
+                    1, f'out{i}')
+    for i, client in enumerate(clients[:4]):
+        assert client.receive() == 'OK'
+        close(tensor(ask, f'out{i}'), want[i:i + 1])
+    assert runs(ask, 'CPU_2') == before + 1
+    assert figures(ask)['samples'] == 4
+    # A fifth waits for three more, which do not come.
+    assert clients[4]('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in4', 'OUTPUTS',
+                      1, 'out4', 'TIMEOUT', 50) == 'TIMEDOUT'
+    assert ask('EXISTS', 'out4') == 0
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:2', 'BATCHSIZE', 8,
+        'MINBATCHSIZE', 4, 'MINBATCHTIMEOUT', 50, 'BLOB',
+        aimodule.blob('tiny'))
+    assert clients[4]('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in4', 'OUTPUTS',
+                      1, 'out4') == 'OK'
+    close(tensor(ask, 'out4'), want[4:])
+    for client in clients:
+        client.close()
+
+
+def test_the_server_answers_while_a_network_runs(ask, store):
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB', aimodule.blob('small'))
+    put(ask, 'in', np.zeros((16, 3, 224, 224), 'f4'))
+    busy = Client(store)
+    busy.send('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in', 'OUTPUTS', 1, 'out')
+    # Answered on another connection before the run is over.
+    assert figures(ask)['calls'] == 0
+    # The one who waits may leave.
+    busy.close()
+    end = time.monotonic() + 60
+    while figures(ask)['calls'] == 0:
+        assert time.monotonic() < end, 'the run did not end'
+        time.sleep(0.01)
+    assert ask('EXISTS', 'out') == 0
+
+
+def test_counters_of_a_model(ask):
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'TAG', 'v 1', 'BLOB',
+        aimodule.blob('tiny'))
+    put(ask, 'in', np.zeros((2, 3, 16, 16), 'f4'))
+    put(ask, 'bad', np.zeros((2, 3, 16, 17), 'f4'))
+    for _ in range(3):
+        ask('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in', 'OUTPUTS', 1, 'out')
+    refused(ask, 'ERR network tiny takes FLOAT n x 3 x 16 x 16, not FLOAT '
+            '2 x 3 x 16 x 17', 'AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'bad',
+            'OUTPUTS', 1, 'out')
+    found = figures(ask)
+    assert found.pop('duration') > 0
+    assert found == {
+        'key': b'm', 'type': b'MODEL', 'backend': b'TORCH', 'device': b'CPU',
+        'tag': b'v 1', 'samples': 6, 'calls': 4, 'errors': 1}
+    assert ask('AI.INFO', 'm', 'RESETSTAT') == 'OK'
+    assert figures(ask)['calls'] == 0
+    assert ask('AI._MODELSCAN') == [[b'm', b'v 1']]
+    refused(ask, 'ERR cannot find run info for key', 'AI.INFO', 'in')
+    refused(ask, 'ERR cannot find run info for key', 'AI.INFO', 'nokey')
+
+
+def test_a_blob_comes_back_whole_or_in_chunks(ask):
+    size = ask('AI.CONFIG', 'GET', 'MODEL_CHUNK_SIZE')
+    assert size == 511 << 20
+    blob = aimodule.blob('small', 3 << 20)
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB',
+        *[blob[i:i + 1_000_000] for i in range(0, len(blob), 1_000_000)])
+    assert ask('AI.MODELGET', 'm', 'BLOB') == blob
+    assert ask('AI.CONFIG', 'MODEL_CHUNK_SIZE', 1 << 20) == 'OK'
+    assert b''.join(ask('AI.MODELGET', 'm', 'BLOB')) == blob
+    assert ask('AI.MODELGET', 'm', 'META')[1::2] == [
+        b'TORCH', b'CPU', b'', 0, 0, [], [], 0]
+    assert ask('AI.CONFIG', 'MODEL_CHUNK_SIZE', size) == 'OK'
+    assert ask('AI.MODELDEL', 'm') == 'OK'
+    refused(ask, 'ERR model key is empty', 'AI.MODELDEL', 'm')
+    refused(ask, 'ERR model key is empty', 'AI.MODELGET', 'm', 'BLOB')
+
+
+ONE = ['INPUTS', 1, 'in', 'OUTPUTS', 1, 'out']
+
+
+@pytest.mark.parametrize('words, command', [
+    ('ERR model key is empty', ['AI.MODELEXECUTE', 'nokey', *ONE]),
+    ('WRONGTYPE', ['AI.MODELEXECUTE', 'in', *ONE]),
+    ('ERR wrong number of arguments', ['AI.MODELEXECUTE', 'm', 'INPUTS']),
+    ('ERR INPUTS not specified', ['AI.MODELEXECUTE', 'm', 'X', *ONE[1:]]),
+    ('ERR Input count must be', ['AI.MODELEXECUTE', 'm', 'INPUTS', 0,
+                                 *ONE[2:], 'x']),
+    ('ERR Invalid argument for input_count',
+     ['AI.MODELEXECUTE', 'm', 'INPUTS', 'x', *ONE[2:]]),
+    ('ERR number of input keys', ['AI.MODELEXECUTE', 'm', 'INPUTS', 9,
+                                  *ONE[2:]]),
+    ('ERR OUTPUTS not specified', ['AI.MODELEXECUTE', 'm', *ONE[:3], 'x', 1,
+                                   'out']),
+    ('ERR number of output keys', ['AI.MODELEXECUTE', 'm', *ONE[:4], 2,
+                                   'out']),
+    ('ERR Invalid value for TIMEOUT', ['AI.MODELEXECUTE', 'm', *ONE,
+                                       'TIMEOUT', 0]),
+    ('ERR No value provided for TIMEOUT', ['AI.MODELEXECUTE', 'm', *ONE,
+                                           'TIMEOUT']),
+    ('ERR Invalid argument: x', ['AI.MODELEXECUTE', 'm', *ONE, 'x\r\n']),
+    ('Number of keys given as INPUTS', [
+        'AI.MODELEXECUTE', 'm', 'INPUTS', 2, 'in', 'in', *ONE[3:]]),
+    ('Number of keys given as OUTPUTS', ['AI.MODELEXECUTE', 'm', *ONE[:4], 2,
+                                         'a', 'b']),
+    ('ERR tensor key is empty', ['AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'no',
+                                 *ONE[3:]]),
+    ('WRONGTYPE', ['AI.MODELEXECUTE', 'm', *ONE[:5], 'text']),
+    ('ERR the model is TorchScript', ['AI.MODELEXECUTE', 'torch', *ONE]),
+    ('ERR unsupported backend', ['AI.MODELSTORE', 'x', 'CAFFE', 'CPU',
+                                 'BLOB', 'x']),
+    ('ERR Could not load backend', ['AI.MODELSTORE', 'x', 'ONNX', 'CPU',
+                                    'BLOB', 'x']),
+    ('ERR Could not load backend', [
+        'AI.MODELSTORE', 'x', 'TF', 'CPU', 'INPUTS', 1, 'a', 'OUTPUTS', 1,
+        'b', 'BLOB', 'x']),
+    ('ERR INPUTS not specified for TF', ['AI.MODELSTORE', 'x', 'TF', 'CPU',
+                                         'BLOB', 'x']),
+    ('ERR INPUTS argument should not', [
+        'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'INPUTS', 1, 'a', 'BLOB',
+        'x']),
+    ('ERR Invalid DEVICE', ['AI.MODELSTORE', 'x', 'TORCH', 'TPU', 'BLOB',
+                            'x']),
+    ('ERR Invalid DEVICE', ['AI.MODELSTORE', 'x', 'TORCH', 'CPU:x', 'BLOB',
+                            'x']),
+    ('ERR no such GPU', ['AI.MODELSTORE', 'x', 'TORCH', 'GPU:2', 'BLOB',
+                         'x']),
+    ('ERR Invalid argument for BATCHSIZE', [
+        'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'BATCHSIZE', 'x', 'BLOB']),
+    ('ERR MINBATCHSIZE specified without', [
+        'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'MINBATCHSIZE', 1, 'BLOB',
+        'x']),
+    ('ERR MINBATCHTIMEOUT specified without', [
+        'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'BATCHSIZE', 1,
+        'MINBATCHTIMEOUT', 1, 'BLOB', 'x']),
+    ('ERR Insufficient arguments, missing model BLOB', [
+        'AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'TAG', 't', 'BLOB']),
+    ('ERR the blob is no model', ['AI.MODELSTORE', 'x', 'TORCH', 'CPU',
+                                  'BLOB', 'x']),
+    ('ERR no such network', ['AI.MODELSTORE', 'x', 'TORCH', 'CPU', 'BLOB',
+                             'plumbline-network 1 alexnet\n']),
+    ('WRONGTYPE', ['AI.MODELSTORE', 'in', 'TORCH', 'CPU', 'BLOB',
+                   aimodule.blob('tiny')]),
+])
+def test_a_model_that_is_asked_wrongly(ask, words, command):
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB', aimodule.blob('tiny'))
+    ask('AI.MODELSTORE', 'torch', 'TORCH', 'CPU', 'BLOB', b'PK\3\4' * 9)
+    put(ask, 'in', np.zeros((1, 3, 16, 16), 'f4'))
+    ask('SET', 'text', 'x')
+    refused(ask, words, *command)
+    assert ask('DBSIZE') == 4
+
+
+# --- scripts -----------------------------------------------------------------
+
+@pytest.fixture
+def script(ask):
+    assert ask('AI.SCRIPTSET', 's', 'CPU', 'SOURCE',
+               aimodule.SCRIPT) == 'OK'
+
+
+def test_kernels_of_scripts(ask, script):
+    image = np.random.default_rng(5).integers(0, 255, (6, 7, 4)).astype('u1')
+    put(ask, 'rgba', image)
+    put(ask, 'rgb', image[:, :, :3].astype('f4').copy())
+    want = ((image[:, :, :3] / 255 - [.485, .456, .406])
+            / [.229, .224, .225]).transpose(2, 0, 1)[None]
+    for key, kernel in (('rgb', 'pre_process_3ch'),
+                        ('rgba', 'pre_process_4ch')):
+        assert ask('AI.SCRIPTRUN', 's', kernel, 'INPUTS', key, 'OUTPUTS',
+                   'out') == 'OK'
+        close(tensor(ask, 'out'), want)
+    put(ask, 'scores', np.float32([[1, 3, 3], [-1, -2, -3]]))
+    assert ask('AI.SCRIPTEXECUTE', 's', 'post_process', 'KEYS', 1, 'scores',
+               'INPUTS', 1, 'scores', 'OUTPUTS', 1, 'out', 'TIMEOUT',
+               9999) == 'OK'
+    assert tensor(ask, 'out').tolist() == [1, 0]
+    assert ask('AI.SCRIPTRUN', 's', 'copy', 'INPUTS', 'rgb', 'scores',
+               'OUTPUTS', 'a', 'b') == 'OK'
+    assert (tensor(ask, 'b') == tensor(ask, 'scores')).all()
+    assert figures(ask, 's')['calls'] == 4
+    assert figures(ask, 's')['samples'] == -1
+
+
+def test_a_script_is_kept(ask, script):
+    assert ask('AI.SCRIPTGET', 's', 'SOURCE').decode() == aimodule.SCRIPT
+    other = 'def one(x):\n    return x.max(1)[0]\n'
+    assert ask('AI.SCRIPTSTORE', 't', 'CPU', 'TAG', 'v', 'ENTRY_POINTS', 1,
+               'one', 'SOURCE', other) == 'OK'
+    assert ask('AI.SCRIPTGET', 't') == [
+        b'device', b'CPU', b'tag', b'v', b'Entry Points', [b'one'],
+        b'source', other.encode()]
+    assert sorted(ask('AI._SCRIPTSCAN')) == [[b's', b''], [b't', b'v']]
+    put(ask, 'in', np.zeros((1, 2), 'f4'))
+    refused(ask, 'ERR the script is TorchScript, which this module cannot '
+            'run', 'AI.SCRIPTRUN', 't', 'one', 'INPUTS', 'in', 'OUTPUTS', 'o')
+    assert ask('AI.SCRIPTDEL', 't') == 'OK'
+    refused(ask, 'ERR script key is empty', 'AI.SCRIPTDEL', 't')
+
+
+@pytest.mark.parametrize('words, command', [
+    ('ERR script key is empty', ['AI.SCRIPTRUN', 'no', 'copy', 'INPUTS',
+                                 'in', 'OUTPUTS', 'out']),
+    ('ERR Function does not exist: x', ['AI.SCRIPTRUN', 's', 'x', 'INPUTS',
+                                        'in', 'OUTPUTS', 'out']),
+    ('ERR Wrong number of inputs', [
+        'AI.SCRIPTRUN', 's', 'post_process', 'INPUTS', 'in', 'in', 'OUTPUTS',
+        'out']),
+    ('ERR Function returned unexpected number', [
+        'AI.SCRIPTRUN', 's', 'copy', 'INPUTS', 'in', 'OUTPUTS', 'a', 'b']),
+    ('ERR post_process wants scores', [
+        'AI.SCRIPTRUN', 's', 'post_process', 'INPUTS', 'in', 'OUTPUTS',
+        'out']),
+    ('ERR pre_process_3ch wants an image', [
+        'AI.SCRIPTRUN', 's', 'pre_process_3ch', 'INPUTS', 'in', 'OUTPUTS',
+        'out']),
+    ('ERR KEYS or INPUTS scope', ['AI.SCRIPTEXECUTE', 's', 'copy', 'ARGS',
+                                  1, 'x']),
+    ('ERR Already Encountered INPUTS', [
+        'AI.SCRIPTEXECUTE', 's', 'copy', 'INPUTS', 1, 'in', 'INPUTS', 1,
+        'in']),
+    ('ERR Invalid AI.SCRIPTEXECUTE command', [
+        'AI.SCRIPTEXECUTE', 's', 'copy', 'INPUTS', 1, 'in', 'x']),
+    ('ERR number of words given to', [
+        'AI.SCRIPTEXECUTE', 's', 'copy', 'INPUTS', 5, 'in']),
+    ('ERR the script defines no function', ['AI.SCRIPTSET', 'x', 'CPU',
+                                            'SOURCE', 'x']),
+    ('ERR no such kernel', ['AI.SCRIPTSET', 'x', 'CPU', 'SOURCE',
+                            '# plumbline-kernels 1\ndef x(): ...']),
+    ('ERR an entry point does not exist', [
+        'AI.SCRIPTSTORE', 'x', 'CPU', 'ENTRY_POINTS', 1, 'x', 'SOURCE',
+        aimodule.SCRIPT]),
+    ('ERR Insufficient arguments, missing script entry', [
+        'AI.SCRIPTSTORE', 'x', 'CPU', 'ENTRY_POINTS', 9, 'x', 'SOURCE',
+        'x']),
+    ('ERR Non numeric entry points', [
+        'AI.SCRIPTSTORE', 'x', 'CPU', 'ENTRY_POINTS', 'x', 'x', 'SOURCE',
+        'x']),
+    ('ERR Insufficient arguments, missing script SOURCE', [
+        'AI.SCRIPTSET', 'x', 'CPU', 'X', 'x']),
+    ('ERR unsupported subcommand', ['AI.CONFIG', 'x']),
+    ('ERR MODEL_CHUNK_SIZE: invalid', ['AI.CONFIG', 'MODEL_CHUNK_SIZE', 0]),
+])
+def test_a_script_that_is_asked_wrongly(ask, script, words, command):
+    put(ask, 'in', np.zeros(3, 'f4'))
+    refused(ask, words, *command)
+    assert ask('DBSIZE') == 2
+
+
+def test_not_in_a_transaction_or_a_script_of_the_server(ask, script):
+    put(ask, 'in', np.zeros(3, 'f4'))
+    run = ['AI.SCRIPTRUN', 's', 'copy', 'INPUTS', 'in', 'OUTPUTS', 'out']
+    ask('MULTI')
+    ask(*run)
+    assert 'within a transaction' in str(ask('EXEC')[0])
+    with pytest.raises(Error, match='within a transaction'):
+        ask('EVAL', 'return redis.call(unpack(ARGV))', 0, *run)
+    # What does not block is as good there as anywhere.
+    assert ask('EVAL', "return redis.call('AI.TENSORGET', 'in', 'BLOB')",
+               0) == bytes(12)
+
+
+def test_devices_and_their_emulation(ask):
+    put(ask, 'in', np.zeros((1, 3, 16, 16), 'f4'))
+    for device in ('cpu', 'CPU:7', 'GPU', 'gpu:1'):
+        assert ask('AI.MODELSTORE', 'm', 'TORCH', device, 'BLOB',
+                   aimodule.blob('tiny')) == 'OK'
+        assert figures(ask)['device'] == device.upper().encode()
+        assert ask('AI.MODELEXECUTE', 'm', *ONE) == 'OK'
+    assert 'ai_emulated_gpus:2\r\n' in ask('INFO', 'EVERYTHING').decode()
+
+
+def test_keys_of_a_command_are_told(ask):
+    assert ask('COMMAND', 'GETKEYS', 'AI.MODELEXECUTE', 'm', 'INPUTS', 2,
+               'a', 'b', 'OUTPUTS', 1, 'c') == [b'm', b'a', b'b', b'c']
+    assert ask('COMMAND', 'GETKEYS', 'AI.SCRIPTRUN', 's', 'f', 'INPUTS',
+               'a', 'OUTPUTS', 'c', 'd') == [b's', b'a', b'c', b'd']
+    assert ask('COMMAND', 'GETKEYS', 'AI.MODELEXECUTE', 'm', 'INPUTS', 99,
+               'a', 'b', 'OUTPUTS', 1, 'c') == [b'm']
+
+
+# --- what is kept ------------------------------------------------------------
+
+def test_dump_and_copy(ask, script):
+    put(ask, 'a', np.arange(6, dtype='i2').reshape(2, 3))
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'TAG', 't', 'BATCHSIZE', 3,
+        'MINBATCHSIZE', 2, 'MINBATCHTIMEOUT', 1, 'BLOB',
+        aimodule.blob('tiny'))
+    for key in ('a', 'm', 's'):
+        payload = ask('DUMP', key)
+        assert ask('RESTORE', f'{key}2', 0, payload) == 'OK'
+        assert ask('COPY', key, f'{key}3') == 1
+        assert ask('DUMP', f'{key}3') == payload
+    for i in ('2', '3'):
+        assert (tensor(ask, f'a{i}') == tensor(ask, 'a')).all()
+        assert ask('AI.MODELGET', f'm{i}') == ask('AI.MODELGET', 'm')
+        assert ask('AI.SCRIPTGET', f's{i}') == ask('AI.SCRIPTGET', 's')
+
+
+@pytest.mark.parametrize('how', ['rdb', 'aof', 'rewritten aof'])
+def test_a_restart_and_a_replica(module, tmp_path, how):
+    name = next(iter(servers()), '')
+    if not name:
+        skip_missing('redis-server', 'no server is here')
+    options = ['--repl-diskless-sync', 'no', '--loadmodule', module,
+               'EMULATE_GPUS', 1]
+    if how == 'rdb':
+        options = ['--save', '3600 1', *options]
+    else:
+        options = ['--appendonly', 'yes', '--save', '',
+                   '--aof-use-rdb-preamble', 'no', *options]
+    port, other = free_port(), free_port()
+
+    def look(ask):
+        return [ask('AI.TENSORGET', 'out'), ask('AI.TENSORGET', 'words'),
+                ask('AI.MODELGET', 'm'), ask('AI.SCRIPTGET', 's'),
+                ask('AI.SCRIPTGET', 't')]
+
+    with serving(servers()[name], port, tmp_path / 'a', *options), \
+            serving(servers()[name], other, tmp_path / 'b', '--save', '',
+                    '--loadmodule', module, 'EMULATE_GPUS', 1):
+        ask, replica = Client(port), Client(other)
+        replica('REPLICAOF', '127.0.0.1', port)
+        ask('AI.MODELSTORE', 'm', 'TORCH', 'GPU:0', 'TAG', 'a tag',
+            'BATCHSIZE', 2, 'BLOB', aimodule.blob('tiny', 999))
+        ask('AI.SCRIPTSET', 's', 'CPU', 'SOURCE', aimodule.SCRIPT)
+        ask('AI.SCRIPTSTORE', 't', 'CPU', 'TAG', 'x', 'ENTRY_POINTS', 1,
+            'copy', 'SOURCE', aimodule.SCRIPT)
+        put(ask, 'in', networks.picture((1, 3, 16, 16)))
+        ask('AI.MODELEXECUTE', 'm', *ONE)
+        ask('AI.TENSORSET', 'words', 'STRING', 2, 'VALUES', 'a', 'b')
+        want = look(ask)
+        if how == 'rewritten aof':
+            ask('BGREWRITEAOF')
+            while b'aof_rewrite_in_progress:1' in ask('INFO', 'persistence'):
+                time.sleep(0.02)
+        end = time.monotonic() + 30
+        while replica('EXISTS', 'words') == 0:
+            assert time.monotonic() < end, 'the replica has nothing'
+            time.sleep(0.05)
+        assert look(replica) == want
+    with serving(servers()[name], port, tmp_path / 'a', *options):
+        assert look(Client(port)) == want
+
+
+def crc64(data: bytes) -> bytes:
+    """The checksum of DUMP: CRC-64, Jones' polynomial, reflected."""
+    crc = 0
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x95AC9329AC4BC9B5 if crc & 1 else 0)
+    return struct.pack('<Q', crc)
+
+
+def test_payloads_that_are_damaged(ask, script):
+    put(ask, 'a', np.arange(6, dtype='i2').reshape(2, 3))
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BATCHSIZE', 3, 'BLOB',
+        aimodule.blob('tiny'))
+    random = np.random.default_rng(6)
+    taken = 0
+    for key in ('a', 'm', 's'):
+        whole = ask('DUMP', key)[:-8]
+        assert ask('RESTORE', 'x', 0, whole + crc64(whole),
+                   'REPLACE') == 'OK'
+        for _ in range(300):
+            bad = bytearray(whole)
+            # Not the ten bytes of the type's name: another type.
+            for place in random.integers(10, len(bad) - 2,
+                                         random.integers(1, 4)):
+                bad[place] = random.integers(256)
+            try:
+                ask('RESTORE', 'x', 0, bytes(bad) + crc64(bytes(bad)),
+                    'REPLACE')
+                taken += 1
+            except Error as error:
+                assert 'Bad data format' in str(error)
+        # What was taken can be read.
+        ask('DUMP', 'x')
+    assert taken < 850
+
+
+# --- loading -----------------------------------------------------------------
+
+@pytest.mark.parametrize('words, options', [
+    ('no setting CPUS', ['CPUS', 1]),
+    ('THREADS_PER_QUEUE wants a number from 1 to 256',
+     ['THREADS_PER_QUEUE', 0]),
+    ('THREADS_PER_QUEUE wants a number', ['THREADS_PER_QUEUE']),
+])
+def test_a_setting_that_is_none(module, tmp_path, words, options):
+    name = next(iter(servers()), '')
+    if not name:
+        skip_missing('redis-server', 'no server is here')
+    done = subprocess.run(
+        [servers()[name], '--port', str(free_port()), '--dir', tmp_path,
+         '--loadmodule', module, *map(str, options)],
+        text=True, capture_output=True, timeout=20)
+    assert done.returncode and words in done.stdout
+
+
+def test_a_plan_loads_it():
+    line = aimodule.load_line('/x/ai.so', threads=4)
+    config = server('redis', '/usr', Needs(modules=(line,))).config
+    assert f'\nloadmodule {line}\n' in config
+
+
+def test_blobs_of_the_helper():
+    assert len(aimodule.blob('small', 100)) == 100
+    with pytest.raises(ValueError, match='no network x: there are tiny'):
+        aimodule.blob('x')

@@ -8,26 +8,31 @@ tensorload (src/main.c) prints, for each size of a tensor::
     # function (s)       calls   min   mean   p50   p95   p99   max
     put_tensor             400   ...
     # moved 388.7 MB/s
+    # loops 5981.0 1/s
     # verified 400
     # end
 
 Times are seconds over all ranks and iterations. `moved` is the sum over the
-ranks of what each has moved, there and back, over its `loop_time`.
+ranks of what each has moved, there and back, over its `loop_time`; `loops`
+likewise of its iterations.
 """
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..lib.parsers import ParseError, Record
 
-_FIRST = re.compile(r'# tensorload (\S+) (throughput|producer|consumer)$')
+_FIRST = re.compile(r'# tensorload (\S+) '
+                    r'(throughput|inference|producer|consumer)$')
 _CLIENT = re.compile(r'# client (\S+) commands (\S+)$')
 _SHAPE = re.compile(r'# ranks (\d+) iterations (\d+) bytes (\d+)$')
 _HEAD = re.compile(r'# function \(s\) +calls +min +mean +p50 +p95 +p99 +max$')
 _MOVED = re.compile(r'# moved (\d+\.\d+) MB/s$')
+_LOOPS = re.compile(r'# loops (\d+\.\d+) 1/s$')
 _VERIFIED = re.compile(r'# verified (\d+)$')
 _ROW = re.compile(r'([a-z_]+(?:\(\))?) +(\d+)((?: +\d+\.\d+){6})$')
 
@@ -37,6 +42,17 @@ METRICS: dict[str, dict[str, tuple[tuple[str, str, float], ...]]] = {
         'client()': (('client_time', 'p50', 1e3),),
         'put_tensor': (('put_tensor', 'p50', 1e6),
                        ('put_tensor_p99', 'p99', 1e6)),
+        'unpack_tensor': (('unpack_tensor', 'p50', 1e6),
+                          ('unpack_tensor_p99', 'p99', 1e6)),
+        'loop_time': (('loop_time', 'mean', 1),)},
+    'inference': {
+        'client()': (('client_time', 'p50', 1e3),),
+        'warmup': (('warmup_time', 'p50', 1e3),),
+        'put_tensor': (('put_tensor', 'p50', 1e6),
+                       ('put_tensor_p99', 'p99', 1e6)),
+        'run_script': (('run_script', 'p50', 1e3),),
+        'run_model': (('run_model', 'p50', 1e3),
+                      ('run_model_p99', 'p99', 1e3)),
         'unpack_tensor': (('unpack_tensor', 'p50', 1e6),
                           ('unpack_tensor_p99', 'p99', 1e6)),
         'loop_time': (('loop_time', 'mean', 1),)},
@@ -51,7 +67,8 @@ METRICS: dict[str, dict[str, tuple[tuple[str, str, float], ...]]] = {
                      ('get_list_p99', 'p99', 1e3)),
         'loop_time': (('loop_time', 'mean', 1),)},
 }
-_UNITS = {1e6: 'us', 1e3: 'ms', 1: 's'}
+#: Factor from seconds -> unit.
+UNITS = {1e6: 'us', 1e3: 'ms', 1: 's'}
 
 
 @dataclass(frozen=True)
@@ -81,6 +98,8 @@ class Run:
     functions: Mapping[str, Times]
     #: MB/s, there and back.
     moved: float
+    #: Iterations a second of all ranks.
+    loops: float
     verified: int
     #: Line of `moved`.
     line: int
@@ -147,10 +166,11 @@ def _run(lines: _Lines) -> Run:
         raise lines.fault(f'no times of {", ".join(missing)}')
     line = lines.at + 1
     moved = float(lines.want(_MOVED, 'a line "# moved ..."')[1])
+    loops = float(lines.want(_LOOPS, 'a line "# loops ..."')[1])
     verified = int(lines.want(_VERIFIED, 'a line "# verified ..."')[1])
     lines.want(re.compile('# end$'), 'a line "# end"')
     return Run(version, mode, client, commands, ranks, iterations, size,
-               functions, moved, verified, line)
+               functions, moved, loops, verified, line)
 
 
 def records(run: Run) -> tuple[Record, ...]:
@@ -161,12 +181,15 @@ def records(run: Run) -> tuple[Record, ...]:
         return Record(program, run.version, run.bytes, metric, value, unit,
                       line)
 
-    found = [record(metric, getattr(times, column) * factor, _UNITS[factor],
+    found = [record(metric, getattr(times, column) * factor, UNITS[factor],
                     times.line)
              for function, metrics in METRICS[run.mode].items()
              for times in (run.functions[function],)
              for metric, column, factor in metrics]
-    if run.mode != 'producer':
+    if run.mode == 'inference':
+        found.append(record('inference_rate', run.loops, '1/s',
+                            run.line + 1))
+    if run.mode in ('throughput', 'consumer'):
         found.append(record('bandwidth', run.moved, 'MB/s', run.line))
     if run.mode == 'throughput':
         found.append(record('one_way_bandwidth', run.moved / 2, 'MB/s',
@@ -180,6 +203,12 @@ def parse(text: str) -> tuple[Record, ...]:
     :raises ParseError: where any of it cannot be trusted.
     """
     return tuple(record for run in read(text) for record in records(run))
+
+
+def parse_folder(folder: Path) -> Iterator[tuple[Path, tuple[Record, ...]]]:
+    """The sessions in a result folder of SmartSim-Scaling, with figures."""
+    from .folders import sessions
+    return sessions(folder)
 
 
 def dip(bandwidths: Mapping[int, float]) -> float | None:

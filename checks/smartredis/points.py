@@ -36,12 +36,22 @@ class Point:
     #: Nodes of the clients; 0: all on one node, the database too.
     client_nodes: int = 0
     clients_per_node: int = 4
+    iterations: int = 100
     #: Threads of the consumer (aggregation).
     client_threads: int = 1
     #: Tensors of a dataset (aggregation).
     tensors_per_dataset: int = 1
     #: few or all sizes of tensors.
     sizes: str = 'few'
+    #: AI: tensors as RedisAI's module keeps them; plain: strings of a
+    #: database without a module.
+    commands: str = 'AI'
+    #: Threads of each of the module's devices, and what they run.
+    db_tpq: int = 1
+    network: str = ''
+    batch_size: int = 1
+    device: str = 'CPU'
+    num_devices: int = 1
 
     @property
     def ranks(self) -> int:
@@ -75,13 +85,27 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
         'nightly': (
             {'sizes': 'all'}, {'db_nodes': 3}, {'deployment': 'colocated'},
             {'client_nodes': 2}, {'client_nodes': 1, 'db_nodes': 3},
-            {'client_nodes': 2, 'deployment': 'colocated'}),
+            {'client_nodes': 2, 'deployment': 'colocated'},
+            {'commands': 'plain'}),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 2,
                        'clients_per_node': 48, 'sizes': 'all'}
                       for db in (4, 8, 16) for nodes in (4, 16, 64, 128)),
     },
+    'inference': {
+        'quick': ({'network': 'small', 'iterations': 20},),
+        'nightly': (
+            {'network': 'small', 'deployment': 'colocated'},
+            {'network': 'small', 'batch_size': 4, 'db_tpq': 2},
+            {'network': 'small', 'num_devices': 2},
+            {'network': 'small', 'client_nodes': 2},
+            {'network': 'resnet50'}),
+        'full': tuple({'network': 'resnet50', 'client_nodes': nodes,
+                       'clients_per_node': 18, 'db_cpus': 8, 'db_tpq': 8,
+                       'batch_size': 1000}
+                      for nodes in (4, 8, 16, 32, 64, 128)),
+    },
     'aggregation': {
-        'quick': ({'tensors_per_dataset': 4},),
+        'quick': ({'tensors_per_dataset': 4, 'iterations': 20},),
         'nightly': (
             {'tensors_per_dataset': 4, 'sizes': 'all'},
             {'tensors_per_dataset': 4, 'client_threads': 4, 'db_nodes': 3},

@@ -21,7 +21,6 @@ class SettingError(ValueError):
 class Asked:
     """What was asked for; defaults are the original's."""
 
-    iterations: int = 100
     #: Unit: bytes; empty: those of the case.
     tensor_bytes: tuple[int, ...] = ()
     #: First port of the servers; 0: any that is free.
@@ -38,8 +37,10 @@ class Asked:
 
 #: Options that are fields of a point, and their least value.
 NUMBERS = {'db_nodes': 1, 'db_cpus': 1, 'client_nodes': 0,
-           'clients_per_node': 1}
-AGGREGATION = {'tensors_per_dataset': 1, 'client_threads': 1}
+           'clients_per_node': 1, 'iterations': 1}
+OF_KIND = {'throughput': {},
+           'aggregation': {'tensors_per_dataset': 1, 'client_threads': 1},
+           'inference': {'db_tpq': 1, 'batch_size': 1, 'num_devices': 1}}
 
 #: Options that are said elsewhere, and where.
 ELSEWHERE = {
@@ -54,6 +55,8 @@ ELSEWHERE = {
     'cons_node_feature': "put constraints into the partition's access",
     'db_hosts': 'the first nodes of the job, by name, are the database\'s; '
     'name nodes in -J nodelist=',
+    'rebuild_model': 'a model that is missing is stored, each run has a '
+    'database of its own',
     'nodes': 'it is client_nodes here, of a colocated case',
     'pin_app_cpus': 'ranks always have CPUs of their own',
     'pin_db_cpus': 'servers always have CPUs of their own',
@@ -73,7 +76,7 @@ def read(kind: str, given: Mapping[str, str]) -> Asked:
 
     :raises SettingError: with the name, and what there is.
     """
-    numbers = NUMBERS | (AGGREGATION if kind == 'aggregation' else {})
+    numbers = NUMBERS | OF_KIND[kind]
     own: dict[str, Any] = {}
     point: dict[str, Any] = {}
     for name, text in given.items():
@@ -84,8 +87,12 @@ def read(kind: str, given: Mapping[str, str]) -> Asked:
                               for size in text.split('+'))
             if len(set(own[name])) < len(own[name]):
                 raise SettingError(f'{name}: a size stands twice')
-        elif name in ('iterations', 'db_port'):
-            own[name] = _number(name, text, int(name == 'iterations'))
+        elif name == 'device' and kind == 'inference':
+            if text != 'CPU':
+                raise SettingError('device: CPU alone: the module that is '
+                                   'built here has no GPUs')
+        elif name == 'db_port':
+            own[name] = _number(name, text, 0)
         elif name == 'net_ifname':
             own[name] = text
         elif name == 'net_type':
@@ -97,8 +104,8 @@ def read(kind: str, given: Mapping[str, str]) -> Asked:
         elif name in ELSEWHERE:
             raise SettingError(f'{name}: {ELSEWHERE[name]}')
         else:
-            known = [*numbers, 'tensor_bytes', 'iterations', 'db_port',
-                     'net_ifname', 'net_type', 'wall_time']
+            known = [*numbers, 'tensor_bytes', 'db_port', 'net_ifname',
+                     'net_type', 'wall_time']
             near = difflib.get_close_matches(name, known, 1)
             raise SettingError(f'{name}: unknown; ' + (
                 f'did you mean {near[0]}?' if near else

@@ -15,6 +15,7 @@ from reframe.core.builtins import (
     fixture,
     parameter,
     run_after,
+    run_before,
     variable,
 )
 
@@ -24,6 +25,7 @@ from ..lib import base, guards, metrics
 from ..serving.parser import Services
 from ..serving.plan import Clients, Plan, Program, Server, Step
 from ..serving.service import ServiceBenchmark
+from ..stores import aimodule
 from ..stores.servers import Needs, server
 from . import parser, settings
 from .points import DATABASES, FEW, SIZES, Point, modes_of, points
@@ -57,8 +59,9 @@ class TensorPrograms(base.Programs):
     family = 'smartredis'
 
     def build_commands(self) -> list[str]:
-        return [f'CC={self.current_environ.cc or "mpicc"} '
-                f'{shlex.quote(str(BUILD))} tensorload']
+        cc = self.current_environ.cc or 'mpicc'
+        return [f'CC={cc} {shlex.quote(str(BUILD))} tensorload',
+                aimodule.build_command('ai.so', cc)]
 
 
 class TensorBenchmark(ServiceBenchmark, special=True):
@@ -131,7 +134,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """The server role."""
         point = self.point
         prefix = self.programs.origin(point.db).get('prefix', '/usr')
-        data = point.ranks * self.tensors() * max(self.sizes)
+        data = point.ranks * self.tensors() * max(self.sizes, default=0)
         apart = point.client_nodes and not self.colocated
         nodes = (max(1, point.client_nodes) if self.colocated
                  else point.db_nodes if apart else 1)
@@ -139,9 +142,17 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             point.db, prefix,
             Needs(point.db_cpus, 96 + (3 * data >> 20),
                   2 * self.connections() + 16,
-                  cluster=point.db_nodes > 1, socket=self.uds),
+                  cluster=point.db_nodes > 1, socket=self.uds,
+                  modules=self.loaded()),
             nodes=nodes, beside=not apart, port=self.asked.db_port,
             instances=1 if apart or self.colocated else point.db_nodes)
+
+    def loaded(self) -> tuple[str, ...]:
+        """What the servers load."""
+        if self.point.commands == 'plain':
+            return ()
+        return (aimodule.load_line(f'{self.programs.stagedir}/ai.so',
+                                   threads=self.point.db_tpq),)
 
     @property
     def uds(self) -> bool:
@@ -152,8 +163,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """The command of tensorload."""
         return (f'{self.programs.stagedir}/tensorload', mode, '--service',
                 '{service}', '--bytes', str(size), '--iterations',
-                str(self.asked.iterations), '--folder', '{output}.ranks',
-                '--plain', *(['--colocated'] if self.colocated else []),
+                str(self.point.iterations), '--folder', '{output}.ranks',
+                *(['--plain'] if self.point.commands == 'plain' else []),
+                *(['--colocated'] if self.colocated else []),
                 *more)
 
     def roles(self) -> tuple[Clients, ...]:
@@ -187,7 +199,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def check_output(self, out: parser.Run, where: str) -> None:
         """Refuses a run that did not do what it should have done."""
-        wanted = (self.ranks_of(out.mode), self.asked.iterations)
+        wanted = (self.ranks_of(out.mode), self.point.iterations)
         if (out.ranks, out.iterations) != wanted:
             guards.refuse('ranks', f'{where}: {out.mode}: {wanted[0]} ranks '
                           f'and {wanted[1]} iterations asked for, '
@@ -249,6 +261,10 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         return [*(metrics.key(name, size) for size in self.sizes
                   for name in self.planned()), 'server_cpu', 'ready_time']
 
+    def claimed_seconds(self, figures: dict[str, float]) -> float:
+        return sum(figures[metrics.key('loop_time', size)]
+                   for size in self.sizes)
+
     def note_far_below(self) -> None:
         super().note_far_below()
         self.unjudged = '; '.join(filter(None, (
@@ -298,7 +314,7 @@ class SmartRedisThroughput(TensorBenchmark):
         return (Program(self.load('throughput', size), mpi=True),)
 
     def values_of(self, mode: str) -> int:
-        return self.point.ranks * self.asked.iterations
+        return self.point.ranks * self.point.iterations
 
     def commands_of(self) -> int:
         return 2 * self.values_of('throughput')
@@ -315,9 +331,53 @@ class SmartRedisThroughput(TensorBenchmark):
                           for size in self.sizes})
         return figures if dip is None else {**figures, 'dip': dip}
 
-    def claimed_seconds(self, figures: dict[str, float]) -> float:
-        return sum(figures[metrics.key('loop_time', size)]
-                   for size in self.sizes)
+
+class SmartRedisInference(TensorBenchmark):
+    """Each rank has an image classified by a model in the database: put,
+    pre-processed, run, read."""
+
+    kind = 'inference'
+    point = parameter(offered('inference'), fmt=lambda point: str(point))
+
+    @run_before('run')
+    def write_model(self) -> None:
+        Path(self.stagedir, 'model.pt').write_bytes(
+            aimodule.blob(self.point.network))
+        Path(self.stagedir, 'script.txt').write_text(aimodule.SCRIPT)
+
+    @property
+    def network(self) -> aimodule.Network:
+        return aimodule.NETWORKS[self.point.network]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        _, height, width = self.network.shape
+        return (3 * height * width * 4,)
+
+    def tensors(self) -> int:
+        # Image and what is made of it; and the next rank's in the queue.
+        return 4
+
+    def programs_of(self, size: int) -> tuple[Program, ...]:
+        point = self.point
+        return (Program(self.load(
+            'inference', size, '--model', f'{self.stagedir}/model.pt',
+            '--script', f'{self.stagedir}/script.txt', '--side',
+            str(self.network.shape[1]), '--classes',
+            str(self.network.classes), '--batch-size', str(point.batch_size),
+            '--device', point.device, '--num-devices',
+            str(point.num_devices)), mpi=True),)
+
+    def values_of(self, mode: str) -> int:
+        return self.point.ranks * (self.point.iterations + 1)
+
+    def commands_of(self) -> int:
+        return 4 * self.values_of('inference')
+
+    def planned(self) -> tuple[str, ...]:
+        return ('inference_rate', 'put_tensor', 'run_script', 'run_model',
+                'run_model_p99', 'unpack_tensor', 'warmup_time',
+                'client_time', 'loop_time')
 
 
 class SmartRedisAggregation(TensorBenchmark):
@@ -355,7 +415,7 @@ class SmartRedisAggregation(TensorBenchmark):
         return 1 if mode == 'consumer' else self.point.ranks
 
     def values_of(self, mode: str) -> int:
-        return (self.point.ranks * self.asked.iterations
+        return (self.point.ranks * self.point.iterations
                 if mode == 'consumer' else 0)
 
     def commands_of(self) -> int:
@@ -367,12 +427,9 @@ class SmartRedisAggregation(TensorBenchmark):
                 'poll_list', 'get_list', 'get_list_p99', 'bandwidth',
                 'client_time', 'loop_time')
 
-    def claimed_seconds(self, figures: dict[str, float]) -> float:
-        return sum(figures[metrics.key('loop_time', size)]
-                   for size in self.sizes)
 
-
-for check in (SmartRedisThroughput, SmartRedisAggregation):
+for check in (SmartRedisThroughput, SmartRedisInference,
+              SmartRedisAggregation):
     # ReFrame refuses a parameter without values.
     if check.num_variants:
         rfm.simple_test(check)

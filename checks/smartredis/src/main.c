@@ -19,11 +19,12 @@
 struct arguments arg = {
     .bytes = 1024, .iterations = 100, .tensors = 4, .threads = 1,
     .producers = 1, .poll = 0.005, .limit = 60, .batch = 1, .devices = 1,
-    .device = "CPU", .list_name = "iteration"};
+    .device = "CPU", .list_name = "iteration", .side = 224,
+    .classes = 1000};
 int rank, ranks;
 const struct client *client = &embedded;
 uint64_t verified;
-double bytes_moved;
+double bytes_moved, loops;
 
 /* --- times --------------------------------------------------------------- */
 struct series { char name[32]; double *seconds; size_t count, room; };
@@ -107,6 +108,16 @@ void check_values(const float *data, size_t n, unsigned stamp,
     verified++;
 }
 
+const char *key_of(char *out, size_t room, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(out, room, format, args);
+    va_end(args);
+    return out;
+}
+
 /* {aggregation_rank_R} */
 long producer_of(const char *dataset)
 {
@@ -137,7 +148,11 @@ static const struct { const char *name, *means; } options[] = {
     {"limit SECONDS", "for a server's answer and for the other side (60)"},
     {"batch-size N", "images of one inference (1)"},
     {"device NAME", "CPU or GPU (CPU)"},
-    {"num-devices N", "of them (1)"},
+    {"num-devices N", "of them (1); several are CPU:0, CPU:1, ..."},
+    {"model FILE", "blob that rank 0 stores where the model is missing"},
+    {"script FILE", "source likewise"},
+    {"side N", "pixels of an image's side (224)"},
+    {"classes N", "of a result (1000)"},
 };
 
 static _Noreturn void usage(FILE *to, int code)
@@ -181,6 +196,14 @@ static void read_arguments(int argc, char **argv)
             arg.library = text;
         else if (!strcmp(name, "--device"))
             arg.device = text;
+        else if (!strcmp(name, "--model"))
+            arg.model = text;
+        else if (!strcmp(name, "--script"))
+            arg.script = text;
+        else if (!strcmp(name, "--side"))
+            arg.side = (int)number(name, text, 1);
+        else if (!strcmp(name, "--classes"))
+            arg.classes = (int)number(name, text, 1);
         else if (!strcmp(name, "--bytes"))
             arg.bytes = (size_t)number(name, text, 4) / 4 * 4;
         else if (!strcmp(name, "--iterations"))
@@ -272,7 +295,7 @@ static double quantile(const double *sorted, size_t n, double share)
 
 static void report(const char *mode)
 {
-    double *all, sum, own = 0, moved;
+    double *all, sum, own[2] = {0, 0}, all_of_it[2];
     uint64_t checked = 0;
 
     if (rank == 0)
@@ -295,13 +318,15 @@ static void report(const char *mode)
         }
         free(all);
         if (!strcmp(series[i].name, "loop_time") && series[i].count)
-            own = bytes_moved / series[i].seconds[0];
+            own[0] = bytes_moved / series[i].seconds[0] / 1e6,
+            own[1] = loops / series[i].seconds[0];
     }
-    MPI_Reduce(&own, &moved, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Reduce(own, all_of_it, 2, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     MPI_Reduce(&verified, &checked, 1, MPI_UINT64_T, MPI_SUM, 0,
                MPI_COMM_WORLD);
     if (rank == 0)
-        printf("# moved %.6f MB/s\n# verified %llu\n# end\n", moved / 1e6,
+        printf("# moved %.6f MB/s\n# loops %.6f 1/s\n# verified %llu\n"
+               "# end\n", all_of_it[0], all_of_it[1],
                (unsigned long long)checked);
 }
 
@@ -309,7 +334,8 @@ int main(int argc, char **argv)
 {
     double begin = now();
     static const struct { const char *mode; void (*run)(void); } modes[] = {
-        {"throughput", throughput}, {"producer", produce},
+        {"throughput", throughput}, {"inference", inference},
+        {"producer", produce},
         {"consumer", consume_lists}};
     size_t m = 0, count = sizeof modes / sizeof *modes;
 

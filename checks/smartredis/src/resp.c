@@ -507,6 +507,75 @@ static void get_list(const char *list, float *data, long *who,
     free(names);
 }
 
+/* --- models and scripts --------------------------------------------------- */
+static void put_shaped(const char *key, const float *data, const int *dims,
+                       int dim_count)
+{
+    size_t n = 1;
+
+    for (int i = 0; i < dim_count; i++)
+        n *= (size_t)dims[i];
+    send_tensor(&mine, key, data, n, dims, dim_count);
+    want_ok(owner(&mine, key));
+}
+
+static bool exists(const char *key)
+{
+    ask(owner(&mine, key), (struct word[]){TEXT("EXISTS"), TEXT(key)}, 2);
+    return want_number(owner(&mine, key)) > 0;
+}
+
+static void delete_tensor(const char *key)
+{
+    ask(owner(&mine, key), (struct word[]){TEXT("DEL"), TEXT(key)}, 2);
+    want_number(owner(&mine, key));
+}
+
+static void set_model(const char *name, const char *device, int batch,
+                      const char *blob, size_t size)
+{
+    char text[16];
+
+    sprintf(text, "%d", batch);
+    struct word words[] = {
+        TEXT("AI.MODELSTORE"), TEXT(name), TEXT("TORCH"), TEXT(device),
+        TEXT("BATCHSIZE"), TEXT(text), TEXT("BLOB"), {blob, size}};
+    ask(owner(&mine, name), words, 8);
+    want_ok(owner(&mine, name));
+}
+
+static void set_script(const char *name, const char *device,
+                       const char *source, size_t size)
+{
+    struct word words[] = {TEXT("AI.SCRIPTSET"), TEXT(name), TEXT(device),
+                           TEXT("SOURCE"), {source, size}};
+
+    ask(owner(&mine, name), words, 5);
+    want_ok(owner(&mine, name));
+}
+
+static void run_script(const char *name, const char *function,
+                       const char *in, const char *out)
+{
+    struct word words[] = {TEXT("AI.SCRIPTRUN"), TEXT(name), TEXT(function),
+                           TEXT("INPUTS"), TEXT(in), TEXT("OUTPUTS"),
+                           TEXT(out)};
+
+    ask(owner(&mine, name), words, 7);
+    want_ok(owner(&mine, name));
+}
+
+static void run_model(const char *name, const char *in, const char *out)
+{
+    struct word words[] = {
+        TEXT("AI.MODELEXECUTE"), TEXT(name), TEXT("INPUTS"), TEXT("1"),
+        TEXT(in), TEXT("OUTPUTS"), TEXT("1"), TEXT(out), TEXT("TIMEOUT"),
+        TEXT("60000000")};
+
+    ask(owner(&mine, name), words, 10);
+    want_ok(owner(&mine, name));
+}
+
 static const char *commands(void)
 {
     return arg.plain ? "SET" : "AI.TENSORSET";
@@ -517,5 +586,8 @@ const struct client embedded = {
     .put_tensor = put_tensor, .unpack_tensor = unpack_tensor,
     .put_dataset = put_dataset, .append_to_list = append_to_list,
     .list_length = list_length, .get_list = get_list,
-    .delete_list = delete_list,
+    .delete_list = delete_list, .put_shaped = put_shaped, .exists = exists,
+    .set_model = set_model, .set_script = set_script,
+    .run_script = run_script, .run_model = run_model,
+    .delete_tensor = delete_tensor,
 };

@@ -32,17 +32,18 @@ struct client {
     void (*get_list)(const char *list, float *data, long *who,
                      size_t datasets, size_t n, int count, int threads);
     void (*delete_list)(const char *list);
-    /* Inference; NULL where the library cannot. Images: n floats of shape
-     * batch x size x size x 3 in, batch x classes out. */
-    bool (*model_exists)(const char *name);
-    void (*set_model)(const char *name, const char *device, int batch);
-    bool (*script_exists)(const char *name);
-    void (*set_script)(const char *name, const char *device);
-    void (*put_image)(const char *key, const float *data, int batch);
+    /* Inference. */
+    void (*put_shaped)(const char *key, const float *data, const int *dims,
+                       int dim_count);
+    bool (*exists)(const char *key);
+    void (*set_model)(const char *name, const char *device, int batch,
+                      const char *blob, size_t size);
+    void (*set_script)(const char *name, const char *device,
+                       const char *source, size_t size);
     void (*run_script)(const char *name, const char *function,
                        const char *in, const char *out);
     void (*run_model)(const char *name, const char *in, const char *out);
-    void (*unpack_result)(const char *key, float *data, int batch);
+    void (*delete_tensor)(const char *key);
 };
 extern const struct client embedded;
 const struct client *library(const char *path);
@@ -63,6 +64,8 @@ struct arguments {
     double limit;             /* for the other side, seconds              */
     int batch, devices;
     const char *device;
+    const char *model, *script;   /* files; NULL: they are there already  */
+    int side, classes;            /* of an image, of a result             */
 };
 extern struct arguments arg;
 extern int rank, ranks;
@@ -77,11 +80,15 @@ extern const struct client *client;
 long producer_of(const char *dataset);
 extern uint64_t verified;     /* values that were compared, of this rank   */
 extern double bytes_moved;    /* there and back, of this rank              */
+extern double loops;          /* iterations of this rank                   */
 
 /* The value of element i of a tensor; `stamp` makes each write another. */
 void fill(float *data, size_t n, unsigned stamp);
 void check_values(const float *data, size_t n, unsigned stamp,
                   const char *key);
+
+const char *key_of(char *out, size_t room, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 void throughput(void);
 void inference(void);

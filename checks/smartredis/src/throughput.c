@@ -32,6 +32,7 @@ void throughput(void)
         check_values(result, n, stamp, key);
     }
     add_time("loop_time", loop);
+    loops = arg.iterations;
     bytes_moved = 2.0 * (double)arg.bytes * arg.iterations;
     free(array);
     free(result);

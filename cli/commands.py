@@ -90,8 +90,7 @@ def environment(site: str) -> dict[str, str]:
     }
     os.environ.update({k: v for k, v in env.items() if k != 'PATH'})
     for known in site_is_sound(folder / 'system.py')['environments']:
-        if 'wheel' in known.get('extras', {}):
-            name = known['extras']['wheel']
+        for name in known.get('extras', {}).get('wheel', '').split():
             # Stores are more than their wheels: those of PATH, and none.
             ensure_stores() if name == 'stores' else ensure_wheel(name)
     return env

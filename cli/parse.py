@@ -5,7 +5,8 @@ import csv
 import difflib
 import sys
 from collections.abc import Iterable
-from typing import TextIO
+from pathlib import Path
+from typing import Any, TextIO
 
 from checks.lib.parsers import ParseError, Record, parser_of
 from config import families
@@ -16,7 +17,8 @@ COLUMNS = ('file', 'program', 'version', 'size', 'metric', 'value', 'unit')
 
 def parse_files(family: str, files: Iterable[str], out: TextIO,
                 err: TextIO) -> int:
-    """Files of one family as tidy CSV; `-` is standard input.
+    """Files of one family as tidy CSV; `-` is standard input. Of a family
+    whose parser has `parse_folder` also folders of results.
 
     :returns: 0, or 1 where a file cannot be trusted (it gives no row, or
         says on `err` what is wrong with them), or 2 where one cannot be read
@@ -34,6 +36,9 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
     rows.writerow(COLUMNS)
     code = 0
     for file in files:
+        if Path(file).is_dir() and hasattr(parser, 'parse_folder'):
+            code = max(code, _parse_folder(parser, file, rows, err))
+            continue
         try:
             text = _read(file)
             records = parser.parse(text)
@@ -51,6 +56,18 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
                 print(f'{file}:{remark}', file=err)
                 code = max(code, int(remark.serious))
     return code
+
+
+def _parse_folder(parser: Any, folder: str, rows: Any, err: TextIO) -> int:
+    """A folder of results, where a family's parser reads those."""
+    try:
+        for path, records in parser.parse_folder(Path(folder)):
+            rows.writerows(_row(str(path), record) for record in records)
+    except (ParseError, OSError) as error:
+        why = error.reason if isinstance(error, ParseError) else error.strerror
+        print(f'{folder}: {why}', file=err)
+        return 1 if isinstance(error, ParseError) else 2
+    return 0
 
 
 def _row(file: str, record: Record) -> list[object]:

@@ -81,8 +81,9 @@ ENVIRON_EXTRAS: dict[str, str] = {
                 "environment's stack",
     'stack': 'the folder under spack-envs/ that is installed before anything '
              'is built or run in this environment',
-    'wheel': 'a lock file of config/python/: what is installed from '
-             'it into a folder of that name in $PLUMBLINE_WORK',
+    'wheel': 'lock files of config/python/, with blanks between: what is '
+             'installed from each into a folder of that name in '
+             '$PLUMBLINE_WORK',
     'transport': '{name, env, evidence}: the transport that must be used, '
                  'the variables that make the library tell, and the regular '
                  'expression that its words must match',

@@ -39,7 +39,7 @@ def _partition(backend: str, launcher: str, environment: str
         'launcher': launcher,
         'time_limit': '5m',
         'max_jobs': 2,
-        'environs': [environment, 'valkey', 'tao'],
+        'environs': [environment, f'{environment}-tensors', 'valkey', 'tao'],
         'env_vars': _MPIRUN if launcher == 'mpirun' else [],
         'features': node_features(_NODES),
         'processor': {'num_cpus': _CORES, 'num_cpus_per_core': 1,
@@ -54,6 +54,27 @@ def _partition(backend: str, launcher: str, environment: str
                    'others_cpu_limit': float(os.environ.get(
                        'PLUMBLINE_OTHERS_LIMIT', 1e6))},
     }
+
+
+#: MPICH under Slurm. Collectives in shared memory wait without letting
+#: others run: with more ranks than cores a second's work was seen to take a
+#: minute. Over the network they do not.
+_MPICH = [['SLURM_MPI_TYPE', 'pmi2'], ['MPIR_CVAR_NOLOCAL', '1'],
+          ['MPIR_CVAR_ENABLE_HEAVY_YIELD', '1']]
+_OPENMPI = [['OMPI_MCA_mpi_yield_when_idle', '1'], ['OMPI_MCA_osc', '^ucx']]
+
+
+def _tensors(mpi: str, wheel: str, env_vars: list[list[str]]
+             ) -> dict[str, Any]:
+    """Ranks of this MPI that put tensors into a Valkey."""
+    return {'name': f"{mpi.partition(' ')[0]}-tensors",
+            'cc': f'{_WORK}/{wheel}/bin/mpicc', 'cxx': '', 'ftn': '',
+            'env_vars': env_vars, 'features': ['tensor_valkey'],
+            'extras': {'mpi_library': mpi, 'wheel': f'{wheel} stores',
+                       'programs': {
+                           'keyvalue': {'source': 'wheel',
+                                        'prefix': f'{_WORK}/stores'},
+                           'smartredis': {'source': 'embedded'}}}}
 
 
 site_configuration = {
@@ -73,19 +94,13 @@ site_configuration = {
     'environments': [
         {'name': 'mpich', 'cc': f'{_WORK}/mpich/bin/mpicc',
          'cxx': '', 'ftn': '',
-         # Collectives in shared memory wait without letting others run:
-         # with more ranks than cores a second's work was seen to take a
-         # minute. Over the network they do not.
-         'env_vars': [['SLURM_MPI_TYPE', 'pmi2'],
-                      ['MPIR_CVAR_NOLOCAL', '1'],
-                      ['MPIR_CVAR_ENABLE_HEAVY_YIELD', '1']],
+         'env_vars': _MPICH,
          'features': ['mpi', 'osu', *programs.EMBEDDED],
          'extras': {'mpi_library': 'mpich 5.0', 'wheel': 'mpich',
                     'programs': {'osu': {'source': 'embedded'}}}},
         {'name': 'openmpi', 'cc': f'{_WORK}/mpi/bin/mpicc',
          'cxx': '', 'ftn': '',
-         'env_vars': [['OMPI_MCA_mpi_yield_when_idle', '1'],
-                      ['OMPI_MCA_osc', '^ucx']],
+         'env_vars': _OPENMPI,
          'features': ['mpi', 'osu', *programs.EMBEDDED],
          'extras': {'mpi_library': 'openmpi 5.0', 'wheel': 'mpi',
                     'programs': {'osu': {'source': 'embedded'}},
@@ -95,6 +110,8 @@ site_configuration = {
                                 'OMPI_MCA_btl': 'self,sm,tcp',
                                 'OMPI_MCA_pml_base_verbose': '10'},
                         'evidence': 'select: component ob1 selected'}}},
+        _tensors('mpich 5.0', 'mpich', _MPICH),
+        _tensors('openmpi 5.0', 'mpi', _OPENMPI),
         environs.embedded('tao', 'taobench', cc='cc'),
         {'name': 'valkey', 'cc': 'cc', 'cxx': '', 'ftn': '',
          'features': ['valkey'],

@@ -100,6 +100,21 @@ def _store(found: dict) -> dict:
 _environments += map(_store, _stores)
 
 
+def _tensors(found: dict) -> dict:
+    """The environment of ranks that put tensors into a store."""
+    origin = {key: found[key] for key in ('source', 'prefix', 'version')}
+    return {'name': f"tensors-{found['store']}-{found['source']}",
+            'cc': _mpi['mpicc'], 'cxx': '', 'ftn': '',
+            'features': [f"tensor_{found['store']}"],
+            'extras': {'mpi_library': f"{_mpi['flavour']} {_mpi['version']}",
+                       'programs': {'keyvalue': origin,
+                                    'smartredis': {'source': 'embedded'}}}}
+
+
+_environments += [_tensors(found) for found in _stores
+                  if found['store'] in ('redis', 'valkey', 'keydb')]
+
+
 #: Between the two speeds seen on virtual machines: 62 to 232 and 363 to
 #: 440 ns.
 _boundary = float(os.environ.get('PLUMBLINE_SPEED_BOUNDARY_NS', 300))

@@ -49,6 +49,8 @@ static void reader(void *unused)
 {
     (void)unused;
     probe();
+    if (opt.cluster)
+        check_owners();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

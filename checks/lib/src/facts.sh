@@ -102,6 +102,10 @@ fi
 fact libfabric "$fabric"
 fact ucx "$(say ucx_info -v | sed -n 's/.*[Ll]ibrary version: *//p' |
     head -n 1)"
+# Connections that may wait at a listening socket, and those in the making.
+for name in core/somaxconn ipv4/tcp_max_syn_backlog; do
+    fact "${name#*/}" "$(say cat "/proc/sys/net/$name")"
+done
 if command -v "${launcher:-none}" >/dev/null; then
     fact launcher "$launcher: $(say "$launcher" --version </dev/null |
         sed -n '/[0-9]\.[0-9]/{s/^[[:space:]]*//p;q}')"

@@ -303,6 +303,20 @@ unsigned slot_of(uint64_t key, bool group)
            % SLOTS;
 }
 
+/* Of any key, with a {tag} or without. */
+unsigned slot_of_text(const char *key, size_t n)
+{
+    const char *open = memchr(key, '{', n);
+    const char *shut = open ? memchr(open, '}', n - (size_t)(open - key))
+                            : NULL;
+
+    if (shut && shut > open + 1) {
+        key = open + 1;
+        n = (size_t)(shut - key);
+    }
+    return crc16(0, key, n) % SLOTS;
+}
+
 bool node_owns(const struct node *n, uint64_t key, bool group)
 {
     return !opt.cluster || slot_node[slot_of(key, group)] == n - opt.nodes;

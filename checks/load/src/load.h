@@ -15,6 +15,9 @@
 #include <sys/uio.h>
 
 #define VERSION "1.1"
+#ifndef PROGRAM              /* begins every message; checks/smartredis     */
+#define PROGRAM "plumbload"  /* links these files into a program of its own */
+#endif
 #define SECOND 1000000000ull
 #define SLOTS 16384
 #define MAX_NODES 1024
@@ -139,6 +142,7 @@ const char *value_of(uint64_t key, size_t size, enum generation of);
 unsigned decimal(char *out, uint64_t value);      /* digits written       */
 unsigned key_number(char *out, uint64_t key);
 unsigned slot_of(uint64_t key, bool group);
+unsigned slot_of_text(const char *key, size_t n);
 extern uint16_t slot_node[SLOTS];
 bool node_owns(const struct node *n, uint64_t key, bool group);
 
@@ -167,6 +171,7 @@ extern bool with_tls;
 /* --- probe.c: what the store is, before the load ----------------------- */
 extern char store_name[32], store_version[64];
 void probe(void);
+void check_owners(void);      /* each node of a cluster has some key       */
 
 /* --- engine.c ---------------------------------------------------------- */
 struct op {

@@ -167,6 +167,8 @@ int main(int argc, char **argv)
     if (opt.gate)
         find_gate();
     probe();
+    if (opt.cluster)
+        check_owners();
     ids = allocate(opt.threads, sizeof *ids);
     threads = allocate(opt.threads, sizeof *threads);
     running_threads = opt.threads;

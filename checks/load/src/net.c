@@ -28,7 +28,7 @@ _Noreturn void fail(const char *format, ...)
     va_list args;
 
     pthread_mutex_lock(&speaking);          /* never unlocked: one line    */
-    fputs("plumbload: ", stderr);
+    fputs(PROGRAM ": ", stderr);
     va_start(args, format);
     vfprintf(stderr, format, args);
     va_end(args);

@@ -141,7 +141,7 @@ _Noreturn void usage(const char *format, ...)
 {
     va_list args;
 
-    fputs("plumbload: ", stderr);
+    fputs(PROGRAM ": ", stderr);
     va_start(args, format);
     vfprintf(stderr, format, args);
     va_end(args);

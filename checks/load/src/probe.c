@@ -249,7 +249,7 @@ static void ask_slots(void)
 }
 
 /* Connections to a node without a key would draw keys without end. */
-static void check_owners(void)
+void check_owners(void)
 {
     bool group = opt.operation == OP_MSET;
     uint64_t keys = group ? opt.keys / opt.batch : opt.keys;
@@ -344,10 +344,8 @@ void probe(void)
     } else {
         want_greeting(greeting.greetings);
         ask_resp();
-        if (opt.cluster) {
+        if (opt.cluster)
             ask_slots();
-            check_owners();
-        }
     }
     free(greeting.bytes);
     free(greeting.pieces);

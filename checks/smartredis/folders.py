@@ -1,0 +1,127 @@
+"""Result folders of SmartSim-Scaling: what a session has measured.
+
+A session's folder has a `run.cfg` ([run] and [attributes]) and, of each rank,
+a `rank_N_timing.csv` without a header: rank, function, seconds. tensorload
+writes such files, too (`--folder`), without a run.cfg.
+
+The original's own evaluation drops the first row of every file; here all
+rows count.
+"""
+from __future__ import annotations
+
+import configparser
+import csv
+import math
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..lib.parsers import ParseError, Record
+from .parser import METRICS, UNITS
+
+_FILE = re.compile(r'rank_(\d+)_timing\.csv$')
+#: Part of a session's name with the size of its tensors.
+_SIZE = re.compile(r'-TB(\d+)(?:-|$)')
+#: Function that only sessions of one kind have -> the kind.
+_KINDS = {'run_model': 'inference', 'get_list': 'consumer',
+          'put_tensor': 'throughput', 'append_to_list': 'producer'}
+
+
+def sessions(folder: Path) -> Iterator[tuple[Path, tuple[Record, ...]]]:
+    """Every session in a folder, in the order of their names.
+
+    :raises ParseError: there is none, or a file of one cannot be trusted.
+    """
+    found = sorted({path.parent for path in folder.rglob('rank_*_timing.csv')
+                    if _FILE.search(path.name)})
+    if not found:
+        raise ParseError(1, '', 'no rank_N_timing.csv in this folder or '
+                         'below it')
+    for session in found:
+        yield session, records(session)
+
+
+def records(session: Path) -> tuple[Record, ...]:
+    """The figures of a session; `bandwidth` where it says its size.
+
+    :raises ParseError: as `sessions`; the message names the file.
+    """
+    attributes = _attributes(session)
+    times: dict[str, list[float]] = {}
+    loops: dict[int, float] = {}
+    calls: dict[int, int] = {}
+    for path in sorted(session.glob('rank_*_timing.csv')):
+        match = _FILE.search(path.name)
+        if not match:
+            continue
+        rank = int(match[1])
+        for function, seconds in _rows(path, rank):
+            times.setdefault(function, []).append(seconds)
+            if function == 'loop_time':
+                loops[rank] = seconds
+            calls[rank] = calls.get(rank, 0) + (function == 'put_tensor')
+    kind = next((kind for name, kind in _KINDS.items() if name in times), '')
+    if not kind:
+        raise ParseError(1, '', f'{session.name}: none of the functions '
+                         f'{", ".join(_KINDS)} was timed')
+    name = _SIZE.search(session.name)
+    text = attributes.get('tensor_bytes') or (name[1] if name else '')
+    size = int(text) if text.isdigit() else None
+    version = attributes.get('smartredis_version', '').strip('"')
+
+    def record(metric: str, value: float, unit: str) -> Record:
+        return Record('smartsim-scaling', version, size, metric, value, unit,
+                      1)
+
+    found = [record(metric, _value(sorted(times[function]), column) * factor,
+                    UNITS[factor])
+             for function, metrics in METRICS[kind].items()
+             if function in times for metric, column, factor in metrics]
+    if kind == 'throughput' and size and loops and all(loops.values()):
+        one_way = sum(size * calls[rank] / loop
+                      for rank, loop in loops.items()) / 1e6
+        found += [record('bandwidth', 2 * one_way, 'MB/s'),
+                  record('one_way_bandwidth', one_way, 'MB/s')]
+    return tuple(found)
+
+
+def _attributes(session: Path) -> dict[str, str]:
+    path = session / 'run.cfg'
+    config = configparser.ConfigParser(interpolation=None)
+    if not path.exists():
+        return {}
+    try:
+        config.read_string(path.read_text())
+    except (configparser.Error, UnicodeDecodeError) as err:
+        words = str(err).partition('\n')[0]
+        raise ParseError(getattr(err, 'lineno', 1), '',
+                         f'{session.name}/run.cfg: {words}') from None
+    return {key: value for section in config.sections()
+            for key, value in config[section].items()}
+
+
+def _rows(path: Path, rank: int) -> Iterator[tuple[str, float]]:
+    with path.open(newline='') as file:
+        for number, row in enumerate(csv.reader(file), 1):
+            where = f'{path.parent.name}/{path.name}:{number}'
+            if len(row) != 3 or row[0] != str(rank):
+                raise ParseError(number, ','.join(row), f'{where}: expected '
+                                 f'{rank},FUNCTION,SECONDS')
+            try:
+                seconds = float(row[2])
+            except ValueError:
+                seconds = math.nan
+            if not 0 <= seconds < math.inf:
+                raise ParseError(number, ','.join(row),
+                                 f'{where}: {row[2]!r} is no time')
+            yield row[1], seconds
+
+
+def _value(times: list[float], column: str) -> float:
+    if column == 'mean':
+        return statistics.fmean(times)
+    at = int(column[1:]) / 100 * (len(times) - 1)
+    low = int(at)
+    high = min(low + 1, len(times) - 1)
+    return times[low] + (at - low) * (times[high] - times[low])

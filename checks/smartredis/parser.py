@@ -1,0 +1,232 @@
+"""Output of tensorload, and result folders of SmartSim-Scaling.
+
+tensorload (src/main.c) prints, for each size of a tensor::
+
+    # tensorload 1.0 throughput
+    # client embedded commands SET
+    # ranks 4 iterations 100 bytes 65536
+    # function (s)       calls   min   mean   p50   p95   p99   max
+    put_tensor             400   ...
+    # moved 388.7 MB/s
+    # loops 5981.0 1/s
+    # verified 400
+    # end
+
+Times are seconds over all ranks and iterations. `moved` is the sum over the
+ranks of what each has moved, there and back, over its `loop_time`; `loops`
+likewise of its iterations.
+"""
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..lib.parsers import ParseError, Record
+
+_FIRST = re.compile(r'# tensorload (\S+) '
+                    r'(throughput|inference|producer|consumer)$')
+_CLIENT = re.compile(r'# client (\S+) commands (\S+)$')
+_SHAPE = re.compile(r'# ranks (\d+) iterations (\d+) bytes (\d+)$')
+_HEAD = re.compile(r'# function \(s\) +calls +min +mean +p50 +p95 +p99 +max$')
+_MOVED = re.compile(r'# moved (\d+\.\d+) MB/s$')
+_LOOPS = re.compile(r'# loops (\d+\.\d+) 1/s$')
+_VERIFIED = re.compile(r'# verified (\d+)$')
+_ROW = re.compile(r'([a-z_]+(?:\(\))?) +(\d+)((?: +\d+\.\d+){6})$')
+
+#: Mode -> function -> metrics: name, column, factor from seconds.
+METRICS: dict[str, dict[str, tuple[tuple[str, str, float], ...]]] = {
+    'throughput': {
+        'client()': (('client_time', 'p50', 1e3),),
+        'put_tensor': (('put_tensor', 'p50', 1e6),
+                       ('put_tensor_p99', 'p99', 1e6)),
+        'unpack_tensor': (('unpack_tensor', 'p50', 1e6),
+                          ('unpack_tensor_p99', 'p99', 1e6)),
+        'loop_time': (('loop_time', 'mean', 1),)},
+    'inference': {
+        'client()': (('client_time', 'p50', 1e3),),
+        'warmup': (('warmup_time', 'p50', 1e3),),
+        'put_tensor': (('put_tensor', 'p50', 1e6),
+                       ('put_tensor_p99', 'p99', 1e6)),
+        'run_script': (('run_script', 'p50', 1e3),),
+        'run_model': (('run_model', 'p50', 1e3),
+                      ('run_model_p99', 'p99', 1e3)),
+        'unpack_tensor': (('unpack_tensor', 'p50', 1e6),
+                          ('unpack_tensor_p99', 'p99', 1e6)),
+        'loop_time': (('loop_time', 'mean', 1),)},
+    'producer': {
+        'put_dataset': (('put_dataset', 'p50', 1e6),),
+        'append_to_list': (('append_to_list', 'p50', 1e6),
+                           ('append_to_list_p99', 'p99', 1e6))},
+    'consumer': {
+        'client()': (('client_time', 'p50', 1e3),),
+        'poll_list': (('poll_list', 'p50', 1e3),),
+        'get_list': (('get_list', 'p50', 1e3),
+                     ('get_list_p99', 'p99', 1e3)),
+        'loop_time': (('loop_time', 'mean', 1),)},
+}
+#: Factor from seconds -> unit.
+UNITS = {1e6: 'us', 1e3: 'ms', 1: 's'}
+
+
+@dataclass(frozen=True)
+class Times:
+    """Calls of one function. Unit: seconds."""
+    calls: int
+    min: float
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+    max: float
+    line: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of tensorload."""
+    version: str
+    mode: str
+    client: str
+    commands: str
+    ranks: int
+    iterations: int
+    #: Of a tensor.
+    bytes: int
+    functions: Mapping[str, Times]
+    #: MB/s, there and back.
+    moved: float
+    #: Iterations a second of all ranks.
+    loops: float
+    verified: int
+    #: Line of `moved`.
+    line: int
+
+
+class _Lines:
+    def __init__(self, text: str) -> None:
+        self.lines = text.splitlines()
+        self.at = 0
+
+    def fault(self, why: str) -> ParseError:
+        text = self.lines[self.at] if self.at < len(self.lines) else ''
+        return ParseError(self.at + 1, text, why)
+
+    def want(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        match = (pattern.match(self.lines[self.at])
+                 if self.at < len(self.lines) else None)
+        if not match:
+            raise self.fault(f'expected {what}')
+        self.at += 1
+        return match
+
+
+def read(text: str) -> tuple[Run, ...]:
+    """The runs in a text.
+
+    :raises ParseError: any line of it is not tensorload's, or it is cut.
+    """
+    lines = _Lines(text)
+    found = []
+    while lines.at < len(lines.lines):
+        if not lines.lines[lines.at].strip():
+            lines.at += 1
+            continue
+        found.append(_run(lines))
+    if not found:
+        raise ParseError(1, '', 'no output of tensorload')
+    return tuple(found)
+
+
+def _run(lines: _Lines) -> Run:
+    version, mode = lines.want(_FIRST, 'a line "# tensorload ..."').groups()
+    client, commands = lines.want(_CLIENT, 'a line "# client ..."').groups()
+    ranks, iterations, size = map(int, lines.want(
+        _SHAPE, 'a line "# ranks ..."').groups())
+    lines.want(_HEAD, 'the heads of the columns')
+    functions: dict[str, Times] = {}
+    while row := (_ROW.match(lines.lines[lines.at])
+                  if lines.at < len(lines.lines) else None):
+        name, calls, values = row.groups()
+        times = [float(value) for value in values.split()]
+        if name in functions:
+            raise lines.fault(f'{name} stands twice')
+        low, mean, p50, p95, p99, top = times
+        # Rounded to ns; a mean of equal times may differ in the last digit.
+        if sorted(times[2:]) != times[2:] or not (
+                low - 2e-9 <= mean <= top + 2e-9) or low > p50:
+            raise lines.fault(f'{name}: the times are not in order')
+        functions[name] = Times(int(calls), low, mean, p50, p95, p99, top,
+                                lines.at + 1)
+        lines.at += 1
+    wanted = set(METRICS[mode]) | {'main()'}
+    if missing := sorted(wanted - set(functions)):
+        raise lines.fault(f'no times of {", ".join(missing)}')
+    line = lines.at + 1
+    moved = float(lines.want(_MOVED, 'a line "# moved ..."')[1])
+    loops = float(lines.want(_LOOPS, 'a line "# loops ..."')[1])
+    verified = int(lines.want(_VERIFIED, 'a line "# verified ..."')[1])
+    lines.want(re.compile('# end$'), 'a line "# end"')
+    return Run(version, mode, client, commands, ranks, iterations, size,
+               functions, moved, loops, verified, line)
+
+
+def records(run: Run) -> tuple[Record, ...]:
+    """The figures of a run."""
+    program = 'smartredis' if run.client != 'embedded' else 'tensorload'
+
+    def record(metric: str, value: float, unit: str, line: int) -> Record:
+        return Record(program, run.version, run.bytes, metric, value, unit,
+                      line)
+
+    found = [record(metric, getattr(times, column) * factor, UNITS[factor],
+                    times.line)
+             for function, metrics in METRICS[run.mode].items()
+             for times in (run.functions[function],)
+             for metric, column, factor in metrics]
+    if run.mode == 'inference':
+        found.append(record('inference_rate', run.loops, '1/s',
+                            run.line + 1))
+    if run.mode in ('throughput', 'consumer'):
+        found.append(record('bandwidth', run.moved, 'MB/s', run.line))
+    if run.mode == 'throughput':
+        found.append(record('one_way_bandwidth', run.moved / 2, 'MB/s',
+                            run.line))
+    return tuple(found)
+
+
+def parse(text: str) -> tuple[Record, ...]:
+    """The figures of all runs in a text.
+
+    :raises ParseError: where any of it cannot be trusted.
+    """
+    return tuple(record for run in read(text) for record in records(run))
+
+
+def parse_folder(folder: Path) -> Iterator[tuple[Path, tuple[Record, ...]]]:
+    """The sessions in a result folder of SmartSim-Scaling, with figures."""
+    from .folders import sessions
+    return sessions(folder)
+
+
+def dip(bandwidths: Mapping[int, float]) -> float | None:
+    """How much less is moved at 64 to 128 KiB than at the sizes around.
+
+    The smallest ratio of the bandwidth at a size from 64 KiB (65536 B) to
+    128 KiB (131072 B) to what its neighbours let expect: the value at its
+    size on the straight line between them, both axes logarithmic.
+
+    :arg bandwidths: size in bytes -> bandwidth; None: too few sizes.
+    """
+    sizes = sorted(bandwidths)
+    ratios = []
+    for low, size, high in zip(sizes, sizes[1:], sizes[2:], strict=False):
+        if 65536 <= size <= 131072 and all(
+                bandwidths[s] > 0 for s in (low, size, high)):
+            share = math.log(size / low) / math.log(high / low)
+            expected = math.exp((1 - share) * math.log(bandwidths[low])
+                                + share * math.log(bandwidths[high]))
+            ratios.append(bandwidths[size] / expected)
+    return min(ratios, default=None)

@@ -1,0 +1,135 @@
+"""Which arrangement of ranks and database is measured, and in which mode.
+
+The original crosses all its lists. Here each case is a database and an
+arrangement; the sizes of tensors are the points of its curve.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+#: Sizes of a tensor in the original, at its last state. Unit: bytes.
+SIZES = (1024, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1024000,
+         2048000, 4096000)
+
+#: Those of a short run.
+FEW = (1024, 65536, 1024000)
+
+#: Databases: a store -> the feature of an environment that has it and an MPI.
+DATABASES = {'redis': 'tensor_redis', 'valkey': 'tensor_valkey',
+             'keydb': 'tensor_keydb'}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One arrangement; the names are the original's."""
+
+    db: str
+    #: standard: the database for itself; colocated: one on each node of
+    #: clients, for the clients there, over a Unix socket.
+    deployment: str = 'standard'
+    #: Servers of the database; more than one form a cluster.
+    db_nodes: int = 1
+    #: CPUs of each of them.
+    db_cpus: int = 1
+    #: Nodes of the clients; 0: all on one node, the database too.
+    client_nodes: int = 0
+    clients_per_node: int = 4
+    iterations: int = 100
+    #: Threads of the consumer (aggregation).
+    client_threads: int = 1
+    #: Tensors of a dataset (aggregation).
+    tensors_per_dataset: int = 1
+    #: few or all sizes of tensors.
+    sizes: str = 'few'
+    #: AI: tensors as RedisAI's module keeps them; plain: strings of a
+    #: database without a module.
+    commands: str = 'AI'
+    #: Threads of each of the module's devices, and what they run.
+    db_tpq: int = 1
+    network: str = ''
+    batch_size: int = 1
+    device: str = 'CPU'
+    num_devices: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Clients in all (of an aggregation: producers)."""
+        return max(1, self.client_nodes) * self.clients_per_node
+
+    def nodes(self, consumers: int = 0) -> int:
+        """Nodes of the job.
+
+        :arg consumers: nodes of a consumer, where nodes have roles.
+        """
+        if not self.client_nodes:
+            return 1
+        if self.deployment == 'colocated':
+            return self.client_nodes
+        return self.db_nodes + self.client_nodes + consumers
+
+    def __str__(self) -> str:
+        """The database, and what is not as usual."""
+        usual = asdict(Point(self.db))
+        return ' '.join([self.db, *(
+            f'{name}={value}' for name, value in asdict(self).items()
+            if value != usual[name])])
+
+
+#: Kind -> mode -> arrangements that this mode adds. The last ones have the
+#: original's size: 48 clients a node, 4 to 16 databases, 4 to 128 nodes.
+ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
+    'throughput': {
+        'quick': ({},),
+        'nightly': (
+            {'sizes': 'all'}, {'db_nodes': 3}, {'deployment': 'colocated'},
+            {'client_nodes': 2}, {'client_nodes': 1, 'db_nodes': 3},
+            {'client_nodes': 2, 'deployment': 'colocated'},
+            {'commands': 'plain'}),
+        'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 2,
+                       'clients_per_node': 48, 'sizes': 'all'}
+                      for db in (4, 8, 16) for nodes in (4, 16, 64, 128)),
+    },
+    'inference': {
+        'quick': ({'network': 'small', 'iterations': 20},),
+        'nightly': (
+            {'network': 'small', 'deployment': 'colocated'},
+            {'network': 'small', 'batch_size': 4, 'db_tpq': 2},
+            {'network': 'small', 'num_devices': 2},
+            {'network': 'small', 'client_nodes': 2},
+            {'network': 'resnet50'}),
+        'full': tuple({'network': 'resnet50', 'client_nodes': nodes,
+                       'clients_per_node': 18, 'db_cpus': 8, 'db_tpq': 8,
+                       'batch_size': 1000}
+                      for nodes in (4, 8, 16, 32, 64, 128)),
+    },
+    'aggregation': {
+        'quick': ({'tensors_per_dataset': 4, 'iterations': 20},),
+        'nightly': (
+            {'tensors_per_dataset': 4, 'sizes': 'all'},
+            {'tensors_per_dataset': 4, 'client_threads': 4, 'db_nodes': 3},
+            {'tensors_per_dataset': 1}, {'tensors_per_dataset': 2},
+            {'tensors_per_dataset': 4, 'client_nodes': 2}),
+        'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 36,
+                       'clients_per_node': 32, 'tensors_per_dataset': 4,
+                       'client_threads': 32, 'sizes': 'all'}
+                      for db in (16,) for nodes in (4, 16, 64, 128)),
+    },
+}
+
+MODES = ('quick', 'nightly', 'full')
+
+
+def points(kind: str) -> Iterator[tuple[Point, str]]:
+    """Every arrangement of a kind, and the first mode that it belongs to."""
+    for db in DATABASES:
+        for mode, arrangements in ARRANGEMENTS[kind].items():
+            for arrangement in arrangements:
+                yield Point(db, **arrangement), mode
+
+
+def modes_of(kind: str, point: Point) -> set[str]:
+    """The modes that an arrangement belongs to."""
+    first = dict(points(kind)).get(point, 'full')
+    return set(MODES[MODES.index(first):])

@@ -1,0 +1,435 @@
+"""Tensors of a simulation in an in-memory store: SmartSim-Scaling's tests."""
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import reframe as rfm
+import reframe.core.runtime as rt
+import reframe.utility.typecheck as typ
+from reframe.core.builtins import (
+    fixture,
+    parameter,
+    run_after,
+    run_before,
+    variable,
+)
+
+from config import samples
+
+from ..lib import base, guards, metrics
+from ..serving.parser import Services
+from ..serving.plan import Clients, Plan, Program, Server, Step
+from ..serving.service import ServiceBenchmark
+from ..stores import aimodule
+from ..stores.servers import Needs, server
+from . import parser, settings
+from .points import DATABASES, FEW, SIZES, Point, modes_of, points
+
+BUILD = Path(__file__).resolve().parent / 'src' / 'build.sh'
+
+#: What a Redis listens with unless it is told otherwise (tcp-backlog).
+TCP_BACKLOG = 511
+
+
+def offered(kind: str, consumers: int = 0) -> list[Point]:
+    """The arrangements of a kind that some environment and partition of this
+    system can run."""
+    parts = rt.runtime().system.partitions
+    features = {f for part in parts for env in part.environs
+                for f in env.features}
+    sizes = {f for part in parts for f in part.features}
+    return [point for point, _ in points(kind)
+            if DATABASES[point.db] in features
+            and nodes_feature(point.nodes(consumers)) in sizes]
+
+
+def nodes_feature(nodes: int) -> str:
+    """The feature of partitions with at least so many nodes."""
+    return f'nodes_{1 << (nodes - 1).bit_length()}'
+
+
+class TensorPrograms(base.Programs):
+    """tensorload, built with the environment's MPI."""
+
+    family = 'smartredis'
+
+    def build_commands(self) -> list[str]:
+        cc = self.current_environ.cc or 'mpicc'
+        return [f'CC={cc} {shlex.quote(str(BUILD))} tensorload',
+                aimodule.build_command('ai.so', cc)]
+
+
+class TensorBenchmark(ServiceBenchmark, special=True):
+    """Ranks of an MPI program that put tensors into a database and read
+    tensors from it."""
+
+    family = 'smartredis'
+    program = 'tensorload'
+
+    #: The test, for the points of which there are modes.
+    kind: ClassVar[str]
+    #: Nodes of its consumer.
+    consumers: ClassVar[int] = 0
+
+    #: The arrangement; a check makes it a parameter.
+    point: Point
+
+    programs = fixture(TensorPrograms, scope='environment')
+
+    #: Parameters under the original's names; several sizes with a plus:
+    #: -S SmartRedisThroughput.settings=tensor_bytes:1024+65536,iterations:10
+    settings = variable(typ.Dict[str, str], value={})
+
+    #: For one size of tensors. Unit: s.
+    step_limit = variable(float, value=120.0)
+
+    @run_after('init')
+    def set_requirements(self) -> None:
+        self.asked = settings.read(self.kind, self.settings)
+        self.point = replace(self.point, **self.asked.point)
+        self.descr = f'SmartRedis {self.kind}: {self.point}'
+        self.valid_systems = [
+            f'+{nodes_feature(self.point.nodes(self.consumers))}']
+        self.valid_prog_environs = [f'+{DATABASES[self.point.db]}']
+        self.tags = {*modes_of(self.kind, self.point), self.family}
+        if 'quick' in self.tags:
+            self.tags.add('bringup')
+        self.time_limit = self.asked.wall_time or self.time_limit
+
+    @run_after('setup')
+    def let_waiting_ranks_yield(self) -> None:
+        part = self.current_partition
+        if self.plan().cpus() > (part.processor.num_cpus or 1):
+            self.env_vars.update(part.extras.get('oversubscribe_env', {}))
+
+    def more_params(self) -> dict[str, Any]:
+        return dict(self.settings)
+
+    # The plan ------------------------------------------------------------
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes of a tensor. Unit: bytes."""
+        return self.asked.tensor_bytes or (
+            SIZES if self.point.sizes == 'all' else FEW)
+
+    @property
+    def colocated(self) -> bool:
+        return self.point.deployment == 'colocated'
+
+    def tensors(self) -> int:
+        """Tensors that a rank has in the database at once."""
+        return 1
+
+    def connections(self) -> int:
+        """Connections of all clients to a server, at the most."""
+        return self.point.ranks
+
+    def database(self) -> Server:
+        """The server role."""
+        point = self.point
+        prefix = self.programs.origin(point.db).get('prefix', '/usr')
+        data = point.ranks * self.tensors() * max(self.sizes, default=0)
+        apart = point.client_nodes and not self.colocated
+        nodes = (max(1, point.client_nodes) if self.colocated
+                 else point.db_nodes if apart else 1)
+        return server(
+            point.db, prefix,
+            Needs(point.db_cpus, 96 + (3 * data >> 20),
+                  2 * self.connections() + 16,
+                  cluster=point.db_nodes > 1, socket=self.uds,
+                  modules=self.loaded()),
+            nodes=nodes, beside=not apart, port=self.asked.db_port,
+            instances=1 if apart or self.colocated else point.db_nodes)
+
+    def loaded(self) -> tuple[str, ...]:
+        """What the servers load."""
+        if self.point.commands == 'plain':
+            return ()
+        return (aimodule.load_line(f'{self.programs.stagedir}/ai.so',
+                                   threads=self.point.db_tpq),)
+
+    @property
+    def uds(self) -> bool:
+        """The clients use a Unix socket."""
+        return self.colocated and self.asked.net_type == 'uds'
+
+    def load(self, mode: str, size: int, *more: str) -> tuple[str, ...]:
+        """The command of tensorload."""
+        return (f'{self.programs.stagedir}/tensorload', mode, '--service',
+                '{service}', '--bytes', str(size), '--iterations',
+                str(self.point.iterations), '--folder', '{output}.ranks',
+                *(['--plain'] if self.point.commands == 'plain' else []),
+                *(['--colocated'] if self.colocated else []),
+                *more)
+
+    def roles(self) -> tuple[Clients, ...]:
+        point = self.point
+        return (Clients(max(1, point.client_nodes), point.clients_per_node),)
+
+    def programs_of(self, size: int) -> tuple[Program, ...]:
+        """What runs at once for one size of tensors."""
+        raise NotImplementedError
+
+    def plan(self) -> Plan:
+        return Plan(
+            self.database(), self.roles(), tuple(
+                Step(f'size{size}', self.programs_of(size), self.step_limit)
+                for size in self.sizes),
+            interface=self.asked.net_ifname)
+
+    # The figures ---------------------------------------------------------
+
+    def outputs(self, run: guards.Run, size: int) -> list[parser.Run]:
+        """What the programs of a step said."""
+        found = []
+        for number, _ in enumerate(self.programs_of(size)):
+            name = f'{run.name}.size{size}.{number}.out'
+            text = Path(self.stagedir, name).read_text(errors='replace')
+            try:
+                found += parser.read(text)
+            except parser.ParseError as err:
+                guards.refuse('table', f'{name}:{err}')
+        return found
+
+    def check_output(self, out: parser.Run, where: str) -> None:
+        """Refuses a run that did not do what it should have done."""
+        wanted = (self.ranks_of(out.mode), self.point.iterations)
+        if (out.ranks, out.iterations) != wanted:
+            guards.refuse('ranks', f'{where}: {out.mode}: {wanted[0]} ranks '
+                          f'and {wanted[1]} iterations asked for, '
+                          f'{out.ranks} and {out.iterations} ran')
+        if out.verified != self.values_of(out.mode):
+            guards.refuse('verify', f'{where}: {out.mode}: '
+                          f'{self.values_of(out.mode)} values were to be '
+                          f'compared, {out.verified} were')
+
+    def ranks_of(self, mode: str) -> int:
+        return self.point.ranks
+
+    def values_of(self, mode: str) -> int:
+        """Values that ranks read and compare."""
+        raise NotImplementedError
+
+    def commands_of(self) -> int:
+        """Commands of one size of tensors, at the least."""
+        raise NotImplementedError
+
+    def figures_served(self, services: Services, said: str,
+                       run: guards.Run) -> dict[str, float]:
+        self.version = services.servers[0].version
+        self.calls: list[samples.Sample] = []
+        figures: dict[str, float] = {}
+        for size in self.sizes:
+            served = services.steps[f'size{size}'].grown('commands')
+            if served < self.commands_of():
+                guards.refuse('calls', f'{run.name}: {size} B: '
+                              f'{self.commands_of()} commands were to come, '
+                              f'{self.point.db} counted {served:g}')
+            evicted = services.steps[f'size{size}'].grown('evicted')
+            if evicted:
+                guards.refuse('evicted', f'{run.name}: {size} B: '
+                              f'{self.point.db} evicted {evicted:g} keys')
+            for number, out in enumerate(self.outputs(run, size)):
+                self.check_output(out, f'{run.name}.size{size}')
+                figures |= {metrics.key(r.metric, r.size): r.value
+                            for r in parser.records(out)}
+                # Ranks of a second program are counted on from the first's.
+                self.calls += calls(Path(
+                    self.stagedir, f'{run.name}.size{size}.{number}.ranks'),
+                    size, number * self.point.ranks)
+        grown = [services.steps[f'size{size}'] for size in self.sizes]
+        figures['server_cpu'] = sum(step.grown('cpu') for step in grown) / max(
+            1, sum(step.grown('commands') for step in grown)) * 1e6
+        return figures
+
+    @property
+    def attached(self) -> dict[str, str]:
+        """The times of each call of each rank."""
+        return {samples.FILE: samples.text(self.calls)}
+
+    def planned(self) -> tuple[str, ...]:
+        """Metrics of each size."""
+        raise NotImplementedError
+
+    def planned_figures(self) -> list[str]:
+        return [*(metrics.key(name, size) for size in self.sizes
+                  for name in self.planned()), 'server_cpu', 'ready_time']
+
+    def claimed_seconds(self, figures: dict[str, float]) -> float:
+        return sum(figures[metrics.key('loop_time', size)]
+                   for size in self.sizes)
+
+    def note_far_below(self) -> None:
+        super().note_far_below()
+        self.unjudged = '; '.join(filter(None, (
+            self.unjudged, *self.backlogs())))
+
+    def backlogs(self) -> list[str]:
+        """Limits of the nodes on connections that are being made at once,
+        where they are below what this case makes."""
+        limits = {'somaxconn': 0, 'tcp_max_syn_backlog': 0}
+        for text in self.facts_files.values():
+            facts = json.loads(text)
+            for name in limits:
+                limits[name] = int(facts.get(name) or 0)
+        return [f'{self.connections()} clients connect to a server at once, '
+                f'{name} of its node is {value}: the others wait for a '
+                'second try of the kernel (client_time)'
+                for name, value in {**limits, 'the tcp-backlog': TCP_BACKLOG
+                                    }.items()
+                if not self.uds and 0 < value < self.connections()]
+
+
+def calls(folder: Path, size: int, first: int = 0) -> list[samples.Sample]:
+    """The rows of rank_N_timing.csv of all ranks of a program.
+
+    :arg first: the number of its rank 0.
+    """
+    found = []
+    for path in folder.glob('rank_*_timing.csv'):
+        counts: dict[str, int] = {}
+        with path.open(newline='') as file:
+            for rank, function, seconds in csv.reader(file):
+                name = f'{function.removesuffix("()")}/{size}B'
+                found.append(samples.Sample(
+                    first + int(rank), name, counts.get(name, 0),
+                    float(seconds)))
+                counts[name] = counts.get(name, 0) + 1
+    return found
+
+
+class SmartRedisThroughput(TensorBenchmark):
+    """Each rank puts a tensor under its own key and unpacks it, in a loop."""
+
+    kind = 'throughput'
+    point = parameter(offered('throughput'), fmt=lambda point: str(point))
+
+    def programs_of(self, size: int) -> tuple[Program, ...]:
+        return (Program(self.load('throughput', size), mpi=True),)
+
+    def values_of(self, mode: str) -> int:
+        return self.point.ranks * self.point.iterations
+
+    def commands_of(self) -> int:
+        return 2 * self.values_of('throughput')
+
+    def planned(self) -> tuple[str, ...]:
+        return ('bandwidth', 'one_way_bandwidth', 'put_tensor',
+                'put_tensor_p99', 'unpack_tensor', 'unpack_tensor_p99',
+                'client_time', 'loop_time')
+
+    def figures_served(self, services: Services, said: str,
+                       run: guards.Run) -> dict[str, float]:
+        figures = super().figures_served(services, said, run)
+        dip = parser.dip({size: figures[metrics.key('bandwidth', size)]
+                          for size in self.sizes})
+        return figures if dip is None else {**figures, 'dip': dip}
+
+
+class SmartRedisInference(TensorBenchmark):
+    """Each rank has an image classified by a model in the database: put,
+    pre-processed, run, read."""
+
+    kind = 'inference'
+    point = parameter(offered('inference'), fmt=lambda point: str(point))
+
+    @run_before('run')
+    def write_model(self) -> None:
+        Path(self.stagedir, 'model.pt').write_bytes(
+            aimodule.blob(self.point.network))
+        Path(self.stagedir, 'script.txt').write_text(aimodule.SCRIPT)
+
+    @property
+    def network(self) -> aimodule.Network:
+        return aimodule.NETWORKS[self.point.network]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        _, height, width = self.network.shape
+        return (3 * height * width * 4,)
+
+    def tensors(self) -> int:
+        # Image and what is made of it; and the next rank's in the queue.
+        return 4
+
+    def programs_of(self, size: int) -> tuple[Program, ...]:
+        point = self.point
+        return (Program(self.load(
+            'inference', size, '--model', f'{self.stagedir}/model.pt',
+            '--script', f'{self.stagedir}/script.txt', '--side',
+            str(self.network.shape[1]), '--classes',
+            str(self.network.classes), '--batch-size', str(point.batch_size),
+            '--device', point.device, '--num-devices',
+            str(point.num_devices)), mpi=True),)
+
+    def values_of(self, mode: str) -> int:
+        return self.point.ranks * (self.point.iterations + 1)
+
+    def commands_of(self) -> int:
+        return 4 * self.values_of('inference')
+
+    def planned(self) -> tuple[str, ...]:
+        return ('inference_rate', 'put_tensor', 'run_script', 'run_model',
+                'run_model_p99', 'unpack_tensor', 'warmup_time',
+                'client_time', 'loop_time')
+
+
+class SmartRedisAggregation(TensorBenchmark):
+    """Ranks of a producer append datasets to a list, and a consumer reads
+    all of them, at the same time."""
+
+    kind = 'aggregation'
+    consumers = 1
+    point = parameter(offered('aggregation', 1), fmt=lambda point: str(point))
+
+    def tensors(self) -> int:
+        return self.point.tensors_per_dataset
+
+    def connections(self) -> int:
+        return self.point.ranks + self.point.client_threads
+
+    def roles(self) -> tuple[Clients, ...]:
+        point = self.point
+        return (Clients(max(1, point.client_nodes), point.clients_per_node,
+                        name='producer'),
+                Clients(1, cpus=point.client_threads, name='consumer',
+                        apart=bool(point.client_nodes)))
+
+    def programs_of(self, size: int) -> tuple[Program, ...]:
+        point = self.point
+        both = ('--tensors', str(point.tensors_per_dataset))
+        return (Program(self.load('producer', size, *both), role='producer',
+                        mpi=True),
+                Program(self.load(
+                    'consumer', size, *both, '--producers', str(point.ranks),
+                    '--client-threads', str(point.client_threads)),
+                    role='consumer', mpi=True))
+
+    def ranks_of(self, mode: str) -> int:
+        return 1 if mode == 'consumer' else self.point.ranks
+
+    def values_of(self, mode: str) -> int:
+        return (self.point.ranks * self.point.iterations
+                if mode == 'consumer' else 0)
+
+    def commands_of(self) -> int:
+        # Of each dataset: appended; its hash and its tensors.
+        return self.values_of('consumer') * (2 + self.tensors())
+
+    def planned(self) -> tuple[str, ...]:
+        return ('put_dataset', 'append_to_list', 'append_to_list_p99',
+                'poll_list', 'get_list', 'get_list_p99', 'bandwidth',
+                'client_time', 'loop_time')
+
+
+for check in (SmartRedisThroughput, SmartRedisInference,
+              SmartRedisAggregation):
+    # ReFrame refuses a parameter without values.
+    if check.num_variants:
+        rfm.simple_test(check)

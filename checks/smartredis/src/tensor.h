@@ -1,0 +1,98 @@
+/*
+ * tensor.h - what the files of tensorload share: an MPI program that follows
+ * the loops of SmartSim-Scaling's applications call by call. README.md says
+ * what it measures, and in what it differs.
+ */
+#ifndef TENSOR_H
+#define TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A client library: the suite's own (resp.c) or SmartRedis' (library.c). One
+ * connection set a rank; every call returns when it is done, and ends the
+ * program with one line where it fails. */
+struct client {
+    const char *name;
+    /* Commands that carry tensors: "AI.TENSORSET" or "SET". */
+    const char *(*commands)(void);
+    void (*open)(void);
+    /* A contiguous array of n floats; dims 1 x n, as the original sends. */
+    void (*put_tensor)(const char *key, const float *data, size_t n);
+    void (*unpack_tensor)(const char *key, float *data, size_t n);
+    /* A dataset "name" of `count` tensors "tensor_0"..., n floats each. */
+    void (*put_dataset)(const char *name, const float *data, size_t n,
+                        int count);
+    void (*append_to_list)(const char *list, const char *dataset);
+    long (*list_length)(const char *list);
+    /* All datasets of a list, read with so many threads. Tensor t of the
+     * d-th dataset is read to data + (d * count + t) * n; who[d] is the rank
+     * that made it. */
+    void (*get_list)(const char *list, float *data, long *who,
+                     size_t datasets, size_t n, int count, int threads);
+    void (*delete_list)(const char *list);
+    /* Inference. */
+    void (*put_shaped)(const char *key, const float *data, const int *dims,
+                       int dim_count);
+    bool (*exists)(const char *key);
+    void (*set_model)(const char *name, const char *device, int batch,
+                      const char *blob, size_t size);
+    void (*set_script)(const char *name, const char *device,
+                       const char *source, size_t size);
+    void (*run_script)(const char *name, const char *function,
+                       const char *in, const char *out);
+    void (*run_model)(const char *name, const char *in, const char *out);
+    void (*delete_tensor)(const char *key);
+};
+extern const struct client embedded;
+const struct client *library(const char *path);
+
+struct arguments {
+    const char *service;      /* file that names the servers              */
+    const char *library;      /* shared object of SmartRedis; NULL: ours  */
+    const char *folder;       /* of rank_N_timing.csv                     */
+    const char *list_name;
+    size_t bytes;             /* of a tensor                              */
+    int iterations;
+    bool plain;               /* SET and GET instead of AI.*              */
+    bool colocated;           /* only the server on this node             */
+    int tensors;              /* of a dataset                             */
+    int threads;              /* of the consumer                          */
+    int producers;            /* ranks of the producer                    */
+    double poll;              /* between two polls, seconds               */
+    double limit;             /* for the other side, seconds              */
+    int batch, devices;
+    const char *device;
+    const char *model, *script;   /* files; NULL: they are there already  */
+    int side, classes;            /* of an image, of a result             */
+};
+extern struct arguments arg;
+extern int rank, ranks;
+
+/* --- main.c: times of this rank, in the original's names ---------------- */
+double now(void);
+void add_time(const char *function, double seconds);
+/* Ends the program with one line, and all other ranks with it. */
+_Noreturn void die(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+extern const struct client *client;
+long producer_of(const char *dataset);
+extern uint64_t verified;     /* values that were compared, of this rank   */
+extern double bytes_moved;    /* there and back, of this rank              */
+extern double loops;          /* iterations of this rank                   */
+
+/* The value of element i of a tensor; `stamp` makes each write another. */
+void fill(float *data, size_t n, unsigned stamp);
+void check_values(const float *data, size_t n, unsigned stamp,
+                  const char *key);
+
+const char *key_of(char *out, size_t room, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+void throughput(void);
+void inference(void);
+void produce(void);
+void consume_lists(void);
+
+#endif

@@ -1,0 +1,29 @@
+"""The checks on the cluster in a box: the database on nodes of its own."""
+from __future__ import annotations
+
+import pytest
+from rounds import left, seen
+
+#: Check -> the arrangement: a cluster of three shards and a node of clients;
+#: two nodes of producers, one of the consumer; one for each node.
+CASES = {
+    'SmartRedisThroughput': 'point.db_nodes == 3 and point.client_nodes == 1',
+    'SmartRedisAggregation': 'point.client_nodes == 2',
+    'SmartRedisInference': 'point.client_nodes == 2'}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('partition', ['slurm-srun', 'squeue-mpirun'])
+@pytest.mark.parametrize('name', CASES)
+def test_ranks_and_their_database(suite, cluster, partition, name):
+    before = seen(cluster)
+    more = ',tensor_bytes:1024+65536' * ('Inference' not in name)
+    text, _ = suite.on(
+        cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
+        '-n', name, '-E', f'{CASES[name]} and point.clients_per_node == 4',
+        f'-S{name}.settings=iterations:10{more}').communicate()
+    assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
+    # Four ranks share the two CPUs of a node: recorded, and never judged.
+    assert {(r['num_nodes'], r['result']) for r in suite.records} == {
+        ('3' if 'Inference' in name else '4', 'unfit')}
+    assert left(cluster, before, suite.tmp) == []

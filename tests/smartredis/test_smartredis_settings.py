@@ -1,0 +1,62 @@
+"""Options under the original's names, and the arrangements of the cases."""
+from __future__ import annotations
+
+import pytest
+
+from checks.smartredis import settings
+from checks.smartredis.points import ARRANGEMENTS, Point, modes_of, points
+
+
+def test_options_under_their_own_names():
+    asked = settings.read('throughput', {
+        'tensor_bytes': '1024+65536', 'iterations': '10', 'db_nodes': '3',
+        'client_nodes': '2', 'net_ifname': 'eth0', 'wall_time': '05/00/10'})
+    assert asked.tensor_bytes == (1024, 65536)
+    assert asked.point == {'db_nodes': 3, 'client_nodes': 2, 'iterations': 10}
+    assert asked.net_ifname == 'eth0' and asked.wall_time == '5h0m10s'
+    assert settings.read('throughput', {}) == settings.Asked()
+
+
+@pytest.mark.parametrize('given, words', [
+    ({'tensor_byte': '1'}, 'did you mean tensor_bytes'),
+    ({'iterations': '0'}, 'a whole number from 1 on'),
+    ({'tensor_bytes': '1024+x'}, "got 'x'"),
+    ({'tensor_bytes': '8+8'}, 'stands twice'),
+    ({'client_threads': '2'}, 'client_threads: unknown'),
+    ({'net_type': 'ib'}, 'uds or tcp'),
+    ({'wall_time': '5h'}, 'write 05/00/00'),
+    ({'db_hosts': 'n1'}, 'first nodes of the job'),
+    ({'run_db_as_batch': 'True'}, 'part of the job')])
+def test_what_is_refused(given, words):
+    with pytest.raises(settings.SettingError, match=words):
+        settings.read('throughput', given)
+
+
+def test_aggregation_has_options_of_its_own():
+    asked = settings.read('aggregation', {'client_threads': '2',
+                                          'tensors_per_dataset': '4'})
+    assert asked.point == {'client_threads': 2, 'tensors_per_dataset': 4}
+
+
+def test_nodes_of_an_arrangement():
+    assert Point('redis').nodes() == Point('redis', db_nodes=3).nodes(1) == 1
+    assert Point('redis', db_nodes=3, client_nodes=2).nodes() == 5
+    assert Point('redis', db_nodes=3, client_nodes=2).nodes(1) == 6
+    assert Point('redis', 'colocated', client_nodes=2).nodes() == 2
+
+
+@pytest.mark.parametrize('kind', ARRANGEMENTS)
+def test_arrangements_and_their_modes(kind):
+    found = list(points(kind))
+    assert len(set(found)) == len(found)
+    quick = [point for point, mode in found
+             if mode == 'quick' and point.db == 'redis']
+    assert len(quick) == 1 and quick[0].ranks >= 4
+    assert modes_of(kind, quick[0]) == {'quick', 'nightly', 'full'}
+    assert modes_of(kind, Point('redis', clients_per_node=7)) == {'full'}
+    # Models are not copied to the shards of a cluster.
+    assert any(point.db_nodes == 3 for point, _ in found) == (
+        kind != 'inference')
+    # Never a database colocated with nothing, nor a cluster of such.
+    assert all(point.deployment == 'standard' or point.db_nodes == 1
+               for point, _ in found)

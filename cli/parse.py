@@ -1,10 +1,12 @@
 """`plumb parse`: saved output of a family's programs as tidy CSV."""
 from __future__ import annotations
 
+import argparse
 import csv
 import difflib
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TextIO
 
 from checks.lib.parsers import ParseError, Record, parser_of
@@ -14,10 +16,21 @@ from config import families
 COLUMNS = ('file', 'program', 'version', 'size', 'metric', 'value', 'unit')
 
 
-def parse_files(family: str, files: Iterable[str], out: TextIO,
-                err: TextIO) -> int:
-    """Files of one family as tidy CSV; `-` is standard input.
+def add_options(parser: argparse.ArgumentParser, family: str) -> None:
+    """Options of a family's own; an unknown family has none."""
+    if family in families.parsers():
+        add = getattr(parser_of(family), 'add_options', None)
+        if add:
+            add(parser)
 
+
+def parse_files(family: str, files: Iterable[str], out: TextIO,
+                err: TextIO, options: argparse.Namespace | None = None
+                ) -> int:
+    """Files of one family as tidy CSV; `-` is standard input. Where its
+    parser reads folders, a file may be one.
+
+    :param options: the family's own (`add_options`)
     :returns: 0, or 1 where a file cannot be trusted (it gives no row, or
         says on `err` what is wrong with them), or 2 where one cannot be read
         or the family is unknown.
@@ -31,15 +44,22 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
         return 2
     parser = parser_of(family)
     rows = csv.writer(out, lineterminator='\n')
+    read_folder = getattr(parser, 'parse_folder', None)
     rows.writerow(COLUMNS)
     code = 0
     for file in files:
         try:
-            text = _read(file)
-            records = parser.parse(text)
-            remarks = list(getattr(parser, 'remarks', lambda _: ())(text))
+            if read_folder and Path(file).is_dir():
+                records, said = read_folder(Path(file), options)
+                remarks = []
+            else:
+                text, said = _read(file), ''
+                records = parser.parse(text)
+                remarks = list(getattr(parser, 'remarks',
+                                       lambda _: ())(text))
         except ParseError as error:
-            print(f'{file}:{error}', file=err)
+            where = f'{file}/{error.file}' if error.file else file
+            print(f'{where}:{error}', file=err)
             code = max(code, 1)
         except (OSError, ValueError) as error:
             print(f'{file}: {getattr(error, "strerror", None) or error}',
@@ -47,6 +67,8 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
             code = 2
         else:
             rows.writerows(_row(file, record) for record in records)
+            if said:
+                print(said, file=err)
             for remark in remarks:
                 print(f'{file}:{remark}', file=err)
                 code = max(code, int(remark.serious))

@@ -194,10 +194,17 @@ class Analysis:
         """What holds the run back, in words."""
         found = []
         if self.server and self.server.stats:
-            found.append(words.bottleneck(self.server.stats,
-                                          self.threads)[1])
+            found.append(self.bottleneck()[1])
         share = words.client_share(self.client.stats)
         return [*found, *([share] if share else [])]
+
+    def bottleneck(self) -> tuple[str, str]:
+        """The class of the server's threads that sets the pace."""
+        assert self.server
+        ends = sorted(span.end for span in self.server.spans)
+        # Half of the samples were dropped.
+        half = ends[-1] - ends[len(ends) // 2]
+        return words.bottleneck(self.server.stats, self.threads, half)
 
     @property
     def threads(self) -> dict[str, int]:

@@ -16,6 +16,10 @@ WHY = {
     'convert': 'converting numbers sets the pace: f32 needs none'}
 
 
+#: Below this share of the time a class of threads sets no pace.
+IDLE = 0.25
+
+
 def expected_ratio(clients: int, servers: int) -> float:
     """busbw of reduction servers over that of a ring where all links are
     equal: a client sends its data once and a ring 2(n-1)/n times, and m
@@ -23,11 +27,13 @@ def expected_ratio(clients: int, servers: int) -> float:
     return min(1, servers / clients) * 2 * (clients - 1) / clients
 
 
-def bottleneck(server: Sequence[Stats], threads: Mapping[str, int]
-               ) -> tuple[str, str]:
-    """The class of a server's threads with the most to do, and a sentence.
+def bottleneck(server: Sequence[Stats], threads: Mapping[str, int],
+               elapsed: float = 0.0) -> tuple[str, str]:
+    """The class of a server's threads with the most to do, and a sentence;
+    no class where all of them had little to do.
 
     :param threads: class -> how many of them (recv, reduce, send)
+    :param elapsed: how long the samples took together, in ms; 0: unknown
     """
     busy = {one.name: one.avg * one.len / max(1, threads.get(one.name, 1))
             for one in server if one.len}
@@ -35,6 +41,10 @@ def bottleneck(server: Sequence[Stats], threads: Mapping[str, int]
         return '', 'no statistics of a server: nothing to tell'
     name = max(busy, key=lambda kind: busy[kind])
     times = ', '.join(f'{kind} {ms:.0f}' for kind, ms in busy.items())
+    if busy[name] < IDLE * elapsed:
+        return '', (f'no class of threads holds it back (ms of {elapsed:.0f} '
+                    f'that one thread was at it: {times}): the server had '
+                    'time; clients, their links or shared CPUs set the pace')
     return name, (f'the {name} threads hold it back (ms that one thread was '
                   f'at it: {times}): {WHY.get(name, "")}')
 

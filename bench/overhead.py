@@ -32,7 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from checks.serving.parser import split  # noqa: E402
-from checks.serving.plan import Clients, Plan, Step  # noqa: E402
+from checks.serving.plan import Clients, Plan, Program, Step  # noqa: E402
 from checks.stores.servers import Needs, server  # noqa: E402
 
 TRIVIAL = '''
@@ -135,8 +135,9 @@ def bench_quick(rounds: int) -> None:
 def bench_service(rounds: int) -> None:
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
     plan = Plan(
-        server('valkey', str(work / 'stores'), Needs(memory=64)), Clients(),
-        (Step('fill', ('true',), 10.0), Step('measure', ('true',), 10.0)))
+        server('valkey', str(work / 'stores'), Needs(memory=64)), (Clients(),),
+        (Step('fill', (Program(('true',)),), 10.0),
+         Step('measure', (Program(('true',)),), 10.0)))
     serving = ROOT / 'checks' / 'serving'
     walls, stores = [], []
     for _ in range(rounds):

@@ -32,8 +32,43 @@ SPREAD: dict[str, list[str]] = {
     'intelmpi': ['-ppn', '1', '-genv', 'I_MPI_PIN', '0'],
 }
 
+#: The same -> words that start the ranks of one MPI program inside a job in
+#: which agents run already, bound to no CPU (each rank binds itself); with
+#: them, in a job of several nodes, those that name its nodes. In braces:
+#: {ranks}, {nodes}, {each} (ranks of a node), {names} (n2,n3) and {slots}
+#: (n2:4,n3:4).
+STEP: dict[str, tuple[list[str], list[str]]] = {
+    # --cpus-per-task, by option or variable, would leave the step only the
+    # CPUs that Slurm picks, and --overlap needs them all.
+    'srun': (['env', '-u', 'SRUN_CPUS_PER_TASK', '-u', 'SLURM_CPUS_PER_TASK',
+              'srun', '--overlap', '--overcommit', '--cpu-bind=none',
+              '--kill-on-bad-exit=1', '--nodes={nodes}', '--ntasks={ranks}',
+              '--ntasks-per-node={each}'], ['--nodelist={names}']),
+    # In a Slurm job it starts its daemons with srun.
+    'openmpi': (['env', 'SLURM_OVERLAP=1', 'mpirun', '-np', '{ranks}',
+                 '--map-by', ':OVERSUBSCRIBE', '--bind-to', 'none'],
+                ['--host', '{slots}']),
+    'mpich': (['mpiexec', '-n', '{ranks}', '-bind-to', 'none'],
+              ['-hosts', '{names}', '-ppn', '{each}']),
+    'intelmpi': (['mpiexec', '-n', '{ranks}', '-genv', 'I_MPI_PIN', '0'],
+                 ['-hosts', '{names}', '-ppn', '{each}']),
+}
+
 #: Launchers to which ReFrame itself passes the CPUs of a task.
 TOLD_CPUS = ('srun', 'srunalloc', 'alps')
+
+
+def step(launcher: str, mpi: str, nodes: int) -> list[str]:
+    """Words that start an MPI program inside a job; see STEP.
+
+    :arg launcher: the partition's, as ReFrame calls it.
+    :arg mpi: the environment's, e.g. `openmpi 5.0`.
+    :arg nodes: of the job.
+    :returns: empty where the launcher is unknown.
+    """
+    words, named = STEP.get(launcher) or STEP.get(
+        mpi.partition(' ')[0]) or ([], [])
+    return [*words, *(named if nodes > 1 else [])]
 
 
 def line(extra: str, launcher: str, mpi: str) -> str:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from checks.serving.plan import Clients, Plan, Server, Step
+from checks.serving.plan import Clients, Plan, Program, Server, Step
 from checks.serving.wire import MAC, MAGIC, NONCE, Channel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -204,7 +204,8 @@ def start(folder: Path, head_start: float, serving: Path = SERVING,
     """Starts a batch script whose agents connect after `head_start` s."""
     Plan(Server('idle', (sys.executable, '-c', IDLE, '{address}', '{port}'),
                 'password {password}\n', dialect='tcp'),
-         Clients(), (Step('measure', ('sleep', str(seconds)), 30),),
+         (Clients(),),
+         (Step('measure', (Program(('sleep', str(seconds))),), 30),),
          scratch=tempfile.gettempdir(), silence=4.0).write(
         folder / 'service.json')
     return conducted(folder, head_start, serving, agents)

@@ -1,18 +1,32 @@
 """Services on the cluster in a box: killed, at fault, and out of reach."""
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 import rounds
-from cluster import Cluster, Process
+from cluster import WORK, Cluster, Process
 from conftest import until
-from rounds import Job, Round, build, left, listeners, load, play, seen
+from rounds import (
+    Job,
+    Round,
+    build,
+    left,
+    listeners,
+    load,
+    observer,
+    play,
+    seen,
+)
 
-from cli.setup import ensure_stores
+from checks.serving.plan import Program, Step
+from cli.setup import ensure_stores, ensure_wheel
+from config import launch
 
 #: How a node asks a server: without and with a password of its own.
 ASK = '''
@@ -90,6 +104,79 @@ def test_taobench_with_two_nodes_of_clients(suite, cluster, partition, jobs):
         assert {r['num_nodes'] for r in mine} == {
             '1' if job == 'standalone' else '3'}, job
     assert left(cluster, before, suite.tmp) == []
+
+
+#: Counts the ranks, and where they are.
+COUNT = r'''
+#include <mpi.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    int one = 1, all, rank;
+    char host[64];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    gethostname(host, sizeof host);
+    printf("rank %d of %d on %s\n", rank, all, host);
+    MPI_Finalize();
+    return 0;
+}
+'''
+
+#: Launcher -> the folder of its MPI, and what it needs besides.
+MPI = {'srun': ('mpich', ['env', 'SLURM_MPI_TYPE=pmi2',
+                          'MPIR_CVAR_NOLOCAL=1']),
+       'mpirun': ('mpi', ['env', 'OMPI_MCA_mpi_yield_when_idle=1',
+                          'OMPI_MCA_btl=self,tcp', 'OMPI_MCA_pml=ob1'])}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('launcher', ['srun', 'mpirun'])
+def test_ranks_of_an_mpi_program_beside_a_server(cluster, tools, tmp_path,
+                                                 launcher):
+    folder, env = MPI[launcher]
+    ensure_wheel(folder)
+    count = tmp_path / 'count'
+    subprocess.run([WORK / folder / 'bin' / 'mpicc', '-x', 'c', '-', '-o',
+                    count], input=COUNT, text=True, check=True)
+    plan = load(0.1, tools)
+    plan = replace(
+        plan, clients=(replace(plan.clients[0], name='producer', nodes=2,
+                               instances=2),
+                       replace(plan.clients[0], name='consumer', nodes=1,
+                               apart=True)),
+        steps=(Step('measure', (
+            Program((str(count),), role='producer', mpi=True),
+            Program(('sh', '-c', 'echo consumer {index} of {count} on '
+                     '$(hostname)'), role='consumer')), 60),),
+        launcher=(*env, *launch.step(launcher, 'openmpi', 4)),
+        observer=str(observer()))
+    before = seen(cluster)
+    job = Job(cluster, launcher, tmp_path / 'job').submit(plan)
+    cluster.wait(job.number)
+    cluster.wait_idle(cluster.nodes)
+    assert not job.verdict()
+    said = (job.folder / 'job.out').read_text().splitlines()
+    assert sorted(line for line in said if line.startswith('rank')) == [
+        'rank 0 of 4 on n2', 'rank 1 of 4 on n2', 'rank 2 of 4 on n3',
+        'rank 3 of 4 on n3']
+    assert 'consumer 0 of 1 on n4' in said
+    errors = (job.folder / 'run.1.1.err').read_text()
+    # The ranks' CPU time is the job's own.
+    assert errors.count('"within": true') == 4
+    assert left(cluster, before, job.folder) == []
+    # A rank that is killed ends all others, and the job.
+    waits = ('sh', '-c', f'{count}; exec sleep 100')
+    job.submit(replace(plan, steps=(Step('measure', (
+        Program(waits, role='producer', mpi=True),), 60),)))
+    until(lambda: sum(p.name == 'sleep' for p in cluster.processes('n3')) == 2)
+    victim = next(p for p in cluster.processes('n3') if p.name == 'sleep')
+    os.kill(victim.pid, signal.SIGKILL)
+    cluster.wait(job.number)
+    assert 'the ranks of producer ' in job.verdict(), job.verdict()
+    assert left(cluster, before, job.folder) == []
 
 
 # Whoever is killed --------------------------------------------------------
@@ -220,8 +307,8 @@ def test_a_server_is_reached_at_its_address_alone(cluster, tools, tmp_path,
                 'ip link set far up', node='n1')
     plan = load(1, tools)
     waiting = replace(plan, steps=(*plan.steps, replace(
-        plan.steps[1], name='wait', gate=False, command=(
-            'sh', '-c', 'until [ -e go ]; do sleep 0.1; done'))))
+        plan.steps[1], name='wait', gate=False, programs=(Program((
+            'sh', '-c', 'until [ -e go ]; do sleep 0.1; done')),))))
     job = Job(cluster, launcher, tmp_path / 'job').submit(waiting)
     try:
         until(lambda: list(job.folder.glob('run.*.wait.*.out')))

@@ -633,9 +633,9 @@ def test_a_stage_disk_that_is_full_has_its_line(tmp_path, before, program):
 def test_a_conductor_on_a_full_disk_says_so(tmp_path, room):
     import sys
 
-    from checks.serving.plan import Clients, Plan, Server, Step
-    Plan(Server('idle', ('sleep', '60'), dialect='tcp'), Clients(),
-         (Step('measure', ('true',), 10),), sample=0.1,
+    from checks.serving.plan import Clients, Plan, Program, Server, Step
+    Plan(Server('idle', ('sleep', '60'), dialect='tcp'), (Clients(),),
+         (Step('measure', (Program(('true',)),), 10),), sample=0.1,
          scratch=str(tmp_path)).write(tmp_path / 'service.json')
     serving = ROOT / 'checks' / 'serving'
     stage = tmp_path / 'stage'

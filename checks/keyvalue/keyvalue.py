@@ -17,7 +17,7 @@ from ..lib import base, guards, metrics
 from ..load import BUILD
 from ..load.plumbload import read
 from ..serving.parser import Services
-from ..serving.plan import Clients, Plan, Server, Step
+from ..serving.plan import Clients, Plan, Program, Server, Step
 from ..serving.service import ServiceBenchmark
 from ..stores.servers import REDIS_LIKE, RESP, STORES, Needs, server
 from .parser import parse
@@ -208,9 +208,11 @@ class StoreServes(StoreBenchmark):
             how += ['--pipeline', str(load.pipeline)]
         if self.rate:
             how += ['--rate', str(self.rate // clients.nodes)]
-        return Plan(self.store_server(), clients, (
-            Step('fill', (*call, *keys, '--operation', 'fill'), limit=120),
-            Step('measure', (*call, '--operation', load.operation, *how),
+        return Plan(self.store_server(), (clients,), (
+            Step('fill', (Program((*call, *keys, '--operation', 'fill')),),
+                 limit=120),
+            Step('measure', (Program((*call, '--operation', load.operation,
+                                      *how)),),
                  limit=self.duration + self.warmup + 60, gate=True)))
 
     def more_params(self) -> dict[str, Any]:
@@ -279,14 +281,16 @@ class StoreGenerators(StoreBenchmark):
         # What is overwritten gets another length: bytes of others are not
         # known.
         return Plan(self.store_server(socket=True),
-                    self.clients(load.connections), (
-            Step('fill', (*call, '--operation', 'fill', '--value-size',
-                          str(load.payload + sets)), limit=120, alone=True),
-            Step('measure', measure, limit=120, alone=True),
-            Step('verify', (*call, '--value-size', str(load.payload),
-                            '--verify', 'length' if sets else 'bytes',
-                            '--requests', str(10 * self.keys)),
-                 limit=120, alone=True, check=True)))
+                    (self.clients(load.connections),), (
+            Step('fill', (Program((
+                *call, '--operation', 'fill', '--value-size',
+                str(load.payload + sets)), alone=True),), limit=120),
+            Step('measure', (Program(measure, alone=True),), limit=120),
+            Step('verify', (Program((
+                *call, '--value-size', str(load.payload),
+                '--verify', 'length' if sets else 'bytes',
+                '--requests', str(10 * self.keys)), alone=True),),
+                 limit=120, check=True)))
 
     def benchmark(self) -> tuple[str, ...]:
         """Command of redis-benchmark and its descendants."""

@@ -117,8 +117,9 @@ def _node(host: str, ranks: list[dict[str, Any]]) -> Node:
     def most(name: str) -> float:
         return max((scan[name] for scan in scans), default=0.0)
 
-    return Node(host, len(ranks), max(rank['cpus'] for rank in ranks), wall,
-                busy, steal,
+    # What ranks started within the job adds is time, not CPUs to use.
+    return Node(host, sum('within' not in rank for rank in ranks),
+                max(rank['cpus'] for rank in ranks), wall, busy, steal,
                 sum(rank['own'] for rank in ranks) + most('launcher'),
                 most('kernel'), most('seen'),
                 tuple((name, user(uid), pid, seconds)

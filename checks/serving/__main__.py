@@ -1,11 +1,13 @@
-"""`python checks/serving conduct PLAN -- LAUNCHER... | agent PLAN`."""
+"""`python checks/serving conduct PLAN -- LAUNCHER... | agent PLAN`, and what
+a launcher starts for each rank of an MPI program: `rank FILE -- PROGRAM...`.
+"""
 import sys
 from pathlib import Path
 
 # Run as a folder, by a Python that knows nothing of the suite.
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from checks.serving import agent, conduct  # noqa: E402
+from checks.serving import agent, conduct, rank  # noqa: E402
 
 USAGE = ('usage: serving conduct PLAN -- LAUNCHER ... serving agent PLAN '
          '(written by checks/serving/service.py into a job; see DESIGN, '
@@ -16,5 +18,7 @@ match sys.argv[1:]:
         sys.exit(conduct.main(plan, launcher))
     case ['agent', plan]:
         sys.exit(agent.main(plan))
+    case ['rank', file, '--', *command]:
+        sys.exit(rank.main(file, command))
     case _:
         sys.exit(USAGE)

@@ -209,7 +209,9 @@ class Process:
 
     def __init__(self, command: list[str], cpu_set: list[int], files: int,
                  stdin: str, out: Path, err: Path,
-                 folder: str | None = None, gate: bool = False) -> None:
+                 folder: str | None = None, gate: bool = False,
+                 death: int = signal.SIGKILL) -> None:
+        """:arg death: signal that it gets when this process dies."""
         self.log = err
         #: Our end of its standard input, for clients that start together.
         self.gate: socket.socket | None = None
@@ -223,7 +225,7 @@ class Process:
         parent = os.getpid()
 
         def prepare_child() -> None:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            libc.prctl(_PR_SET_PDEATHSIG, death)
             if os.getppid() != parent:
                 os._exit(1)
             os.sched_setaffinity(0, cpu_set)

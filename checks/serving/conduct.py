@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -24,11 +25,19 @@ from pathlib import Path
 from typing import Any
 
 from ..machine import cpus
-from . import ask, outside, private
-from .agent import Failed, Rendezvous, address_of, full_disk
+from . import ask, outside, private, rank
+from .agent import Failed, Process, Rendezvous, address_of, full_disk
 from .certificates import NoCertificates, make
 from .listener import Listener
-from .plan import Outside, Plan, PlanError, Step, filled
+from .plan import (
+    Clients,
+    Outside,
+    Plan,
+    PlanError,
+    Program,
+    Step,
+    filled,
+)
 from .processes import is_alive, parent_of
 from .wire import HANDSHAKE_TIMEOUT, Channel, derived
 
@@ -99,7 +108,12 @@ class Conductor:
         #: Clients of this step that wait at the gate.
         self.ready: set[int] = set()
         self.ended: dict[int, dict[str, Any]] = {}
+        #: Clients of this step, in words.
         self.running: dict[int, str] = {}
+        #: MPI programs of this step that have not ended.
+        self.launched: dict[int, rank.Launched] = {}
+        #: Logs of MPI programs, in which observers tell of the ranks.
+        self.observed: list[Path] = []
         #: Output files of the clients of the last step that measured.
         self.said: list[Path] = []
         self.peers: dict[int, dict[str, int]] = {}
@@ -130,6 +144,7 @@ class Conductor:
         self.accept_agents()
         for node in self.nodes.values():
             self.receive_from(node)
+        self.watch_launched()
         self.check_launcher()
         if self.outside and time.monotonic() > self.lost_deadline:
             raise Failed(self.outside)
@@ -328,36 +343,36 @@ class Conductor:
                     for part in re.split(r'(\d+)', node.name) if part]
         return sorted(self.nodes.values(), key=key)
 
-    def on(self, count: int, last: bool = False) -> list[Node]:
-        """The first nodes, or the last."""
-        nodes = self.sorted_nodes()
-        return nodes[-count:] if last else nodes[:count]
-
     def place(self) -> None:
         """Assigns CPU sets to all roles on all nodes."""
-        server, clients = self.plan.server, self.plan.clients
-        serving = self.on(server.nodes)
-        asking = self.on(clients.nodes, last=not server.beside)
-        for node in self.sorted_nodes():
+        server, nodes = self.plan.server, self.sorted_nodes()
+        layout = self.plan.layout()
+        for number, node in enumerate(nodes):
+            serves = number in layout['server']
+            roles = [role for role in self.plan.clients
+                     if number in layout[role.name]]
             node.placed = cpus.place(node.cpus, [
                 *([cpus.Want('server', server.instances, server.cpus)]
-                  if node in serving and not server.divided else []),
-                *([cpus.Want('client', clients.instances, clients.cpus)]
-                  if node in asking and not clients.unbound else [])])
+                  if serves and not server.divided else []),
+                *(cpus.Want(role.name, role.instances, role.cpus)
+                  for role in roles if not role.unbound)])
             sets = node.placed.sets
-            if server.divided and node in serving:
+            if server.divided and serves:
                 try:
                     sets['server'] = cpus.divide(node.cpus, server.instances)
                 except ValueError as err:
                     raise Failed(f'servers on {node.name}: {err}') from None
-            if clients.unbound and node in asking:
-                sets['client'] = [[cpu.number for cpu in node.cpus]
-                                  ] * clients.instances
-        self.serving = serving
-        self.asking = [(node, node.placed.sets['client'][slot])
-                       for slot in range(clients.instances)
-                       for node in asking if node.placed
-                       ][:clients.total or None]
+            for role in roles:
+                if role.unbound:
+                    sets[role.name] = [[cpu.number for cpu in node.cpus]
+                                       ] * role.instances
+        self.serving = [nodes[number] for number in layout['server']]
+        #: Role -> node and CPU set of each of its clients.
+        self.asking = {role.name: [
+            (nodes[number], placed.sets[role.name][slot])
+            for slot in range(role.instances) for number in layout[role.name]
+            if (placed := nodes[number].placed)][:role.total or None]
+            for role in self.plan.clients}
 
     def start_servers(self) -> None:
         """Starts all instances and waits until each is ready."""
@@ -441,50 +456,118 @@ class Conductor:
             *(['gate'] if gate else []), '']))
 
     def step(self, step: Step) -> dict[str, Any]:
-        """Runs a command on all clients.
+        """Runs the programs of a step at once.
 
         :raises Failed: a client failed, or the step's limit passed.
         """
         self.pause(step.rest)
         before, began = self.counters(), time.monotonic()
         at = time.time()
-        self.services = (
-            [self.write_service(f'service{n}', [one], step.gate)
-             for n, one in enumerate(self.where)]
-            if self.plan.clients.one_server else
-            [self.write_service('service', self.where, step.gate)])
         self.ready.clear()
         self.ended.clear()
-        clients = self.asking[:1] if step.alone else self.asking
-        self.running = {index: node.name
-                        for index, (node, _) in enumerate(clients)}
+        self.running, self.launched = {}, {}
+        messages: dict[str, list[dict[str, Any]]] = {}
+        for program in step.programs:
+            role = self.plan.role(program.role)
+            services = self.service_files(role, step.gate)
+            clients = self.asking[role.name][:1 if program.alone else None]
+            if program.mpi:
+                self.launch(step, program, clients, services)
+                continue
+            for index, (node, cpu_set) in enumerate(clients):
+                number = len(self.running)
+                self.running[number] = f'{role.name} {index} on {node.name}'
+                messages.setdefault(node.name, []).append(
+                    {**self.client(step, program, index, number,
+                                   len(clients), services),
+                     'cpus': cpu_set})
         if not step.check:
-            self.said = [Path(f'{self.run_name}.{step.name}.{index}.out')
-                         for index in self.running]
-        for node in self.sorted_nodes():
-            mine = [self.client(step, index, cpu_set, len(clients))
-                    for index, (where, cpu_set) in enumerate(clients)
-                    if where is node]
-            if mine:
-                node.channel.send(type='run', clients=mine)
+            self.said = [Path(f'{self.run_name}.{step.name}.{number}.out')
+                         for number in self.running]
+        for name, mine in messages.items():
+            self.nodes[name].channel.send(type='run', clients=mine)
         if step.gate:
             self.until(lambda: self.ready >= set(self.running)
                        or self.clients_finished(), step.limit, lambda:
-                       f'step {step.name}: client '
-                       + ', '.join(map(str, sorted(set(self.running)
-                                                   - self.ready)))
+                       f'step {step.name}: '
+                       + ', '.join(self.running[number] for number in sorted(
+                           set(self.running) - self.ready))
                        + f' not ready in {step.limit:g} s')
             for node in self.sorted_nodes():
                 node.channel.send(type='go')
         self.until(self.clients_finished, step.limit, lambda:
-                   f'step {step.name}: client ' + ', '.join(
-                       f'{index} on {node}' for index, node
-                       in self.running.items() if index not in self.ended)
+                   f'step {step.name}: ' + ', '.join(
+                       words for number, words in self.running.items()
+                       if number not in self.ended)
                    + f' did not end in {step.limit:g} s')
         took, after = time.monotonic() - began, self.counters()
         self.unsaved_servers()
         return {'seconds': round(took, 3), 'at': at, 'before': before,
                 'after': after}
+
+    def service_files(self, role: Clients, gate: bool) -> list[Path]:
+        """The service files of a role: one for each server, or for all."""
+        if role.one_server:
+            return [self.write_service(f'service{n}', [one], gate)
+                    for n, one in enumerate(self.where)]
+        return [self.write_service('service', self.where, gate)]
+
+    def launch(self, step: Step, program: Program,
+               clients: list[tuple[Node, list[int]]], services: list[Path]
+               ) -> None:
+        """Has the launcher start the ranks of an MPI program.
+
+        :raises Failed: it cannot be started.
+        """
+        number = len(self.running)
+        if not self.plan.launcher or step.gate:
+            raise PlanError(f'step {step.name}: '
+                            + ('ranks of an MPI program start together '
+                               'without a gate' if step.gate else
+                               'no launcher for its MPI program'))
+        sets: dict[str, list[list[int]]] = {}
+        for node, cpu_set in clients:
+            sets.setdefault(node.name, []).append(cpu_set)
+        each = {len(ranks) for ranks in sets.values()}
+        if len(each) > 1:
+            raise PlanError(f'step {step.name}: an MPI program has the same '
+                            'number of ranks on every node')
+        message = self.client(step, program, 0, number, len(clients),
+                              services)
+        values = {'ranks': len(clients), 'nodes': len(sets),
+                  'each': max(each), 'names': ','.join(sets),
+                  'slots': ','.join(f'{name}:{max(each)}' for name in sets)}
+        where = self.secret(f'ranks{number}', json.dumps(sets))
+        command = [*(filled(word, values) for word in self.plan.launcher),
+                   sys.executable, str(Path(__file__).parent), 'rank',
+                   str(where), '--',
+                   *([self.plan.observer, '--within', '--']
+                     if self.plan.observer else []), *message['command']]
+        print('+', shlex.join(command), file=sys.stderr, flush=True)
+        base = message['output']
+        self.running[number] = f'the ranks of {program.role}'
+        self.launched[number] = rank.Launched(
+            Process(command, sorted(os.sched_getaffinity(0)), 0, '',
+                    Path(f'{base}.out'), Path(f'{base}.err'),
+                    death=signal.SIGTERM), sets)
+
+    def watch_launched(self) -> None:
+        """Notes MPI programs that have ended.
+
+        :raises Failed: some rank was not where it should have been.
+        """
+        for number, one in list(self.launched.items()):
+            how = one.process.exit_reason()
+            if not how:
+                continue
+            del self.launched[number]
+            code, said = one.process.process.returncode, one.said()
+            self.observed.append(one.process.log)
+            missing = '' if code else one.missing()
+            if missing:
+                raise Failed(f'{self.running[number]}: {missing}')
+            self.ended[number] = {'code': code, 'how': how,
+                                  'words': f': {said}' if said else ''}
 
     def unsaved_servers(self) -> list[str]:
         """Servers with data that is not on disk yet.
@@ -562,23 +645,27 @@ class Conductor:
         while time.monotonic() < until:
             self.process_events(min(0.25, until - time.monotonic()))
 
-    def client(self, step: Step, index: int, cpu_set: list[int],
-               count: int) -> dict[str, Any]:
-        """The message that has an agent start one client."""
+    def client(self, step: Step, program: Program, index: int, number: int,
+               count: int, services: list[Path]) -> dict[str, Any]:
+        """The message that has an agent start one client.
+
+        :arg index: of the client in its role, `number`: in the step.
+        """
+        role = self.plan.role(program.role)
         server = self.where[index % len(self.where)]
-        service = self.services[index % len(self.services)]
-        values = {'service': str(service),
+        values = {'service': str(services[index % len(services)]),
                   'host': self.plan.hostname or server.host,
                   'port': server.port, 'index': index, 'count': count,
-                  'cpus': len(cpu_set),
-                  'connections': self.plan.clients.connections,
-                  'output': f'{self.run_name}.{step.name}.{index}',
+                  'cpus': len(self.asking[role.name][index][1]),
+                  'connections': role.connections,
+                  'output': f'{self.run_name}.{step.name}.{number}',
                   **self.certificate}
-        command = step.commands[index] if step.commands else step.command
-        return {'index': index, 'cpus': cpu_set, 'address': server.host,
+        command = (program.commands[index] if program.commands
+                   else program.command)
+        return {'index': number, 'address': server.host,
                 'port': server.port,
                 'hostname': self.plan.hostname,
-                'connections': self.plan.clients.connections,
+                'connections': role.connections,
                 'command': [filled(word, values) for word in command],
                 'gate': step.gate,
                 'output': values['output']}
@@ -588,12 +675,12 @@ class Conductor:
 
         :raises Failed: one of them failed.
         """
-        for index, one in self.ended.items():
+        for number, one in self.ended.items():
             if one['code']:
                 # A dead server fails its clients: it is the cause to name.
                 self.await_cause()
-                raise Failed(f'client {index} on {self.running[index]} '
-                             f'{one["how"]}{one["words"]}')
+                raise Failed(f'{self.running[number]} {one["how"]}'
+                             f'{one["words"]}')
         return len(self.ended) == len(self.running)
 
     def conduct(self) -> None:
@@ -609,8 +696,9 @@ class Conductor:
         self.await_saved()
         self.record = {
             'servers': self.servers,
-            'clients': [{'node': node.name, 'cpus': cpu_set}
-                        for node, cpu_set in self.asking],
+            'clients': [{'role': role, 'node': node.name, 'cpus': cpu_set}
+                        for role, clients in self.asking.items()
+                        for node, cpu_set in clients],
             'placed': sorted({node.placed.by for node in self.nodes.values()
                               if node.placed}),
             'steps': steps}
@@ -628,6 +716,8 @@ class Conductor:
         """Stops the agents, and with them all servers and clients."""
         if self.listener:
             self.listener.close()
+        for one in self.launched.values():
+            one.process.signal(signal.SIGTERM)
         for channel in self.unregistered:
             channel.send(type='stop')
         for node in self.nodes.values():
@@ -643,6 +733,8 @@ class Conductor:
                 # Failures during the shutdown are not reported.
                 with contextlib.suppress(Failed):
                     self.receive_from(node)
+        for one in self.launched.values():
+            one.process.stop(deadline)
         if self.launcher:
             self.end_launcher()
 
@@ -706,6 +798,8 @@ def main(path: str, launcher: list[str]) -> int:
         words = launched.read_text(errors='replace')
         print(words, end='' if words.endswith('\n') else '\n',
               file=sys.stderr)
+    for log in conductor.observed:
+        print(*rank.observed(log), sep='\n', file=sys.stderr)
     if why:
         print(f'service: {why}', file=sys.stderr)
         return 1

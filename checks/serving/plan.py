@@ -8,11 +8,14 @@ marked *template* may contain, in braces, values that are known only then:
     client  {service} (file that names servers, password and gate) {host}
             (or socket) {port} {index} {count} {cpus} {connections} {output}
             (name of its files, without an ending) {ca} {cert} {key}
+
+Ranks of an MPI program all get the same command: `{index}` is 0 there, and
+`{count}` the number of ranks.
 """
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -76,7 +79,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Clients:
-    """A role: programs that load the servers, the same on every node."""
+    """A role: clients of the servers, the same number on each of its nodes."""
 
     nodes: int = 1
     #: Clients on each node.
@@ -92,27 +95,45 @@ class Clients:
     one_server: bool = False
     #: Connections of one client.
     connections: int = 1
+    #: Name of the role, for programs and messages.
+    name: str = 'client'
+    #: On nodes of its own, behind those of the roles before it; else on the
+    #: nodes of the role before it, on other CPUs.
+    apart: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the clients of one role run in a step."""
+
+    #: The command; templates.
+    command: tuple[str, ...] = ()
+    #: The role whose clients run it.
+    role: str = 'client'
+    #: The clients are the ranks of one MPI program: the launcher starts them
+    #: all, instead of the agents each of theirs.
+    mpi: bool = False
+    #: Only the first client runs it.
+    alone: bool = False
+    #: Instead of the command: one for each client.
+    commands: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command, run by all clients at once; the servers keep running."""
+    """Programs that run at once; the servers keep running."""
 
     name: str
-    #: The command; templates.
-    command: tuple[str, ...]
+    programs: tuple[Program, ...]
     #: How long it may take. Unit: seconds.
     limit: float
-    #: Clients report when they are ready, and start together.
+    #: Clients report when they are ready, and start together. Ranks of an MPI
+    #: program do that by themselves.
     gate: bool = False
-    #: Only the first client runs it.
-    alone: bool = False
     #: A verification: its output is not part of the result.
     check: bool = False
     #: Idle time before the step. Unit: seconds.
     rest: float = 0
-    #: Instead of the command: one for each client.
-    commands: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,7 +160,7 @@ class Plan:
     """Servers, clients and steps of one job."""
 
     server: Server
-    clients: Clients
+    clients: tuple[Clients, ...]
     steps: tuple[Step, ...]
     #: Instead of the steps.
     outside: Outside | None = None
@@ -159,30 +180,57 @@ class Plan:
     #: Interval at which CPU usage of the servers' nodes is recorded; 0: not
     #: recorded. Unit: seconds.
     sample: float = 0
+    #: Starts the ranks of an MPI program; templates, see config/launch.py.
+    launcher: tuple[str, ...] = ()
+    #: Program that counts the CPU time of a rank (observe.c); empty: none.
+    observer: str = ''
+
+    def layout(self) -> dict[str, range]:
+        """Role -> the numbers of its nodes, in the order of their names."""
+        found = {'server': range(self.server.nodes)}
+        first = 0 if self.server.beside else self.server.nodes
+        last = self.server.nodes
+        for role in self.clients:
+            if role.apart:
+                first = last
+            found[role.name] = range(first, first + role.nodes)
+            last = max(last, first + role.nodes)
+        return found
 
     @property
     def nodes(self) -> int:
         """Nodes of the job."""
-        if self.outside:
-            return self.server.nodes
-        if self.server.beside:
-            return max(self.server.nodes, self.clients.nodes)
-        return self.server.nodes + self.clients.nodes
+        return max(where.stop for where in self.layout().values())
 
     def cpus(self) -> int:
         """CPUs needed on the node with the most servers and clients."""
-        servers = self.server.instances * self.server.cpus
-        clients = self.clients.instances * self.clients.cpus
-        if self.outside:
-            return servers
-        return (servers + clients
-                if self.server.beside and not self.clients.unbound
-                else max(servers, clients))
+        layout, most = self.layout(), 1
+        # Role, whether its processes share the CPUs of all, and their CPUs.
+        wants = [('server', False, self.server.instances * self.server.cpus),
+                 *((role.name, role.unbound, role.instances * role.cpus)
+                   for role in self.clients)]
+        for node in range(self.nodes):
+            for free in (False, True):
+                most = max(most, sum(
+                    count for role, unbound, count in wants
+                    if unbound is free and node in layout[role]))
+        return most
 
-    def at(self, interface: str, scratch: str) -> Plan:
-        """The same plan with a site's interface and scratch folder."""
+    def at(self, interface: str, scratch: str, launcher: Iterable[str] = (),
+           observer: str = '') -> Plan:
+        """The same plan with what a site and a build have: interface, scratch
+        folder, launcher of MPI programs, observer of their ranks."""
         return replace(self, interface=self.interface or interface,
-                       scratch=scratch)
+                       scratch=scratch, launcher=tuple(launcher),
+                       observer=observer)
+
+    def role(self, name: str) -> Clients:
+        """:raises PlanError: no role has this name."""
+        for role in self.clients:
+            if role.name == name:
+                return role
+        raise PlanError(f'no role {name!r}; there are '
+                        f'{", ".join(role.name for role in self.clients)}')
 
     def write(self, path: Path) -> None:
         """As JSON."""
@@ -206,16 +254,22 @@ class Plan:
 
         return cls(**{**data,
                       'server': listed(Server, data['server']),
-                      'clients': listed(Clients, data['clients']),
-                      'steps': tuple(listed(Step, step)
-                                     for step in data['steps']),
+                      'clients': tuple(listed(Clients, role)
+                                       for role in data['clients']),
+                      'launcher': tuple(data.get('launcher', ())),
+                      'steps': tuple(listed(Step, {
+                          **step, 'programs': tuple(
+                              listed(Program, program)
+                              for program in step['programs'])})
+                          for step in data['steps']),
                       'outside': data.get('outside') and listed(
                           Outside, data['outside'])})
 
 
 def _frozen(value: Any) -> Any:
     """Lists of JSON as tuples."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return (tuple(map(_frozen, value)) if isinstance(value, list | tuple)
+            else value)
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:

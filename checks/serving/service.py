@@ -15,6 +15,8 @@ from pathlib import Path
 from reframe.core.builtins import run_after, run_before
 from reframe.core.launchers.local import LocalLauncher
 
+from config import launch
+
 from ..lib import features, guards
 from ..lib.base import Benchmark
 from ..lib.parsers import ParseError
@@ -62,7 +64,8 @@ class ServiceBenchmark(Benchmark, special=True):
     def run_under_conductor(self) -> None:
         extras = self.current_partition.extras
         self.plan().at(extras.get('service_interface', ''),
-                       extras.get('scratch', '')).write(
+                       extras.get('scratch', ''), self.step_launcher(),
+                       f'{self.programs.stagedir}/observe').write(
             Path(self.stagedir, PLAN))
         # Unregistered, only this case's next run would find what is left.
         with contextlib.suppress(OSError):
@@ -72,6 +75,13 @@ class ServiceBenchmark(Benchmark, special=True):
             self.job.launcher = LocalLauncher()
         self.executable = shlex.quote(sys.executable)
         self.executable_opts = [shlex.quote(str(SERVING)), 'agent', PLAN]
+
+    def step_launcher(self) -> list[str]:
+        """What starts the ranks of an MPI program; empty: it is unknown."""
+        return launch.step(
+            self.current_partition.launcher_type.registered_name,
+            self.current_environ.extras.get('mpi_library', ''),
+            self.num_nodes)
 
     def launcher_kind(self) -> str:
         # One unbound agent a node; on one node the script starts it.

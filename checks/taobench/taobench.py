@@ -24,7 +24,7 @@ from ..lib.parsers import ParseError
 from ..load import BUILD, memtier, plumbload
 from ..machine.cpus import Cpu
 from ..serving.parser import Services
-from ..serving.plan import Clients, Outside, Plan, Server, Step
+from ..serving.plan import Clients, Outside, Plan, Program, Server, Step
 from ..serving.service import ServiceBenchmark
 from . import calls, jobs, report, results, sizing, validity
 from . import parser as tao
@@ -231,14 +231,14 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
         def step(name: str, seconds: int, seed: int, rest: float) -> Step:
             limit = seconds + sizing.PHASE_MARGIN
-            return Step(name, (), limit, commands=tuple(
+            return Step(name, (Program(commands=tuple(
                 calls.client(self.program, one, self.client_prefix, seconds,
                              interval, seed, f'{self.stagedir}/sizes.txt')
-                for one in sized.clients),
+                for one in sized.clients)),), limit,
                 gate=self.program != 'tao_bench_server', rest=rest)
 
         plan = Plan(
-            server, clients, (step('warmup', sized.warmup_time, 1, 0.0),
+            server, (clients,), (step('warmup', sized.warmup_time, 1, 0.0),
                               step('test', sized.test_time, 2, self.rest)),
             hostname=str({**given, **clients_given}.get(
                 'server_hostname', '')),
@@ -249,7 +249,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         if not self.outside:
             return plan
         return replace(
-            plan, clients=Clients(nodes=0, instances=0, cpus=0),
+            plan, clients=(),
             server=replace(server, beside=True), steps=(), outside=Outside(
                 calls.instructions(self.program, sized),
                 tuple(one.threads * one.connections for one in sized.clients),

@@ -28,7 +28,7 @@ from checks.lib.parsers import ParseError
 from checks.machine import nodes
 from checks.machine.cpus import Cpu
 from checks.serving.parser import split
-from checks.serving.plan import Clients, Plan, Server, Step
+from checks.serving.plan import Clients, Plan, Program, Server, Step
 from checks.stores.servers import Needs, server
 from checks.taobench import calls, jobs, sizing
 from config.launch import SPREAD
@@ -71,11 +71,13 @@ def load(seconds: float, folder: Path) -> Plan:
     return Plan(
         server(STORE, str(WORK / 'stores'),
                Needs(memory=64, connections=30), nodes=1, beside=False),
-        Clients(nodes=3, connections=10), (
-            Step('fill', (*call, '--operation', 'fill'), limit=30),
+        (Clients(nodes=3, connections=10),), (
+            Step('fill', (Program((*call, '--operation', 'fill')),),
+                 limit=30),
             # A low rate: the nodes share one machine.
-            Step('measure', (*call, '--rate', '500', '--operation', 'get',
-                             '--duration', str(seconds), '--warmup', '0'),
+            Step('measure', (Program((
+                *call, '--rate', '500', '--operation', 'get',
+                '--duration', str(seconds), '--warmup', '0')),),
                  limit=30, gate=True)), interface='eth0')
 
 
@@ -95,12 +97,12 @@ def tao(seconds: float, folder: Path) -> Plan:
             for one in made.instances), dialect='memcached_binary',
             instances=2, divided=True, memory=8, password=False,
             beside=False),
-        Clients(nodes=3, total=3, unbound=True, one_server=True,
-                connections=10), tuple(
-            Step(name, (), 30, commands=tuple(
+        (Clients(nodes=3, total=3, unbound=True, one_server=True,
+                 connections=10),), tuple(
+            Step(name, (Program(commands=tuple(
                 calls.client('tao_server', one, str(folder),
                              max(1, round(seconds / 2)), 0.5, 1)
-                for one in made.clients), gate=True)
+                for one in made.clients)),), 30, gate=True)
             for name in ('warmup', 'test')), interface='eth0', sample=0.5)
 
 

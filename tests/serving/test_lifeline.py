@@ -30,7 +30,7 @@ from checks.serving.agent import (
     read_rendezvous,
 )
 from checks.serving.listener import Listener
-from checks.serving.plan import Clients, Plan, Server, Step
+from checks.serving.plan import Clients, Plan, Program, Server, Step
 from checks.serving.wire import (
     AGENT,
     CONDUCTOR,
@@ -482,7 +482,7 @@ def test_a_server_of_another_user_is_not_told_the_password(tmp_path):
 
     Plan(Server('late', ('sh', '-c', 'touch {data}/../started; sleep 30'),
                 dialect='resp', port=port, ready_limit=10.0),
-         Clients(), (Step('measure', ('true',), 10),),
+         (Clients(),), (Step('measure', (Program(('true',)),), 10),),
          scratch=str(tmp_path)).write(tmp_path / 'service.json')
     run = impostor.conducted(tmp_path, 0)
     until(lambda: list(tmp_path.rglob('started')))

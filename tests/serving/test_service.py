@@ -20,7 +20,8 @@ from checks.lib.parsers import ParseError
 from checks.machine import cpus
 from checks.serving.agent import PREFIX, Rendezvous
 from checks.serving.parser import split
-from checks.serving.plan import Clients, Plan, PlanError, Server, Step
+from checks.serving.plan import Clients, Plan, PlanError, Program, Server, Step
+from config import launch
 from tests.conftest import ROOT
 
 SERVING = str(ROOT / 'checks' / 'serving')
@@ -54,8 +55,8 @@ def real(store, **more):
 
 def plan(server, *command, limit=20.0, **more):
     """One client beside one server, of whatever machine this is."""
-    return Plan(server, Clients(), (Step('measure', command or ('true',),
-                                         limit),), **more)
+    return Plan(server, (Clients(),), (
+        Step('measure', (Program(command or ('true',)),), limit),), **more)
 
 
 def shell(text):
@@ -183,9 +184,9 @@ def test_a_store_serves_while_the_clients_run(job, store):
 
 
 def test_the_password_is_in_no_file_and_no_command(job, store):
-    one = job(replace(plan(real(store)), steps=(Step('measure', shell(
+    one = job(replace(plan(real(store)), steps=(Step('measure', (Program(shell(
         'cp {service} secret; cp $(dirname {service})/conductor told; '
-        'cat /proc/[0-9]*/cmdline | tr "\\0" " "'), 20, gate=True),)))
+        'cat /proc/[0-9]*/cmdline | tr "\\0" " "')),), 20, gate=True),)))
     assert one.end() == 0, one.said()
     secret = (one.folder / 'secret').read_text()
     (one.folder / 'secret').unlink()
@@ -239,8 +240,8 @@ def test_clients_begin_together(job, store):
               'os.write(0, b"ready\\n")\n'
               'print(os.read(0, 10))')
     program = f"{sys.executable} -c '{client}' {{service}}"
-    both = replace(plan(real(store)), clients=Clients(instances=2), steps=(
-        Step('measure', shell(program), 20, gate=True),))
+    both = replace(plan(real(store)), clients=(Clients(instances=2),), steps=(
+        Step('measure', (Program(shell(program)),), 20, gate=True),))
     one = job(both)
     assert one.end() == 0, one.said()
     assert split((one.folder / 'out').read_text())[1].count("b'go") == 2
@@ -358,8 +359,9 @@ def test_client_that_fails_and_client_that_hangs(job, store):
 
 def test_client_that_never_comes_to_the_gate(job, store):
     waiting = replace(plan(real(store)), steps=(
-        Step('measure', ('sleep', '60'), 1.0, gate=True),))
-    assert 'client 0 not ready in 1 s' in refused(job, waiting)
+        Step('measure', (Program(('sleep', '60')),), 1.0, gate=True),))
+    line = refused(job, waiting)
+    assert 'client 0 on ' in line and 'not ready in 1 s' in line
 
 
 def test_launcher_that_fails(job, store):
@@ -699,3 +701,133 @@ except ask.Refusal as err:
         connection.sendall(b'HTTP/1.1 400 Bad Request\r\n')
         assert 'speaks no RESP' in done.communicate()[0]
         connection.close()
+
+
+# Ranks of an MPI program, and several roles --------------------------------
+
+#: Starts so many ranks on this machine, as a launcher does, and ends as one
+#: of them does.
+LAUNCHER = ('sh', '-c', 'n=0; rc=0; while [ $n -lt $0 ]; do '
+            'OMPI_COMM_WORLD_LOCAL_RANK=$n "$@" & p="$p $!"; n=$((n+1)); '
+            'done; for one in $p; do wait $one || rc=$?; done; exit $rc')
+
+
+def ranks(server, *command, started='{ranks}', instances=3, limit=20.0,
+          **more):
+    """As many ranks of a program beside one server."""
+    return Plan(server, (Clients(instances=instances),), (Step(
+        'measure', (Program(command, mpi=True),), limit),),
+        launcher=(*LAUNCHER, started), **more)
+
+
+def test_ranks_are_started_by_the_launcher_each_on_its_cpus(job, store):
+    one = job(ranks(real(store), *shell(
+        'grep -c ^server {service}; echo {count}; echo mine '
+        '$(grep Cpus_allowed_list /proc/self/status)')))
+    assert one.end() == 0, one.said()
+    services, said = split((one.folder / 'out').read_text())
+    assert said.count('mine') == 3 and services.clients == 3
+    words = said.splitlines()
+    assert words.count('1') == words.count('3') == 3
+    record = json.loads(next(
+        line for line in (one.folder / 'out').read_text().splitlines()
+        if line.startswith('# service ')).removeprefix('# service '))
+    assert sorted(client['cpus'] for client in record['clients']) == sorted(
+        cpus.parse(line.split()[-1]) for line in words if 'mine' in line)
+    assert not one.leftovers()
+
+
+def test_producer_and_consumer_run_at_once(job, store):
+    # Each waits for the other's file; and each has CPUs of its own.
+    def meets(own, other):
+        return shell(f'touch {own}; until [ -e {other} ]; do sleep 0.05; '
+                     f'done; echo {own} {{index}}/{{count}}')
+
+    both = Plan(real(store), (
+        Clients(instances=2, name='producer'), Clients(name='consumer')), (
+        Step('measure', (
+            Program(meets('a', 'b'), role='producer', mpi=True),
+            Program(meets('b', 'a'), role='consumer')), 20),),
+        launcher=(*LAUNCHER, '{ranks}'))
+    one = job(both)
+    assert one.end() == 0, one.said()
+    services, said = split((one.folder / 'out').read_text())
+    assert sorted(said.splitlines()) == ['a 0/2', 'a 0/2', 'b 0/1']
+    assert services.clients == 3
+    assert both.cpus() == 4 and both.nodes == 1
+
+
+def test_a_rank_that_fails_is_told_in_its_own_words(job, store):
+    line = refused(job, ranks(real(store), *shell(
+        'echo no such tensor >&2; exit 3'), instances=2))
+    assert 'the ranks of client ended with exit code 3: no such tensor' in line
+
+
+def test_a_dead_server_is_the_cause_of_failed_ranks(job, store):
+    one = job(ranks(real(store), *shell(
+        'touch here; while [ -e here ]; do sleep 0.02; done; exit 1')))
+    one.wait_for_file('here')
+    for pid in one.processes(f'{store.binary.name} '):
+        os.kill(pid, signal.SIGKILL)
+    (one.folder / 'here').unlink()
+    assert one.end() == 1
+    (line,) = one.said()
+    assert f'{store.name} (server 0 on ' in line
+    assert 'was killed by signal 9' in line
+    assert not one.leftovers()
+
+
+@pytest.mark.parametrize('started, words', [
+    ('2', '3 ranks asked for, 2 started where they should'),
+    ('4', 'the launcher started a rank too many')])
+def test_ranks_are_counted(job, store, started, words):
+    assert words in refused(job, ranks(real(store), 'true', started=started))
+
+
+def test_ranks_without_end_are_ended(job, store):
+    line = refused(job, ranks(real(store), 'sleep', '60', limit=1.0))
+    assert 'step measure: the ranks of client did not end in 1 s' in line
+
+
+def test_ranks_end_with_a_killed_conductor(job, store):
+    one = job(ranks(real(store), 'sleep', '60'))
+    one.wait_for('sleep')
+    for pid in one.processes('conduct'):
+        os.kill(pid, signal.SIGKILL)
+    assert one.end() != 0
+    assert not one.leftovers()
+
+
+@pytest.mark.parametrize('change, words', [
+    ({'launcher': ()}, 'no launcher for its MPI program'),
+    ({'steps': (Step('measure', (Program(('true',), mpi=True),), 5,
+                     gate=True),)}, 'start together without a gate'),
+    ({'steps': (Step('measure', (Program(('true',), role='x'),), 5),)},
+     "no role 'x'; there are client")])
+def test_a_step_that_cannot_be_run(job, store, change, words):
+    assert words in refused(job, replace(
+        ranks(real(store), 'true'), **change))
+
+
+def test_where_the_roles_of_a_plan_are():
+    server = Server('x', (), cpus=2, nodes=2, beside=False)
+    roles = (Clients(nodes=3, cpus=4, name='a'),
+             Clients(nodes=1, cpus=1, name='b'),
+             Clients(nodes=2, instances=9, name='c', apart=True))
+    plan = Plan(server, roles, ())
+    assert {name: list(where) for name, where in plan.layout().items()} == {
+        'server': [0, 1], 'a': [2, 3, 4], 'b': [2], 'c': [5, 6]}
+    assert plan.nodes == 7 and plan.cpus() == 9
+    beside = replace(plan, server=replace(server, beside=True),
+                     clients=roles[:2])
+    assert beside.nodes == 3 and beside.cpus() == 7
+    assert replace(beside, clients=(replace(roles[0], unbound=True),)
+                   ).cpus() == 4
+
+
+def test_the_launcher_of_a_step():
+    one = launch.step('mpirun', 'openmpi 5.0', 1)
+    assert 'mpirun' in one and '--host' not in one
+    assert launch.step('mpirun', 'openmpi 5.0', 2)[-1] == '{slots}'
+    assert launch.step('srun', 'mpich 5.0', 2)[-1] == '--nodelist={names}'
+    assert launch.step('ibrun', '', 2) == []

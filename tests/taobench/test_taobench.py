@@ -19,7 +19,7 @@ from checks.lib.parsers import ParseError
 from checks.machine import cpus
 from checks.machine.cpus import Cpu
 from checks.serving import ask, outside, usage
-from checks.serving.plan import Clients, Outside, Plan, Server, Step
+from checks.serving.plan import Clients, Outside, Plan, Program, Server, Step
 from checks.taobench import calls, jobs, results, sizing
 from checks.taobench import parser as tao
 from checks.taobench.points import Point
@@ -186,7 +186,7 @@ def small(built, port=0, **more):
 
 
 def waiting(built, port, limit):
-    return Plan(small(built, port), Clients(0, 0), (), outside=Outside(
+    return Plan(small(built, port), (), (), outside=Outside(
         f'load {{host}}:{port} with {{"json": 1}}', (4, 2), (0, 1),
         (('warmup', 1.0), ('rest', 0.0), ('test', 1.0)), limit),
         interface='lo', sample=0.25)
@@ -239,7 +239,8 @@ def refused(built, folder, plan):
 
 
 def one_step(server, **more):
-    return Plan(server, Clients(), (Step('test', ('true',), 5.0),), **more)
+    return Plan(server, (Clients(),), (
+        Step('test', (Program(('true',)),), 5.0),), **more)
 
 
 def test_a_memcached_that_has_the_port(built, tmp_path):
@@ -270,7 +271,7 @@ def test_a_host_name_of_another_machine(built, tmp_path):
 
 def test_more_connections_than_a_machine_has_ports(built, tmp_path):
     line = refused(built, tmp_path, replace(
-        one_step(small(built)), clients=Clients(connections=70_000)))
+        one_step(small(built)), clients=(Clients(connections=70_000),)))
     assert '70000 connections from ' in line and 'to one server' in line
     assert 'net.ipv4.ip_local_port_range' in line
 

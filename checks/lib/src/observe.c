@@ -5,6 +5,8 @@
  *     observe [--facts FOLDER SCRIPT SCRATCH LAUNCHER] -- PROGRAM ...
  *                                                      in front of a rank
  *     observe --launcher -- LAUNCHER ...               in front of a launcher
+ *     observe --within -- PROGRAM ...                  in front of a rank that
+ *                       such a program starts on a node that is looked at
  *
  * It ends as the program does (same exit code, same signal), and passes
  * signals on to it. Orphans of the program become its children: those that
@@ -16,7 +18,8 @@
  *
  *     plumbline-node HOST {"cpus": of the machine,
  *       "begin": [at, busy, interrupts, steal], "end": [...],
- *       "own": of this rank, "scanned": whether it has what follows,
+ *       "own": of this rank, "within": true with that option,
+ *       "scanned": whether it has what follows,
  *       "launcher": of who started it, "kernel": of the kernel's threads,
  *       "seen": of all other processes, "busiest": [[name, uid, pid, s]...]}
  *
@@ -400,15 +403,17 @@ static void keep_facts(char **words)
 int main(int argc, char **argv)
 {
     char **facts = NULL;
-    int launcher = 0, i = 1;
+    int launcher = 0, within = 0, i = 1;
     for (; i < argc && strcmp(argv[i], "--"); i++)
         if (!strcmp(argv[i], "--launcher"))
             launcher = 1;
+        else if (!strcmp(argv[i], "--within"))
+            within = 1;
         else if (!strcmp(argv[i], "--facts") && i + 4 < argc)
             facts = argv + i + 1, i += 4;
     if (++i >= argc) {
         fprintf(stderr, "usage: observe [--facts FOLDER SCRIPT SCRATCH "
-                "LAUNCHER | --launcher] -- PROGRAM ...\n");
+                "LAUNCHER | --launcher | --within] -- PROGRAM ...\n");
         return 2;
     }
     if (slurp("/proc/sys/kernel/hostname", host, sizeof host) <= 0)
@@ -416,7 +421,7 @@ int main(int argc, char **argv)
     host[strcspn(host, "\n")] = 0;
     tick = 1.0 / sysconf(_SC_CLK_TCK);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    int first = !launcher && is_first();
+    int first = !launcher && !within && is_first();
     struct scan before = {0};
     if (first)
         before = all_processes();
@@ -461,10 +466,10 @@ int main(int argc, char **argv)
         struct reading end = read_machine();
         add(&t, "plumbline-node %s {\"cpus\": %d, \"begin\": [%.3f, %.2f, "
             "%.2f, %.2f], \"end\": [%.3f, %.2f, %.2f, %.2f], \"own\": %.3f, "
-            "\"scanned\": %s", host, end.cpus, begin.at, begin.busy,
+            "\"scanned\": %s%s", host, end.cpus, begin.at, begin.busy,
             begin.irq, begin.steal, end.at, end.busy, end.irq, end.steal,
             spent(RUSAGE_CHILDREN) + spent(RUSAGE_SELF),
-            first ? "true" : "false");
+            first ? "true" : "false", within ? ", \"within\": true" : "");
         if (first)
             add_processes(&t, before);
         add(&t, "}\n");

@@ -7,7 +7,7 @@ from reframe.core.builtins import fixture, parameter, run_after
 from ..lib import guards
 from ..lib.program import EmbeddedPrograms
 from ..serving.parser import Services
-from ..serving.plan import Clients, Plan, Server, Step
+from ..serving.plan import Clients, Plan, Program, Server, Step
 from ..serving.service import ServiceBenchmark
 from .parser import parse
 
@@ -39,9 +39,10 @@ class Name(ServiceBenchmark):
         return Plan(
             Server('NAME', (program, 'serve', '{address}', '{port}'),
                    dialect='tcp', password=False),
-            Clients(),
-            (Step('measure', (program, 'ask', '{host}', '{port}',
-                              str(self.seconds)), limit=self.seconds + 30),))
+            (Clients(),),
+            (Step('measure', (Program((program, 'ask', '{host}', '{port}',
+                                       str(self.seconds))),),
+                  limit=self.seconds + 30),))
 
     def planned_figures(self) -> list[str]:
         return ['NAME_rate', 'ready_time']

@@ -352,9 +352,10 @@ class _Reader:
         if len({*self.asked}) > 1:
             self.wrong('clients tell of different numbers of requests')
         ring = ('reduce', '') in self.taken
-        if traced and self.asked and not ring and traced != math.prod(self.asked[0]):
-            self.wrong(f'{math.prod(self.asked[0])} parts were asked for, '
-                       f'{traced} are in the log: lines are missing')
+        due = math.prod(self.asked[0]) if self.asked else traced
+        if traced != due and not ring:
+            self.wrong(f'{due} parts were asked for, {traced} are in the '
+                       'log: lines are missing')
 
     def rounds_agree(self) -> None:
         """Every thread of a server goes through as many rounds, but for the

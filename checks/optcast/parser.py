@@ -172,6 +172,13 @@ class Analysis:
         return str(self.settings.get('type', 'optcast'))
 
     @property
+    def version(self) -> str:
+        """Of the suite's own program, which prints it; else ''."""
+        titles = (re.match(r'# optcast (\d+\.\d+) type ', line)
+                  for _, line in self.client.rest)
+        return next((title[1] for title in titles if title), '')
+
+    @property
     def records(self) -> tuple[Record, ...]:
         return (*_of_table(self.table, self.type), *_of_client(self.client),
                 *(record for log in (self.client, self.server) if log

@@ -45,9 +45,9 @@ class Run:
                  chunk=16, nsplit=1, ring=False, more=(), timeout=20):
         self.program, self.folder, self.ranks = program, Path(folder), ranks
         self.common = ['--nrank', str(ranks), '--data-type', type,
-                       '--timeout', str(timeout),
-                       *(['--ring'] if ring else [])]
-        self.chunk, self.nsplit, self.more = chunk, nsplit, more
+                       '--timeout', str(timeout)]
+        self.chunk, self.nsplit = chunk, nsplit
+        self.more = (*more, '--ring') if ring else more
         self.count = chunk * 1024 // (4 if type == 'f32' else 2) // nsplit
         self.ports = [free_port() for _ in range(servers)]
         self.servers, self.clients = [], []
@@ -160,6 +160,10 @@ def test_servers_serve_one_session_after_the_other(run):
     job = run(2)
     assert job.serve().ask().ends() == [0, 0]
     job.clients.clear()
+    assert job.ask().ends() == [0, 0]
+    # A ring meets at the same server.
+    job.clients.clear()
+    job.more = ('--ring',)
     assert job.ask().ends() == [0, 0]
 
 

@@ -14,12 +14,13 @@ static const char USAGE[] =
 "       optcast --client [OPTION]...   all-reduces through servers\n"
 "       optcast --client --ring ...    all-reduces in a ring\n"
 "\n"
-"Both: --nrank N, --data-type f32|f16|bf16, --timeout S (60), --trace FILE,\n"
-"  --host NAME (in the trace). The secret is read from standard input (a line\n"
+"Both: --nrank N, --data-type f32|f16|bf16, --timeout S (60), --trace FILE\n"
+"  (-: standard output), --host NAME (in the trace). The secret is read from standard input (a line\n"
 "  'password WORD'), or from --service FILE.\n"
 "Server: --address A (127.0.0.1), --port P, --count ELEMENTS of a message,\n"
 "  --reduce-jobs J (2), --reduce-threads T (2), --recv-threads, --send-threads\n"
-"  (0: nrank), --ring (tells neighbours of each other, keeps barriers).\n"
+"  (0: nrank). For clients of a ring it only tells neighbours of each other\n"
+"  and keeps barriers: --count is theirs alone then.\n"
 "Client: --rank R, --service FILE ('server HOST PORT' lines, password, gate),\n"
 "  --size SIZE[,SIZE...] (512M), --chunksize SIZE (512K), --nsplit N (1),\n"
 "  --nreq N (0: 4, or 4 for each server) chunks under way, -n ITERATIONS (1),\n"
@@ -227,9 +228,8 @@ int main(int argc, char **argv)
         return run_client(&o);
     }
     check_server(&o);
+    trace_own(stdout, o.host);
     if (o.trace)
         trace_open(o.trace, o.host);
-    else
-        trace_own(stdout, o.host);
     return serve(&o);
 }

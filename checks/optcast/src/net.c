@@ -156,10 +156,7 @@ static void judge(const struct options *o, const struct join *join, char *why,
                  o->nrank);
     else if (join->type != o->type)
         snprintf(why, size, "rank %u has another --data-type", join->rank);
-    else if (join->ring != o->ring)
-        snprintf(why, size, "rank %u is%s of a ring, the server is%s",
-                 join->rank, join->ring ? "" : " not", o->ring ? "" : " not");
-    else if (join->count != o->count)
+    else if (!join->ring && join->count != o->count)
         snprintf(why, size, "rank %u sends messages of %llu elements "
                  "(chunksize / size of an element / nsplit), the server was "
                  "started with --count %llu: is nsplit the same?",

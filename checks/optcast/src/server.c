@@ -34,7 +34,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int fd[MAX_RANKS];
-    uint32_t joined, shaking;
+    uint32_t joined, shaking, ring;
     bool open;
     struct join join[MAX_RANKS];
     char name[MAX_RANKS][64];           /* a closed peer has none any more  */
@@ -52,6 +52,11 @@ static void *shake(void *arg)
     if (stays && (!peers.open || peers.fd[join.rank] >= 0)) {
         snprintf(why, sizeof why, "rank %u is here already", join.rank);
         stays = false;
+    } else if (stays && peers.joined && peers.ring != join.ring) {
+        snprintf(why, sizeof why, "rank %u is%s of a ring, others of this "
+                 "session are%s", join.rank, join.ring ? "" : " not",
+                 join.ring ? " not" : "");
+        stays = false;
     }
     if (stays) {
         patience(fd, o->timeout);
@@ -59,6 +64,7 @@ static void *shake(void *arg)
         peers.fd[join.rank] = fd;
         peers.join[join.rank] = join;
         memcpy(peers.name[join.rank], name, sizeof name);
+        peers.ring = join.ring;
         peers.joined++;
         pthread_cond_broadcast(&peers.changed);
         trace_rust("INFO", "server", "server connected");
@@ -133,7 +139,7 @@ static void check(const struct transfer *t, uint32_t seq)
         die("rank %u sent message %u where %u was due", t->rank, head->seq,
             seq);
     if (head->bytes > room || head->bytes % size_of(o->type)
-            || (head->magic == BYE && head->bytes))
+            || (head->bytes && (head->magic == BYE || peers.ring)))
         die("rank %u announced %llu bytes, a message has at most %zu: are "
             "chunksize and nsplit the same?", t->rank,
             (unsigned long long)head->bytes, room);
@@ -416,15 +422,13 @@ int serve(const struct options *options)
     pthread_t thread;
     o = options;
     room = o->count * size_of(o->type);
-    for (uint32_t j = 0; j < o->jobs && !o->ring; j++) {
+    for (uint32_t j = 0; j < o->jobs; j++) {
         pthread_mutex_init(&jobs[j].lock, NULL);
         pthread_cond_init(&jobs[j].changed, NULL);
         for (uint32_t r = 0; r < o->nrank; r++)
             jobs[j].in[r] = get(room);
         jobs[j].out = get(room);
     }
-    if (o->ring)
-        room = 0;
     for (uint32_t r = 0; r < o->nrank; r++)
         peers.fd[r] = -1;
     int listener = listen_at(o->address, o->port, NULL);
@@ -439,7 +443,7 @@ int serve(const struct options *options)
             pthread_cond_wait(&peers.changed, &peers.lock);
         peers.open = false;
         pthread_mutex_unlock(&peers.lock);
-        if (o->ring)
+        if (peers.ring)
             run_ring();
         else
             run_threads();

@@ -22,7 +22,7 @@ void trace_own(FILE *to, const char *host)
 
 void trace_open(const char *path, const char *host)
 {
-    FILE *file = fopen(path, "w");
+    FILE *file = strcmp(path, "-") ? fopen(path, "w") : stdout;
     if (!file)
         die("%s: %s", path, strerror(errno));
     setvbuf(file, NULL, _IOFBF, 1 << 18);

@@ -90,7 +90,15 @@ def arguments() -> argparse.ArgumentParser:
     parse.add_argument('family', help='a folder under checks/ that has a '
                        'parser')
     parse.add_argument('files', nargs='+', metavar='FILE',
-                       help='saved output; - reads standard input')
+                       help='saved output; - reads standard input; a folder '
+                       'of logs, where the family has some. Options of its '
+                       'own: ./plumb parse FAMILY --help')
+    if sys.argv[1:2] == ['parse']:
+        # Imported for this command alone: what is known of a family.
+        from cli.parse import add_options
+
+        add_options(parse, next((word for word in sys.argv[2:]
+                                 if not word.startswith('-')), ''))
     _references(command('references', 'references: learn, propose, accept'),
                 site)
     sub = commands.add_parser('report', add_help=False,
@@ -395,7 +403,8 @@ def main() -> int:
 
         # As every filter: `| head` ends it without a word (128 + SIGPIPE).
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        return parse_files(args.family, args.files, sys.stdout, sys.stderr)
+        return parse_files(args.family, args.files, sys.stdout, sys.stderr,
+                           args)
     try:
         in_venv(args)
         return function_of(args)(args)

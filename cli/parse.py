@@ -1,12 +1,13 @@
 """`plumb parse`: saved output of a family's programs as tidy CSV."""
 from __future__ import annotations
 
+import argparse
 import csv
 import difflib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from checks.lib.parsers import ParseError, Record, parser_of
 from config import families
@@ -15,11 +16,21 @@ from config import families
 COLUMNS = ('file', 'program', 'version', 'size', 'metric', 'value', 'unit')
 
 
-def parse_files(family: str, files: Iterable[str], out: TextIO,
-                err: TextIO) -> int:
-    """Files of one family as tidy CSV; `-` is standard input. Of a family
-    whose parser has `parse_folder` also folders of results.
+def add_options(parser: argparse.ArgumentParser, family: str) -> None:
+    """Options of a family's own; an unknown family has none."""
+    if family in families.parsers():
+        add = getattr(parser_of(family), 'add_options', None)
+        if add:
+            add(parser)
 
+
+def parse_files(family: str, files: Iterable[str], out: TextIO,
+                err: TextIO, options: argparse.Namespace | None = None
+                ) -> int:
+    """Files of one family as tidy CSV; `-` is standard input. Where its
+    parser reads folders, a file may be one.
+
+    :param options: the family's own (`add_options`)
     :returns: 0, or 1 where a file cannot be trusted (it gives no row, or
         says on `err` what is wrong with them), or 2 where one cannot be read
         or the family is unknown.
@@ -33,41 +44,36 @@ def parse_files(family: str, files: Iterable[str], out: TextIO,
         return 2
     parser = parser_of(family)
     rows = csv.writer(out, lineterminator='\n')
+    read_folder = getattr(parser, 'parse_folder', None)
     rows.writerow(COLUMNS)
     code = 0
     for file in files:
-        if Path(file).is_dir() and hasattr(parser, 'parse_folder'):
-            code = max(code, _parse_folder(parser, file, rows, err))
-            continue
         try:
-            text = _read(file)
-            records = parser.parse(text)
-            remarks = list(getattr(parser, 'remarks', lambda _: ())(text))
+            if read_folder and Path(file).is_dir():
+                found, said = read_folder(Path(file), options)
+                remarks = []
+            else:
+                text, said = _read(file), ''
+                found = [(file, parser.parse(text))]
+                remarks = list(getattr(parser, 'remarks',
+                                       lambda _: ())(text))
         except ParseError as error:
-            print(f'{file}:{error}', file=err)
+            where = f'{file}/{error.file}' if error.file else file
+            print(f'{where}:{error}', file=err)
             code = max(code, 1)
         except (OSError, ValueError) as error:
             print(f'{file}: {getattr(error, "strerror", None) or error}',
                   file=err)
             code = 2
         else:
-            rows.writerows(_row(file, record) for record in records)
+            rows.writerows(_row(str(path), record)
+                           for path, records in found for record in records)
+            if said:
+                print(said, file=err)
             for remark in remarks:
                 print(f'{file}:{remark}', file=err)
                 code = max(code, int(remark.serious))
     return code
-
-
-def _parse_folder(parser: Any, folder: str, rows: Any, err: TextIO) -> int:
-    """A folder of results, where a family's parser reads those."""
-    try:
-        for path, records in parser.parse_folder(Path(folder)):
-            rows.writerows(_row(str(path), record) for record in records)
-    except (ParseError, OSError) as error:
-        why = error.reason if isinstance(error, ParseError) else error.strerror
-        print(f'{folder}: {why}', file=err)
-        return 1 if isinstance(error, ParseError) else 2
-    return 0
 
 
 def _row(file: str, record: Record) -> list[object]:

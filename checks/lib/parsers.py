@@ -4,6 +4,9 @@ A parser is a module with `parse(text) -> tuple[Record, ...]`.  It gives
 figures only for a text that can be trusted from the first line to the last.
 A family names its parsers in its family.yaml.  A parser that leaves lines
 out has `remarks(text)`, which says of what could be parsed what they are.
+One that reads folders has `parse_folder(path, options) -> ([(file or folder,
+its records), ...], text for people)`, and `add_options(parser)` for options
+of its own.
 """
 from __future__ import annotations
 
@@ -15,10 +18,12 @@ from config import families
 
 
 class ParseError(Exception):
-    """A text cannot be parsed: line number (from 1), its text, reason."""
+    """A text cannot be parsed: line number (from 1), its text, reason; the
+    file, where a folder is read."""
 
-    def __init__(self, line: int, text: str, reason: str):
-        super().__init__(line, text, reason)
+    def __init__(self, line: int, text: str, reason: str, file: str = ''):
+        super().__init__(line, text, reason, file)
+        self.file = file
         self.line = line
         self.text = text
         self.reason = reason

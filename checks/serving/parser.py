@@ -64,6 +64,8 @@ class Services:
     #: Too few cores: some process shared its CPUs with another.
     shared: bool
     steps: Mapping[str, Step]
+    #: Node of each client.
+    client_nodes: tuple[str, ...] = ()
 
 
 def split(text: str) -> tuple[Services, str]:
@@ -91,7 +93,8 @@ def _services(data: Mapping[str, Any]) -> Services:
         len(data['clients']), 'shared' in data['placed'],
         {name: Step(step['seconds'], step['at'], _sum(step['before']),
                     _sum(step['after']))
-         for name, step in data['steps'].items()})
+         for name, step in data['steps'].items()},
+        tuple(one['node'] for one in data['clients']))
 
 
 def _sum(servers: list[Mapping[str, Any]]) -> Counters:

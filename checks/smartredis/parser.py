@@ -18,6 +18,7 @@ likewise of its iterations.
 """
 from __future__ import annotations
 
+import argparse
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -205,10 +206,11 @@ def parse(text: str) -> tuple[Record, ...]:
     return tuple(record for run in read(text) for record in records(run))
 
 
-def parse_folder(folder: Path) -> Iterator[tuple[Path, tuple[Record, ...]]]:
+def parse_folder(folder: Path, options: argparse.Namespace | None = None
+                 ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
     """The sessions in a result folder of SmartSim-Scaling, with figures."""
     from .folders import sessions
-    return sessions(folder)
+    return list(sessions(folder)), ''
 
 
 def dip(bandwidths: Mapping[int, float]) -> float | None:

@@ -1,0 +1,166 @@
+"""Optcast's evaluation in one job: what is started, and what it left."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from ..lib import metrics
+from ..lib.parsers import ParseError
+from ..serving.parser import Services
+from ..serving.plan import Clients, Plan, Program, Server, Step
+from . import parser, settings, table, words
+from .parser import Analysis
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A run of the embedded programs on the services."""
+    setup: settings.Setup
+    #: The program.
+    program: str
+    #: Nodes of the clients; of the servers alone, 0: beside the clients.
+    client_nodes: int = 1
+    server_nodes: int = 0
+    #: CPUs of a node.
+    cores: int = 1
+    #: For a peer that says nothing. Unit: s.
+    timeout: int = 60
+
+    @property
+    def limit(self) -> float:
+        """For one step: at 20 MB/s at the least. Unit: s."""
+        of = self.setup
+        moved = sum(of.sizes) * (of.iterations + of.warmup) * of.clients
+        return 30 + 4 * moved / 20e6
+
+    def server(self) -> Server:
+        """The role of the servers; for a ring one where clients meet."""
+        of = self.setup
+        servers = of.servers if of.type == 'optcast' else 1
+        each = servers // max(1, self.server_nodes)
+        command = (
+            self.program, '--address', '{address}', '--port', '{port}',
+            '--nrank', str(of.clients), '--data-type', of.data_type,
+            '--count', str(of.count), '--reduce-jobs', str(of.jobs),
+            '--reduce-threads', str(of.threads),
+            '--recv-threads', str(of.recvs), '--send-threads', str(of.sends),
+            '--timeout', str(self.timeout))
+        buffers = of.jobs * (of.clients + 1) * of.count * 4 >> 20
+        beside = not self.server_nodes
+        return Server(
+            'optcast', (), config='password {password}\n', dialect='tcp',
+            commands=tuple((*command, *(('--trace', '-') if number == 0
+                                        else ()))
+                           for number in range(servers)),
+            nodes=max(1, self.server_nodes), instances=each,
+            cpus=max(1, self.cores // (2 * each if beside else each)),
+            memory=64 + buffers, connections=of.clients + 64, beside=beside,
+            port=of.port)
+
+    def plan(self) -> Plan:
+        """The ring first; then the servers, where it is not of a ring."""
+        of = self.setup
+        call = (self.program, '--client', '--nrank', str(of.clients),
+                '--service', '{service}', '--rank', '{index}',
+                '--data-type', of.data_type, '--chunksize',
+                str(of.chunksize), '--size', ','.join(map(str, of.sizes)),
+                '-n', str(of.iterations), '-w', str(of.warmup),
+                '--timeout', str(self.timeout))
+
+        def step(name: str, *more: str) -> Step:
+            return Step(name, (Program(commands=tuple(
+                (*call, *more, *(('--trace', '{output}.trace') if rank == 0
+                                 else ())) for rank in range(of.clients))),),
+                self.limit, gate=True)
+
+        ring = step('ring', '--ring')
+        clients = Clients(self.client_nodes, of.clients // self.client_nodes,
+                          unbound=True)
+        return Plan(self.server(), (clients,), (ring,) if of.type == 'ring'
+                    else (ring, step('optcast', '--nsplit', str(of.nsplit))),
+                    sample=0.25)
+
+    # What it left -----------------------------------------------------------
+
+    def figures_planned(self) -> list[str]:
+        """Figures that every run has."""
+        of = self.setup
+        classes = {'client': ('e2e', 'req', 'send', 'recv'),
+                   'server': ('recv', 'reduce', 'send')}
+        curves = ['busbw', 'algbw', 'ring_busbw', 'ring_ratio']
+        if of.type == 'ring':
+            classes, curves = {'client': ('send', 'recv', 'reduce')}, curves[
+                :2]
+        return ['busbw_average', *(metrics.key(name, size)
+                                   for name in curves for size in of.sizes),
+                *(f'{side}_{name}_{one}' for side, names in classes.items()
+                  for name in names for one in parser.STATISTICS)]
+
+    def collect(self, stage: Path, run: str, services: Services) -> Path:
+        """A folder as the original's run script leaves it: settings, config
+        and the logs of the first client and server."""
+        of = self.setup
+        folder = stage / f'{run}.logs'
+        folder.mkdir(exist_ok=True)
+        for name, path in (('client', f'{run}.{of.type}.0.trace'),
+                           ('server', f'{run}.server0.log')):
+            if name == 'client' or of.type == 'optcast':
+                (folder / f'{name}.log').write_bytes(
+                    (stage / path).read_bytes())
+        (folder / 'settings.yaml').write_text(yaml.safe_dump(
+            of.as_settings()))
+        (folder / 'config.yaml').write_text(settings.config_text(
+            [(one.node, one.address, one.port) for one in services.servers],
+            list(services.client_nodes)))
+        return folder
+
+    def analyse(self, folder: Path) -> Analysis:
+        """Its logs, all that was asked for in them.
+
+        :raises ParseError: something is missing, or cannot be trusted
+        """
+        of, found = self.setup, parser.analyse(folder)
+        there = [row.size for row in found.table.rows] if found.table else []
+        if not found.table or found.table.ranks != of.clients \
+                or there != list(of.sizes):
+            raise ParseError(1, '', f'{of.clients} clients and the sizes '
+                             f'{list(of.sizes)} were asked for, the table '
+                             f'has {there}', 'client.log')
+        return found
+
+    def against_the_ring(self, found: Analysis, path: Path
+                         ) -> dict[str, float]:
+        """busbw of the ring of the same clients, and the ratio to it.
+
+        :raises ParseError: its output is not whole
+        """
+        try:
+            ring = table.read(enumerate(path.read_text().split('\n'), 1))
+        except ParseError as err:
+            raise ParseError(err.line, '', err.reason, path.name) from None
+        rows = found.table.rows if found.table else ()
+        if not ring or [row.size for row in ring.rows] != [
+                row.size for row in rows]:
+            raise ParseError(1, '', 'the table is not whole', path.name)
+        figures = {}
+        for mine, other in zip(rows, ring.rows, strict=True):
+            figures[metrics.key('ring_busbw', mine.size)] = other.busbw
+            figures[metrics.key('ring_ratio', mine.size)] = (
+                mine.busbw / other.busbw)
+        return figures
+
+    def sentences(self, found: Analysis, figures: dict[str, float]
+                  ) -> list[str]:
+        """Who is ahead, by how much, and what holds it back."""
+        of, said = self.setup, found.sentences()
+        if of.type == 'ring':
+            return said
+        return [*said, *(f'{size} B: ' + words.ahead(
+            figures[metrics.key('busbw', size)],
+            figures[metrics.key('ring_busbw', size)], 'ring')
+            for size in of.sizes),
+            'on equal links the ratio to a ring is at most '
+            f'{words.expected_ratio(of.clients, of.servers):.3g} with '
+            f'{of.clients} clients and {of.servers} servers']

@@ -1,0 +1,389 @@
+"""Logs of Optcast's clients and servers: what each thread did, and how long.
+
+Read from osrg/optcast of April 2024 (reduction_server/src, nccl_plugin/src,
+test/run.py). Two forms of lines:
+
+    [HOST] [2026-11-21T00:22:33.668980153Z TRACE MODULE] WORDS      (Rust)
+    HOST:PID:TID [0] 1234.567890 FUNCTION:LINE NCCL TRACE WORDS     (NCCL, ms)
+
+A span is what lies between the two lines that begin and end a piece of work:
+
+    server  rank(T)/job(J) recv requested ... recv latency (send likewise),
+            reduce start ... reduce latency;   T is the thread
+    client  send : idx: I, j: J start ... done (recv likewise; the server's
+            own client), reduce: task_id: T, idx: I, i: N, start ... (ring)
+    client  req(0x..)/idx(I) allreduce start, allreduce requested, send done,
+            recv done (NCCL under the plugin)
+
+Statistics follow the original: the first half of the samples, in the order
+in which they ended, is dropped (of NCCL's requests: of each request's own).
+
+A log that cannot be trusted gives no figures: a line of a span that nothing
+began or that nothing ends, one that stands twice, one that is cut, a latency
+that its time stamps deny, a client that panicked.
+"""
+from __future__ import annotations
+
+import calendar
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..lib.parsers import ParseError
+
+#: Prefixes of run.py (`-v`) and of mpirun.
+_PREFIX = re.compile(r'(?:(?:client|server) std(?:out|err): )?'
+                     r'(?:\[(?!\d{4}-)[^\]\s]*\] ?)?')
+_RUST = re.compile(
+    r'\[(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d\.\d{9})Z '
+    r'(?:TRACE|DEBUG|INFO |INFO|WARN |WARN|ERROR) +([\w:]+)\] (.*)')
+_NCCL = re.compile(r'(\d+\.\d+) \w+:\d+ NCCL TRACE (req\(.*)')
+_SERVER = re.compile(
+    r'rank\((\d+)\)/job\((\d+)\) (?:'
+    r'(recv|send) (?:(start|requested|barrier)|'
+    r'latency: (\d+)us, (\d+\.\d\d)Gbps)|'
+    r'(reduce|convert) (?:(wait recv|start)|latency: (\d+)us))')
+_CLIENT = re.compile(
+    r'(send|recv|reduce) {0,2}: (?:task_id: (\d+), )?idx: (\d+)'
+    r'(?:, i: (\d+))?(?:, j: (\d+))?,? (start|done)(?:, count: \d+)?')
+_REQUEST = re.compile(
+    r'req\((0x[0-9a-f]+)\)/idx\((\d+)\) (?:(allreduce start|send done|'
+    r'recv done)|(allreduce requested)'
+    r'(?: size: \d+, csize: \d+, nsplit: \d+)?)')
+RESULT = re.compile(
+    r'(?:type: (?:agg|ring), .*?nsplit: (\d+), nreq: \d+, .*?'
+    r'try_count: (\d+)|size: (\d+\.\d\d)MB, bandwidth: (\d+\.\d\d)Gbps) #')
+_SIZE = re.compile(r'recv thread\(\d+\) all ranks get connected!, '
+                   r'size: (\d+)')
+_PANIC = re.compile(r"thread '[^']*'(?: \(\d+\))? panicked at (.*)")
+#: What a line that tells of a span has, whole or damaged.
+_OF_A_SPAN = re.compile(
+    r'rank\(|/job\(|(?:recv|send|reduce) latency|\ballreduce (?:start|req)|'
+    r'idx: ?\d+, |task_id: \d+,|req\(0x')
+#: A server whose clients are gone ends its threads, in any way.
+_OVER = 'handle_connection: exiting'
+
+#: No line is longer; some expressions take the square of the length.
+LONGEST = 10_000
+
+#: Between two lines a thread may be held up so long, and lines of other
+#: threads may be written so late. Unit: ms.
+HELD_UP = 1000.0
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of work: its row in the timeline, its kind (the colour), from
+    and to in ms since the first line of a span, line of its end."""
+    row: str
+    kind: str
+    start: float
+    end: float
+    line: int
+
+    @property
+    def ms(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Of the samples of one class of threads, in ms."""
+    name: str
+    len: int
+    avg: float
+    sd: float
+    median: float
+    min: float
+    max: float
+
+    @classmethod
+    def of(cls, name: str, samples: Iterable[float]) -> Stats:
+        """As the original computes them: the deviation of a population, the
+        median of an even number is the greater of the two in the middle."""
+        v = sorted(samples)
+        avg = sum(v) / len(v)
+        sd = math.sqrt(sum((x - avg) ** 2 for x in v) / len(v))
+        return cls(name, len(v), avg, sd, v[len(v) // 2], v[0], v[-1])
+
+    def text(self) -> str:
+        """The line of the original."""
+        return (f'  {self.name:<4} len: {self.len}, avg: {self.avg:.2f}, '
+                f'sd: {self.sd:.2f}, median: {self.median:.2f}, '
+                f'min: {self.min:.2f}, max: {self.max:.2f}')
+
+
+@dataclass
+class Log:
+    """One log: all spans, and the samples that count, class -> ms."""
+    side: str
+    spans: list[Span] = field(default_factory=list)
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    #: Of the server's own client: Gb/s (of 2^30 bit) of each client.
+    bandwidths: list[float] = field(default_factory=list)
+    #: Where a thread panicked, with its line; of a server, before its
+    #: clients were gone.
+    panic: tuple[int, str] | None = None
+    #: Remaining text, with the numbers of its lines: NCCL's tests.
+    rest: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def stats(self) -> list[Stats]:
+        return [Stats.of(name, v) for name, v in self.samples.items() if v]
+
+
+def server(text: str) -> Log:
+    """The log of a reduction server; if of several, one of them traced.
+
+    :raises ParseError: it cannot be trusted
+    """
+    return _Reader('server', text).read()
+
+
+def client(text: str) -> Log:
+    """The log of clients, of which one traced.
+
+    :raises ParseError: it cannot be trusted
+    """
+    return _Reader('client', text).read()
+
+
+class _Reader:
+    """Reads one log, line by line."""
+
+    def __init__(self, side: str, text: str) -> None:
+        self.log, self.text = Log(side), text
+        #: Row -> begin of its open span in ms, line, and what it waits for.
+        self.open: dict[str, tuple[float, int]] = {}
+        #: Request -> times of its lines so far.
+        self.requests: dict[str, list[float]] = {}
+        self.numbers: dict[str, str] = {}
+        #: Samples in the order of their end, class (and request) -> ms.
+        self.taken: dict[tuple[str, str], list[float]] = {}
+        self.first: float | None = None
+        self.last = -math.inf
+        self.over, self.size = False, 0
+        #: Results told: (parts of a request, requests).
+        self.asked: list[tuple[int, int]] = []
+
+    def read(self) -> Log:
+        """:raises ParseError: the first line that cannot be trusted"""
+        lines = self.text.split('\n')
+        for number, whole in enumerate(lines, 1):
+            line = whole.rstrip('\r')
+            self.number, self.line = number, line
+            if len(line) > LONGEST:
+                self.wrong(f'a line of {len(line)} characters')
+            words = line[_PREFIX.match(line).end():]  # type: ignore[union-attr]
+            panicked = _PANIC.search(line)
+            if panicked:
+                if not self.over and not self.log.panic:
+                    self.log.panic = number, panicked[1].rstrip(':')
+                continue
+            rust, nccl = _RUST.fullmatch(words), _NCCL.search(words)
+            if rust:
+                self.rust(rust)
+            elif nccl:
+                self.request(float(nccl[1]), nccl[2])
+            elif _OF_A_SPAN.search(line) or line.startswith('[20'):
+                self.wrong('a damaged line of the trace')
+            else:
+                self.log.rest.append((number, words))
+        if not self.log.panic:
+            self.at_the_end()
+        self.drop_first_halves()
+        return self.log
+
+    def wrong(self, reason: str, number: int = 0) -> None:
+        raise ParseError(number or self.number, self.line, reason)
+
+    # Lines --------------------------------------------------------------
+
+    def rust(self, found: re.Match[str]) -> None:
+        """A line of the server, or of its own client."""
+        year, month, day, hour, minute = map(int, found.groups()[:5])
+        # Microseconds, as the original's clock has them: differences of
+        # large floats would have other last digits.
+        seconds = calendar.timegm((year, month, day, hour, minute, 0))
+        at = seconds * 1e3 + int(float(found[6]) * 1e6) / 1e3
+        if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24
+                and minute < 60 and float(found[6]) < 61):
+            self.wrong('a time that there is not')
+        words = found[8]
+        if _OVER in words:
+            self.over = True
+        sized = _SIZE.fullmatch(words)
+        if sized and not self.size:
+            self.size = int(sized[1])
+        result = RESULT.fullmatch(words)
+        if result:
+            if result[4]:
+                self.log.bandwidths.append(float(result[4]))
+            else:
+                self.asked.append((int(result[1]), int(result[2])))
+            return
+        work = _SERVER.fullmatch(words)
+        if work:
+            self.of_server(self.stamp(at), work)
+            return
+        work = _CLIENT.fullmatch(words)
+        if work:
+            self.of_client(self.stamp(at), work)
+        elif _OF_A_SPAN.search(words):
+            self.wrong('a damaged line of the trace')
+
+    def stamp(self, at: float) -> float:
+        """A time since the first span's, in ms."""
+        if self.first is None:
+            self.first = at
+        if at < self.last - HELD_UP:
+            self.wrong(f'its time is {(self.last - at) / 1e3:.3f} s before '
+                       'that of a line above it')
+        self.last = max(self.last, at)
+        return at - self.first
+
+    def of_server(self, at: float, work: re.Match[str]) -> None:
+        thread, job = work[1], work[2]
+        kind = work[3] or work[7]
+        row = (f'{kind}({thread})/({job})' if kind == 'reduce'
+               else f'{kind}({thread}/{job})')
+        latency = work[5] or work[9]
+        if work[4] == 'requested' or work[8] == 'start':
+            self.begin(row, at)
+        elif work[4] == 'barrier':
+            # Of the suite's own server: clients met, between two sizes.
+            self.open.pop(row, None)
+        elif latency:
+            ms = self.end(row, kind, at)
+            told = int(latency) / 1e3
+            # The time of the line is taken before, that of the end after.
+            if not told - 0.002 <= ms <= told + HELD_UP:
+                self.wrong(f'a latency of {told:.3f} ms, and {ms:.3f} ms lie '
+                           'between its lines')
+            if work[6] and self.size:
+                most = self.size * 8e-6 / max(told, 1e-3)
+                least = self.size * 8e-6 / max(ms, told + 1e-3)
+                if not least * 0.99 - 0.006 <= float(work[6]) <= (
+                        most * 1.001 + 0.006):
+                    self.wrong(f'{self.size} B in {latency} us are not '
+                               f'{work[6]} Gb/s')
+
+    def of_client(self, at: float, work: re.Match[str]) -> None:
+        kind, task, index, _, part, what = work.groups()
+        if kind == 'reduce':
+            row = f'reduce({task}/{index})'
+        else:
+            row = f'{kind}({index}/{task}/{part})'
+        if what == 'start':
+            self.begin(row, at)
+        else:
+            self.end(row, kind, at)
+
+    def request(self, at: float, words: str) -> None:
+        """A line of NCCL's plugin."""
+        found = _REQUEST.fullmatch(words)
+        if not found:
+            self.wrong('a damaged line of the trace')
+            return
+        name, step = found[1], found[3] or found[4]
+        row = self.numbers.setdefault(name, f'req({len(self.numbers)})')
+        at = self.stamp(at)
+        steps = ('allreduce start', 'allreduce requested', 'send done',
+                 'recv done')
+        times = self.requests.setdefault(name, [])
+        due = steps[len(times)]
+        if step != due:
+            self.wrong(f'{row}: {step}, where {due} was due')
+        if times and at < times[-1]:
+            self.wrong(f'{row}: it went back in time')
+        times.append(at)
+        if len(times) == 1:
+            return
+        self.log.spans.append(Span(
+            row, step.removeprefix('allreduce '), times[-2], at, self.number))
+        if step == 'recv done':
+            start, requested, sent, done = times
+            for kind, ms in (('e2e', done - start), ('req', requested - start),
+                             ('send', sent - requested),
+                             ('recv', done - sent)):
+                self.taken.setdefault((kind, name), []).append(ms)
+            times.clear()
+
+    def begin(self, row: str, at: float) -> None:
+        if row in self.open:
+            self.wrong(f'{row} begins twice: a line is lost or stands twice, '
+                       'or two programs traced into one log')
+        self.open[row] = at, self.number
+
+    def end(self, row: str, kind: str, at: float) -> float:
+        if row not in self.open:
+            self.wrong(f'{row} ends, and nothing has begun it')
+        start, _ = self.open.pop(row)
+        if at < start:
+            self.wrong(f'{row} ends before it begins')
+        self.log.spans.append(Span(row, kind, start, at, self.number))
+        self.taken.setdefault((kind, ''), []).append(at - start)
+        return at - start
+
+    # The whole ----------------------------------------------------------
+
+    def at_the_end(self) -> None:
+        """What a log must have when it ends."""
+        if self.log.side == 'server':
+            self.rounds_agree()
+            return
+        for row, times in self.requests.items():
+            if times:
+                self.wrong(f'{self.numbers[row]} has not come to its end: '
+                           'the log was cut, or its client died')
+        for row, (_, number) in self.open.items():
+            self.wrong(f'{row} has not come to its end: the log was cut, or '
+                       'its client died', number)
+        traced = len(self.taken.get(('recv', ''), ()))
+        if self.numbers:
+            return
+        if traced and not self.asked and not any(
+                'Avg bus bandwidth' in line for _, line in self.log.rest):
+            self.wrong('no line with the result: the client did not come to '
+                       'its end')
+        if len(self.asked) != len(self.log.bandwidths):
+            self.wrong('a line of the result is missing')
+        if len({*self.asked}) > 1:
+            self.wrong('clients tell of different numbers of requests')
+        ring = ('reduce', '') in self.taken
+        due = math.prod(self.asked[0]) if self.asked else traced
+        if traced != due and not ring:
+            self.wrong(f'{due} parts were asked for, {traced} are in the '
+                       'log: lines are missing')
+
+    def rounds_agree(self) -> None:
+        """Every thread of a server goes through as many rounds, but for the
+        one that it is in."""
+        rounds: dict[str, int] = {}
+        for span in self.log.spans:
+            rounds[span.row] = rounds.get(span.row, 0) + 1
+        of_jobs: dict[str, dict[str, int]] = {}
+        for row, count in rounds.items():
+            job = re.findall(r'\d+', row)[1]
+            of_jobs.setdefault(job, {})[row] = count
+        for rows in of_jobs.values():
+            least, most = min(rows.values()), max(rows.values())
+            if most - least > 2:
+                odd = min(rows, key=lambda row: rows[row])
+                self.wrong(f'{odd} has {least} spans, others of its job '
+                           f'{most}: lines are missing')
+
+    def drop_first_halves(self) -> None:
+        """What the original takes for the warm-up."""
+        for (kind, _), v in self.taken.items():
+            self.log.samples.setdefault(kind, []).extend(v[len(v) // 2:])
+
+
+def first_panic(text: str) -> tuple[int, str] | None:
+    """The first panic of any text: its line, and where it was."""
+    for number, line in enumerate(text.split('\n'), 1):
+        found = _PANIC.search(line)
+        if found:
+            return number, found[1].rstrip(':')
+    return None

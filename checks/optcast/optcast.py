@@ -1,0 +1,144 @@
+"""Optcast: all-reduce through reduction servers, and the ring to beat."""
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import reframe as rfm
+import reframe.utility.typecheck as typ
+from reframe.core.builtins import fixture, parameter, run_after, variable
+
+from ..lib import guards, metrics
+from ..lib.parsers import ParseError
+from ..lib.program import EmbeddedPrograms
+from ..serving.parser import Services
+from ..serving.plan import Plan
+from ..serving.service import ServiceBenchmark
+from . import settings, timeline
+from .evaluation import Evaluation
+from .points import POINTS, SCALES, Point
+
+
+class OptcastPrograms(EmbeddedPrograms):
+    """src/*.c, compiled where it runs: server, client and ring."""
+
+    family = 'optcast'
+    cflags = '-O3 -std=gnu11 -pthread'
+
+
+@rfm.simple_test
+class OptcastAllReduce(ServiceBenchmark):
+    """All-reduces of clients through reduction servers, or in a ring.
+
+    Every result is compared bit for bit. With servers, the same clients first
+    do it in a ring: `ring_ratio` is the gain, with the load of that minute in
+    both.
+    """
+
+    family = program = 'optcast'
+    programs = fixture(OptcastPrograms, scope='environment')
+    valid_prog_environs = ['+mpi']
+
+    #: What all-reduces, with how many clients and servers, and where.
+    point = parameter(list(POINTS), fmt=lambda point: str(point))
+
+    #: Options of the original's run script under their own names (with _ for
+    #: -): -S OptcastAllReduce.settings=chunksize:2M,num_jobs:4
+    settings = variable(typ.Dict[str, str], value={})
+
+    #: For a peer that says nothing. Unit: s.
+    timeout = variable(int, value=60)
+
+    @run_after('init')
+    def set_requirements(self) -> None:
+        self.descr = f'Optcast {self.point}'
+        nodes = 1 << (self.layout.nodes - 1).bit_length()
+        self.valid_systems = [f'+nodes_{nodes}']
+        self.tags = {'full', 'nccl', 'optcast', *POINTS[self.point]}
+
+    @run_after('setup')
+    def set_time_limit(self) -> None:
+        self.time_limit = max(self.time_limit or 0, self.seconds_needed())
+        self.keep_files = [*self.keep_files, 'run.*.log', 'run.*.logs']
+
+    def seconds_needed(self) -> float:
+        return self.repeats * self.attempts * (2 * self.evaluation.limit + 60)
+
+    @property
+    def config(self) -> settings.Config | None:
+        """Of the file in the original's format that the settings name."""
+        path = self.settings.get('config')
+        return settings.read_config(Path(path)) if path else None
+
+    @property
+    def layout(self) -> Point:
+        """The case's numbers, or those of the config."""
+        config = self.config
+        if not config:
+            return self.point
+        one = config.server_nodes == config.client_nodes == 1
+        return replace(
+            self.point, clients=config.client_nodes * config.clients_each,
+            servers=config.server_nodes * config.servers_each,
+            client_nodes=0 if one else config.client_nodes)
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """What is run.
+
+        :raises ValueError: settings that do not fit together
+        """
+        layout, config = self.layout, self.config
+        found = settings.setup(
+            {**SCALES[layout.scale], 'type': layout.type,
+             'data_type': layout.data_type, **self.settings},
+            layout.clients, layout.servers)
+        if (found.clients, found.servers, found.type, found.data_type) != (
+                layout.clients, layout.servers, layout.type,
+                layout.data_type):
+            raise ValueError('nrank, nservers, type and data_type are '
+                             'parameters of the case: select another one, or '
+                             'give a config')
+        of_config = (config.server_nodes if config and layout.client_nodes
+                     and layout.type == 'optcast' else layout.server_nodes)
+        return Evaluation(
+            replace(found, port=config.port if config else 0),
+            f'{self.programs.stagedir}/optcast', max(1, layout.client_nodes),
+            of_config, self.current_partition.processor.num_cpus or 1,
+            self.timeout)
+
+    def plan(self) -> Plan:
+        return self.evaluation.plan()
+
+    def more_params(self) -> dict[str, Any]:
+        return dict(self.settings)
+
+    def planned_figures(self) -> list[str]:
+        return ['ready_time', *self.evaluation.figures_planned()]
+
+    def claimed_seconds(self, figures: dict[str, float]) -> float:
+        of = self.evaluation.setup
+        return sum(size / figures[metrics.key('algbw', size)] * 1e-9
+                   for size in of.sizes) * of.iterations
+
+    def figures_served(self, services: Services, said: str,
+                       run: guards.Run) -> dict[str, float]:
+        evaluation, stage = self.evaluation, Path(self.stagedir)
+        folder = evaluation.collect(stage, run.name, services)
+        try:
+            found = evaluation.analyse(folder)
+            figures = guards.figures_in(found.records, folder.name)
+            if evaluation.setup.type == 'optcast':
+                figures |= evaluation.against_the_ring(
+                    found, stage / f'{run.name}.ring.0.out')
+        except ParseError as err:
+            guards.refuse('table', f'{folder.name}: {err.file}:{err}')
+        self.version = found.version
+        sentences = evaluation.sentences(found, figures)
+        (folder / 'summary.txt').write_text('\n'.join(sentences) + '\n')
+        for line in sentences:
+            self.logger.info(line)
+        if self.settings.get('xlim'):
+            found.draw(folder, timeline.window(self.settings['xlim']))
+        return figures

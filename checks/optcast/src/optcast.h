@@ -1,0 +1,134 @@
+/* optcast.h - reduction servers, their clients, and a ring, over TCP.
+ *
+ * What passes between two peers, in the order of their bytes (both ends must
+ * have the same one: the first word tells):
+ *
+ *   server -> client  struct hello    a nonce
+ *   client -> server  struct join     who it is, a nonce, proof of the secret
+ *   server -> client  struct welcome  proof of the secret, or why not
+ *
+ * then messages: struct header, and as many bytes as it says. */
+#ifndef OPTCAST_H
+#define OPTCAST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define VERSION "1.0"
+#define MAX_RANKS 256
+#define MAX_SERVERS 64
+#define MAX_JOBS 64
+#define MAX_THREADS 256
+#define NONCE 16
+#define MAC 32
+#define SECRET 256
+
+enum { MAGIC = 0x3143504f, DATA = 0x41544144, BARRIER = 0x52524142,
+       BYE = 0x00455942 };
+enum type { F32, F16, BF16, TYPES };
+
+struct hello {
+    uint32_t magic, version;
+    uint8_t nonce[NONCE];
+};
+
+struct join {
+    uint32_t magic, rank, nrank, type;
+    uint64_t count;                 /* elements of a message, at most         */
+    uint32_t ring, address, port;   /* where its neighbour in a ring connects */
+    uint32_t unused;
+    uint8_t nonce[NONCE], mac[MAC];
+};
+
+struct welcome {
+    uint32_t magic, refused;
+    uint8_t mac[MAC];
+    char why[216];
+};
+
+struct header {
+    uint32_t magic, seq;
+    uint64_t bytes;
+};
+
+struct neighbour {                  /* of a ring: who comes next              */
+    uint32_t magic, address, port;
+};
+
+/* What the command line says; names are those of Optcast's server. */
+struct options {
+    bool client, ring;
+    const char *address, *service, *trace, *host;
+    uint32_t port, rank, nrank, jobs, threads, recvs, sends, nreq, nsplit;
+    uint32_t iterations, warmup, timeout;
+    enum type type;
+    uint64_t count, chunk;          /* elements; bytes                        */
+    uint64_t size[64];              /* bytes                                  */
+    int sizes;
+    char secret[SECRET];
+    bool gate;
+    struct { char host[64]; uint16_t port; } server[MAX_SERVERS];
+    int servers;
+};
+
+/* util.c */
+void die(const char *, ...) __attribute__((format(printf, 1, 2), noreturn));
+double now(void);
+void *get(size_t);                  /* memory at the begin of a page          */
+size_t size_of(enum type);
+const char *type_name(enum type);   /* as NCCL's tests print it               */
+
+/* trace.c: the original's lines; silent until it is opened. */
+void trace_open(const char *path, const char *host);
+void trace_own(FILE *, const char *host);
+bool tracing(void);
+void trace_rust(const char *level, const char *module, const char *, ...)
+    __attribute__((format(printf, 3, 4)));
+void trace_nccl(int line, const char *, ...)
+    __attribute__((format(printf, 2, 3)));
+void trace_plain(const char *, ...) __attribute__((format(printf, 1, 2)));
+void trace_flush(void);
+
+/* sha256.c */
+struct part { const void *data; size_t size; };
+void hmac(const char *key, const struct part *, int parts, uint8_t out[MAC]);
+bool same(const uint8_t *, const uint8_t *, size_t);    /* in constant time */
+void draw(uint8_t *, size_t);                           /* random bytes     */
+
+/* net.c */
+int listen_at(const char *address, uint16_t port, uint16_t *got);
+int connect_to(const char *host, uint16_t port, uint32_t timeout);
+void tune(int fd);
+void patience(int fd, uint32_t seconds);    /* for a peer that falls silent  */
+const char *peer_of(int fd, char out[64]);
+bool read_whole(int fd, void *, size_t);    /* false: closed, late, an error */
+bool write_whole(int fd, const void *, size_t);
+/* Both sides of the handshake; welcome_peer tells who came. */
+bool welcome_peer(int fd, const struct options *, struct join *, char *why,
+                  size_t);
+void join_server(int fd, const struct options *, const char *where,
+                 uint32_t ring_address, uint32_t ring_port);
+
+/* reduce.c */
+void reduce(enum type, void *out, const void *const *in, int inputs,
+            size_t count);
+float from_number(enum type, const void *, size_t at);
+void to_number(enum type, void *, size_t at, float);
+
+/* server.c, client.c, ring.c */
+int serve(const struct options *);
+int run_client(struct options *);
+
+/* An all-reduce over some way: in and out of `bytes`; a barrier. */
+struct way {
+    void (*all_reduce)(void *self, const void *in, void *out, uint64_t bytes,
+                       bool traced);
+    void (*barrier)(void *self);
+    void (*end)(void *self);
+};
+void *optcast_way(const struct options *, struct way *);
+void *ring_way(const struct options *, struct way *);
+
+#endif

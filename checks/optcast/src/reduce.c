@@ -1,0 +1,186 @@
+/* reduce.c - sums of arrays. Half precision is added up in single and rounded
+ * once, to the nearest even number. */
+#include "optcast.h"
+
+#include <string.h>
+
+/* One copy of each loop for every width of vectors; what the machine has is
+ * found out when the program starts. */
+#if defined __x86_64__ && defined __linux__ && defined __GNUC__ \
+    && !defined __clang__ && !defined __SANITIZE_ADDRESS__
+#define VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define VECTORS
+#endif
+
+enum { BLOCK = 2048 };              /* elements: 8 KiB of sums, in L1         */
+
+static inline float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float of_bf16(uint16_t x)
+{
+    return float_of((uint32_t)x << 16);
+}
+
+static inline uint16_t to_bf16(float x)
+{
+    uint32_t bits = bits_of(x);
+    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded;
+}
+
+static inline float of_f16(uint16_t x)
+{
+    uint32_t low = x & 0x7fff;
+    /* Moves the exponent; right for subnormals too. */
+    float scaled = float_of(low << 13) * 0x1p112f;
+    uint32_t bits = bits_of(scaled);
+    bits = low >= 0x7c00 ? bits | 0x7f800000 : bits;
+    return float_of(bits | (uint32_t)(x & 0x8000) << 16);
+}
+
+static inline uint16_t to_f16(float x)
+{
+    uint32_t all = bits_of(x), bits = all & 0x7fffffff;
+    /* Below 2^-14: adding 2^-1 leaves the rounded digits at the end. */
+    uint32_t small = bits_of(float_of(bits) + 0.5f) - 0x3f000000;
+    uint32_t normal = (bits + 0xc8000fff + (bits >> 13 & 1)) >> 13;
+    uint32_t half = bits < 0x38800000 ? small : normal;
+    half = bits >= 0x47800000 ? 0x7c00 : half;      /* 2^16 and more          */
+    half = bits > 0x7f800000 ? 0x7e00 : half;
+    return half | (all >> 16 & 0x8000);
+}
+
+VECTORS static void sum2(float *restrict out, const float *restrict a,
+                         const float *restrict b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = a[i] + b[i];
+}
+
+VECTORS static void sum3(float *restrict out, const float *restrict a,
+                         const float *restrict b, const float *restrict c,
+                         size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = a[i] + b[i] + c[i];
+}
+
+VECTORS static void sum4(float *restrict out, const float *restrict a,
+                         const float *restrict b, const float *restrict c,
+                         const float *restrict d, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = a[i] + b[i] + c[i] + d[i];
+}
+
+VECTORS static void more2(float *restrict out, const float *restrict a,
+                          const float *restrict b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] += a[i] + b[i];
+}
+
+VECTORS static void more1(float *restrict out, const float *restrict a,
+                          size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] += a[i];
+}
+
+VECTORS static void widen_f16(float *restrict out, const uint16_t *restrict a,
+                              size_t n, float keep)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = out[i] * keep + of_f16(a[i]);
+}
+
+VECTORS static void widen_bf16(float *restrict out,
+                               const uint16_t *restrict a, size_t n,
+                               float keep)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = out[i] * keep + of_bf16(a[i]);
+}
+
+VECTORS static void narrow_f16(uint16_t *restrict out,
+                               const float *restrict a, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = to_f16(a[i]);
+}
+
+VECTORS static void narrow_bf16(uint16_t *restrict out,
+                                const float *restrict a, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = to_bf16(a[i]);
+}
+
+static void reduce_f32(float *out, const float *const *in, int inputs,
+                       size_t n)
+{
+    int first = inputs < 4 ? inputs : 4;
+    if (first == 1)
+        memcpy(out, in[0], n * sizeof *out);
+    else if (first == 2)
+        sum2(out, in[0], in[1], n);
+    else if (first == 3)
+        sum3(out, in[0], in[1], in[2], n);
+    else
+        sum4(out, in[0], in[1], in[2], in[3], n);
+    for (int i = first; i < inputs; i += 2)
+        if (i + 1 < inputs)
+            more2(out, in[i], in[i + 1], n);
+        else
+            more1(out, in[i], n);
+}
+
+void reduce(enum type type, void *out, const void *const *in, int inputs,
+            size_t count)
+{
+    for (size_t at = 0; at < count; at += BLOCK) {
+        size_t n = count - at < BLOCK ? count - at : BLOCK;
+        if (type == F32) {
+            const float *from[MAX_RANKS];
+            for (int i = 0; i < inputs; i++)
+                from[i] = (const float *)in[i] + at;
+            reduce_f32((float *)out + at, from, inputs, n);
+            continue;
+        }
+        float sums[BLOCK] = {0};
+        for (int i = 0; i < inputs; i++)
+            (type == F16 ? widen_f16 : widen_bf16)(
+                sums, (const uint16_t *)in[i] + at, n, i > 0);
+        (type == F16 ? narrow_f16 : narrow_bf16)((uint16_t *)out + at, sums,
+                                                 n);
+    }
+}
+
+float from_number(enum type type, const void *from, size_t at)
+{
+    if (type == F32)
+        return ((const float *)from)[at];
+    uint16_t x = ((const uint16_t *)from)[at];
+    return type == F16 ? of_f16(x) : of_bf16(x);
+}
+
+void to_number(enum type type, void *out, size_t at, float x)
+{
+    if (type == F32)
+        ((float *)out)[at] = x;
+    else
+        ((uint16_t *)out)[at] = type == F16 ? to_f16(x) : to_bf16(x);
+}

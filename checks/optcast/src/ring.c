@@ -1,0 +1,249 @@
+/* ring.c - ring all-reduce over the same transport: what reduction servers
+ * have to beat.
+ *
+ * The data are cut into a block a rank. In 2(n - 1) steps each rank sends a
+ * block to the next one and takes one from the one before: in the first n - 1
+ * it adds its own numbers to what it takes, then it only passes sums on. A
+ * block goes in chunks: one is sent as soon as it has been taken and added,
+ * while the rest of its block is still on its way. */
+#define _GNU_SOURCE
+#include "optcast.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct ring {
+    const struct options *o;
+    int meeting, next, before;
+    uint32_t barriers;
+    uint8_t *taken;                     /* one chunk                        */
+    /* The all-reduce under way. */
+    const uint8_t *in;
+    uint8_t *out;
+    uint64_t count, chunk, each;        /* elements; chunks of a block      */
+};
+
+/* Chunk k of all that pass a link: its block, and where it lies. */
+static void place(const struct ring *r, uint64_t k, bool sends,
+                  uint64_t *from, uint64_t *size)
+{
+    uint64_t n = r->o->nrank, step = k / r->each, part = k % r->each;
+    uint64_t block = (r->o->rank + 2 * n - step - !sends) % n;
+    uint64_t first = r->count * block / n, last = r->count * (block + 1) / n;
+    uint64_t at = first + part * r->chunk;
+    *from = at < last ? at : last;
+    *size = last - *from < r->chunk ? last - *from : r->chunk;
+}
+
+static void gone(const struct ring *r, bool next, ssize_t n)
+{
+    uint32_t of = (r->o->rank + (next ? 1 : r->o->nrank - 1)) % r->o->nrank;
+    die("rank %u: its neighbour, rank %u, %s: its own message says why",
+        r->o->rank, of, n == 0 || errno == ECONNRESET || errno == EPIPE
+        ? "closed the connection" : strerror(errno));
+}
+
+static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
+                       bool traced)
+{
+    struct ring *r = self;
+    size_t size = size_of(r->o->type), head = sizeof(struct header);
+    uint64_t n = r->o->nrank;
+    r->in = in;
+    r->out = out;
+    r->count = bytes / size;
+    r->chunk = r->o->count;
+    r->each = ((r->count + n - 1) / n + r->chunk - 1) / r->chunk;
+    uint64_t all = r->each * 2 * (n - 1), adds = r->each * (n - 1);
+    uint64_t sent = 0, taken = 0;
+    size_t out_done = 0, in_done = 0;
+    struct header to, got = {0};
+    while (taken < all || sent < all) {
+        bool moved = false;
+        /* The first block is this rank's own; then what was taken. */
+        while (sent < all && (sent < r->each || sent - r->each < taken)) {
+            uint64_t at, elements;
+            place(r, sent, true, &at, &elements);
+            size_t length = elements * size;
+            const uint8_t *data = (sent < r->each ? r->in : r->out)
+                + at * size;
+            if (!out_done) {
+                to = (struct header){DATA, sent, length};
+                if (traced)
+                    trace_rust("TRACE", "ring", "send  : idx: 0, j: 0 start");
+            }
+            struct iovec parts[2];
+            struct msghdr message = {.msg_iov = parts};
+            if (out_done < head)
+                parts[message.msg_iovlen++] = (struct iovec){
+                    (uint8_t *)&to + out_done, head - out_done};
+            size_t done = out_done < head ? 0 : out_done - head;
+            parts[message.msg_iovlen++] = (struct iovec){
+                (void *)(data + done), length - done};
+            ssize_t w = sendmsg(r->next, &message,
+                                MSG_DONTWAIT | MSG_NOSIGNAL);
+            if (w < 0 && errno == EINTR)
+                continue;
+            if (w < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+                break;
+            if (w <= 0)
+                gone(r, true, w);
+            moved = true;
+            out_done += w;
+            if (out_done == head + length) {
+                out_done = 0;
+                sent++;
+                if (traced)
+                    trace_rust("TRACE", "ring", "send  : idx: 0, j: 0 done");
+            }
+        }
+        while (taken < all) {
+            uint64_t at, elements;
+            place(r, taken, false, &at, &elements);
+            size_t length = elements * size;
+            uint8_t *own = r->out + at * size;
+            uint8_t *data = taken < adds ? r->taken : own;
+            bool header = in_done < head;
+            if (in_done < head + length) {
+                ssize_t w = recv(r->before, header ? (uint8_t *)&got + in_done
+                                 : data + (in_done - head),
+                                 (header ? head : head + length) - in_done,
+                                 MSG_DONTWAIT);
+                if (w < 0 && errno == EINTR)
+                    continue;
+                if (w < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+                    break;
+                if (w <= 0)
+                    gone(r, false, w);
+                moved = true;
+                if (!in_done && traced)
+                    trace_rust("TRACE", "ring", "recv : idx: 0, j: 0 start");
+                in_done += w;
+                if (header && in_done == head && (got.magic != DATA
+                        || got.seq != (uint32_t)taken
+                        || got.bytes != length))
+                    die("rank %u: its neighbour sent another message than "
+                        "the one that was due", r->o->rank);
+            }
+            if (in_done < head || in_done < head + length)
+                continue;
+            if (traced)
+                trace_rust("TRACE", "ring", "recv : idx: 0, j: 0 done");
+            if (taken < adds) {
+                const void *both[] = {r->taken, r->in + at * size};
+                if (traced)
+                    trace_rust("TRACE", "ring", "reduce: task_id: 0, idx: 0, "
+                               "i: 0, start");
+                reduce(r->o->type, own, both, 2, elements);
+                if (traced)
+                    trace_rust("TRACE", "ring", "reduce: task_id: 0, idx: 0, "
+                               "i: 0, done, count: %llu",
+                               (unsigned long long)taken + 1);
+            }
+            in_done = 0;
+            taken++;
+            break;                      /* what was taken can be sent on    */
+        }
+        if (moved)
+            continue;
+        struct pollfd polled[2] = {
+            {r->before, taken < all ? POLLIN : 0, 0},
+            {r->next, sent < all && (sent < r->each
+                                     || sent - r->each < taken)
+             ? POLLOUT : 0, 0}};
+        if (poll(polled, 2, r->o->timeout * 1000) == 0)
+            die("rank %u: nothing came from its neighbour, rank %u, for %u "
+                "s: it hangs, or its link is down", r->o->rank,
+                (uint32_t)((r->o->rank + n - 1) % n), r->o->timeout);
+        if (polled[1].revents & (POLLERR | POLLHUP))
+            gone(r, true, 0);
+    }
+}
+
+static void barrier(void *self)
+{
+    struct ring *r = self;
+    struct header head = {BARRIER, r->barriers++, 0};
+    if (!write_whole(r->meeting, &head, sizeof head)
+            || !read_whole(r->meeting, &head, sizeof head)
+            || head.magic != BARRIER)
+        die("rank %u: the server that keeps the barrier is gone, or another "
+            "rank is", r->o->rank);
+}
+
+static void end(void *self)
+{
+    struct ring *r = self;
+    struct header bye = {BYE, r->barriers, 0};
+    write_whole(r->meeting, &bye, sizeof bye);
+    close(r->meeting);
+    close(r->next);
+    close(r->before);
+}
+
+/* The neighbour that comes before; others are dropped. */
+static int accept_before(const struct options *o, int listener)
+{
+    double until = now() + o->timeout;
+    uint32_t due = (o->rank + o->nrank - 1) % o->nrank;
+    while (now() < until) {
+        struct pollfd polled = {listener, POLLIN, 0};
+        struct join join;
+        char why[216];
+        if (poll(&polled, 1, 1000) <= 0)
+            continue;
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0 && welcome_peer(fd, o, &join, why, sizeof why)
+                && join.rank == due)
+            return fd;
+        if (fd >= 0)
+            close(fd);
+    }
+    die("rank %u: its neighbour, rank %u, has not come in %u s", o->rank, due,
+        o->timeout);
+}
+
+void *ring_way(const struct options *o, struct way *way)
+{
+    struct ring *r = get(sizeof *r);
+    struct neighbour next;
+    struct sockaddr_in own;
+    socklen_t length = sizeof own;
+    char here[INET_ADDRSTRLEN], name[96];
+    uint16_t port;
+    r->o = o;
+    r->taken = get(o->count * size_of(o->type));
+    snprintf(name, sizeof name, "%s:%u", o->server[0].host,
+             o->server[0].port);
+    r->meeting = connect_to(o->server[0].host, o->server[0].port, o->timeout);
+    getsockname(r->meeting, (void *)&own, &length);
+    inet_ntop(AF_INET, &own.sin_addr, here, sizeof here);
+    int listener = listen_at(here, 0, &port);
+    join_server(r->meeting, o, name, own.sin_addr.s_addr, port);
+    if (!read_whole(r->meeting, &next, sizeof next) || next.magic != MAGIC)
+        die("rank %u: %s did not tell who comes next: have all %u ranks been "
+            "started?", o->rank, name, o->nrank);
+    inet_ntop(AF_INET, &(struct in_addr){next.address}, here, sizeof here);
+    snprintf(name, sizeof name, "%s:%u (rank %u)", here, next.port,
+             (o->rank + 1) % o->nrank);
+    /* The connection to the next is accepted by the kernel at once, so that
+     * no rank waits for another that waits too; the handshake needs both. */
+    if (o->rank == 0) {
+        r->next = connect_to(here, next.port, o->timeout);
+        join_server(r->next, o, name, 0, 0);
+        r->before = accept_before(o, listener);
+    } else {
+        r->before = accept_before(o, listener);
+        r->next = connect_to(here, next.port, o->timeout);
+        join_server(r->next, o, name, 0, 0);
+    }
+    close(listener);
+    tune(r->before);
+    patience(r->meeting, o->timeout);
+    *way = (struct way){all_reduce, barrier, end};
+    return r;
+}

@@ -1,0 +1,467 @@
+/* server.c - the reduction server: receive, reduce and send threads go
+ * through the jobs in turn, as the original's do, and sleep where those spin.
+ *
+ * A job is a set of buffers: one for each rank, and one for the sum. In round
+ * k its receive threads fill the ranks' buffers once the sum of round k - 1
+ * is computed; its reduce threads add them up once all ranks are there and
+ * the sum of round k - 1 was sent; its send threads send it. */
+#define _GNU_SOURCE
+#include "optcast.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct job {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint8_t *in[MAX_RANKS], *out;
+    struct header head[MAX_RANKS], sum;
+    uint64_t received, reduced, sent;   /* by threads, over all rounds      */
+};
+
+static const struct options *o;
+static struct job jobs[MAX_JOBS];
+static size_t room;                     /* bytes of a buffer                */
+
+/* Who is connected: a session begins when all are. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int fd[MAX_RANKS];
+    uint32_t joined, shaking, ring;
+    bool open;
+    struct join join[MAX_RANKS];
+    char name[MAX_RANKS][64];           /* a closed peer has none any more  */
+} peers = {.lock = PTHREAD_MUTEX_INITIALIZER,
+           .changed = PTHREAD_COND_INITIALIZER, .open = true};
+
+static void *shake(void *arg)
+{
+    int fd = (int)(intptr_t)arg;
+    struct join join;
+    char why[216], name[64];
+    bool stays = welcome_peer(fd, o, &join, why, sizeof why);
+    peer_of(fd, name);
+    pthread_mutex_lock(&peers.lock);
+    if (stays && (!peers.open || peers.fd[join.rank] >= 0)) {
+        snprintf(why, sizeof why, "rank %u is here already", join.rank);
+        stays = false;
+    } else if (stays && peers.joined && peers.ring != join.ring) {
+        snprintf(why, sizeof why, "rank %u is%s of a ring, others of this "
+                 "session are%s", join.rank, join.ring ? "" : " not",
+                 join.ring ? " not" : "");
+        stays = false;
+    }
+    if (stays) {
+        patience(fd, o->timeout);
+        tune(fd);
+        peers.fd[join.rank] = fd;
+        peers.join[join.rank] = join;
+        memcpy(peers.name[join.rank], name, sizeof name);
+        peers.ring = join.ring;
+        peers.joined++;
+        pthread_cond_broadcast(&peers.changed);
+        trace_rust("INFO", "server", "server connected");
+    }
+    peers.shaking--;
+    pthread_mutex_unlock(&peers.lock);
+    if (!stays) {
+        if (*why)
+            trace_rust("WARN", "server", "%s dropped: %s", name, why);
+        trace_flush();
+        close(fd);
+    }
+    return NULL;
+}
+
+static void *door(void *arg)
+{
+    int listener = (int)(intptr_t)arg;
+    for (;;) {
+        pthread_t thread;
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE)
+                usleep(10000);
+            continue;
+        }
+        pthread_mutex_lock(&peers.lock);
+        bool full = peers.shaking >= MAX_RANKS;
+        peers.shaking += !full;
+        pthread_mutex_unlock(&peers.lock);
+        if (full || pthread_create(&thread, NULL, shake,
+                                   (void *)(intptr_t)fd)) {
+            close(fd);
+            continue;
+        }
+        pthread_detach(thread);
+    }
+    return NULL;
+}
+
+static void lost(uint32_t rank, const char *what)
+{
+    const char *name = peers.name[rank];
+    if (errno == EAGAIN || errno == EWOULDBLOCK)
+        die("rank %u (%s) %s for %u s: it hangs, or its link is down", rank,
+            name, what, o->timeout);
+    die("rank %u (%s) is gone before its end: its connection was closed; its "
+        "own message says why", rank, name);
+}
+
+/* Receiving and sending for one or several ranks at once. */
+struct transfer {
+    uint32_t rank;
+    struct header *head;
+    uint8_t *data;
+    size_t done;                        /* of header and data               */
+};
+
+static size_t whole(const struct transfer *t)
+{
+    return t->done < sizeof *t->head ? sizeof *t->head + 1
+        : sizeof *t->head + t->head->bytes;
+}
+
+/* What a client may send next. */
+static void check(const struct transfer *t, uint32_t seq)
+{
+    const struct header *head = t->head;
+    if (head->magic != DATA && head->magic != BARRIER && head->magic != BYE)
+        die("rank %u sent what is no message", t->rank);
+    if (head->seq != seq)
+        die("rank %u sent message %u where %u was due", t->rank, head->seq,
+            seq);
+    if (head->bytes > room || head->bytes % size_of(o->type)
+            || (head->bytes && (head->magic == BYE || peers.ring)))
+        die("rank %u announced %llu bytes, a message has at most %zu: are "
+            "chunksize and nsplit the same?", t->rank,
+            (unsigned long long)head->bytes, room);
+}
+
+static bool take(struct transfer *t, uint32_t seq, int flags)
+{
+    while (t->done < sizeof *t->head || t->done < whole(t)) {
+        bool header = t->done < sizeof *t->head;
+        size_t done = t->done;
+        void *to = header ? (uint8_t *)t->head + done
+            : t->data + (done - sizeof *t->head);
+        size_t size = (header ? sizeof *t->head : whole(t)) - done;
+        errno = 0;
+        ssize_t n = recv(peers.fd[t->rank], to, size, flags | MSG_WAITALL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (flags & MSG_DONTWAIT)
+                && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return false;
+        if (n <= 0)
+            lost(t->rank, "stopped in the middle of a message");
+        t->done += n;
+        if (header && t->done == sizeof *t->head)
+            check(t, seq);
+    }
+    return true;
+}
+
+static bool give(struct transfer *t, int flags)
+{
+    size_t all = sizeof *t->head + t->head->bytes;
+    while (t->done < all) {
+        struct iovec parts[2];
+        size_t head = sizeof *t->head;
+        struct msghdr message = {.msg_iov = parts};
+        if (t->done < head)
+            parts[message.msg_iovlen++] = (struct iovec){
+                (uint8_t *)t->head + t->done, head - t->done};
+        size_t at = t->done < head ? 0 : t->done - head;
+        parts[message.msg_iovlen++] = (struct iovec){
+            t->data + at, t->head->bytes - at};
+        errno = 0;
+        ssize_t n = sendmsg(peers.fd[t->rank], &message,
+                            flags | MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (flags & MSG_DONTWAIT)
+                && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return false;
+        if (n <= 0)
+            lost(t->rank, "took no data");
+        t->done += n;
+    }
+    return true;
+}
+
+/* All of them to their end; waits without a limit for the first byte. */
+static void exchange(struct transfer *t, uint32_t count, bool sends,
+                     uint32_t seq)
+{
+    struct pollfd polled[MAX_RANKS];
+    if (count == 1) {
+        if (!sends) {
+            polled[0] = (struct pollfd){.fd = peers.fd[t->rank],
+                                        .events = POLLIN};
+            while (poll(polled, 1, -1) < 0 && errno == EINTR)
+                ;
+        }
+        if (sends)
+            give(t, 0);
+        else
+            take(t, seq, 0);
+        return;
+    }
+    for (;;) {
+        uint32_t open = 0;
+        bool begun = sends;
+        for (uint32_t i = 0; i < count; i++) {
+            bool done = sends ? give(t + i, MSG_DONTWAIT)
+                              : take(t + i, seq, MSG_DONTWAIT);
+            begun |= t[i].done && !done;
+            if (!done)
+                polled[open++] = (struct pollfd){
+                    .fd = peers.fd[t[i].rank],
+                    .events = sends ? POLLOUT : POLLIN};
+        }
+        if (!open)
+            return;
+        int n = poll(polled, open, begun ? (int)o->timeout * 1000 : -1);
+        if (n == 0) {
+            errno = EAGAIN;
+            for (uint32_t i = 0; i < count; i++)
+                if (polled[0].fd == peers.fd[t[i].rank])
+                    lost(t[i].rank, sends ? "took no data"
+                         : "stopped in the middle of a message");
+        }
+    }
+}
+
+static void wait_for(struct job *job, const uint64_t *counter, uint64_t least)
+{
+    while (*counter < least)
+        pthread_cond_wait(&job->changed, &job->lock);
+}
+
+/* Once all ranks are there: they must have sent the same. */
+static void agree(const struct job *job)
+{
+    for (uint32_t r = 1; r < o->nrank; r++)
+        if (job->head[r].magic != job->head[0].magic
+                || job->head[r].bytes != job->head[0].bytes)
+            die("rank %u sent %llu bytes, rank 0 %llu: their size or "
+                "chunksize differ", r,
+                (unsigned long long)job->head[r].bytes,
+                (unsigned long long)job->head[0].bytes);
+}
+
+static double microseconds(double since)
+{
+    return (now() - since) * 1e6;
+}
+
+static void *receiver(void *arg)
+{
+    uint32_t i = (intptr_t)arg, each = o->nrank / o->recvs, seq = 0;
+    struct transfer t[MAX_RANKS];
+    trace_rust("INFO", "server", "recv thread(%u) all ranks get connected!, "
+               "size: %zu", i, room);
+    for (uint64_t round = 0;; round++)
+        for (uint32_t j = 0; j < o->jobs; j++, seq++) {
+            struct job *job = jobs + j;
+            pthread_mutex_lock(&job->lock);
+            wait_for(job, &job->reduced, round * o->threads);
+            pthread_mutex_unlock(&job->lock);
+            trace_rust("TRACE", "server", "rank(%u)/job(%u) recv requested",
+                       i, j);
+            double start = now();
+            for (uint32_t k = 0; k < each; k++) {
+                uint32_t rank = i * each + k;
+                t[k] = (struct transfer){rank, &job->head[rank],
+                                         job->in[rank], 0};
+            }
+            exchange(t, each, false, seq);
+            struct header head = *t[0].head;
+            double us = microseconds(start);
+            if (head.magic == DATA)
+                trace_rust("TRACE", "server", "rank(%u)/job(%u) recv latency:"
+                           " %uus, %.2fGbps", i, j, (unsigned)us,
+                           head.bytes * 8e-3 / us);
+            else
+                trace_rust("TRACE", "server", "rank(%u)/job(%u) recv barrier",
+                           i, j);
+            pthread_mutex_lock(&job->lock);
+            if (++job->received == (round + 1) * o->recvs)
+                agree(job);
+            pthread_cond_broadcast(&job->changed);
+            pthread_mutex_unlock(&job->lock);
+            if (head.magic == BYE)
+                return NULL;
+        }
+}
+
+static void *reducer(void *arg)
+{
+    uint32_t i = (intptr_t)arg;
+    for (uint64_t round = 0;; round++)
+        for (uint32_t j = 0; j < o->jobs; j++) {
+            struct job *job = jobs + j;
+            pthread_mutex_lock(&job->lock);
+            wait_for(job, &job->received, (round + 1) * o->recvs);
+            wait_for(job, &job->sent, round * o->sends);
+            struct header head = job->head[0];
+            pthread_mutex_unlock(&job->lock);
+            size_t each = size_of(o->type), all = head.bytes / each;
+            /* Parts begin at whole cache lines. */
+            size_t from = i * all / o->threads & ~(size_t)31;
+            size_t to = i + 1 == o->threads ? all
+                : (i + 1) * all / o->threads & ~(size_t)31;
+            const void *in[MAX_RANKS];
+            for (uint32_t r = 0; r < o->nrank; r++)
+                in[r] = job->in[r] + from * each;
+            if (head.magic == DATA)
+                trace_rust("TRACE", "server", "rank(%u)/job(%u) reduce start",
+                           i, j);
+            double start = now();
+            reduce(o->type, job->out + from * each, in, o->nrank, to - from);
+            if (head.magic == DATA)
+                trace_rust("TRACE", "server", "rank(%u)/job(%u) reduce "
+                           "latency: %uus", i, j, (unsigned)microseconds(start));
+            pthread_mutex_lock(&job->lock);
+            if (++job->reduced == (round + 1) * o->threads)
+                job->sum = head;
+            pthread_cond_broadcast(&job->changed);
+            pthread_mutex_unlock(&job->lock);
+            if (head.magic == BYE)
+                return NULL;
+        }
+}
+
+static void *sender(void *arg)
+{
+    uint32_t i = (intptr_t)arg, each = o->nrank / o->sends;
+    struct transfer t[MAX_RANKS];
+    struct header head;
+    for (uint64_t round = 0;; round++)
+        for (uint32_t j = 0; j < o->jobs; j++) {
+            struct job *job = jobs + j;
+            pthread_mutex_lock(&job->lock);
+            wait_for(job, &job->reduced, (round + 1) * o->threads);
+            head = job->sum;
+            pthread_mutex_unlock(&job->lock);
+            if (head.magic == BYE)
+                return NULL;
+            bool spoken = head.magic == DATA;
+            if (spoken)
+                trace_rust("TRACE", "server", "rank(%u)/job(%u) send "
+                           "requested", i, j);
+            double start = now();
+            for (uint32_t k = 0; k < each; k++)
+                t[k] = (struct transfer){i * each + k, &head, job->out, 0};
+            exchange(t, each, true, 0);
+            double us = microseconds(start);
+            if (spoken)
+                trace_rust("TRACE", "server", "rank(%u)/job(%u) send latency:"
+                           " %uus, %.2fGbps", i, j, (unsigned)us,
+                           head.bytes * 8e-3 / us);
+            pthread_mutex_lock(&job->lock);
+            job->sent++;
+            pthread_cond_broadcast(&job->changed);
+            pthread_mutex_unlock(&job->lock);
+        }
+}
+
+static void run_threads(void)
+{
+    pthread_t threads[3 * MAX_THREADS];
+    uint32_t count = 0;
+    for (uint32_t j = 0; j < o->jobs; j++)
+        jobs[j].received = jobs[j].reduced = jobs[j].sent = 0;
+    for (int kind = 0; kind < 3; kind++) {
+        uint32_t of = kind == 0 ? o->recvs : kind == 1 ? o->threads
+            : o->sends;
+        for (uint32_t i = 0; i < of; i++)
+            if (pthread_create(threads + count++, NULL,
+                               kind == 0 ? receiver : kind == 1 ? reducer
+                               : sender, (void *)(intptr_t)i))
+                die("cannot start %u threads", count);
+    }
+    while (count--)
+        pthread_join(threads[count], NULL);
+}
+
+/* Of a ring a server only tells who comes next, and keeps barriers. */
+static void run_ring(void)
+{
+    for (uint32_t r = 0; r < o->nrank; r++) {
+        uint32_t next = (r + 1) % o->nrank;
+        struct neighbour told = {MAGIC, peers.join[next].address,
+                                 peers.join[next].port};
+        if (!write_whole(peers.fd[r], &told, sizeof told))
+            lost(r, "took no data");
+    }
+    for (uint32_t seq = 0;; seq++) {
+        struct header head = {0};
+        for (uint32_t r = 0; r < o->nrank; r++) {
+            struct transfer t = {r, &head, NULL, 0};
+            exchange(&t, 1, false, seq);
+        }
+        if (head.magic == BYE)
+            return;
+        for (uint32_t r = 0; r < o->nrank; r++)
+            if (!write_whole(peers.fd[r], &head, sizeof head))
+                lost(r, "took no data");
+    }
+}
+
+int serve(const struct options *options)
+{
+    pthread_t thread;
+    o = options;
+    room = o->count * size_of(o->type);
+    for (uint32_t j = 0; j < o->jobs; j++) {
+        pthread_mutex_init(&jobs[j].lock, NULL);
+        pthread_cond_init(&jobs[j].changed, NULL);
+        for (uint32_t r = 0; r < o->nrank; r++)
+            jobs[j].in[r] = get(room);
+        jobs[j].out = get(room);
+    }
+    for (uint32_t r = 0; r < o->nrank; r++)
+        peers.fd[r] = -1;
+    int listener = listen_at(o->address, o->port, NULL);
+    trace_rust("INFO", "server", "listening on %s:%u for %u ranks",
+               o->address, o->port, o->nrank);
+    trace_flush();
+    if (pthread_create(&thread, NULL, door, (void *)(intptr_t)listener))
+        die("cannot start a thread");
+    for (;;) {
+        pthread_mutex_lock(&peers.lock);
+        while (peers.joined < o->nrank)
+            pthread_cond_wait(&peers.changed, &peers.lock);
+        peers.open = false;
+        pthread_mutex_unlock(&peers.lock);
+        if (peers.ring)
+            run_ring();
+        else
+            run_threads();
+        for (uint32_t r = 0; r < o->nrank; r++) {
+            trace_rust("INFO", "server", "handle_connection: exiting ret "
+                       "Ok(0)");
+            close(peers.fd[r]);
+            peers.fd[r] = -1;
+        }
+        struct rusage used;
+        getrusage(RUSAGE_SELF, &used);
+        trace_rust("INFO", "server", "cpu: %.3f s user, %.3f s system",
+                   used.ru_utime.tv_sec + used.ru_utime.tv_usec * 1e-6,
+                   used.ru_stime.tv_sec + used.ru_stime.tv_usec * 1e-6);
+        trace_flush();
+        pthread_mutex_lock(&peers.lock);
+        peers.joined = 0;
+        peers.open = true;
+        pthread_mutex_unlock(&peers.lock);
+    }
+}

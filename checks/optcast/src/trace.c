@@ -1,0 +1,98 @@
+/* trace.c - log lines as the original writes them: those of its server, and
+ * those of its plugin under NCCL_DEBUG=TRACE. */
+#define _GNU_SOURCE
+#include "optcast.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static FILE *out;
+static char name[64];
+static bool spans;
+
+void trace_own(FILE *to, const char *host)
+{
+    out = to;
+    snprintf(name, sizeof name, "%s", host);
+}
+
+void trace_open(const char *path, const char *host)
+{
+    FILE *file = strcmp(path, "-") ? fopen(path, "w") : stdout;
+    if (!file)
+        die("%s: %s", path, strerror(errno));
+    setvbuf(file, NULL, _IOFBF, 1 << 18);
+    trace_own(file, host);
+    spans = true;
+}
+
+bool tracing(void)
+{
+    return spans;
+}
+
+/* One line whole, whatever other threads write. */
+static void line(const char *head, const char *format, va_list args)
+{
+    flockfile(out);
+    fputs(head, out);
+    vfprintf(out, format, args);
+    putc_unlocked('\n', out);
+    funlockfile(out);
+}
+
+void trace_rust(const char *level, const char *module, const char *format,
+                ...)
+{
+    if (!out || (!spans && level[0] == 'T'))
+        return;
+    struct timespec t;
+    struct tm day;
+    char head[192];
+    va_list args;
+    clock_gettime(CLOCK_REALTIME, &t);
+    gmtime_r(&t.tv_sec, &day);
+    snprintf(head, sizeof head, "[%s] [%04d-%02d-%02dT%02d:%02d:%02d.%09ldZ "
+             "%-5s optcast_reduction_server::%s] ", name, day.tm_year + 1900,
+             day.tm_mon + 1, day.tm_mday, day.tm_hour, day.tm_min, day.tm_sec,
+             t.tv_nsec, level, module);
+    va_start(args, format);
+    line(head, format, args);
+    va_end(args);
+}
+
+void trace_nccl(int number, const char *format, ...)
+{
+    static double first;
+    char head[128];
+    va_list args;
+    if (!spans)
+        return;
+    if (!first)
+        first = now();
+    snprintf(head, sizeof head, "%s:%d:%d [0] %.6f optcast:%d NCCL TRACE ",
+             name, (int)getpid(), (int)getpid(), (now() - first) * 1e3,
+             number);
+    va_start(args, format);
+    line(head, format, args);
+    va_end(args);
+}
+
+void trace_plain(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (out)
+        line("", format, args);
+    va_end(args);
+}
+
+void trace_flush(void)
+{
+    if (out)
+        fflush(out);
+}

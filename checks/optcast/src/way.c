@@ -1,0 +1,265 @@
+/* way.c - all-reduce through reduction servers, as seen by a client: one
+ * thread, all servers at once.
+ *
+ * The data are cut into chunks, each into nsplit parts; part p goes to server
+ * p % servers, and its sum comes back from there. At most nreq chunks are
+ * under way. */
+#define _GNU_SOURCE
+#include "optcast.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct link {                           /* to one server                    */
+    int fd;
+    char name[96];
+    uint32_t sent, got;                 /* messages, ever                   */
+    uint64_t next_out, next_in;         /* parts of this all-reduce         */
+    size_t out_done, in_done;           /* bytes of those                   */
+    struct header out, in;
+};
+
+struct way_state {
+    const struct options *o;
+    struct link *links;
+    struct slot {
+        uint64_t chunk;
+        uint32_t parts, begun, sent, got;
+        bool busy;
+    } *slots;
+    /* The all-reduce under way. */
+    const uint8_t *from;
+    uint8_t *to;
+    uint64_t bytes, part, parts, chunks, started, done;
+    uint32_t magic;
+    bool traced;
+};
+
+static size_t bytes_of(const struct way_state *w, uint64_t part)
+{
+    uint64_t at = part * w->part;
+    return w->bytes - at < w->part ? w->bytes - at : w->part;
+}
+
+static struct slot *slot_of(struct way_state *w, uint64_t part)
+{
+    return w->slots + part / w->o->nsplit % w->o->nreq;
+}
+
+#define TRACE(line, what) \
+    if (w->traced) \
+        trace_nccl(line, "req(%p)/idx(%d) " what, (void *)slot, \
+                   (int)(slot - w->slots) % 10)
+
+static void start(struct way_state *w)
+{
+    while (w->started < w->chunks) {
+        struct slot *slot = w->slots + w->started % w->o->nreq;
+        if (slot->busy)
+            return;
+        uint64_t first = w->started * w->o->nsplit;
+        uint64_t parts = w->parts - first;
+        *slot = (struct slot){
+            w->started++, parts < w->o->nsplit ? parts : w->o->nsplit, 0, 0,
+            0, true};
+        TRACE(259, "allreduce start");
+    }
+}
+
+static void gone(const struct way_state *w, const struct link *link,
+                 ssize_t n)
+{
+    die("rank %u: the server %s %s in the middle of an all-reduce of %llu B: "
+        "its own message says why", w->o->rank, link->name,
+        n == 0 || errno == ECONNRESET || errno == EPIPE
+        ? "closed the connection" : strerror(errno),
+        (unsigned long long)w->bytes);
+}
+
+static bool send_parts(struct way_state *w, struct link *link)
+{
+    bool moved = false;
+    while (link->next_out < w->parts
+            && link->next_out / w->o->nsplit < w->started) {
+        struct slot *slot = slot_of(w, link->next_out);
+        size_t size = bytes_of(w, link->next_out), head = sizeof link->out;
+        if (!link->out_done)
+            link->out = (struct header){w->magic, link->sent, size};
+        struct iovec parts[2];
+        struct msghdr message = {.msg_iov = parts};
+        if (link->out_done < head)
+            parts[message.msg_iovlen++] = (struct iovec){
+                (uint8_t *)&link->out + link->out_done,
+                head - link->out_done};
+        size_t at = link->out_done < head ? 0 : link->out_done - head;
+        parts[message.msg_iovlen++] = (struct iovec){
+            (void *)(w->from + link->next_out * w->part + at), size - at};
+        ssize_t n = sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return moved;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            gone(w, link, n);
+        moved = true;
+        if (!link->out_done && ++slot->begun == slot->parts)
+            TRACE(281, "allreduce requested");
+        link->out_done += n;
+        if (link->out_done == head + size) {
+            link->out_done = 0;
+            link->next_out += w->o->servers;
+            link->sent++;
+            if (++slot->sent == slot->parts)
+                TRACE(305, "send done");
+        }
+    }
+    return moved;
+}
+
+static bool take_parts(struct way_state *w, struct link *link)
+{
+    bool moved = false;
+    while (link->next_in < link->next_out) {
+        size_t size = bytes_of(w, link->next_in), head = sizeof link->in;
+        bool header = link->in_done < head;
+        void *to = header ? (uint8_t *)&link->in + link->in_done
+            : w->to + link->next_in * w->part + (link->in_done - head);
+        size_t want = (header ? head : head + size) - link->in_done;
+        ssize_t n = recv(link->fd, to, want, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return moved;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            gone(w, link, n);
+        moved = true;
+        link->in_done += n;
+        if (header && link->in_done == head
+                && (link->in.magic != w->magic || link->in.seq != link->got
+                    || link->in.bytes != size))
+            die("rank %u: the server %s sent another message than the one "
+                "that was due", w->o->rank, link->name);
+        if (link->in_done == head + size) {
+            struct slot *slot = slot_of(w, link->next_in);
+            link->in_done = 0;
+            link->next_in += w->o->servers;
+            link->got++;
+            if (++slot->got == slot->parts) {
+                TRACE(322, "recv done");
+                slot->busy = false;
+                w->done++;
+            }
+        }
+    }
+    return moved;
+}
+
+static void transfer(struct way_state *w)
+{
+    struct pollfd polled[MAX_SERVERS];
+    for (int s = 0; s < w->o->servers; s++) {
+        w->links[s].next_out = w->links[s].next_in = s;
+        w->links[s].out_done = w->links[s].in_done = 0;
+    }
+    w->started = w->done = 0;
+    for (;;) {
+        bool moved = false;
+        start(w);
+        for (int s = 0; s < w->o->servers; s++) {
+            struct link *link = w->links + s;
+            moved |= take_parts(w, link);
+            start(w);
+            moved |= send_parts(w, link);
+        }
+        if (w->done == w->chunks)
+            return;
+        if (moved)
+            continue;
+        int open = 0, of[MAX_SERVERS];
+        for (int s = 0; s < w->o->servers; s++) {
+            struct link *link = w->links + s;
+            short events = 0;
+            if (link->next_out < w->parts
+                    && link->next_out / w->o->nsplit < w->started)
+                events |= POLLOUT;
+            if (link->next_in < link->next_out || link->out_done)
+                events |= POLLIN;
+            if (events) {
+                of[open] = s;
+                polled[open++] = (struct pollfd){link->fd, events, 0};
+            }
+        }
+        if (poll(polled, open, w->o->timeout * 1000) == 0)
+            die("rank %u: nothing came from the server %s for %u s: it "
+                "hangs, or its link is down", w->o->rank,
+                w->links[of[0]].name, w->o->timeout);
+        for (int i = 0; i < open; i++)
+            /* Nothing is due from it, and yet it speaks: it has closed. */
+            if (polled[i].revents & (POLLERR | POLLHUP)
+                    && !(polled[i].revents & POLLIN))
+                gone(w, w->links + of[i], 0);
+    }
+}
+
+static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
+                       bool traced)
+{
+    struct way_state *w = self;
+    w->from = in;
+    w->to = out;
+    w->bytes = bytes;
+    w->part = w->o->count * size_of(w->o->type);
+    w->parts = (bytes + w->part - 1) / w->part;
+    w->chunks = (w->parts + w->o->nsplit - 1) / w->o->nsplit;
+    w->magic = DATA;
+    w->traced = traced;
+    transfer(w);
+}
+
+/* An all-reduce of one number, over the first server. */
+static void barrier(void *self)
+{
+    static uint64_t in, out;
+    struct way_state *w = self;
+    w->from = (void *)&in;
+    w->to = (void *)&out;
+    w->bytes = w->part = size_of(w->o->type);
+    w->parts = w->chunks = 1;
+    w->magic = BARRIER;
+    w->traced = false;
+    transfer(w);
+}
+
+static void end(void *self)
+{
+    struct way_state *w = self;
+    for (int s = 0; s < w->o->servers; s++) {
+        struct header bye = {BYE, w->links[s].sent, 0};
+        write_whole(w->links[s].fd, &bye, sizeof bye);
+        close(w->links[s].fd);
+    }
+}
+
+void *optcast_way(const struct options *o, struct way *way)
+{
+    struct way_state *w = get(sizeof *w);
+    w->o = o;
+    w->links = get(o->servers * sizeof *w->links);
+    w->slots = get(o->nreq * sizeof *w->slots);
+    for (int s = 0; s < o->servers; s++) {
+        struct link *link = w->links + s;
+        snprintf(link->name, sizeof link->name, "%s:%u", o->server[s].host,
+                 o->server[s].port);
+        trace_rust("INFO", "client", "connecting to %s", link->name);
+        link->fd = connect_to(o->server[s].host, o->server[s].port,
+                              o->timeout);
+        join_server(link->fd, o, link->name, 0, 0);
+    }
+    trace_rust("INFO", "client", "client connected");
+    *way = (struct way){all_reduce, barrier, end};
+    return w;
+}

@@ -1,0 +1,70 @@
+"""Timelines of a run: a row for each thread and job, or for each request."""
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from .logs import Span
+
+#: Colours of the kinds, the same in every figure.
+COLOURS = {'recv': '#4477aa', 'reduce': '#ee6677', 'send': '#228833',
+           'convert': '#ccbb44', 'requested': '#ccbb44',
+           'send done': '#228833', 'recv done': '#4477aa'}
+
+
+def window(text: str) -> tuple[float, float]:
+    """`A,B` or `B` (from 0) in ms.
+
+    :raises ValueError: it is neither
+    """
+    found = re.fullmatch(r'(?:(\d+(?:\.\d+)?),)?(\d+(?:\.\d+)?)', text)
+    if not found or float(found[1] or 0) >= float(found[2]):
+        raise ValueError(f'--xlim {text}: expected FROM,TO or TO in ms, such '
+                         'as 20,60')
+    return float(found[1] or 0), float(found[2])
+
+
+def draw(spans: Sequence[Span], title: str, folder: Path, name: str,
+         xlim: tuple[float, float] | None = None) -> list[Path]:
+    """Draws NAME.png and NAME.svg.
+
+    :raises ValueError: no span lies in the window
+    """
+    # Only here: no check and no parser needs it.
+    import matplotlib
+    matplotlib.use('agg')
+    from matplotlib import pyplot as plt
+
+    from_, to = xlim or (0.0, max((span.end for span in spans), default=0.0))
+    seen = [span for span in spans if span.end >= from_ and span.start <= to]
+    if not seen:
+        last = max((span.end for span in spans), default=0.0)
+        raise ValueError(f'{title}: nothing between {from_:g} and {to:g} ms; '
+                         f'the log ends at {last:.1f} ms')
+    rows = sorted({span.row for span in spans}, key=lambda row: [
+        int(part) if part.isdigit() else part
+        for part in re.split(r'(\d+)', row)])
+    with plt.rc_context({'svg.hashsalt': 'plumbline', 'font.size': 9}):
+        figure, axes = plt.subplots(
+            figsize=(12, 1.5 + 0.28 * len(rows)), layout='constrained')
+        for kind in dict.fromkeys(span.kind for span in seen):
+            for number, row in enumerate(rows):
+                axes.broken_barh(
+                    [(span.start, span.ms) for span in seen
+                     if span.row == row and span.kind == kind],
+                    (number - 0.4, 0.8), color=COLOURS.get(kind, '#777777'))
+            axes.plot([], [], color=COLOURS.get(kind, '#777777'),
+                      linewidth=6, label=kind)
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set_ylim(-0.6, len(rows) - 0.4)
+        axes.set_xlim(from_, to)
+        axes.set_xlabel('time (ms)')
+        axes.set_title(title)
+        axes.legend(loc='upper left', bbox_to_anchor=(1, 1))
+        folder.mkdir(parents=True, exist_ok=True)
+        made = [folder / f'{name}.png', folder / f'{name}.svg']
+        figure.savefig(made[0], dpi=120)
+        figure.savefig(made[1], metadata={'Date': None})
+        plt.close(figure)
+    return made

@@ -1,0 +1,201 @@
+"""Optcast's evaluation on the services: settings, plans, runs, faults."""
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from checks.lib.parsers import ParseError
+from checks.optcast import settings
+from checks.optcast.evaluation import Evaluation
+from checks.optcast.points import POINTS, SCALES
+from checks.serving.parser import split
+from tests.conftest import ROOT
+from tests.serving.test_service import Job
+
+GOLDEN = Path(__file__).parent / 'golden'
+
+
+@pytest.mark.parametrize('given, why', [
+    ({'num_recvs': 3}, 'num_recvs 3 does not divide the 4 clients'),
+    ({'num_sends': 0}, 'num_sends 0 does not'),
+    ({'nsplit': 3}, 'nsplit 3 does not divide the 131072 elements'),
+    ({'nsplit': 4}, 'nsplit 4 is more than the 2 servers'),
+    ({'chunksize': '10'}, 'does not divide'),
+    ({'chunksize': '1T'}, 'is no size'),
+    ({'type': 'mpi'}, 'there are optcast, nccl, sharp, ring'),
+    ({'data_type': 'f64'}, 'there are f32, f16'),
+    ({'num_job': 2}, 'did you mean num_jobs'),
+    ({'mpirun': 'srun'}, "the partition's launcher: leave it out"),
+    ({'nrank': 8}, 'this case has 4'),
+    ({'num_jobs': 'x'}, 'is no whole number'),
+    ({'nccl_test_options': '-c 0'}, 'results are always checked'),
+    ({'nccl_test_options': '-g 2'}, '-g: expected -n'),
+    ({'nccl_test_options': '-n'}, '-n has no value'),
+    ({'nccl_test_options': '-b 4M -e 1M'}, '-b is above -e'),
+    ({'size': '4M,4M'}, 'each size once')])
+def test_settings_that_hang_or_panic_are_refused(given, why):
+    with pytest.raises(ValueError, match=re.escape(why)):
+        settings.setup(given, 4, 2)
+
+
+def test_what_only_the_original_cannot_do():
+    given = {'data_type': 'f16', 'num_recvs': 2}
+    assert settings.setup(given, 4, 2).recvs == 2
+    with pytest.raises(ValueError, match='needs num_recvs = nrank'):
+        settings.setup(given, 4, 2, x86_original=True)
+    with pytest.raises(ValueError, match='there are f32, f16$'):
+        settings.setup({'data_type': 'bf16'}, 4, 2, bf16=False)
+
+
+def test_defaults_are_those_of_the_run_script():
+    of = settings.setup({}, 4, 4)
+    assert (of.sizes, of.chunksize, of.count) == (
+        (512 << 20,), 512 << 10, 131072)
+    assert (of.jobs, of.threads, of.sends, of.recvs, of.nsplit) == (
+        2, 2, 4, 4, 1)
+    assert (of.iterations, of.warmup) == (1, 1)
+    # 4 threads would wait for ever for a part of 2 clients each.
+    assert settings.setup({}, 2, 2).recvs == 2
+    sweep = settings.setup({'nccl_test_options': '-b 1M -e 8M -f 2'}, 2, 2)
+    assert sweep.sizes == (1 << 20, 2 << 20, 4 << 20, 8 << 20)
+
+
+def test_a_config_of_the_original():
+    config = settings.read_config(GOLDEN / 'config.yaml')
+    assert (config.server_nodes, config.servers_each, config.client_nodes,
+            config.clients_each, config.port) == (2, 2, 2, 2, 8080)
+    assert config.environments[1] == {'NCCL_IB_HCA': '=mlx5_2:1'}
+    alone = settings.read_config(GOLDEN / 'nogpu' / 'config.yaml')
+    assert (alone.server_nodes, alone.servers_each) == (1, 2)
+
+
+@pytest.mark.parametrize('old, new, why', [
+    ('8081', '8090', 'follow each other'),
+    ('port: 8081', 'port: 8080', 'ports of'),
+    ('name: client2', 'name: client1', ''), ('clients:', 'client:', 'expect'),
+    ('  - name: client1\n', '', 'as many clients'),
+    ('port: 8080', 'port: http', 'expected servers')])
+def test_configs_that_no_job_can_be_given(tmp_path, old, new, why):
+    path = tmp_path / 'config.yaml'
+    path.write_text((GOLDEN / 'config.yaml').read_text().replace(
+        old, new, 1))
+    if not why:
+        # Three clients on one node and one on the other.
+        why = 'as many'
+    with pytest.raises(ValueError, match=why) as caught:
+        settings.read_config(path)
+    assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('point', POINTS, ids=str)
+def test_every_case_has_a_plan(point):
+    of = settings.setup({**SCALES[point.scale], 'type': point.type,
+                         'data_type': point.data_type}, point.clients,
+                        point.servers)
+    evaluation = Evaluation(of, 'optcast', max(1, point.client_nodes),
+                            point.server_nodes, 4)
+    plan = evaluation.plan()
+    assert plan.nodes == point.nodes
+    assert len(plan.server.commands) == (
+        point.servers if point.type == 'optcast' else 1)
+    assert [step.name for step in plan.steps] == (
+        ['ring'] if point.type == 'ring' else ['ring', 'optcast'])
+    # The secret is on no command line.
+    assert not [word for step in plan.steps for program in step.programs
+                for command in (*program.commands, *plan.server.commands)
+                for word in command if 'password' in word]
+
+
+@pytest.fixture(scope='module')
+def program(once):
+    """The program as checks build it."""
+    def make(folder):
+        subprocess.run(['cc', '-O1', '-std=gnu11', '-pthread', '-o',
+                        folder / 'optcast', *sorted((
+                            ROOT / 'checks' / 'optcast' / 'src'
+                            ).glob('*.c'))], check=True)
+    return once('optcast-plain', make) / 'optcast'
+
+
+@pytest.fixture
+def started(program, tmp_path):
+    """started(type, ...): an evaluation and its job."""
+    jobs = []
+
+    def start(type, more, servers=2, timeout=20, ring=True):
+        of = settings.setup(
+            {'size': '64K,256K', 'chunksize': '16K', 'type': type,
+             'nccl_test_options': '-n 2 -w 1', **more}, 2, servers)
+        evaluation = Evaluation(of, str(program), timeout=timeout)
+        plan = evaluation.plan()
+        jobs.append(Job(tmp_path / type, plan if ring else replace(
+            plan, steps=plan.steps[1:])))
+        return evaluation, jobs[-1]
+    yield start
+    for job in jobs:
+        for pid in [*job.processes(), job.process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        job.end()
+        shutil.rmtree(job.scratch, ignore_errors=True)
+
+
+def done(job):
+    assert job.process.wait(60) == 0, (job.folder / 'err').read_text()
+    services, _ = split((job.folder / 'out').read_text())
+    return services
+
+
+@pytest.mark.parametrize('type, more', [
+    ('optcast', {'nsplit': 2}), ('optcast', {'data_type': 'f16'}),
+    ('ring', {'data_type': 'bf16'})])
+def test_a_run_on_the_services(started, type, more):
+    evaluation, job = started(type, more)
+    services = done(job)
+    folder = evaluation.collect(job.folder, 'run', services)
+    found = evaluation.analyse(folder)
+    figures = {record.metric if record.size is None
+               else f'{record.metric}@{record.size}B': record.value
+               for record in found.records}
+    if type == 'optcast':
+        figures |= evaluation.against_the_ring(
+            found, job.folder / 'run.ring.0.out')
+        assert 'on equal links the ratio to a ring is at most 1 with' in (
+            evaluation.sentences(found, figures)[-1])
+        # config.yaml is one that the original reads.
+        config = settings.read_config(folder / 'config.yaml') if len(
+            {one.port for one in services.servers}) == 1 else None
+        assert config is None or config.clients_each == 2
+    assert set(evaluation.figures_planned()) == set(figures)
+    assert found.version == '1.0'
+    client = (folder / 'client.log').read_text()
+    (folder / 'client.log').write_text(re.sub(
+        r'\n +262144 .*', '', client))
+    with pytest.raises(ParseError):
+        evaluation.analyse(folder)
+
+
+@pytest.mark.parametrize('victim, number, why', [
+    ('--port', signal.SIGKILL, r'optcast \(server 0 .*killed by signal 9'),
+    ('--client', signal.SIGKILL, r'client \d on .* was killed by signal 9|'
+     r'optcast \(server \d .* rank \d .* is gone before its end'),
+    ('--port', signal.SIGSTOP, 'it hangs, or its link is down')])
+def test_a_fault_is_one_line(started, victim, number, why):
+    _, job = started('optcast', {'nccl_test_options': '-n 100000 -w 0'},
+                     servers=1, timeout=2, ring=False)
+    job.wait_for('--nsplit')
+    time.sleep(0.5)
+    os.kill(job.wait_for(victim)[0], number)
+    assert job.process.wait(60) == 1
+    lines = [line for line in (job.folder / 'err').read_text().splitlines()
+             if line.startswith('service: ')]
+    assert len(lines) == 1 and re.search(why, lines[0]), lines

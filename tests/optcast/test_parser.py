@@ -1,0 +1,254 @@
+"""Optcast's logs and printed output: figures of the original's own runs."""
+from __future__ import annotations
+
+import argparse
+import gzip
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from checks.lib.parsers import ParseError, parser_of
+from checks.optcast import logs, parser, table, timeline, words
+from cli.parse import parse_files
+
+GOLDEN = Path(__file__).parent / 'golden'
+EVAL = {number: (GOLDEN / f'eval_run{number}.txt').read_text()
+        for number in (1, 2, 3)}
+
+
+def log(side):
+    with gzip.open(GOLDEN / 'nogpu' / f'{side}.log.gz', 'rt') as file:
+        return file.read()
+
+
+CLIENT, SERVER = log('client'), log('server')
+
+#: A client of NCCL under the plugin: two requests, three times each.
+NCCL = ''.join(
+    f'node1:77:99 [0] {10.0 * n + at + 5 * req:.6f} f:{line} NCCL TRACE '
+    f'req(0x7f{req}a)/idx({req}) {text}\n'
+    for n in range(3) for req in range(2) for at, line, text in (
+        (1.0, 259, 'allreduce start'),
+        (1.5, 281, 'allreduce requested size: 8, csize: 8, nsplit: 1'),
+        (2.5 + n, 305, 'send done'), (4.5 + n, 322, 'recv done')))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder as run.py leaves it."""
+    found = tmp_path / 'log'
+    found.mkdir()
+    (found / 'client.log').write_text(CLIENT)
+    (found / 'server.log').write_text(SERVER)
+    shutil.copy(GOLDEN / 'nogpu' / 'setting.yaml', found)
+    return found
+
+
+def by_name(records):
+    return {(r.metric, r.size): r.value for r in records}
+
+
+def test_statistics_are_those_of_the_original():
+    """run.py printed these of the same logs, to all its digits."""
+    printed = (GOLDEN / 'run_nogpu_2x2.txt').read_text()
+    for found in (logs.client(CLIENT), logs.server(SERVER)):
+        for stats in found.stats:
+            assert stats.text() in printed
+    assert len(logs.client(CLIENT).stats) == 2
+    assert len(logs.server(SERVER).stats) == 3
+
+
+def test_analysis_prints_what_the_original_prints(folder):
+    printed = (GOLDEN / 'run_nogpu_2x2.txt').read_text()
+    analysis = parser.analyse(folder)
+    assert analysis.text().strip() in printed
+    assert analysis.threads == {'recv': 1, 'send': 1, 'reduce': 1}
+    assert 'the recv threads hold it back' in analysis.sentences()[0]
+
+
+@pytest.mark.parametrize('number, program, average, rows', [
+    (1, 'optcast', 7.27131, (7.81, 6.73)), (2, 'nccl', 10.1569, (9.95, 10.37)),
+    (3, 'optcast', 13.2063, (13.29, 13.12))])
+def test_published_figures(number, program, average, rows):
+    records = parser.parse(EVAL[number])
+    figures = by_name(records)
+    assert figures['busbw_average', None] == average
+    assert (figures['busbw', 512 << 20],
+            figures['busbw_in_place', 512 << 20]) == rows
+    assert {r.program for r in records} == {program}
+
+
+def test_published_statistics():
+    one, three = (by_name(parser.parse(EVAL[n])) for n in (1, 3))
+    assert one['client_e2e_len', None] == 4099
+    assert one['client_e2e_max', None] == 32.97
+    assert one['server_reduce_avg', None] == 0.12
+    assert three['client_send_avg', None] == 1.0
+    assert three['server_recv_sd', None] == 1.7
+    assert len([name for name, _ in three if name[:6] in (
+        'client', 'server')]) == 7 * 6
+
+
+def test_requests_of_nccl():
+    """Of each request the first half is dropped: one of three stays out."""
+    found = logs.client(NCCL)
+    stats = {one.name: one for one in found.stats}
+    assert stats['e2e'].len == 4
+    assert (stats['e2e'].min, stats['e2e'].max) == (4.5, 5.5)
+    assert stats['req'].avg == 0.5 and stats['recv'].avg == 2.0
+    assert {span.row for span in found.spans} == {'req(0)', 'req(1)'}
+
+
+@pytest.mark.parametrize('text, why', [
+    (NCCL.rpartition('node1')[0], 'has not come to its end'),
+    (NCCL.replace(' send done', ' sent done', 1), 'damaged line'),
+    (re.sub('node1.*send done\n', '', NCCL, count=1), 'send done was due'),
+    (NCCL.replace('2.500000', '0.500000', 1), 'went back in time')])
+def test_damaged_requests(text, why):
+    with pytest.raises(ParseError, match=why):
+        logs.client(text)
+
+
+@pytest.mark.parametrize('side, damage, why', [
+    ('client', lambda t: t[:len(t) // 2], 'cut|damaged|no line with'),
+    ('client', lambda t: re.sub(r'.*type: agg.*\n', '', t), 'no line with'),
+    ('client', lambda t: t + "[vm/err] thread '<unnamed>' (3) panicked at "
+     'src/client.rs:134:90:\n', 'panicked at src/client.rs:134:90'),
+    ('server', lambda t: t.replace('823us', '8230us'), 'a latency of'),
+    ('server', lambda t: t.replace('823us, 0.16', '823us, 0.61'), 'Gb/s'),
+    ('server', lambda t: t.replace('recv latency', 'recv lat', 1), 'damaged'),
+    ('server', lambda t: re.sub(r'.*reduce (?:start|latency).*\n', '', t,
+                                count=20), 'lines are missing'),
+    ('server', lambda t: "thread 'a' panicked at src/server.rs:1:1:\n" + t,
+     'panicked at src/server.rs'),
+])
+def test_damaged_logs_are_refused(folder, side, damage, why):
+    path = folder / f'{side}.log'
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(ParseError, match=why) as caught:
+        parser.analyse(folder)
+    assert caught.value.file == path.name
+
+
+@pytest.mark.parametrize('side', ['client', 'server'])
+def test_lost_and_doubled_lines(side):
+    """Every lost or doubled line of a span that counts is noticed; what
+    begins and ends between them, and what was under way at a server's end,
+    may go."""
+    text = {'client': CLIENT, 'server': SERVER}[side]
+    read = {'client': logs.client, 'server': logs.server}[side]
+    lines = text.splitlines(True)
+    spans = [number for number, line in enumerate(lines[:-60]) if re.search(
+        'requested|latency|reduce start|idx: .* (start|done)', line)]
+    draw = random.Random(side)
+    for number in draw.sample(spans, 8):
+        for damaged in (lines[:number] + lines[number + 1:],
+                        lines[:number + 1] + lines[number:]):
+            with pytest.raises(ParseError):
+                read(''.join(damaged))
+
+
+def test_a_panic_at_the_very_end_of_a_server_is_its_way_to_end(folder):
+    assert 'panicked at src/server.rs' in SERVER
+    assert logs.server(SERVER).panic is None
+
+
+def test_a_client_that_panicked_where_run_py_ended_well():
+    text = (GOLDEN / 'client_panic.txt').read_text()
+    assert 'run.py rc=0' in text
+    with pytest.raises(ParseError, match=r'panicked at src/client.rs:134:90'):
+        parser.parse(text)
+
+
+def test_wrong_values_give_no_figures():
+    text = EVAL[1].replace('   7.81      0', '   7.81      7')
+    with pytest.raises(ParseError, match='7 values were wrong'):
+        parser.parse(text)
+
+
+@pytest.mark.parametrize('old, new, why', [
+    ('5.21', '6.21', 'are not 6.21 GB/s'), ('7.81', '7.18', 'is not 1.5 time'),
+    ('7.27131', '7.72131', 'the average is'),
+    ('      0   119592', '    N/A   119592', 'not checked'),
+    ('# Out of bounds values : 0 OK\n', '', 'checked values missing'),
+    ('  send len: 4099', '  sent len: 4099', 'not whole: e2e, recv, req'),
+    ('median: 0.78', 'median: 78.0', 'contradict each|a damaged line'),
+    ('#  Rank  3', '#  Rink  3', 'is not'),
+    ('client stats:', 'clint stats:', 'a damaged line of statistics')])
+def test_damaged_output(old, new, why):
+    assert old in EVAL[1]
+    with pytest.raises(ParseError, match=why):
+        parser.parse(EVAL[1].replace(old, new, 1))
+
+
+def test_table_of_out_of_place_alone():
+    text = (
+        '#  Rank  0 Group  0 Pid 1 on node device 0\n'
+        '#  Rank  1 Group  0 Pid 2 on node device 0\n'
+        '#       size  count  type  redop  root  time  algbw  busbw  #wrong\n'
+        '        4096   1024  float  sum  -1  2.00  2.05  2.05  0\n'
+        '# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 2.048\n')
+    found = table.read(enumerate(text.split('\n'), 1))
+    assert [row.in_place for row in found.rows] == [False]
+    with pytest.raises(ParseError, match='rank 1 stands twice'):
+        table.read(enumerate((text[:-60] + text).split('\n'), 1))
+
+
+def test_timelines(folder, tmp_path):
+    options = argparse.Namespace(xlim='2000,2500', figures=tmp_path / 'out')
+    [(_, records)], said = parser.parse_folder(folder, options)
+    assert sorted(path.name for path in options.figures.iterdir()) == [
+        'client.png', 'client.svg', 'server.png', 'server.svg']
+    svg = (options.figures / 'server.svg').read_text()
+    assert 'reduce(0)/(1)' in svg and 'time (ms)' in svg
+    assert records and 'drawn: ' in said
+    options.xlim = '900000,900001'
+    with pytest.raises(ValueError, match='nothing between 900000 and'):
+        parser.parse_folder(folder, options)
+
+
+@pytest.mark.parametrize('text', ['', 'a', '5,', '9,3', '1,2,3', '-4'])
+def test_windows(text):
+    with pytest.raises(ValueError, match='expected FROM,TO'):
+        timeline.window(text)
+    assert timeline.window('60') == (0, 60)
+
+
+def test_the_command_line_reads_folders(folder, capsys):
+    import io
+    out, err = io.StringIO(), io.StringIO()
+    assert parse_files('optcast', [str(folder)], out, err) == 0
+    assert f'{folder},optcast,,,server_reduce_median,' in out.getvalue()
+    (folder / 'client.log').write_text(CLIENT[:-700])
+    err = io.StringIO()
+    assert parse_files('optcast', [str(folder)], out, err) == 1
+    [line] = err.getvalue().splitlines()
+    assert line.startswith(f'{folder}/client.log:')
+    (folder / 'client.log').unlink()
+    assert parse_files('optcast', [str(folder)], out, err) == 2
+
+
+def test_options_of_a_family_are_those_of_its_parser():
+    from cli.parse import add_options
+    own = argparse.ArgumentParser()
+    add_options(own, 'optcast')
+    assert own.parse_args(['--xlim', '1,2']).xlim == '1,2'
+    other = argparse.ArgumentParser()
+    add_options(other, 'osu')
+    with pytest.raises(SystemExit):
+        other.parse_args(['--xlim', '1,2'])
+    assert parser_of('optcast').parse
+
+
+def test_words():
+    assert [words.expected_ratio(4, m) for m in (1, 2, 4, 8)] == [
+        0.375, 0.75, 1.5, 1.5]
+    assert 'ahead by 30%' in words.ahead(13.21, 10.16, 'NCCL')
+    assert 'behind by 28%' in words.ahead(7.27, 10.16, 'NCCL')
+    slow = [logs.Stats(name, 100, ms, 0, ms, ms, ms) for name, ms in (
+        ('recv', 1.0), ('reduce', 9.0), ('send', 1.0))]
+    name, said = words.bottleneck(slow, {'recv': 4, 'reduce': 2, 'send': 4})
+    assert name == 'reduce' and '--num-threads' in said

@@ -1,0 +1,319 @@
+"""The embedded programs: results bit for bit, faults in one clear line.
+
+Built with -Werror, AddressSanitizer and UBSan where the compiler has them.
+"""
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from checks.optcast import logs, parser, table
+from tests.conftest import ROOT, free_port
+
+SRC = ROOT / 'checks' / 'optcast' / 'src'
+FLAGS = ['-g', '-O1', '-std=gnu11', '-pthread', '-Wall', '-Wextra', '-Werror']
+SECRET = 'password of-this-run\n'
+
+
+@pytest.fixture(scope='module')
+def optcast(once):
+    """The program, with sanitizers where there are such."""
+    def make(folder):
+        for more in (['-fsanitize=address,undefined',
+                      '-fno-sanitize-recover=all'], []):
+            done = subprocess.run(
+                ['cc', *FLAGS, *more, '-o', folder / 'optcast',
+                 *sorted(SRC.glob('*.c'))], capture_output=True, text=True)
+            if done.returncode == 0:
+                return
+        raise AssertionError(done.stderr)
+    return once('optcast', make) / 'optcast'
+
+
+class Run:
+    """Servers and clients of one all-reduce, in a folder."""
+
+    def __init__(self, program, folder, ranks, servers=1, type='f32',
+                 chunk=16, nsplit=1, ring=False, more=(), timeout=20):
+        self.program, self.folder, self.ranks = program, Path(folder), ranks
+        self.common = ['--nrank', str(ranks), '--data-type', type,
+                       '--timeout', str(timeout)]
+        self.chunk, self.nsplit = chunk, nsplit
+        self.more = (*more, '--ring') if ring else more
+        self.count = chunk * 1024 // (4 if type == 'f32' else 2) // nsplit
+        self.ports = [free_port() for _ in range(servers)]
+        self.servers, self.clients = [], []
+
+    def start(self, words, name, **more):
+        with (self.folder / f'{name}.out').open('w') as out, (
+                self.folder / f'{name}.err').open('w') as err:
+            return subprocess.Popen(
+                [self.program, *map(str, words)], stdout=out, stderr=err,
+                env={**os.environ, 'ASAN_OPTIONS': 'detect_leaks=0'}, **more)
+
+    def serve(self, **change):
+        for number, port in enumerate(self.ports):
+            options = {'count': self.count, 'port': port, **change}
+            one = self.start(
+                [*(word for key, value in options.items()
+                   for word in (f'--{key.replace("_", "-")}', value)),
+                 *self.common, *(['--trace', self.folder / 'server.log']
+                                 if number == 0 else [])],
+                f'server{number}', stdin=subprocess.PIPE, text=True)
+            one.stdin.write(SECRET)
+            one.stdin.close()
+            self.servers.append(one)
+        return self
+
+    def ask(self, sizes='64K,100K', secret=SECRET, ranks=None, nsplit=0):
+        service = self.folder / 'service'
+        service.write_text(''.join(f'server 127.0.0.1 {port}\n'
+                                   for port in self.ports) + secret)
+        for rank in ranks if ranks is not None else range(self.ranks):
+            self.clients.append(self.start(
+                ['--client', '--rank', rank, '--service', service,
+                 '--chunksize', f'{self.chunk}K', '--nsplit',
+                 nsplit or self.nsplit, '--size', sizes, *self.common,
+                 *self.more, *(['--trace', self.folder / 'client.log']
+                               if rank == 0 else [])], f'client{rank}'))
+        return self
+
+    def ends(self):
+        """Exit codes of the clients."""
+        return [one.wait(60) for one in self.clients]
+
+    def said(self, name='client0'):
+        """The one line on a program's standard error."""
+        [line] = (self.folder / f'{name}.err').read_text().splitlines()
+        return line
+
+    def stop(self):
+        for one in (*self.servers, *self.clients):
+            if one.poll() is None:
+                one.kill()
+            one.wait()
+
+
+@pytest.fixture
+def run(optcast, tmp_path):
+    """run(RANKS, ...): a Run that is stopped after the test."""
+    runs = []
+
+    def make(*args, **more):
+        runs.append(Run(optcast, tmp_path, *args, **more))
+        return runs[-1]
+    yield make
+    for one in runs:
+        one.stop()
+
+
+@pytest.mark.parametrize('type', ['f32', 'f16', 'bf16'])
+@pytest.mark.parametrize('ranks, servers, nsplit, ring', [
+    (3, 2, 1, False), (2, 3, 2, False), (3, 1, 1, True)])
+def test_results_are_right_bit_for_bit(run, type, ranks, servers, nsplit,
+                                       ring):
+    job = run(ranks, servers, type, 16, nsplit, ring, more=('-n', '3'))
+    assert job.serve().ask('4,64K,100K').ends() == [0] * ranks
+    text = (job.folder / 'client0.out').read_text()
+    found = table.read(enumerate(text.split('\n'), 1))
+    assert found.ranks == ranks
+    assert [row.size for row in found.rows] == [4, 65536, 102400]
+
+
+def test_its_logs_are_read_as_the_originals(run):
+    job = run(2, 2, nsplit=2)
+    assert job.serve(reduce_threads=1, recv_threads=1, send_threads=2
+                     ).ask('256K').ends() == [0, 0]
+    job.servers[0].terminate()
+    job.servers[0].wait()
+    (job.folder / 'settings.yaml').write_text(
+        'type: optcast\nnum_recvs: 1\nnum_sends: 2\nnum_threads: 1\n')
+    found = parser.analyse(job.folder)
+    names = [(log.side, one.name, one.len) for log in (
+        found.client, found.server) for one in log.stats]
+    # 16 chunks, measured once after one warm-up, half of them dropped: of 32
+    # requests, of 32 parts that the first server got.
+    assert names == [
+        ('client', 'e2e', 16), ('client', 'req', 16), ('client', 'send', 16),
+        ('client', 'recv', 16), ('server', 'recv', 16),
+        ('server', 'reduce', 16), ('server', 'send', 32)]
+
+
+def test_traces_of_a_ring(run):
+    job = run(3, ring=True)
+    assert job.serve().ask('96K').ends() == [0] * 3
+    found = logs.client((job.folder / 'client.log').read_text())
+    # A block of 32 K is two chunks; four steps, of which two add; twice.
+    assert {one.name: one.len for one in found.stats} == {
+        'send': 8, 'recv': 8, 'reduce': 4}
+
+
+def test_servers_serve_one_session_after_the_other(run):
+    job = run(2)
+    assert job.serve().ask().ends() == [0, 0]
+    job.clients.clear()
+    assert job.ask().ends() == [0, 0]
+    # A ring meets at the same server.
+    job.clients.clear()
+    job.more = ('--ring',)
+    assert job.ask().ends() == [0, 0]
+
+
+@pytest.mark.parametrize('words, why', [
+    (['--nrank', '4', '--recv-threads', '3'], 'must divide --nrank 4'),
+    (['--nrank', '0'], 'expected a number from 1 to 256'),
+    (['--port', '99999999999999999999'], 'expected a number from 1 to'),
+    (['--data-type', 'f64'], 'no data type (f32, f16, bf16): f64'),
+    (['--size', '-4K'], 'no size: -4K'),
+    (['--size', '9999999999G'], 'no size: 9999999999G'),
+    (['--client', '--nrank', '2', '--rank', '2'], 'names no server'),
+    (['much'], 'no option: much')])
+def test_wrong_options(optcast, words, why):
+    done = subprocess.run([optcast, *words], input=SECRET, text=True,
+                          capture_output=True, timeout=30)
+    assert done.returncode in (1, 2)
+    [line] = done.stderr.splitlines()
+    assert line.startswith('optcast: ') or 'expected' in line
+    assert why in line
+
+
+def test_no_secret_is_no_server(optcast):
+    done = subprocess.run([optcast, '--port', '1'], input='', text=True,
+                          capture_output=True, timeout=30)
+    assert done.returncode == 1 and "no line 'password WORD'" in done.stderr
+
+
+def test_a_wrong_secret_is_not_served(run):
+    job = run(2)
+    assert job.serve().ask(secret='password guessed\n', ranks=[0]
+                           ).ends() == [1]
+    assert 'has it the secret of this run?' in job.said()
+    job.clients.clear()
+    assert job.ask().ends() == [0, 0]
+    log = (job.folder / 'server.log').read_text()
+    assert "dropped: does not know this run's secret" in log
+    assert 'guessed' not in log and 'of-this-run' not in log
+
+
+def test_a_server_that_does_not_know_the_secret(run):
+    """The client notices it before it sends any data."""
+    job = run(2)
+    with socket.create_server(('127.0.0.1', job.ports[0])) as listener:
+        job.ask(ranks=[1])
+        peer, _ = listener.accept()
+        with peer:
+            peer.sendall(struct.pack('II', 0x3143504f, 1) + bytes(16))
+            peer.recv(1 << 16)
+            peer.sendall(struct.pack('II', 0x3143504f, 0) + bytes(32 + 216))
+            assert job.ends() == [1]
+    assert 'another program has the server' in job.said('client1')
+
+
+def test_wrong_nsplit(run):
+    job = run(2, 2, chunk=16, nsplit=1)
+    assert job.serve().ask(nsplit=2, ranks=[0]).ends() == [1]
+    assert 'is nsplit the same?' in job.said()
+
+
+def test_different_chunks(run):
+    job = run(2)
+    job.serve().ask('64K', ranks=[0]).ask('8K', ranks=[1])
+    assert any(job.ends())
+    assert 'their size or chunksize differ' in job.said('server0')
+
+
+def test_a_taken_port(run):
+    job = run(2)
+    with socket.create_server(('127.0.0.1', job.ports[0])):
+        job.serve()
+        assert job.servers[0].wait(30) == 1
+    assert 'another program has this port' in job.said('server0')
+
+
+def test_nobody_serves(run):
+    job = run(2, timeout=1)
+    assert job.ask(ranks=[0]).ends() == [1]
+    assert 'no server there' in job.said()
+
+
+def begun(job):
+    """Waits until data flow."""
+    log = job.folder / 'server.log'
+    until = time.monotonic() + 30
+    while time.monotonic() < until and not (
+            log.exists() and 'recv latency' in log.read_text()):
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize('ring', [False, True])
+def test_a_client_dies(run, ring):
+    job = run(3, ring=ring, more=('-n', '100000'))
+    job.serve().ask('1M')
+    if ring:
+        time.sleep(0.7)
+    else:
+        begun(job)
+    job.clients[1].kill()
+    codes = job.ends()
+    assert codes[1] == -signal.SIGKILL and codes[0] == codes[2] == 1
+    if ring:
+        assert 'rank' in job.said('client2')
+    else:
+        assert job.servers[0].wait(30) == 1
+        assert 'rank 1 (127.0.0.1:' in job.said('server0')
+        assert 'closed the connection' in job.said('client2')
+
+
+def test_a_server_dies(run):
+    job = run(2, 2, more=('-n', '100000'))
+    job.serve().ask('1M')
+    begun(job)
+    job.servers[1].kill()
+    assert job.ends() == [1, 1]
+    assert f'127.0.0.1:{job.ports[1]} closed the connection' in job.said()
+
+
+def test_a_server_that_hangs(run):
+    job = run(2, more=('-n', '100000'), timeout=1)
+    job.serve().ask('1M')
+    begun(job)
+    job.servers[0].send_signal(signal.SIGSTOP)
+    assert job.ends() == [1, 1]
+    assert 'for 1 s: it hangs, or its link is down' in job.said()
+
+
+def test_hostile_peers_do_not_disturb_a_run(run):
+    """They are dropped, and the run goes on."""
+    job = run(2)
+    job.serve()
+    draw = random.Random(16)
+    time.sleep(0.3)
+    for _ in range(30):
+        with socket.create_connection(('127.0.0.1', job.ports[0])) as peer:
+            peer.sendall(draw.randbytes(draw.choice([0, 1, 40, 88, 200])))
+            if draw.random() < 0.5:
+                peer.sendall(struct.pack('II', 0x3143504f, 0)
+                             + b'\xff' * 80)
+    assert job.ask().ends() == [0, 0]
+
+
+def test_waiting_costs_no_cpu(run):
+    job = run(2)
+    job.serve().ask(ranks=[0])
+    time.sleep(1)
+
+    def used():
+        return [sum(map(int, Path(f'/proc/{one.pid}/stat').read_text(
+            ).rpartition(')')[2].split()[11:13])) for one in (
+                *job.servers, *job.clients)]
+    before = used()
+    time.sleep(1)
+    assert max(b - a for a, b in zip(before, used(), strict=True)) <= 2

@@ -83,3 +83,10 @@ def installed(prefix: str | os.PathLike[str]) -> dict[str, str]:
                     and re.fullmatch(r'[a-z_]+_perf(_[a-z]+)?', path.name)):
                 found.setdefault(plain(path.name), str(path))
     return found
+
+
+def offered(source: str) -> tuple[str, ...]:
+    """Features of an environment beside those of its stack: those of the
+    stand-in, which has all programs; an installation's are seen once it is
+    there."""
+    return ('nccl_tests', *SINCE) if source == 'embedded' else ()

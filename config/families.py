@@ -41,6 +41,7 @@ Keys of a family.yaml; title, sources, judged and headline must be there:
     figures         what is drawn: {kind, metric, ...}; the module of the
                     kind (postprocess/) says what else
     parsers         word of `plumb parse` -> module of the family's folder
+    programs        program -> what it does: all that the family knows
     about           program, or a pattern of programs (osu_i*) -> what its
                     figures tell an operator
     series          what runs leave over time: kind -> {metric: unit}
@@ -105,6 +106,7 @@ class Family:
     limits: list[Row] = field(default_factory=list)
     figures: list[Row] = field(default_factory=list)
     parsers: dict[str, str] = field(default_factory=dict)
+    programs: dict[str, str] = field(default_factory=dict)
     about: dict[str, str] = field(default_factory=dict)
     series: dict[str, dict[str, str]] = field(default_factory=dict)
     bands: dict[str, list[float]] = field(default_factory=dict)
@@ -556,7 +558,8 @@ READERS: dict[str, Callable[[_Reader, str, Any, Any], Any]] = {
     'metrics': _Reader.metrics, 'derived': _Reader.derived,
     'judged': _Reader.judged, 'headline': _Reader.headline,
     'limits': _Reader.limits, 'figures': _Reader.figures,
-    'parsers': _Reader.parsers, 'about': _Reader.texts,
+    'parsers': _Reader.parsers, 'programs': _Reader.texts,
+    'about': _Reader.texts,
     'series': _Reader.series, 'bands': _Reader.bands,
     'bands_when': _Reader.bands_when,
 }

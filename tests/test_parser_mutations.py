@@ -31,7 +31,7 @@ PARSERS = {'load': keyvalue} | {
     for name, family in families.families().items() if family.parsers}
 #: Which golden files, where not all of a family's are mutated.
 SOME = {'taobench': 'server_v1.log', 'osu': '7.2/osu_*[wl].txt',
-        'optcast': '*.txt'}
+        'optcast': '*.txt', 'nccl': 'formats/*.txt'}
 FILES = sorted(
     path for name in PARSERS
     for path in (TESTS / name / 'golden').glob(SOME.get(name, '**/*'))

@@ -71,6 +71,8 @@ PARTITION_EXTRAS: dict[str, str] = {
                          'can fill it',
     'gpu_link_bandwidth': 'all links between two GPUs of a node, or of one '
                           'GPU to the switch, one way, in MB/s',
+    'gpu_bandwidth': 'all links of one GPU to others of its node together, '
+                     'one way, in MB/s',
 }
 
 #: Extras of an environment: name -> meaning.
@@ -92,8 +94,9 @@ ENVIRON_EXTRAS: dict[str, str] = {
 #: What an environment may say of a family's programs.
 ORIGIN = ('source', 'prefix', 'version', 'spec')
 
-#: What an environment must say of its transport.
+#: What an environment must say of its transport, and what it may.
 TRANSPORT = ('name', 'env', 'evidence')
+PUBLISHED = ('source', 'date')
 
 
 #: What is wrong with a partition whose nodes nobody described. With a guess
@@ -185,7 +188,7 @@ def _check_extras(env: Mapping[str, Any], where: str) -> None:
                 raise GlossaryError(f'{where}: feature {feature!r} needs '
                                     f'programs: {family.name}')
     if 'transport' in extras:
-        _check(extras['transport'], TRANSPORT,
+        _check(extras['transport'], TRANSPORT + PUBLISHED,
                f'{where}: transport')
         missing = set(TRANSPORT) - set(extras['transport'])
         if missing:

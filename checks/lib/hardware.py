@@ -23,7 +23,8 @@ from config import strict
 TABLE = Path(__file__).resolve().parents[2] / 'config' / 'hardware.yaml'
 
 #: Keys of a row: those that it must have, those that it may have.
-KEYS = {'gpu': ({'arch', 'link', 'source', 'date'}, {'effective', 'detect'}),
+KEYS = {'gpu': ({'arch', 'link', 'source', 'date'},
+                {'effective', 'detect', 'mesh'}),
         'nic': ({'arch', 'rate', 'source', 'date'}, {'one_flow', 'detect'})}
 
 
@@ -125,13 +126,16 @@ def limits(found: Iterable[Mapping[str, Any]],
     rows = [(model(d['model'], site), d['num_devices']) for d in found]
     nics = [(row['rate'] * 125, number, row) for row, number in rows
             if row['type'] == 'nic']        # 1 Gb/s is 125 MB/s
-    links = [row['link'] * 1000 for row, _ in rows if row['type'] == 'gpu']
+    gpus = [(row['link'] * 1000, number - 1 if row.get('mesh') else 1)
+            for row, number in rows if row['type'] == 'gpu']
     result = {}
     if nics:
         result['nic_bandwidth'] = sum(rate * number for rate, number, _ in
                                       nics)
         if not any(row.get('one_flow') for *_, row in nics):
             result['one_nic_bandwidth'] = min(rate for rate, *_ in nics)
-    if links:
-        result['gpu_link_bandwidth'] = max(links)
+    if gpus:
+        result['gpu_link_bandwidth'] = max(link for link, _ in gpus)
+        # To a switch all of them go; without one, some to each of the others.
+        result['gpu_bandwidth'] = max(link * others for link, others in gpus)
     return result

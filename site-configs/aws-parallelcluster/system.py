@@ -26,6 +26,14 @@ _EFA = {'name': 'EFA',
                 'OMPI_MCA_mtl_base_verbose': '1'},
         'evidence': r'mtl:ofi:provider: efa\b'}
 
+#: NCCL must take EFA by the plugin aws-ofi-nccl, and it says which network it
+#: took (words of NCCL).
+_NCCL = {'name': 'EFA, by aws-ofi-nccl',
+         'env': {'FI_PROVIDER': 'efa', 'FI_EFA_USE_HUGE_PAGE': '0'},
+         'evidence': r'Using network (AWS Libfabric|OFI|Libfabric)',
+         'source': 'aws-samples/awsome-distributed-training, nccl-tests',
+         'date': '2026-11'}
+
 site_configuration = {
     'systems': [{
         'name': 'aws-parallelcluster',
@@ -76,7 +84,7 @@ site_configuration = {
         environs.of_stack('openmpi-cuda', 'mpi-cuda',
                           mpi='openmpi 5.0.x with CUDA', env_vars=_PMIX,
                           transport=_EFA),
-        environs.of_stack('nccl', 'nccl', env_vars=_PMIX),
+        environs.of_stack('nccl', 'nccl', env_vars=_PMIX, transport=_NCCL),
         environs.of_stack('stores', 'keyvalue'),
         environs.embedded('tao', 'taobench'),
     ],

@@ -18,6 +18,14 @@ _UCX = {'name': 'UCX',
         'env': {'OMPI_MCA_pml': 'ucx', 'OMPI_MCA_pml_base_verbose': '10'},
         'evidence': 'select: component ucx selected'}
 
+#: NCCL's own InfiniBand, and it says that it took it. SITE: NCCL_IB_HCA where
+#: some of the NICs are for storage.
+_NCCL = {'name': 'InfiniBand',
+         'env': {'NCCL_NET': 'IB'},
+         'evidence': r'Using network IB',
+         'source': 'NVIDIA NCCL user guide, environment variables',
+         'date': '2026-11'}
+
 site_configuration = {
     'systems': [{
         'name': 'hgx-h100',
@@ -54,7 +62,7 @@ site_configuration = {
                           transport=_UCX),
         environs.of_stack('openmpi-cuda', 'mpi-cuda',
                           mpi='openmpi 5.0.x with CUDA', transport=_UCX),
-        environs.of_stack('nccl', 'nccl'),
+        environs.of_stack('nccl', 'nccl', transport=_NCCL),
         environs.of_stack('stores', 'keyvalue'),
         environs.of_stack('smartredis', 'smartredis'),
         environs.embedded('tao', 'taobench'),

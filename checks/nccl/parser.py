@@ -1,0 +1,1058 @@
+"""Output of nccl-tests 2.0 to 2.19 and of rccl-tests: text, and JSON (-J).
+
+The format is what `common.cu` and `util.cu` print. It has no fixed set of
+columns: 2.0 has neither root nor (where there is none) redop, rccl-tests -O 0
+only the half in place, -I eight more, -S a time of day. So columns are
+named by the header and end where it says; a field that is wider than its
+column moves those after it, as printf does.
+
+A text gives figures only where all of it holds together: one table, all sizes
+from the least to the largest one asked for, data checked and right, and in
+each row algbw = size / time and busbw = factor x algbw to the printed digits.
+"""
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, NoReturn
+
+from ..lib.parsers import ParseError, Record, Remark
+from .programs import OPERATIONS, PROGRAMS, TYPES, Program, plain
+
+#: No line of these programs, of NCCL or of a launcher is as long.
+LONGEST = 4096
+#: Nor has a table as many rows.
+MOST_ROWS = 100_000
+
+#: srun -l, Open MPI 4 and 5 --tag-output, Hydra -prepend-rank.
+_TAG = re.compile(r'(?:\[[\w.@-]+,\d+\](?:<std(?:out|err)>)?:'
+                  r'|\[\d+\](?= |$)|<std(?:out|err)>:| *\d+:(?= |$))')
+
+_PARAMETERS = re.compile(
+    r'# nThread (?P<threads>\d+) nGpus (?P<gpus>\d+) '
+    r'minBytes (?P<least>\d+) maxBytes (?P<most>\d+) '
+    r'step: (?P<step>\d+)\((?P<kind>factor|bytes)\) warmup iters: \d+ '
+    r'iters: \d+ (?:agg iters: \d+ )?validation: (?P<checks>\d+) ?'
+    r'(?:graph: \d+)?(?: unalign: \d+)?')
+_RANK = re.compile(
+    r'# +Rank +(?P<rank>\d+) (?:Group +(?P<group>\d+) )?'
+    r'Pid +(?P<pid>\d+) on +(?P<host>\S+) device +(?P<device>\d+) '
+    r'\[[0-9a-fA-Fx:.]+\] (?P<name>(?:(?!# +Rank ).)+)')
+_VERSION = re.compile(r'# nccl-tests version (\d+(?:\.\d+)+[\w.+-]*) '
+                      r'nccl-headers=\d+ nccl-library=(\d+)')
+_RCCL_VERSION = re.compile(r'(?:# )?rccl-tests: Version ([\w.:/+-]+)')
+_START = re.compile(r'# Collective test starting: (\S+)')
+_END = re.compile(r'# Collective test concluded: (\S+)')
+_HEADER = re.compile(r'# +size +count +type\b')
+_UNITS = re.compile(r'# +\(B\) +\(elements\) +(?:\((?:us|GB/s|%)\) *)+'
+                    r'(?:%Y-%m-%d %H:%M:%S)?')
+_HALVES = re.compile(r'# +(?P<first>out-of-place)?(?: \(\+ per-iteration\))?'
+                     r' *in-place(?: \(\+ per-iteration\))?')
+_BOUNDS = re.compile(r'# Out of bounds values +: (\d+) (OK|FAILED)')
+_AVERAGE = re.compile(r'# Avg bus bandwidth +: (\S+)(?: (OK|FAILED))?')
+_ROW = re.compile(r'#? *\d+ +\d+ +(?:' + '|'.join(TYPES) + r')\b')
+_CLOCK = re.compile(r' +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d')
+#: A line that is none of these may hide one that it was joined to.
+_HIDDEN = re.compile(
+    r'\d +\d+ +(?:' + '|'.join(TYPES) + r') +|# nThread|# Using devices|'
+    r'Rank +\d+ .*Pid|Out of bounds v|Avg bus b|size +count|\(elements\)|'
+    r'^#? *(?:\d+\.\d\d? +){2}|\d\.\d\d? +(?:N/A|0) +\d+\.\d|'
+    r'in-place|minBytes \d|ccl-tests:? [vV]ersion|Collective test|'
+    r'^[-+.\deE]+$')
+
+_NUMBER = re.compile(r'(?:0|[1-9]\d{0,15})(?:\.\d{1,2})?')
+_INTEGER = re.compile(r'0|[1-9]\d{0,17}')
+
+#: Columns of a half of the table, those of the whole row, and those of -I.
+_HALF = ('time', 'cputime', 'algbw', 'busbw', '#wrong', 'error')
+_ITERATION = ('i_min', 'i_max', 'i_p99', 'i_cv%')
+_WHOLE = ('size', 'count', 'type', 'redop', 'root')
+_MAY_BE_EMPTY = ('redop', 'root')
+
+#: What a run says that ends with an error, or does other than was asked:
+#: pattern -> what it means and what to do.
+FAILURES = {
+    r'\w+ driver version is insufficient':
+        'no GPU driver on this node: did the job get a node with GPUs?',
+    'no (?:CUDA|ROCm)-capable device is detected':
+        'no GPU is visible: does the job ask for GPUs, is '
+        'CUDA_VISIBLE_DEVICES (ROCR_VISIBLE_DEVICES) right?',
+    'Duplicate GPU detected':
+        'several ranks on one GPU, which NCCL refuses: more ranks on a node '
+        'than GPUs, or CUDA_VISIBLE_DEVICES is the same for all',
+    r'Test CUDA failure [^\']*\'(?P<said>.*)\'':
+        'a call of CUDA or HIP failed (exit code 2): {said}',
+    r'Test NCCL failure [^\']*\'(?P<said>.*)\'':
+        'a call of NCCL failed (exit code 3): {said}; NCCL_DEBUG=WARN says '
+        'more',
+    r'Test timeout \((?P<said>\d+)s\)':
+        'it ran into its own time limit -T {said} (exit code 4): did it '
+        'hang?',
+    r'Invalid number of GPUs: (?P<said>.*)':
+        'too few GPUs on a node (exit code 5): {said}',
+    r'\[ERROR\] (?P<said>The number of requested GPUs.*)':
+        'too few GPUs on a node: {said}',
+    r'(?P<said>nRanks \d+ is not a power of 2), skipping':
+        '{said}: hypercube_perf measures nothing then, and ends with 0',
+    r'Reducing maxBytes to (?P<said>\d+)':
+        'the largest size asked for was not measured: the memory of the GPU '
+        'is enough for {said} B (-e)',
+    r'invalid (?P<said>type|op) (?P<name>\S+), defaulting to (?P<other>\S+)':
+        'it does not know the {said} {name} and measured {other}',
+    r'invalid option \'?(?P<said>[^\s\']*)|^\S+: (?:invalid|unrecognized) '
+    r'option|^ *USAGE: ':
+        'it does not know an option of its command line, printed its usage '
+        'and ended with 0',
+    r'(?P<said>invalid sizes? (?:for|specified).*)':
+        '{said} (-b, -e; exit code 255)',
+    r'(?P<said>device implementation \(-D > 0\) requires.*)':
+        '{said} (exit code 255)',
+    r'(?P<said>Option -\w .*(?:not supported|requires NCCL).*)':
+        'an option has no effect here: {said}',
+    r'(?P<said>.*(?:per-iteration|blocking mode).*Disabling\.)':
+        'an option has no effect here: {said}',
+    r'(?P<said>device_cta_count.*Using default value.*)':
+        'an option has no effect here: {said}',
+    r'(?P<said>NCCL \S+ or later is needed for .*)': '{said}',
+    'NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY:':
+        'NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY writes into the rows of the '
+        'table: unset it',
+    r'(?P<said>.*alltoallv traffic matrix.*|maxBytes \(-e\) must be at .*)':
+        '{said}',
+    r'error while loading shared libraries: (?P<said>\S+?):':
+        '{said} is not found (exit code 127): its folder must be in '
+        'LD_LIBRARY_PATH',
+    r'symbol lookup error: .*(?P<said>undefined symbol.*)':
+        'NCCL or CUDA is older than what the program was built with: {said}',
+}
+#: Says that it ended badly, and not why.
+_DIED = re.compile(
+    r'Test failure \S+:\d+|MPI_ABORT|MPI_Abort|exited on signal|'
+    r'non-zero (?:exit|status)|Segmentation fault|Bus error|Killed|Aborted|'
+    r'terminate called|DUE TO TIME LIMIT|srun: error:|'
+    r'command not found|could not execute|unable to find the specified',
+    re.IGNORECASE)
+#: What NCCL tells of itself: it looks for files and tries again.
+_CHATTER = re.compile('[NR]CCL (?:INFO|TRACE|ABORT|VERSION)')
+_FAILURES = {re.compile(pattern): reason
+             for pattern, reason in FAILURES.items()}
+
+
+class Printed(NamedTuple):
+    """A number as it was printed, and half of its last digit."""
+    value: float
+    half: float
+
+    @property
+    def least(self) -> float:
+        return self.value - self.half
+
+    @property
+    def most(self) -> float:
+        return self.value + self.half
+
+
+@dataclass(frozen=True)
+class Half:
+    """A row's figures out of place, or in place."""
+    #: us; None: -C printed the CPU's time instead.
+    time: Printed | None
+    #: GB/s
+    algbw: Printed
+    busbw: Printed
+    #: Whether the program checked the data.
+    checked: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table."""
+    line: int
+    size: int
+    count: int
+    type: str
+    redop: str
+    root: int | None
+    out_of_place: Half | None
+    in_place: Half | None
+    #: One line each of -I, from the JSON alone: us.
+    iterations: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def halves(self) -> Iterator[tuple[str, Half]]:
+        """What each half's metrics end with, and it."""
+        for suffix, half in (('', self.out_of_place),
+                             ('_in_place', self.in_place)):
+            if half is not None:
+                yield suffix, half
+
+
+@dataclass
+class Output:
+    """What a whole run says of itself."""
+    #: Name as in `programs.PROGRAMS`; '': it does not say (before 2.17).
+    program: str = ''
+    version: str = ''
+    #: NCCL's version as a number, 22809; 0: not told.
+    library: int = 0
+    #: Threads of a process, and GPUs of a thread.
+    threads: int = 1
+    gpus: int = 1
+    #: Least and largest size asked for, in B; how one follows on another.
+    least: int = 0
+    most: int = 0
+    step: int = 1
+    by_factor: bool = True
+    #: Iterations that check data; 0: none did.
+    checks: int = 1
+    #: Ranks of the communicator that was measured, and the hosts of all.
+    ranks: int = 0
+    hosts: tuple[str, ...] = ()
+    #: (host, pid, device) of all ranks.
+    places: tuple[tuple[str, int, int], ...] = ()
+    rows: list[Row] = field(default_factory=list)
+    average: Printed = Printed(0.0, 0.0)
+    #: Line of the average, from 1.
+    end: int = 1
+    #: Column names of the table; empty: JSON.
+    columns: tuple[str, ...] = ()
+    #: Lines with warnings of NCCL and with its last error.
+    warnings: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes asked for, in B."""
+        found: list[int] = []
+        size = self.least
+        while size <= self.most and len(found) <= MOST_ROWS:
+            found.append(size)
+            size = size * self.step if self.by_factor else size + self.step
+            if self.step < (2 if self.by_factor else 1) or size == 0:
+                break
+        return found
+
+    @property
+    def largest(self) -> int:
+        """The largest size of a row, in B."""
+        return max(row.size for row in self.rows)
+
+    @property
+    def types(self) -> set[str]:
+        """The data types of the rows."""
+        return {row.type for row in self.rows}
+
+
+class _Reader:
+    """One text; what it refuses it refuses with a line."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.split('\n')
+        self.number = 1
+        self.out = Output()
+        self.parameters = 0
+        self.ends: tuple[int, ...] = ()
+        self.halves: tuple[str, ...] = ()
+        self.title_at = self.header_at = self.units_at = 0
+        self.devices_at = self.bounds_at = self.average_at = 0
+        self.concluded = ''
+        self.tag: str | None = None
+        # A blank after the tag is the tag's where comments have it, too.
+        self.blank = any(line[tag.end():].startswith(' #')
+                         for line in self.lines[:MOST_ROWS]
+                         if (tag := _TAG.match(line)))
+        self.groups: list[int] = []
+
+    def refuse(self, reason: str, line: int = 0) -> NoReturn:
+        line = line or self.number
+        text = self.lines[line - 1] if line <= len(self.lines) else ''
+        raise ParseError(line, text.removesuffix('\r'), reason)
+
+    def read(self) -> Output:
+        self.explain()
+        try:
+            for number, line in enumerate(self.lines, 1):
+                self.number = number
+                self.line(line)
+            self.whole()
+        except ParseError as error:
+            self.died(error)
+            raise
+        self.died(None)
+        Judge(self.out, self.refuse).judge()
+        return self.out
+
+    # What a failed run says ---------------------------------------------
+
+    def explain(self) -> None:
+        """Refuses a run that says what went wrong."""
+        said = self.said()
+        for pattern, reason in _FAILURES.items():
+            for number, line in said:
+                match = pattern.search(line)
+                if match:
+                    words = {name: text or '' for name, text in
+                             match.groupdict().items()}
+                    self.refuse(reason.format(**words).strip(), number)
+
+    def said(self) -> list[tuple[int, str]]:
+        """Lines, with their numbers, that may tell of a failure."""
+        return [(number, line[:LONGEST]) for number, line in
+                enumerate(self.lines, 1)
+                if line.strip(' #\r') and not _CHATTER.search(line)
+                and (not _ROW.match(line)
+                     or re.search('failure|SUMMARY', line))]
+
+    def died(self, error: ParseError | None) -> None:
+        """Refuses a run that died; a sharper reason (`error`) is kept."""
+        if error and re.search('wrong|FAILED|one text', error.reason):
+            return
+        for number, line in self.said():
+            if _DIED.search(line):
+                self.refuse(f'the run did not end well: {line.strip()[:100]}',
+                            number)
+
+    # Line by line ---------------------------------------------------------
+
+    def line(self, raw: str) -> None:
+        if len(raw) > LONGEST:
+            self.refuse('a line of more than 4096 characters')
+        line = raw.rstrip(' \r\t')
+        tag = _TAG.match(line)
+        if tag:
+            line = line[tag.end() + self.blank:]
+        for pattern, read in self.READERS:
+            match = pattern.fullmatch(line)
+            if match:
+                self.from_one_rank(tag[0] if tag else '')
+                read(self, match)
+                return
+        if _HEADER.match(line):
+            self.from_one_rank(tag[0] if tag else '')
+            self.header(line)
+        elif _ROW.match(line):
+            self.from_one_rank(tag[0] if tag else '')
+            self.row(line)
+        elif _HIDDEN.search(line):
+            self.refuse('not a line of the table, or two lines in one: cut, '
+                        'or several ranks wrote at once?')
+        elif 'NCCL WARN' in line or line.startswith('# error: '):
+            self.out.warnings.append((self.number, line.strip()))
+
+    def from_one_rank(self, tag: str) -> None:
+        """All lines of the table are one rank's."""
+        tag = tag.strip()
+        if self.tag not in (None, tag):
+            self.refuse(f'the table is of several ranks in one text: '
+                        f'{self.tag!r} and {tag!r}; was the program built '
+                        'with MPI?')
+        self.tag = tag
+
+    def once(self, what: str, before: int) -> int:
+        if before:
+            self.refuse(f'{what} twice: two runs in one text')
+        return self.number
+
+    def read_parameters(self, match: re.Match[str]) -> None:
+        if self.parameters:
+            self.refuse(
+                'several tables in one text: a program built without MPI '
+                '(MPI=1), which the launcher started as many times, or two '
+                'outputs joined')
+        self.parameters = self.number
+        self.out.threads, self.out.gpus, self.out.least, self.out.most = (
+            int(match[name]) for name in ('threads', 'gpus', 'least', 'most'))
+        self.out.step = int(match['step'])
+        self.out.by_factor = match['kind'] == 'factor'
+        self.out.checks = int(match['checks'])
+
+    def read_version(self, match: re.Match[str]) -> None:
+        if self.out.version:
+            self.refuse('several tables in one text: a program built without '
+                        'MPI (MPI=1), which the launcher started as many '
+                        'times, or two outputs joined')
+        self.out.version = match[1]
+        self.out.library = int(match[2])
+
+    def read_rccl_version(self, match: re.Match[str]) -> None:
+        if self.out.version:
+            self.refuse('two versions: two runs in one text')
+        self.out.version = match[1]
+
+    def read_start(self, match: re.Match[str]) -> None:
+        if self.out.program:
+            self.refuse('several tables in one text')
+        self.out.program = self.known(match[1])
+
+    def known(self, name: str) -> str:
+        name = plain(name)
+        if name not in PROGRAMS:
+            self.refuse(f'{name} is no program of nccl-tests that is known: '
+                        f'there are {", ".join(PROGRAMS)}')
+        return name
+
+    def read_end(self, match: re.Match[str]) -> None:
+        if self.concluded:
+            self.refuse('two ends: two runs in one text')
+        self.concluded = self.known(match[1])
+
+    def read_devices(self, match: re.Match[str]) -> None:
+        self.devices_at = self.once('the list of devices', self.devices_at)
+
+    def read_rank(self, match: re.Match[str]) -> None:
+        if not self.devices_at or self.header_at:
+            self.refuse('a rank outside of the list of devices')
+        # They are numbered over all processes, whatever their group.
+        if int(match['rank']) != len(self.out.places):
+            self.refuse(f'rank {match["rank"]} where rank '
+                        f'{len(self.out.places)} should be')
+        self.out.places += ((match['host'], int(match['pid']),
+                             int(match['device'])),)
+        self.groups.append(int(match['group'] or 0))
+
+    def read_halves(self, match: re.Match[str]) -> None:
+        self.title_at = self.once('the title of the table', self.title_at)
+        self.halves = (('out_of_place',) if match['first'] else ()) + (
+            'in_place',)
+
+    def read_units(self, match: re.Match[str]) -> None:
+        if not self.header_at:
+            self.refuse('units without a header above them')
+        self.units_at = self.once('the units of the table', self.units_at)
+        said = re.findall(r'\((us|GB/s|%)\)', match[0])
+        units = {'time': 'us', 'cputime': 'us', 'algbw': 'GB/s',
+                 'busbw': 'GB/s', 'i_min': 'us', 'i_max': 'us',
+                 'i_p99': 'us', 'i_cv%': '%'}
+        if said != [units[name] for name in self.out.columns
+                    if name in units]:
+            self.refuse('the units do not belong to the header')
+
+    def read_bounds(self, match: re.Match[str]) -> None:
+        self.bounds_at = self.once('Out of bounds values', self.bounds_at)
+        if int(match[1]) or match[2] != 'OK':
+            self.refuse(f'{match[1]} rows with wrong values (exit code 7)')
+
+    def read_average(self, match: re.Match[str]) -> None:
+        self.average_at = self.once('the average', self.average_at)
+        if not self.bounds_at:
+            self.refuse('an average without Out of bounds values above it')
+        word = match[1]
+        if re.fullmatch(r'-?nan|-?inf', word):
+            self.refuse(f'the average is {word}: no row was measured')
+        if match[2] == 'FAILED':
+            self.refuse('FAILED: the average is below 0.9 of '
+                        'NCCL_TESTS_MIN_BW (exit code 7)')
+        try:
+            value = float(word)
+        except ValueError:
+            self.refuse(f'{word!r} is no average')
+        if not re.fullmatch(r'\d+(?:\.\d+)?(?:e[+-]\d+)?', word) or \
+                f'{value:g}' != word:
+            self.refuse(f'{word!r} is no average')
+        digits = 6 - 1 - math.floor(math.log10(value)) if value else 6
+        self.out.average = Printed(value, 0.5 * 10.0 ** -digits)
+        self.out.end = self.number
+
+    def read_nothing(self, match: re.Match[str]) -> None:
+        """A line that only stands where it belongs."""
+
+    READERS = (
+        (_PARAMETERS, read_parameters), (_VERSION, read_version),
+        (_RCCL_VERSION, read_rccl_version), (_START, read_start),
+        (_END, read_end), (re.compile('# Using devices'), read_devices),
+        (_RANK, read_rank), (_HALVES, read_halves), (_UNITS, read_units),
+        (_BOUNDS, read_bounds), (_AVERAGE, read_average),
+    )
+
+    # The table ------------------------------------------------------------
+
+    def header(self, line: str) -> None:
+        self.header_at = self.once('the header of the table', self.header_at)
+        if not self.title_at:
+            self.refuse('a header without out-of-place and in-place above it')
+        words = [(m[0], m.end()) for m in re.finditer(r'[^ ]+', line[1:])]
+        names = [name for name, _ in words]
+        known = {*_WHOLE, *_HALF, *_ITERATION, 'timestamp'}
+        for name in names:
+            if name not in known:
+                self.refuse(f'unknown column {name!r} in the header')
+        whole = [name for name in names if name in _WHOLE]
+        rest = [name for name in names
+                if name not in _WHOLE and name != 'timestamp']
+        each, left = divmod(len(rest), len(self.halves))
+        first = rest[:each]
+        if (left or not first or first * len(self.halves) != rest
+                or whole != [name for name in _WHOLE if name in whole]
+                or whole[:3] != ['size', 'count', 'type']
+                or names[:len(whole)] != whole
+                or first[0] not in ('time', 'cputime')
+                or first[1:3] != ['algbw', 'busbw']
+                or first[3:4] not in (['#wrong'], ['error'])
+                or tuple(first[4:]) not in ((), _ITERATION)
+                or 'timestamp' in names[:-1]):
+            self.refuse('columns of the header are missing or misplaced')
+        self.out.columns = tuple(names)
+        self.ends = tuple(end + 1 for _, end in words)
+
+    def wide(self) -> bool:
+        """Whether the table is one of 2.17.5 or later."""
+        names = self.out.columns
+        if '#wrong' not in names:
+            return False
+        at = names.index('#wrong')
+        return self.ends[at] - self.ends[at - 1] == 8
+
+    def fields(self, line: str) -> list[str]:
+        """The fields of a row, one a column; an empty one is ''."""
+        if line.startswith('#'):
+            line = ' ' + line[1:]
+        names, ends = self.out.columns, self.ends
+        if names[-1] == 'timestamp':
+            clock = re.search(_CLOCK.pattern + '$', line)
+            if not clock:
+                self.refuse('a row without its time of day')
+            line, names, ends = line[:clock.start()], names[:-1], ends[:-1]
+        words = [(m[0], m.end()) for m in re.finditer(r'[^ ]+', line)]
+        found, at, before = [], 0, -2
+        for number, (name, end) in enumerate(zip(names, ends, strict=True)):
+            width = end - (ends[number - 1] + 2 if number else 0)
+            word, stop = words[at] if at < len(words) else ('', -1)
+            # Since 2.17.5 N/A is a character narrower than its column.
+            narrow = word == 'N/A' and width == 6
+            if word and stop == before + 2 + max(width - narrow, len(word)):
+                found.append(word)
+                at, before = at + 1, stop
+            elif name in _MAY_BE_EMPTY:
+                found.append('')
+                before += 2 + width
+            else:
+                self.refuse(f'no {name} where its column ends: characters '
+                            'lost or added, or lines of several ranks in one')
+        if at != len(words):
+            self.refuse(f'{len(words) - at} fields too many')
+        return found
+
+    def row(self, line: str) -> None:
+        if not self.units_at or self.bounds_at:
+            self.refuse('a row outside of the table')
+        if len(self.out.rows) >= MOST_ROWS:
+            self.refuse(f'more than {MOST_ROWS} rows')
+        words = self.fields(line)
+        names = [name for name in self.out.columns if name in _WHOLE]
+        whole = dict(zip(names, words[:len(names)], strict=True))
+        rest = words[len(names):]
+        each = len(rest) // len(self.halves)
+        columns = self.out.columns[len(names):]
+        halves = {
+            half: self.half(dict(zip(
+                columns, rest[number * each:(number + 1) * each],
+                strict=False)))
+            for number, half in enumerate(self.halves)}
+        for name in ('size', 'count'):
+            if not _INTEGER.fullmatch(whole[name]):
+                self.refuse(f'{whole[name]!r} is no {name}')
+        root = whole.get('root', '')
+        if root and not re.fullmatch(r'-1|\d{1,6}', root):
+            self.refuse(f'{root!r} is no root')
+        if whole.get('redop', '') not in ('', 'none', *OPERATIONS):
+            self.refuse(f'{whole["redop"]!r} is no reduction')
+        self.out.rows.append(Row(
+            self.number, int(whole['size']), int(whole['count']),
+            whole['type'], whole.get('redop', ''),
+            int(root) if root else None,
+            halves.get('out_of_place'), halves.get('in_place')))
+
+    def half(self, words: dict[str, str]) -> Half:
+        numbers = {name: self.printed(name, word)
+                   for name, word in words.items()
+                   if name not in ('#wrong', 'error')}
+        if 'i_min' in numbers and not (
+                numbers['i_min'].value <= numbers['i_p99'].value
+                <= numbers['i_max'].value):
+            self.refuse('i_min, i_p99 and i_max are not in order')
+        return Half(numbers.get('time'), numbers['algbw'], numbers['busbw'],
+                    self.right(words))
+
+    def right(self, words: dict[str, str]) -> bool:
+        """Whether data was checked; wrong data is refused."""
+        if 'error' in words:            # the largest error, to 2.11
+            word = words['error']
+            if not re.fullmatch(r'\de[+-]\d\d|N/A', word):
+                self.refuse(f'{word!r} is no error (* marks one that is too '
+                            'large)')
+            return word != 'N/A'
+        word = words['#wrong']
+        if word == 'N/A':
+            return False
+        if word != '0':
+            self.refuse(f'{word} wrong elements: data arrived wrong')
+        return True
+
+    def printed(self, name: str, word: str) -> Printed:
+        if not _NUMBER.fullmatch(word):
+            what = ('nan or infinite' if re.search('nan|inf', word, re.I)
+                    else 'no number with at most two decimals')
+            self.refuse(f'{name} is {word!r}: {what}')
+        decimals = len(word.partition('.')[2])
+        value = float(word)
+        width = 6 if name in ('algbw', 'busbw') else 7
+        # As many decimals as the width lets stand (since 2.17.5); before,
+        # bandwidths have two, and the time by its size.
+        fits = next((n for n in (2, 1) if len(f'{value:.{n}f}') <= width), 0)
+        old = (2 if width == 6 else 0 if value >= 10000 else
+               1 if value >= 100 else 2)
+        if decimals not in (fits, old):
+            self.refuse(f'{name} is {word!r}: it has lost or won digits')
+        return Printed(value, 0.5 * 10.0 ** -decimals)
+
+    # The whole of it -------------------------------------------------------
+
+    def whole(self) -> None:
+        """What only the end of the text can tell."""
+        self.number = max(1, len(self.lines) - 1)
+        for at, what in ((self.parameters, 'the line "# nThread ...", which '
+                          'begins the output of nccl-tests'),
+                         (self.devices_at, 'the line "# Using devices"'),
+                         (self.header_at, 'a table with its header'),
+                         (self.units_at, 'the units below the header'),
+                         (self.bounds_at, 'the line "Out of bounds values": '
+                          'was the run cut short?'),
+                         (self.average_at, 'the line "Avg bus bandwidth": '
+                          'was the run cut short?')):
+            if not at:
+                self.refuse(f'no output of nccl-tests, or a part of one: it '
+                            f'lacks {what}')
+        if not self.out.rows:
+            self.refuse('a table without a row: nothing was measured',
+                        self.header_at)
+        # 2.17.5 widened the columns of #wrong; it tells its version.
+        if self.wide() and not self.out.version or (
+                self.out.library and not self.out.program):
+            self.refuse('the first lines of the output are missing: version, '
+                        'or "Collective test starting"')
+        if bool(self.out.program) != bool(self.concluded):
+            self.refuse('the line "Collective test starting" or "concluded" '
+                        'is missing: was the run cut short?')
+        if self.out.program != self.concluded:
+            self.refuse(f'{self.out.program} started and {self.concluded} '
+                        'concluded: two runs in one text')
+        where = sorted([self.parameters, self.devices_at, self.title_at,
+                        self.header_at, self.units_at, self.bounds_at,
+                        self.average_at])
+        if where != [self.parameters, self.devices_at, self.title_at,
+                     self.header_at, self.units_at, self.bounds_at,
+                     self.average_at]:
+            self.refuse('parts of the output are not in order')
+        places = self.out.places
+        if not places:
+            self.refuse('no rank below "# Using devices"', self.devices_at)
+        each = self.out.threads * self.out.gpus
+        for place, group in itertools.groupby(places, lambda p: p[:2]):
+            if len(list(group)) % each:
+                self.refuse(f'process {place[1]} on {place[0]} has not '
+                            f'{each} ranks: lines were lost',
+                            self.devices_at)
+        self.out.hosts = tuple(dict.fromkeys(host for host, _, _ in places))
+        # Of several communicators (NCCL_TESTS_SPLIT) that of rank 0 prints.
+        self.out.ranks = self.groups.count(self.groups[0])
+
+
+class Judge:
+    """Whether the rows hold together; the same for text and JSON."""
+
+    def __init__(self, out: Output, refuse: Any) -> None:
+        self.out, self.refuse = out, refuse
+
+    def judge(self) -> None:
+        out = self.out
+        if not out.checks:
+            self.refuse('no data was checked (-c 0): "Out of bounds values : '
+                        '0 OK" says nothing then', out.rows[0].line)
+        for row in out.rows:
+            if row.type not in TYPES:
+                self.refuse(f'unknown data type {row.type!r}', row.line)
+            if not any(half.checked for _, half in row.halves):
+                self.refuse('no data of this row was checked (N/A)', row.line)
+        self.sizes()
+        self.order()
+        kinds = ([PROGRAMS[out.program]] if out.program
+                 else self.kinds_by_columns())
+        faults = [self.fault(kind) for kind in kinds]
+        if all(faults):
+            # Where no program is named the one that fits most rows tells.
+            line, reason = max(fault for fault in faults if fault)
+            self.refuse(reason, line)
+        self.kind = kinds[[bool(fault) for fault in faults].index(False)]
+        self.mean()
+
+    def kinds_by_columns(self) -> list[Program]:
+        """Ways to count that an output before 2.17 may have."""
+        kinds = [Program(bus, split=split) for split in (False, True)
+                 for bus in ('2(n-1)/n', '(n-1)/n', '1')]
+        # all_gather and reduce_scatter before June 2020, and hypercube.
+        return [*kinds, Program('1', split=True, received=True)]
+
+    def sizes(self) -> None:
+        """All sizes asked for are there, in their order."""
+        asked = self.out.sizes
+        rows = self.out.rows
+        if not asked or len(asked) > MOST_ROWS:
+            self.refuse('the sizes asked for (minBytes, maxBytes, step) make '
+                        'no table', rows[0].line)
+        if len(rows) % len(asked):
+            self.refuse(f'{len(rows)} rows, and {len(asked)} sizes from '
+                        f'{self.out.least} to {self.out.most} B were asked '
+                        'for: lines were lost or doubled', rows[-1].line)
+        for number, row in enumerate(rows):
+            wanted = asked[number % len(asked)]
+            if row.size not in self.rounded(wanted, row):
+                self.refuse(f'size {row.size} where {wanted} B were asked '
+                            'for: rows lost or damaged'
+                            + (' (or NCCL_TESTS_ALLTOALLV_SPREAD is neither '
+                               '0 nor 1: what it moves is not told then)'
+                               if 'alltoallv' in self.out.program else ''),
+                            row.line)
+
+    def rounded(self, asked: int, row: Row) -> set[int]:
+        """Sizes that a row may have for one that was asked for, by its
+        count: whole, or a part for each rank, rounded down."""
+        width, ranks = TYPES[row.type], self.out.ranks
+        whole = asked // width
+        found = {whole * width} if row.count == whole else set()
+        part = whole // ranks
+        parts = {part, part & ~(16 // width - 1), part // 4 * 4}
+        if whole < ranks * ranks // 2:
+            parts.add(0)                # alltoallv of rccl-tests
+        if row.count in parts:
+            found.add(row.count * ranks * width)
+            if self.out.program in ('alltoallv_perf', ''):
+                found.add(self.weighted(row.count * ranks * width, width))
+        return found
+
+    def weighted(self, total: int, width: int) -> int:
+        """alltoallv of nccl-tests sends more to ranks that are far."""
+        ranks = self.out.ranks
+        if ranks == 1:
+            return total & ~15
+        distances = ranks * (ranks - 1) // 2
+        return sum((int(far * total / distances) & ~15) // width
+                   for far in range(ranks)) * width
+
+    def order(self) -> None:
+        """Types, reductions and roots follow as the program runs them."""
+        asked, rows = len(self.out.sizes), self.out.rows
+        blocks = [rows[at:at + asked] for at in range(0, len(rows), asked)]
+        for one, other in itertools.pairwise(blocks):
+            if [replace(row, line=0) for row in one] == [
+                    replace(row, line=0) for row in other]:
+                self.refuse('the same rows twice, to the last digit: lines '
+                            'were doubled', other[0].line)
+        keys = []
+        for block in blocks:
+            found = {(row.type, row.redop, row.root) for row in block}
+            if len(found) > 1:
+                self.refuse('type, reduction or root changes between two '
+                            'sizes: rows lost or damaged', block[0].line)
+            keys.append(found.pop())
+        runs = [len(list(run)) for _, run in itertools.groupby(keys)]
+        if len(set(runs)) > 1:
+            self.refuse('one cycle (-N) has fewer rows: lines were lost',
+                        rows[-1].line)
+        distinct = list(dict.fromkeys(keys))
+        if len(distinct) != len(runs):
+            self.refuse('the same type, reduction and root come twice',
+                        rows[-1].line)
+        roots = list(dict.fromkeys(key[2] for key in keys))
+        if len(roots) > 1 and roots != list(range(self.out.ranks)):
+            self.refuse('some roots are missing: lines were lost',
+                        rows[-1].line)
+        counts = [len({key[place] for key in keys}) for place in range(3)]
+        if len(distinct) != math.prod(counts) and not self.short(distinct):
+            self.refuse('some of type, reduction and root are missing: lines '
+                        'were lost', rows[-1].line)
+
+    def short(self, keys: list[tuple[str, str, int | None]]) -> bool:
+        """Integers have no average and other things: types may have fewer
+        reductions, but each has those before its last one."""
+        for _, group in itertools.groupby(keys, lambda key: key[0]):
+            names = list(dict.fromkeys(key[1] for key in group))
+            if names != list(OPERATIONS[:len(names)]):
+                return False
+        return True
+
+    def fault(self, kind: Program) -> tuple[int, str] | None:
+        """The first row that does not suit a way to count."""
+        ranks = self.out.ranks
+        for row in self.out.rows:
+            width = TYPES[row.type]
+            whole = row.count * width * (ranks if kind.split else 1)
+            if row.size not in (whole, self.weighted(whole, width)
+                                if kind.split else whole):
+                return row.line, (f'{row.count} elements of {row.type} are '
+                                  f'not {row.size} B')
+            for suffix, half in row.halves:
+                said = self.disagrees(kind, row.size, half)
+                if said:
+                    where = 'in place' if suffix else 'out of place'
+                    return row.line, f'{said} ({where})'
+        return None
+
+    def disagrees(self, kind: Program, size: int, half: Half) -> str:
+        """Why the three figures cannot be of one run; empty: they can."""
+        if half.algbw.value < 0:
+            return 'a bandwidth is negative'
+        least, most = half.algbw.least, half.algbw.most
+        if half.time is not None:
+            if half.time.value <= 0:
+                return f'time is {half.time.value:g}'
+            # 1 B in 1 us is 1e-3 GB/s.
+            moved = size * kind.moved(self.out.ranks) / 1e3
+            low = moved / half.time.most
+            high = (moved / half.time.least if half.time.least > 0
+                    else math.inf)
+            if low > most * (1 + 1e-9) or high < least * (1 - 1e-9):
+                return (f'algbw {half.algbw.value:g} GB/s is not '
+                        f'{size} B in {half.time.value:g} us')
+            least, most = max(least, low), min(most, high)
+        factor = kind.factor(self.out.ranks)
+        if (factor * least > half.busbw.most * (1 + 1e-9) + 1e-12
+                or factor * most < half.busbw.least * (1 - 1e-9) - 1e-12):
+            return (f'busbw {half.busbw.value:g} GB/s is not {factor:g} '
+                    f'times algbw {half.algbw.value:g}')
+        return ''
+
+    def mean(self) -> None:
+        """The average is that of all rows."""
+        said = [half.busbw for row in self.out.rows for _, half in row.halves]
+        least = sum(one.least for one in said) / len(said)
+        most = sum(one.most for one in said) / len(said)
+        if not (least - self.out.average.half <= self.out.average.value
+                <= most + self.out.average.half):
+            self.refuse(
+                f'the average {self.out.average.value:g} GB/s is not that of '
+                f'the rows, {(least + most) / 2:.2f}: lines lost or damaged',
+                self.out.end)
+
+
+# ------------------------------------------------------------------- JSON
+
+def _from_json(text: str) -> Output:
+    """The file that -J writes: one run, all digits."""
+    lines = text.split('\n')
+
+    def refuse(reason: str, line: int = 1) -> NoReturn:
+        raise ParseError(line, lines[line - 1].removesuffix('\r')[:200],
+                         reason)
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({key for key, _ in pairs}) != len(pairs):
+            refuse('a key twice: damaged')
+        return dict(pairs)
+
+    try:
+        data = json.loads(text, object_pairs_hook=once,
+                          parse_constant=lambda word: refuse(
+                              f'{word} is no number'))
+    except (ValueError, RecursionError) as error:
+        refuse(f'not the whole JSON of -J: {str(error)[:80]}')
+    if not isinstance(data, dict) or 'config' not in data:
+        refuse('no JSON of nccl-tests (-J): it has no config')
+    if data.get('version') not in (1, 2, 3):
+        refuse(f'JSON of version {data.get("version")!r}; 1 to 3 are known')
+    for key in ('results', 'out_of_bounds', 'average_bus_bandwidth',
+                'end_time'):
+        if not data.get(key):
+            refuse(f'no {key}: the run was aborted before its end')
+    try:
+        out = _json_output(data, refuse)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        refuse(f'a field is missing or of another kind: {error!r}')
+    Judge(out, refuse).judge()
+    return out
+
+
+def _json_output(data: dict[str, Any], refuse: Any) -> Output:
+    config, bounds = data['config'], data['out_of_bounds']
+    average = data['average_bus_bandwidth']
+    devices = config['devices']
+    name = plain(str(data['args'][0]).replace('\\', '/').rpartition('/')[2])
+    if name not in PROGRAMS:
+        refuse(f'{name} is no program of nccl-tests that is known')
+    if bounds['okay'] != 'true' or bounds['count'] != 0:
+        refuse(f'{bounds["count"]} rows with wrong values (exit code 7)')
+    if average['okay'] == 'false':
+        refuse('FAILED: the average is below 0.9 of NCCL_TESTS_MIN_BW')
+    if isinstance(average['bandwidth'], str):
+        refuse(f'the average is {average["bandwidth"]}: no row was measured')
+    each = config['nthreads'] * config['ngpus']
+    # One device is told of each process, its first.
+    group = [one for one in devices if one['group'] == devices[0]['group']]
+    out = Output(
+        program=name, library=int(data.get('nccl_version', 0)),
+        threads=config['nthreads'], gpus=config['ngpus'],
+        least=config['minimum_bytes'], most=config['maximum_bytes'],
+        step=config.get('step_factor', config.get('step_bytes', 0)),
+        by_factor='step_factor' in config, checks=config['validation'],
+        ranks=len(group) * each,
+        hosts=tuple(dict.fromkeys(one['hostname'] for one in devices)),
+        average=_exactly(average['bandwidth']))
+    for one in data['results']:
+        out.rows.append(_json_row(one, refuse))
+    out.warnings = [(1, str(said)) for said in data.get('errors', ())
+                    if said]
+    return out
+
+
+def _exactly(value: Any) -> Printed:
+    """A number with six decimals."""
+    if isinstance(value, bool) or not isinstance(value, int | float) \
+            or not math.isfinite(value) or value < 0:
+        raise ValueError(f'{value!r} is no number')
+    return Printed(float(value), 0.5e-6)
+
+
+def _json_row(row: dict[str, Any], refuse: Any) -> Row:
+    halves, iterations = {}, {}
+    for half in ('out_of_place', 'in_place'):
+        body = row.get(half)
+        if body is None:
+            continue
+        wrong = body['nwrong']
+        if wrong:
+            refuse(f'{wrong:g} wrong elements at {row["size"]} B: data '
+                   'arrived wrong')
+        halves[half] = Half(
+            _exactly(body['time']) if 'time' in body else None,
+            _exactly(body['alg_bw']), _exactly(body['bus_bw']),
+            wrong is not None)
+        if f'{half}_per_iter' in row:
+            iterations[half] = _iterations(row[f'{half}_per_iter'], refuse)
+    return Row(1, int(row['size']), int(row['count']), row['type'],
+               row['redop'], int(row['root']), halves.get('out_of_place'),
+               halves.get('in_place'), iterations)
+
+
+def _iterations(said: dict[str, Any], refuse: Any) -> dict[str, float]:
+    """What -I says of single iterations, confirmed by their times."""
+    times = sorted(said['times_us'][said['skipped_iterations']:])
+    figures = {'min': said['min_us'], 'p50': said['p50_us'],
+               'p99': said['p99_us'], 'max': said['max_us']}
+    if not times or min(times) <= 0:
+        refuse('no times of iterations')
+    number = len(times)
+    mine = {'min': times[0], 'p50': times[number // 2], 'max': times[-1],
+            'p99': times[min(number - 1, (number * 99 + 99) // 100 - 1)]}
+    for name, value in figures.items():
+        if abs(value - mine[name]) > 2e-6:
+            refuse(f'{name}_us is not that of times_us')
+    return figures
+
+
+# ------------------------------------------------------------------ figures
+
+def read(text: str) -> Output:
+    """What a run says: its ranks, sizes, types and rows.
+
+    :raises ParseError: where any of it cannot be trusted.
+    """
+    if text.lstrip(' \r\n\t\ufeff').startswith(('{', '[{')):
+        return _from_json(text)
+    return _Reader(text).read()
+
+
+def records(out: Output) -> tuple[Record, ...]:
+    """The figures of a run; see `parse`."""
+    found: list[Record] = []
+    rows = [row for row in out.rows if row.size]
+    varies = {name: len({getattr(row, name) for row in out.rows}) > 1
+              for name in ('type', 'redop', 'root')}
+    seen: dict[Any, int] = {}
+    program = out.program or 'nccl-tests'
+
+    def add(row: Row, metric: str, value: float, unit: str) -> None:
+        found.append(Record(program, out.version, row.size, metric, value,
+                            unit, row.line))
+
+    for row in rows:
+        key = (row.size, row.type, row.redop, row.root)
+        seen[key] = seen.get(key, 0) + 1
+        marks = [f'{name}={getattr(row, name)}'
+                 for name, several in varies.items() if several]
+        if seen[key] > 1:
+            marks.append(f'cycle={seen[key]}')
+        mark = f'[{",".join(marks)}]' if marks else ''
+        for suffix, half in row.halves:
+            if not half.checked:
+                continue
+            if half.time is not None:
+                add(row, f'time{suffix}{mark}', half.time.value, 'us')
+            add(row, f'algbw{suffix}{mark}', half.algbw.value, 'GB/s')
+            if out.ranks > 1:
+                add(row, f'busbw{suffix}{mark}', half.busbw.value, 'GB/s')
+            told = row.iterations.get(suffix[1:] or 'out_of_place', {})
+            for name, value in told.items():
+                add(row, f'time_{name}{suffix}{mark}', value, 'us')
+    if out.ranks > 1:
+        found.append(Record(program, out.version, None, 'busbw_average',
+                            out.average.value, 'GB/s', out.end))
+    found.append(Record(program, out.version, None, 'wrong', 0.0, '1',
+                        out.end))
+    return tuple(found)
+
+
+def parse(text: str) -> tuple[Record, ...]:
+    """The figures of one run of one program.
+
+    `time` (us), `algbw` and `busbw` (GB/s) are out of place, those with
+    `_in_place` in place; a program that cannot check data in place (alltoall,
+    sendrecv) has none there. Where a run has several types, reductions or
+    roots they stand in the metric, `time[type=half]`, and so do repetitions
+    of the table (-N), `time[cycle=2]`. Left out are sizes that were rounded
+    to 0 B, busbw of one rank (which is 0), and what no other number of the
+    text confirms: the CPU's time of -C and, but for JSON, the columns of -I.
+
+    :raises ParseError: where any of it cannot be trusted.
+    """
+    return records(read(text))
+
+
+def remarks(text: str) -> list[Remark]:
+    """What was left out of the figures, and warnings of NCCL."""
+    out = read(text)
+    said = [Remark(number, number, words[:200])
+            for number, words in out.warnings]
+    zero = [row.line for row in out.rows if not row.size]
+    if zero:
+        said.append(Remark(zero[0], zero[-1], 'sizes that are rounded to 0 B '
+                           'for so many ranks: left out'))
+    open_ = [row.line for row in out.rows
+             for _, half in row.halves if not half.checked]
+    if open_:
+        said.append(Remark(open_[0], open_[-1], 'in place the program checks '
+                           'no data: left out'))
+    if out.ranks == 1:
+        said.append(Remark(out.rows[0].line, out.rows[-1].line,
+                           'one rank: nothing went over a link, no busbw'))
+    if 'cputime' in out.columns:
+        said.append(Remark(out.rows[0].line, out.rows[-1].line,
+                           'cputime (-C) is confirmed by nothing: left out'))
+    if 'i_min' in out.columns:
+        said.append(Remark(out.rows[0].line, out.rows[-1].line,
+                           'times of single iterations (-I) are confirmed '
+                           'only in the JSON of -J: left out'))
+    return said
+
+
+def without_environment(text: str) -> str:
+    """The JSON of -J without the variables of the environment, which hold
+    whatever the user had set, passwords too.
+
+    :raises ValueError: it is no JSON.
+    """
+    data = json.loads(text)
+    if isinstance(data, dict):
+        data.pop('env', None)
+    return json.dumps(data, separators=(',', ':')) + '\n'

@@ -1,0 +1,81 @@
+"""What links and NICs allow a collective: busbw that no run exceeds. Pure.
+
+Counted is what must leave or enter a node, and a GPU, in any algorithm, also
+one that reduces inside a switch (NVLS, SHARP): an all-reduce of S bytes sends
+S out of each node and GPU and gets S back, where a ring sends up to twice as
+much. So all_reduce may have up to twice the busbw of the ring, and measured
+figures do lie above it (H200: 482 GB/s over links of 450).
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .programs import PROGRAMS
+
+
+def crossing(program: str, parts: int) -> float | None:
+    """Bytes that must go into or out of one of `parts` equal parts of the
+    ranks, over those that algbw counts; None: not known.
+
+    A part is a node, or a GPU.
+    """
+    others = (parts - 1) / parts
+    if program == 'alltoallv_perf':     # depends on who is near whom
+        return None
+    if program in ('all_reduce_perf', 'broadcast_perf', 'reduce_perf',
+                   'sendrecv_perf'):
+        return 1.0
+    return others
+
+
+def limit(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
+          ) -> tuple[float, str] | None:
+    """The most busbw in GB/s, and what sets it; None: the site does not say.
+
+    :arg gpus: of a node that take part.
+    :arg site: extras of the partition, bandwidths in MB/s.
+    """
+    kind, ranks = PROGRAMS[program], nodes * gpus
+    found = []
+    # A GPU sends to each of the others over its own links, where there is
+    # no switch: as many as take part.
+    if nodes == 1 and gpus > 1 and 'gpu_link_bandwidth' in site:
+        links = min(site.get('gpu_bandwidth', float('inf')),
+                    site['gpu_link_bandwidth'] * (gpus - 1))
+        found.append((links, gpus, 1, 'the links of a GPU'))
+    if nodes > 1 and 'nic_bandwidth' in site:
+        found.append((site['nic_bandwidth'], nodes, gpus,
+                      'the NICs of a node'))
+    best = None
+    for bandwidth, parts, ranks_of_part, what in found:
+        share = crossing(program, parts)
+        if share is None:
+            continue
+        if program == 'alltoall_perf':  # each rank of the part sends as much
+            share *= ranks_of_part
+        if kind.received:               # algbw counts (n-1)/n of the size
+            share /= kind.moved(ranks)
+        most = bandwidth / 1e3 / share * kind.factor(ranks)
+        if best is None or most < best[0]:
+            best = most, f'{what} carry {bandwidth / 1e3:g} GB/s one way'
+    return best
+
+
+def expected(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
+             ) -> float | None:
+    """What a ring over the same hardware has at the most, in GB/s: half of
+    it is worth a note. None where no such thing is said: programs with other
+    patterns, or a site that does not know its devices."""
+    if program not in ('all_reduce_perf', 'all_gather_perf',
+                       'reduce_scatter_perf'):
+        return None
+    if nodes > 1:
+        if 'nic_bandwidth' not in site:
+            return None
+        rates = [site['nic_bandwidth'] / 1e3]
+        if 'gpu_bandwidth' in site and gpus > 1:
+            rates.append(site['gpu_bandwidth'] / 1e3)
+        return min(rates)
+    found = limit('all_gather_perf', nodes, gpus, site)
+    return found[0] if found else None

@@ -1,0 +1,92 @@
+"""The programs of nccl-tests and rccl-tests, and what an installation has.
+
+What each of them measures is told in family.yaml (`programs`); here stands
+what their figures must satisfy, as read from the sources of nccl-tests 2.0
+to 2.19 and rccl-tests (`GetCollByteCount` and `GetBw` of each program).
+"""
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Program:
+    """How a program counts its bytes."""
+    #: busbw over algbw for n ranks: twice (n-1)/n, (n-1)/n, or 1.
+    bus: str
+    #: Each rank has the n-th part of the size, rounded down.
+    split: bool = False
+    #: It has a reduction: option -o says which.
+    reduces: bool = False
+    #: It has a root: option -r says which.
+    rooted: bool = False
+    #: The program checks what came in place, too; else it prints N/A there.
+    checks_in_place: bool = True
+    #: algbw counts what a rank receives of others: size (n-1)/n.
+    received: bool = False
+
+    def factor(self, ranks: int) -> float:
+        """busbw over algbw."""
+        return {'1': 1.0, '(n-1)/n': (ranks - 1) / ranks,
+                '2(n-1)/n': 2 * (ranks - 1) / ranks}[self.bus]
+
+    def moved(self, ranks: int) -> float:
+        """Bytes that algbw counts, over the size."""
+        return (ranks - 1) / ranks if self.received else 1.0
+
+
+PROGRAMS: dict[str, Program] = {
+    'all_reduce_perf': Program('2(n-1)/n', reduces=True),
+    'all_gather_perf': Program('(n-1)/n', split=True),
+    'reduce_scatter_perf': Program('(n-1)/n', split=True, reduces=True),
+    'alltoall_perf': Program('(n-1)/n', split=True, checks_in_place=False),
+    'alltoallv_perf': Program('(n-1)/n', split=True, checks_in_place=False),
+    'broadcast_perf': Program('1', rooted=True),
+    'reduce_perf': Program('1', reduces=True, rooted=True),
+    'gather_perf': Program('(n-1)/n', split=True, rooted=True),
+    'scatter_perf': Program('(n-1)/n', split=True, rooted=True),
+    'sendrecv_perf': Program('1', checks_in_place=False),
+    'hypercube_perf': Program('1', split=True, received=True),
+}
+
+#: Programs that only one of the two libraries' tests has, and since when.
+SINCE = {'alltoallv_perf': (2, 19)}
+
+#: Bytes of an element, by the names of all versions.
+TYPES = {'int8': 1, 'uint8': 1, 'char': 1, 'int32': 4, 'uint32': 4, 'int': 4,
+         'int64': 8, 'uint64': 8, 'half': 2, 'float': 4, 'double': 8,
+         'bfloat16': 2, 'f8e4m3': 1, 'f8e5m2': 1, 'fp8_e4m3': 1,
+         'fp8_e5m2': 1}
+
+#: Reductions, in the order in which `-o all` runs them.
+OPERATIONS = ('sum', 'prod', 'max', 'min', 'avg', 'mulsum')
+
+
+def plain(name: str) -> str:
+    """The program without the suffix that NAME_SUFFIX of the build gave."""
+    match = re.match(r'[a-z]+(?:_[a-z]+)*?_perf', name)
+    return match[0] if match else name
+
+
+def installed(prefix: str | os.PathLike[str]) -> dict[str, str]:
+    """Programs of an installation: name -> path.
+
+    :param prefix: of the installation, or the folder of the programs.
+    """
+    found: dict[str, str] = {}
+    for folder in (Path(prefix), Path(prefix, 'bin'), Path(prefix, 'build')):
+        for path in sorted(folder.glob('*_perf*')):
+            if (path.is_file() and os.access(path, os.X_OK)
+                    and re.fullmatch(r'[a-z_]+_perf(_[a-z]+)?', path.name)):
+                found.setdefault(plain(path.name), str(path))
+    return found
+
+
+def offered(source: str) -> tuple[str, ...]:
+    """Features of an environment beside those of its stack: those of the
+    stand-in, which has all programs; an installation's are seen once it is
+    there."""
+    return ('nccl_tests', *SINCE) if source == 'embedded' else ()

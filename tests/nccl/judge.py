@@ -1,0 +1,39 @@
+"""What the guards of a check say of runs, as JSON: folder -> words.
+
+    python judge.py FOLDER_OF_A_SITE RUN_FOLDER...
+
+Each folder has a run's `out` and the files that NCCL left; the first word of
+its name is the check that judges it. Nothing is run.
+"""
+import json
+import sys
+from pathlib import Path
+
+from reframe.frontend.executors import generate_testcases
+from reframe.frontend.loader import RegressionCheckLoader
+
+from checks.lib.guards import Run
+from cli import cases
+from cli.setup import ROOT
+
+cases.load(Path(sys.argv[1]))
+loader = RegressionCheckLoader([str(ROOT / 'checks' / 'nccl')])
+checks = {}
+for check, partition, environ in generate_testcases(loader.load_all()):
+    check._current_partition, check._current_environ = partition, environ
+    if not check.is_fixture() and check.program == 'all_reduce_perf' \
+            and (check.layout.gpus, check.layout.nodes) == (8, 2):
+        check.lay_out_ranks()
+        checks.setdefault(getattr(check, 'choice', 'plain'), check)
+found = {}
+for folder in map(Path, sys.argv[2:]):
+    check = checks[folder.name.partition(' ')[0]]
+    check._stagedir = str(folder)
+    run = Run(1, 1, True, 0, 1e3, 0, 0, 0, 0, (folder / 'out').read_text(),
+              '', 'run.1.1')
+    try:
+        check.assert_whole(run)
+        found[folder.name] = check.figures_of(run)
+    except Exception as error:  # ReFrame's copies of our classes
+        found[folder.name] = str(error)
+json.dump(found, sys.stdout)

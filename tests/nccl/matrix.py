@@ -1,0 +1,34 @@
+"""Every case of the family on a site, with its command line, as JSON.
+
+    python matrix.py FOLDER_OF_A_SITE
+
+A process of its own: a check asks the system for its parameters while it is
+imported. Nothing is run.
+"""
+import json
+import sys
+from pathlib import Path
+
+from reframe.frontend.executors import generate_testcases
+from reframe.frontend.loader import RegressionCheckLoader
+
+from cli import cases
+from cli.setup import ROOT
+
+cases.load(Path(sys.argv[1]))
+loader = RegressionCheckLoader([str(ROOT / 'checks' / 'nccl')])
+found = []
+for check, partition, environ in generate_testcases(loader.load_all()):
+    if check.is_fixture():
+        continue
+    check._current_partition, check._current_environ = partition, environ
+    check.lay_out_ranks()
+    check.check_cores()
+    found.append({
+        'check': type(check).variant_name(), 'params': check.params,
+        'program': check.program, 'arguments': check.arguments(),
+        'environment': check.environment(), 'gpus': check.layout.gpus,
+        'nodes': check.layout.nodes, 'tasks': check.num_tasks,
+        'threads': check.threads, 'planned': check.planned_figures(),
+        'modes': sorted(check.tags), 'where': partition.name})
+json.dump(found, sys.stdout)

@@ -1,0 +1,398 @@
+"""The checks: every case of the matrix by its command line and the stand-in,
+guards on what a run says, and some cases on a cluster."""
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from checks.lib import features, hardware
+from checks.nccl import log, parser, physics, programs
+from config import families
+from tests.conftest import ROOT
+
+SRC = ROOT / 'checks' / 'nccl' / 'src' / 'standin.c'
+GOLDEN = Path(__file__).parent / 'golden'
+
+#: 64 nodes with all that the family knows choices of.
+SITE = '''
+from checks.lib import environs, hardware
+from checks.lib.features import node_features
+NODE = hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
+site_configuration = {'systems': [{
+    'name': 'big', 'hostnames': ['.*'], 'partitions': [{
+        'name': 'gpu', 'scheduler': 'local', 'launcher': 'mpirun',
+        'environs': ['nccl'],
+        'features': [*node_features(64), 'gpu_nvidia'],
+        'processor': {'num_cpus': 224, 'num_cpus_per_core': 2},
+        'devices': NODE, 'extras': {
+            **hardware.limits(NODE), 'launcher_pin': ['--pin={cpus}']}}]}],
+    'environments': [environs.embedded('nccl', 'nccl')]}
+'''
+
+
+def matrix(site):
+    done = subprocess.run(
+        [sys.executable, Path(__file__).parent / 'matrix.py', site],
+        env={**os.environ, 'PYTHONPATH': str(ROOT),
+             'PLUMBLINE_SITE': str(site)},
+        capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope='module')
+def big(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('big')
+    (folder / 'system.py').write_text(SITE)
+    return matrix(folder)
+
+
+@pytest.fixture(scope='module')
+def standin(tmp_path_factory):
+    """Runs a program of the stand-in, alone in place of all its ranks."""
+    folder = tmp_path_factory.mktemp('standin')
+    subprocess.run(['cc', '-O1', '-std=gnu11', '-Wall', '-Wextra', '-Werror',
+                    '-DALONE', '-o', folder / 'standin', SRC, '-lm'],
+                   check=True)
+    for name in programs.PROGRAMS:
+        (folder / name).symlink_to('standin')
+
+    def run(program, *arguments, ranks=1, nodes=1, fault='fast', **more):
+        return subprocess.run(
+            [folder / program, *arguments], capture_output=True, text=True,
+            cwd=folder, env={
+                **os.environ, 'STANDIN_RANKS': str(ranks),
+                'STANDIN_NODES': str(nodes), 'STANDIN_FAULT': fault, **more})
+    run.folder = folder
+    return run
+
+
+def test_every_case_of_the_matrix_is_launched_and_parsed(big, standin):
+    """The command line of each, to the stand-in, through the parser."""
+    seen = {}
+    for case in big:
+        ranks = case['gpus'] * case['nodes']
+        key = (case['program'], ranks, *case['arguments'])
+        if key not in seen:
+            done = standin(case['program'], *case['arguments'], ranks=ranks,
+                           nodes=case['nodes'])
+            assert done.returncode == 0, done
+            seen[key] = parser.read(done.stdout)
+        out = seen[key]
+        assert out.ranks == ranks and len(out.hosts) == case['nodes']
+        assert out.program == case['program']
+        said = {r.metric if r.size is None else f'{r.metric}@{r.size}B'
+                for r in parser.records(out)}
+        assert set(case['planned']) <= said, case
+        assert len(case['planned']) > 10 or 'alltoallv' in case['program']
+
+
+def test_the_matrix_has_what_it_should(big):
+    layouts = {(c['nodes'], c['gpus']) for c in big
+               if c['check'].startswith('NcclCollective')}
+    assert layouts == {(1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8),
+                       (8, 8), (16, 8), (32, 8), (64, 8)}
+    assert {c['program'] for c in big} == set(programs.PROGRAMS)
+    lines = [' '.join(c['arguments']) for c in big]
+    for words in ('-d half', '-d bfloat16', '-o prod', '-o avg', '-z 1',
+                  '-G 1', '-t 8 -g 1', '-t 1 -g 8', '-p 1', '-R 1', '-R 2',
+                  '-x 1', '-R 2 -D 1', '-m 8', '-a 3'):
+        assert any(f' {words}' in line for line in lines), words
+    told = [c['environment'] for c in big]
+    for name, value in (('NCCL_ALGO', 'NVLS'), ('NCCL_CROSS_NIC', '2'),
+                        ('NCCL_COLLNET_ENABLE', '1'), ('NCCL_PROTO', 'LL'),
+                        ('NCCL_NVLS_ENABLE', '0')):
+        assert any(env.get(name) == value for env in told), name
+    for case in big:
+        one_rank = re.search('(threads_per_rank|gpus_per_thread) value=0|'
+                             'parallel_init', case['params'])
+        assert case['tasks'] == case['nodes'] * (
+            1 if one_rank else case['gpus']), case
+        assert case['threads'] * case['tasks'] == 112 * case['nodes']
+    # No two cases have one name, and a hypercube needs a power of two.
+    names = Counter((c['check'], c['params']) for c in big)
+    assert max(names.values()) == 1
+    assert any(c['params'] == 'gpus=8 nodes=2 program=all_reduce_perf'
+               for c in big)
+    quick = {(c['program'], c['nodes'], c['gpus']) for c in big
+             if 'quick' in c['modes']}
+    assert quick == {(p, n, 8) for n in (1, 2)
+                     for p in ('all_reduce_perf', 'sendrecv_perf')}
+
+
+def test_amd_has_its_own(tmp_path):
+    cases = matrix(ROOT / 'site-configs' / 'lumi')
+    assert {c['where'] for c in cases} == {'lumi-g'}
+    lines = [' '.join(c['arguments']) for c in cases]
+    assert any('-Y fine' in line for line in lines)
+    assert not any('-D 1' in line or '-x 1' in line for line in lines)
+    assert not any('NVLS' in str(c['environment']) for c in cases)
+    assert {c['nodes'] for c in cases} == {1, 2, 4, 8, 16}
+    assert 'alltoallv_perf' in {c['program'] for c in cases}
+
+
+def test_without_a_gpu_there_is_no_case(tmp_path):
+    (tmp_path / 'system.py').write_text(
+        SITE.replace(", 'gpu_nvidia'", ''))
+    assert matrix(tmp_path) == []
+
+
+def test_partitions_with_fewer_gpus_are_left_out(tmp_path):
+    second = """, {
+        'name': 'small', 'scheduler': 'local', 'launcher': 'mpirun',
+        'environs': ['nccl'], 'features': [*node_features(2), 'gpu_nvidia'],
+        'processor': {'num_cpus': 16, 'num_cpus_per_core': 1},
+        'devices': hardware.devices(('A100-SXM4', 4)),
+        'extras': {'launcher_pin': ['--pin={cpus}']}}]}],"""
+    (tmp_path / 'system.py').write_text(SITE.replace('}]}],', '}' + second))
+    cases = matrix(tmp_path)
+    assert {(c['nodes'], c['gpus']) for c in cases
+            if c['where'] == 'small'} == {(1, 1), (1, 2), (1, 4), (2, 4)}
+    assert {c['gpus'] for c in cases if c['nodes'] == 1} == {1, 2, 4, 8}
+
+
+def test_the_table_of_programs_is_that_of_family_yaml():
+    assert set(programs.PROGRAMS) == set(
+        families.families()['nccl'].programs)
+
+
+def test_what_an_installation_has(tmp_path):
+    for name in ('bin/all_reduce_perf', 'bin/new_thing_perf',
+                 'bin/alltoall_perf_mpi', 'bin/other'):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('')
+        path.chmod(0o755)
+    assert programs.installed(tmp_path) == {
+        'all_reduce_perf': str(tmp_path / 'bin/all_reduce_perf'),
+        'new_thing_perf': str(tmp_path / 'bin/new_thing_perf'),
+        'alltoall_perf': str(tmp_path / 'bin/alltoall_perf_mpi')}
+
+
+# ------------------------------------------------------------- physics
+
+H100 = hardware.limits(hardware.devices(
+    ('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8)))
+
+
+@pytest.mark.parametrize('program, nodes, gpus, most', [
+    # In a switch that reduces, each GPU sends the data once: 2(n-1)/n.
+    ('all_reduce_perf', 1, 8, 787.5), ('all_reduce_perf', 1, 2, 450),
+    ('all_gather_perf', 1, 8, 450), ('reduce_scatter_perf', 1, 8, 450),
+    ('alltoall_perf', 1, 8, 450), ('broadcast_perf', 1, 8, 450),
+    ('sendrecv_perf', 1, 8, 450), ('hypercube_perf', 1, 8, 450),
+    ('all_reduce_perf', 2, 8, 750), ('broadcast_perf', 2, 8, 400),
+    ('sendrecv_perf', 4, 8, 400),
+    # 7/8 of what each rank has goes to others, half of it to other nodes.
+    ('alltoall_perf', 2, 8, 93.75), ('all_gather_perf', 2, 8, 750),
+    ('hypercube_perf', 2, 8, 750)])
+def test_limits_by_links_and_nics(program, nodes, gpus, most):
+    assert physics.limit(program, nodes, gpus, H100)[0] == pytest.approx(most)
+
+
+def test_no_published_figure_is_beyond_the_limits():
+    """The table of known nodes: 483, 471 and 487 measured on H100, 839 on
+    B200, 314 on MI300X, 230 on A100, 150 on two nodes of GH200, 105 on two
+    of MI250X."""
+    for nodes, gpus, busbw, found in (
+            (1, 8, 483, [('H100-SXM5-80GB', 8)]),
+            (2, 8, 487, [('H100-SXM5-80GB', 8), ('EFA-100', 32)]),
+            (1, 8, 839, [('B200-SXM', 8)]), (1, 8, 230, [('A100-SXM4', 8)]),
+            (1, 8, 314, [('MI300X', 8)]),
+            (2, 4, 150, [('GH200-96GB-quad', 4), ('Cassini-200', 4)]),
+            (2, 8, 105, [('MI250X-GCD', 8), ('Cassini-200', 4)])):
+        site = hardware.limits(hardware.devices(*found))
+        limit = physics.limit('all_reduce_perf', nodes, gpus, site)
+        assert busbw < limit[0], (found, limit)
+        ring = physics.expected('all_reduce_perf', nodes, gpus, site)
+        assert busbw > ring / 2, (found, ring)
+
+
+def test_where_nothing_is_known_nothing_is_said():
+    assert physics.limit('all_reduce_perf', 2, 8, {}) is None
+    assert physics.limit('alltoallv_perf', 2, 8, H100) is None
+    assert physics.limit('all_reduce_perf', 1, 1, H100) is None
+    assert physics.expected('alltoall_perf', 2, 8, H100) is None
+    assert physics.expected('all_reduce_perf', 2, 8, {}) is None
+
+
+# ------------------------------------------------------------- NCCL's log
+
+LOG = '''\
+n1:71:92 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to hsn
+n1:71:92 [0] NCCL INFO NET/OFI Selected Provider is cxi (found 4 nics)
+n1:71:92 [0] NCCL INFO Using network AWS Libfabric
+n1:71:92 [0] NCCL INFO NCCL_CROSS_NIC set by environment to 1.
+n1:71:92 [0] NCCL INFO NCCL version 2.28.9+cuda13.0
+n1:71:92 [0] NCCL INFO Channel 00/0 : 7[3] -> 0[0] [receive] via \
+NET/AWS Libfabric/0/GDRDMA
+n1:71:92 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
+n1:71:92 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via SHM/direct/direct
+'''
+
+
+def test_what_nccl_says_of_itself():
+    told = log.told([LOG, LOG])
+    assert told.channels == {'NET/AWS Libfabric': 2, 'P2P': 2, 'SHM': 2}
+    assert told.networks == ('AWS Libfabric',) and told.version == '2.28.9'
+    assert told.providers == ('cxi',)
+    assert told.variables == {'NCCL_SOCKET_IFNAME': 'hsn',
+                              'NCCL_CROSS_NIC': '1'}
+    assert 'provider: cxi\n' in told.summary()
+    assert 'NCCL_CROSS_NIC=1\n' in told.summary()
+    assert log.told([]).summary() == 'version: not told\nnetwork: not told\n'
+
+
+def test_a_transport_says_where_it_is_from():
+    """Sites give their network's variables a source and a date."""
+    env = {'name': 'nccl', 'features': [], 'extras': {'transport': {
+        'name': 'x', 'env': {}, 'evidence': 'y', 'source': 'a page',
+        'date': '2026-11'}}}
+    features.check_site({'environments': [env]}, 'here')
+    env['extras']['transport']['sauce'] = ''
+    with pytest.raises(features.GlossaryError, match='sauce'):
+        features.check_site({'environments': [env]}, 'here')
+
+
+# ------------------------------------------------------------- guards
+
+#: Folder of a run -> (what the stand-in is told, what the guards say). The
+#: first word is the check: as it is, or with a choice.
+JUDGED = {
+    'plain good': ({}, None),
+    'plain wrong': ({'fault': 'wrong'}, '1 wrong elements: data arrived'),
+    'plain type': ({'fault': 'type'}, 'data type: int32, asked for was '
+                   'float'),
+    'plain size': ({'fault': 'size'}, 'largest size: 536870912, asked for'),
+    'plain ranks': ({'ranks': 8}, 'ranks: 8, asked for was 16'),
+    'plain nodes': ({'nodes': 1}, 'nodes: 1, asked for was 2'),
+    'plain program': ({'program': 'broadcast_perf'}, 'program: broadcast_per'
+                      'f, asked for was all_reduce_perf'),
+    'plain op': ({'more': ['-o', 'max']}, 'reduction: max, asked for was su'
+                 'm'),
+    'plain silent': ({'fault': 'silent'}, '0 processes left a log of NCCL'),
+    'plain socket': ({'fault': 'socket'}, 'NCCL went over TCP (NET/Socket) '
+                     'beside infiniband'),
+    'plain fast': ({'rate': '3000'}, 'too good to be true: busbw@'),
+    'sharp=on no': ({}, 'sharp=on was asked for, and no channel of NCCL '
+                    'went that way, but NET/STANDIN'),
+    'sharp=on yes': ({'NCCL_COLLNET_ENABLE': '1'}, None),
+}
+
+
+def test_what_the_guards_say(standin, tmp_path):
+    site = tmp_path / 'site'
+    site.mkdir()
+    (site / 'system.py').write_text(SITE)
+    for name, (told, _) in JUDGED.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        told = dict(told)
+        fault, rate = told.pop('fault', ''), told.pop('rate', '300')
+        program = told.pop('program', 'all_reduce_perf')
+        more = told.pop('more', [])
+        ranks, nodes = told.pop('ranks', 16), told.pop('nodes', 2)
+        done = standin(
+            program, '-b', '8', '-e', '1G', '-f', '2', '-n', '0', *more,
+            ranks=ranks, nodes=nodes, fault=fault, STANDIN_RATE=rate,
+            NCCL_DEBUG='INFO', NCCL_DEBUG_FILE=f'{folder}/nccl.%h.log',
+            **told)
+        (folder / 'out').write_text(done.stdout)
+        for one in [*folder.glob('nccl.*.log')]:     # one rank told
+            for rank in range(15):
+                one.with_name(f'nccl.{rank}.log').write_text(one.read_text())
+    done = subprocess.run(
+        [sys.executable, Path(__file__).parent / 'judge.py', site,
+         *(tmp_path / name for name in JUDGED)],
+        env={**os.environ, 'PYTHONPATH': str(ROOT),
+             'PLUMBLINE_SITE': str(site)},
+        capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for name, said in json.loads(done.stdout).items():
+        wanted = JUDGED[name][1]
+        if wanted is None:
+            assert said['busbw@1073741824B'] > 200, (name, said)
+            assert said['busbw_limit@1073741824B'] == 750
+        else:
+            assert wanted in said, (name, said)
+
+
+# ------------------------------------------------------------- on a cluster
+
+#: The devcluster with nodes that say they have two GPUs: the stand-in runs.
+BOX = '''
+import runpy
+site_configuration = runpy.run_path({system!r})['site_configuration']
+for environment in site_configuration['environments']:
+    if 'mpi' in environment['features']:
+        environment['features'] += ['nccl_tests', 'alltoallv_perf']
+        environment['extras']['programs']['nccl'] = {{'source': 'embedded'}}
+        environment['extras']['transport'] = {{
+            'name': 'the network of the stand-in',
+            'env': {{'NCCL_CROSS_NIC': '1'}},
+            'evidence': 'Using network STANDIN',
+            'source': 'checks/nccl/src/standin.c', 'date': '2026-11'}}
+for partition in site_configuration['systems'][0]['partitions']:
+    partition['features'] += ['gpu_nvidia']
+    partition['devices'] = [
+        {{'type': 'gpu', 'arch': 'none', 'model': 'stand-in',
+          'num_devices': 2}},
+        {{'type': 'nic', 'arch': 'infiniband', 'model': 'stand-in',
+          'num_devices': 1}}]
+'''
+
+
+@pytest.fixture
+def box(suite):
+    site = suite.tmp / 'site'
+    site.mkdir()
+    (site / 'system.py').write_text(BOX.format(system=str(
+        ROOT / 'site-configs' / 'devcluster' / 'system.py')))
+
+    def start(cluster, *options, **more):
+        run = suite.on(
+            cluster, '-r', '-Sbringup=1', *options, site=str(site), **more)
+        text, _ = run.communicate()
+        return run.returncode, text
+    suite.box = start
+    return suite
+
+
+@pytest.mark.cluster
+def test_cases_on_several_nodes_by_both_launchers(box, cluster):
+    """One rank a GPU on two and four nodes, one rank a node, and SHARP."""
+    code, text = box.box(
+        cluster, '-n', 'NcclCollective.*(=all_reduce.*4x2|=alltoallv.*2x2)|'
+        'NcclOptions.*2x2.*gpus_per_thread', '--system=devcluster:slurm-srun')
+    assert code == 0, text
+    code, text = box.box(cluster, '-n', 'NcclNetwork.*sharp=on',
+                         '--system=devcluster:slurm-mpirun')
+    assert code == 0, text
+    ran = {(r['partition'], r['check'].split()[0], r['program'],
+            r['num_nodes'], r['num_tasks']) for r in box.records}
+    assert ran == {
+        ('slurm-srun', 'NcclCollective', 'all_reduce_perf', '4', '8'),
+        ('slurm-srun', 'NcclCollective', 'alltoallv_perf', '2', '4'),
+        ('slurm-srun', 'NcclOptions', 'all_reduce_perf', '2', '2'),
+        ('slurm-mpirun', 'NcclNetwork', 'all_reduce_perf', '2', '4')}
+    assert {r['emulated'] for r in box.records} == {'1'}
+    assert {r['metric'] for r in box.records} >= {
+        'time', 'algbw', 'busbw', 'time_in_place', 'wrong', 'busbw_average'}
+
+
+@pytest.mark.cluster
+def test_another_transport_fails_and_leaves_no_figures(box, cluster):
+    code, text = box.box(
+        cluster, '-n', 'NcclCollective.*=all_reduce.*2x2',
+        '--system=devcluster:slurm-srun', STANDIN_FAULT='socket')
+    assert code == 1, text
+    assert 'the network of the stand-in was asked for' in re.sub(
+        r'\s+', ' ', text)
+    assert 'busbw' not in {r['metric'] for r in box.records}

@@ -1,0 +1,406 @@
+"""The parser of nccl-tests on real output, on all versions, on damage."""
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from checks.lib.parsers import ParseError
+from checks.nccl import parser as nccl
+from checks.nccl.programs import PROGRAMS
+from cli import parse
+from config import families
+from tests.nccl.printed import STYLES, output
+
+GOLDEN = Path(__file__).parent / 'golden'
+
+
+def text_of(name):
+    return (GOLDEN / name).read_bytes().decode()
+
+
+def values(text):
+    return {(r.metric, r.size): r.value for r in nccl.parse(text)}
+
+
+def figures(text):
+    return [(r.program, r.version, r.size, r.metric, r.value, r.unit)
+            for r in nccl.parse(text)]
+
+
+def reason(text):
+    with pytest.raises(ParseError) as caught:
+        nccl.parse(text)
+    lines = text.split('\n')
+    assert caught.value.text[:200] == lines[caught.value.line - 1][:200]
+    return caught.value.reason
+
+
+@pytest.mark.parametrize('name', sorted(
+    str(path.relative_to(GOLDEN)) for path in GOLDEN.glob('formats/*')
+    if 'nocheck' not in path.name))
+def test_what_2_19_prints(name):
+    found = nccl.parse(text_of(name))
+    known = {**families.shared_metrics(),
+             **families.families()['nccl'].metrics}
+    for record in found:
+        metric = known[record.metric.partition('[')[0]]
+        assert metric['unit'] == record.unit
+        assert (record.size is not None) == (metric['point'] == 'B')
+    assert {r.program for r in found} <= set(PROGRAMS)
+    assert {r.value for r in found if r.metric == 'wrong'} == {0}
+
+
+def test_a_table_by_its_figures():
+    found = values(text_of('formats/v2.19.6_stub_mpi_np2_g2.txt'))
+    assert found == {
+        ('time', 65536): 6.67, ('algbw', 65536): 9.82,
+        ('busbw', 65536): 14.74, ('time_in_place', 65536): 6.53,
+        ('algbw_in_place', 65536): 10.04, ('busbw_in_place', 65536): 15.06,
+        ('time', 262144): 7.85, ('algbw', 262144): 33.39,
+        ('busbw', 262144): 50.08, ('time_in_place', 262144): 7.55,
+        ('algbw_in_place', 262144): 34.71,
+        ('busbw_in_place', 262144): 52.06,
+        ('time', 1048576): 11.62, ('algbw', 1048576): 90.24,
+        ('busbw', 1048576): 135.36, ('time_in_place', 1048576): 11.72,
+        ('algbw_in_place', 1048576): 89.46,
+        ('busbw_in_place', 1048576): 134.19,
+        ('busbw_average', None): 66.9152, ('wrong', None): 0}
+
+
+def test_the_origin_of_optcast():
+    """Rows that begin with #, in the table of a changed nccl-tests."""
+    for run, average, time in ((1, 7.27131, 103128), (2, 10.1569, 80965),
+                               (3, 13.2063, 60591)):
+        found = values(text_of(f'origin/optcast_eval_run{run}.txt'))
+        assert found['busbw_average', None] == average
+        assert found['time', 536870912] == time
+
+
+def test_columns_that_others_lack():
+    empty = nccl.read(text_of('formats/v2.19.6_stub_hypercube.txt'))
+    assert {row.redop for row in empty.rows} == {''}
+    fast = values(text_of('formats/v2.19.6_stub_fast_over_1000.txt'))
+    assert fast['busbw', 67108864] == 1759.7
+    tiny = nccl.parse(text_of('formats/v2.19.6_stub_tiny_allgather_zero_size'
+                              '.txt'))
+    assert {r.size for r in tiny} == {128, 256, None}
+    one = values(text_of('formats/v2.19.6_stub_single_rank.txt'))
+    assert not any('busbw' in metric for metric, _ in one)
+    cpu = values(text_of('formats/v2.19.6_stub_cputime_C1.txt'))
+    assert ('algbw', 1048576) in cpu and ('time', 1048576) not in cpu
+    types = values(text_of('formats/v2.19.6_stub_types.txt'))
+    assert len({m for m, _ in types if m.startswith('time[')}) == 12
+    roots = values(text_of('formats/v2.19.6_stub_roots_all.txt'))
+    assert ('time[root=3]', 4096) in roots
+    cycles = values(text_of('formats/v2.19.6_stub_cyc.txt'))
+    assert ('time[cycle=3]', 262144) in cycles
+
+
+def test_json_has_all_digits_and_single_iterations():
+    found = values(text_of('formats/all_reduce.json'))
+    assert found['time', 65536] == 11.173667
+    found = values(text_of('formats/all_reduce.json.0'))
+    assert found['time_p99', 65536] == 11.18836
+    assert found['time_min_in_place', 65536] == 10.95036
+
+
+@pytest.mark.parametrize('style', STYLES)
+@pytest.mark.parametrize('program', PROGRAMS)
+def test_every_version_and_program(style, program):
+    text = output(style, program, ranks=8, hosts=2, latency=101.5,
+                  rate=1450.0 if style < '2.17.5' else 400.0, most=1 << 26)
+    if style == 'rccl-O0' and not PROGRAMS[program].checks_in_place:
+        assert 'was checked' in reason(text)
+        return
+    found = nccl.read(text)
+    assert found.ranks == 8 and found.hosts == ('node1', 'node2')
+    assert len(found.rows) == 17
+    assert found.program == (program if 'test starting' in text else '')
+    half = found.rows[-1].in_place
+    assert half.algbw.value > 0 and half.busbw.value > 0
+
+
+def tagged(text, tag):
+    return ''.join(f'{tag}{line}\n' for line in text.split('\n')[:-1])
+
+
+@pytest.mark.parametrize('tag', [
+    '0: ', ' 0: ', '[1,0]<stdout>:', '[1,0]<stdout>: ',
+    '[prterun-node1-4711@1,0]<stdout>: ', '[0] ', '<stdout>:'])
+def test_tags_of_launchers(tag):
+    text = text_of('formats/v2.19.6_stub_mpi_np2_g2.txt')
+    assert figures(tagged(text, tag)) == figures(text)
+
+
+INFO = [
+    'node1:4711:4733 [0] NCCL INFO NET/Plugin: Could not find: '
+    'libnccl-net.so: cannot open shared object file: No such file or '
+    'directory',
+    '', 'NCCL version 2.28.9+cuda13.0',
+    'node1:4711:4733 [0] NCCL INFO Channel 00/08 : 0 1 2 3 4 5 6 7',
+    'libibverbs: Warning: couldn\'t load driver',
+    '[2026-11-21 00:31:00] node1:4711:4733 [0] NCCL INFO Killed time 0',
+]
+
+
+def test_lines_in_between():
+    for name in ('formats/v2.19.6_stub_all_reduce.txt',
+                 'origin/optcast_eval_run1.txt'):
+        text = text_of(name)
+        chatty = ''.join(f'{line}\n{INFO[n % len(INFO)]}\n'
+                         for n, line in enumerate(text.split('\n')))
+        assert figures(chatty) == figures(text)
+        for ends in (text.replace('\n', '\r\n'), '\n\n' + text + '\n\n',
+                     re.sub(' +\n', '\n', text)):
+            assert figures(ends) == figures(text)
+
+
+@pytest.mark.parametrize('name, said', [
+    ('v2.19.6_D1_without_R2', 'requires enabling symmetric'),
+    ('v2.19.6_b_gt_e', r'invalid sizes .*255'),
+    ('v2.19.6_bad_datatype', 'the type float8 and measured float'),
+    ('v2.19.6_bad_size', 'invalid size specified'),
+    ('v2.19.6_no_device', 'no GPU is visible'),
+    ('v2.19.6_no_driver', 'no GPU driver on this node'),
+    ('v2.19.6_real_no_driver_mpirun_np2', 'no GPU driver on this node'),
+    ('v2.19.6_stub_badop', 'the op foo and measured sum'),
+    ('v2.19.6_stub_fail', 'a call of NCCL failed .*unhandled system error'),
+    ('v2.19.6_stub_Dopt', 'did not end well'),
+    ('v2.19.6_stub_hypercube_not_pow2_nan', 'nRanks 6 is not a power of 2'),
+    ('v2.19.6_stub_min_bw_failed', 'below 0.9 of NCCL_TESTS_MIN_BW'),
+    ('v2.19.6_stub_reduced_maxbytes', 'largest size asked for was not'),
+    ('v2.19.6_stub_too_few_gpus', '8 requested but only 4'),
+    ('v2.19.6_stub_trap_nonmpi_under_mpirun', 'built without MPI'),
+    ('v2.19.6_stub_vspread', 'NCCL_TESTS_ALLTOALLV_SPREAD'),
+    ('v2.19.6_stub_vsum', 'unset it'),
+    ('v2.19.6_stub_wrong_values', '3 wrong elements'),
+    ('v2.19.6_unknown_option', 'does not know an option'),
+])
+def test_every_failed_run_says_why(name, said):
+    assert re.search(said, reason(text_of(f'errors/{name}.txt')))
+
+
+def test_every_recorded_error_has_its_test():
+    told = {name for name, _ in
+            test_every_failed_run_says_why.pytestmark[0].args[1]}
+    assert told == {path.stem for path in GOLDEN.glob('errors/*')}
+
+
+def test_runs_that_look_fine_and_measured_nothing():
+    """The six of the facts: each ends with 0, each is refused."""
+    for name, said in (
+            ('formats/v2.19.6_stub_nocheck_c0', 'no data was checked'),
+            ('errors/v2.19.6_stub_trap_nonmpi_under_mpirun', 'without MPI'),
+            ('errors/v2.19.6_unknown_option', 'usage'),
+            ('errors/v2.19.6_bad_datatype', 'measured float'),
+            ('errors/v2.19.6_stub_reduced_maxbytes', 'largest size'),
+            ('errors/v2.19.6_stub_hypercube_not_pow2_nan', 'power of 2')):
+        assert said in reason(text_of(f'{name}.txt'))
+
+
+MORE = 'formats/v2.19.6_stub_mpi_np2_g2.txt'
+
+
+@pytest.mark.parametrize('old, new, said', [
+    ('   11.62   90.24', '   11.62   91.24', 'is not 1048576 B in'),
+    ('   11.62   90.24', '   12.62   90.24', 'is not 1048576 B in'),
+    ('135.36', '136.36', 'is not 1.5 times algbw'),
+    (' 1048576        2', ' 1048577        2', '1048577 where'),
+    ('262144     float     sum      -1    11', '262145     float     sum'
+     '      -1    11', '1048576 where'),
+    ('66.9152', '67.9152', 'is not that of the rows'),
+    ('  262144   ', '   26214   ', 'size 26214 where'),
+    ('  262144   ', '  26214   ', 'where its column ends'),
+    ('50.08       0', '50.08       1', '1 wrong elements'),
+    ('50.08       0', '50.08     nan', "'nan|nan wrong"),
+    ('    7.85', '     nan', "time is 'nan'"),
+    ('0 OK', '2 FAILED', '2 rows with wrong values'),
+    ('  Rank  2', '  Rank  1', 'rank 1 where rank 2'),
+    ('#wrong     time', '#right     time', "unknown column '#right'"),
+    ('(GB/s)', '(MB/s)', 'not a line of the table'),
+    ('maxBytes 1048576', 'maxBytes 4194304', '3 rows, and 4 sizes'),
+    ('validation: 1', 'validation: 0', 'no data was checked'),
+    ('concluded: all_reduce', 'concluded: broadcast', 'started and'),
+    ('all_reduce_perf', 'all_redact_perf', 'no program of nccl-tests'),
+    ('# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809\n',
+     '', 'first lines of the output are missing'),
+    ('   11.62   90.24', '   11.62  1e+50', 'no algbw where'),
+    ('50.08       0', '50.08      0', 'where its column ends'),
+])
+def test_damage_is_told(old, new, said):
+    text = text_of(MORE)
+    assert old in text
+    assert re.search(said, reason(text.replace(old, new)))
+
+
+def test_two_ranks_in_one_text():
+    text = text_of(MORE)
+    lines = text.split('\n')
+    other = [f'1: {line}' if number == 12 else f'0: {line}'
+             for number, line in enumerate(lines)]
+    assert 'of several ranks' in reason('\n'.join(other))
+    woven = [line for pair in zip(lines, lines, strict=True) for line in pair]
+    assert 'several tables' in reason('\n'.join(woven))
+    assert 'several tables' in reason(text + text)
+
+
+def test_what_is_no_output():
+    for text in ('', '\n', 'hello\n', '{}', '{"config": 1}', '[1]', '{"a": 1',
+                 'x' * 10000, '#' * 5000):
+        assert reason(text)
+
+
+@pytest.mark.parametrize('change, said', [
+    ({'results': []}, 'no results'),
+    ({'end_time': ''}, 'no end_time'),
+    ({'version': 9}, 'version 9'),
+    ({'args': ['x']}, 'no program'),
+    ({'average_bus_bandwidth': {'bandwidth': 'nan', 'okay': 'unchecked'}},
+     'is nan'),
+    ({'average_bus_bandwidth': {'bandwidth': 12.0, 'okay': 'unchecked'}},
+     'not that of the rows'),
+    ({'average_bus_bandwidth': {'bandwidth': 12.455542, 'okay': 'false'}},
+     'MIN_BW'),
+    ({'out_of_bounds': {'count': 2, 'okay': 'false'}}, '2 rows'),
+    ({'config': {}}, 'a field is missing'),
+])
+def test_json_that_is_not_whole(change, said):
+    data = json.loads(text_of('formats/all_reduce.json')) | change
+    assert said in reason(json.dumps(data))
+
+
+def test_json_with_wrong_or_unchecked_data():
+    data = json.loads(text_of('formats/all_reduce.json'))
+    data['results'][1]['in_place']['nwrong'] = 3
+    assert '3 wrong elements' in reason(json.dumps(data))
+    data['results'][1]['in_place']['nwrong'] = None
+    found = values(json.dumps(data))
+    assert ('time', 131072) in found
+    assert ('time_in_place', 131072) not in found
+
+
+def test_the_environment_is_not_kept():
+    text = text_of('formats/all_reduce.json')
+    kept = nccl.without_environment(text)
+    assert 'LD_LIBRARY_PATH' in text and 'LD_LIBRARY_PATH' not in kept
+    assert figures(kept) == figures(text)
+
+
+def test_plumb_parse_says_what_it_left_out():
+    out, err = io.StringIO(), io.StringIO()
+    file = GOLDEN / 'formats' / 'v2.19.6_stub_sendrecv.txt'
+    assert parse.parse_files('nccl', [str(file)], out, err) == 0
+    assert 'sendrecv_perf,2.19.6,1024,time,10.49,us' in out.getvalue()
+    assert 'in place the program checks no data' in err.getvalue()
+    bad = GOLDEN / 'errors' / 'v2.19.6_no_driver.txt'
+    assert parse.parse_files('nccl', [str(bad)], out, err) == 1
+    assert 'v2.19.6_no_driver.txt:7: no GPU driver' in err.getvalue()
+
+
+# ------------------------------------------------------------ mutations
+
+def cut(draw, lines):
+    """The end is lost, in the middle of a line."""
+    text = '\n'.join(lines)
+    return text[:draw.randrange(len(text))].split('\n')
+
+
+def lose(draw, lines):
+    del lines[draw.randrange(len(lines))]
+    return lines
+
+
+def double(draw, lines):
+    at = draw.randrange(len(lines))
+    return [*lines[:at + 1], *lines[at:]]
+
+
+def weave(draw, lines):
+    """Another rank writes the same, some lines later."""
+    at, late = draw.randrange(len(lines)), draw.randrange(1, 6)
+    other = lines[at:at + draw.randrange(1, 12)]
+    return [*lines[:at + late], *other, *lines[at + late:]]
+
+
+def break_in(draw, lines):
+    """Another rank writes in the middle of a line."""
+    at, other = draw.randrange(len(lines)), draw.choice(lines)
+    place = draw.randrange(len(lines[at]) + 1)
+    lines[at] = lines[at][:place] + other + lines[at][place:]
+    return lines
+
+
+def digit(draw, lines):
+    text = '\n'.join(lines)
+    place = draw.choice([m.start() for m in re.finditer(r'\d', text)])
+    new = draw.choice([d for d in '0123456789' if d != text[place]])
+    return (text[:place] + new + text[place + 1:]).split('\n')
+
+
+def lose_character(draw, lines):
+    at = draw.choice([n for n, line in enumerate(lines) if line])
+    place = draw.randrange(len(lines[at]))
+    lines[at] = lines[at][:place] + lines[at][place + 1:]
+    return lines
+
+
+MUTATIONS = [cut, lose, double, weave, break_in, digit, digit, digit,
+             lose_character]
+TEXTS = {name: text_of(name) for name in (
+    'formats/v2.19.6_stub_mpi_np2_g2.txt',
+    'formats/v2.19.6_stub_all_reduce.txt',
+    'formats/v2.19.6_stub_alltoallv.txt',
+    'formats/v2.19.6_stub_hypercube.txt', 'formats/all_reduce.json',
+    'formats/v2.19.6_stub_types.txt', 'origin/optcast_eval_run3.txt')} | {
+    style: output(style, program, ranks=4) for style, program in (
+        ('2.0', 'all_gather_perf'), ('2.11', 'alltoall_perf'),
+        ('2.13', 'all_reduce_perf'), ('2.16', 'reduce_scatter_perf'),
+        ('2.17', 'broadcast_perf'), ('rccl', 'all_reduce_perf'),
+        ('rccl-O0', 'all_gather_perf'))}
+
+
+def unconfirmed(whole, key, value):
+    """Whether nothing in the text can tell a figure from another.
+
+    A digit of a time counts where the bandwidth beside it has as many; the
+    two bandwidths of a small message have few. The average has more than
+    its rows.
+    """
+    metric, size = key
+    name = re.sub(r'_in_place|\[.*', '', metric)
+    if name == 'busbw_average':
+        return abs(value - whole[key]) <= 0.0101
+    mate = metric.replace(name, 'algbw')
+    if name == 'time':
+        bandwidth = whole[mate, size]
+        return bandwidth == 0 or abs(value / whole[key] - 1) <= (
+            0.0101 / bandwidth + 0.0501 / whole[key])
+    # 0.02 out of 0.01 at one size, where the other digits allow it.
+    return abs(value - whole[key]) <= 0.0101
+
+
+@pytest.mark.parametrize('name', TEXTS)
+def test_a_thousand_mutations_and_no_wrong_figure(name):
+    """Refused, or the same figures."""
+    text = TEXTS[name]
+    whole, draw, refused = values(text), random.Random(name), 0
+    rounds = 1000 // len(TEXTS) + 1
+    for number in range(rounds):
+        mutation = MUTATIONS[number % len(MUTATIONS)]
+        broken = '\n'.join(mutation(draw, text.split('\n')))
+        try:
+            found = values(broken)
+        except ParseError:
+            refused += 1
+            continue
+        for key, value in found.items():
+            assert key in whole, (mutation, key)
+            if value != whole[key]:
+                assert mutation is digit, (mutation, key, value)
+                assert unconfirmed(whole, key, value), (key, value)
+    assert refused > rounds / 3

@@ -6,28 +6,29 @@ returns the faults beside the good records.
 """
 from __future__ import annotations
 
+import contextlib
 import csv
-import datetime
-import difflib
 import functools
 import io
-import math
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, BinaryIO, Literal, overload
 
 import numpy as np
 import pandas as pd
 
-from config import families, strict
+from config import strict
 
-from . import plans
+from . import plans, records
+from .records import METRICS as METRICS
+from .records import REPAIR, Part
+from .records import finite as finite
+from .records import metrics as metrics
 
 CONFIG = Path(__file__).resolve().parent.parent / 'config'
-#: Where metrics are named.
-METRICS = 'config/metrics.yaml, checks/*/family.yaml'
 
 _FIRST = (
     'schema', 'time', 'run', 'commit', 'reframe', 'system', 'partition',
@@ -44,11 +45,11 @@ OLD_SCHEMAS: dict[int, tuple[str, ...]] = {
 CASE = ['family', 'system', 'partition', 'environ', 'source', 'check',
         'params', 'program']
 
-RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'recorded', 'unfit')
 _NAME = re.compile(r'.+\.v(\d+)\.csv(\.h\d+)?')
 #: Folder of what a case attached to its records: <run>-<environ>-<case>.
 ATTACHED = re.compile(r'\d{8}T\d{6}Z-[0-9a-f]+-.+-\w+')
-REPAIR = 'remove the line, or restore the file'
+#: Bytes of a file that are read at once.
+PIECE = 16 << 20
 
 
 class PerflogError(Exception):
@@ -58,12 +59,6 @@ class PerflogError(Exception):
                  reason: str) -> None:
         super().__init__(f'{file}:{line}: {reason}')
         self.file, self.line, self.reason = str(file), line, reason
-
-
-@functools.cache
-def metrics() -> dict[str, dict[str, str]]:
-    """Every metric: name -> {unit, better, point, means}."""
-    return families.metrics()
 
 
 @functools.cache
@@ -94,7 +89,7 @@ def read(paths, on_error='raise'):
     - `schema`, `repeat`, `num_nodes`, `num_tasks`, `tasks_per_node`: Int64;
       `emulated`: bool;
     - `size`: message size in bytes, Int64, <NA> for a figure without one;
-    - `file`, `line`: where the record stands;
+    - `file`, `line`: where the record stands; `format`: of that file;
     - everything else is text, as a category (group with observed=True);
       '' in a column that the record's schema does not have.
 
@@ -116,19 +111,18 @@ def read(paths, on_error='raise'):
 
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    table = _Table()
+    parts: list[Part] = []
     planned = []
     for file in _files(paths, report):
         if plans.is_plan(file):
             # Before the records: a session may end between the two.
             planned.append((file, plans.lives(file)))
             continue
-        for columns, rows, lines in _rows(file, report):
-            table.add(str(file), columns, rows, lines)
-    _add_missing(table, [file for file, lives in planned if not lives],
-                 report)
-    frame = _typed(table.frame(), report)
-    return frame if on_error == 'raise' else (frame, errors)
+        parts += _parts(file, report)
+    parts += _missing(parts, [file for file, lives in planned if not lives],
+                      report)
+    table = frame(parts)
+    return table if on_error == 'raise' else (table, errors)
 
 
 def expand(frame: pd.DataFrame) -> pd.DataFrame:
@@ -180,22 +174,28 @@ def _files(paths: Iterable, report: Callable) -> Iterator[Path]:
     yield from sorted(found, key=lambda p: (not plans.is_plan(p), p))
 
 
-def _add_missing(table: _Table, files: list[Path], report: Callable) -> None:
+def _missing(parts: list[Part], files: list[Path], report: Callable
+             ) -> Iterator[Part]:
     """A record for each case that an ended session has none of."""
     read = [plan for file in files if (plan := plans.read(file, report))]
-    there = table.distinct('run', 'partition', 'environ', 'case') \
-        if read else set()
+    if not read:
+        return
+    at = [records.HEAD.index(name) for name in
+          ('run', 'partition', 'environ', 'case')]
+    there = {tuple(head[n] for n in at) for part in parts
+             for head in part.heads}
     for plan in read:
         rows = [(line, plan.row(case)) for line, case in
                 enumerate(plan.cases, 2) if plan.key(case) not in there]
         if rows:
-            table.add(str(plan.file), tuple(rows[0][1]),
-                      [list(row.values()) for _, row in rows],
-                      [line for line, _ in rows])
+            yield records.from_rows(
+                tuple(rows[0][1]), [list(row.values()) for _, row in rows],
+                [line for line, _ in rows], str(plan.file), records.OURS,
+                functools.partial(report, plan.file))
 
 
-def _rows(file: Path, report: Callable) -> Iterator[tuple]:
-    """(columns, well-formed rows of text, their line numbers) of a file."""
+def _parts(file: Path, report: Callable) -> Iterator[Part]:
+    """The good records of a file."""
     name = _NAME.fullmatch(file.name)
     if not name:
         return report(file, 1, 'not the name of a perflog '
@@ -205,74 +205,119 @@ def _rows(file: Path, report: Callable) -> Iterator[tuple]:
         known = ', '.join(map(str, schemas()))
         return report(file, 1, f'schema {name[1]} is not known (known: '
                       f'{known}); read it with a newer checkout of the suite')
-    rows, numbers = table(file, columns, f'schema {name[1]} '
-                          '(config/perflog.yaml)', report)
+    kind = f'schema {name[1]} (config/perflog.yaml)'
+    lines = _Lines(file, columns, kind, report)
+    for text, first in lines.pieces():
+        yield _part(file, text, first, name[1], columns, report)
+
+
+def _part(file: Path, data: bytes, first: int, schema: str,
+          columns: Sequence[str], report: Callable) -> Part:
+    """The good records of whole lines of a file of ours."""
+    with contextlib.suppress(UnicodeDecodeError):
+        part = records.quick(data.decode(), columns, schema, str(file), first)
+        if part is not None:
+            return part
+    rows, numbers = _rows(file, data, first, len(columns), report)
     # Every schema has its number in the first column.
-    kept = [n for n, row in enumerate(rows) if row[0] == name[1]]
+    kept = [n for n, row in enumerate(rows) if row[0] == schema]
     if len(kept) < len(rows):
-        first = next(n for n, row in enumerate(rows) if row[0] != name[1])
-        report(file, numbers[first], f'a record of another schema than '
-               f'{name[1]} ({len(rows) - len(kept)} of them); {REPAIR}')
-        rows, numbers = [rows[n] for n in kept], [numbers[n] for n in kept]
-    if rows:
-        yield columns, rows, numbers
+        bad = next(n for n, row in enumerate(rows) if row[0] != schema)
+        report(file, numbers[bad], f'a record of another schema than '
+               f'{schema} ({len(rows) - len(kept)} of them); {REPAIR}')
+    return records.from_rows(
+        columns, [rows[n] for n in kept], [numbers[n] for n in kept],
+        str(file), records.OURS, functools.partial(report, file))
+
+
+class _Lines:
+    """The lines of a file with a header, in pieces of whole lines."""
+
+    def __init__(self, file: Path, columns: Sequence[str], kind: str,
+                 report: Callable) -> None:
+        self.file, self.columns = file, list(columns)
+        self.kind, self.report = kind, report
+
+    def pieces(self) -> Iterator[tuple[bytes, int]]:
+        """(whole lines, number of the first one); faults are reported."""
+        try:
+            with open(self.file, 'rb') as handle:
+                yield from self._pieces(handle)
+        except OSError as err:
+            self.report(self.file, 1, f'cannot be read ({err.strerror}); '
+                        'check the path and its permissions')
+
+    def _pieces(self, handle: BinaryIO) -> Iterator[tuple[bytes, int]]:
+        header = handle.readline()
+        if not header:
+            return self.report(self.file, 1, 'the file is empty; remove it')
+        if not header.endswith(b'\n') or _cells(
+                header[:-1]) != self.columns:
+            return self.report(self.file, 1, f'not the header of {self.kind}'
+                               '; restore the file')
+        first, rest = 2, b''
+        while piece := handle.read(PIECE):
+            data, newline, rest = (rest + piece).rpartition(b'\n')
+            if newline:
+                yield data + newline, first
+                first += data.count(b'\n') + 1
+        if rest:
+            self.report(self.file, first, 'the last line is cut off; remove '
+                        'it, or restore the file')
+        elif first == 2:
+            self.report(self.file, 1, 'no record after the header; remove '
+                        'the file')
 
 
 def table(file: Path, columns: Sequence[str], kind: str, report: Callable
-          ) -> tuple[list[list[str]], Sequence[int]]:
+          ) -> tuple[list[list[str]], list[int]]:
     """Well-formed rows of a file with a header, and their line numbers.
 
     :param kind: what has such a header, for people
     :param report: called with file, line and reason of each fault
     """
-    try:
-        data = file.read_bytes()
-    except OSError as err:
-        report(file, 1, f'cannot be read ({err.strerror}); check the path '
-               'and its permissions')
-        return [], []
-    lines = data.split(b'\n')
-    tail = lines.pop()
-    if not lines and not tail:
-        report(file, 1, 'the file is empty; remove it')
-        return [], []
-    if not lines or _cells(lines[0]) != list(columns):
-        report(file, 1, f'not the header of {kind}; restore the file')
-        return [], []
-    if tail:
-        report(file, len(lines) + 1, 'the last line is cut off; remove it, '
-               'or restore the file')
-    elif len(lines) == 1:
-        report(file, 1, 'no record after the header; remove the file')
-        return [], []
-    rows, numbers = _quick(data, len(lines), len(columns))
-    if rows is None:
-        rows, numbers = [], []
-        for number, line in enumerate(lines[1:], 2):
-            cells = _cells(line)
-            if cells is None:
-                report(file, number, f'not a line of CSV; {REPAIR}')
-            elif len(cells) != len(columns):
-                report(file, number, f'{len(cells)} columns, not '
-                       f'{len(columns)}; {REPAIR}')
-            else:
-                rows.append(cells)
-                numbers.append(number)
+    rows: list[list[str]] = []
+    numbers: list[int] = []
+    for data, first in _Lines(file, columns, kind, report).pieces():
+        more, lines = _rows(file, data, first, len(columns), report)
+        rows += more
+        numbers += lines
     return rows, numbers
 
 
-def _quick(data: bytes, lines: int, columns: int):
-    """All rows after the header at once; (None, None) if any is not well."""
+def _rows(file: Path, data: bytes, first: int, columns: int,
+          report: Callable) -> tuple[list[list[str]], Sequence[int]]:
+    """Well-formed rows of whole lines, and their numbers."""
+    lines = data[:-1].split(b'\n')
+    rows = _quick(data, len(lines), columns)
+    if rows is not None:
+        return rows, range(first, first + len(lines))
+    rows, numbers = [], []
+    for number, line in enumerate(lines, first):
+        cells = _cells(line)
+        if cells is None:
+            report(file, number, f'not a line of CSV; {REPAIR}')
+        elif len(cells) != columns:
+            report(file, number, f'{len(cells)} columns, not {columns}; '
+                   f'{REPAIR}')
+        else:
+            rows.append(cells)
+            numbers.append(number)
+    return rows, numbers
+
+
+def _quick(data: bytes, lines: int, columns: int) -> list[list[str]] | None:
+    """All rows at once; None if any is not well."""
     try:
-        text = data[:data.rfind(b'\n') + 1].decode()
+        text = data.decode()
         rows = list(csv.reader(io.StringIO(text, newline=''), strict=True))
     except (UnicodeDecodeError, csv.Error):
-        return None, None
+        return None
     # A quote gone astray joins lines: then there are fewer rows.
     if len(rows) != lines or '\0' in text or any(
             len(row) != columns for row in rows):
-        return None, None
-    return rows[1:], range(2, lines + 1)
+        return None
+    return rows
 
 
 def _cells(line: bytes) -> list[str] | None:
@@ -287,181 +332,70 @@ def _cells(line: bytes) -> list[str] | None:
     return rows[0] if len(rows) == 1 else []
 
 
-class _Codes(dict):
-    """Distinct text -> its number, in order of appearance."""
-
-    def __missing__(self, text: str) -> int:
-        self[text] = code = len(self)
-        return code
-
-
-class _Table:
-    """Rows of many files as columns of codes: each text is kept once."""
-
-    def __init__(self) -> None:
-        names = dict.fromkeys(n for c in schemas().values() for n in c)
-        self.codes = {name: _Codes() for name in [*names, 'file']}
-        self.parts: dict[str, list] = {name: [] for name in self.codes}
-        self.lines: list[np.ndarray] = []
-
-    def add(self, file: str, columns: tuple[str, ...], rows: list,
-            lines: Iterable[int]) -> None:
-        """Rows of cells, one a column, and the line each stands at."""
-        given = dict(zip(columns, zip(*rows, strict=True), strict=True))
-        for name, codes in self.codes.items():
-            cells = given.get(name, (file if name == 'file' else '',
-                                     ) * len(rows))
-            self.parts[name].append(np.fromiter(
-                map(codes.__getitem__, cells), np.int32, len(rows)))
-        self.lines.append(np.asarray(lines))
-
-    def distinct(self, *names: str) -> set[tuple[str, ...]]:
-        """The texts that these columns have together."""
-        frame = pd.DataFrame({name: np.concatenate(
-            [np.empty(0, np.int32), *self.parts[name]]) for name in names}
-            ).drop_duplicates()
-        texts = [list(self.codes[name]) for name in names]
-        return {tuple(text[code] for text, code in
-                      zip(texts, row, strict=True))
-                for row in frame.itertuples(index=False, name=None)}
-
-    def frame(self) -> pd.DataFrame:
-        """All columns as categories of text, and `line`."""
-        def joined(parts: list) -> np.ndarray:
-            return np.concatenate([np.empty(0, np.int32), *parts])
-
-        columns = {
-            name: pd.Categorical.from_codes(
-                joined(self.parts[name]), pd.Index(list(codes), dtype=object))
-            for name, codes in self.codes.items()}
-        return pd.DataFrame(columns).assign(
-            line=joined(self.lines).astype(int))
+def frame(parts: Sequence[Part]) -> pd.DataFrame:
+    """Parts as the table that `read` gives."""
+    heads = [head for part in parts for head in part.heads]
+    kinds = [kind for part in parts for kind in part.kinds]
+    # A head and a kind have a number in their part: here one in all of them.
+    head = _joined([part.head + n for part, n in zip(parts, _starts(
+        [len(part.heads) for part in parts]), strict=True)])
+    kind = _joined([part.kind + n for part, n in zip(parts, _starts(
+        [len(part.kinds) for part in parts]), strict=True)])
+    line = _joined([part.line for part in parts]).astype(np.int64)
+    figure = np.concatenate([np.empty((len(records.FIGURE), 0)),
+                             *(part.figure for part in parts)], axis=1)
+    given = {name: (cells, head) for name, cells in _columns(
+        records.HEAD, heads)} | {name: (cells, kind) for name, cells in
+                                 _columns(records.KIND, kinds)}
+    stamps = given['time'][0]
+    times = np.array([records.time_of(text).replace(tzinfo=None)
+                      for text in stamps.categories],
+                     'datetime64[us]')[stamps.codes][head]
+    order = np.lexsort((line, given['file'][0].codes[head], times))
+    head, kind, figure = head[order], kind[order], figure[:, order]
+    table: dict[str, Any] = dict.fromkeys(_NAMES)
+    for name, (texts, _) in given.items():
+        codes = kind if name in records.KIND else head
+        table[name] = _counts(texts, codes) if name in _COUNTS else \
+            pd.Categorical.from_codes(texts.codes[codes], dtype=texts.dtype)
+    table |= dict(zip(records.FIGURE, figure, strict=True))
+    table |= {'time': pd.DatetimeIndex(times[order]).tz_localize('UTC'),
+              'emulated': np.asarray(table['emulated'] == '1'),
+              'line': line[order],
+              'size': _counts(given['point'][0], kind, records.size)}
+    table['repeat'][table['repeat'].isna()] = 1
+    return pd.DataFrame(table, copy=False)
 
 
-def _typed(frame: pd.DataFrame, report: Callable) -> pd.DataFrame:
-    """Checks every cell; gives the columns their types, drops bad records.
-
-    Works on the distinct texts of a column, so that its cost hardly grows
-    with the number of records.
-    """
-    good = np.ones(len(frame), bool)
-
-    def refuse(faults: pd.Series) -> None:
-        """Rows with a reason (others None): one report a file and reason."""
-        faults = faults[good].dropna()
-        for (file, reason), rows in faults.groupby(
-                [frame['file'].astype(object), faults], sort=False):
-            more = f' (and {len(rows) - 1} more)' if len(rows) > 1 else ''
-            report(file, frame['line'][rows.index[0]],
-                   f'{reason}; {REPAIR}{more}')
-        good[faults.index] = False
-
-    typed: dict[str, pd.Series] = {}
-    for name, (parse, dtype) in _PARSERS.items():
-        cells = frame[name].cat
-        values: list = []
-        faults: list[str | None] = []
-        for text in cells.categories:
-            try:
-                values.append(parse(text))
-                faults.append(None)
-            except ValueError as err:
-                values.append(None)
-                faults.append(f'{name} {text[:40]!r} {err}')
-        codes = cells.codes.to_numpy()
-        if any(faults):
-            refuse(pd.Series(np.array(faults, dtype=object)[codes]))
-        if dtype:
-            typed['size' if name == 'point' else name] = pd.Series(
-                pd.array(values, dtype=dtype)[codes])
-    refuse(_against_metrics(frame, good))
-    typed['emulated'] = frame['emulated'] == '1'
-    typed['repeat'] = typed['repeat'].fillna(1)
-    frame = frame.assign(**typed)[good]
-    return frame.sort_values(['time', 'file', 'line'], ignore_index=True)
+def _starts(sizes: list[int]) -> Iterator[int]:
+    return itertools.accumulate(sizes[:-1], initial=0) if sizes else iter(())
 
 
-def _against_metrics(frame: pd.DataFrame, good: np.ndarray) -> pd.Series:
-    """Why a record disagrees with the metric; None where not."""
-    faults = pd.Series(None, index=frame.index, dtype=object)
-    for (metric, unit, point), rows in frame[good].groupby(
-            ['metric', 'unit', 'point'], observed=True).groups.items():
-        row = metrics()[metric]
-        if unit != row['unit']:
-            faults[rows] = (f'unit {unit[:40]!r} of {metric} is not '
-                            f"{row['unit']!r} ({METRICS})")
-        elif point and not row['point']:
-            faults[rows] = (f'{metric} has no point, but {point!r} is given '
-                            f'({METRICS})')
-    return faults
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.empty(0, np.int32), *arrays])
 
 
-def _time(text: str) -> datetime.datetime:
-    try:
-        time = datetime.datetime.fromisoformat(text.replace('Z', '+00:00'))
-    except ValueError:
-        time = None
-    if time is None or not time.tzinfo:
-        raise ValueError('is not a time (RFC 3339)')
-    return time.astimezone(datetime.timezone.utc)
+def _columns(names: Sequence[str], rows: list[tuple[str, ...]]
+             ) -> Iterator[tuple[str, pd.Categorical]]:
+    """The columns of heads or kinds: texts, in order of appearance."""
+    for name, texts in zip(names, zip(*rows, strict=True) if rows
+                           else [()] * len(names), strict=True):
+        numbers = records.Numbers()
+        codes = np.fromiter(map(numbers.__getitem__, texts), np.int32,
+                            len(texts))
+        yield name, pd.Categorical.from_codes(
+            codes, pd.Index(list(numbers), dtype=object))
 
 
-def finite(text: str) -> float:
-    if not re.fullmatch(r'[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?', text,
-                        re.ASCII) or math.isinf(float(text)):
-        raise ValueError('is not a finite number')
-    return float(text)
+def _counts(texts: pd.Categorical, codes: np.ndarray,
+            parse: Callable[[str], int | None] = records.count
+            ) -> pd.api.extensions.ExtensionArray:
+    """Whole numbers, <NA> where the text is empty."""
+    return pd.array([parse(text) for text in texts.categories], 'Int64'
+                    )[texts.codes[codes]]
 
 
-def _finite_or_open(text: str) -> float:
-    return finite(text) if text else math.nan
-
-
-def _count(text: str) -> int | None:
-    if text and not re.fullmatch(r'\d{1,18}', text, re.ASCII):
-        raise ValueError('is not a whole number')
-    return int(text) if text else None
-
-
-def _size(text: str) -> int | None:
-    if text and not re.fullmatch(r'\d{1,18} B', text, re.ASCII):
-        raise ValueError("is not a size like '8 B'")
-    return int(text[:-2]) if text else None
-
-
-def _one_of(*words: str) -> Callable[[str], None]:
-    def parse(text: str) -> None:
-        if text not in words:
-            raise ValueError('is not one of ' + ', '.join(words))
-    return parse
-
-
-def _known_metric(text: str) -> None:
-    if text not in metrics():
-        near = difflib.get_close_matches(text, metrics(), 1)
-        hint = f", nearest: '{near[0]}'" if near else ''
-        raise ValueError(f'is no metric ({METRICS}){hint}')
-
-
-def _not_empty(text: str) -> None:
-    if not text:
-        raise ValueError('must not be empty')
-
-
-#: Column -> what reads one text of it (ValueError: why not), and the type
-#: that the column gets (None: stays text).
-_PARSERS: dict[str, tuple[Callable, str | None]] = {
-    'time': (_time, 'datetime64[us, UTC]'),
-    'value': (finite, 'float64'),
-    **dict.fromkeys(('reference', 'lower', 'upper'),
-                    (_finite_or_open, 'float64')),
-    **dict.fromkeys(('schema', 'repeat', 'num_nodes', 'num_tasks',
-                     'tasks_per_node'), (_count, 'Int64')),
-    'point': (_size, 'Int64'),
-    'emulated': (_one_of('', '0', '1'), None),
-    'better': (_one_of('higher', 'lower', 'none'), None),
-    'result': (_one_of(*RESULTS), None),
-    'metric': (_known_metric, None),
-    **dict.fromkeys(('run', 'system', 'partition', 'environ', 'family',
-                     'check'), (_not_empty, None)),
-}
+#: Columns of the table, in order.
+_NAMES = [*dict.fromkeys(n for c in schemas().values() for n in c), 'file',
+          'format', 'line']
+_COUNTS = ('schema', 'repeat', 'num_nodes', 'num_tasks', 'tasks_per_node')

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
+import gc
 import io
-import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ _NAME = re.compile(r'.+\.v(\d+)\.csv(\.h\d+)?')
 #: Folder of what a case attached to its records: <run>-<environ>-<case>.
 ATTACHED = re.compile(r'\d{8}T\d{6}Z-[0-9a-f]+-.+-\w+')
 #: Bytes of a file that are read at once.
-PIECE = 16 << 20
+PIECE = 1 << 20
 
 
 class PerflogError(Exception):
@@ -180,10 +180,9 @@ def _missing(parts: list[Part], files: list[Path], report: Callable
     read = [plan for file in files if (plan := plans.read(file, report))]
     if not read:
         return
-    at = [records.HEAD.index(name) for name in
-          ('run', 'partition', 'environ', 'case')]
-    there = {tuple(head[n] for n in at) for part in parts
-             for head in part.heads}
+    there = {key for part in parts for key in zip(*(
+        part.text(name) for name in ('run', 'partition', 'environ', 'case')),
+        strict=True)}
     for plan in read:
         rows = [(line, plan.row(case)) for line, case in
                 enumerate(plan.cases, 2) if plan.key(case) not in there]
@@ -214,7 +213,7 @@ def _parts(file: Path, report: Callable) -> Iterator[Part]:
 def _part(file: Path, data: bytes, first: int, schema: str,
           columns: Sequence[str], report: Callable) -> Part:
     """The good records of whole lines of a file of ours."""
-    with contextlib.suppress(UnicodeDecodeError):
+    with contextlib.suppress(UnicodeDecodeError), _uncollected():
         part = records.quick(data.decode(), columns, schema, str(file), first)
         if part is not None:
             return part
@@ -228,6 +227,19 @@ def _part(file: Path, data: bytes, first: int, schema: str,
     return records.from_rows(
         columns, [rows[n] for n in kept], [numbers[n] for n in kept],
         str(file), records.OURS, functools.partial(report, file))
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles: a third of the time where lists are
+    made by the thousand, none of which is in a cycle."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 class _Lines:
@@ -334,57 +346,61 @@ def _cells(line: bytes) -> list[str] | None:
 
 def frame(parts: Sequence[Part]) -> pd.DataFrame:
     """Parts as the table that `read` gives."""
-    heads = [head for part in parts for head in part.heads]
-    kinds = [kind for part in parts for kind in part.kinds]
-    # A head and a kind have a number in their part: here one in all of them.
-    head = _joined([part.head + n for part, n in zip(parts, _starts(
-        [len(part.heads) for part in parts]), strict=True)])
-    kind = _joined([part.kind + n for part, n in zip(parts, _starts(
-        [len(part.kinds) for part in parts]), strict=True)])
-    line = _joined([part.line for part in parts]).astype(np.int64)
-    figure = np.concatenate([np.empty((len(records.FIGURE), 0)),
-                             *(part.figure for part in parts)], axis=1)
-    given = {name: (cells, head) for name, cells in _columns(
-        records.HEAD, heads)} | {name: (cells, kind) for name, cells in
-                                 _columns(records.KIND, kinds)}
-    stamps = given['time'][0]
+    part = records.joined(parts)
+    # Texts in the order in which they stand in the files, whatever the order
+    # in which these were read.
+    names = {name: at for at, name in enumerate(part.texts['file'])}
+    rank = np.empty(len(names), np.int64)
+    rank[[names[name] for name in files_in_order(names)]] = range(len(names))
+    file = rank[part.heads['file']][part.head]
+    texts = _in_order(part.heads, part.head, file, part) | _in_order(
+        part.kinds, part.kind, file, part)
+    stamps = texts['time']
     times = np.array([records.time_of(text).replace(tzinfo=None)
                       for text in stamps.categories],
-                     'datetime64[us]')[stamps.codes][head]
-    order = np.lexsort((line, given['file'][0].codes[head], times))
-    head, kind, figure = head[order], kind[order], figure[:, order]
+                     'datetime64[us]')[stamps.codes][part.head]
+    order = np.lexsort((part.line, file, times))
+    head, kind = part.head[order], part.kind[order]
     table: dict[str, Any] = dict.fromkeys(_NAMES)
-    for name, (texts, _) in given.items():
-        codes = kind if name in records.KIND else head
-        table[name] = _counts(texts, codes) if name in _COUNTS else \
-            pd.Categorical.from_codes(texts.codes[codes], dtype=texts.dtype)
-    table |= dict(zip(records.FIGURE, figure, strict=True))
+    for name, column in texts.items():
+        codes = kind if name in part.kinds else head
+        table[name] = _counts(column, codes) if name in _COUNTS else \
+            pd.Categorical.from_codes(column.codes[codes], dtype=column.dtype)
+    table |= dict(zip(records.FIGURE, part.figure[:, order], strict=True))
     table |= {'time': pd.DatetimeIndex(times[order]).tz_localize('UTC'),
               'emulated': np.asarray(table['emulated'] == '1'),
-              'line': line[order],
-              'size': _counts(given['point'][0], kind, records.size)}
+              'line': part.line[order],
+              'size': _counts(texts['point'], kind, records.size)}
     table['repeat'][table['repeat'].isna()] = 1
     return pd.DataFrame(table, copy=False)
 
 
-def _starts(sizes: list[int]) -> Iterator[int]:
-    return itertools.accumulate(sizes[:-1], initial=0) if sizes else iter(())
+def files_in_order(names: Iterable[str]) -> list[str]:
+    """Files in the order of their paths; plans, of which a record is what
+    no other file has, last."""
+    return sorted(names, key=lambda name: (
+        plans.is_plan(Path(name)), Path(name)))
 
 
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.empty(0, np.int32), *arrays])
+def _in_order(table: dict[str, np.ndarray], which: np.ndarray,
+              file: np.ndarray, part: Part) -> dict[str, pd.Categorical]:
+    """Heads or kinds as categories, in order of their first records.
 
-
-def _columns(names: Sequence[str], rows: list[tuple[str, ...]]
-             ) -> Iterator[tuple[str, pd.Categorical]]:
-    """The columns of heads or kinds: texts, in order of appearance."""
-    for name, texts in zip(names, zip(*rows, strict=True) if rows
-                           else [()] * len(names), strict=True):
-        numbers = records.Numbers()
-        codes = np.fromiter(map(numbers.__getitem__, texts), np.int32,
-                            len(texts))
-        yield name, pd.Categorical.from_codes(
-            codes, pd.Index(list(numbers), dtype=object))
+    :param which: of each record, its row of the table
+    :param file: of each record, the rank of its file
+    """
+    size = len(next(iter(table.values())))
+    first = np.full(size, np.iinfo(np.int64).max)
+    np.minimum.at(first, which, (file << 40) + part.line)
+    order = np.argsort(first, kind='stable')
+    found = {}
+    for name, codes in table.items():
+        there = pd.unique(codes[order])
+        number = np.zeros(len(part.texts[name]), np.int32)
+        number[there] = range(len(there))
+        found[name] = pd.Categorical.from_codes(number[codes], pd.Index(
+            [part.texts[name][n] for n in there], dtype=object))
+    return found
 
 
 def _counts(texts: pd.Categorical, codes: np.ndarray,

@@ -3,9 +3,10 @@
 The records of a case begin alike: all that is known of its run stands before
 the figure. So a record is kept as the number of its *head* (system, check,
 job, ...; `HEAD`), the number of its *kind* (metric, point, unit, ...;
-`KIND`), five numbers (`FIGURE`) and its line. Texts are kept, checked and
-given their types once a head or a kind, so that a million records cost little
-more than to split their lines.
+`KIND`), four numbers (`FIGURE`) and its line; a head and a kind are kept as
+codes, one a column, into the distinct texts of that column. Texts are kept,
+checked and given their types once, so that a million records cost little more
+than to split their lines.
 """
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ import dataclasses
 import datetime
 import difflib
 import functools
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -64,10 +66,12 @@ class Numbers(dict):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Part:
-    """Records of one file, as columns."""
-    #: Texts of the columns HEAD, one tuple a head; KIND, one a kind.
-    heads: list[tuple[str, ...]]
-    kinds: list[tuple[str, ...]]
+    """Records as columns."""
+    #: Column of HEAD or KIND -> its distinct texts.
+    texts: dict[str, list[str]]
+    #: Column of HEAD -> int32, a code into `texts` for each head; of KIND.
+    heads: dict[str, np.ndarray]
+    kinds: dict[str, np.ndarray]
     #: Of each record: int32 head and kind, float64 FIGURE (a row each), and
     #: its line, int64.
     head: np.ndarray
@@ -75,25 +79,84 @@ class Part:
     figure: np.ndarray
     line: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.head)
-
     def where(self, good: np.ndarray) -> Part:
         """The records for which `good` is true, and what they need."""
         if good.all():
             return self
         heads, head = _used(self.heads, self.head[good])
         kinds, kind = _used(self.kinds, self.kind[good])
-        return Part(heads, kinds, head, kind, self.figure[:, good],
-                    self.line[good])
+        texts, codes = {}, {}
+        for name, column in (heads | kinds).items():
+            used, codes[name] = np.unique(column, return_inverse=True)
+            texts[name] = [self.texts[name][n] for n in used]
+        return Part(texts, _columns(codes, HEAD), _columns(codes, KIND),
+                    head, kind, self.figure[:, good], self.line[good])
+
+    def text(self, name: str) -> list[str]:
+        """A column of HEAD or KIND as texts, one a head or kind."""
+        texts = self.texts[name]
+        codes = self.heads if name in self.heads else self.kinds
+        return [texts[code] for code in codes[name].tolist()]
 
 
-def _used(texts: list[tuple[str, ...]], codes: np.ndarray
-          ) -> tuple[list[tuple[str, ...]], np.ndarray]:
-    """Those that codes name, and the codes of these."""
+def _used(table: dict[str, np.ndarray], codes: np.ndarray
+          ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Those rows that codes name, and the codes of these."""
     used = np.unique(codes)
-    return ([texts[n] for n in used],
+    return ({name: column[used] for name, column in table.items()},
             np.searchsorted(used, codes).astype(np.int32))
+
+
+def _columns(table: dict[str, np.ndarray], names: Sequence[str]
+             ) -> dict[str, np.ndarray]:
+    return {name: table[name].astype(np.int32) for name in names}
+
+
+def _coded(columns: dict[str, Sequence[str]], names: Sequence[str]
+           ) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
+    """Columns of texts as distinct texts and codes."""
+    texts, codes = {}, {}
+    for name in names:
+        numbers, cells = Numbers(), columns[name]
+        codes[name] = np.fromiter(map(numbers.__getitem__, cells), np.int32,
+                                  len(cells))
+        texts[name] = list(numbers)
+    return texts, codes
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """The records of all parts, in their order; each kind once."""
+    if len(parts) == 1:
+        return parts[0]
+    texts, codes = {}, {}
+    for name in (*HEAD, *KIND):
+        numbers, columns = Numbers(), [np.empty(0, np.int32)]
+        for part in parts:
+            known = np.fromiter(map(numbers.__getitem__, part.texts[name]),
+                                np.int32, len(part.texts[name]))
+            columns.append(known[(part.heads if name in part.heads
+                                  else part.kinds)[name]])
+        texts[name], codes[name] = list(numbers), np.concatenate(columns)
+    kinds, kind = np.unique(np.stack([codes[name] for name in KIND]), axis=1,
+                            return_inverse=True)
+
+    def shifted(column: str, table: str) -> np.ndarray:
+        starts = itertools.accumulate(
+            (len(next(iter(getattr(part, table).values())))
+             for part in parts), initial=0)
+        return np.concatenate([np.empty(0, np.int32), *(
+            getattr(part, column) + np.int32(start)
+            for part, start in zip(parts, starts, strict=False))])
+
+    return Part(
+        texts, _columns(codes, HEAD),
+        dict(zip(KIND, kinds.astype(np.int32), strict=True)),
+        shifted('head', 'heads'),
+        kind.astype(np.int32).ravel()[shifted('kind', 'kinds')],
+        np.concatenate([np.empty((len(FIGURE), 0)),
+                        *(part.figure for part in parts)], axis=1),
+        np.concatenate([np.empty(0, np.int64),
+                        *(part.line for part in parts)]))
 
 
 def quick(text: str, columns: Sequence[str], schema: str, file: str,
@@ -121,23 +184,37 @@ def quick(text: str, columns: Sequence[str], schema: str, file: str,
             return None
         if len(row) != len(columns) - len(TAIL) or row[0] != schema:
             return None
-        known = dict(zip(columns, row, strict=False),
-                     file=file, format=OURS)
-        heads.append(tuple(known.get(name, '') for name in HEAD))
+        heads.append(row)
     kinds = Numbers()
     kind = np.fromiter(
         map(kinds.__getitem__, zip(*(cells[name] for name in KIND),
                                    strict=True)), np.int32, len(rows))
+    if any('"' in cell for key in kinds for cell in key):
+        return None
     figure = np.empty((len(FIGURE), len(rows)))
     for at, name in enumerate(FIGURE):
         column = _quick_numbers(cells[name], name == 'value')
         if column is None:
             return None
         figure[at] = column
-    part = Part(heads, list(kinds), head, kind, figure,
-                np.arange(first, first + len(rows)))
-    return part if not any('"' in text for key in kinds for text in key) \
-        and not any(any(f) for f in _faults(part, False)) else None
+    given: dict[str, Sequence[str]] = dict(zip(
+        columns, zip(*heads, strict=True), strict=False))
+    given |= {'file': (file,) * len(heads), 'format': (OURS,) * len(heads)}
+    part = _part(given, dict(zip(KIND, zip(*kinds, strict=True),
+                                 strict=True)),
+                 head, kind, figure,
+                 np.arange(first, first + len(rows)))
+    return None if next(_faults(part, _PARSERS), None) else part
+
+
+def _part(heads: dict[str, Sequence[str]], kinds: dict[str, Sequence[str]],
+          head: np.ndarray, kind: np.ndarray, figure: np.ndarray,
+          line: np.ndarray) -> Part:
+    """A part from texts; columns that are not given are empty."""
+    size = len(next(iter(heads.values())))
+    texts, codes = _coded(dict.fromkeys(HEAD, ('',) * size) | heads, HEAD)
+    more, which = _coded(kinds, KIND)
+    return Part(texts | more, codes, which, head, kind, figure, line)
 
 
 def _quick_numbers(texts: Sequence[str], needed: bool) -> np.ndarray | None:
@@ -168,71 +245,61 @@ def from_rows(columns: Sequence[str], rows: Iterable[Sequence[str]],
     :param form: value of the column `format`
     """
     rows, given = list(rows), {name: at for at, name in enumerate(columns)}
-    fixed = {'file': file, 'format': form}
-    heads, kinds = Numbers(), Numbers()
+    if not rows:
+        return joined([])
 
-    def numbered(numbers: Numbers, names: Sequence[str]) -> np.ndarray:
-        where = [(given.get(name, -1), fixed.get(name, '')) for name in names]
-        return np.fromiter((numbers[tuple(
-            row[at] if at >= 0 else text for at, text in where)]
-            for row in rows), np.int32, len(rows))
+    def cells(names: Sequence[str]) -> dict[str, Sequence[str]]:
+        return {name: [row[given[name]] for row in rows] if name in given
+                else ('',) * len(rows) for name in names}
 
+    each = np.arange(len(rows), dtype=np.int32)
     figure = np.full((len(FIGURE), len(rows)), math.nan)
-    head, kind = numbered(heads, HEAD), numbered(kinds, KIND)
-    part = Part(list(heads), list(kinds), head, kind, figure,
-                np.fromiter(lines, np.int64, len(rows)))
+    part = _part(cells(HEAD) | {'file': (file,) * len(rows),
+                                'format': (form,) * len(rows)},
+                 cells(KIND), each, each, figure,
+                 np.fromiter(lines, np.int64, len(rows)))
+    refused: dict[str, list[int]] = {}
     good = np.ones(len(rows), bool)
-
-    def refuse(reasons: list[str | None] | np.ndarray, codes: np.ndarray
-               ) -> None:
-        """Records whose code has a reason: one report a reason."""
-        found: dict[str, list[int]] = {}
-        bad = np.array([reason is not None for reason in reasons], bool)
-        for at in np.flatnonzero(bad[codes] & good):
-            found.setdefault(str(reasons[codes[at]]), []).append(int(at))
-        for reason, ats in found.items():
-            more = f' (and {len(ats) - 1} more)' if len(ats) > 1 else ''
-            report(int(part.line[ats[0]]), f'{reason}; {REPAIR}{more}')
-            good[ats] = False
-
-    each = np.arange(len(rows))
     for at, name in enumerate(FIGURE):
-        reasons: list[str | None] = [None] * len(rows)
-        for n, row in enumerate(rows if name in given else ()):
+        for n, text in enumerate(cells([name])[name]):
             try:
-                text = row[given[name]]
                 if text or name == 'value':
                     figure[at, n] = finite(text)
             except ValueError as err:
-                reasons[n] = f'{name} {text[:40]!r} {err}'
-        refuse(reasons, each)
-    ours = form == OURS
-    for faults, codes in zip(_faults(part, not ours), (
-            part.head, part.kind), strict=True):
-        refuse(faults, codes)
-    return part.where(good)
+                if good[n]:
+                    refused.setdefault(f'{name} {text[:40]!r} {err}',
+                                       []).append(n)
+                good[n] = False
+    for reason, bad in _faults(part, _PARSERS if form == OURS else _FOREIGN):
+        if (bad & good).any():
+            refused.setdefault(reason, []).extend(
+                np.flatnonzero(bad & good).tolist())
+        good &= ~bad
+    for reason, ats in refused.items():
+        more = f' (and {len(ats) - 1} more)' if len(ats) > 1 else ''
+        report(int(part.line[min(ats)]), f'{reason}; {REPAIR}{more}')
+    return joined([part.where(good), joined([])])
 
 
-def _faults(part: Part, foreign: bool
-            ) -> tuple[list[str | None], list[str | None]]:
-    """What is wrong with each head and each kind; None: nothing."""
-    parsers = _FOREIGN if foreign else _PARSERS
+def _faults(part: Part, parsers: dict[str, Callable[[str], object]]
+            ) -> Iterator[tuple[str, np.ndarray]]:
+    """Each reason to refuse records, and which of them (bool)."""
+    for name, parse in parsers.items():
+        table, which = ((part.heads, part.head) if name in part.heads
+                        else (part.kinds, part.kind))
+        for code, text in enumerate(part.texts[name]):
+            if reason := _fault(parse, text):
+                yield (f'{name} {text[:40]!r} {reason}',
+                       (table[name] == code)[which])
+    if 'point' not in parsers:
+        return                          # of metrics that the suite lacks
+    for number, kind in enumerate(zip(*(part.text(name) for name in (
+            'metric', 'point', 'unit')), strict=True)):
+        if wrong := _against_metric(*kind):
+            yield wrong, part.kind == number
 
-    def first(names: Sequence[str], texts: tuple[str, ...]) -> str | None:
-        for name, text in zip(names, texts, strict=True):
-            if name in parsers and (reason := _fault(
-                    parsers[name], text)):
-                return f'{name} {text[:40]!r} {reason}'
-        return None
 
-    kinds = [first(KIND, kind) for kind in part.kinds]
-    if not foreign:
-        kinds = [reason or _against_metric(*kind[1:4])
-                 for reason, kind in zip(kinds, part.kinds, strict=True)]
-    return [first(HEAD, head) for head in part.heads], kinds
-
-
-@functools.lru_cache(100_000)
+@functools.lru_cache(10_000)
 def _fault(parse: Callable[[str], object], text: str) -> str:
     """Why a text cannot be parsed; '' if it can."""
     try:
@@ -243,8 +310,11 @@ def _fault(parse: Callable[[str], object], text: str) -> str:
 
 
 def _against_metric(metric: str, point: str, unit: str) -> str | None:
-    """Why a kind disagrees with its metric; None if it agrees."""
-    row = metrics()[metric]
+    """Why a kind disagrees with its metric; None if it agrees, and where
+    there is no such metric."""
+    row = metrics().get(metric)
+    if row is None:
+        return None
     if unit != row['unit']:
         return (f'unit {unit[:40]!r} of {metric} is not {row["unit"]!r} '
                 f'({METRICS})')

@@ -46,6 +46,7 @@ REPAIR = 'remove the line, or restore the file'
 METRICS = 'config/metrics.yaml, checks/*/family.yaml'
 
 _NUMBERS = frozenset('0123456789.eE+-')
+_TIME = frozenset('0123456789-:TZ')
 #: Called with line and reason of a fault of the file at hand.
 Report = Callable[[int, str], None]
 
@@ -112,7 +113,7 @@ def _columns(table: dict[str, np.ndarray], names: Sequence[str]
     return {name: table[name].astype(np.int32) for name in names}
 
 
-def _coded(columns: dict[str, Sequence[str]], names: Sequence[str]
+def coded(columns: dict[str, Sequence[str]], names: Sequence[str]
            ) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
     """Columns of texts as distinct texts and codes."""
     texts, codes = {}, {}
@@ -212,8 +213,8 @@ def _part(heads: dict[str, Sequence[str]], kinds: dict[str, Sequence[str]],
           line: np.ndarray) -> Part:
     """A part from texts; columns that are not given are empty."""
     size = len(next(iter(heads.values())))
-    texts, codes = _coded(dict.fromkeys(HEAD, ('',) * size) | heads, HEAD)
-    more, which = _coded(kinds, KIND)
+    texts, codes = coded(dict.fromkeys(HEAD, ('',) * size) | heads, HEAD)
+    more, which = coded(kinds, KIND)
     return Part(texts | more, codes, which, head, kind, figure, line)
 
 
@@ -259,23 +260,36 @@ def from_rows(columns: Sequence[str], rows: Iterable[Sequence[str]],
                  cells(KIND), each, each, figure,
                  np.fromiter(lines, np.int64, len(rows)))
     refused: dict[str, list[int]] = {}
-    good = np.ones(len(rows), bool)
     for at, name in enumerate(FIGURE):
         for n, text in enumerate(cells([name])[name]):
             try:
                 if text or name == 'value':
                     figure[at, n] = finite(text)
             except ValueError as err:
-                if good[n]:
-                    refused.setdefault(f'{name} {text[:40]!r} {err}',
-                                       []).append(n)
-                good[n] = False
-    for reason, bad in _faults(part, _PARSERS if form == OURS else _FOREIGN):
+                refused.setdefault(f'{name} {text[:40]!r} {err}',
+                                   []).append(n)
+    return checked(part, _PARSERS if form == OURS else FOREIGN, report,
+                   refused)
+
+
+def checked(part: Part, parsers: dict[str, Callable[[str], object]],
+            report: Report, refused: dict[str, list[int]] | None = None
+            ) -> Part:
+    """The records of which no text is refused; each reason is reported.
+
+    :param refused: reason -> records that are refused already
+    """
+    good, kept = np.ones(len(part.line), bool), {}
+    for reason, ats in (refused or {}).items():
+        if left := [at for at in ats if good[at]]:
+            kept[reason] = left
+        good[ats] = False
+    for reason, bad in _faults(part, parsers):
         if (bad & good).any():
-            refused.setdefault(reason, []).extend(
+            kept.setdefault(reason, []).extend(
                 np.flatnonzero(bad & good).tolist())
         good &= ~bad
-    for reason, ats in refused.items():
+    for reason, ats in kept.items():
         more = f' (and {len(ats) - 1} more)' if len(ats) > 1 else ''
         report(int(part.line[min(ats)]), f'{reason}; {REPAIR}{more}')
     return joined([part.where(good), joined([])])
@@ -285,6 +299,8 @@ def _faults(part: Part, parsers: dict[str, Callable[[str], object]]
             ) -> Iterator[tuple[str, np.ndarray]]:
     """Each reason to refuse records, and which of them (bool)."""
     for name, parse in parsers.items():
+        if name == 'time' and _plain_times(part.texts[name]) is not None:
+            continue
         table, which = ((part.heads, part.head) if name in part.heads
                         else (part.kinds, part.kind))
         for code, text in enumerate(part.texts[name]):
@@ -336,6 +352,25 @@ def time_of(text: str) -> datetime.datetime:
         return time.astimezone(datetime.timezone.utc)
     except OverflowError:
         raise ValueError('is not a time (RFC 3339)') from None
+
+
+def _plain_times(texts: Sequence[str]) -> np.ndarray | None:
+    """Times in the suite's own form, of UTC; None: not all are."""
+    if not texts or {(len(text), text[-1:], text[10:11])
+                     for text in texts} != {(20, 'Z', 'T')} \
+            or not set(''.join(texts)) <= _TIME:
+        return None
+    try:
+        return np.array([text[:19] for text in texts], 'datetime64[us]')
+    except ValueError:
+        return None
+
+
+def times(texts: Sequence[str]) -> np.ndarray:
+    """Times of UTC (datetime64[us]) of texts that were checked."""
+    plain = _plain_times(texts)
+    return np.array([time_of(text).replace(tzinfo=None) for text in texts],
+                    'datetime64[us]') if plain is None else plain
 
 
 def finite(text: str) -> float:
@@ -393,6 +428,6 @@ _PARSERS: dict[str, Callable[[str], object]] = {
                      'check'), _not_empty),
 }
 #: The same, of a perflog that the suite did not write.
-_FOREIGN = {name: _PARSERS[name] for name in (
+FOREIGN = {name: _PARSERS[name] for name in (
     'time', 'num_nodes', 'num_tasks', 'tasks_per_node', 'better', 'result')
     } | dict.fromkeys(('metric', 'check', 'system', 'partition'), _not_empty)

@@ -194,7 +194,7 @@ def quick(text: str, columns: Sequence[str], schema: str, file: str,
         return None
     figure = np.empty((len(FIGURE), len(rows)))
     for at, name in enumerate(FIGURE):
-        column = _quick_numbers(cells[name], name == 'value')
+        column = quick_numbers(cells[name], name == 'value')
         if column is None:
             return None
         figure[at] = column
@@ -218,7 +218,7 @@ def _part(heads: dict[str, Sequence[str]], kinds: dict[str, Sequence[str]],
     return Part(texts | more, codes, which, head, kind, figure, line)
 
 
-def _quick_numbers(texts: Sequence[str], needed: bool) -> np.ndarray | None:
+def quick_numbers(texts: Sequence[str], needed: bool) -> np.ndarray | None:
     """Finite numbers of texts; NaN where one may be empty. None: not all."""
     known: dict[str, float] = {} if needed else {'': math.nan}
     try:

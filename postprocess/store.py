@@ -1,0 +1,449 @@
+"""The columnar store beside the perflogs: `.store/` in their folder.
+
+The perflogs are the truth; the store is what was read of them, kept as
+columns (postprocess/records.py) in Parquet, so that it is read once. It may
+be deleted at any time, and is made anew.
+
+    .store/manifest.json    files (how far they were read, and their faults)
+                            and parts; replaced atomically
+    .store/p000042/         a part, never changed: figures.parquet, sorted by
+                            metric and case; heads.parquet and kinds.parquet
+                            (codes); texts.parquet (what the codes mean)
+    .store/lock             shared by those who read, held by who writes
+
+A file that has grown is read on from where reading stopped: it is the same
+when its inode is, and the hash of the bytes before that place. Any other
+change makes it a new source: its records are read again, and those of the
+old source do not count any more. A part is written beside, and counts from
+the moment when the manifest names it; what a killed writer left is removed
+by the next. Small parts are joined, eight of a size at a time.
+
+DuckDB writes and reads Parquet here. On a million of our records, all columns
+as they come (CPU seconds with start-up, a loaded machine, one run), pyarrow
+took 3.9 s to read CSV and 4.2 s to read it and write Parquet, DuckDB 5.3 and
+7.1, our own reader, by heads, 4.2: no engine is needed for the text. For
+Parquet of numbers they are alike; what decides is what everybody pays: the
+wheel (DuckDB 24 MB, polars and pyarrow 55) and the import (0.15 s, 0.24,
+0.28), which is half of what `plumb history` may take. With pyarrow installed
+pandas would import it too, each time.
+"""
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import ingest, plans, records
+from .records import FIGURE, HEAD, KIND, Part
+
+FOLDER, MANIFEST, VERSION = '.store', 'manifest.json', 1
+#: Records of a part at most; parts below SMALL are joined, MANY of a size.
+FULL, SMALL, MANY = 1_000_000, 250_000, 8
+#: Bytes before the place where reading stopped, of which the hash is kept.
+BLOCK = 4096
+#: Text below this is read as fast as the store is opened.
+WORTH = 8 << 20
+
+
+class StoreError(Exception):
+    """The store cannot be used; the perflogs can."""
+
+
+def connection() -> Any:
+    """A DuckDB of its own, in memory, that touches nothing else."""
+    import duckdb
+    return duckdb.connect(config={
+        'memory_limit': '1GB', 'threads': min(4, os.cpu_count() or 1),
+        'autoinstall_known_extensions': False,
+        'autoload_known_extensions': False})
+
+
+@contextlib.contextmanager
+def opened(folder: Path, report: Callable, keep: bool = True
+           ) -> Iterator[Store]:
+    """The store of a folder of perflogs, up to date; readers share it.
+
+    Where the folder cannot be written to, it is made for this time alone.
+
+    :param report: called with file, line and reason of each fault
+    :param keep: False: made for this time alone in any case
+    """
+    with contextlib.ExitStack() as stack:
+        place = folder / FOLDER
+        try:
+            if not keep:
+                raise PermissionError
+            place.mkdir(exist_ok=True)
+            lock = stack.enter_context(open(place / 'lock', 'a+'))
+            fcntl.lockf(lock, fcntl.LOCK_SH)
+            store = Store(folder, place)
+            if not store.current():
+                # Two who held it and wanted more would wait for each other.
+                fcntl.lockf(lock, fcntl.LOCK_UN)
+                fcntl.lockf(lock, fcntl.LOCK_EX)
+                store = Store(folder, place)
+                store.update()
+                fcntl.lockf(lock, fcntl.LOCK_SH)
+                # Another writer may have come in between.
+                store = Store(folder, place)
+        except OSError:
+            place = Path(stack.enter_context(
+                tempfile.TemporaryDirectory(prefix='plumbline-')))
+            store = Store(folder, place)
+            store.update()
+        for file, line, reason in store.faults():
+            report(file, line, reason)
+        yield store
+
+
+def worth(folder: Path) -> bool:
+    """Whether a folder has so much text that its store is faster."""
+    return folder.is_dir() and ((folder / FOLDER / MANIFEST).exists() or sum(
+        _stat(file)[1] for file in ingest.files(
+            [folder], lambda *_: None)) >= WORTH)
+
+
+def read(folder: Path, report: Callable) -> list[Part]:
+    """All records of a folder's perflogs; a damaged store is made anew."""
+    for _ in range(2):
+        try:
+            with opened(folder, report) as store:
+                return store.parts()
+        except StoreError:
+            forget(folder)
+    return ingest.parts([folder], report)
+
+
+def forget(folder: Path) -> None:
+    """Makes the next one who opens the store of a folder make it anew."""
+    with contextlib.suppress(OSError):
+        (folder / FOLDER / MANIFEST).unlink()
+
+
+class Store:
+    """A store; `opened` gives one that is up to date and locked."""
+
+    def __init__(self, folder: Path, place: Path) -> None:
+        self.folder, self.place = folder, place
+        self.manifest = self._manifest()
+        self._broken: list[tuple[Path, int, str]] = []
+
+    def _key(self) -> str:
+        """What the records depend on besides the perflogs."""
+        what = [VERSION, sorted(records.metrics().items()),
+                sorted(ingest.schemas().items())]
+        return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+
+    def _manifest(self) -> dict[str, Any]:
+        empty = {'key': self._key(), 'next': 1, 'files': {}, 'parts': {}}
+        try:
+            found = json.loads((self.place / MANIFEST).read_text())
+            if found['key'] != empty['key']:
+                return empty
+            for name, part in found['parts'].items():
+                for file, size in part['sizes'].items():
+                    if (self.place / name / file).stat().st_size != size:
+                        return empty
+            return found
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return empty
+
+    def faults(self) -> list[tuple[Path, int, str]]:
+        """File, line and reason of all that was wrong with the perflogs."""
+        return self._broken + [
+            (self.folder / name, line, reason)
+            for name, file in self.manifest['files'].items()
+            for line, reason in file['faults'] + file['ends']]
+
+    def current(self) -> bool:
+        """Whether no perflog has changed since."""
+        there = self._files()
+        known = self.manifest['files']
+        return (self.place / MANIFEST).exists() and not self._broken \
+            and there.keys() == known.keys() and all(
+                _stat(self.folder / name) == known[name]['stat']
+                for name in there)
+
+    def _files(self) -> dict[str, Path]:
+        """Perflogs by their name below the folder; `_broken`: what could
+        not be searched."""
+        self._broken = []
+
+        def report(file: Path, line: int, reason: str) -> None:
+            self._broken.append((file, line, reason))
+
+        return {os.path.relpath(file, self.folder): file
+                for file in ingest.files([self.folder], report)
+                if not plans.is_plan(file)}
+
+    # ------------------------------------------------------------ writing
+
+    def update(self) -> None:
+        """Reads what is new in the perflogs; the lock is held."""
+        found = self._files()
+        known = self.manifest['files']
+        new = {name: known[name] for name in known if name in found}
+        waiting: list[Part] = []
+        added: dict[str, dict[str, Any]] = {}
+        for name, file in found.items():
+            entry = self._entry(name, file, new.get(name))
+            if entry is None:
+                continue
+            new[name] = entry
+            reading = ingest.Reading(
+                file, lambda _, line, reason, entry=entry:
+                entry['seen'].append([line, reason]),
+                entry['offset'], entry['line'])
+            for part in reading.parts():
+                waiting.append(_of_source(part, entry['source']))
+                if sum(len(p.line) for p in waiting) >= FULL:
+                    self._add(records.joined(waiting), added)
+                    waiting = []
+            self._ended(entry, reading, file)
+        if waiting:
+            self._add(records.joined(waiting), added)
+        self.manifest['files'] = new
+        self.manifest['parts'] |= added
+        self._join()
+        self._save()
+
+    def _entry(self, name: str, file: Path, known: dict[str, Any] | None
+               ) -> dict[str, Any] | None:
+        """What is known of a file that is to be read; None: nothing new."""
+        now = _stat(file)
+        if known and known['stat'] == now:
+            return None
+        if known and known['offset'] and file.suffix not in ('.gz', '.zst') \
+                and now[0] == known['stat'][0] \
+                and now[1] >= known['offset'] \
+                and _hash(file, known['offset']) == known['hash']:
+            return known | {'stat': now, 'seen': []}
+        source = self.manifest['next']
+        self.manifest['next'] += 1
+        return {'source': source, 'stat': now, 'offset': 0, 'line': 1,
+                'hash': '', 'faults': [], 'ends': [], 'seen': []}
+
+    @staticmethod
+    def _ended(entry: dict[str, Any], reading: ingest.Reading, file: Path
+               ) -> None:
+        """Keeps how far a file was read."""
+        seen = entry.pop('seen')
+        # What is wrong from the place on where reading goes on is found
+        # again then: a line that is cut off may be whole by then.
+        entry['ends'] = [f for f in seen if f[0] >= reading.line
+                         or not reading.offset or (
+                             f[0] == 1 and reading.line <= 2)]
+        entry['faults'] = entry['faults'] + [
+            f for f in seen if f not in entry['ends']]
+        entry['offset'], entry['line'] = reading.offset, reading.line
+        entry['hash'] = _hash(file, reading.offset)
+
+    def _add(self, part: Part, added: dict[str, dict[str, Any]]) -> None:
+        """Writes a part, which counts once the manifest names it."""
+        if not len(part.line):
+            return
+        number = self.manifest['next']
+        self.manifest['next'] += 1
+        name = f'p{number:06}'
+        folder = self.place / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        # A metric is a range of kinds, a case one of heads.
+        kinds = _ranks(part, part.kinds, ('metric', 'point'))
+        heads = _ranks(part, part.heads, (
+            'check', 'params', 'system', 'partition', 'environ', 'time'))
+        kind, head = kinds[part.kind], heads[part.head]
+        order = np.lexsort((part.line, head, _metric_rank(part)[part.kind]))
+        figures: dict[str, np.ndarray] = {
+            'part': np.full(len(order), number, np.int32),
+            'head': head[order], 'kind': kind[order],
+            'line': part.line[order],
+            **{name: part.figure[n][order] for n, name in enumerate(FIGURE)}}
+        tables = {
+            'figures': figures,
+            'heads': {'part': np.full(len(heads), number, np.int32),
+                      'head': np.arange(len(heads), dtype=np.int32)}
+            | {name: codes[np.argsort(heads)]
+               for name, codes in part.heads.items()},
+            'kinds': {'part': np.full(len(kinds), number, np.int32),
+                      'kind': np.arange(len(kinds), dtype=np.int32)}
+            | {name: codes[np.argsort(kinds)]
+               for name, codes in part.kinds.items()},
+            'texts': {
+                'part': np.full(sum(map(len, part.texts.values())), number,
+                                np.int32),
+                'name': np.repeat(np.array(list(part.texts), object),
+                                  [len(t) for t in part.texts.values()]),
+                'code': np.concatenate([np.arange(len(t), dtype=np.int32)
+                                        for t in part.texts.values()]),
+                'text': np.array([t for texts in part.texts.values()
+                                  for t in texts], object)}}
+        con = connection()
+        try:
+            for table, columns in tables.items():
+                con.register('columns', columns)
+                con.execute(
+                    f"COPY columns TO '{_quoted(folder)}/{table}.parquet' "
+                    '(FORMAT parquet, COMPRESSION zstd, '
+                    'ROW_GROUP_SIZE 16384)')
+        finally:
+            con.close()
+        files = [folder / f'{table}.parquet' for table in tables]
+        added[name] = {
+            'records': len(order), 'sources': sorted(
+                {int(s) for s in part.texts['file']}),
+            'sizes': {file.name: file.stat().st_size for file in files},
+            'sums': {file.name: zlib.crc32(file.read_bytes())
+                     for file in files}}
+
+    def _join(self) -> None:
+        """Joins small parts, and leaves out what no file has any more."""
+        live = {file['source'] for file in self.manifest['files'].values()}
+        parts = self.manifest['parts']
+        for name in [n for n, p in parts.items()
+                     if not live & set(p['sources'])]:
+            del parts[name]
+        while True:
+            sizes: dict[int, list[str]] = {}
+            for name, part in parts.items():
+                if part['records'] < SMALL:
+                    sizes.setdefault(part['records'].bit_length() // 3,
+                                     []).append(name)
+            many = next((n for n in sizes.values() if len(n) >= MANY), None)
+            if not many:
+                return
+            added: dict[str, dict[str, Any]] = {}
+            self._add(self._live(records.joined(
+                [self._part(name) for name in many])), added)
+            for name in many:
+                del parts[name]
+            parts |= added
+
+    def _save(self) -> None:
+        """The manifest, atomically; then what it does not name is removed."""
+        draft = self.place / f'.{MANIFEST}'
+        with open(draft, 'w') as handle:
+            json.dump(self.manifest, handle, separators=(',', ':'))
+            handle.flush()
+            os.fsync(handle.fileno())
+        draft.replace(self.place / MANIFEST)
+        for path in self.place.iterdir():
+            if path.is_dir() and path.name not in self.manifest['parts']:
+                shutil.rmtree(path, ignore_errors=True)
+
+    # ------------------------------------------------------------ reading
+
+    def _part(self, name: str) -> Part:
+        """A part as it was written; sources stand for files."""
+        con = connection()
+        try:
+            tables = {}
+            for table in ('figures', 'heads', 'kinds', 'texts'):
+                path = self.place / name / f'{table}.parquet'
+                tables[table] = con.execute(
+                    f"FROM read_parquet('{_quoted(path)}')").fetchnumpy()
+        except Exception as err:
+            raise StoreError(f'{self.place / name}: {err}') from None
+        finally:
+            con.close()
+        texts: dict[str, list[str]] = {n: [] for n in (*HEAD, *KIND)}
+        words = tables['texts']
+        for column, text in zip(words['name'].tolist(),
+                                words['text'].tolist(), strict=True):
+            texts[column].append(text)
+        figures = tables['figures']
+        return Part(
+            texts, {n: np.asarray(tables['heads'][n]) for n in HEAD},
+            {n: np.asarray(tables['kinds'][n]) for n in KIND},
+            np.asarray(figures['head']), np.asarray(figures['kind']),
+            # What is not given is NULL there.
+            np.stack([np.ma.filled(figures[n], np.nan) for n in FIGURE]),
+            np.asarray(figures['line']))
+
+    def _live(self, part: Part) -> Part:
+        """Without the records of sources that are none any more."""
+        live = {str(file['source'])
+                for file in self.manifest['files'].values()}
+        good = np.array([text in live for text in part.texts['file']], bool)
+        return part if good.all() else part.where(
+            good[part.heads['file']][part.head])
+
+    def parts(self) -> list[Part]:
+        """All records, and those of the cases that are missing.
+
+        :raises StoreError: a part is damaged
+        """
+        names = {str(file['source']): str(self.folder / name)
+                 for name, file in self.manifest['files'].items()}
+        found = []
+        for name, entry in self.manifest['parts'].items():
+            for file, wanted in entry['sums'].items():
+                if zlib.crc32((self.place / name / file).read_bytes()
+                              ) != wanted:
+                    raise StoreError(f'{self.place / name}: damaged')
+            part = self._live(self._part(name))
+            part.texts['file'][:] = [names[text]
+                                     for text in part.texts['file']]
+            found.append(part)
+        return found
+
+
+def _metric_rank(part: Part) -> np.ndarray:
+    """Of each kind, the rank of its metric by name."""
+    return _rank(part.texts['metric'])[part.kinds['metric']]
+
+
+def _rank(texts: Sequence[str]) -> np.ndarray:
+    """Of each text, its place among them in order."""
+    rank = np.empty(len(texts), np.int32)
+    rank[sorted(range(len(texts)), key=texts.__getitem__)] = range(len(texts))
+    return rank
+
+
+def _ranks(part: Part, table: dict[str, np.ndarray], names: Sequence[str]
+           ) -> np.ndarray:
+    """Of each row of heads or kinds, its rank by the texts of columns."""
+    keys = [_rank(part.texts[name])[table[name]]
+            for name in reversed(names)]
+    found = np.empty(len(keys[0]), np.int32)
+    found[np.lexsort(keys)] = range(len(keys[0]))
+    return found
+
+
+def _of_source(part: Part, source: int) -> Part:
+    """A part whose column `file` is the number of a source."""
+    part.texts['file'][:] = [str(source)] * len(part.texts['file'])
+    return part
+
+
+def _stat(file: Path) -> list[int]:
+    """Inode, size and time of change; zeros: it is not there."""
+    try:
+        found = file.stat()
+    except OSError:
+        return [0, 0, 0]
+    return [found.st_ino, found.st_size, found.st_mtime_ns]
+
+
+def _hash(file: Path, offset: int) -> str:
+    """Hash of the bytes before a place."""
+    try:
+        with open(file, 'rb') as handle:
+            handle.seek(max(0, offset - BLOCK))
+            return hashlib.sha256(handle.read(min(BLOCK, offset))).hexdigest()
+    except OSError:
+        return ''
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")

@@ -1,0 +1,227 @@
+"""The store beside the perflogs: what it gives is what the text says."""
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+pd = pytest.importorskip('pandas')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make  # noqa: E402
+
+from postprocess import ingest, perflogs, store  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch) -> Path:
+    """Perflogs of three checks and four nights."""
+    monkeypatch.setattr(store, 'WORTH', 0)
+    nights(tmp_path, range(4))
+    return tmp_path
+
+
+def nights(root: Path, days) -> None:
+    for day in days:
+        make.write(root, [
+            make.record('latency', 1 + n + day / 100, 2 ** n, day=day,
+                        check=f'Check{n % 3}', stack='a, "b"')
+            for n in range(9)] + [make.record('wall_time', 3.0, day=day)])
+
+
+def text(root: Path):
+    """What the perflogs say without a store."""
+    faults: list[tuple] = []
+    parts = ingest.parts([root], lambda *fault: faults.append(fault))
+    return perflogs.frame(parts), sorted(map(str, faults))
+
+
+def agree(root: Path) -> pd.DataFrame:
+    """Store and text give the same table, and the same faults."""
+    frame, errors = perflogs.read(root, on_error='collect')
+    other, faults = text(root)
+    pd.testing.assert_frame_equal(frame, other)
+    assert len(errors) == len(faults)
+    assert (root / store.FOLDER / store.MANIFEST).exists()
+    return frame
+
+
+def reads(monkeypatch) -> list[tuple[str, int]]:
+    """(name, offset) of each file that is read from now on."""
+    seen = []
+    real = ingest.Reading.parts
+
+    def parts(self):
+        seen.append((self.file.name, self.offset))
+        return real(self)
+
+    monkeypatch.setattr(ingest.Reading, 'parts', parts)
+    return seen
+
+
+def test_the_store_gives_what_the_text_says(tree):
+    assert len(agree(tree)) == 40
+    assert len(agree(tree)) == 40
+
+
+def test_only_what_is_new_is_read(tree, monkeypatch):
+    perflogs.read(tree)
+    seen = reads(monkeypatch)
+    perflogs.read(tree)
+    assert not seen
+    nights(tree, [9])
+    assert len(perflogs.read(tree)) == 50
+    assert len(seen) == 4 and all(offset for _, offset in seen)
+    monkeypatch.undo()
+    monkeypatch.setattr(store, 'WORTH', 0)
+    agree(tree)
+
+
+def test_a_line_that_is_written_in_two_goes(tree):
+    file = next(tree.rglob('Check0*.csv'))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-20])
+    assert len(agree(tree)) == 39
+    with open(file, 'ab') as handle:
+        handle.write(whole[-20:])
+    assert len(agree(tree)) == 40
+
+
+def test_a_file_that_is_replaced_counts_once(tree):
+    """Its old records are gone, as they are from the text."""
+    agree(tree)
+    file = next(tree.rglob('Check0*.csv'))
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text(''.join(lines[:1] + lines[2:]))
+    assert len(agree(tree)) == 39
+    file.unlink()
+    assert len(agree(tree)) == 28
+    packed = next(tree.rglob('Check1*.csv'))
+    Path(f'{packed}.gz').write_bytes(gzip.compress(packed.read_bytes()))
+    assert len(agree(tree)) == 28           # not twice
+    packed.unlink()
+    assert len(agree(tree)) == 28
+
+
+def test_bad_lines_are_told_each_time(tree):
+    file = next(tree.rglob('Check0*.csv'))
+    file.write_text(file.read_text().replace(',us,', ',ms,', 2) + '1,2\n')
+    for _ in range(2):
+        _, errors = perflogs.read(tree, on_error='collect')
+        assert len(errors) == 2
+    agree(tree)
+
+
+@pytest.mark.parametrize('harm', ['truncate', 'flip', 'remove', 'manifest',
+                                  'nonsense', 'orphan'])
+def test_a_damaged_store_is_made_anew(tree, harm):
+    agree(tree)
+    place = tree / store.FOLDER
+    part = next(place.glob('p*'))
+    figures = part / 'figures.parquet'
+    data = figures.read_bytes()
+    if harm == 'truncate':
+        figures.write_bytes(data[:-9])
+    elif harm == 'flip':
+        half = len(data) // 2
+        figures.write_bytes(data[:half] + bytes([data[half] ^ 1])
+                            + data[half + 1:])
+    elif harm == 'remove':
+        figures.unlink()
+    elif harm == 'manifest':
+        manifest = place / store.MANIFEST
+        manifest.write_text(manifest.read_text()[:-7])
+    elif harm == 'nonsense':
+        (place / store.MANIFEST).write_text('[1, 2]')
+    else:
+        (place / 'p999999').mkdir()
+        nights(tree, [7])
+    agree(tree)
+    assert not (place / 'p999999').exists()
+
+
+def test_small_parts_are_joined(tree, monkeypatch):
+    for day in range(10, 22):
+        nights(tree, [day])
+        perflogs.read(tree)
+    assert len(list((tree / store.FOLDER).glob('p*'))) < store.MANY
+    assert len(agree(tree)) == 160
+
+
+def test_a_folder_that_cannot_be_written_to(tree, monkeypatch):
+    real = Path.mkdir
+
+    def mkdir(self, *args, **kwargs):
+        if self.name == store.FOLDER:
+            raise PermissionError(13, 'Permission denied')
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, 'mkdir', mkdir)
+    assert len(perflogs.read(tree)) == 40
+    assert not (tree / store.FOLDER).exists()
+
+
+#: A process that reads again and again, and says how many records there are.
+READER = textwrap.dedent('''
+    import sys
+    sys.path.insert(0, sys.argv[1])
+    from pathlib import Path
+    from postprocess import store
+    store.FULL = 12
+    while True:
+        parts = store.read(Path(sys.argv[2]), lambda *_: None)
+        print(sum(len(p.line) for p in parts), flush=True)
+''')
+
+
+def start(tree: Path) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, '-c', READER, str(ROOT),
+                             str(tree)], stdout=subprocess.PIPE, text=True)
+
+
+def test_killed_while_it_is_written(tree):
+    """SIGKILL at a moment that moves on: nothing is lost, nothing twice."""
+    for n in range(5):
+        (tree / store.FOLDER / store.MANIFEST).unlink(missing_ok=True)
+        writer = start(tree)
+        deadline = time.monotonic() + 60
+        while not any((tree / store.FOLDER).glob('p*')) \
+                and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.004 * n)
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.communicate()
+        assert len(agree(tree)) == 40
+
+
+def test_two_readers_and_a_writer(tree):
+    """No reader sees fewer records than before, and all see the last."""
+    perflogs.read(tree)
+    readers = [start(tree) for _ in range(2)]
+    try:
+        for reader in readers:
+            assert int(reader.stdout.readline()) == 40
+        for day in range(30, 36):
+            nights(tree, [day])
+        seen = []
+        for reader in readers:
+            last = 0
+            while last < 100:
+                now = int(reader.stdout.readline())
+                assert now >= last, seen
+                last = now
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.communicate()
+    assert len(agree(tree)) == 100

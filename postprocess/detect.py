@@ -47,11 +47,11 @@ import numpy as np
 
 #: Nights (w), how many of the w may be no worse than the last number, and
 #: normal quantile of the alarm.
-WINDOWS = ((3, 0, 4.0, 1.7), (4, 0, 3.9, 1.3), (6, 1, 3.3, 0.8),
+WINDOWS = ((3, 0, 4.0, 1.7), (4, 0, 3.9, 1.3), (6, 1, 3.1, 0.8),
            (10, 3, 3.6, 0.8), (18, 6, 3.8, 0.6), (30, 10, 3.8, 0.5))
 LONGEST = 30
 #: What 60 nights of baseline add to the quantile: they can afford it.
-RISE = 0.8
+RISE = 1.0
 #: Nights of a baseline: most, newest that wait, fewest to judge by.
 ANCHOR, GAP, FEWEST = 60, 4, 5
 #: What a single night counts at most, in spreads.
@@ -93,6 +93,8 @@ class Walk(NamedTuple):
     df: np.ndarray
     #: The last night is worth running again.
     suspect: np.ndarray
+    #: Position of the first night of the present baseline.
+    begin: np.ndarray
 
 
 class Change(NamedTuple):
@@ -112,7 +114,8 @@ class _Stats(NamedTuple):
     df: np.ndarray
 
 
-def student(df: np.ndarray | float, z: float) -> np.ndarray:
+def student(df: np.ndarray | float, z: np.ndarray | float
+            ) -> np.ndarray:
     """Quantile of Student's t at the probability of a normal quantile.
 
     The expansion of Abramowitz and Stegun, 26.7.5; df below 3 counts as 3.
@@ -133,7 +136,8 @@ def variance_of_mean(nights, phi):
 def walk(x: np.ndarray, *, first: np.ndarray | None = None,
          pool: np.ndarray | None = None, floor: np.ndarray | float = 0.001,
          least: np.ndarray | float = 0.0, runs: np.ndarray | None = None,
-         within: np.ndarray | None = None) -> Walk:
+         within: np.ndarray | None = None,
+         caution: np.ndarray | float = 0.0) -> Walk:
     """Goes through the nights of many series.
 
     :param x: series x nights, more is worse; NaN only after the last one
@@ -144,8 +148,11 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
     :param least: smallest change that matters
     :param runs: runs of each night, and
     :param within: their standard deviation (NaN: one run)
+    :param caution: added to the normal quantile of an alarm, for what stands
+        beside many others
     """
     series, nights = x.shape
+    caution = np.broadcast_to(np.asarray(caution, float), series)
     last = np.isfinite(x).sum(1) - 1
     begin = np.zeros(series, int) if first is None else first.astype(int)
     floor = np.broadcast_to(np.asarray(floor, float), series)
@@ -174,11 +181,12 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
             begin[row], mode[row] = start[row], NORMAL
         judged = live & (mode == NORMAL) & (now.nights >= FEWEST) & ~follow
         beyond = recent[:, -1] - now.centre
-        alone = _alone(beyond, spread, now, t, runs, within)
+        alone = _alone(beyond, spread, now, t, runs, within, caution)
         suspect = np.where(live, judged & (beyond > SUSPECT * spread),
                            suspect)
         for side in (WORSE, BETTER):
-            hit = judged & _alarm(side * z, now, least / spread, t - begin)
+            hit = judged & _alarm(side * z, now, least / spread,
+                                  t + 1 - begin, caution)
             if side == WORSE:
                 hit |= judged & alone & (beyond > least)
             rows = np.flatnonzero(hit)
@@ -192,7 +200,7 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
     spread = np.maximum(now.spread, floor)
     z = (x - now.centre[:, None]) / spread[:, None]
     return Walk(states, z, start, now.centre, spread, now.phi, now.nights,
-                now.df, suspect & (mode == NORMAL))
+                now.df, suspect & (mode == NORMAL), begin)
 
 
 def change(x: np.ndarray, centre: float, spread: float, phi: float,
@@ -314,8 +322,8 @@ def _pooled(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
     return phi, np.sqrt(var), more
 
 
-def _alarm(z: np.ndarray, now: _Stats, least: np.ndarray, age: np.ndarray
-           ) -> np.ndarray:
+def _alarm(z: np.ndarray, now: _Stats, least: np.ndarray, age: np.ndarray,
+           caution: np.ndarray) -> np.ndarray:
     """Whether one of the windows that end tonight alarms.
 
     :param least: smallest change that matters, in spreads
@@ -334,25 +342,27 @@ def _alarm(z: np.ndarray, now: _Stats, least: np.ndarray, age: np.ndarray
             continue
         t = mean[rows] / np.sqrt(variance_of_mean(nights, now.phi[rows])
                                  + own[rows])
-        rise = RISE * np.clip((now.nights[rows] - 25) / 35, 0, 1)
-        rows = rows[t > student(now.df[rows], quantile + rise)]
+        higher = quantile + caution[rows] + RISE * np.clip(
+            (now.nights[rows] - 25) / 35, 0, 1)
+        rows = rows[t > student(now.df[rows], higher)]
         hit[rows] |= np.partition(window[rows], few, 1)[:, few] > worse
     return hit
 
 
 def _alone(beyond: np.ndarray, spread: np.ndarray, now: _Stats, t: int,
-           runs: np.ndarray | None, within: np.ndarray | None) -> np.ndarray:
+           runs: np.ndarray | None, within: np.ndarray | None,
+           caution: np.ndarray) -> np.ndarray:
     """Whether tonight alarms by itself."""
     far = beyond / spread / np.sqrt(1 + variance_of_mean(
         np.maximum(now.nights, 1), now.phi))
-    hit = (beyond > HUGE) & (far > 2 * student(now.df, RERUN_Z))
+    hit = (beyond > HUGE) & (far > 2 * student(now.df, RERUN_Z + caution))
     if runs is None or within is None:
         return hit
     many = runs[:, t] >= RERUNS
     # What reruns redraw is no noise of the night; half of it is believed.
     share = np.minimum(np.nan_to_num(within[:, t]) / spread, 1.0) ** 2
     left = 1 - share / 2 + share / np.maximum(runs[:, t], 1)
-    return hit | (many & (far > np.sqrt(left) * student(now.df, RERUN_Z)))
+    return hit | (many & (far > np.sqrt(left) * student(now.df, RERUN_Z + caution)))
 
 
 def _recover(mode: np.ndarray, level: np.ndarray, back: np.ndarray,

@@ -13,7 +13,7 @@ Stat. 35, 1964), the autocorrelation p that of neighbouring nights, corrected
 for its bias, (r + 1/n) / (1 - 3/n) (Kendall, Biometrika 41, 1954). Few nights
 tell little of s and p: where eight or more series are judged together, both
 are drawn towards what these have in common, s^2 by the moderated variance of
-Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p is drawn towards 0.3.
+Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p is drawn towards 0.35.
 
 **Alarm.** z = (x - c) / s, cut at CAP; for each window of the last w nights
 
@@ -47,18 +47,18 @@ import numpy as np
 
 #: Nights (w), how many of the w may be no worse than the last number, and
 #: normal quantile of the alarm.
-WINDOWS = ((3, 0, 4.0, 1.7), (4, 0, 3.9, 1.3), (6, 1, 3.1, 0.8),
+WINDOWS = ((3, 0, 3.8, 1.7), (4, 0, 3.9, 1.3), (6, 1, 2.8, 1.0),
            (10, 3, 3.6, 0.8), (18, 6, 3.8, 0.6), (30, 10, 3.8, 0.5))
 LONGEST = 30
 #: What 60 nights of baseline add to the quantile: they can afford it.
-RISE = 1.0
+RISE = 1.3
 #: Nights of a baseline: most, newest that wait, fewest to judge by.
 ANCHOR, GAP, FEWEST = 60, 4, 5
 #: What a single night counts at most, in spreads.
 CAP = 5.0
 HUBER, HUBER_LEFT = 2.5, 0.978
 #: Autocorrelation of a series alone, and nights that this counts as much as.
-PHI, PHI_NIGHTS, PHI_MOST = 0.3, 15, 0.85
+PHI, PHI_NIGHTS, PHI_MOST = 0.35, 25, 0.85
 #: Fewest series that tell something of each other; most degrees of freedom
 #: and nights that they count as much as.
 FEWEST_SERIES, MOST_DF, MOST_NIGHTS = 8, 30, 200
@@ -362,7 +362,8 @@ def _alone(beyond: np.ndarray, spread: np.ndarray, now: _Stats, t: int,
     # What reruns redraw is no noise of the night; half of it is believed.
     share = np.minimum(np.nan_to_num(within[:, t]) / spread, 1.0) ** 2
     left = 1 - share / 2 + share / np.maximum(runs[:, t], 1)
-    return hit | (many & (far > np.sqrt(left) * student(now.df, RERUN_Z + caution)))
+    enough = student(now.df, RERUN_Z + caution)
+    return hit | (many & (far > np.sqrt(left) * enough))
 
 
 def _recover(mode: np.ndarray, level: np.ndarray, back: np.ndarray,

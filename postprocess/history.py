@@ -21,6 +21,9 @@ from .progress import usable, with_edition
 #: What a figure is of; `twin` is the hash of the case where a session has
 #: several cases that differ in nothing else.
 KEYS = [*perflogs.CASE, 'edition', 'speed', 'twin']
+#: What a case ran on, and with.
+RAN_ON = ['run', 'nodes', 'machine', 'version', 'stack', 'spec', 'reframe',
+          'suite', 'num_nodes', 'num_tasks', 'tasks_per_node', 'commit']
 #: A change below this means nothing; smallest spread: both logs.
 LEAST, FLOOR = 0.005, 0.001
 #: Further quantile for what no family.yaml names to be judged.
@@ -49,6 +52,8 @@ class History(NamedTuple):
     least: np.ndarray
     #: Session -> its night.
     night_of: dict[str, np.datetime64]
+    #: What each case ran on, a row a case and session: of, night, RAN_ON.
+    ran: pd.DataFrame
 
     @property
     def last(self) -> np.ndarray:
@@ -95,6 +100,9 @@ def history(frame: pd.DataFrame) -> History:
     code = group.ngroup().to_numpy()
     night = frame['run'].astype(object).map(number).to_numpy(int)
     figures = _figures(frame, code)
+    ran = frame[RAN_ON].assign(
+        of=figures['of'].to_numpy()[code], night=night, file=frame['file']
+        ).drop_duplicates(['of', 'run'])
     table = pd.DataFrame({'code': code, 'night': night,
                           'value': frame['value'].to_numpy(float)})
     cells = table.groupby(['code', 'night'])['value'].agg(
@@ -115,7 +123,7 @@ def history(frame: pd.DataFrame) -> History:
     x *= np.where(figures['better'] == 'lower', 1.0, -1.0)[:, None]
     floor, least = _smallest(figures, value, x)
     return History(figures, days, at, x, runs, within, linear, floor, least,
-                   night_of)
+                   night_of, ran)
 
 
 def _with_twin(frame: pd.DataFrame) -> pd.DataFrame:

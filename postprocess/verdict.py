@@ -23,8 +23,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .accepted import Accepted
 
 
 @dataclass(frozen=True)
@@ -172,3 +178,24 @@ class Verdict:
     def json(self) -> str:
         """One JSON object; no NaN, which JSON does not know."""
         return json.dumps(self.data(), indent=1, allow_nan=False) + '\n'
+
+
+def judge(records: pd.DataFrame, night: str | None = None, *,
+          partial: Set[str] = frozenset(),
+          accepted: Sequence[Accepted] = (),
+          switches: Mapping[str, Mapping[str, Sequence[str]]] = {}
+          ) -> Verdict:
+    """The verdict of a night.
+
+    :param records: as perflogs.read gives them
+    :param night: a session, or a date (YYYY-MM-DD), or the unique beginning
+        of one; later records are not looked at. None: the newest night of
+        each system, and what is still true of cases that did not run then:
+        what `plumb report` shows
+    :param partial: runs that left cases out on purpose (`plans.partial`)
+    :param accepted: levels and faults that people accepted
+    :param switches: system -> node -> the switches above it
+    :raises ValueError: no records, or no such night
+    """
+    from . import judging
+    return judging.judge(records, night, partial, accepted, switches)

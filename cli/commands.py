@@ -362,8 +362,7 @@ def reference_files(words: list[str]) -> int:
     site = words[words.index('--site') + 1] if '--site' in words else ''
     if site == 'local':
         # What is true of this machine alone stays out of git.
-        words = _with(words, output=os.environ.get('RFM_REFERENCE_PREFIX')
-                      or str(WORK / 'references'))
+        words = _with(words, output=_references())
     return module.main(words)
 
 
@@ -374,6 +373,28 @@ def report(args: argparse.Namespace) -> int:
         return module.main(args.rest)
     return module.main(_with(args.rest, perflogs=_perflogs(),
                              output=_report_folder()))
+
+
+def verdict(args: argparse.Namespace) -> int:
+    """Hands over to postprocess, with the usual places as defaults."""
+    from postprocess import verdict as module
+    if {'-h', '--help'} & set(args.rest):
+        return module.main(args.rest)
+    return module.main(_with(args.rest, perflogs=_perflogs(),
+                             references=_references()))
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Hands over to postprocess, with the usual place as default."""
+    from postprocess import compare as module
+    if {'-h', '--help'} & set(args.rest):
+        return module.main(args.rest)
+    return module.main(_with(args.rest, perflogs=_perflogs()))
+
+
+def _references() -> str:
+    """Where what belongs to this machine alone is kept."""
+    return os.environ.get('RFM_REFERENCE_PREFIX') or str(WORK / 'references')
 
 
 def side_by_side(cluster: bool) -> list[str]:

@@ -8,11 +8,12 @@
       until: 2027-05-01
       reason: firmware 2.1, ticket 42
       accepted: 2026-11-23
-      figures: ['alpha:cpu openmpi c0ffee00 latency 8 B']
+      figures: ['alpha:cpu openmpi c0ffee00 latency']
 
 `level`: the nights from `since` on are the baseline of these figures. `fault`:
 they are told as known. Both end with `until` (its night included): then they
-are told again. A figure is SYSTEM:PARTITION ENVIRON CASE METRIC [POINT].
+are told again. A figure is SYSTEM:PARTITION ENVIRON CASE [METRIC [POINT]]:
+without a point all of the curve, without a metric all of the case.
 """
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ import yaml
 from .files import write_all
 
 FILE = 'verdict/accepted.yaml'
+SITES = Path(__file__).resolve().parent.parent / 'site-configs'
 KINDS = ('level', 'fault')
 
 
@@ -42,10 +44,16 @@ class Accepted:
     figures: tuple[str, ...]
 
 
-def figure(system: str, partition: str, environ: str, case: str,
-           metric: str, point: str) -> str:
-    """Name of a figure."""
-    return f'{system}:{partition} {environ} {case} {metric} {point}'.strip()
+def names(system: str, partition: str, environ: str, case: str,
+          metric: str, point: str) -> tuple[str, str, str]:
+    """A figure, its curve and its case, as `figures` has them."""
+    of = f'{system}:{partition} {environ} {case}'
+    return f'{of} {metric} {point}'.strip(), f'{of} {metric}', of
+
+
+def folder(system: str) -> Path:
+    """Where the references of a system are, if it has a site's folder."""
+    return SITES / system / 'references'
 
 
 def load(folder: Path) -> list[Accepted]:

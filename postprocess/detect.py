@@ -269,7 +269,7 @@ def _stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
     some = np.maximum(n, FEWEST)
     phi = np.divide(lagged, power, out=np.zeros(len(x)), where=power > 0)
     phi = (phi + 1 / some) / (1 - 3 / np.maximum(some, 6))
-    phi, spread, more = _pooled(phi, spread, some, n >= FEWEST_SERIES, pool)
+    phi, spread, more = _pooled(phi, spread, some, n >= FEWEST, pool)
     share = 1 - (variance_of_mean(some, phi) - 1 / some)
     return _Stats(centre, spread / np.sqrt(np.maximum(share, 0.3)), phi, n,
                   _freedom(n, phi) + more)

@@ -68,7 +68,7 @@ class History(NamedTuple):
 def nights(frame: pd.DataFrame) -> dict[str, np.datetime64]:
     """Session -> the date (UTC) on which it began."""
     first = frame.groupby('run', observed=True)['time'].min()
-    found = {}
+    found: dict[str, np.datetime64] = {}
     for run, time in first.items():
         name = str(run)
         day = (f'{name[:4]}-{name[4:6]}-{name[6:8]}' if _RUN.match(name)

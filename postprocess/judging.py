@@ -18,15 +18,17 @@ import pandas as pd
 from config import topology
 
 from . import detect, outcomes, perflogs
-from .accepted import Accepted, figure
+from .accepted import Accepted, names
 from .history import RAN_ON, UNNAMED, History, history, nights
-from .verdict import Case, Failure, Member, Regression, Verdict
+from .verdict import Case, Failure, Member, Regression, State, Verdict
 
 #: Nights after which what no longer runs is no longer told.
 RECENT = 10
 #: Fewest cases of a group, and share of them that alarm where the group has
 #: no history of its own.
 FEWEST_CASES, SHARE = 3, 0.6
+#: Part of what its worst cases explain alone that a group must explain.
+EXPLAINS = 0.6
 #: Further quantile of groups of one case, of which there are many.
 OF_CASE = 0.5
 #: Most lines that are looked for in groups, and nodes that are looked at.
@@ -95,7 +97,8 @@ def judge(records: pd.DataFrame, night: str | None, partial: Set[str],
                      last=f'{row.time:%Y-%m-%d}')
                for row in stale.itertuples()],
         not_enough=judging.not_enough(), rerun=judging.rerun(),
-        judged=int(judging.enough.sum()), cases=len(cases))
+        judged=int(judging.enough.sum()), cases=len(cases),
+        states=_states(frame_now, regressions))
 
 
 def select(records: pd.DataFrame, night: str | None
@@ -113,8 +116,8 @@ def select(records: pd.DataFrame, night: str | None
         tonight = {run for system, run in runs.itertuples(index=False)
                    if dates[run] == newest[system]}
         last = max(newest.values())
-        label = [run for run in tonight if dates[run] == last]
-        return label[0] if len(label) == 1 else str(last), records, tonight
+        new = [run for run in tonight if dates[run] == last]
+        return new[0] if len(new) == 1 else str(last), records, tonight
     found = {run for run in dates if run == night} or {
         run for run, day in dates.items() if str(day) == night} or {
         run for run in dates if run.startswith(night)}
@@ -147,6 +150,31 @@ def _failures(frame: pd.DataFrame) -> list[Failure]:
         [*perflogs.CASE]).itertuples()]
 
 
+def _states(frame: pd.DataFrame, regressions: list[Regression]
+            ) -> list[State]:
+    """How each case of these records stands."""
+    if frame.empty:
+        return []
+    part: dict[tuple[str, ...], list[str]] = {}
+    for line in regressions:
+        for one in line.members:
+            ids = part.setdefault((one.system, one.partition, one.environ,
+                                   one.check, one.params, one.case), [])
+            if line.id not in ids:
+                ids.append(line.id)
+    mine = outcomes.newest(frame)
+    mine = mine.assign(rank=mine['result'].map(outcomes.ORDER.index))
+    mine = mine.sort_values('rank', kind='stable').drop_duplicates(
+        perflogs.CASE).sort_values(perflogs.CASE)
+    return [State(**_place(row), program=str(row.program),
+                  source=str(row.source), run=str(row.run),
+                  outcome=str(row.result), regressions=part.get(
+                      tuple(_place(row)[name] for name in (
+                          'system', 'partition', 'environ', 'check',
+                          'params', 'case')), []))
+            for row in mine.itertuples()]
+
+
 def _failure(row: Any) -> Failure:
     if row.result == 'xpass':
         todo = ('the known fault is gone: take $xfail out of the reference '
@@ -170,7 +198,7 @@ def _failure(row: Any) -> Failure:
         time=f'{row.time:%Y-%m-%dT%H:%M:%SZ}', todo=todo)
 
 
-def _place(row: Any) -> dict[str, str]:
+def _place(row: Any) -> dict[str, Any]:
     return {name: str(getattr(row, name)) for name in (
         'system', 'partition', 'environ', 'family', 'check', 'params',
         'case')}
@@ -219,10 +247,8 @@ class _Judging:
             else self.live
         self.day = _day(label, hist)
         self.accepted = [one for one in accepted if one.until >= self.day]
-        self.faults: dict[str, Accepted] = {}
-        self.names = [figure(*row) for row in figures[[
-            'system', 'partition', 'environ', 'case', 'metric', 'point']]
-            .itertuples(index=False, name=None)]
+        #: Figure -> the fault that somebody accepted.
+        self.faults: dict[int, Accepted] = {}
         self.walk = detect.walk(
             hist.x, first=self._accepted_levels(), pool=_pools(figures),
             floor=hist.floor, least=hist.least, runs=hist.runs,
@@ -236,24 +262,24 @@ class _Judging:
 
     def _accepted_levels(self) -> np.ndarray:
         """Position at which each baseline begins; notes known faults."""
-        first = np.zeros(len(self.names), int)
-        number = {name: row for row, name in enumerate(self.names)}
+        first = np.zeros(len(self.rows), int)
         every: dict[str, list[int]] = {}
-        for row, name in enumerate(self.names):
-            every.setdefault(name, []).append(row)
+        if self.accepted:
+            for row, figure in enumerate(self.hist.figures[[
+                    'system', 'partition', 'environ', 'case', 'metric',
+                    'point']].itertuples(index=False, name=None)):
+                for name in names(*figure):
+                    every.setdefault(name, []).append(row)
         for one in self.accepted:
-            for name in one.figures:
-                if name not in number:
-                    continue
+            since = np.searchsorted(self.hist.nights, np.datetime64(
+                one.since, 'D'))
+            for row in {row for name in one.figures
+                        for row in every.get(name, ())}:
                 if one.kind == 'fault':
-                    self.faults[name] = one
+                    self.faults[row] = one
                     continue
-                since = np.searchsorted(self.hist.nights, np.datetime64(
-                    one.since, 'D'))
-                for row in every[name]:
-                    at = self.hist.at[row][self.hist.at[row] >= 0]
-                    first[row] = max(first[row], int(
-                        np.searchsorted(at, since)))
+                at = self.hist.at[row][self.hist.at[row] >= 0]
+                first[row] = max(first[row], int(np.searchsorted(at, since)))
         return first
 
     def _tables(self) -> None:
@@ -299,13 +325,14 @@ class _Judging:
         found: list[Group] = []
         for kind, columns, name in (
                 ('system', ['system'], 'system {0}'),
-                ('partition', ['system', 'partition'], 'partition {0}:{1}'),
-                ('stack', ['system', 'partition', 'environ'],
-                 'environment {2} on {0}:{1}'),
+                ('family', ['system', 'family'], 'family {1} on {0}'),
                 ('program', ['system', 'program'], 'program {1} on {0}'),
                 ('check', ['system', 'partition', 'check'],
                  'check {2} on {0}:{1}'),
-                ('family', ['system', 'family'], 'family {1} on {0}')):
+                ('stack', ['system', 'partition', 'environ'],
+                 'environment {2} on {0}:{1}'),
+                ('partition', ['system', 'partition'],
+                 'partition {0}:{1}')):
             for keys, rows in table.groupby(columns, sort=False).indices \
                     .items():
                 keys = keys if isinstance(keys, tuple) else (keys,)
@@ -337,7 +364,7 @@ class _Judging:
         where = pd.Series(system, index=ran.index).str.cat(
             ran['nodes'].astype(str), sep=' ')
         code, texts = pd.factorize(where)
-        places = [_places(*text.split(' ', 1), self.switches)
+        places = [_places(text, self.switches)
                   for text in texts]
         of, night = ran['of'].to_numpy(), ran['night'].to_numpy()
         recent = (night >= len(self.hist.nights) - RECENT) & live[of]
@@ -389,7 +416,7 @@ class _Judging:
             last = int(some[-1])
             state = walk.states[row, len(some) - 1]
             start = int(some[walk.start[row]])
-            if not state == detect.WORSE:
+            if state != detect.WORSE:
                 alarmed = self._alarmed(group, free)
                 if alarmed is None:
                     continue
@@ -437,6 +464,9 @@ class _Judging:
         level = float(mean[mine].mean())
         if level <= 0:
             return None
+        alarmed = mine[self._case_alarms[mine] >= 0]
+        if (mean[alarmed] ** 2).sum() * EXPLAINS > len(mine) * level ** 2:
+            return None                     # a few of them explain more
         # Unless its nights speak more for the old level than for the new.
         held = mine[count[mine] * level * (mean[mine] - level / 2) > -2.0]
         gain = len(mine) * level * abs(level) * math.sqrt(
@@ -451,10 +481,10 @@ class _Judging:
         """What is worse; and of that what is accepted as a known fault."""
         free = np.ones(self.cases, bool)
         alarms = self.told & (self.state == detect.WORSE)
-        known = np.array([name in self.faults for name in self.names], bool)
+        known = np.isin(self.rows, list(self.faults))
         free[self.of[alarms & known]] = False
-        lines = [self._figures([row], self.faults[self.names[row]])
-                 for row in np.flatnonzero(alarms & known)]
+        lines = [self._figures([row], self.faults[int(row)])
+                 for row in np.flatnonzero(alarms & known).tolist()]
         groups: list[Found] = []
         while len(groups) < MOST_GROUPS and len(self.rows):
             found = self._judge_groups(free)
@@ -464,13 +494,12 @@ class _Judging:
             if not found:
                 break
             best = max(found, key=lambda one: one.gain)
-            alone = max((self._gain(row) for row in np.flatnonzero(
-                alarms & free[self.of])), default=0.0)
+            left = np.flatnonzero(alarms & free[self.of]).tolist()
+            alone = max(map(self._gain, left), default=0.0)
             if alone > best.gain:
                 # A single one explains more: it is told by itself, and the
                 # group judged again without it.
-                row = max(np.flatnonzero(alarms & free[self.of]),
-                          key=self._gain)
+                row = max(left, key=self._gain)
                 groups.append(Found(
                     Group('figure', '', '', np.empty((0, 0), bool)),
                     np.array([self.of[row]]), 0, 0, 0.0))
@@ -501,7 +530,7 @@ class _Judging:
         figures = self.hist.figures
         found: dict[tuple[int, str], list[int]] = {}
         named = figures['named'].to_numpy(bool)
-        main = {}
+        main: dict[int, str] = {}
         for row in sorted(rows, key=lambda r: not named[r]):
             case, metric = int(self.of[row]), str(figures['metric'].iat[row])
             if not named[row] and case in main:
@@ -566,7 +595,7 @@ class _Judging:
         level = np.nansum(np.where(np.isfinite(recent), recent, 0.0),
                           axis=1) / np.maximum(seen, 1)
         for case in found.cases:
-            mine = np.flatnonzero((self.of == case) & (seen > 0))
+            mine = np.flatnonzero((self.of == case) & (seen > 0)).tolist()
             worse = [r for r in mine if self.state[r] == detect.WORSE] or [
                 r for r in mine if named[r] and level[r] > 0] or [
                 r for r in mine if level[r] > 0]
@@ -677,8 +706,8 @@ class _Judging:
         wanted = detect.FEWEST + 3
         lacking = self.live & (nights <= wanted) \
             & self.hist.figures['named'].to_numpy(bool)
-        found = {}
-        for row in np.flatnonzero(lacking):
+        found: dict[int, int] = {}
+        for row in np.flatnonzero(lacking).tolist():
             found.setdefault(int(self.of[row]), row)
         return [_case(self.hist.figures.iloc[row],
                       f'{nights[row]} nights, needs '
@@ -724,7 +753,7 @@ def _distinct(groups: list[Group]) -> list[Group]:
     return list(found.values())
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _expand(text: str) -> tuple[str, ...]:
     try:
         return tuple(topology.expand(text))
@@ -732,10 +761,13 @@ def _expand(text: str) -> tuple[str, ...]:
         return (text,)
 
 
-def _places(system: str, nodes: str,
-            switches: Mapping[str, Mapping[str, Sequence[str]]]
+def _places(text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
             ) -> set[tuple[str, str, str]]:
-    """(kind, system, name) of the nodes of a job, and the switches above."""
+    """(kind, system, name) of the nodes of a job, and the switches above.
+
+    :param text: 'SYSTEM NODES'
+    """
+    system, _, nodes = text.partition(' ')
     above = switches.get(system, {})
     names = _expand(nodes)
     return {('node', system, name) for name in names} | {
@@ -773,8 +805,8 @@ def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],
     if cause:
         return f'check whether {cause.split(";")[0]} did it; {known}'
     if kind in ('node', 'switch'):
-        return (f'take {name} out of use and measure it alone: bring-up of '
-                f'README.md; {known}')
+        return (f'drain {name} and see whether its cases are well elsewhere; '
+                f'{known}')
     again = ' '.join(f'-n /{case}' for case in cases[:3])
     return f'run again on other nodes: ./plumb run -- {again}; {known}'
 

@@ -18,19 +18,33 @@ judged again; what is left are single figures. So a bad switch is one line.
 **The baseline** of a figure never follows a regression. It is told every
 night, with the night it began, until it is over or somebody accepts it
 (postprocess/accepted.py).
+
+**A line** says what is worse and where, since when, how much with an interval
+of 95 %, how sure it is that there is a change, what else changed that night,
+and what to do.
 """
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import datetime
 import json
+import sys
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from . import perflogs
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from .accepted import Accepted
+
+SITES = Path(__file__).resolve().parent.parent / 'site-configs'
+#: Outcomes that make an exit code 1 (postprocess/outcomes.py).
+FAILED = ('fail', 'xpass')
 
 
 @dataclass(frozen=True)
@@ -146,6 +160,30 @@ class Case:
 
 
 @dataclass(frozen=True)
+class State:
+    """How a case stands, by its newest session."""
+    system: str
+    partition: str
+    environ: str
+    family: str
+    check: str
+    params: str
+    program: str
+    source: str
+    case: str
+    run: str
+    #: Of postprocess/outcomes.py: what its records say.
+    outcome: str
+    #: Regressions that it is held to be part of, by `id`.
+    regressions: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Neither failed nor regressed."""
+        return self.outcome not in FAILED and not self.regressions
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What is to be said of a night."""
     #: The session, or the date where there were several.
@@ -165,6 +203,8 @@ class Verdict:
     judged: int = 0
     #: Cases that ran.
     cases: int = 0
+    #: Every case, for those who show all of them.
+    states: list[State] = field(default_factory=list)
 
     @property
     def code(self) -> int:
@@ -172,8 +212,10 @@ class Verdict:
         return 1 if self.regressions or self.failures else 0
 
     def data(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return dataclasses.asdict(self)
+        """As JSON has it: all but the states, which are no news."""
+        found = dataclasses.asdict(self)
+        del found['states']
+        return found
 
     def json(self) -> str:
         """One JSON object; no NaN, which JSON does not know."""
@@ -199,3 +241,192 @@ def judge(records: pd.DataFrame, night: str | None = None, *,
     """
     from . import judging
     return judging.judge(records, night, partial, accepted, switches)
+
+
+EXAMPLES = """\
+examples:
+  ./plumb verdict
+      the newest night; what regressed, since when, how much, how sure
+  ./plumb verdict --night 2026-11-22 --json -
+      that night (a date, or a session) as JSON
+  ./plumb run -- $(./plumb verdict --again)
+      runs again what was worse for one night only; four runs in a night
+      tell at once whether it is the figure
+  ./plumb verdict ack 3f2a91c0 --reason 'firmware 2.1, #42' --until 2027-05-01
+      accepts a new level, until then; --fault: a fault that will be mended
+
+exit codes: 0 good; 1 something regressed or failed; 2 usage, no records, or
+perflogs that are damaged (and nothing worse)
+"""
+
+ACK = """\
+Accepts a regression, by the id that the verdict shows: as a new level, which
+is the baseline from its first night on, or as a known fault, which is told
+apart. Both end with a date; then it is told again. Written beside the
+references, as verdict/accepted.yaml: commit it.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    raw = argparse.RawDescriptionHelpFormatter
+    cmd = argparse.ArgumentParser(
+        prog='plumb verdict', description='Has anything changed for the '
+        'worse? Every figure against its own history.', epilog=EXAMPLES,
+        formatter_class=raw)
+    _common(cmd)
+    cmd.add_argument('--json', metavar='FILE', help='write it as JSON; - is '
+                     'standard output, and nothing else goes there')
+    cmd.add_argument('--junit', metavar='FILE', help='write it as JUnit XML, '
+                     'a test a case; - as for --json')
+    cmd.add_argument('--again', action='store_true', help='print options of '
+                     'ReFrame for the cases that are worth running again')
+    return cmd
+
+
+def _common(cmd: argparse.ArgumentParser) -> None:
+    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
+                     help='where the perflogs are (default: perflogs)')
+    cmd.add_argument('--night', metavar='RUN', help='a session or a date, or '
+                     'the beginning of one (default: the newest)')
+    cmd.add_argument('--references', metavar='DIR', help='folder of '
+                     'references whose verdict/accepted.yaml counts, besides '
+                     'those of the systems in site-configs/')
+
+
+def _ack_parser() -> argparse.ArgumentParser:
+    cmd = argparse.ArgumentParser(
+        prog='plumb verdict ack', description=ACK,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    cmd.add_argument('id', metavar='ID', help='of the verdict\'s line')
+    cmd.add_argument('--reason', required=True, metavar='TEXT',
+                     help='why: what was changed, or the ticket')
+    cmd.add_argument('--until', required=True, metavar='DATE',
+                     type=datetime.date.fromisoformat,
+                     help='last night that it holds for: 2027-05-01')
+    cmd.add_argument('--fault', action='store_true', help='a known fault, '
+                     'which will be mended, and no new level')
+    _common(cmd)
+    return cmd
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code (usage errors exit with 2)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    ack = words[:1] == ['ack']
+    args = (_ack_parser() if ack else parser()).parse_args(words[ack:])
+    try:
+        found, faults = of_perflogs(args.perflogs, args.night,
+                                    args.references)
+        for fault in faults:
+            print(f'plumb verdict: {fault}', file=sys.stderr)
+        if ack:
+            return _ack(args, found)
+        return _show(args, found, len(faults))
+    except (OSError, ValueError) as err:
+        print(f'plumb verdict: {err}', file=sys.stderr)
+        return 2
+
+
+def of_perflogs(folder: str, night: str | None = None,
+                references: str | None = None
+                ) -> tuple[Verdict, list[perflogs.PerflogError]]:
+    """The verdict of a folder's perflogs, and what is damaged in them.
+
+    :raises ValueError: no records, no such night, or a damaged file beside
+        the references
+    """
+    frame, faults = perflogs.read(folder, on_error='collect')
+    if frame.empty:
+        raise ValueError('; '.join(map(str, faults[:1]))
+                         or f'no records in {folder}: run `./plumb run` '
+                         'first, or name another folder with --perflogs')
+    return of_records(frame, [folder], night, references), faults
+
+
+def of_records(frame: pd.DataFrame, folders: Sequence[str],
+               night: str | None = None, references: str | None = None
+               ) -> Verdict:
+    """The same for records that were read already.
+
+    :param folders: where they were read: which sessions were partial
+    """
+    from . import accepted, plans
+    systems = sorted(map(str, frame['system'].unique()))
+    places = {Path(references)} if references else set()
+    places |= {accepted.folder(system) for system in systems}
+    return judge(
+        frame, night, partial=plans.partial(folders),
+        accepted=[one for place in sorted(places)
+                  for one in accepted.load(place)],
+        switches={system: above for system in systems
+                  if (above := _switches(system))})
+
+
+def _switches(system: str) -> dict[str, list[str]]:
+    """Node -> the switches above it, by the site's topology.yaml."""
+    from config import topology
+    path = SITES / system / topology.NAME
+    if not path.is_file():
+        return {}
+    try:
+        found = topology.load(path)
+    except topology.TopologyError as err:
+        raise ValueError(str(err)) from None
+    above = {low: name for name, switch in found.items()
+             for low in switch.switches}
+    nodes: dict[str, list[str]] = {}
+    for name, switch in found.items():
+        chain = [name]
+        while chain[-1] in above:
+            chain.append(above[chain[-1]])
+        nodes |= {node: chain for node in switch.nodes}
+    return nodes
+
+
+def _show(args: argparse.Namespace, found: Verdict, faults: int) -> int:
+    """Prints and writes what was asked for."""
+    from . import telling
+    out = {args.json: found.json, args.junit: lambda: telling.junit(found)}
+    for path, text in out.items():
+        if path == '-':
+            print(text(), end='')
+        elif path:
+            Path(path).write_text(text(), 'utf-8')
+    if args.again:
+        print(*(f'-n /{case}' for case in dict.fromkeys(
+            one.case for one in found.rerun)))
+        return 0
+    if '-' not in out:
+        print(*telling.lines(found), sep='\n')
+    return found.code or (2 if faults else 0)
+
+
+def _ack(args: argparse.Namespace, found: Verdict) -> int:
+    from . import accepted
+    line = next((one for one in [*found.regressions, *found.known]
+                 if one.id.startswith(args.id)), None)
+    if line is None:
+        there = ', '.join(one.id for one in found.regressions) or 'none'
+        raise ValueError(f'no regression {args.id!r} (there: {there})')
+    if args.until < datetime.date.fromisoformat(line.since):
+        raise ValueError(f'--until {args.until} is before {line.since}, when '
+                         'it began')
+    system = line.members[0].system
+    folder = accepted.folder(system)
+    if args.references and not folder.parent.is_dir() or system == 'local':
+        folder = Path(args.references or folder)
+    names = [accepted.names(one.system, one.partition, one.environ, one.case,
+                            one.metric, one.point) for one in line.members]
+    whole = line.kind not in ('figure', 'case')
+    path = accepted.add(folder, accepted.Accepted(
+        line.id, 'fault' if args.fault else 'level',
+        datetime.date.fromisoformat(line.since), args.until, args.reason,
+        datetime.datetime.now(datetime.timezone.utc).date(),
+        tuple(dict.fromkeys(name[2 if whole else 1] for name in names))))
+    print(f'{path}: {line.id} accepted until {args.until}; commit it')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

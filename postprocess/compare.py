@@ -319,8 +319,8 @@ def _curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
             continue
         names = tuple(map(str, key))
         # The sizes of a run go up and down together: as wide as one of them.
-        known = [spreads[(*names, point)] for point in points
-                 if (*names, point) in spreads]
+        known = [spreads[names + (point,)] for point in points
+                 if names + (point,) in spreads]
         found.append(_of_logs(
             mine.iloc[0], 'curve', whole[0], whole[1],
             (float(np.median([s for s, _ in known])), known[0][1])

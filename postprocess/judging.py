@@ -19,8 +19,8 @@ from config import topology
 
 from . import detect, outcomes, perflogs
 from .accepted import Accepted, names
+from .finding import Case, Failure, Member, Regression, State, Verdict
 from .history import RAN_ON, UNNAMED, History, history, nights
-from .verdict import Case, Failure, Member, Regression, State, Verdict
 
 #: Nights after which what no longer runs is no longer told.
 RECENT = 10
@@ -72,9 +72,23 @@ class Found:
     figures: list[int] = field(default_factory=list)
 
 
-def judge(records: pd.DataFrame, night: str | None, partial: Set[str],
-          accepted: Sequence[Accepted],
-          switches: Mapping[str, Mapping[str, Sequence[str]]]) -> Verdict:
+def judge(records: pd.DataFrame, night: str | None = None, *,
+          partial: Set[str] = frozenset(),
+          accepted: Sequence[Accepted] = (),
+          switches: Mapping[str, Mapping[str, Sequence[str]]] = {}
+          ) -> Verdict:
+    """The verdict of a night.
+
+    :param records: as perflogs.read gives them
+    :param night: a session, or a date (YYYY-MM-DD), or the unique beginning
+        of one; later records are not looked at. None: the newest night of
+        each system, and what is still true of cases that did not run then:
+        what `plumb report` shows
+    :param partial: runs that left cases out on purpose (`plans.partial`)
+    :param accepted: levels and faults that people accepted
+    :param switches: system -> node -> the switches above it
+    :raises ValueError: no records, or no such night
+    """
     if records.empty:
         raise ValueError('no records')
     label, frame, tonight = select(records, night)

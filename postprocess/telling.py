@@ -4,7 +4,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 
-from .verdict import Case, Failure, Regression, State, Verdict
+from .finding import Case, Failure, Regression, State, Verdict
 
 #: Lines of a kind; the rest is counted.
 MOST = 20

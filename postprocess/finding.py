@@ -43,6 +43,8 @@ class Regression:
     family: str
     check: str
     params: str
+    #: Class of the machine's speed.
+    speed: str
     #: Hash of the only case, or ''.
     case: str
     #: Hashes of all cases that are held to be worse.

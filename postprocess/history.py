@@ -28,6 +28,9 @@ RAN_ON = ['run', 'nodes', 'machine', 'version', 'stack', 'spec', 'reframe',
 LEAST, FLOOR = 0.005, 0.001
 #: Further quantile for what no family.yaml names to be judged.
 UNNAMED = 1.5
+#: Nights from which on a day of the week can have an effect of its own, those
+#: that tell it, and how narrow it must make what is left of the spread.
+WEEKS, WEEKDAY_NIGHTS, NARROWER = 28, 63, 0.7
 _RUN = re.compile(r'\d{8}T\d{6}Z')
 
 
@@ -41,7 +44,8 @@ class History(NamedTuple):
     nights: np.ndarray
     #: Number of the night of each value; -1: none.
     at: np.ndarray
-    #: Log of the value, signed so that more is worse.
+    #: Log of the value, signed so that more is worse, less what the day of
+    #: the week makes of it.
     x: np.ndarray
     runs: np.ndarray
     within: np.ndarray
@@ -121,6 +125,7 @@ def history(frame: pd.DataFrame) -> History:
         within /= np.abs(value)
     x, linear = _scaled(value)
     x *= np.where(figures['better'] == 'lower', 1.0, -1.0)[:, None]
+    x -= _weekdays(x, days, at)
     floor, least = _smallest(figures, value, x)
     return History(figures, days, at, x, runs, within, linear, floor, least,
                    night_of, ran)
@@ -180,6 +185,45 @@ def _scaled(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         linear[row] = middle, scale
         logs[row] = (value[row] - middle) / scale
     return logs, linear
+
+
+def _weekdays(x: np.ndarray, days: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """What each night's day of the week adds to a series: 0 but where the
+    first nights of the series differ by little else.
+
+    A backup every Sunday is no regression, and must not hide one either.
+    """
+    effect = np.zeros_like(x)
+    if x.shape[1] < WEEKS:
+        return effect
+    # The epoch was a Thursday; which day is which does not matter.
+    weekday = np.where(at >= 0, days.astype(int)[at] % 7, -1)
+    early = x[:, :WEEKDAY_NIGHTS]
+    day_of = weekday[:, :WEEKDAY_NIGHTS]
+    good = np.isfinite(early)
+    count = np.maximum(good.sum(1), 1)
+    off = np.where(good, early, 0.0)
+    off = np.where(good, off - (off.sum(1) / count)[:, None], 0.0)
+    between, fewest = np.zeros(len(x)), count.copy()
+    for one in range(7):
+        mine = day_of == one
+        size = mine.sum(1)
+        between += np.where(mine, off, 0.0).sum(1) ** 2 / np.maximum(size, 1)
+        fewest = np.minimum(fewest, np.where(size, size, fewest))
+    # Medians are dear: only where the means differ at all.
+    likely = (between > 0.25 * (off ** 2).sum(1)) & (count >= WEEKS) & (
+        fewest >= 3) & (between > 0)
+    for row in np.flatnonzero(likely):
+        mine, day = early[row][good[row]], day_of[row][good[row]]
+        middle = np.median(mine)
+        counts = np.bincount(day, minlength=7)
+        medians = np.array([np.median(mine[day == d]) - middle
+                            if counts[d] else 0.0 for d in range(7)])
+        left = mine - medians[day]
+        if left.std() < NARROWER * mine.std():
+            own = weekday[row] >= 0
+            effect[row, own] = medians[weekday[row, own]]
+    return effect
 
 
 def _smallest(figures: pd.DataFrame, value: np.ndarray, x: np.ndarray

@@ -651,7 +651,7 @@ class _Judging:
         single = kind in ('figure', 'case')
         since = self.hist.nights[start]
         place = {c: common(c) for c in ('system', 'partition', 'environ',
-                                        'family', 'check', 'params')}
+                                        'family', 'check', 'params', 'speed')}
         case = common('case') if figures['of'].nunique() == 1 else ''
         metrics = list(dict.fromkeys(figures['metric']))
         metric = metrics[0] if single or len(metrics) == 1 else ''

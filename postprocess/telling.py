@@ -109,7 +109,7 @@ def place(one: Regression | Failure | Case | State) -> str:
     """A case and where it ran."""
     return ' '.join(filter(None, [
         one.check, one.params, f'on {one.system}:{one.partition}',
-        one.environ]))
+        one.environ, getattr(one, 'speed', '').strip('-')]))
 
 
 def junit(found: Verdict) -> str:

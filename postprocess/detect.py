@@ -57,6 +57,9 @@ ANCHOR, GAP, FEWEST = 60, 4, 5
 #: What a single night counts at most, in spreads.
 CAP = 5.0
 HUBER, HUBER_LEFT = 2.5, 0.978
+#: Part of a baseline's variance that a straight line explains, and nights,
+#: from which on it is a drift and no noise.
+DRIFT, DRIFT_NIGHTS = 0.5, 40
 #: Autocorrelation of a series alone, and nights that this counts as much as.
 PHI, PHI_NIGHTS, PHI_MOST = 0.35, 25, 0.85
 #: Fewest series that tell something of each other; most degrees of freedom
@@ -263,6 +266,8 @@ def _stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
         centre, off, var = moments(centre - HUBER * spread,
                                    centre + HUBER * spread)
         spread = np.sqrt(var / HUBER_LEFT)
+    off, left = _without_drift(off, held, n)
+    spread = spread * left
     pairs = held[:, 1:] & held[:, :-1]
     power = (off ** 2).sum(1) * np.maximum(pairs.sum(1), 1) / some
     lagged = np.where(pairs, off[:, 1:] * off[:, :-1], 0.0).sum(1)
@@ -273,6 +278,26 @@ def _stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
     share = 1 - (variance_of_mean(some, phi) - 1 / some)
     return _Stats(centre, spread / np.sqrt(np.maximum(share, 0.3)), phi, n,
                   _freedom(n, phi) + more)
+
+
+def _without_drift(off: np.ndarray, held: np.ndarray, n: np.ndarray
+                   ) -> tuple[np.ndarray, np.ndarray]:
+    """Deviations less a straight line where that explains most of them, and
+    the share of their spread that is left.
+
+    Else a drift that was there from the first night on would be taken for
+    the width of the noise, and never be told.
+    """
+    at = np.where(held, np.arange(held.shape[1]), 0.0)
+    at = np.where(held, at - (at.sum(1) / np.maximum(n, 1))[:, None], 0.0)
+    power = (off ** 2).sum(1) * (at ** 2).sum(1)
+    along = (off * at).sum(1)
+    share = np.divide(along ** 2, power, out=np.zeros(len(off)),
+                      where=power > 0)
+    drifts = (n >= DRIFT_NIGHTS) & (share > DRIFT)
+    slope = np.where(drifts, along / np.maximum((at ** 2).sum(1), 1e-30), 0)
+    return off - slope[:, None] * at, np.sqrt(
+        1 - np.where(drifts, share, 0.0))
 
 
 def _freedom(n: np.ndarray, phi: np.ndarray) -> np.ndarray:

@@ -65,6 +65,9 @@ PHI, PHI_NIGHTS, PHI_MOST = 0.35, 25, 0.85
 #: Fewest series that tell something of each other; most degrees of freedom
 #: and nights that they count as much as.
 FEWEST_SERIES, MOST_DF, MOST_NIGHTS = 8, 30, 200
+#: Added to the quantiles of series that stand alone: what they tell of their
+#: own spread and autocorrelation is all there is.
+ALONE = 0.4
 #: A step in spreads that a mean over a window must show.
 LEAST_STEP = 0.8
 #: Runs of a night from which on it can alarm alone, and its quantile.
@@ -155,7 +158,9 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
         beside many others
     """
     series, nights = x.shape
-    caution = np.broadcast_to(np.asarray(caution, float), series)
+    alone = np.ones(series, bool) if pool is None else (
+        np.bincount(pool)[pool] < FEWEST_SERIES)
+    caution = np.broadcast_to(caution, series) + ALONE * alone
     last = np.isfinite(x).sum(1) - 1
     begin = np.zeros(series, int) if first is None else first.astype(int)
     floor = np.broadcast_to(np.asarray(floor, float), series)
@@ -184,14 +189,14 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
             begin[row], mode[row] = start[row], NORMAL
         judged = live & (mode == NORMAL) & (now.nights >= FEWEST) & ~follow
         beyond = recent[:, -1] - now.centre
-        alone = _alone(beyond, spread, now, t, runs, within, caution)
+        tonight = _alone(beyond, spread, now, t, runs, within, caution)
         suspect = np.where(live, judged & (beyond > SUSPECT * spread),
                            suspect)
         for side in (WORSE, BETTER):
             hit = judged & _alarm(side * z, now, least / spread,
                                   t + 1 - begin, caution)
             if side == WORSE:
-                hit |= judged & alone & (beyond > least)
+                hit |= judged & tonight & (beyond > least)
             rows = np.flatnonzero(hit)
             if len(rows):
                 begins, means = _began(side * z[rows], begin[rows], t)

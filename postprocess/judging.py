@@ -31,6 +31,8 @@ FEWEST_CASES, SHARE = 3, 0.6
 EXPLAINS = 0.6
 #: Further quantile of groups of one case, of which there are many.
 OF_CASE = 0.5
+#: Groups stand alone, but there are few of them.
+OF_GROUP = -detect.ALONE
 #: Most lines that are looked for in groups, and nodes that are looked at.
 MOST_GROUPS, MOST_NODES = 20, 64
 #: Nights of a job's nodes that are looked at.
@@ -423,7 +425,7 @@ class _Judging:
         for row, (_, mean) in enumerate(series):
             x[row, :len(mean)] = mean
         walk = detect.walk(x, floor=0.02, caution=np.array(
-            [OF_CASE if g.kind == 'case' else 0.0 for g, _ in kept]))
+            [OF_CASE if g.kind == 'case' else OF_GROUP for g, _ in kept]))
         found = []
         for row, ((some, _), (group, there)) in enumerate(
                 zip(series, kept, strict=True)):

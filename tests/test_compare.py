@@ -1,0 +1,106 @@
+"""plumb compare: what is matched, and what it dares to say."""
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'data')]
+
+import perflogs_factory as factory  # noqa: E402
+
+from postprocess import compare, perflogs  # noqa: E402
+
+CALM = [1.0, 1.01, 0.99, 1.0, 1.005, 0.995]
+
+
+def read(tmp_path, records):
+    factory.write(tmp_path, records)
+    return perflogs.read(tmp_path)
+
+
+def two(column, a, b, ratio, values=CALM, **more):
+    """The same case on two sides that differ in a column."""
+    return [record for name, factor in ((a, 1.0), (b, ratio))
+            for record in factory.latencies(
+                [v * factor for v in values], **{column: name, **more})]
+
+
+@pytest.mark.parametrize('column', ['system', 'environ', 'partition'])
+def test_sides_that_differ_in_a_column_are_matched(tmp_path, column):
+    rows = compare.compare(read(tmp_path, two(column, 'aa', 'bb', 1.2)),
+                           'aa', 'bb')
+    assert {row.says for row in rows} == {'worse'}
+    assert [row.point for row in rows].count('curve') == 1
+    assert all(row.low <= 1.2 <= row.high for row in rows)
+
+
+def test_stores_are_matched_without_their_names(tmp_path):
+    records = [factory.record(
+        'operations', value * factor, 64, day=day, program=store,
+        family='keyvalue', check='KeyValue', params=f'store={store} n=1')
+        for store, factor in (('redis', 1e5), ('valkey', 1.1e5))
+        for day, value in enumerate(CALM)]
+    row, = compare.compare(read(tmp_path, records), 'redis', 'valkey')
+    assert (row.says, round(row.ratio, 3)) == ('better', 1.1)
+
+
+def test_two_nights_take_the_spread_of_the_history(tmp_path):
+    frame = read(tmp_path, factory.latencies([*CALM, *CALM, 1.2]))
+    rows = compare.compare(frame, '2026-11-10', '2026-11-13')
+    assert {row.says for row in rows} == {'worse'}
+    rows = compare.compare(frame, '2026-11-10', '2026-11-11')
+    assert {row.says for row in rows} == {'same'}
+    rows = compare.compare(frame, ':2026-11-12', '2026-11-13:')
+    assert {(row.runs_a, row.runs_b) for row in rows} == {(12, 1)}
+
+
+def test_it_says_how_many_runs_are_missing(tmp_path):
+    frame = read(tmp_path, factory.latencies([1.0, 1.04]))
+    rows = compare.compare(frame, '2026-11-01', '2026-11-02')
+    assert {(row.says, row.p) for row in rows} == {('cannot say', None)}
+    assert all(row.needs == compare.OWN - 1 for row in rows)
+    wild = [1.0, 1.3, 0.8, 1.2, 0.9]
+    frame = read(tmp_path / 'w', two('system', 'aa', 'bb', 1.05, wild))
+    rows = compare.compare(frame, 'aa', 'bb')
+    assert {row.says for row in rows} == {'cannot say'}
+    assert all(row.needs is None or row.needs > 5 for row in rows)
+
+
+def test_chance_among_many_metrics_is_nothing(tmp_path):
+    import random
+    rng = random.Random(3)
+    records = [record for n in range(60) for system in ('aa', 'bb')
+               for record in factory.latencies(
+                   [1 + 0.01 * rng.gauss(0, 1) for _ in range(6)], (8,),
+                   system=system, params=f'n={n}')]
+    rows = compare.compare(read(tmp_path, records), 'aa', 'bb')
+    assert len(rows) == 60
+    assert not [row for row in rows if row.says in ('better', 'worse')]
+
+
+def test_command_writes_csv_and_json(tmp_path, capsys):
+    factory.write(tmp_path, two('system', 'aa', 'bb', 0.8))
+    words = ['aa', 'bb', '--perflogs', str(tmp_path)]
+    assert compare.main([*words, '--csv', '-']) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert compare.main([*words, '--json', '-']) == 0
+    assert len(json.loads(capsys.readouterr().out)) == len(rows) == 4
+    assert compare.main(words) == 0
+    said = capsys.readouterr().out
+    assert 'bb against aa: 4 figures in both: 4 better' in said
+    assert 'curve' in said
+
+
+@pytest.mark.parametrize('words, why', [
+    (('aa', 'nope'), 'is called so'), (('colour=red', 'aa'), 'no column'),
+    (('aa', 'cc'), 'no figure')])
+def test_what_cannot_be_compared_is_an_error(tmp_path, capsys, words, why):
+    factory.write(tmp_path, [
+        *two('system', 'aa', 'bb', 1.0),
+        *factory.latencies(CALM, (3,), system='cc', check='Other')])
+    assert compare.main([*words, '--perflogs', str(tmp_path)]) == 2
+    assert why in capsys.readouterr().err

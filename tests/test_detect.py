@@ -1,0 +1,129 @@
+"""postprocess/detect.py: alarms, change points, recovery, on made-up nights.
+
+Rates are measured by bench/detect.py; here stands what must hold at all.
+"""
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from postprocess import detect  # noqa: E402
+
+WARM = 40
+
+
+def noise(series, nights, phi=0.0, seed=1):
+    rng = np.random.default_rng(seed)
+    steps = rng.standard_normal((series, nights))
+    found = steps.copy()
+    for t in range(1, nights):
+        found[:, t] = phi * found[:, t - 1] + (1 - phi ** 2) ** 0.5 * steps[
+            :, t]
+    return np.log1p(0.01 * found)
+
+
+def stepped(step, nights, series=40, back=None):
+    x = noise(series, WARM + nights)
+    x[:, WARM:back] += np.log1p(step)
+    return x
+
+
+@pytest.mark.parametrize('step, nights', [(0.05, 3), (0.03, 6), (0.2, 3)])
+def test_a_step_is_found_in_time_and_where_it_began(step, nights):
+    found = detect.walk(stepped(step, nights), pool=np.zeros(40, int))
+    late = found.states[:, -1] == detect.WORSE
+    assert late.mean() >= 0.9
+    assert (abs(found.start[late] - WARM) <= 1).mean() >= 0.85
+
+
+@pytest.mark.parametrize('phi', [0.0, 0.5])
+def test_noise_alone_is_no_alarm(phi):
+    found = detect.walk(noise(100, 100, phi), pool=np.zeros(100, int))
+    assert (found.states[:, 30:] == detect.WORSE).mean() < 0.002
+
+
+def test_what_better_than_it_was_is_no_alarm_but_the_new_level():
+    x = stepped(-0.2, 30)
+    x[0, -4:] += np.log(1.15)           # lost again, most of it
+    found = detect.walk(x)
+    assert not (found.states[1:] == detect.WORSE).any()
+    assert (found.states[:, WARM + 5] == detect.BETTER).all()
+    assert found.states[0, -1] == detect.WORSE
+
+
+def test_the_baseline_never_follows_a_regression():
+    found = detect.walk(stepped(0.1, 150, 5))
+    assert (found.states[:, -1] == detect.WORSE).all()
+    assert (abs(found.start - WARM) <= 1).all()
+    assert np.abs(found.centre).max() < 0.01
+
+
+def test_one_good_night_ends_a_large_regression():
+    found = detect.walk(stepped(0.1, 21, 20, back=-1))
+    assert (found.states[:, -2] == detect.WORSE).all()
+    assert (found.states[:, -1] == detect.NORMAL).all()
+
+
+def test_an_accepted_level_is_the_baseline():
+    found = detect.walk(stepped(0.1, 40, 5), first=np.full(5, WARM))
+    assert (found.states[:, -1] == detect.NORMAL).all()
+
+
+def test_one_outlier_and_two_in_three_nights_are_no_step():
+    x = noise(10, WARM + 3)
+    x[:, -1] += 0.25
+    x[5:, -3] += 0.25
+    found = detect.walk(x)
+    assert (found.states[:, -1] == detect.NORMAL).all()
+    assert found.suspect.all()
+
+
+def test_reruns_tell_in_the_same_night():
+    x = stepped(0.06, 1)
+    runs = np.ones(x.shape, int)
+    within = np.full(x.shape, np.nan)
+    found = detect.walk(x, pool=np.zeros(40, int), runs=runs, within=within)
+    assert (found.states[:, -1] == detect.NORMAL).all()
+    runs[:, -1], within[:, -1] = 5, 0.01
+    found = detect.walk(x, pool=np.zeros(40, int), runs=runs, within=within)
+    assert (found.states[:, -1] == detect.WORSE).mean() > 0.8
+
+
+def test_twice_as_slow_needs_no_second_night():
+    found = detect.walk(stepped(1.0, 1))
+    assert (found.states[:, -1] == detect.WORSE).all()
+
+
+def test_a_slow_drift_is_measured_from_where_it_began():
+    x = noise(10, 120) + 0.001 * np.arange(120)
+    assert (detect.walk(x).states[:, -1] == detect.WORSE).all()
+
+
+def test_series_of_different_length_and_constant_ones():
+    x = np.zeros((3, 50))
+    x[1, 30:] = np.nan
+    x[2, 45:] = 0.02
+    found = detect.walk(x)
+    assert found.states[:, -1].tolist() == [0, 0, detect.WORSE]
+
+
+def test_change_has_an_interval_that_holds_the_truth():
+    rng = np.random.default_rng(4)
+    inside = 0
+    for _ in range(200):
+        new = 0.05 + 0.01 * rng.standard_normal(6)
+        found = detect.change(new, 0.01 * rng.standard_normal() / 40 ** 0.5,
+                              0.01, 0.0, 40, 35.0)
+        inside += found.low <= 0.05 <= found.high
+        assert found.sure > 0.99
+    assert inside >= 180
+
+
+def test_quantiles_of_student():
+    # 0.99865 of a normal is 3; of t with 10 degrees of freedom 3.957.
+    assert detect.student(10, 3.0) == pytest.approx(3.957, rel=0.01)
+    assert detect.student(1e9, 3.0) == pytest.approx(3.0)

@@ -1,0 +1,335 @@
+"""plumb verdict: what it says of nights that were made up, and how."""
+import datetime
+import json
+import random
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'data')]
+
+import perflogs_factory as factory  # noqa: E402
+
+from postprocess import outcomes, perflogs, report, verdict  # noqa: E402
+
+NIGHTS, CASES = 40, 10
+
+
+def nights(worse=lambda case, night: 1.0, cases=CASES, count=NIGHTS,
+           metric='latency', noise=0.01, skip=lambda case, night: False,
+           seed=1, **more):
+    """Records of some cases; values of `more` may depend on (case, night)."""
+    rng = random.Random(seed)
+    lower = factory.METRICS[metric]['better'] == 'lower'
+    found = []
+    for night in range(count):
+        for case in range(cases):
+            value = 10 * (case + 1) * worse(case, night) ** (
+                1 if lower else -1) * (1 + noise * rng.gauss(0, 1))
+            if not skip(case, night):
+                found.append(factory.record(
+                    metric, value, 8, day=night, case=f'{case:08x}',
+                    params=f'program=osu_latency n={case}',
+                    nodes=f'n{case % 3}', **{
+                        key: one(case, night) if callable(one) else one
+                        for key, one in more.items()}))
+    return found
+
+
+def day(night):
+    return f'{factory.START + datetime.timedelta(days=night):%Y-%m-%d}'
+
+
+@pytest.fixture
+def judge(tmp_path):
+    def of(records, **options):
+        factory.write(tmp_path, records)
+        return verdict.judge(perflogs.read(tmp_path), **options)
+    return of
+
+
+def step(case, since, size=1.06):
+    return lambda c, n: size if c == case and n >= since else 1.0
+
+
+@pytest.mark.parametrize('metric', ['latency', 'bandwidth'])
+def test_a_step_of_one_figure_is_one_line(judge, metric):
+    found = judge(nights(step(3, 35), metric=metric))
+    assert found.code == 1 and found.verdict == 'regressed'
+    line, = found.regressions
+    assert (line.cases, line.metric, line.point) == (
+        ['00000003'], metric, '8 B')
+    assert abs(int(line.since[-2:]) - int(day(35)[-2:])) <= 1
+    true = 1.06 if metric == 'latency' else 1 / 1.06
+    assert line.low <= true <= line.high
+    assert line.sure > 0.999
+
+
+def test_a_calm_history_is_good(judge):
+    found = judge(nights())
+    assert (found.code, found.verdict, found.judged) == (0, 'good', CASES)
+
+
+def test_a_bad_node_is_one_line_with_its_cases(judge):
+    found = judge(nights(lambda c, n: 1.06 if c % 3 == 1 and n > 34 else 1))
+    line, = found.regressions
+    assert (line.kind, line.group) == ('node', 'node n1 of alpha')
+    assert sorted(line.cases) == [f'{c:08x}' for c in (1, 4, 7)]
+
+
+def test_a_bad_switch_is_one_line(judge):
+    above = {f'n{n}': ['leaf1' if n < 2 else 'leaf2'] for n in range(3)}
+    found = judge(nights(lambda c, n: 1.06 if c % 3 < 2 and n > 34 else 1),
+                  switches={'alpha': above})
+    line, = found.regressions
+    assert (line.kind, line.group) == ('switch', 'switch leaf1 of alpha')
+    assert len(line.cases) == 7
+
+
+def test_a_small_loss_of_all_is_seen_before_a_large_one_of_one(judge):
+    found = judge(nights(lambda c, n: 1.012 if n > 36 else 1, cases=25))
+    line, = found.regressions
+    assert line.kind == 'partition' and len(line.cases) > 20
+    assert 1.005 < line.ratio < 1.02
+
+
+def test_cases_that_share_nothing_are_lines_of_their_own(judge):
+    some = {1, 3, 8}
+    found = judge(nights(lambda c, n: 1.1 if c in some and n > 34 else 1))
+    assert sorted(line.case for line in found.regressions) == [
+        f'{c:08x}' for c in sorted(some)]
+
+
+def test_what_changed_that_night_is_named(judge):
+    found = judge(nights(
+        lambda c, n: 1.1 if n >= 33 else 1,
+        spec=lambda c, n: 'abc' if n < 33 else 'def',
+        stack=lambda c, n: f'openmpi 5.0.{6 + (n >= 33)}'))
+    line, = found.regressions
+    assert 'spec hash abc -> def' in line.cause
+    assert 'openmpi 5.0.6 -> openmpi 5.0.7' in line.cause
+
+
+def test_facts_of_nodes_are_compared_by_name(judge, tmp_path):
+    for name, kernel in (('aaa', '6.1'), ('bbb', '6.2')):
+        path = tmp_path / 'alpha' / 'machines' / f'{name}.json'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({'kernel': kernel, 'cpu': 'same'}))
+    found = judge(nights(step(2, 33, 1.1), machine=lambda c, n:
+                         'aaa' if n < 33 else 'bbb'))
+    assert found.regressions[0].cause == 'kernel 6.1 -> 6.2'
+
+
+def test_an_old_regression_is_told_until_it_is_over(judge):
+    found = judge(nights(step(3, 12, 1.2)))
+    assert found.regressions[0].since == day(12)
+
+
+def test_a_recovered_one_is_not(judge):
+    found = judge(nights(lambda c, n: 1.2 if c == 3 and 20 < n < 37 else 1))
+    assert found.code == 0
+
+
+def test_failures_are_those_of_the_report(judge):
+    found = judge([*nights(), factory.record(
+        'completed', 0.0, day=NIGHTS - 1, repeat=0, params='x=1',
+        case='dead', result='fail', guard='transport', reference='1.0')])
+    failure, = found.failures
+    assert (failure.case, failure.guard) == ('dead', 'transport')
+    assert (found.code, found.verdict) == (1, 'failed')
+
+
+def test_new_vanished_and_unfit_cases(judge):
+    found = judge(nights(
+        skip=lambda c, n: c == 1 and n < 37 or c == 2 and n > 30,
+        result=lambda c, n: 'unfit' if c == 3 and n > 36 else 'recorded',
+        worse=step(3, 37, 3.0)))
+    assert [c.case for c in found.not_enough] == ['00000001']
+    assert [c.case for c in found.stale] == ['00000002']
+    assert found.code == 0
+
+
+def test_few_nights_judge_nothing(judge):
+    found = judge(nights(step(1, 3, 2.0), count=6))
+    assert (found.code, found.judged, len(found.not_enough)) == (0, 0, CASES)
+
+
+def test_speed_classes_are_histories_of_their_own(judge):
+    def slow(c, n):
+        return n % 4 == 0
+
+    found = judge(nights(
+        lambda c, n: 1.5 if slow(c, n) else 1,
+        speed=lambda c, n: 'slow' if slow(c, n) else 'fast'))
+    assert found.code == 0
+
+
+def test_systems_are_judged_apart(judge):
+    found = judge([*nights(), *nights(step(4, 35), system='beta')])
+    line, = found.regressions
+    assert (line.system, line.cases) == ('beta', ['00000004'])
+
+
+def test_sessions_of_a_date_are_a_night(judge):
+    records = nights(step(4, 37))
+    again = [{**r, 'run': r['run'].replace('T03', 'T09'),
+              'time': r['time'].replace('T03', 'T09')} for r in records]
+    random.Random(2).shuffle(again)
+    found = judge([*again, *records])
+    assert found.night == day(NIGHTS - 1)
+    assert found.regressions[0].nights <= 4
+
+
+def test_a_night_in_the_past_knows_nothing_of_what_came_later(judge):
+    records = nights(step(3, 20, 1.2))
+    assert judge(records, night=day(15)).code == 0
+    found = judge(records, night=day(25))
+    assert found.regressions[0].since == day(20)
+
+
+def test_a_night_that_is_not_there_is_an_error(judge):
+    with pytest.raises(ValueError, match='no session or date begins'):
+        judge(nights(count=9), night='1999')
+
+
+def test_emulated_runs_are_never_judged(judge):
+    assert judge(nights(step(1, 30, 2.0), emulated=1)).judged == 0
+
+
+def test_weekends_hide_nothing(judge):
+    def weekend(n):
+        return (factory.START + datetime.timedelta(days=n)).weekday() > 4
+
+    found = judge(nights(lambda c, n: (1.08 if weekend(n) else 1) * (
+        1.06 if c == 3 and n > 62 else 1), count=70))
+    assert [line.case for line in found.regressions] == ['00000003']
+
+
+def test_zeros_and_constants(judge):
+    found = judge([
+        *nights(noise=0, cases=3, worse=step(1, 37, 1.2)),
+        *[{**r, 'value': '0.0', 'check': 'Other'} for r in nights(cases=2)]])
+    line, = found.regressions
+    assert line.case == '00000001'
+    json.loads(found.json())
+
+
+def run(capsys, *words):
+    code = verdict.main([*map(str, words)])
+    return code, capsys.readouterr()
+
+
+def test_the_command_writes_text_json_and_junit(tmp_path, capsys):
+    factory.write(tmp_path, nights(step(3, 35)))
+    words = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
+    code, said = run(capsys, *words, '--json', tmp_path / 'v.json')
+    assert code == 1
+    assert 'REGRESSED' in said.out and 'n=3' in said.out
+    assert 'to do:' in said.out
+    code, said = run(capsys, *words, '--json', '-')
+    data = json.loads(said.out)
+    assert data == json.loads((tmp_path / 'v.json').read_text())
+    assert set(data) >= {'night', 'verdict', 'regressions', 'failures',
+                         'improved', 'stale', 'not_enough'}
+    assert set(data['regressions'][0]) >= {
+        'system', 'partition', 'environ', 'check', 'case', 'cases', 'metric',
+        'point', 'since', 'ratio', 'low', 'high', 'sure', 'cause'}
+    code, said = run(capsys, *words, '--junit', '-')
+    bad = [test.get('name') for test in ET.fromstring(said.out).iter(
+        'testcase') if test.find('failure') is not None]
+    assert len(bad) == 1 and 'n=3' in bad[0]
+
+
+def test_exit_codes(tmp_path, capsys):
+    assert run(capsys, '--perflogs', tmp_path)[0] == 2
+    assert run(capsys, '--perflogs', tmp_path / 'none')[0] == 2
+    path, = factory.write(tmp_path, nights(count=12))
+    assert run(capsys, '--perflogs', tmp_path)[0] == 0
+    with open(path, 'a') as handle:
+        handle.write('3,broken')
+    code, said = run(capsys, '--perflogs', tmp_path)
+    assert code == 2 and 'cut off' in said.err
+
+
+@pytest.mark.parametrize('fault', [False, True])
+def test_ack_until_its_date(tmp_path, capsys, fault):
+    factory.write(tmp_path, nights(step(3, 30)))
+    words = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
+    found = json.loads(run(capsys, *words, '--json', '-')[1].out)
+    ident = found['regressions'][0]['id']
+    ack = 'ack', ident, *words, '--reason', 'firmware 2', '--until'
+    code, said = run(capsys, *ack, '2026-12-31', *['--fault'] * fault)
+    assert code == 0 and 'accepted until 2026-12-31' in said.out
+    code, said = run(capsys, *words, '--json', '-')
+    found = json.loads(said.out)
+    assert code == 0 and not found['regressions']
+    assert [one['reason'] for one in found['known']] == (
+        ['firmware 2'] if fault else [])
+    # Its last night is over: told again.
+    path = tmp_path / 'refs' / 'verdict' / 'accepted.yaml'
+    path.write_text(path.read_text().replace('2026-12-31', day(35)))
+    assert run(capsys, *words)[0] == 1
+
+
+def test_ack_says_what_is_wrong(tmp_path, capsys):
+    factory.write(tmp_path, nights(step(3, 30)))
+    words = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
+    code, said = run(capsys, 'ack', 'nope', *words, '--reason', 'x',
+                     '--until', '2027-01-01')
+    assert code == 2 and "no regression 'nope'" in said.err
+    path = tmp_path / 'refs' / 'verdict' / 'accepted.yaml'
+    path.parent.mkdir(parents=True)
+    path.write_text('- {id: 1}\n')
+    code, said = run(capsys, *words)
+    assert code == 2 and 'accepted.yaml: entry 1' in said.err
+
+
+def test_reruns_are_asked_for_and_taken(tmp_path, capsys):
+    records = nights(step(3, NIGHTS - 1, 1.06))
+    factory.write(tmp_path, records)
+    code, said = run(capsys, '--perflogs', tmp_path, '--again')
+    assert '-n /00000003' in said.out.splitlines()[0]
+    last = [r for r in records[-CASES:] if r['case'] == '00000003']
+    for n in range(4, 9):
+        factory.write(tmp_path, [
+            {**r, 'run': r['run'].replace('T03', f'T0{n}'),
+             'time': r['time'].replace('T03', f'T0{n}'),
+             'value': repr(40 * 1.06 * (1 + 0.002 * (n - 6)))}
+            for r in last])
+    found = verdict.judge(perflogs.read(tmp_path))
+    assert [line.case for line in found.regressions] == ['00000003']
+
+
+@pytest.mark.parametrize('seed', range(8))
+def test_report_verdict_and_their_exit_codes_agree_on_every_case(
+        tmp_path, seed):
+    rng = random.Random(seed)
+    results = ['recorded', 'pass', 'fail', 'xfail', 'xpass', 'unfit']
+    last = {c: rng.choice(results) if rng.random() < 0.3 else 'pass'
+            for c in range(CASES)}
+    bad = rng.choice([None, *range(CASES)])
+    records = nights(
+        step(bad, rng.randint(15, 36), 1.3), seed=seed,
+        skip=lambda c, n: rng.random() < 0.05,
+        result=lambda c, n: last[c] if n == NIGHTS - 1 else 'pass')
+    if rng.random() < 0.3:
+        records.append(factory.record(
+            'completed', 0.0, day=NIGHTS - 1, repeat=0, params='y=1',
+            result='fail', guard='missing', reference='1.0'))
+    factory.write(tmp_path / 'logs', records)
+    frame = perflogs.read(tmp_path / 'logs')
+    found = verdict.of_records(frame, [str(tmp_path / 'logs')])
+    rows, counts = report.verdicts(report._labelled(frame))
+    failed = {(s.params, s.environ) for s in found.states
+              if s.outcome in outcomes.FAILED}
+    assert {f.params for f in found.failures} == {p for p, _ in failed}
+    assert len(failed) == len({(r['program'], r['label'], r['place'])
+                               for r in rows if r['result'] in
+                               outcomes.FAILED})
+    assert found.code == int(bool(
+        found.regressions or any(counts[r] for r in outcomes.FAILED)))
+    told = {case for line in found.regressions for case in line.cases}
+    assert told == {s.case for s in found.states if s.regressions}

@@ -75,7 +75,7 @@ def read(paths, on_error='raise'):
 
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    table = decided(frame(_parts(list(paths), report)))
+    table = frame(_parts(list(paths), report))
     return table if on_error == 'raise' else (table, errors)
 
 
@@ -102,7 +102,7 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
     that is the last, of a session that was killed, is a failure.
     """
     again = frame['result'] == 'again'
-    frame = frame.assign(tries=1)
+    frame['tries'] = 1
     if not again.any():
         return frame
     frame['result'] = frame['result'].cat.set_categories(RESULTS)
@@ -172,7 +172,7 @@ def frame(parts: Sequence[Part]) -> pd.DataFrame:
               'line': part.line[order],
               'size': _counts(texts['point'], kind, records.size)}
     table['repeat'][table['repeat'].isna()] = 1
-    return pd.DataFrame(table, copy=False)
+    return decided(pd.DataFrame(table, copy=False))
 
 
 def files_in_order(names: Iterable[str]) -> list[str]:

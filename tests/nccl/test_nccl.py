@@ -231,6 +231,13 @@ def test_measured_figures_are_within_the_limits():
         assert busbw < physics.limit('all_reduce_perf', nodes, 8, site)[0]
 
 
+def test_without_a_switch_a_gpu_has_links_to_each_of_the_others():
+    mesh = hardware.limits(hardware.devices(('MI300X', 8)))
+    assert mesh['gpu_bandwidth'] == 7 * mesh['gpu_link_bandwidth'] == 448000
+    assert physics.limit('all_gather_perf', 1, 2, mesh)[0] == 64
+    assert physics.limit('all_gather_perf', 1, 8, mesh)[0] == 448
+
+
 def test_where_nothing_is_known_nothing_is_said():
     assert physics.limit('all_reduce_perf', 2, 8, {}) is None
     assert physics.limit('alltoallv_perf', 2, 8, H100) is None

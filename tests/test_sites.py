@@ -104,7 +104,7 @@ def test_devices_and_limits_of_a_node():
                        'model': 'H100-SXM5-80GB'}
     assert hardware.limits(node) == {
         'nic_bandwidth': 400000, 'one_nic_bandwidth': 50000,
-        'gpu_link_bandwidth': 450000}
+        'gpu_link_bandwidth': 450000, 'gpu_bandwidth': 450000}
 
 
 def test_no_half_of_a_nic_that_one_pair_cannot_fill():
@@ -136,7 +136,7 @@ def test_a_site_adds_models_of_its_own(tmp_path):
     assert [d['arch'] for d in node] == ['infiniband', 'sm_90']
     assert hardware.limits(node, site=system) == {
         'nic_bandwidth': 50000, 'one_nic_bandwidth': 25000,
-        'gpu_link_bandwidth': 450000}
+        'gpu_link_bandwidth': 450000, 'gpu_bandwidth': 450000}
     with pytest.raises(hardware.HardwareError, match='ConnectX-6-HDR200'):
         hardware.devices(('ConnectX-6-HDR20', 2), site=system)
     # Of two rows of one name nobody knows which one holds.

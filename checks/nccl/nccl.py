@@ -468,6 +468,18 @@ class NcclBenchmark(Benchmark, special=True):
                           "plugin in LD_LIBRARY_PATH? The environment's "
                           '`transport` says what it must take')
 
+    def known_bounds(self) -> list[tuple[float, str]]:
+        """busbw that such hardware has, and who says so."""
+        if self.emulated:
+            return []
+        case = self.program, self.layout.nodes, self.layout.gpus
+        ring = physics.expected(*case, self.current_partition.extras)
+        has = physics.others(*case, {device.model for device in
+                                     self.current_partition.devices})
+        return [*([(ring, 'the links and NICs carry')] if ring else []),
+                *([(has['busbw'], f"others have ({has['source']}, "
+                    f"{has['date']})")] if has else [])]
+
     @property
     def attached(self) -> dict[str, str]:
         """NCCL's own words in short."""
@@ -480,15 +492,13 @@ class NcclBenchmark(Benchmark, special=True):
         if self.is_dry_run():
             return
         notes = [self.unjudged]
-        ring = physics.expected(self.program, self.layout.nodes,
-                                self.layout.gpus, self.site_extras())
         sizes = [size for name, size in map(metrics.split, self.figures)
                  if name == 'busbw' and size and size >= 1 << 28]
-        if ring and sizes:
+        if sizes:
             figure = metrics.key('busbw', max(sizes))
-            if self.figures[figure] < ring / 2:
-                notes.append(f'{figure} = {self.figures[figure]:g} is below '
-                             f'half of {ring:g}, which the hardware has')
+            notes += [f'{figure} = {self.figures[figure]:g} is below half of '
+                      f'{bound:g}, which {who}' for bound, who in
+                      self.known_bounds() if self.figures[figure] < bound / 2]
         asked = {**(self.current_environ.extras.get('transport') or {}).get(
             'env', {}), **self.environment()}
         silent = [name for name in asked if name.startswith('NCCL_')

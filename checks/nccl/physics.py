@@ -1,4 +1,5 @@
-"""What links and NICs allow a collective: busbw that no run exceeds. Pure.
+"""What links and NICs allow a collective: busbw that no run exceeds; and what
+others have on such nodes (nodes.yaml).
 
 Counted is what must leave or enter a node, and a GPU, in any algorithm, also
 one that reduces inside a switch (NVLS, SHARP): an all-reduce of S bytes sends
@@ -8,10 +9,16 @@ figures do lie above it (H200: 482 GB/s over links of 450).
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from .programs import PROGRAMS
+
+NODES = Path(__file__).with_name('nodes.yaml')
 
 
 def crossing(program: str, parts: int) -> float | None:
@@ -79,3 +86,21 @@ def expected(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
         return min(rates)
     found = limit('all_gather_perf', nodes, gpus, site)
     return found[0] if found else None
+
+
+@functools.cache
+def published() -> tuple[dict[str, Any], ...]:
+    """The rows of nodes.yaml."""
+    return tuple(yaml.safe_load(NODES.read_text()))
+
+
+def others(program: str, nodes: int, gpus: int, models: Collection[str]
+           ) -> dict[str, Any] | None:
+    """What others have on nodes with these GPUs and NICs; None: not known.
+
+    :arg models: by the names of config/hardware.yaml.
+    """
+    return next((row for row in published() if (
+        row['program'], row['nodes'], row['gpus']) == (program, nodes, gpus)
+        and row['gpu'] in models and row.get('nic', row['gpu']) in models),
+        None)

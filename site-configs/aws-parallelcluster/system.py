@@ -29,7 +29,7 @@ _EFA = {'name': 'EFA',
 #: NCCL must take EFA by the plugin aws-ofi-nccl, and it says which network it
 #: took (words of NCCL).
 _NCCL = {'name': 'EFA, by aws-ofi-nccl',
-         'env': {'FI_PROVIDER': 'efa', 'FI_EFA_USE_HUGE_PAGE': '0'},
+         'env': {'FI_PROVIDER': 'efa'},
          'evidence': r'Using network (AWS Libfabric|OFI|Libfabric)',
          'source': 'aws-samples/awsome-distributed-training, nccl-tests',
          'date': '2026-11'}

@@ -197,22 +197,45 @@ def test_limits_by_links_and_nics(program, nodes, gpus, most):
     assert physics.limit(program, nodes, gpus, H100)[0] == pytest.approx(most)
 
 
-def test_no_published_figure_is_beyond_the_limits():
-    """The table of known nodes: 483, 471 and 487 measured on H100, 839 on
-    B200, 314 on MI300X, 230 on A100, 150 on two nodes of GH200, 105 on two
-    of MI250X."""
-    for nodes, gpus, busbw, found in (
-            (1, 8, 483, [('H100-SXM5-80GB', 8)]),
-            (2, 8, 487, [('H100-SXM5-80GB', 8), ('EFA-100', 32)]),
-            (1, 8, 839, [('B200-SXM', 8)]), (1, 8, 230, [('A100-SXM4', 8)]),
-            (1, 8, 314, [('MI300X', 8)]),
-            (2, 4, 150, [('GH200-96GB-quad', 4), ('Cassini-200', 4)]),
-            (2, 8, 105, [('MI250X-GCD', 8), ('Cassini-200', 4)])):
+#: NICs of a node whose figures are published, where it is not one a GPU.
+NICS = {'EFA-100': 32, ('A100-SXM4', 'Cassini-200'): 2,
+        ('MI250X-GCD', 'Cassini-200'): 4}
+
+
+@pytest.mark.parametrize('row', physics.published(), ids=lambda row: (
+    f"{row['gpu']}-{row['nodes']}-{row['program']}"))
+def test_no_published_figure_is_beyond_the_limits(row):
+    found = [(row['gpu'], row['gpus'])]
+    if 'nic' in row:
+        pair = row['gpu'], row['nic']
+        found.append((row['nic'], NICS.get(pair) or NICS.get(
+            row['nic'], row['gpus'])))
+    site = hardware.limits(hardware.devices(*found))
+    case = row['program'], row['nodes'], row['gpus']
+    assert row['busbw'] < physics.limit(*case, site)[0]
+    ring = physics.expected(*case, site)
+    assert ring is None or row['busbw'] > ring / 2.2
+    assert set(row) - {'nic'} == {'gpu', 'gpus', 'nodes', 'program', 'busbw',
+                                  'source', 'date'}
+    assert physics.others(*case, dict(found)) == row
+
+
+def test_measured_figures_are_within_the_limits():
+    """Above the ring, by reduction in the switch: 483 on eight H100, 839 on
+    eight B200, 487 on two nodes of H100 with EFA."""
+    for nodes, busbw, found in (
+            (1, 483, [('H100-SXM5-80GB', 8)]),
+            (2, 487, [('H100-SXM5-80GB', 8), ('EFA-100', 32)]),
+            (1, 839, [('B200-SXM', 8)]), (1, 230, [('A100-SXM4', 8)])):
         site = hardware.limits(hardware.devices(*found))
-        limit = physics.limit('all_reduce_perf', nodes, gpus, site)
-        assert busbw < limit[0], (found, limit)
-        ring = physics.expected('all_reduce_perf', nodes, gpus, site)
-        assert busbw > ring / 2, (found, ring)
+        assert busbw < physics.limit('all_reduce_perf', nodes, 8, site)[0]
+
+
+def test_without_a_switch_a_gpu_has_links_to_each_of_the_others():
+    mesh = hardware.limits(hardware.devices(('MI300X', 8)))
+    assert mesh['gpu_bandwidth'] == 7 * mesh['gpu_link_bandwidth'] == 448000
+    assert physics.limit('all_gather_perf', 1, 2, mesh)[0] == 64
+    assert physics.limit('all_gather_perf', 1, 8, mesh)[0] == 448
 
 
 def test_where_nothing_is_known_nothing_is_said():

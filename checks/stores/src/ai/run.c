@@ -265,6 +265,13 @@ static void discard(Context *context, void *data)
     RM_Free(job);
 }
 
+/* A job that waits for others might wait for ever. */
+static void left(Context *context, Blocked *client)
+{
+    (void)context;
+    devices_forget(client);
+}
+
 /* --- the commands --------------------------------------------------------- */
 
 /* One piece of memory; nothing is held yet. */
@@ -396,6 +403,7 @@ static int execute(Context *context, String **argv, int argc, int script,
         job->names[job->outputs] =
             RM_HoldString(NULL, argv[r.outputs.at + job->outputs]);
     job->client = RM_BlockClient(context, answer, NULL, discard, 0);
+    RM_SetDisconnectCallback(job->client, left);
     device_add(object->device, job);
     return GOOD;
 }

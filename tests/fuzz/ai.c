@@ -727,7 +727,7 @@ static void run(String **argv, int argc)
         if (!named(argv[0], commands[i].name))
             continue;
         Context context = {.keys = 1, .argc = argc};
-        if (commands[i].keys && argc > 1)
+        if (commands[i].keys)
             commands[i].run(&context, argv, argc);
         CHECK(!context.blocked);
         context.keys = 0;

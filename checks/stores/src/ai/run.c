@@ -366,7 +366,9 @@ static int execute(Context *context, String **argv, int argc, int script,
     struct request r = {.timeout = 0};
     const char *error;
     if (RM_IsKeysPositionRequest(context)) {
-        RM_KeyAtPos(context, 1);
+        /* The server asks before it knows that there is one. */
+        if (argc > 1)
+            RM_KeyAtPos(context, 1);
         if (argc < least || parse(argv, argc, &r))
             return GOOD;
         const struct span *spans[] = {&r.keys, &r.inputs, &r.outputs};

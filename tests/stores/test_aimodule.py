@@ -229,6 +229,30 @@ def figures(ask, key='m'):
             zip(answer[::2], answer[1::2], strict=True)}
 
 
+def test_threads_that_share_the_work(module, tmp_path):
+    name = next(iter(servers()), '')
+    if not name:
+        skip_missing('redis-server', 'no server is here')
+    port = free_port()
+    line = aimodule.load_line(str(module), threads=2, intra=3)
+    with serving(servers()[name], port, tmp_path, '--save', '',
+                 '--loadmodule', *line.split()):
+        clients = [Client(port) for _ in range(2)]
+        ask = clients[0]
+        ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB',
+            aimodule.blob('small'))
+        put(ask, 'in', networks.picture((1, 3, 224, 224)))
+        for _ in range(3):
+            for i, client in enumerate(clients):
+                client.send('AI.MODELRUN', 'm', 'INPUTS', 'in', 'OUTPUTS',
+                            f'out{i}')
+            for client in clients:
+                assert client.receive() == 'OK'
+            for i in range(2):
+                close(tensor(ask, f'out{i}')[0][::100],
+                      GOLDEN['small']['scores'])
+
+
 def counted(ask, figure):
     """What INFO says of a queue."""
     info = ask('INFO', 'EVERYTHING').decode()

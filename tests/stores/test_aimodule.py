@@ -716,7 +716,7 @@ def client_calls(python, ports, folder):
     done = subprocess.run(
         [python, ROOT / 'tests' / 'stores' / 'smartredis_calls.py',
          ','.join(f'127.0.0.1:{port}' for port in ports), folder],
-        text=True, capture_output=True, timeout=60)
+        cwd=folder, text=True, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(' ok\n') == 12, done.stdout
 

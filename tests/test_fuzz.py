@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import ROOT
 
 FUZZ = ROOT / 'tests' / 'fuzz'
-TARGETS = ('replies', 'probe', 'files', 'tao')
+TARGETS = ('replies', 'probe', 'files', 'tao', 'ai')
 
 
 @pytest.fixture(scope='module')

@@ -12,6 +12,7 @@ fi
 wrap= sources=
 add() { for name; do wrap="$wrap,--wrap=$name"; done; }
 case $target in
+ai) sources=$here/../../checks/stores/src/ai/*.c ;;
 tao)
     add queue_miss poll_sleep
     sources="$tao/cache.c $tao/values.c $tao/slow.c $tao/options.c
@@ -32,4 +33,4 @@ esac
 ${CC:-cc} -g -O1 -std=gnu11 -pthread -Wall -Wextra -Werror \
     -fsanitize=$sanitize -fno-sanitize-recover=all \
     ${CFLAGS:-} -o "$out" "$here/$target.c" $driver $sources \
-    "-Wl$wrap" -lm
+    ${wrap:+"-Wl$wrap"} -lm

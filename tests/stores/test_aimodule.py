@@ -16,7 +16,7 @@ import pytest
 from checks.stores import aimodule
 from checks.stores.servers import Needs, server
 from tests.conftest import ROOT, free_port, skip_missing
-from tests.stores import networks
+from tests.stores import networks, vectors
 from tests.stores.resp import Client, Error, serving
 
 GOLDEN = json.loads(networks.GOLDEN.read_text())
@@ -229,9 +229,34 @@ def figures(ask, key='m'):
             zip(answer[::2], answer[1::2], strict=True)}
 
 
-def runs(ask, device='CPU'):
+def test_threads_that_share_the_work(module, tmp_path):
+    name = next(iter(servers()), '')
+    if not name:
+        skip_missing('redis-server', 'no server is here')
+    port = free_port()
+    line = aimodule.load_line(str(module), threads=2, intra=3)
+    with serving(servers()[name], port, tmp_path, '--save', '',
+                 '--loadmodule', *line.split()):
+        clients = [Client(port) for _ in range(2)]
+        ask = clients[0]
+        ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB',
+            aimodule.blob('small'))
+        put(ask, 'in', networks.picture((1, 3, 224, 224)))
+        for _ in range(3):
+            for i, client in enumerate(clients):
+                client.send('AI.MODELRUN', 'm', 'INPUTS', 'in', 'OUTPUTS',
+                            f'out{i}')
+            for client in clients:
+                assert client.receive() == 'OK'
+            for i in range(2):
+                close(tensor(ask, f'out{i}')[0][::100],
+                      GOLDEN['small']['scores'])
+
+
+def counted(ask, figure):
+    """What INFO says of a queue."""
     info = ask('INFO', 'EVERYTHING').decode()
-    return int(info.split(f'ai_queue_{device}_runs:')[1].split('\r')[0])
+    return int(info.split(f'ai_queue_{figure}:')[1].split('\r')[0])
 
 
 def test_requests_that_wait_become_one_run(ask, store):
@@ -242,14 +267,14 @@ def test_requests_that_wait_become_one_run(ask, store):
     clients = [Client(store) for _ in pictures]
     for i, picture in enumerate(pictures):
         put(ask, f'in{i}', picture[None])
-    before = runs(ask, 'CPU_2')
+    before = counted(ask, 'CPU_2_runs')
     for i, client in enumerate(clients[:4]):
         client.send('AI.MODELEXECUTE', 'm', 'INPUTS', 1, f'in{i}', 'OUTPUTS',
                     1, f'out{i}')
     for i, client in enumerate(clients[:4]):
         assert client.receive() == 'OK'
         close(tensor(ask, f'out{i}'), want[i:i + 1])
-    assert runs(ask, 'CPU_2') == before + 1
+    assert counted(ask, 'CPU_2_runs') == before + 1
     assert figures(ask)['samples'] == 4
     # A fifth waits for three more, which do not come.
     assert clients[4]('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in4', 'OUTPUTS',
@@ -261,21 +286,32 @@ def test_requests_that_wait_become_one_run(ask, store):
     assert clients[4]('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in4', 'OUTPUTS',
                       1, 'out4') == 'OK'
     close(tensor(ask, 'out4'), want[4:])
+    # One that waits for ever is dropped when its client leaves.
+    ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU:2', 'BATCHSIZE', 8,
+        'MINBATCHSIZE', 4, 'BLOB', aimodule.blob('tiny'))
+    clients[0].send('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in0', 'OUTPUTS', 1,
+                    'out0')
+    before = counted(ask, 'CPU_2_jobs')
     for client in clients:
         client.close()
+    end = time.monotonic() + 30
+    while counted(ask, 'CPU_2_jobs') == before:
+        assert time.monotonic() < end, 'it waits without a client'
+        time.sleep(0.01)
 
 
 def test_the_server_answers_while_a_network_runs(ask, store):
     ask('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'BLOB', aimodule.blob('small'))
-    put(ask, 'in', np.zeros((16, 3, 224, 224), 'f4'))
-    busy = Client(store)
+    # A second's work.
+    ask('AI.TENSORSET', 'in', 'FLOAT', 100, 3, 224, 224)
+    busy, before = Client(store), counted(ask, 'CPU_jobs')
     busy.send('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in', 'OUTPUTS', 1, 'out')
     # Answered on another connection before the run is over.
     assert figures(ask)['calls'] == 0
-    # The one who waits may leave.
+    # The one who waits may leave: the run ends, or does not begin.
     busy.close()
     end = time.monotonic() + 60
-    while figures(ask)['calls'] == 0:
+    while counted(ask, 'CPU_jobs') == before:
         assert time.monotonic() < end, 'the run did not end'
         time.sleep(0.01)
     assert ask('EXISTS', 'out') == 0
@@ -521,6 +557,9 @@ def test_keys_of_a_command_are_told(ask):
                'a', 'OUTPUTS', 'c', 'd') == [b's', b'a', b'c', b'd']
     assert ask('COMMAND', 'GETKEYS', 'AI.MODELEXECUTE', 'm', 'INPUTS', 99,
                'a', 'b', 'OUTPUTS', 1, 'c') == [b'm']
+    # It once told of a first key that was not there, and Valkey crashed.
+    with pytest.raises(Error):
+        ask('COMMAND', 'GETKEYS', 'AI.SCRIPTRUN')
 
 
 # --- what is kept ------------------------------------------------------------
@@ -677,7 +716,7 @@ def client_calls(python, ports, folder):
     done = subprocess.run(
         [python, ROOT / 'tests' / 'stores' / 'smartredis_calls.py',
          ','.join(f'127.0.0.1:{port}' for port in ports), folder],
-        text=True, capture_output=True, timeout=60)
+        cwd=folder, text=True, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(' ok\n') == 12, done.stdout
 
@@ -711,6 +750,15 @@ def test_a_model_in_a_cluster(module, tmp_path):
         assert ask(*run, '{a}out') == 'OK'
         refused(ask, 'CROSSSLOT', *run, 'b')
         refused(other, f'MOVED {slot} ', *run, '{a}out')
+
+
+# --- what nobody means to send -----------------------------------------------
+
+@pytest.mark.parametrize('seed', [1, 2])
+def test_random_argument_vectors(ask, store, seed):
+    sent, errors = vectors.send(store, seed, seconds=20, most=1500)
+    assert 0 < errors < sent
+    assert ask('PING') == 'PONG'
 
 
 # --- loading -----------------------------------------------------------------

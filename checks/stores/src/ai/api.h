@@ -89,6 +89,8 @@ typedef struct {
     X(int, Replicate, (Context *, const char *, const char *, ...)) \
     X(Blocked *, BlockClient, (Context *, Command *, Command *, \
                                void (*)(Context *, void *), long long)) \
+    X(void, SetDisconnectCallback, (Blocked *, \
+                                    void (*)(Context *, Blocked *))) \
     X(int, UnblockClient, (Blocked *, void *)) \
     X(void *, GetBlockedClientPrivateData, (Context *)) \
     X(Cursor *, ScanCursorCreate, (void)) \

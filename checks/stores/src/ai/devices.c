@@ -154,6 +154,8 @@ static struct job *pick(struct device *device, long long *again)
         struct object *object = job->object;
         if (job->deadline && time >= job->deadline)
             job->timed_out = 1;
+        if (job->timed_out)
+            ;
         /* Where the first job of a model must wait, all of them must. */
         else if (object->seen == round)
             goto waits;
@@ -217,6 +219,22 @@ void device_add(struct device *device, struct job *job)
     device->last = &job->next;
     pthread_cond_broadcast(&device->changed);
     pthread_mutex_unlock(&device->lock);
+}
+
+void devices_forget(const Blocked *client)
+{
+    pthread_mutex_lock(&list_lock);
+    for (int i = 0; i < device_count; i++) {
+        struct device *device = devices[i];
+        pthread_mutex_lock(&device->lock);
+        for (struct job *job = device->first; job; job = job->next)
+            if (job->client == client) {
+                job->timed_out = 1;
+                pthread_cond_broadcast(&device->changed);
+            }
+        pthread_mutex_unlock(&device->lock);
+    }
+    pthread_mutex_unlock(&list_lock);
 }
 
 /* --- devices -------------------------------------------------------------- */

@@ -18,7 +18,7 @@ struct job {
     const struct kernel *kernel;        /* of a script */
     size_t images;                      /* of a model: its batch */
     long long queued, deadline;         /* us; 0: none */
-    int timed_out, inputs, outputs;
+    int timed_out, inputs, outputs;     /* or nobody waits any more */
     const char *error;
     String **names;                     /* of the outputs */
     struct tensor **in, **out;
@@ -30,6 +30,8 @@ struct device;
 struct device *device_named(const String *name, const char **error);
 const char *device_name(const struct device *device);
 void device_add(struct device *device, struct job *job);
+/* A client left: its job, if it still waits, is dropped. */
+void devices_forget(const Blocked *client);
 void devices_info(Info *info);
 
 #endif

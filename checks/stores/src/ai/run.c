@@ -265,6 +265,13 @@ static void discard(Context *context, void *data)
     RM_Free(job);
 }
 
+/* A job that waits for others might wait for ever. */
+static void left(Context *context, Blocked *client)
+{
+    (void)context;
+    devices_forget(client);
+}
+
 /* --- the commands --------------------------------------------------------- */
 
 /* One piece of memory; nothing is held yet. */
@@ -359,7 +366,9 @@ static int execute(Context *context, String **argv, int argc, int script,
     struct request r = {.timeout = 0};
     const char *error;
     if (RM_IsKeysPositionRequest(context)) {
-        RM_KeyAtPos(context, 1);
+        /* The server asks before it knows that there is one. */
+        if (argc > 1)
+            RM_KeyAtPos(context, 1);
         if (argc < least || parse(argv, argc, &r))
             return GOOD;
         const struct span *spans[] = {&r.keys, &r.inputs, &r.outputs};
@@ -396,6 +405,7 @@ static int execute(Context *context, String **argv, int argc, int script,
         job->names[job->outputs] =
             RM_HoldString(NULL, argv[r.outputs.at + job->outputs]);
     job->client = RM_BlockClient(context, answer, NULL, discard, 0);
+    RM_SetDisconnectCallback(job->client, left);
     device_add(object->device, job);
     return GOOD;
 }

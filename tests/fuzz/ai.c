@@ -1,0 +1,817 @@
+/* ai.c - argument vectors and payloads for the module of RedisAI's commands,
+ * in a server of a few hundred lines: its strings and keys are pieces of
+ * memory of their own, so that ASan sees every byte too far.
+ *
+ * An input is commands, one a line (0x1e ends it, 0x1f ends a word). A word
+ * @N is N bytes of zeros. Besides the module's commands there are
+ *
+ *     load TYPE PAYLOAD   a value of type 0 to 2 from a snapshot
+ *     flags N             of the context, for what follows
+ *     text KEY            a key of another type
+ *     wait                for what runs
+ *
+ * Checked besides: a command has one whole answer or blocks; errors have no
+ * control characters; keys of a command are in its vector; what is saved is
+ * loaded and saved the same, and so is what the rewritten append-only file
+ * says; strings are counted in the server's own thread alone. */
+#include "../../checks/stores/src/ai/api.h"
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#define CHECK(good) \
+    do { \
+        if (!(good)) { \
+            fprintf(stderr, "ai.c:%d: %s\n", __LINE__, #good); \
+            abort(); \
+        } \
+    } while (0)
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int RedisModule_OnLoad(Context *context, String **argv, int argc);
+
+enum { COMMANDS = 32, KINDS = 3, WORDS = 200, LINES = 40, LARGEST = 1 << 16 };
+
+struct server_string { int refs; size_t size; char *data; };
+struct server_type { Methods methods; };
+struct server_io { char *data; size_t size, at, room; int bad;
+                   String **words; int count; };
+struct value { struct value *next; String *name; Type *type; void *value;
+               long long expiry; };
+struct server_key { String *name; struct value *value; int mode; };
+struct server_context { int (*get)(const char *, void *); Blocked *blocked;
+                        int keys, argc; };
+struct server_blocked { Blocked *next; Command *answer;
+                        void (*discard)(Context *, void *); void *data;
+                        void (*left)(Context *, Blocked *); int done; };
+struct server_cursor { int done; };
+
+static struct { const char *name; Command *run; int keys; }
+    commands[COMMANDS];
+static struct server_type types[KINDS], other;
+static int command_count, type_count, flags;
+static struct value *keys;
+static Blocked *blocked;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_t main_thread;
+/* Answers that the command still owes. */
+static long long owed;
+
+/* --- strings ---------------------------------------------------------------- */
+
+static void in_main(void)
+{
+    CHECK(pthread_equal(pthread_self(), main_thread));
+}
+
+static String *make(const void *data, size_t size)
+{
+    String *s = malloc(sizeof *s);
+    *s = (String){1, size, malloc(size ? size : 1)};
+    if (size)
+        memcpy(s->data, data, size);
+    return s;
+}
+
+static String *fake_CreateString(Context *c, const char *data, size_t size)
+{
+    (void)c;
+    return make(data, size);
+}
+
+static String *fake_HoldString(Context *c, String *s)
+{
+    (void)c;
+    in_main();
+    s->refs++;
+    return s;
+}
+
+static void fake_FreeString(Context *c, String *s)
+{
+    (void)c;
+    in_main();
+    CHECK(s->refs > 0);
+    if (!--s->refs) {
+        free(s->data);
+        free(s);
+    }
+}
+
+static const char *fake_StringPtrLen(const String *s, size_t *size)
+{
+    if (size)
+        *size = s->size;
+    return s->data;
+}
+
+static int fake_StringToLongLong(const String *s, long long *value)
+{
+    char text[32], again[32];
+    if (!s->size || s->size >= sizeof text)
+        return BAD;
+    memcpy(text, s->data, s->size);
+    text[s->size] = 0;
+    errno = 0;
+    char *end;
+    *value = strtoll(text, &end, 10);
+    snprintf(again, sizeof again, "%lld", *value);
+    return errno || *end || strcmp(text, again) ? BAD : GOOD;
+}
+
+static int fake_StringToDouble(const String *s, double *value)
+{
+    char text[64], *end;
+    if (!s->size || s->size >= sizeof text || memchr(s->data, ' ', s->size))
+        return BAD;
+    memcpy(text, s->data, s->size);
+    text[s->size] = 0;
+    *value = strtod(text, &end);
+    return *end || end != text + s->size || isnan(*value) ? BAD : GOOD;
+}
+
+/* --- keys ------------------------------------------------------------------- */
+
+static struct value **place_of(const String *name)
+{
+    struct value **at = &keys;
+    while (*at && ((*at)->name->size != name->size ||
+                   memcmp((*at)->name->data, name->data, name->size)))
+        at = &(*at)->next;
+    return at;
+}
+
+static void drop(struct value **at)
+{
+    struct value *v = *at;
+    *at = v->next;
+    if (v->type != &other)
+        v->type->methods.free(v->value);
+    fake_FreeString(NULL, v->name);
+    free(v);
+}
+
+static void *fake_OpenKey(Context *c, String *name, int mode)
+{
+    (void)c;
+    in_main();
+    struct value *v = *place_of(name);
+    if (!v && mode == READ)
+        return NULL;
+    Key *key = malloc(sizeof *key);
+    *key = (Key){fake_HoldString(NULL, name), v, mode};
+    return key;
+}
+
+static void fake_CloseKey(Key *key)
+{
+    if (key)
+        fake_FreeString(NULL, key->name);
+    free(key);
+}
+
+static int fake_KeyType(Key *key)
+{
+    return !key || !key->value ? KEY_EMPTY
+        : key->value->type == &other ? 1 : KEY_MODULE;
+}
+
+static Type *fake_ModuleTypeGetType(Key *key)
+{
+    return fake_KeyType(key) == KEY_MODULE ? key->value->type : NULL;
+}
+
+static void *fake_ModuleTypeGetValue(Key *key)
+{
+    return fake_KeyType(key) == KEY_MODULE ? key->value->value : NULL;
+}
+
+static int fake_DeleteKey(Key *key)
+{
+    CHECK(key->mode & WRITE);
+    if (key->value)
+        drop(place_of(key->name));
+    key->value = NULL;
+    return GOOD;
+}
+
+static int fake_ModuleTypeSetValue(Key *key, Type *type, void *value)
+{
+    fake_DeleteKey(key);
+    struct value *v = malloc(sizeof *v);
+    *v = (struct value){keys, fake_HoldString(NULL, key->name), type, value,
+                        NO_EXPIRY};
+    key->value = keys = v;
+    return GOOD;
+}
+
+static int fake_ModuleTypeReplaceValue(Key *key, Type *type, void *value,
+                                       void **old)
+{
+    CHECK(key->mode & WRITE && key->value && key->value->type == type);
+    *old = key->value->value;
+    key->value->value = value;
+    return GOOD;
+}
+
+static long long fake_GetExpire(Key *key)
+{
+    return key->value->expiry;
+}
+
+static int fake_SetExpire(Key *key, long long expiry)
+{
+    key->value->expiry = expiry;
+    return GOOD;
+}
+
+static Cursor *fake_ScanCursorCreate(void)
+{
+    return calloc(1, sizeof(Cursor));
+}
+
+static void fake_ScanCursorDestroy(Cursor *cursor)
+{
+    free(cursor);
+}
+
+static int fake_Scan(Context *c, Cursor *cursor, Seen *seen, void *data)
+{
+    (void)cursor;
+    int number = 0;
+    for (struct value *v = keys; v; v = v->next) {
+        Key key = {v->name, v, READ};
+        seen(c, v->name, number++ % 2 ? &key : NULL, data);
+    }
+    return 0;
+}
+
+/* --- answers ---------------------------------------------------------------- */
+
+static int answered(long long more)
+{
+    in_main();
+    CHECK(owed > 0);
+    owed += more - 1;
+    return GOOD;
+}
+
+static int fake_ReplyWithError(Context *c, const char *text)
+{
+    (void)c;
+    CHECK(*text >= 'A' && *text <= 'Z');
+    for (; *text; text++)
+        CHECK((unsigned char)*text >= ' ' && (unsigned char)*text < 127);
+    return answered(0);
+}
+
+static int fake_WrongArity(Context *c)
+{
+    (void)c;
+    return answered(0);
+}
+
+static int fake_ReplyWithSimpleString(Context *c, const char *text)
+{
+    (void)c;
+    CHECK(!strpbrk(text, "\r\n"));
+    return answered(0);
+}
+
+static int fake_ReplyWithArray(Context *c, long size)
+{
+    (void)c;
+    CHECK(size >= 0);
+    return answered(size);
+}
+
+static int fake_ReplyWithLongLong(Context *c, long long value)
+{
+    (void)c, (void)value;
+    return answered(0);
+}
+
+static int fake_ReplyWithDouble(Context *c, double value)
+{
+    (void)c, (void)value;
+    return answered(0);
+}
+
+static int fake_ReplyWithNull(Context *c)
+{
+    (void)c;
+    return answered(0);
+}
+
+/* Reads all of it: a copy for the client. */
+static int fake_ReplyWithStringBuffer(Context *c, const char *data,
+                                      size_t size)
+{
+    (void)c;
+    String *s = make(data, size);
+    fake_FreeString(NULL, s);
+    return answered(0);
+}
+
+static int fake_ReplyWithString(Context *c, String *s)
+{
+    return fake_ReplyWithStringBuffer(c, s->data, s->size);
+}
+
+/* --- snapshots and the append-only file ------------------------------------- */
+
+static void io_put(Io *io, const void *data, size_t size)
+{
+    if (io->size + size > io->room)
+        io->data = realloc(io->data, io->room = 2 * (io->size + size));
+    if (size)
+        memcpy(io->data + io->size, data, size);
+    io->size += size;
+}
+
+static void fake_SaveUnsigned(Io *io, uint64_t value)
+{
+    io_put(io, &value, sizeof value);
+}
+
+static void fake_SaveStringBuffer(Io *io, const char *data, size_t size)
+{
+    fake_SaveUnsigned(io, size);
+    io_put(io, data, size);
+}
+
+static uint64_t fake_LoadUnsigned(Io *io)
+{
+    uint64_t value = 0;
+    if (io->bad || io->size - io->at < sizeof value) {
+        io->bad = 1;
+        return 0;
+    }
+    memcpy(&value, io->data + io->at, sizeof value);
+    io->at += sizeof value;
+    return value;
+}
+
+static String *fake_LoadString(Io *io)
+{
+    uint64_t size = fake_LoadUnsigned(io);
+    if (io->bad || size > io->size - io->at) {
+        io->bad = 1;
+        return NULL;
+    }
+    String *s = make(io->data + io->at, size);
+    io->at += size;
+    return s;
+}
+
+static int fake_IsIOError(Io *io)
+{
+    return io->bad;
+}
+
+/* The words of a command that the module emits. */
+static int words_of(String **words, const char *name, const char *format,
+                    va_list list)
+{
+    int count = 0;
+    words[count++] = make(name, strlen(name));
+    for (; *format; format++) {
+        CHECK(count < WORDS - 40);
+        if (*format == 's') {
+            String *s = va_arg(list, String *);
+            words[count++] = make(s->data, s->size);
+        } else if (*format == 'c') {
+            const char *text = va_arg(list, const char *);
+            words[count++] = make(text, strlen(text));
+        } else if (*format == 'b') {
+            const char *data = va_arg(list, const char *);
+            size_t size = va_arg(list, size_t);
+            words[count++] = make(data, size);
+        } else if (*format == 'l') {
+            char text[32];
+            int size = snprintf(text, sizeof text, "%lld",
+                                va_arg(list, long long));
+            words[count++] = make(text, size);
+        } else {
+            CHECK(*format == 'v');
+            String **each = va_arg(list, String **);
+            size_t number = va_arg(list, size_t);
+            CHECK(number <= 64 && count + number < WORDS);
+            while (number--) {
+                words[count++] = make((*each)->data, (*each)->size);
+                each++;
+            }
+        }
+    }
+    return count;
+}
+
+static void free_words(String **words, int count)
+{
+    while (count--)
+        fake_FreeString(NULL, words[count]);
+}
+
+static void fake_EmitAOF(Io *io, const char *name, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    io->words = calloc(WORDS, sizeof *io->words);
+    io->count = words_of(io->words, name, format, list);
+    va_end(list);
+}
+
+static int fake_Replicate(Context *c, const char *name, const char *format,
+                          ...)
+{
+    (void)c;
+    va_list list;
+    String *words[WORDS];
+    va_start(list, format);
+    int count = words_of(words, name, format, list);
+    va_end(list);
+    free_words(words, count);
+    return GOOD;
+}
+
+static void fake_LogIOError(Io *io, const char *level, const char *format,
+                            ...)
+{
+    (void)io, (void)level, (void)format;
+}
+
+static void fake_Log(Context *c, const char *level, const char *format, ...)
+{
+    (void)c, (void)level, (void)format;
+}
+
+/* --- clients that wait ------------------------------------------------------ */
+
+static Blocked *fake_BlockClient(Context *c, Command *answer,
+                                 Command *timeout,
+                                 void (*discard)(Context *, void *),
+                                 long long limit)
+{
+    (void)timeout, (void)limit;
+    CHECK(!c->blocked);
+    pthread_mutex_lock(&lock);
+    c->blocked = malloc(sizeof *blocked);
+    *c->blocked = (Blocked){blocked, answer, discard, NULL, NULL, 0};
+    blocked = c->blocked;
+    pthread_mutex_unlock(&lock);
+    return c->blocked;
+}
+
+static void fake_SetDisconnectCallback(Blocked *b,
+                                       void (*left)(Context *, Blocked *))
+{
+    b->left = left;
+}
+
+static int fake_UnblockClient(Blocked *b, void *data)
+{
+    pthread_mutex_lock(&lock);
+    CHECK(!b->done);
+    b->data = data;
+    b->done = 1;
+    pthread_mutex_unlock(&lock);
+    return GOOD;
+}
+
+static void *fake_GetBlockedClientPrivateData(Context *c)
+{
+    return c->blocked->data;
+}
+
+/* Answers those that are done; the number of those that are not. */
+static int answer_done(int gone)
+{
+    int waiting = 0;
+    for (Blocked **at = &blocked; *at;) {
+        Blocked *b = *at;
+        pthread_mutex_lock(&lock);
+        int done = b->done;
+        pthread_mutex_unlock(&lock);
+        if (!done) {
+            waiting++;
+            at = &b->next;
+            continue;
+        }
+        Context context = {.blocked = b};
+        if (!gone) {
+            owed = 1;
+            b->answer(&context, NULL, 0);
+            CHECK(!owed);
+        }
+        b->discard(&context, b->data);
+        *at = b->next;
+        free(b);
+    }
+    return waiting;
+}
+
+/* --- the rest of the server ------------------------------------------------- */
+
+static void fake_SetModuleAttribs(Context *c, const char *name, int version,
+                                  int api)
+{
+    (void)c, (void)name, (void)version, (void)api;
+}
+
+static int fake_IsModuleNameBusy(const char *name)
+{
+    (void)name;
+    return 0;
+}
+
+static void fake_SetModuleOptions(Context *c, int options)
+{
+    (void)c;
+    CHECK(options == HANDLES_IO_ERRORS);
+}
+
+static int fake_CreateCommand(Context *c, const char *name, Command *run,
+                              const char *how, int first, int last, int step)
+{
+    (void)c, (void)first, (void)last, (void)step;
+    CHECK(command_count < COMMANDS);
+    commands[command_count].name = name;
+    commands[command_count].run = run;
+    commands[command_count++].keys = !!strstr(how, "getkeys-api");
+    return GOOD;
+}
+
+static Type *fake_CreateDataType(Context *c, const char *name, int version,
+                                 Methods *methods)
+{
+    (void)c, (void)version;
+    CHECK(strlen(name) == 9 && methods->version == 3 && type_count < KINDS);
+    types[type_count].methods = *methods;
+    return &types[type_count++];
+}
+
+static void (*info)(Info *, int);
+
+static int fake_RegisterInfoFunc(Context *c, void (*run)(Info *, int))
+{
+    (void)c;
+    info = run;
+    return GOOD;
+}
+
+static int fake_InfoAddSection(Info *to, char *name)
+{
+    (void)to, (void)name;
+    return GOOD;
+}
+
+static int fake_InfoAddFieldCString(Info *to, char *name, char *value)
+{
+    (void)to, (void)name, (void)value;
+    return GOOD;
+}
+
+static int fake_InfoAddFieldULongLong(Info *to, char *name,
+                                      unsigned long long value)
+{
+    (void)to, (void)value;
+    CHECK(!strchr(name, ':'));
+    return GOOD;
+}
+
+static int fake_IsKeysPositionRequest(Context *c)
+{
+    return c->keys;
+}
+
+static void fake_KeyAtPos(Context *c, int at)
+{
+    CHECK(c->keys && at > 0 && at < c->argc);
+}
+
+static int fake_GetContextFlags(Context *c)
+{
+    (void)c;
+    return flags;
+}
+
+static int fake_ReplicateVerbatim(Context *c)
+{
+    (void)c;
+    return GOOD;
+}
+
+static void *fake_Alloc(size_t size)
+{
+    void *memory = malloc(size ? size : 1);
+    CHECK(memory);
+    return memory;
+}
+
+static void *fake_Calloc(size_t count, size_t size)
+{
+    void *memory = calloc(count ? count : 1, size ? size : 1);
+    CHECK(memory);
+    return memory;
+}
+
+static void fake_Free(void *memory)
+{
+    free(memory);
+}
+
+static int get_api(const char *name, void *to)
+{
+#define GIVEN(result, api, arguments) \
+    if (!strcmp(name, "RedisModule_" #api)) { \
+        result (*function) arguments = fake_##api; \
+        memcpy(to, &function, sizeof function); \
+        return GOOD; \
+    }
+    API(GIVEN)
+    return BAD;
+}
+
+/* --- inputs ----------------------------------------------------------------- */
+
+/* Saved, loaded and saved it is the same; so is what the file would run. */
+static void check_value(struct value *v)
+{
+    Io saved = {0}, again = {0}, file = {0}, third = {0};
+    v->type->methods.save(&saved, v->value);
+    CHECK(v->type->methods.size(v->value) >= 1);
+    void *loaded = v->type->methods.load(&saved, 0);
+    CHECK(loaded && !saved.bad && saved.at == saved.size);
+    v->type->methods.save(&again, loaded);
+    v->type->methods.free(loaded);
+    CHECK(again.size == saved.size &&
+          !memcmp(again.data, saved.data, saved.size));
+    String *name = make("rewritten", 9);
+    v->type->methods.rewrite(&file, name, v->value);
+    for (int i = 0; i < command_count; i++) {
+        size_t size = strlen(commands[i].name);
+        if (file.words[0]->size == size &&
+            !strncasecmp(commands[i].name, file.words[0]->data, size)) {
+            Context context = {.argc = file.count};
+            owed = 1;
+            commands[i].run(&context, file.words, file.count);
+            CHECK(!owed);
+        }
+    }
+    struct value *other_one = *place_of(name);
+    CHECK(other_one && other_one->type == v->type);
+    v->type->methods.save(&third, other_one->value);
+    CHECK(third.size == saved.size &&
+          !memcmp(third.data, saved.data, saved.size));
+    drop(place_of(name));
+    void *twin = v->type->methods.copy(name, name, v->value);
+    v->type->methods.free(twin);
+    fake_FreeString(NULL, name);
+    free_words(file.words, file.count);
+    free(file.words);
+    free(saved.data);
+    free(again.data);
+    free(third.data);
+}
+
+static void load(const String *kind, const String *payload)
+{
+    long long number;
+    if (fake_StringToLongLong(kind, &number) != GOOD || number < 0 ||
+        number >= KINDS)
+        return;
+    Io io = {.data = payload->data, .size = payload->size};
+    void *value = types[number].methods.load(&io, 0);
+    if (value) {
+        String *name = make("loaded", 6);
+        Key key = {name, *place_of(name), WRITE};
+        fake_ModuleTypeSetValue(&key, &types[number], value);
+        fake_FreeString(NULL, name);
+    }
+}
+
+static int named(const String *word, const char *name)
+{
+    return word->size == strlen(name) &&
+        !strncasecmp(word->data, name, word->size);
+}
+
+static void short_sleep(void)
+{
+    nanosleep(&(struct timespec){0, 100000}, NULL);
+}
+
+static void run(String **argv, int argc)
+{
+    long long number;
+    if (named(argv[0], "load") && argc == 3)
+        load(argv[1], argv[2]);
+    if (named(argv[0], "flags") && argc == 2 &&
+        fake_StringToLongLong(argv[1], &number) == GOOD)
+        flags = (int)number;
+    if (named(argv[0], "text") && argc == 2) {
+        Key key = {argv[1], *place_of(argv[1]), WRITE};
+        fake_ModuleTypeSetValue(&key, &other, NULL);
+    }
+    if (named(argv[0], "wait"))
+        for (int i = 0; i < 20 && answer_done(0); i++)
+            short_sleep();
+    for (int i = 0; i < command_count; i++) {
+        if (!named(argv[0], commands[i].name))
+            continue;
+        Context context = {.keys = 1, .argc = argc};
+        if (commands[i].keys)
+            commands[i].run(&context, argv, argc);
+        CHECK(!context.blocked);
+        context.keys = 0;
+        owed = 1;
+        commands[i].run(&context, argv, argc);
+        CHECK(owed == !!context.blocked);
+    }
+    answer_done(0);
+    int old = flags;
+    flags = 0;
+    for (struct value *v = keys; v; v = v->next)
+        if (v->type != &other) {
+            check_value(v);
+            break;                      /* the newest */
+        }
+    flags = old;
+}
+
+static String *word(const uint8_t *data, size_t size)
+{
+    char text[8];
+    if (size > 1 && size < sizeof text && *data == '@') {
+        memcpy(text, data + 1, size - 1);
+        text[size - 1] = 0;
+        int zeros = atoi(text);
+        if (zeros > 0 && zeros <= LARGEST) {
+            String *s = malloc(sizeof *s);
+            *s = (String){1, zeros, calloc(1, zeros)};
+            return s;
+        }
+    }
+    return make(data, size);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    static const char *const given[] = {"THREADS_PER_QUEUE", "2",
+                                        "EMULATE_GPUS", "1",
+                                        "MODEL_CHUNK_SIZE", "1024"};
+    enum { GIVEN_WORDS = sizeof given / sizeof *given };
+    String *words[GIVEN_WORDS];
+    main_thread = pthread_self();
+    for (int i = 0; i < GIVEN_WORDS; i++)
+        words[i] = make(given[i], strlen(given[i]) + 1);
+    for (int i = 0; i < GIVEN_WORDS; i++)
+        words[i]->size--;
+    Context context = {.get = get_api};
+    CHECK(RedisModule_OnLoad(&context, words, GIVEN_WORDS) == GOOD);
+    free_words(words, GIVEN_WORDS);
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    flags = 0;
+    for (int line = 0; size && line < LINES; line++) {
+        String *words[WORDS];
+        int count = 0, more = 1;
+        while (more && size) {
+            size_t end = 0;
+            while (end < size && data[end] != 0x1e && data[end] != 0x1f)
+                end++;
+            if (count < WORDS)
+                words[count++] = word(data, end);
+            more = end < size && data[end] == 0x1f;
+            size_t used = end < size ? end + 1 : end;
+            data += used;
+            size -= used;
+        }
+        if (count)
+            run(words, count);
+        free_words(words, count);
+    }
+    info(NULL, 0);
+    /* All clients leave. */
+    Context context = {0};
+    for (Blocked *b = blocked; b; b = b->next)
+        b->left(&context, b);
+    for (int i = 0; answer_done(1); i++) {
+        CHECK(i < 100000);
+        short_sleep();
+    }
+    while (keys)
+        drop(&keys);
+    return 0;
+}

@@ -1,0 +1,109 @@
+"""Random argument vectors of every AI.* command, against a real server.
+
+    python -m tests.stores.vectors PORT SEED SECONDS
+
+The same seed sends the same commands.
+"""
+from __future__ import annotations
+
+import random
+import sys
+import time
+
+from checks.stores import aimodule
+from tests.stores.resp import Client, Error
+
+COMMANDS = (
+    'AI.TENSORSET', 'AI.TENSORGET', 'AI.MODELSTORE', 'AI.MODELSET',
+    'AI.MODELGET', 'AI.MODELDEL', 'AI.MODELEXECUTE', 'AI.MODELRUN',
+    'AI._MODELSCAN', 'AI.SCRIPTSET', 'AI.SCRIPTSTORE', 'AI.SCRIPTGET',
+    'AI.SCRIPTDEL', 'AI.SCRIPTEXECUTE', 'AI.SCRIPTRUN', 'AI._SCRIPTSCAN',
+    'AI.INFO', 'AI.CONFIG')
+KEYS = ('a', 'b', 'm', 's', 't', 'text')
+WORDS = (
+    'FLOAT', 'DOUBLE', 'INT8', 'INT64', 'UINT16', 'BOOL', 'STRING', 'BLOB',
+    'VALUES', 'META', 'SOURCE', 'INPUTS', 'OUTPUTS', 'TIMEOUT', 'KEYS',
+    'ARGS', 'TAG', 'BATCHSIZE', 'MINBATCHSIZE', 'MINBATCHTIMEOUT',
+    'ENTRY_POINTS', 'RESETSTAT', 'GET', 'MODEL_CHUNK_SIZE', 'TORCH', 'TF',
+    'CPU', 'CPU:1', 'GPU:0', 'copy', 'post_process', 'pre_process_3ch',
+    aimodule.blob('tiny'), aimodule.SCRIPT, bytes(3072), b'', b'\0\n\r\x1b',
+    'PK\3\4', '0', '1', '2', '3', '16', '-1', '9223372036854775807',
+    '4294967296', '1e308', 'nan')
+#: Vectors that are right; words of them are changed.
+RIGHT: tuple[tuple[object, ...], ...] = (
+    ('AI.TENSORSET', 'a', 'FLOAT', 1, 3, 16, 16, 'BLOB', bytes(3072)),
+    ('AI.TENSORSET', 'b', 'INT8', 2, 'VALUES', 1, 2),
+    ('AI.TENSORGET', 'a', 'META', 'BLOB'),
+    ('AI.TENSORGET', 'b', 'VALUES'),
+    ('AI.MODELSTORE', 'm', 'TORCH', 'CPU', 'TAG', 't', 'BATCHSIZE', 4,
+     'MINBATCHSIZE', 2, 'MINBATCHTIMEOUT', 1, 'BLOB',
+     aimodule.blob('tiny')),
+    ('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'a', 'OUTPUTS', 1, 't', 'TIMEOUT',
+     50),
+    ('AI.MODELRUN', 'm', 'INPUTS', 'a', 'OUTPUTS', 't'),
+    ('AI.MODELGET', 'm'), ('AI.INFO', 'm'), ('AI.MODELDEL', 'm'),
+    ('AI.SCRIPTSET', 's', 'CPU', 'SOURCE', aimodule.SCRIPT),
+    ('AI.SCRIPTSTORE', 's', 'CPU:1', 'ENTRY_POINTS', 1, 'copy', 'SOURCE',
+     aimodule.SCRIPT),
+    ('AI.SCRIPTRUN', 's', 'copy', 'INPUTS', 'a', 'OUTPUTS', 't'),
+    ('AI.SCRIPTEXECUTE', 's', 'copy', 'KEYS', 1, 'a', 'INPUTS', 2, 'a', 'b',
+     'OUTPUTS', 2, 't', 'b'),
+    ('AI.SCRIPTGET', 's'), ('AI._MODELSCAN',), ('AI._SCRIPTSCAN',),
+    ('AI.CONFIG', 'GET', 'MODEL_CHUNK_SIZE'),
+)
+
+
+def vector(draw: random.Random) -> list[object]:
+    if draw.random() < 0.3:
+        return [draw.choice(COMMANDS), *(
+            draw.choice(draw.choice((KEYS, WORDS)))
+            for _ in range(draw.randrange(12)))]
+    words = list(draw.choice(RIGHT))
+    for _ in range(draw.choice((0, 0, 1, 1, 2, 4))):
+        at = draw.randrange(1, len(words) + 1)
+        change = draw.randrange(3)
+        if change and at < len(words):
+            words[at:at + 1] = [] if change == 1 else [draw.choice(
+                draw.choice((KEYS, WORDS)))]
+        else:
+            words.insert(at, draw.choice(WORDS))
+    return words
+
+
+def send(port: int, seed: int, seconds: float = 1e9, most: int = 10 ** 9
+         ) -> tuple[int, int]:
+    """Commands sent, and how many of them were errors.
+
+    :raises ConnectionError: the server is gone.
+    """
+    draw = random.Random(seed)
+    client, control = Client(port), Client(port)
+    client.socket.settimeout(0.1)
+    end = time.monotonic() + seconds
+    sent = errors = 0
+    while time.monotonic() < end and sent < most:
+        words = vector(draw)
+        sent += 1
+        try:
+            client(*words)
+        except Error as error:
+            assert str(error).isprintable(), (words, error)
+            errors += 1
+        except TimeoutError:
+            # It waits for a batch: this client leaves.
+            client.close()
+            client = Client(port)
+            client.socket.settimeout(0.1)
+        if sent % 50 == 0:
+            control(*draw.choice((
+                ('FLUSHALL',), ('FLUSHALL', 'ASYNC'), ('SET', 'text', 'x'),
+                ('COPY', 'a', 'b', 'REPLACE'), ('EXPIRE', 'a', 1),
+                ('INFO', 'EVERYTHING'), ('MEMORY', 'USAGE', 'm'))))
+    control('PING')
+    client.close()
+    control.close()
+    return sent, errors
+
+
+if __name__ == '__main__':
+    print(*send(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))

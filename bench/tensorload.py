@@ -46,24 +46,29 @@ def said(*command: object) -> str:
     return done.stdout
 
 
-def iterations(size: int) -> int:
-    """Some 200 MB, and no less than 50 calls."""
-    return max(50, min(5000, 200_000_000 // size))
+#: MB of a run, about.
+VOLUME = 200.0
 
 
-def benchmark(socket: Path, size: int) -> float:
+def iterations(size: int, volume: float) -> int:
+    """Calls of a run: of `volume` MB, 50 to 5000."""
+    return max(50, min(5000, int(volume * 1e6 // size)))
+
+
+def benchmark(socket: Path, size: int, count: int) -> float:
     """Bytes a second of as many sets as gets, by redis-benchmark."""
     rows = csv.DictReader(said(
         'redis-benchmark', '-s', socket, '-t', 'set,get', '-c', 1, '-d', size,
-        '-n', iterations(size), '--csv').splitlines())
+        '-n', count, '--csv').splitlines())
     seconds = sum(1 / float(row['rps']) for row in rows)
     return 2 * size / seconds / 1e6
 
 
-def driver(folder: Path, size: int, *options: object) -> float:
+def driver(folder: Path, size: int, count: int, *options: object
+           ) -> float:
     (run,) = tensorload.read(said(
         folder / 'tensorload', 'throughput', '--service', folder / 'service',
-        '--bytes', size, '--iterations', iterations(size), *options))
+        '--bytes', size, '--iterations', count, *options))
     return run.moved
 
 
@@ -72,6 +77,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument('--rounds', type=int, default=5)
     parser.add_argument('--library', default='')
+    parser.add_argument('--sizes', default=','.join(map(str, SIZES)))
+    parser.add_argument('--volume', type=float, default=VOLUME,
+                        help='MB of a run (200)')
     args = parser.parse_args()
     if not all(map(shutil.which, ('redis-server', 'redis-benchmark',
                                   'redis-cli', 'mpicc'))):
@@ -93,28 +101,32 @@ def main() -> None:
         try:
             while not socket.exists():
                 time.sleep(0.05)
-            report(folder, socket, args.rounds, args.library)
+            report(folder, socket, [int(size) for size in
+                                    args.sizes.split(',')],
+                   args.rounds, args.volume, args.library)
         finally:
             server.terminate()
             server.wait()
 
 
-def report(folder: Path, socket: Path, rounds: int, library: str) -> None:
+def report(folder: Path, socket: Path, sizes: list[int], rounds: int,
+           volume: float, library: str) -> None:
     ways: dict[str, tuple[object, ...]] = {
         'SET/GET': ('--plain',), 'AI.TENSOR': ()}
     if library:
         ways['SmartRedis'] = ('--library', library)
     print(f'{"bytes":>8} {"benchmark":>12}  '
           + '  '.join(f'{way:>22}' for way in ways), flush=True)
-    for size in SIZES:
+    for size in sizes:
         found: dict[str, list[float]] = {way: [] for way in ways}
-        base = []
+        base, count = [], iterations(size, volume)
         for _ in range(rounds):
-            base.append(benchmark(socket, size))
+            base.append(benchmark(socket, size, count))
             for way, options in ways.items():
                 # Strings and tensors have the same keys.
                 said('redis-cli', '-s', socket, 'flushall')
-                found[way].append(driver(folder, size, *options) / base[-1])
+                found[way].append(driver(folder, size, count, *options)
+                                  / base[-1])
         print(f'{size:>8} {statistics.median(base):>7.0f} MB/s  ' + '  '.join(
             f'{statistics.median(r):>6.2f} ({min(r):.2f} to {max(r):.2f})'
             .rjust(22) for r in found.values()), flush=True)

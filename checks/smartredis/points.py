@@ -41,6 +41,9 @@ class Point:
     client_threads: int = 1
     #: Tensors of a dataset (aggregation).
     tensors_per_dataset: int = 1
+    #: embedded, or smartredis: its shared object. That sends no password:
+    #: only for a colocated database.
+    client: str = 'embedded'
     #: few or all sizes of tensors.
     sizes: str = 'few'
     #: AI: tensors as RedisAI's module keeps them; plain: strings of a
@@ -69,6 +72,12 @@ class Point:
             return self.client_nodes
         return self.db_nodes + self.client_nodes + consumers
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Features of an environment."""
+        return (DATABASES[self.db], *(
+            ['smartredis_library'] if self.client == 'smartredis' else []))
+
     def __str__(self) -> str:
         """The database, and what is not as usual."""
         usual = asdict(Point(self.db))
@@ -86,7 +95,8 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'sizes': 'all'}, {'db_nodes': 3}, {'deployment': 'colocated'},
             {'client_nodes': 2}, {'client_nodes': 1, 'db_nodes': 3},
             {'client_nodes': 2, 'deployment': 'colocated'},
-            {'commands': 'plain'}),
+            {'commands': 'plain'},
+            {'client': 'smartredis', 'deployment': 'colocated'}),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 2,
                        'clients_per_node': 48, 'sizes': 'all'}
                       for db in (4, 8, 16) for nodes in (4, 16, 64, 128)),
@@ -95,6 +105,8 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
         'quick': ({'network': 'small', 'iterations': 20},),
         'nightly': (
             {'network': 'small', 'deployment': 'colocated'},
+            {'network': 'small', 'deployment': 'colocated',
+             'client': 'smartredis'},
             {'network': 'small', 'batch_size': 4, 'db_tpq': 2},
             {'network': 'small', 'num_devices': 2},
             {'network': 'small', 'client_nodes': 2},

@@ -28,7 +28,7 @@ from ..serving.service import ServiceBenchmark
 from ..stores import aimodule
 from ..stores.servers import Needs, server
 from . import parser, settings
-from .points import DATABASES, FEW, SIZES, Point, modes_of, points
+from .points import FEW, SIZES, Point, modes_of, points
 
 BUILD = Path(__file__).resolve().parent / 'src' / 'build.sh'
 
@@ -44,7 +44,7 @@ def offered(kind: str, consumers: int = 0) -> list[Point]:
                 for f in env.features}
     sizes = {f for part in parts for f in part.features}
     return [point for point, _ in points(kind)
-            if DATABASES[point.db] in features
+            if features.issuperset(point.needs)
             and nodes_feature(point.nodes(consumers)) in sizes]
 
 
@@ -95,11 +95,19 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         self.descr = f'SmartRedis {self.kind}: {self.point}'
         self.valid_systems = [
             f'+{nodes_feature(self.point.nodes(self.consumers))}']
-        self.valid_prog_environs = [f'+{DATABASES[self.point.db]}']
+        self.valid_prog_environs = [' '.join(
+            f'+{need}' for need in self.point.needs)]
+        if self.point.client == 'smartredis':
+            self.program = 'smartredis'
         self.tags = {*modes_of(self.kind, self.point), self.family}
         if 'quick' in self.tags:
             self.tags.add('bringup')
         self.time_limit = self.asked.wall_time or self.time_limit
+
+    def origin_in(self, environ: Any) -> dict[str, str]:
+        origin = super().origin_in(environ)
+        return (origin if self.point.client == 'embedded'
+                else {**origin, 'source': 'wheel'})
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:
@@ -166,6 +174,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 str(self.point.iterations), '--folder', '{output}.ranks',
                 *(['--plain'] if self.point.commands == 'plain' else []),
                 *(['--colocated'] if self.colocated else []),
+                *(['--library', self.programs.origin()['prefix']]
+                  if self.point.client == 'smartredis' else []),
                 *more)
 
     def roles(self) -> tuple[Clients, ...]:

@@ -105,10 +105,17 @@ def _tensors(found: dict) -> dict:
     origin = {key: found[key] for key in ('source', 'prefix', 'version')}
     return {'name': f"tensors-{found['store']}-{found['source']}",
             'cc': _mpi['mpicc'], 'cxx': '', 'ftn': '',
-            'features': [f"tensor_{found['store']}"],
+            'features': [f"tensor_{found['store']}",
+                         *(['smartredis_library'] if _library else [])],
             'extras': {'mpi_library': f"{_mpi['flavour']} {_mpi['version']}",
-                       'programs': {'keyvalue': origin,
-                                    'smartredis': {'source': 'embedded'}}}}
+                       'programs': {'keyvalue': origin, 'smartredis': {
+                           'source': 'embedded', 'prefix': _library}}}}
+
+
+#: SmartRedis' shared object, of the wheel for Python 3.9 to 3.11.
+_library = os.environ.get('SMARTREDIS_LIBRARY', '')
+if _library and not Path(_library).is_file():
+    raise RuntimeError(f'SMARTREDIS_LIBRARY={_library}: no such file')
 
 
 _environments += [_tensors(found) for found in _stores

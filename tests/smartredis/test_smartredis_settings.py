@@ -57,6 +57,9 @@ def test_arrangements_and_their_modes(kind):
     # Models are not copied to the shards of a cluster.
     assert any(point.db_nodes == 3 for point, _ in found) == (
         kind != 'inference')
+    # SmartRedis sends no password.
+    assert all(point.deployment == 'colocated' for point, _ in found
+               if point.client == 'smartredis')
     # Never a database colocated with nothing, nor a cluster of such.
     assert all(point.deployment == 'standard' or point.db_nodes == 1
                for point, _ in found)

@@ -350,6 +350,12 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (arg.library) {
+        client = library(arg.library);
+        if (!client->get_list && strcmp(argv[1], "throughput")
+            && strcmp(argv[1], "inference"))
+            die("--library does throughput and inference");
+    }
     double opening = now();
     client->open();
     add_time("client()", now() - opening);

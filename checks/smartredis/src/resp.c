@@ -242,20 +242,25 @@ static void keep_local(void)
     opt.node_count = 1;
 }
 
-static void open_client(void)
+void choose_servers(void)
 {
     char *words[] = {PROGRAM, "--service", (char *)arg.service, "--keys",
                      "1", "--threads", "1", "--connections", "1", NULL};
 
-    if (!opt.nodes) {
-        read_options(9, words);
-        prepare_draw();
-        if (opt.tls)
-            prepare_tls(opt.ca, opt.cert, opt.key);
-        opt.timeout = arg.limit;
-    }
+    if (opt.nodes)
+        return;
+    read_options(9, words);
+    prepare_draw();
+    if (opt.tls)
+        prepare_tls(opt.ca, opt.cert, opt.key);
+    opt.timeout = arg.limit;
     if (arg.colocated)
         keep_local();
+}
+
+static void open_client(void)
+{
+    choose_servers();
     probe();
     open_wires(&mine);
 }

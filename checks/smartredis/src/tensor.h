@@ -47,6 +47,8 @@ struct client {
 };
 extern const struct client embedded;
 const struct client *library(const char *path);
+/* Reads the service file; of a colocated database keeps this node's. */
+void choose_servers(void);
 
 struct arguments {
     const char *service;      /* file that names the servers              */

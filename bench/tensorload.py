@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""How far tensorload stays behind redis-benchmark, at the same payload.
+
+    bench/tensorload.py [--rounds 5] [--library SMARTREDIS.so]
+
+One server, pinned to the first CPU; one client with one connection, pinned to
+the last. In each round, in turn: `redis-benchmark -t set,get -P 1`, the
+driver with SET and GET, with the module's AI.TENSORSET and AI.TENSORGET, and
+with --library SmartRedis itself. Told are bytes a second (sets and gets
+together) against redis-benchmark's of the same round: the median of the
+rounds, and the least and the greatest.
+"""
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from checks.smartredis import parser as tensorload  # noqa: E402
+from checks.stores import aimodule  # noqa: E402
+
+SIZES = (1024, 8192, 65536, 1048576, 4194304)
+CPUS = sorted(os.sched_getaffinity(0))
+MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
+
+
+def pinned(cpu: int, *command: object) -> list[str]:
+    return ['taskset', '-c', str(cpu), *map(str, command)]
+
+
+def said(*command: object) -> str:
+    done = subprocess.run(pinned(CPUS[-1], *command), text=True,
+                          capture_output=True, env={**os.environ, **MPI})
+    if done.returncode:
+        sys.exit(done.stderr.strip().splitlines()[-1])
+    return done.stdout
+
+
+#: MB of a run, about.
+VOLUME = 200.0
+
+
+def iterations(size: int, volume: float) -> int:
+    """Calls of a run: of `volume` MB, 50 to 5000."""
+    return max(50, min(5000, int(volume * 1e6 // size)))
+
+
+def benchmark(socket: Path, size: int, count: int) -> float:
+    """Bytes a second of as many sets as gets, by redis-benchmark."""
+    rows = csv.DictReader(said(
+        'redis-benchmark', '-s', socket, '-t', 'set,get', '-c', 1, '-d', size,
+        '-n', count, '--csv').splitlines())
+    seconds = sum(1 / float(row['rps']) for row in rows)
+    return 2 * size / seconds / 1e6
+
+
+def driver(folder: Path, size: int, count: int, *options: object
+           ) -> float:
+    (run,) = tensorload.read(said(
+        folder / 'tensorload', 'throughput', '--service', folder / 'service',
+        '--bytes', size, '--iterations', count, *options))
+    return run.moved
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--library', default='')
+    parser.add_argument('--sizes', default=','.join(map(str, SIZES)))
+    parser.add_argument('--volume', type=float, default=VOLUME,
+                        help='MB of a run (200)')
+    args = parser.parse_args()
+    if not all(map(shutil.which, ('redis-server', 'redis-benchmark',
+                                  'redis-cli', 'mpicc'))):
+        sys.exit('redis-server, redis-benchmark, redis-cli and mpicc must be '
+                 'on PATH')
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        socket = folder / 'socket'
+        subprocess.run([ROOT / 'checks/smartredis/src/build.sh',
+                        folder / 'tensorload'], check=True)
+        subprocess.run(aimodule.build_command(f'{folder}/ai.so'), shell=True,
+                       check=True)
+        (folder / 'service').write_text(f'server unix:{socket}\n')
+        server = subprocess.Popen(pinned(
+            CPUS[0], 'redis-server', '--port', 0, '--unixsocket', socket,
+            '--save', '', '--dir', folder, '--loadmodule',
+            *aimodule.load_line(f'{folder}/ai.so').split()),
+            stdout=subprocess.DEVNULL)
+        try:
+            while not socket.exists():
+                time.sleep(0.05)
+            report(folder, socket, [int(size) for size in
+                                    args.sizes.split(',')],
+                   args.rounds, args.volume, args.library)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def report(folder: Path, socket: Path, sizes: list[int], rounds: int,
+           volume: float, library: str) -> None:
+    ways: dict[str, tuple[object, ...]] = {
+        'SET/GET': ('--plain',), 'AI.TENSOR': ()}
+    if library:
+        ways['SmartRedis'] = ('--library', library)
+    print(f'{"bytes":>8} {"benchmark":>12}  '
+          + '  '.join(f'{way:>22}' for way in ways), flush=True)
+    for size in sizes:
+        found: dict[str, list[float]] = {way: [] for way in ways}
+        base, count = [], iterations(size, volume)
+        for _ in range(rounds):
+            base.append(benchmark(socket, size, count))
+            for way, options in ways.items():
+                # Strings and tensors have the same keys.
+                said('redis-cli', '-s', socket, 'flushall')
+                found[way].append(driver(folder, size, count, *options)
+                                  / base[-1])
+        print(f'{size:>8} {statistics.median(base):>7.0f} MB/s  ' + '  '.join(
+            f'{statistics.median(r):>6.2f} ({min(r):.2f} to {max(r):.2f})'
+            .rjust(22) for r in found.values()), flush=True)
+
+
+if __name__ == '__main__':
+    main()

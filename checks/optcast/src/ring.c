@@ -18,7 +18,7 @@
 
 struct ring {
     const struct options *o;
-    int meeting, next, before;
+    int meeting, next, before, least;
     uint32_t barriers;
     uint8_t *taken;                     /* one chunk                        */
     /* The all-reduce under way. */
@@ -150,6 +150,13 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
         }
         if (moved)
             continue;
+        if (taken < all) {
+            /* A rank sends a chunk in one go, header first. */
+            uint64_t at, elements;
+            place(r, taken, false, &at, &elements);
+            wait_for_bytes(r->before, head + elements * size - in_done,
+                           &r->least);
+        }
         struct pollfd polled[2] = {
             {r->before, taken < all ? POLLIN : 0, 0},
             {r->next, sent < all && (sent < r->each

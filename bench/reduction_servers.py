@@ -18,6 +18,7 @@ import argparse
 import os
 import secrets
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -167,6 +168,8 @@ def main() -> int:
     args.add_argument('--least', type=float, default=0.9)
     args.add_argument('--figures', type=Path)
     asked = args.parse_args()
+    # The box goes down on SIGTERM, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = Path(tempfile.mkdtemp(prefix='plumbline-servers.'))
     box = None
     began, load = time.monotonic(), os.getloadavg()[0]

@@ -3,7 +3,7 @@
 
     bench/optcast_kill.py [--rounds 50] [--seed 16]
 
-Whoever is left must end by itself within the time, with one line that starts
+All others must end by themselves within the time, with one line that starts
 with `optcast: ` and names who is gone. Exit status 1 where one does not.
 """
 from __future__ import annotations

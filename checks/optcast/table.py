@@ -122,7 +122,8 @@ def _row(row: re.Match[str], columns: re.Match[str], ranks: set[int],
     if kind not in TYPES or count * TYPES[kind] != size:
         raise ValueError(f'{count} elements of {kind} are not {size} B')
     cells = row[5].split()
-    if columns['root'] and not re.fullmatch(r'-?\d+', cells.pop(0)):
+    if columns['root'] and not (cells and re.fullmatch(r'-?\d+',
+                                                       cells.pop(0))):
         raise ValueError('a damaged row')
     halves = 2 if columns['second'] else 1
     if len(cells) != 4 * halves:
@@ -136,7 +137,7 @@ def _half(size: int, kind: str, in_place: bool, cells: list[str], n: int,
     wrong = cells[3]
     if wrong == 'N/A':
         raise ValueError('its results were not checked: -c 1 does')
-    if float(wrong):
+    if not _NUMBER.fullmatch(wrong) or float(wrong):
         raise ValueError(f'{wrong} values were wrong')
     if not all(_NUMBER.fullmatch(cell) for cell in cells[:3]):
         raise ValueError('a cell is no number')

@@ -281,6 +281,16 @@ def test_a_server_dies(run):
     assert f'127.0.0.1:{job.ports[1]} closed the connection' in job.said()
 
 
+def test_the_server_where_a_ring_meets_dies(run):
+    """Seen before: the ring went on until its next barrier."""
+    job = run(2, ring=True, more=('-n', '1000000'))
+    job.serve().ask('1M')
+    time.sleep(0.5)
+    job.servers[0].kill()
+    assert job.ends() == [1, 1]
+    assert 'rank 0: ' in job.said()
+
+
 def test_a_server_that_hangs(run):
     job = run(2, more=('-n', '100000'), timeout=1)
     job.serve().ask('1M')

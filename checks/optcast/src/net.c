@@ -26,6 +26,14 @@ void patience(int fd, uint32_t seconds)
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
 }
 
+void wait_for_bytes(int fd, size_t bytes, int *set)
+{
+    int least = bytes < 128 << 10 ? (int)bytes : 128 << 10;
+    if (least != *set && setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least,
+                                    sizeof least) == 0)
+        *set = least;
+}
+
 static bool place(const char *host, uint16_t port, struct sockaddr_in *at)
 {
     struct addrinfo hints = {.ai_family = AF_INET}, *found;

@@ -102,6 +102,9 @@ int listen_at(const char *address, uint16_t port, uint16_t *got);
 int connect_to(const char *host, uint16_t port, uint32_t timeout);
 void tune(int fd);
 void patience(int fd, uint32_t seconds);    /* for a peer that falls silent  */
+/* Has poll() wait until so many bytes are there, which must be on their way:
+ * fewer, larger reads. `set` is what was asked for before. */
+void wait_for_bytes(int fd, size_t bytes, int *set);
 const char *peer_of(int fd, char out[64]);
 bool read_whole(int fd, void *, size_t);    /* false: closed, late, an error */
 bool write_whole(int fd, const void *, size_t);

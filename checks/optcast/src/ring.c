@@ -18,7 +18,7 @@
 
 struct ring {
     const struct options *o;
-    int meeting, next, before;
+    int meeting, next, before, least;
     uint32_t barriers;
     uint8_t *taken;                     /* one chunk                        */
     /* The all-reduce under way. */
@@ -150,17 +150,29 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
         }
         if (moved)
             continue;
-        struct pollfd polled[2] = {
+        if (taken < all) {
+            /* A rank sends a chunk in one go, header first. */
+            uint64_t at, elements;
+            place(r, taken, false, &at, &elements);
+            wait_for_bytes(r->before, head + elements * size - in_done,
+                           &r->least);
+        }
+        struct pollfd polled[3] = {
             {r->before, taken < all ? POLLIN : 0, 0},
             {r->next, sent < all && (sent < r->each
                                      || sent - r->each < taken)
-             ? POLLOUT : 0, 0}};
-        if (poll(polled, 2, r->o->timeout * 1000) == 0)
+             ? POLLOUT : 0, 0},
+            {r->meeting, POLLIN, 0}};
+        if (poll(polled, 3, r->o->timeout * 1000) == 0)
             die("rank %u: nothing came from its neighbour, rank %u, for %u "
                 "s: it hangs, or its link is down", r->o->rank,
                 (uint32_t)((r->o->rank + n - 1) % n), r->o->timeout);
         if (polled[1].revents & (POLLERR | POLLHUP))
             gone(r, true, 0);
+        /* It only speaks in a barrier. */
+        if (polled[2].revents)
+            die("rank %u: the server where the ranks have met is gone",
+                r->o->rank);
     }
 }
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 struct link {                           /* to one server                    */
-    int fd;
+    int fd, least;
     char name[96];
     uint32_t sent, got;                 /* messages, ever                   */
     uint64_t next_out, next_in;         /* parts of this all-reduce         */
@@ -170,7 +170,10 @@ static void transfer(struct way_state *w)
         bool moved = false;
         start(w);
         for (int s = 0; s < w->o->servers; s++) {
-            struct link *link = w->links + s;
+            /* Clients begin with different servers, else all of them would
+             * send to the first one at once. */
+            struct link *link = w->links
+                + (s + w->o->rank) % w->o->servers;
             moved |= take_parts(w, link);
             start(w);
             moved |= send_parts(w, link);
@@ -188,6 +191,10 @@ static void transfer(struct way_state *w)
                 events |= POLLOUT;
             if (link->next_in < link->next_out || link->out_done)
                 events |= POLLIN;
+            if (link->next_in < link->next_out)
+                wait_for_bytes(link->fd, sizeof link->in
+                               + bytes_of(w, link->next_in) - link->in_done,
+                               &link->least);
             if (events) {
                 of[open] = s;
                 polled[open++] = (struct pollfd){link->fd, events, 0};

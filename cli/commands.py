@@ -376,6 +376,14 @@ def report(args: argparse.Namespace) -> int:
                              output=_report_folder()))
 
 
+def plot(args: argparse.Namespace) -> int:
+    """The same for people's own figures."""
+    from postprocess import plot as module
+    if {'-h', '--help'} & set(args.rest):
+        return module.main(args.rest)
+    return module.main(_with(args.rest, perflogs=_perflogs()))
+
+
 def side_by_side(cluster: bool) -> list[str]:
     """Options of pytest for as many tests at a time as this machine bears.
 

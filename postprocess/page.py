@@ -446,9 +446,10 @@ class Page:
             drawn = drawn[drawn['kind'].isin(table.index)]
             points = points[points['kind'].isin(table.index)]
         return figures.Records(name, drawn, table, points, over_time,
-                               functools.cache(lambda: self._samples(table)))
+                               functools.cache(lambda: self.samples(table)))
 
-    def _samples(self, table: pd.DataFrame) -> list[figures.Raw]:
+    def samples(self, table: pd.DataFrame) -> list[figures.Raw]:
+        """Raw samples of the newest run of each kind of a table."""
         frame = self.data.frame
         mine = frame[frame['kind'].isin(table.index)].drop_duplicates(
             'kind', keep='last').sort_values('time', kind='stable')
@@ -585,8 +586,8 @@ def build(frame: pd.DataFrame, faults: list | None = None,
                'unjudged': len(stands.unjudged),
                'improved': sum(bool(row['note']) for row in rows)}
     counts |= page.counts
-    over_time = _over_time(page, runs.series if runs else [])
-    sections = [page.family(name, over_time.get(name, []), rows)
+    series_of = over_time(page, runs.series if runs else [])
+    sections = [page.family(name, series_of.get(name, []), rows)
                 for name in sorted(page.data.table['family'].unique())]
     sites = page.sites()
     faults += page.faults
@@ -750,7 +751,7 @@ def _about(known: Family | None, programs: Iterable[str]
     return [(', '.join(names), text) for text, names in texts.items()]
 
 
-def _over_time(page: Page, runs: list[series.Series]
+def over_time(page: Page, runs: list[series.Series]
                ) -> dict[str, list[figures.OverTime]]:
     """What is drawn over time, by family."""
     found: dict[str, list[figures.OverTime]] = {}

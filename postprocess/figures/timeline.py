@@ -30,9 +30,10 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
     """A figure for each run whose samples say when they began."""
     for split, head, mine in grouped(records, by, panel, title, where):
         for label, run in mine:
-            spans = run.calls[run.calls['start'].notna() & [
-                any(fnmatch.fnmatchcase(name, one) for one in call)
-                for name in run.calls['call']]]
+            wanted = [name for name in run.calls['call'].unique()
+                      if any(fnmatch.fnmatchcase(name, one) for one in call)]
+            spans = run.calls[run.calls['start'].notna()
+                              & run.calls['call'].isin(wanted)]
             if spans.empty:
                 continue
             ranks = sorted(spans['rank'].unique())
@@ -64,7 +65,7 @@ def timeline(spans: pd.DataFrame, title: str) -> Figure:
     looks = {name: charts.COLOURS[n % len(charts.COLOURS)]
              for n, name in enumerate(names)}
     figure, axes = charts.figure(
-        title, [(name, colour, '-', '', {'lw': 5}) for name, colour in
+        title, [(name, colour, '', 's') for name, colour in
                 looks.items()], height=0.4 + max(0.14 * len(ranks), 0.9))
     end = float((spans['start'] + spans['seconds']).max()) or 1.0
     unit, scale = ('s', 1.0) if end >= 2 else ('ms', 1e3)

@@ -10,6 +10,8 @@ Examples:
   ./plumb references learn         runs, until there is enough to judge by
   ./plumb report                   page and figures from the perflogs
   ./plumb plot FILE                your own figures, by a YAML file
+  ./plumb verdict                  has anything changed for the worse?
+  ./plumb compare A B              two nights, sites, stacks or programs
   ./plumb spack install            what the site's stacks need, beforehand
   ./plumb bundle FILE              set-up for a cluster without a way out
   ./plumb site new NAME            a folder for this cluster, from what is here
@@ -100,6 +102,10 @@ def arguments() -> argparse.ArgumentParser:
     sub = commands.add_parser('plot', add_help=False,
                               help='your own figures, from a YAML file')
     sub.add_argument('rest', nargs=argparse.REMAINDER)
+    for name, text in (('verdict', 'what is worse than it was, since when'),
+                       ('compare', 'two nights, sites, stacks or programs')):
+        sub = commands.add_parser(name, add_help=False, help=text)
+        sub.add_argument('rest', nargs=argparse.REMAINDER)
     _spack(command('spack', 'install software stacks beforehand'), site)
     site_arguments(commands)
     _benchmark(command('benchmark', 'a folder for a new benchmark'))
@@ -388,7 +394,8 @@ def function_of(args: argparse.Namespace) -> Callable[[Any], int]:
 
 def main() -> int:
     words = sys.argv[1:]
-    if words[:1] in (['report'], ['plot']) or words[:2] in (
+    if words[:1] in (['report'], ['plot'], ['verdict'], ['compare']) \
+            or words[:2] in (
             ['references', 'propose'], ['references', 'accept']):
         # Their own parsers, in postprocess/, know their options.
         args = argparse.Namespace(command=words[0], rest=words[1:])

@@ -34,6 +34,7 @@ from config.references import accepted
 
 if TYPE_CHECKING:
     from postprocess import plans
+    from postprocess.verdict import Verdict
 
 MODES = ('quick', 'nightly', 'full', 'bringup')
 
@@ -259,8 +260,31 @@ def run(args: argparse.Namespace) -> int:
     if waiting:
         print(f'{waiting} of the cases have no reference and were recorded, '
               'not judged: ./plumb references learn')
+    worse = _worse(made.verdict, ended.plan)
     print(f'Page: {page}' if page else 'No page: see the error above')
-    return 1 if ended.code or failed or not page or ended.ended_by else 0
+    return 1 if (ended.code or failed or not page or ended.ended_by
+                 or worse) else 0
+
+
+def _worse(verdict: Verdict | None, plan: plans.Plan) -> bool:
+    """Tells what is worse than it was, of the cases of a session; whether
+    there is anything."""
+    from postprocess import telling
+    if verdict is None:
+        return False
+    mine = {(case['partition'], case['environ'], case['case'])
+            for case in plan.cases}
+    lines = [line for line in verdict.regressions if any(
+        (one.partition, one.environ, one.case) in mine
+        and one.system == plan.head['system'] for one in line.members)]
+    if lines:
+        print('\nWorse than it was, by its history (./plumb verdict):')
+    for line in lines:
+        print(*(f'  {text}' for text in telling.regression(line)), sep='\n')
+    if verdict.rerun:
+        print(f'{len(verdict.rerun)} of the cases were worse for one night: '
+              './plumb run -- $(./plumb verdict --again) tells at once')
+    return bool(lines)
 
 
 def _cases(report: Path) -> list[dict[str, Any]]:
@@ -322,7 +346,8 @@ def page_of(perflogs: str) -> tuple[str | None, Any]:
     made from (report.Written)."""
     from postprocess import report as page
     folder = _report_folder()
-    made = page.write(['--perflogs', perflogs, '--output', folder])
+    made = page.write(['--perflogs', perflogs, '--output', folder,
+                       '--references', _references()])
     return f'{folder}/index.html' if made.code in (0, 1) else None, made
 
 
@@ -362,8 +387,7 @@ def reference_files(words: list[str]) -> int:
     site = words[words.index('--site') + 1] if '--site' in words else ''
     if site == 'local':
         # What is true of this machine alone stays out of git.
-        words = _with(words, output=os.environ.get('RFM_REFERENCE_PREFIX')
-                      or str(WORK / 'references'))
+        words = _with(words, output=_references())
     return module.main(words)
 
 
@@ -373,7 +397,30 @@ def report(args: argparse.Namespace) -> int:
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
     return module.main(_with(args.rest, perflogs=_perflogs(),
-                             output=_report_folder()))
+                             output=_report_folder(),
+                             references=_references()))
+
+
+def verdict(args: argparse.Namespace) -> int:
+    """Hands over to postprocess, with the usual places as defaults."""
+    from postprocess import verdict as module
+    if {'-h', '--help'} & set(args.rest):
+        return module.main(args.rest)
+    return module.main(_with(args.rest, perflogs=_perflogs(),
+                             references=_references()))
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Hands over to postprocess, with the usual place as default."""
+    from postprocess import compare as module
+    if {'-h', '--help'} & set(args.rest):
+        return module.main(args.rest)
+    return module.main(_with(args.rest, perflogs=_perflogs()))
+
+
+def _references() -> str:
+    """Where what belongs to this machine alone is kept."""
+    return os.environ.get('RFM_REFERENCE_PREFIX') or str(WORK / 'references')
 
 
 def plot(args: argparse.Namespace) -> int:

@@ -32,20 +32,23 @@ from . import (
     reasons,
     samples,
     series,
+    telling,
 )
 from .figures import ratio
+from .finding import Regression, Verdict
 from .progress import Progress
 from .tidy import tidy
 
 TEMPLATES = Path(__file__).parent / 'templates'
 #: Nights that the grid has, the newest; runs of a sparkline.
 NIGHTS, SPARK = 180, 90
-#: Letters of the grid's cells: outcomes.ORDER, NONE, NOT_RUN.
-LETTERS = 'fXxpur-.'
+#: Letters of the grid's cells: outcomes.ORDER, NONE, NOT_RUN; and of what
+#: passed, or was recorded, and is worse than it was.
+LETTERS, WORSE = 'fXxpur-.', 'w'
 #: Letter -> from where to where a cell is filled, of its height: who sees no
 #: colours sees these.
-CELLS = {'f': (0, 1), '-': (0, 1), 'X': (0, 1), 'x': (.3, 1), 'u': (.3, 1),
-         'p': (.3, .8), 'r': (.45, .65)}
+CELLS = {'f': (0, 1), '-': (0, 1), 'X': (0, 1), 'w': (.1, 1),
+         'x': (.3, 1), 'u': (.3, 1), 'p': (.3, .8), 'r': (.45, .65)}
 #: What of a case may change from run to run, and what people call it.
 ENVIRONMENT = {
     'version': 'version', 'source': 'source', 'stack': 'stack',
@@ -101,13 +104,15 @@ class Page:
     """The page of some records."""
 
     def __init__(self, frame: pd.DataFrame, partial: Set[str] = frozenset(),
-                 before: Path | None = None, png: bool = False) -> None:
+                 before: Path | None = None, png: bool = False,
+                 verdict: Verdict | None = None) -> None:
         """
         :param frame: as perflogs.read gives it, at least one record
         :param partial: runs that left cases out on purpose
         :param before: folder of an earlier page: figures that are still the
             same are taken from there
         :param png: figures come as PNG too
+        :param verdict: what is worse than it was
         """
         data = tidy(frame)
         self.data = dataclasses.replace(
@@ -127,7 +132,27 @@ class Page:
         self.cases = [case._replace(reason=reasons.of(case.row))
                       if case.ended in 'fX' else case for case in self.cases]
 
+        self.regressions = verdict.regressions if verdict else []
+        self.improved = verdict.improved if verdict else []
+        for one in self.regressions:
+            self._mark(one)
         self.places = len({_place(case.row) for case in self.cases})
+
+    def _mark(self, one: Regression) -> None:
+        """Marks the nights in which cases are worse than they were."""
+        since = next((n for n, runs in enumerate(self.past.nights)
+                      if one.since_run in runs), 0)
+        there = {(str(case.row.system), str(case.row.partition),
+                  str(case.row.environ), str(case.row.case)): number
+                 for number, case in enumerate(self.cases)}
+        for member in one.members:
+            number = there.get((member.system, member.partition,
+                                member.environ, member.case))
+            if number is not None:
+                case = self.cases[number]
+                self.cases[number] = case._replace(
+                    cells=case.cells[:since] + re.sub(
+                        '[pr]', WORSE, case.cells[since:]))
 
     # Names ------------------------------------------------------------
 
@@ -158,6 +183,7 @@ class Page:
             'cases': len(self.cases),
             'cases_failed': ends['f'], 'cases_gone': ends['X'],
             'cases_unfit': ends['u'], 'cases_known': ends['x'],
+            'regressed': len(self.regressions),
             'no_record': sum(case.cells[tonight] == '-'
                              for case in self.cases)}
 
@@ -200,6 +226,11 @@ class Page:
                 for why, lines in sorted(groups.items(),
                                          key=lambda g: -len(g[1]))]
 
+    def worse(self) -> list[dict]:
+        """What is worse than it was: the lines of each."""
+        return [{'first': first, 'rest': rest} for one in self.regressions
+                for first, *rest in [telling.regression(one)]]
+
     def news(self, rows: list[dict]) -> list[dict]:
         """What is not as it was the night before: {what, lines, count}."""
         found: dict[str, list[tuple[str, int]]] = {}
@@ -235,6 +266,12 @@ class Page:
                          'count': len(improved),
                          'lines': improved[:MOST_LINES],
                          'more': len(improved) - MOST_LINES})
+        if self.improved:
+            news.append({'what': 'better than it was',
+                         'count': len(self.improved), 'lines': [
+                             (telling.regression(one)[0], None)
+                             for one in self.improved[:MOST_LINES]],
+                         'more': len(self.improved) - MOST_LINES})
         if changes:
             news.append({'what': 'changed environment', 'count': len(changes),
                          'lines': [(f'{text} ({n} case{"s" * (n > 1)})', None)
@@ -248,7 +285,7 @@ class Page:
         first = max(len(self.past.nights) - NIGHTS, 0)
         found = []
         for case in sorted(self.cases, key=lambda c: (
-                c.cells[-1:] != '-' and c.ended not in 'fX',
+                c.cells[-1:] != '-' and c.ended not in 'fX' + WORSE,
                 str(c.row.family), figures._natural(c.name), _place(c.row))):
             cells = case.cells[first:]
             paths: dict[str, list[str]] = {}
@@ -565,7 +602,8 @@ def build(frame: pd.DataFrame, faults: list | None = None,
           title: str | None = None, runs: series.Newest | None = None,
           partial: Set[str] = frozenset(),
           ahead: list[Progress] | None = None,
-          before: Path | None = None, png: bool = False) -> Made:
+          before: Path | None = None, png: bool = False,
+          verdict: Verdict | None = None) -> Made:
     """The page and its figures; the parameters are those of `Page`, and
 
     :param faults: what was damaged, shown on the page; what is found to be
@@ -574,7 +612,7 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     :param ahead: `progress` of these records; None: it is asked
     """
     import jinja2
-    page = Page(frame, partial, before, png)
+    page = Page(frame, partial, before, png, verdict)
     faults = [] if faults is None else faults
     rows, counts = page.verdicts()
     frame = page.data.frame
@@ -601,7 +639,8 @@ def build(frame: pd.DataFrame, faults: list | None = None,
         + ', '.join(sorted(frame['system'].unique())),
         made=f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M}',
         health=health(counts, len(faults)), counts=counts,
-        wrong=page.wrong(rows), news=page.news(rows), grid=page.grid(),
+        worse=page.worse(), wrong=page.wrong(rows), news=page.news(rows),
+        grid=page.grid(),
         nights=nights, older=first, facts=facts(frame), stale=stale,
         verdicts=rows, families=sections, sites=sites,
         waiting=[f'{page.where(row)} · {words}'
@@ -628,6 +667,7 @@ def health(counts: dict[str, int], faults: int) -> dict[str, str]:
 
     bad = [some(number, what) for number, what in (
         (counts['cases_failed'], f'of {cases} cases failed'),
+        (counts['regressed'], 'regression(s)'),
         (counts['cases_gone'], 'known fault(s) gone'),
         (faults, 'damaged place(s) in the perflogs')) if number]
     also = [some(number, what) for number, what in (

@@ -102,8 +102,8 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
 
     :raises strict.Fault: file, line, key and what is allowed
     """
-    data = strict.load(file)
-    if not isinstance(data, dict) or 'figures' not in data:
+    data: Any = strict.load(file)
+    if not isinstance(data, strict.Mapping) or 'figures' not in data:
         raise strict.Fault(file, 1, 'figures is missing: a list of {kind, '
                            '...}; ./plumb plot --help has an example')
     for key in data:
@@ -121,7 +121,7 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
                            f"list of {{kind, ...}}, got {data['figures']!r}")
     found = []
     for entry in data['figures']:
-        if not isinstance(entry, dict) or not isinstance(
+        if not isinstance(entry, strict.Mapping) or not isinstance(
                 entry.get('kind'), str):
             raise strict.Fault(file, _line(entry) or data.lines['figures'],
                                'figures: expected {kind, ...}, got '
@@ -154,7 +154,7 @@ def of_all(frame: pd.DataFrame) -> figures.Records:
         lambda: page.samples(table))
 
 
-def drawings(records: figures.Records, entry: Mapping[str, Any], kind: Any,
+def drawings(records: figures.Records, entry: Any, kind: Any,
              options: Mapping[str, Any], file: Path, title: str
              ) -> list[figures.Drawing]:
     """The figures of an entry.
@@ -171,7 +171,7 @@ def drawings(records: figures.Records, entry: Mapping[str, Any], kind: Any,
                     f"{entry['kind']}: {key}: no record has {name!r} (there "
                     f"are: {', '.join(known)})"
                     + figures.nearest(name, known))
-    base, of = options.get('base'), options.get('of')
+    base, of = options.get('base', ''), options.get('of', '')
     if base and base not in set(records.table[of]):
         raise figures.FigureError(
             file, entry.lines['base'], f"figures: {entry['kind']}: base: no "

@@ -18,6 +18,7 @@ from . import figures, outcomes, perflogs, plans, series
 from .files import write_all
 from .page import build
 from .progress import Progress, progress
+from .verdict import Verdict, of_records
 
 #: How an SVG ends that a page drew (page.Page.draw).
 OURS = re.compile(rb'<!-- [0-9a-f]{64} -->\n\Z')
@@ -30,8 +31,9 @@ examples:
       the ten newest runs of one system
 
 exit codes: 0 good; 1 a case failed in its newest run, was not run though its
-session meant to, or has a known fault that is gone; or a perflog is damaged
-(the page says where); 2 usage, no perflogs, or nothing written
+session meant to, or has a known fault that is gone; a figure is worse than it
+was (./plumb verdict); or a perflog is damaged (the page says where); 2 usage,
+no perflogs, or nothing written
 """
 
 
@@ -50,6 +52,8 @@ def parser() -> argparse.ArgumentParser:
                      help='only the newest N runs')
     cmd.add_argument('--png', action='store_true',
                      help='figures come as PNG too, not as SVG alone')
+    cmd.add_argument('--references', metavar='DIR', help='as for ./plumb '
+                     'verdict: what people accepted')
     cmd.add_argument('--title', metavar='TEXT', help='heading of the page')
     return cmd
 
@@ -66,6 +70,8 @@ class Written(NamedTuple):
     records: pd.DataFrame
     #: How far their cases are; None where no page was made.
     ahead: list[Progress] | None = None
+    #: What the newest night says; None where no page was made.
+    verdict: Verdict | None = None
 
 
 def write(argv: list[str] | None = None) -> Written:
@@ -81,6 +87,12 @@ def write(argv: list[str] | None = None) -> Written:
                         f"{', '.join(sorted(frame['system'].unique()))})")
     if args.system:
         frame = frame[frame['system'] == args.system]
+    try:
+        # By the whole history, whatever is shown.
+        judged = of_records(frame, [args.perflogs], None, args.references) \
+            if len(frame) else None
+    except ValueError as err:
+        return _no_page(frame, str(err))
     if args.last:
         runs = list(dict.fromkeys(frame.sort_values('time')['run']))
         frame = frame[frame['run'].isin(runs[-args.last:])]
@@ -96,7 +108,7 @@ def write(argv: list[str] | None = None) -> Written:
     try:
         made = build(frame, faults, args.title, over_time,
                      plans.partial([args.perflogs]), ahead, args.output,
-                     args.png)
+                     args.png, judged)
     except figures.FigureError as err:
         return _no_page(frame, str(err))
     _tell(faults[known:])
@@ -113,11 +125,14 @@ def write(argv: list[str] | None = None) -> Written:
           f"{frame['run'].nunique()} runs"
           + f"; cases: {counts['judged']} judged, {counts['waiting']} "
           f"without a reference; {counts['unjudged']} figures unjudged"
+          + (f', {len(judged.regressions)} regressed' if judged
+             and judged.regressions else '')
           + f", {counts['improved']} improved" * bool(counts['improved'])
           + f", {counts['stale']} stale cases" * bool(counts['stale'])
           + f', {len(faults)} damaged places in perflogs' * bool(faults))
-    bad = faults or any(counts[r] for r in outcomes.FAILED)
-    return Written(1 if bad else 0, frame, ahead)
+    bad = faults or any(counts[r] for r in outcomes.FAILED) or (
+        judged and judged.regressions)
+    return Written(1 if bad else 0, frame, ahead, judged)
 
 
 def _tell(faults: list) -> None:

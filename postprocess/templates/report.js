@@ -9,7 +9,7 @@ const el = (name, text = '', more = {}) => {
   return made;
 };
 const words = {f: 'failed', X: 'known fault gone', x: 'known fault',
-  p: 'passed', u: 'unfit', r: 'recorded', '-': 'no record', '.': 'not run'};
+  p: 'passed', w: 'worse than it was', u: 'unfit', r: 'recorded', '-': 'no record', '.': 'not run'};
 const look = (letter) => letter === '-' ? 'none' : letter;
 
 // Tables ------------------------------------------------------------------
@@ -215,10 +215,10 @@ const show = (number, night) => {
   add('parameters', one.a);
   add('hash of the case', one.i);
   const past = [...one.c].map((c, n) => [c, n]).filter(([c]) => c !== '.');
-  const bad = past.filter(([c]) => 'f-X'.includes(c)).length;
+  const bad = past.filter(([c]) => 'f-Xw'.includes(c)).length;
   dialog.replaceChildren(title, el('p', one.p, {className: 'soft'}), move,
-    cells(one, night), el('p', `${bad} of ${past.length} nights failed or `
-      + 'have no record.', {className: 'soft'}), table);
+    cells(one, night), el('p', `${bad} of ${past.length} nights failed, are worse `
+      + 'than it was, or have no record.', {className: 'soft'}), table);
   if (!dialog.open) { dialog.showModal(); }
 };
 const cells = (one, night) => {

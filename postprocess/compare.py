@@ -1,0 +1,449 @@
+"""`./plumb compare A B`: two nights, sites, stacks or programs.
+
+What is compared is matched by case and metric: all that names a case but for
+what A and B differ in. A run gives one value of a figure, the median of its
+repeats. Of the logs of these,
+
+    ratio = exp(mean(B) - mean(A)),  interval: Welch's t at 95 %
+
+(Biometrika 34, 1947). A side with fewer than OWN runs takes its spread from
+all runs of its figure that the perflogs have, so that two nights can be
+compared. A curve is one figure more: the mean of its logs over the sizes that
+both have, a value a run. The p of all figures of a comparison are corrected
+together (Holm, Scand. J. Stat. 6, 1979). A figure is better or worse where
+that is below 5 %, the same where the interval lies within --least, and where
+it can say neither it says how many runs are missing, for each side.
+"""
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import io
+import json
+import math
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from . import detect, perflogs
+from .history import nights
+from .progress import medians, usable
+
+#: What a word without `=` may be a value of, the first that has it.
+FIELDS = ('system', 'environ', 'program', 'stack', 'partition', 'version',
+          'source', 'family', 'spec', 'commit', 'suite')
+KEYS = [*perflogs.CASE, 'speed']
+#: Runs of a side from which on its own spread counts.
+OWN = 5
+#: Sizes that make a curve.
+CURVE = 3
+LEVEL, SURE = 1.96, 0.05
+
+EXAMPLES = """\
+A and B are a session or a date, a stretch of them (FIRST:LAST), or a value
+of a column, with the column's name where it is not plain (stack='mpich 4.2');
+several with commas.
+
+examples:
+  ./plumb compare 2026-11-20 2026-11-21          two nights
+  ./plumb compare :2026-11-19 2026-11-20:        before and since
+  ./plumb compare alpha beta                     two sites, from one tree
+  ./plumb compare redis valkey --csv stores.csv  two stores
+  ./plumb compare environ=openmpi environ=mpich  two stacks
+
+exit codes: 0 compared, 2 usage, no records, or nothing to match
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure of both sides; where they differ in a text, it is ''."""
+    system: str
+    partition: str
+    environ: str
+    check: str
+    params: str
+    program: str
+    speed: str
+    metric: str
+    #: '8 B', '' or 'curve'.
+    point: str
+    unit: str
+    better: str
+    #: Geometric means, and runs; a curve's are those of its means.
+    a: float
+    b: float
+    runs_a: int
+    runs_b: int
+    #: B over A, with an interval of 95 %; None where nothing tells it.
+    ratio: float
+    low: float | None
+    high: float | None
+    #: After the correction; None: cannot say.
+    p: float | None
+    #: better, worse, other (no side is better), same, or cannot say.
+    says: str
+    #: More runs that each side needs; None: more than 500.
+    needs: int | None = 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    cmd = argparse.ArgumentParser(
+        prog='plumb compare', description='B against A, case by case.',
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    cmd.add_argument('a', metavar='A')
+    cmd.add_argument('b', metavar='B')
+    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
+                     help='where the perflogs are (default: perflogs)')
+    cmd.add_argument('--least', type=float, default=0.05, metavar='X',
+                     help='smallest difference that matters, a fraction '
+                     '(default: 0.05)')
+    cmd.add_argument('--all', action='store_true',
+                     help='print every point, not curves and single figures')
+    cmd.add_argument('--csv', metavar='FILE', help='all rows; - prints them')
+    cmd.add_argument('--json', metavar='FILE', help='the same as JSON')
+    return cmd
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code (usage errors exit with 2)."""
+    cmd = parser()
+    args = cmd.parse_args(argv)
+    if not 0 < args.least < 1:
+        cmd.error(f'--least is {args.least}; it is between 0 and 1')
+    try:
+        frame, faults = perflogs.read(args.perflogs, on_error='collect')
+        for fault in faults:
+            print(f'plumb compare: {fault}', file=sys.stderr)
+        rows = compare(frame, args.a, args.b, args.least)
+    except (OSError, ValueError) as err:
+        print(f'plumb compare: {err}', file=sys.stderr)
+        return 2
+    out = {args.csv: _csv, args.json: _json}
+    for path, text in out.items():
+        if path == '-':
+            print(text(rows), end='')
+        elif path:
+            Path(path).write_text(text(rows), 'utf-8')
+    if '-' not in out:
+        print(*lines(rows, args.a, args.b, args.all), sep='\n')
+    return 0
+
+
+def compare(frame: pd.DataFrame, a: str, b: str, least: float = 0.05
+            ) -> list[Row]:
+    """B against A, the figures that tell most first.
+
+    :param frame: as perflogs.read gives it
+    :param a, b: what is compared, as on the command line
+    :raises ValueError: nothing is chosen, or nothing of it matches
+    """
+    if frame.empty:
+        raise ValueError('no records')
+    dates = nights(frame)
+    sides = [frame[_chosen(frame, text, dates)] for text in (a, b)]
+    for text, side in zip((a, b), sides, strict=True):
+        if side.empty:
+            raise ValueError(f'{text}: no records')
+    sides = [usable(side, new_level=True)[0] for side in sides]
+    sides = [side[side['metric'] != 'completed'] for side in sides]
+    keys, alike = _keys(*sides)
+    values = [_values(side, keys, alike) for side in sides]
+    if not values[0].index.intersection(values[1].index).size:
+        raise ValueError(f'{a} and {b}: no figure of a case is in both')
+    spreads = _spreads(frame, keys, alike)
+    rows = [row for key, mine in values[0].groupby(level=0)
+            if (row := _row(key, mine, values[1], spreads, least))]
+    rows += _curves(values[0], values[1], keys, spreads, least)
+    return sorted(_corrected(rows, least), key=_order)
+
+
+def _chosen(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
+    """Which records one side is.
+
+    :raises ValueError: nothing is called so
+    """
+    chosen = np.ones(len(frame), bool)
+    for part in text.split(','):
+        chosen &= _part(frame, part.strip(), dates)
+    return chosen
+
+
+def _part(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
+    name, equals, value = text.partition('=')
+    if equals:
+        if name not in frame:
+            raise ValueError(f'{text}: there is no column {name!r} '
+                             '(config/perflog.yaml)')
+        return (frame[name].astype(str) == value).to_numpy()
+    if ':' in text:
+        first, _, last = text.partition(':')
+        first, last = (end.replace('-', '') if re.match(
+            r'\d{4}-\d\d', end) else end for end in (first, last))
+        # A session's name begins with its date, in one piece.
+        names = {run: run if run[:8].isdecimal() else
+                 str(day).replace('-', '') for run, day in dates.items()}
+        runs = [run for run, name in names.items() if name >= first and (
+            not last or name <= last or name.startswith(last))]
+        return frame['run'].isin(runs).to_numpy()
+    runs = [run for run, day in dates.items()
+            if run.startswith(text) or str(day).startswith(text)]
+    if runs and text[:4].isdecimal():
+        return frame['run'].isin(runs).to_numpy()
+    for name in FIELDS:
+        found = (frame[name].astype(str) == text).to_numpy()
+        if found.any():
+            return found
+    raise ValueError(f'{text}: no session, date, {", ".join(FIELDS[:-1])} or '
+                     f'{FIELDS[-1]} is called so')
+
+
+def _keys(a: pd.DataFrame, b: pd.DataFrame
+          ) -> tuple[list[str], dict[str, str]]:
+    """The columns that match a case, and words that stand for each other in
+    its parameters: those that no value of A shares with B say what is
+    compared."""
+    keys: list[str] = []
+    alike: dict[str, str] = {}
+    for name in KEYS:
+        mine, other = (set(map(str, side[name])) for side in (a, b))
+        if mine & other or name == 'params':
+            keys.append(name)
+        else:
+            alike |= dict.fromkeys(mine | other, '*')
+    return keys, alike
+
+
+def _values(side: pd.DataFrame, keys: list[str], alike: dict[str, str]
+            ) -> pd.DataFrame:
+    """A value a run of every figure, and of every curve: an index of keys,
+    with columns run, value, and texts for people."""
+    side = side.assign(params=_params(side['params'], alike),
+                       better=side['better'].astype(str))
+    found = medians(side, [*keys, 'unit', 'better'])
+    found = found[found['value'] > 0]
+    found['point'] = ['' if pd.isna(size) else f'{int(size)} B'
+                      for size in found['size']]
+    found['log'] = np.log(found['value'])
+    return found.set_index(pd.MultiIndex.from_frame(
+        found[[*keys, 'metric', 'point']].astype(str)).to_flat_index())
+
+
+def _params(params: pd.Series, alike: dict[str, str]) -> pd.Series:
+    """Parameters without the words that are what is compared."""
+    def clean(text: str) -> str:
+        words = (word.rpartition('=') for word in text.split(' '))
+        return ' '.join(f'{head}{sep}{alike.get(tail, tail)}'
+                        for head, sep, tail in words)
+
+    texts = params.astype(str)
+    return texts.map({text: clean(text) for text in texts.unique()})
+
+
+def _spreads(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
+             ) -> dict[Any, tuple[float, float]]:
+    """Figure -> spread and degrees of freedom of all its runs."""
+    good = usable(frame, new_level=True)[0]
+    good = good[good['metric'] != 'completed']
+    # A case is one only with all that names it.
+    found = medians(good.assign(params=good['params']), KEYS)
+    found = found[found['value'] > 0]
+    found['params'] = _params(found['params'], alike)
+    found['point'] = ['' if pd.isna(size) else f'{int(size)} B'
+                      for size in found['size']]
+    spreads: dict[Any, tuple[float, float]] = {}
+    for _, mine in found.groupby([*KEYS, 'metric', 'point'], observed=True,
+                                 sort=False):
+        if len(mine) < detect.FEWEST:
+            continue
+        spread, free = _spread(np.log(mine['value'].to_numpy()))
+        first = mine.iloc[0]
+        key = tuple(str(first[name]) for name in (*keys, 'metric', 'point'))
+        old = spreads.get(key, (0.0, 0.0))
+        spreads[key] = max(old, (spread, free))
+    return spreads
+
+
+def _spread(logs: np.ndarray) -> tuple[float, float]:
+    """Of the steps from run to run: a level that changed once is none."""
+    steps = np.diff(logs) / math.sqrt(2)
+    middle = float(np.median(np.abs(steps))) * 1.4826
+    inner = np.clip(steps, -2.5 * middle, 2.5 * middle)
+    return float(np.sqrt((inner ** 2).mean() / detect.HUBER_LEFT)), max(
+        len(steps) / 1.5, 2.0)
+
+
+def _row(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
+         spreads: dict[Any, tuple[float, float]], least: float
+         ) -> Row | None:
+    """A figure of both sides; None where B lacks it."""
+    try:
+        b = others.loc[[key]]
+    except KeyError:
+        return None
+    return _of_logs(a.iloc[0], str(a['point'].iloc[0]),
+                    a['log'].to_numpy(), b['log'].to_numpy(),
+                    spreads.get(key), least)
+
+
+def _curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
+            spreads: dict[Any, tuple[float, float]], least: float
+            ) -> list[Row]:
+    """A row for each curve of at least CURVE sizes that both sides have."""
+    found = []
+    sized = [side[side['point'] != ''] for side in (a, b)]
+    by = [*keys, 'metric']
+    others = dict(iter(sized[1].groupby(by, observed=True, sort=False)))
+    for key, mine in sized[0].groupby(by, observed=True, sort=False):
+        other = others.get(key)
+        if other is None:
+            continue
+        points = set(mine['point']) & set(other['point'])
+        if len(points) < CURVE:
+            continue
+        logs = [side[side['point'].isin(points)].groupby('run', sort=False)[
+            'log'].agg(['mean', 'size']) for side in (mine, other)]
+        # A run that lacks a size has another mean.
+        whole = [side.loc[side['size'] == len(points), 'mean'].to_numpy()
+                 for side in logs]
+        if not all(map(len, whole)):
+            continue
+        names = tuple(map(str, key))
+        # The sizes of a run go up and down together: as wide as one of them.
+        known = [spreads[names + (point,)] for point in points
+                 if names + (point,) in spreads]
+        found.append(_of_logs(
+            mine.iloc[0], 'curve', whole[0], whole[1],
+            (float(np.median([s for s, _ in known])), known[0][1])
+            if known else None, least))
+    return found
+
+
+def _of_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
+             known: tuple[float, float] | None, least: float) -> Row:
+    """A row from the logs of both sides' runs; its p is not corrected yet."""
+    def text(name: str) -> str:
+        return str(first[name]) if name in first else ''
+
+    size = float(b.mean() - a.mean())
+    variances, free = [], []
+    for logs in (a, b):
+        if len(logs) >= OWN or known is None and len(logs) >= 2:
+            variances.append(float(logs.var(ddof=1)) / len(logs))
+            free.append(len(logs) - 1.0)
+        elif known is not None:
+            variances.append(known[0] ** 2 / len(logs))
+            free.append(known[1])
+    base = Row(**{name: text(name) for name in (
+        'system', 'partition', 'environ', 'check', 'params', 'program',
+        'speed', 'metric', 'unit', 'better')}, point=point,
+        a=math.exp(a.mean()), b=math.exp(b.mean()), runs_a=len(a),
+        runs_b=len(b), ratio=math.exp(size), low=None, high=None, p=None,
+        says='cannot say', needs=max(OWN - min(len(a), len(b)), 0))
+    if len(variances) < 2:
+        return base
+    both = sum(variances)
+    if both <= 0:
+        # Not the least noise: a digit that both print.
+        return dataclasses.replace(base, low=base.ratio, high=base.ratio,
+                                   p=0.0 if abs(size) > 1e-9 else 1.0)
+    df = both ** 2 / sum(v ** 2 / f for v, f in zip(variances, free,
+                                                    strict=True))
+    error = math.sqrt(both)
+    wide = float(detect.student(df, LEVEL)) * error
+    t = abs(size) / error
+    # Wallace's normal deviate of Student's t (Ann. Math. Stat. 30, 1959).
+    normal = (8 * df + 1) / (8 * df + 3) * math.sqrt(
+        df * math.log1p(t * t / df))
+    spread = error / math.sqrt(1 / len(a) + 1 / len(b))
+    needs = math.ceil(2 * (2 * LEVEL * spread / math.log1p(least)) ** 2) \
+        - min(len(a), len(b))
+    return dataclasses.replace(
+        base, low=math.exp(size - wide), high=math.exp(size + wide),
+        p=math.erfc(normal / math.sqrt(2)),
+        needs=None if needs > 500 else max(needs, 1))
+
+
+def _corrected(rows: list[Row], least: float) -> list[Row]:
+    """With Holm's p, and what each row says."""
+    tested = sorted((row for row in rows if row.p is not None),
+                    key=lambda row: row.p or 0.0)
+    found = [row for row in rows if row.p is None]
+    reached = 0.0
+    for n, row in enumerate(tested):
+        reached = max(reached, min((row.p or 0.0) * (len(tested) - n), 1.0))
+        low, high = row.low or 0.0, row.high or math.inf
+        if reached < SURE:
+            up = {'higher': 'better', 'lower': 'worse'}.get(row.better,
+                                                            'other')
+            down = {'better': 'worse', 'worse': 'better'}.get(up, up)
+            row = dataclasses.replace(
+                row, says=up if row.ratio > 1 else down, needs=0)
+        elif low >= 1 - least and high <= 1 + least:
+            row = dataclasses.replace(row, says='same', needs=0)
+        found.append(dataclasses.replace(row, p=reached))
+    return found
+
+
+def _order(row: Row) -> tuple:
+    rank = ('worse', 'better', 'other', 'same', 'cannot say')
+    return (rank.index(row.says), -abs(math.log(row.ratio)), row.check,
+            row.params, row.metric, row.point)
+
+
+def lines(rows: list[Row], a: str, b: str, every: bool = False
+          ) -> list[str]:
+    """The table, for people."""
+    count = {says: sum(row.says == says for row in rows) for says in (
+        'better', 'worse', 'other', 'same', 'cannot say')}
+    curves = {(row.check, row.params, row.environ, row.metric)
+              for row in rows if row.point == 'curve'}
+    shown = [row for row in rows if every or row.point in ('', 'curve') or (
+        row.check, row.params, row.environ, row.metric) not in curves]
+    said = ', '.join(f'{n} {says}' for says, n in count.items() if n)
+    found = [f'{b} against {a}: {len(rows)} figures in both: {said}']
+    cells = [('', 'B / A', '95 %', 'A', 'B', 'unit', 'runs', 'figure')]
+    for row in shown:
+        low = '' if row.low is None or row.high is None else (
+            f'{row.low:.3f} to {row.high:.3f}')
+        says = row.says
+        if says == 'cannot say':
+            says += (': needs more than 500 runs' if row.needs is None else
+                     f': {row.needs} more run{"s" * (row.needs != 1)} each')
+        cells.append((
+            says, f'{row.ratio:.3f}', low, f'{row.a:.4g}', f'{row.b:.4g}',
+            row.unit, f'{row.runs_a}, {row.runs_b}', ' '.join(filter(None, [
+                row.metric, row.point, row.check, row.params,
+                row.environ, row.speed.strip('-')]))))
+    widths = [max(len(row[n]) for row in cells) for n in range(7)]
+    found += [('  '.join(cell.ljust(width) for cell, width in
+                         zip(row[:7], widths, strict=True))
+               + '  ' + row[7]).rstrip() for row in cells]
+    return found
+
+
+def _csv(rows: list[Row]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(Row.__dataclass_fields__),
+                            lineterminator='\n')
+    writer.writeheader()
+    writer.writerows(dataclasses.asdict(row) for row in rows)
+    return out.getvalue()
+
+
+def _json(rows: list[Row]) -> str:
+    return json.dumps([dataclasses.asdict(row) for row in rows], indent=1,
+                      allow_nan=False) + '\n'
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,394 @@
+"""Has a figure changed since it was well? Sequential, vectorised, pure numpy.
+
+A series is one figure of one case, a value a night, as the log of the value
+with its sign chosen so that more is worse. `walk` goes through the nights of
+many series at once, knowing at each night only those before it.
+
+**Baseline.** The first ANCHOR nights (from the start, or from a level that
+somebody accepted), less the newest GAP. It is fixed then: a slow drift is
+measured against where it began, and a regression never becomes the baseline.
+Centre c and spread s are Huber's (values beyond 2.5 s are pulled in, s
+corrected by the 0.978 of the normal variance that is left; Huber, Ann. Math.
+Stat. 35, 1964), the autocorrelation p that of neighbouring nights, corrected
+for its bias, (r + 1/n) / (1 - 3/n) (Kendall, Biometrika 41, 1954). Few nights
+tell little of s and p: where eight or more series are judged together, both
+are drawn towards what these have in common, s^2 by the moderated variance of
+Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p is drawn towards 0.35.
+
+**Alarm.** z = (x - c) / s, cut at CAP; for each window of the last w nights
+
+    t = mean(z) / sqrt(v(w) + v(n)),
+    v(w) = [(1 + p)/(1 - p) - 2p (1 - p^w) / (w (1 - p)^2)] / w
+
+is the mean over what a mean of w nights of an AR(1) process varies by, and
+that of the n of the baseline. It alarms beyond Student's quantile at the
+degrees of freedom that n, p and the neighbours give (WINDOWS has the normal
+quantile of each w), if besides all of the window but a few nights are worse
+by themselves: two outliers in three nights are no step. A night with reruns,
+and one that is worse by half and far outside, alarms alone.
+
+**Change point.** The beginning k of a step to an unknown level after a known
+one is where the sum S of the cut z since k has the largest S^2 / (nights)
+(maximum likelihood; Hinkley, Biometrika 57, 1970).
+
+**End.** A regression is over when a CUSUM of the likelihood ratio of 'back at
+c' against 'still at the new level' exceeds RECOVERED (Page, Biometrika 41,
+1954): one good night for a large step, several for a small one. An
+improvement that lasts FOLLOW nights becomes the baseline.
+
+bench/detect.py measures what all of this reaches.
+"""
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+#: Nights (w), how many of the w may be no worse than the last number, and
+#: normal quantile of the alarm.
+WINDOWS = ((3, 0, 3.8, 1.7), (4, 0, 3.9, 1.3), (6, 1, 2.8, 1.0),
+           (10, 3, 3.6, 0.8), (18, 6, 3.8, 0.6), (30, 10, 3.8, 0.5))
+LONGEST = 30
+#: What 60 nights of baseline add to the quantile: they can afford it.
+RISE = 1.3
+#: Nights of a baseline: most, newest that wait, fewest to judge by.
+ANCHOR, GAP, FEWEST = 60, 4, 5
+#: What a single night counts at most, in spreads.
+CAP = 5.0
+HUBER, HUBER_LEFT = 2.5, 0.978
+#: Autocorrelation of a series alone, and nights that this counts as much as.
+PHI, PHI_NIGHTS, PHI_MOST = 0.35, 25, 0.85
+#: Fewest series that tell something of each other; most degrees of freedom
+#: and nights that they count as much as.
+FEWEST_SERIES, MOST_DF, MOST_NIGHTS = 8, 30, 200
+#: A step in spreads that a mean over a window must show.
+LEAST_STEP = 0.8
+#: Runs of a night from which on it can alarm alone, and its quantile.
+RERUNS, RERUN_Z = 4, 3.8
+#: A night alone, worse by this (log) and by twice an alarm's quantile.
+HUGE = math.log(1.5)
+#: A night like this is worth running again.
+SUSPECT = 2.0
+#: Log-likelihood ratio at which a regression is over; nights after which an
+#: improvement is the baseline.
+RECOVERED, FOLLOW = 4.0, 10
+
+NORMAL, WORSE, BETTER = 0, 1, -1
+
+
+class Walk(NamedTuple):
+    """Series after their last night; arrays over series unless said."""
+    #: Series x nights: NORMAL, WORSE, BETTER after each night.
+    states: np.ndarray
+    #: Series x nights, (x - centre) / spread by the last baseline.
+    z: np.ndarray
+    #: Position of the first night of the present level.
+    start: np.ndarray
+    centre: np.ndarray
+    spread: np.ndarray
+    phi: np.ndarray
+    #: Nights in the baseline, and degrees of freedom of its spread.
+    nights: np.ndarray
+    df: np.ndarray
+    #: The last night is worth running again.
+    suspect: np.ndarray
+    #: Position of the first night of the present baseline.
+    begin: np.ndarray
+
+
+class Change(NamedTuple):
+    """How far a level is from its baseline, in the unit of the series."""
+    size: float
+    low: float
+    high: float
+    #: Of that it is one: 0 to 1.
+    sure: float
+
+
+class _Stats(NamedTuple):
+    centre: np.ndarray
+    spread: np.ndarray
+    phi: np.ndarray
+    nights: np.ndarray
+    df: np.ndarray
+
+
+def student(df: np.ndarray | float, z: np.ndarray | float
+            ) -> np.ndarray:
+    """Quantile of Student's t at the probability of a normal quantile.
+
+    The expansion of Abramowitz and Stegun, 26.7.5; df below 3 counts as 3.
+    """
+    d = np.maximum(df, 3.0)
+    return (z + (z ** 3 + z) / (4 * d)
+            + (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * d ** 2)
+            + (3 * z ** 7 + 19 * z ** 5 + 17 * z ** 3 - 15 * z)
+            / (384 * d ** 3))
+
+
+def variance_of_mean(nights, phi):
+    """Variance of a mean over nights of an AR(1) process of variance 1."""
+    return ((1 + phi) / (1 - phi) - 2 * phi * (1 - phi ** nights)
+            / (nights * (1 - phi) ** 2)) / nights
+
+
+def walk(x: np.ndarray, *, first: np.ndarray | None = None,
+         pool: np.ndarray | None = None, floor: np.ndarray | float = 0.001,
+         least: np.ndarray | float = 0.0, runs: np.ndarray | None = None,
+         within: np.ndarray | None = None,
+         caution: np.ndarray | float = 0.0) -> Walk:
+    """Goes through the nights of many series.
+
+    :param x: series x nights, more is worse; NaN only after the last one
+    :param first: position at which each baseline begins
+    :param pool: number of the series that each belongs together with; None:
+        each stands alone
+    :param floor: smallest spread, e.g. the last digit that is printed
+    :param least: smallest change that matters
+    :param runs: runs of each night, and
+    :param within: their standard deviation (NaN: one run)
+    :param caution: added to the normal quantile of an alarm, for what stands
+        beside many others
+    """
+    series, nights = x.shape
+    caution = np.broadcast_to(np.asarray(caution, float), series)
+    last = np.isfinite(x).sum(1) - 1
+    begin = np.zeros(series, int) if first is None else first.astype(int)
+    floor = np.broadcast_to(np.asarray(floor, float), series)
+    least = np.broadcast_to(np.asarray(least, float), series)
+    held = np.zeros((series, nights), bool)     # in the baseline
+    mode, start = np.zeros(series, int), np.zeros(series, int)
+    level, back = np.zeros(series), np.zeros(series)
+    states = np.zeros((series, nights), np.int8)
+    suspect = np.zeros(series, bool)
+    now = _Stats(np.zeros(series), np.ones(series), np.zeros(series),
+                 np.zeros(series, int), np.full(series, 3.0))
+    for t in range(nights):
+        live = t <= last
+        _grow(x, held, begin, live & (mode == NORMAL), t, now, pool)
+        spread = np.maximum(now.spread, floor)
+        w0 = min(t + 1, LONGEST)
+        recent = x[:, t + 1 - w0:t + 1]
+        z = np.clip((recent - now.centre[:, None]) / spread[:, None],
+                    -CAP, CAP)
+        z = np.where(np.isfinite(z), z, 0.0)
+        _recover(mode, level, back, begin, start, z[:, -1], t, live)
+        follow = live & (mode == BETTER) & (t + 1 - start >= FOLLOW)
+        for row in np.flatnonzero(follow):
+            held[row] = False
+            held[row, start[row]:t + 1 - GAP] = True
+            begin[row], mode[row] = start[row], NORMAL
+        judged = live & (mode == NORMAL) & (now.nights >= FEWEST) & ~follow
+        beyond = recent[:, -1] - now.centre
+        alone = _alone(beyond, spread, now, t, runs, within, caution)
+        suspect = np.where(live, judged & (beyond > SUSPECT * spread),
+                           suspect)
+        for side in (WORSE, BETTER):
+            hit = judged & _alarm(side * z, now, least / spread,
+                                  t + 1 - begin, caution)
+            if side == WORSE:
+                hit |= judged & alone & (beyond > least)
+            rows = np.flatnonzero(hit)
+            if len(rows):
+                begins, means = _began(side * z[rows], begin[rows], t)
+                start[rows], level[rows] = begins, means
+                mode[rows], back[rows] = side, 0.0
+                for row, at in zip(rows, begins, strict=True):
+                    held[row, at:] = False
+        states[live, t] = mode[live]
+    spread = np.maximum(now.spread, floor)
+    z = (x - now.centre[:, None]) / spread[:, None]
+    return Walk(states, z, start, now.centre, spread, now.phi, now.nights,
+                now.df, suspect & (mode == NORMAL), begin)
+
+
+def change(x: np.ndarray, centre: float, spread: float, phi: float,
+           nights: int, df: float) -> Change:
+    """A level against its baseline, with the interval of 95 %.
+
+    :param x: the nights of the level
+    """
+    inner = np.clip(x, np.median(x) - HUBER * spread,
+                    np.median(x) + HUBER * spread)
+    size = float(inner.mean() - centre)
+    error = spread * math.sqrt(variance_of_mean(len(x), phi)
+                               + variance_of_mean(max(nights, 1), phi))
+    wide = float(student(df, 1.96)) * error
+    # The normal quantile that gives the same probability, roughly.
+    t = abs(size) / max(error, 1e-12)
+    normal = math.sqrt(df * math.log1p(t * t / df)) * (1 - 3 / (4 * df))
+    sure = 1 - math.erfc(normal / math.sqrt(2))
+    return Change(size, size - wide, size + wide, min(sure, 0.999999))
+
+
+def _grow(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
+          open_: np.ndarray, t: int, now: _Stats,
+          pool: np.ndarray | None) -> None:
+    """Takes nights that have waited into the baselines; `now` is updated."""
+    until = t - min(GAP, max(3, t // 5))
+    grows = open_ & (now.nights < ANCHOR)
+    if until < 0 or not grows.any():
+        return
+    rows = np.flatnonzero(grows)
+    for k in range(max(until - 2, 0), until + 1):
+        held[rows, k] |= begin[rows] <= k
+    found = _stats(x[rows, :until + 1], held[rows, :until + 1],
+                   None if pool is None else pool[rows])
+    for old, new in zip(now, found, strict=True):
+        old[rows] = new
+
+
+def _stats(x: np.ndarray, held: np.ndarray, pool: np.ndarray | None
+           ) -> _Stats:
+    """Centre, spread and autocorrelation of each baseline."""
+    n = held.sum(1)
+    some = np.maximum(n, 2)
+    kept = np.where(held, x, 0.0)
+    ordered = np.sort(np.where(held, x, np.inf), 1)
+    ends, rows = n // 8, np.arange(len(x))
+    low = ordered[rows, np.minimum(ends, x.shape[1] - 1)]
+    high = ordered[rows, np.maximum(n - 1 - ends, 0)]
+    low, high = np.where(n > 0, low, 0.0), np.where(n > 0, high, 0.0)
+
+    def moments(low, high):
+        inner = np.where(held, np.clip(kept, low[:, None], high[:, None]), 0)
+        mean = inner.sum(1) / some
+        off = np.where(held, inner - mean[:, None], 0.0)
+        return mean, off, (off ** 2).sum(1) / (some - 1)
+
+    centre, off, var = moments(low, high)
+    spread = np.sqrt(var) / (1 - 2 * ends / some)
+    for _ in range(3):
+        centre, off, var = moments(centre - HUBER * spread,
+                                   centre + HUBER * spread)
+        spread = np.sqrt(var / HUBER_LEFT)
+    pairs = held[:, 1:] & held[:, :-1]
+    power = (off ** 2).sum(1) * np.maximum(pairs.sum(1), 1) / some
+    lagged = np.where(pairs, off[:, 1:] * off[:, :-1], 0.0).sum(1)
+    some = np.maximum(n, FEWEST)
+    phi = np.divide(lagged, power, out=np.zeros(len(x)), where=power > 0)
+    phi = (phi + 1 / some) / (1 - 3 / np.maximum(some, 6))
+    phi, spread, more = _pooled(phi, spread, some, n >= FEWEST, pool)
+    share = 1 - (variance_of_mean(some, phi) - 1 / some)
+    return _Stats(centre, spread / np.sqrt(np.maximum(share, 0.3)), phi, n,
+                  _freedom(n, phi) + more)
+
+
+def _freedom(n: np.ndarray, phi: np.ndarray) -> np.ndarray:
+    """Degrees of freedom of a spread of nights that resemble each other."""
+    return np.maximum(0.9 * n * (1 - phi ** 2) / (1 + phi ** 2) - 1, 2.0)
+
+
+def _pooled(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
+            good: np.ndarray, pool: np.ndarray | None
+            ) -> tuple[np.ndarray, np.ndarray, np.ndarray | float]:
+    """Autocorrelation and spread, drawn towards those of the neighbours;
+    and the degrees of freedom that these add."""
+    if pool is None:
+        phi = (n * phi + PHI_NIGHTS * PHI) / (n + PHI_NIGHTS)
+        return np.clip(phi, 0, PHI_MOST), spread, 0.0
+    good = good & (spread > 0)
+    size = int(pool.max(initial=0)) + 1
+    count = np.bincount(pool, good, size)
+    some = np.maximum(count, 1)
+    enough = count >= FEWEST_SERIES
+
+    def mean(values):
+        return np.bincount(pool, np.where(good, values, 0.0), size) / some
+
+    def excess(values, mine, expected):
+        """Variance between series beyond that of their estimates."""
+        return (mean((values - mine[pool]) ** 2) * some
+                / np.maximum(some - 1, 1) - expected)
+
+    common = mean(phi)
+    left = 1 - np.minimum(common, 0.9) ** 2
+    apart = np.maximum(excess(phi, common, left * mean(1 / n)), 0.004)
+    weight = np.where(enough, np.minimum(left / apart, MOST_NIGHTS),
+                      PHI_NIGHTS)[pool]
+    # Half of what the mean itself is sure to: too little alarms too often.
+    common = np.where(enough, common + 0.5 / np.sqrt(
+        some * np.maximum(mean(n), FEWEST)), PHI)[pool]
+    phi = np.clip((n * phi + weight * common) / (n + weight), 0, PHI_MOST)
+    df = _freedom(n, phi)
+    logs = 2 * np.log(np.where(spread > 0, spread, 1.0)) + 1 / df
+    common = mean(logs)
+    apart = excess(logs, common, mean(2 / df + 2 / df ** 2))
+    more = np.where(enough, np.minimum(2 / np.maximum(apart, 1e-9), MOST_DF),
+                    0.0)[pool]
+    more = np.where(good, more, 0.0)
+    var = (df * spread ** 2 + more * np.exp(common)[pool]) / (df + more)
+    return phi, np.sqrt(var), more
+
+
+def _alarm(z: np.ndarray, now: _Stats, least: np.ndarray, age: np.ndarray,
+           caution: np.ndarray) -> np.ndarray:
+    """Whether one of the windows that end tonight alarms.
+
+    :param least: smallest change that matters, in spreads
+    :param age: nights since the baseline began
+    """
+    hit = np.zeros(len(z), bool)
+    own = variance_of_mean(np.maximum(now.nights, 1), now.phi)
+    step = np.maximum(LEAST_STEP, least)
+    for nights, few, quantile, worse in WINDOWS:
+        if nights > z.shape[1]:
+            break
+        window = z[:, -nights:]
+        mean = window.mean(1)
+        rows = np.flatnonzero((mean > step) & (age >= nights))
+        if not len(rows):
+            continue
+        t = mean[rows] / np.sqrt(variance_of_mean(nights, now.phi[rows])
+                                 + own[rows])
+        higher = quantile + caution[rows] + RISE * np.clip(
+            (now.nights[rows] - 25) / 35, 0, 1)
+        rows = rows[t > student(now.df[rows], higher)]
+        hit[rows] |= np.partition(window[rows], few, 1)[:, few] > worse
+    return hit
+
+
+def _alone(beyond: np.ndarray, spread: np.ndarray, now: _Stats, t: int,
+           runs: np.ndarray | None, within: np.ndarray | None,
+           caution: np.ndarray) -> np.ndarray:
+    """Whether tonight alarms by itself."""
+    far = beyond / spread / np.sqrt(1 + variance_of_mean(
+        np.maximum(now.nights, 1), now.phi))
+    hit = (beyond > HUGE) & (far > 2 * student(now.df, RERUN_Z + caution))
+    if runs is None or within is None:
+        return hit
+    many = runs[:, t] >= RERUNS
+    # What reruns redraw is no noise of the night; half of it is believed.
+    share = np.minimum(np.nan_to_num(within[:, t]) / spread, 1.0) ** 2
+    left = 1 - share / 2 + share / np.maximum(runs[:, t], 1)
+    enough = student(now.df, RERUN_Z + caution)
+    return hit | (many & (far > np.sqrt(left) * enough))
+
+
+def _recover(mode: np.ndarray, level: np.ndarray, back: np.ndarray,
+             begin: np.ndarray, start: np.ndarray, z: np.ndarray, t: int,
+             live: np.ndarray) -> None:
+    """Ends what is over; the arrays are updated."""
+    away = live & (mode != NORMAL)
+    step = np.clip(level, 1.0, CAP)
+    toward = mode * z
+    back[:] = np.where(away, np.maximum(
+        0.0, back + step * (step / 2 - toward)), 0.0)
+    over = away & (back > RECOVERED)
+    mode[over], begin[over] = NORMAL, np.maximum(begin, t)[over]
+    nights = np.clip(t + 1 - start, 1, 20)
+    level[:] = np.where(mode != NORMAL, level + (toward - level) / nights,
+                        0.0)
+
+
+def _began(z: np.ndarray, begin: np.ndarray, t: int
+           ) -> tuple[np.ndarray, np.ndarray]:
+    """Position of the first night of a new level, and the level."""
+    width = z.shape[1]
+    at = np.arange(width) + t + 1 - width
+    sums = np.cumsum(np.where(at < begin[:, None], 0.0, z)[:, ::-1],
+                     1)[:, ::-1]
+    nights = width - np.arange(width)
+    best = np.where(sums > 0, sums ** 2 / nights, 0.0).argmax(1)
+    return at[best], sums[np.arange(len(z)), best] / nights[best]

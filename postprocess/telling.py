@@ -1,0 +1,161 @@
+"""A verdict in words, and as JUnit."""
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+
+from .finding import Case, Failure, Regression, State, Verdict
+
+#: Lines of a kind; the rest is counted.
+MOST = 20
+
+
+def lines(found: Verdict) -> list[str]:
+    """What people read, the worst first."""
+    return list(_lines(found))
+
+
+def headline(found: Verdict) -> str:
+    """All of it in a sentence."""
+    said = [_count(len(found.regressions), 'regression')
+            + _of_cases(found.regressions) if found.regressions else '',
+            _count(len(found.failures), 'case') + ' failed'
+            if found.failures else '',
+            _count(len(found.improved), 'improvement')
+            if found.improved else '',
+            _count(len(found.known), 'known fault') if found.known else '']
+    said = [one for one in said if one] or ['nothing is worse']
+    return (f'Night {found.night}: {found.verdict.upper()}: '
+            f"{', '.join(said)}. {_count(found.cases, 'case')} ran, "
+            f"{_count(found.judged, 'figure')} judged by "
+            f"{'its' if found.judged == 1 else 'their'} history")
+
+
+def _lines(found: Verdict) -> Iterator[str]:
+    yield headline(found)
+    for title, rows in (('Worse:', found.regressions),
+                        ('Known faults:', found.known),
+                        ('Better:', found.improved)):
+        if rows:
+            yield title
+        for one in rows[:MOST]:
+            yield from (f'  {text}' for text in regression(one))
+        yield from _more(len(rows))
+    if found.failures:
+        yield 'Failed:'
+    for failure in found.failures[:MOST]:
+        yield f'  {_failure(failure)}'
+        yield f'    to do: {failure.todo}'
+    yield from _more(len(found.failures))
+    for title, cases in (
+            ('Worth running again (./plumb run -- $(./plumb verdict '
+             '--again)):', found.rerun),
+            ('Not run for longer than others:', found.stale),
+            ('Too few nights to judge:', found.not_enough)):
+        if cases:
+            yield title
+        for case in cases[:MOST]:
+            yield f'  {place(case)}: {case.why}'
+        yield from _more(len(cases))
+
+
+def regression(one: Regression) -> list[str]:
+    """A change: what, where, since when, how much, how sure, what to do."""
+    what = one.metric or ', '.join(one.metrics)
+    if one.point:
+        what += f' at {one.point}'
+    where = place(one) if one.kind in ('figure', 'case') else one.group
+    if len(one.cases) > 1:
+        where += f' ({len(one.cases)} cases)'
+    text = f'[{one.id}] {what}: {_ratio(one)}, {where}, since {one.since}'
+    found = [f"{text} ({_count(one.nights, 'night')}), "
+             f'{min(100 * one.sure, 99.99):.4g} % sure']
+    if one.reason:
+        found.append(f'  accepted until {one.until}: {one.reason}')
+    if one.cause:
+        found.append(f'  changed that night: {one.cause}')
+    if one.todo and not one.reason:
+        found.append(f'  to do: {one.todo}')
+    return found
+
+
+def _ratio(one: Regression) -> str:
+    """How much: `+5.0 % (+4.1 to +5.9 %)`."""
+    if one.ratio is None or one.low is None or one.high is None:
+        return f'{one.before:g} -> {one.now:g} {one.unit}'.strip()
+    if not 0.5 <= one.ratio <= 2:
+        text = f'{one.ratio:.3g} x ({one.low:.3g} to {one.high:.3g})'
+    else:
+        text = '{:+.1f} % ({:+.1f} to {:+.1f} %)'.format(
+            *(100 * (part - 1) for part in (one.ratio, one.low, one.high)))
+    if one.before is not None and one.now is not None:
+        text += f', {one.before:.4g} -> {one.now:.4g} {one.unit}'.rstrip()
+    return text + ('' if one.better else ' as bad')
+
+
+def _failure(one: Failure) -> str:
+    text = f'{place(one)}: '
+    if one.result == 'xpass':
+        return text + 'a known fault is gone'
+    if one.guard:
+        return text + one.guard
+    at = f' at {one.point}' if one.point else ''
+    return text + (f'{one.metric}{at}: {one.value:.4g} {one.unit}, '
+                   + (f'reference {one.reference:.4g}'
+                      if one.reference is not None else 'a limit'))
+
+
+def place(one: Regression | Failure | Case | State) -> str:
+    """A case and where it ran."""
+    return ' '.join(filter(None, [
+        one.check, one.params, f'on {one.system}:{one.partition}',
+        one.environ, getattr(one, 'speed', '').strip('-')]))
+
+
+def junit(found: Verdict) -> str:
+    """JUnit XML: a test a case, which fails where the case failed or is
+    part of a regression."""
+    failures = {(f.system, f.partition, f.environ, f.check, f.params): f
+                for f in found.failures}
+    told = {one.id: one for one in found.regressions}
+    bad = sum(not state.good for state in found.states)
+    root = ET.Element('testsuites', name='plumb verdict')
+    suite = ET.SubElement(
+        root, 'testsuite', name=f'night {found.night}',
+        tests=str(len(found.states)), failures=str(bad), errors='0')
+    for state in found.states:
+        test = ET.SubElement(
+            suite, 'testcase',
+            classname=f'{state.system}.{state.partition}.{state.family}',
+            name=f'{state.check} {state.params} @{state.environ}'.strip())
+        if state.good:
+            if state.outcome in ('recorded', 'unfit', 'xfail'):
+                ET.SubElement(test, 'system-out').text = state.outcome
+            continue
+        texts = [text for ident in state.regressions
+                 for text in regression(told[ident])]
+        failure = failures.get((state.system, state.partition,
+                                state.environ, state.check, state.params))
+        if failure:
+            texts.insert(0, _failure(failure))
+        ET.SubElement(
+            test, 'failure', message=texts[0] if texts else state.outcome,
+            type=state.outcome if failure else 'regressed'
+        ).text = '\n'.join(texts)
+    ET.indent(root)
+    return ET.tostring(root, encoding='unicode') + '\n'
+
+
+def _of_cases(rows: list[Regression]) -> str:
+    cases = {(m.system, m.partition, m.environ, m.case)
+             for one in rows for m in one.members}
+    return f" of {_count(len(cases), 'case')}"
+
+
+def _more(count: int) -> Iterator[str]:
+    if count > MOST:
+        yield f'  and {count - MOST} more: --json'
+
+
+def _count(number: int, what: str) -> str:
+    return f'{number} {what}{"" if number == 1 else "s"}'

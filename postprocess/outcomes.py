@@ -123,10 +123,8 @@ def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
     rank = np.where(frame['guard'] != '', 0, rank)
     many = case.max() + 1 if len(case) else 0
     ended = np.full((many, len(nights)), NOT_RUN)
-    # A guard counts wherever it stands; else what is judged of the run.
-    counts = judged | (rank == 0) & (frame['guard'] != '').to_numpy()
     flat = case * len(nights) + column
-    np.minimum.at(ended.reshape(-1), flat[counts], rank[counts])
+    np.minimum.at(ended.reshape(-1), flat[judged], rank[judged])
     last = np.zeros(many, int)
     np.maximum.at(last, case, np.arange(len(case)))
     rows = frame.iloc[last]

@@ -24,11 +24,12 @@ COLUMNS = ['label', 'speed', 'size', 'count', 'q1', 'q2', 'q3', 'low',
 
 def drawings(records: Records, **choice: Any) -> Iterator[Drawing]:
     """A figure for each metric and panel with several samples of a point."""
+    table, beyond = records.spreads
+    ends = beyond.groupby('row')['value'].agg(['min', 'max'])
+    table = table[(table['count'] >= charts.FEWEST_FOR_BOX)
+                  & (table['q2'] > 0)]
     for panel in panels(records, **choice):
-        table, beyond = records.spreads
-        ends = beyond.groupby('row')['value'].agg(['min', 'max'])
-        mine = panel.of(table[table['count'] >= charts.FEWEST_FOR_BOX])
-        mine = mine[mine['q2'] > 0]
+        mine = panel.of(table)
         if len(mine):
             mine = mine.assign(least=ends['min'], most=ends['max'])[COLUMNS]
             yield panel.drawing(

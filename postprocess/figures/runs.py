@@ -37,13 +37,14 @@ def drawings(records: Records, at: tuple[Any, ...] = (), **choice: Any
     """A figure for each metric and panel with several runs."""
     if not at:
         records = without_curves(records)
+    judged = records.frame[records.frame['judged']]
     for panel in panels(records, **choice):
         points = panel.points
         if at:
             points = at_size(points, records.family, panel.metric, at)
         if points.empty or points['runs'].max() < 2:
             continue
-        mine = panel.of(records.frame[records.frame['judged']])
+        mine = panel.of(judged)
         mine = mine[mine['kind'].isin(points['kind'])
                     & mine['size'].isin(points['size'].unique())][COLUMNS]
         yield panel.drawing('runs', over_runs, mine,

@@ -101,7 +101,8 @@ def main() -> int:
                 return 2
             size = (out / 'index.html').stat().st_size
             seconds = usable(out / 'index.html')
-            print(f'| {args.perflogs or format(wanted, "g")} | {first[0]:.1f} | {again[0]:.1f} | '
+            what = args.perflogs or format(wanted, 'g')
+            print(f'| {what} | {first[0]:.1f} | {again[0]:.1f} | '
                   f'{size / 1e6:.2f} | '
                   + (f'{seconds:.2f}' if seconds else 'no Chromium') + ' |',
                   flush=True)

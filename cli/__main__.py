@@ -9,6 +9,7 @@ Examples:
   ./plumb parse osu out.txt        any saved OSU output as tidy CSV
   ./plumb references learn         runs, until there is enough to judge by
   ./plumb report                   page and figures from the perflogs
+  ./plumb plot FILE                your own figures, by a YAML file
   ./plumb verdict                  has anything changed for the worse?
   ./plumb compare A B              two nights, sites, stacks or programs
   ./plumb spack install            what the site's stacks need, beforehand
@@ -105,6 +106,9 @@ def arguments() -> argparse.ArgumentParser:
                 site)
     sub = commands.add_parser('report', add_help=False,
                               help='page and figures from perflogs')
+    sub.add_argument('rest', nargs=argparse.REMAINDER)
+    sub = commands.add_parser('plot', add_help=False,
+                              help='your own figures, from a YAML file')
     sub.add_argument('rest', nargs=argparse.REMAINDER)
     for name, text in (('verdict', 'what is worse than it was, since when'),
                        ('compare', 'two nights, sites, stacks or programs')):
@@ -398,7 +402,8 @@ def function_of(args: argparse.Namespace) -> Callable[[Any], int]:
 
 def main() -> int:
     words = sys.argv[1:]
-    if words[:1] in (['report'], ['verdict'], ['compare']) or words[:2] in (
+    if words[:1] in (['report'], ['plot'], ['verdict'], ['compare']) \
+            or words[:2] in (
             ['references', 'propose'], ['references', 'accept']):
         # Their own parsers, in postprocess/, know their options.
         args = argparse.Namespace(command=words[0], rest=words[1:])

@@ -422,6 +422,14 @@ def _references() -> str:
     return os.environ.get('RFM_REFERENCE_PREFIX') or str(WORK / 'references')
 
 
+def plot(args: argparse.Namespace) -> int:
+    """The same for people's own figures."""
+    from postprocess import plot as module
+    if {'-h', '--help'} & set(args.rest):
+        return module.main(args.rest)
+    return module.main(_with(args.rest, perflogs=_perflogs()))
+
+
 def side_by_side(cluster: bool) -> list[str]:
     """Options of pytest for as many tests at a time as this machine bears.
 

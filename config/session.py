@@ -56,6 +56,9 @@ _inject = variables.VarSpace._inject
 #: Version of the plan's format.
 PLAN = 1
 
+#: How the file of reasons beside a plan ends, and letters of a reason.
+REASONS, MOST_REASON = '.reasons', 400
+
 #: Variable with a file of the cases to which a session is restricted.
 ONLY = 'PLUMBLINE_ONLY'
 
@@ -208,6 +211,24 @@ class Accounts(Listener):
         task._perflogger = rfm_logging.getperflogger(check)
         task.log_result()
         task._perflogger = rfm_logging.null_logger
+        self.tell(task)
+
+    def tell(self, task: RegressionTask) -> None:
+        """Writes why a case failed beside the plan: perflogs have no free
+        text (postprocess/reasons.py reads it)."""
+        case = task.testcase
+        text = ' '.join(str((task.exc_info or ('', ''))[1] or '').split())
+        partition, environ, code = key(case)
+        line = json.dumps({'partition': partition, 'environ': environ,
+                           'case': code, 'guard': task.check.guard,
+                           'reason': text[:MOST_REASON]}) + '\n'
+        folder = (self.handler.basedir
+                  / case.partition.fullname.partition(':')[0] / 'sessions')
+        # The record says that it failed; this only says it better.
+        with contextlib.suppress(OSError), open(
+                folder / f'{self.handler.run}{REASONS}', 'a') as handle:
+            if text:
+                handle.write(line)
 
     def suspect(self, task: RegressionTask) -> None:
         """Beyond a reference, and nothing else: one try is no proof."""

@@ -6,6 +6,7 @@ import sys
 
 COMMANDS = {
     'report': 'one page of verdicts and figures from the perflogs',
+    'plot': "people's own figures, asked for in a YAML file",
     'verdict': 'what is worse than it was, since when, how sure',
     'compare': 'two nights, sites, stacks or programs, case by case',
     'references': 'references from the perflogs: propose, accept',

@@ -1,20 +1,20 @@
-"""The figures of a report: tables in, matplotlib figures out.
+"""What figures share: colours, sizes, axes, legends; SVG and PNG of them.
 
-Every function takes records as perflogs.read gives them, with the columns
-`label` (what the series is called) and `speed`; a series is one label at one
-speed class, so classes never share a median. Figures are as wide as a phone,
-and stand side by side on a desk. Colours are safe for the colour-blind; in a
-page they follow its light or dark scheme (see `inline`).
+A series has a label and a speed class, and classes never share a median.
+Figures are as wide as a phone, and stand side by side on a desk. Colours are
+safe for the colour-blind; in a page they follow its light or dark scheme (see
+`inline`), in files they are of one (see `theme`).
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 import html
 import io
 import re
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -23,17 +23,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Series colours; the page has a lighter set for dark (--c0, --c1, ...).
-COLOURS = ['#0067a5', '#c4500b', '#008060', '#a5479b', '#7a6a00', '#555c66']
-INK, GRID, PAPER = '#3a3f47', '#d8dbe0', '#fefefe'
+#: Ink, grid, paper, and the colours of series, on light and dark paper; no
+#: two of a page are the same.
+LIGHT = ['#3a3f47', '#d8dbe0', '#fefefe',
+         '#0067a5', '#c4500b', '#008060', '#a5479b', '#7a6a00', '#555c66']
+DARK = ['#d9dde3', '#3a424c', '#1c2026',
+        '#5ab4f0', '#ff9350', '#38c79c', '#e592dc', '#d4c04a', '#a9b2be']
+INK, GRID, PAPER, *COLOURS = LIGHT
 #: Speed class -> line and marker; an unknown class looks like 'mixed'.
 STYLES = {'fast': ('-', 'o'), '-': ('-', 'o'), 'slow': ('--', 's'),
           'mixed': (':', '^')}
 WIDTH = 4.7            # inches
-FAINT_RUNS = 25        # the newest runs are drawn one by one
-FEWEST_FOR_BOX = 3
+FEWEST_FOR_BOX = 3     # samples
 MOST_POINTS = 130      # of a line over time; half of it among many lines
-GOOD = COLOURS[2]      # where values are to be
+GOOD = 2               # number of the colour where values are to be
 
 
 def human(size: float) -> str:
@@ -65,21 +68,41 @@ def series(frame: pd.DataFrame) -> Iterator[tuple]:
                    line, marker, mine[mine['speed'] == speed])
 
 
-def render(figure: Figure, name: str) -> tuple[bytes, bytes]:
-    """(SVG, PNG) of a figure; the ids of the SVG begin anew with `name`."""
+@contextlib.contextmanager
+def theme(dark: bool) -> Iterator[None]:
+    """Figures that are made and rendered within have the colours of dark, or
+    of light paper."""
+    global INK, GRID, PAPER
+    before = [INK, GRID, PAPER, *COLOURS]
+    INK, GRID, PAPER, *COLOURS[:] = DARK if dark else LIGHT
+    try:
+        with _matplotlib().rc_context(_colours()):
+            yield
+    finally:
+        INK, GRID, PAPER, *COLOURS[:] = before
+
+
+def svg(figure: Figure, name: str) -> bytes:
+    """SVG of a figure; its ids begin anew with `name`."""
     import matplotlib
-    svg, png = io.BytesIO(), io.BytesIO()
+    out = io.BytesIO()
     with matplotlib.rc_context({'svg.fonttype': 'none',
                                 'svg.hashsalt': name}):
-        figure.savefig(svg, format='svg', metadata={
+        figure.savefig(out, format='svg', metadata={
             'Date': None, 'Creator': None})
-    figure.savefig(png, format='png', dpi=140,
-                   pil_kwargs={'compress_level': 3})
     # Two decimals of a point are enough, except in what people read.
     text = re.sub(r'<[^>]*>', lambda tag: re.sub(
-        r'(\d\.\d\d)\d+', r'\1', tag[0]), svg.getvalue().decode())
+        r'(\d\.\d\d)\d+', r'\1', tag[0]), out.getvalue().decode())
     text = re.sub(r'<metadata>.*?</metadata>', '', text, flags=re.S)
-    return text.encode(), png.getvalue()
+    return text.encode()
+
+
+def png(figure: Figure) -> bytes:
+    """PNG of a figure, for who cannot use an SVG."""
+    out = io.BytesIO()
+    figure.savefig(out, format='png', dpi=200,
+                   pil_kwargs={'compress_level': 3})
+    return out.getvalue()
 
 
 def inline(svg: bytes, about: str) -> str:
@@ -90,10 +113,17 @@ def inline(svg: bytes, about: str) -> str:
     text = re.sub(r'<g id="[^"]*">', '<g>', text)
     text = re.sub(r'<style.*?</style>', '', text, flags=re.S)
     text = re.sub(r"font: ([\d.]+px) [^;\"]*", r'font-size: \1', text)
+    # Paper is drawn once, behind all; where it covers a line it stays.
+    text = re.sub(rf'(<path d="[^"]*") style="fill: {PAPER}"',
+                  r'\1 style="fill: none"', text, count=1)
     text = text.replace(INK, 'currentColor').replace(GRID, 'var(--grid)')
-    text = text.replace(PAPER, 'none')
+    text = text.replace(PAPER, 'var(--card)')
     for n, colour in enumerate(COLOURS):
         text = text.replace(colour, f'var(--c{n})')
+    used = set(re.findall(r'(?:url\(|href=")#([^")]+)', text))
+    text = re.sub(r' id="([^"]*)"', lambda found: found[0]
+                  if found[1] in used else '', text)
+    text = re.sub(r'\n\s*', '\n', text)
     return text.replace(
         '<svg', f'<svg role="img" aria-label="{html.escape(about)}"', 1)
 
@@ -110,45 +140,57 @@ def _matplotlib():
             lambda cls: None)
     matplotlib.use('agg')
     matplotlib.rcParams.update({
-        'text.parse_math': False, 'text.color': INK,
-        'font.size': 8, 'font.family': 'DejaVu Sans',
-        'axes.edgecolor': INK, 'axes.labelcolor': INK, 'axes.linewidth': 0.6,
+        **_colours(), 'text.parse_math': False,
+        'font.size': 8, 'font.family': 'DejaVu Sans', 'axes.linewidth': 0.6,
         'axes.spines.top': False, 'axes.spines.right': False,
-        'xtick.color': INK, 'ytick.color': INK, 'xtick.labelsize': 7.5,
-        'ytick.labelsize': 7.5, 'axes.grid': True, 'grid.color': GRID,
+        'xtick.labelsize': 7.5, 'ytick.labelsize': 7.5, 'axes.grid': True,
         'grid.linewidth': 0.5, 'axes.axisbelow': True,
-        'figure.facecolor': PAPER, 'axes.facecolor': 'none',
+        'axes.facecolor': 'none', 'hatch.linewidth': 0.5,
         # The grid does what ticks would.
         'xtick.bottom': False, 'ytick.left': False,
         'xtick.major.pad': 3, 'ytick.major.pad': 3})
     return matplotlib
 
 
+def _colours() -> dict[Any, Any]:
+    """The rcParams of the theme."""
+    return {**dict.fromkeys((
+        'text.color', 'axes.edgecolor', 'axes.labelcolor', 'xtick.color',
+        'ytick.color', 'hatch.color'), INK), 'grid.color': GRID,
+        'figure.facecolor': PAPER, 'savefig.facecolor': PAPER}
+
+
 def figure(title: str, names: list[tuple], columns: int = 1,
-            height: float = 2.5, rows: int = 1):
+            height: float = 2.5, rows: int = 1, names_beside: int = 0,
+            beside: float = 0.12):
     """A figure with a title and a legend above its axes, laid out by hand.
 
     :param names: (name, colour, line style, marker) of each entry of the
-        legend, and what else its line is made with; in short columns where
-        there are `rows`, which share their x axis
+        legend, and what else its line is made with
+    :param rows: they share their x axis
+    :param names_beside: letters of the longest name left of the axes
+    :param beside: inches on their right
     """
     _matplotlib()
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     lines = [(textwrap.fill(name, 62), *style) for name, *style in names]
-    across = 1 if rows == 1 else min(4, len(lines)) or 1
-    title = textwrap.fill(title, 60) if rows > 1 else title
+    longest = max((len(name) for name, *_ in lines), default=0)
+    across = min(len(lines), max(1, 84 // (longest + 8))) or 1
+    title = textwrap.fill(title, 62)
     head = 0.24 + 0.137 * title.count('\n')
     above = head + 0.12 + 0.137 * (sum(
         n.count('\n') + 1 for n, *_ in lines) / across).__ceil__()
     left, below = (1.55 if columns > 1 else 0.62), 0.5
-    above += 0.2 * (columns > 1) + 0.16 * (not lines) + 0.14 * (rows > 1)
+    if names_beside:
+        left = min(max(0.15 + 0.058 * names_beside, 0.5), 2.7)
+    above += 0.2 * (columns > 1) + 0.06 * (not lines) + 0.14 * (rows > 1)
     height += 0.3 * (rows - 1)
     total = above + height + below
     figure = Figure(figsize=(WIDTH, total))
     axes = figure.subplots(rows, columns, sharex=rows > 1, gridspec_kw={
-        'left': left / WIDTH, 'right': 1 - 0.12 / WIDTH,
+        'left': left / WIDTH, 'right': 1 - beside / WIDTH,
         'top': 1 - above / total, 'bottom': below / total,
         'wspace': 0.15, 'hspace': 0.28})
     figure.text(0.06 / WIDTH, 1 - 0.06 / total, title, va='top',
@@ -168,12 +210,17 @@ def name(label: str, speed: str) -> str:
     return ' · '.join(filter(None, [label, speed.strip('-')])) or 'all runs'
 
 
-def names(frame: pd.DataFrame) -> list[tuple]:
-    """Legend: (name, colour, line style, marker) of each series."""
-    return [(f'{name(label, speed)} '
-             f"({runs} run{'s' * (runs > 1)})", colour, line, marker)
-            for label, speed, colour, line, marker, mine in series(frame)
-            for runs in [mine['run'].nunique()]]
+def names(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
+    """Legend: (name, colour, line style, marker) of each series.
+
+    :param frame: with a column `runs`: how many there are
+    """
+    found = []
+    for label, speed, colour, line, marker, mine in series(frame):
+        many = int(mine['runs'].max()) if runs else 0
+        found.append((name(label, speed) + f" ({many} run{'s' * (many > 1)})"
+                      * runs, colour, line, marker))
+    return found
 
 
 def sizes(frame: pd.DataFrame) -> list[int]:
@@ -236,35 +283,41 @@ def says(axes: Axes, text: str) -> None:
     axes.set_title(text, loc='left', fontsize=7.5, color=INK, pad=3)
 
 
-def boxes(axes: Axes, at: np.ndarray, groups: list, colour: str,
-           marker: str, width: float, upright: bool = True) -> None:
-    """Boxes (quartiles, whiskers to 1.5 IQR, points beyond); few: points."""
+def boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
+          width: float, upright: bool = True) -> None:
+    """Boxes: quartiles, whiskers, and the farthest beyond them.
+
+    :param frame: columns q1, q2, q3, low, high (ends of the whiskers), least
+        and most (NaN: nothing is beyond), a row a box
+    """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
-    boxes, middles, whiskers, dots, beyond = [], [], [], [], []
-    for x, v in zip(at, groups, strict=True):
-        if len(v) < FEWEST_FOR_BOX:
-            dots += [(x, y) for y in v]
-            continue
-        q1, q2, q3 = np.percentile(v, [25, 50, 75])
-        inside = v[(v >= q1 - 1.5 * (q3 - q1)) & (v <= q3 + 1.5 * (q3 - q1))]
-        low, high = min(q1, inside.min()), max(q3, inside.max())
-        a, b = x - width / 2, x + width / 2
-        boxes.append([(a, q1), (b, q1), (b, q3), (a, q3), (a, q1)])
-        middles += [(a, q2), (b, q2), (np.nan, np.nan)]
-        whiskers += [(x, low), (x, q1), (np.nan, np.nan),
-                     (x, q3), (x, high), (np.nan, np.nan)]
-        beyond += [(x, y) for y in v if not low <= y <= high]
+    q1, q2, q3, low, high, least, most = (frame[name].to_numpy() for name in (
+        'q1', 'q2', 'q3', 'low', 'high', 'least', 'most'))
+    at = np.asarray(at, float)
+    a, b, gap = at - width / 2, at + width / 2, np.full(len(at), np.nan)
     turn = 1 if upright else -1
-    if boxes:
-        axes.add_patch(PathPatch(Path.make_compound_path_from_polys(
-            np.array(boxes)[:, :, ::turn]), facecolor=colour,
-            edgecolor=colour, alpha=0.35, lw=0.6))
-    for points, look in (
-            (whiskers, {'lw': 0.8}), (middles, {'lw': 1.6}),
-            (beyond, {'ls': '', 'marker': marker, 'ms': 2, 'mew': 0}),
-            (dots, {'ls': '', 'marker': marker, 'ms': 3.4, 'mew': 0,
-                    'alpha': 0.8})):
-        if points:
-            axes.plot(*np.array(points).T[::turn], color=colour,
-                      solid_capstyle='butt', **look)
+    corners = np.stack([np.stack(p, -1) for p in (
+        (a, q1), (b, q1), (b, q3), (a, q3), (a, q1))], 1)
+    axes.add_patch(PathPatch(Path.make_compound_path_from_polys(
+        corners[:, :, ::turn]), facecolor=colour, edgecolor=colour,
+        alpha=0.35, lw=0.6))
+    for (xs, ys), look in (
+            (((at, at, gap, at, at, gap), (low, q1, gap, q3, high, gap)),
+             {'lw': 0.8}),
+            (((a, b, gap), (q2, q2, gap)), {'lw': 1.6}),
+            (((at, at), (least, most)),
+             {'ls': '', 'marker': 'o', 'ms': 2, 'mew': 0})):
+        line = np.stack([np.stack(xs, -1).ravel(),
+                         np.stack(ys, -1).ravel()])[::turn]
+        axes.plot(*line, color=colour, solid_capstyle='butt', **look)
+    axes.autoscale_view()
+
+
+def few_ticks(axis, log: bool) -> None:
+    """Four plain numbers on a narrow axis."""
+    from matplotlib import ticker
+    axis.set_major_locator(ticker.LogLocator(numticks=4) if log
+                           else ticker.MaxNLocator(4))
+    axis.set_minor_locator(ticker.NullLocator())
+    axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick(v)))

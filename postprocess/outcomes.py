@@ -100,6 +100,96 @@ def needs(frame: pd.DataFrame, run: str | None = None,
 
 
 @dataclass
+class History:
+    """How each case ended in each night: a row a case, a column a night."""
+    #: Sessions of each night, the oldest first; those of several systems on
+    #: one date stand together, a second one of a system in the next column.
+    nights: list[list[str]]
+    #: Cases: the number of each record's case, and its newest record.
+    case: np.ndarray
+    last: pd.DataFrame
+    #: Number in ORDER; NONE: the case was to run and has no record; NOT_RUN:
+    #: nobody meant to.
+    ended: np.ndarray
+
+
+#: What a cell of History is without a record.
+NONE, NOT_RUN = len(ORDER), len(ORDER) + 1
+
+
+def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
+            partial: Set[str] = frozenset()) -> History:
+    """How each case ended in each night.
+
+    :param frame: as perflogs.read gives it, sorted by time
+    :param judged: whether a record counts (perflogs.judged_records)
+    :param case: the number of each record's case, from 0
+    :param partial: runs that left cases out on purpose (`plans.partial`)
+    """
+    nights, column = _nights(frame)
+    rank = frame['result'].cat.codes.map(
+        dict(enumerate(map(ORDER.index, frame['result'].cat.categories)))
+        ).to_numpy(int)
+    rank = np.where(frame['guard'] != '', 0, rank)
+    many = case.max() + 1 if len(case) else 0
+    ended = np.full((many, len(nights)), NOT_RUN)
+    flat = case * len(nights) + column
+    np.minimum.at(ended.reshape(-1), flat[judged], rank[judged])
+    last = np.zeros(many, int)
+    np.maximum.at(last, case, np.arange(len(case)))
+    rows = frame.iloc[last]
+    place = _groups(rows, ['family', 'system', 'partition']).to_numpy()
+    skipped = np.array([bool(partial) and set(runs) <= partial
+                        for runs in nights], bool)
+    for group in np.unique(place):
+        mine = np.flatnonzero(place == group)
+        ended[mine] = _owed(ended[mine], skipped)
+    return History(nights, case, rows, ended)
+
+
+def _nights(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
+    """The nights, and which one each record is of."""
+    first = frame.drop_duplicates('run')
+    number: dict[tuple, int] = {}
+    names: dict[tuple, list[str]] = {}
+    of_run = {}
+    for row in first.itertuples():
+        place = row.system, row.time.date()
+        number[place] = number.get(place, -1) + 1
+        key = place[1], number[place]
+        names.setdefault(key, []).append(str(row.run))
+        of_run[row.run] = key
+    order = {key: n for n, key in enumerate(sorted(names))}
+    column = frame['run'].cat.codes.map({
+        code: order[of_run[run]] for code, run in
+        enumerate(frame['run'].cat.categories) if run in of_run})
+    return [names[key] for key in order], column.to_numpy(int)
+
+
+def _owed(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
+    """With NONE where a case has no record of a night in which at least
+    BESIDE of those ran that had run beside it.
+
+    :param ended: of the cases of one family, system and partition
+    :param skipped: nights that left cases out on purpose
+    """
+    ended = ended.copy()
+    ran = ended != NOT_RUN
+    for case, mine in enumerate(ran):
+        there = np.flatnonzero(mine)
+        for at, until in zip(there, [*there[1:], ran.shape[1]], strict=True):
+            near = ran[:, at].copy()
+            near[case] = False
+            if until == at + 1 or not near.any():
+                continue
+            later = slice(at + 1, until)
+            owed = (ran[near, later].mean(axis=0) >= BESIDE
+                    ) & ~skipped[later]
+            ended[case, later][owed] = NONE
+    return ended
+
+
+@dataclass
 class Standing:
     """How far the cases are judged, in the newest session of each."""
     #: Cases that a bound judged.

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import json
 import os
 import re
@@ -67,6 +68,11 @@ def test_a_missing_reference(faulty):               # noqa: F811
     assert done.returncode == 1
     assert refused(faulty) == {'osu_latency': 'reference'}
     assert page_says(faulty) == (1, 1)
+    # The page says what the table says, and not only the guard's name.
+    [file] = (faulty.tmp / 'perflogs').glob('*/sessions/*.reasons')
+    [told] = map(json.loads, file.read_text().splitlines())
+    assert told['guard'] == 'reference' and told['reason'] in html.unescape(
+        (faulty.tmp / 'report/index.html').read_text())
 
 
 def test_a_time_out_under_the_local_scheduler(faulty):      # noqa: F811

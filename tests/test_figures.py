@@ -53,16 +53,30 @@ def test_every_kind_is_documented():
 
 
 @pytest.mark.parametrize(('text', 'line', 'reason'), [
-    ('- {kind: curv}', 2, "kind 'curv' is not one of box, curve, runs, "
-     "series, times (a kind is a module of postprocess/figures/); did you "
-     "mean 'curve'?"),
+    ('- {kind: curv}', 2, "kind 'curv' is not one of bars, box, curve, "
+     "heatmap, ratio, runs, scaling, series, timeline, times, violin (a kind "
+     "is a module of postprocess/figures/); did you mean 'curve'?"),
     ('- {kind: curve}\n- kind: box\n  metrics: latency', 4,
-     "box has no option 'metrics' (it has: metric); did you mean 'metric'?"),
+     "box has no option 'metrics' (it has: metric, where, by, panel, merge, "
+     "title); did you mean 'metric'?"),
     ('- {kind: times, metric: latency}', 2,
      "times has no option 'metric' (it has: none)"),
     ('- {kind: curve, metric: latncy}', 2, "curve: metric: 'latncy' is no "
      "metric; did you mean 'latency'?"),
     ('- {kind: curve, metric: []}', 2, 'curve: metric: [] is no name'),
+    ('- {kind: bars, where: program}', 2, "bars: where: 'program' is no "
+     'mapping of fields to patterns'),
+    ('- {kind: bars, where: {program: []}}', 2, 'where: program: [] is no'),
+    ('- {kind: bars, by: [num nodes]}', 2, "by: 'num nodes' is no field: a "
+     'parameter, or one of family'),
+    ('- {kind: bars, title: 5}', 2, 'bars: title: 5 is no text'),
+    ('- {kind: bars, at: 8 B}', 2, "bars: at: '8 B' is not a size in B, "
+     'smallest or largest'),
+    ('- {kind: scaling, fit: log}', 2, "scaling: fit: 'log' is not one of "
+     'log2, linear, constant, none'),
+    ('- {kind: scaling, over: [a, b]}', 2, 'scaling: over: '),
+    ('- {kind: violin, call: 5}', 2, 'violin: call: 5 is no name of a call'),
+    ('- {kind: ratio, of: [a, b]}', 2, 'ratio: of: '),
     ('- {kind: series, panels: 5}', 2, 'series: panels: 5 is no list'),
     ('- kind: series\n  panels:\n  - {of: server, metric: x}', 3,
      'series: panels: panel 1: says is missing'),
@@ -98,7 +112,7 @@ OPTIONS = {'metric': metrics}
 READING = 'Dots: a value each.'
 def drawings(records, metric):
     for panel in panels(records, metric):
-        yield panel.drawing('dots', dots, panel.frame, panel.title)
+        yield panel.drawing('dots', dots, panel.points, panel.title)
 def dots(frame, title):
     figure, axes = charts.figure(title, charts.names(frame))
     axes.plot(frame['value'], 'o')
@@ -121,11 +135,12 @@ def test_a_family_without_a_folder_is_drawn(tmp_path):
     assert code == 0 and text.count('<figure>') == 2
 
 
-def test_what_a_benchmark_tells_stands_above_its_figures(tmp_path):
+def test_what_a_benchmark_tells_stands_beside_its_figures(tmp_path):
     _, text = page(tmp_path, [make.record('latency', 1.0, 8)])
     tells = FAMILIES['osu'].tells('osu_latency')
-    assert tells and text.index('<h3>osu_latency') < text.index(
-        f'<p>{tells}</p>') < text.index('<figure')
+    section = text[text.index('id="family-osu"'):text.index('id="numbers"')]
+    assert tells and '<figure>' in section
+    assert f'<dt>osu_latency</dt>\n<dd>{tells}</dd>' in section
 
 
 def test_no_family_is_named_in_postprocess():
@@ -146,12 +161,14 @@ def test_no_family_is_named_in_postprocess():
 def test_figures_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
     from postprocess import charts
     drawn: list[str] = []
-    render = charts.render
+    svg = charts.svg
 
     def count(figure, name):
         drawn.append(name)
-        return render(figure, name)
-    monkeypatch.setattr(charts, 'render', count)
+        return svg(figure, name)
+    monkeypatch.setattr(charts, 'svg', count)
+    monkeypatch.setitem(FAMILIES, 'osu', family(
+        tmp_path, 'figures:\n- kind: curve\n'))
     records = [make.record('latency', 1.0, size, case=p, program=p, params=p)
                for p in ('osu_latency', 'osu_bw') for size in (1, 8)]
     _, first = page(tmp_path, records)
@@ -163,11 +180,18 @@ def test_figures_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
     # A new value, and a figure that somebody changed: these are drawn.
     page(tmp_path, [make.record('latency', 2.0, 8, day=2, case='osu_bw',
                                 program='osu_bw', params='osu_bw')])
-    assert len(drawn) == 4 and all('osu_bw' in name for name in drawn[2:])
+    assert len(drawn) == 3 and 'osu_bw' in drawn[-1]
     [file] = (tmp_path / 'out' / 'figures').glob('*osu_latency*.svg')
     file.write_text(file.read_text()[:-40])
     page(tmp_path, [])
-    assert len(drawn) == 5 and 'osu_latency' in drawn[-1]
+    assert len(drawn) == 4 and 'osu_latency' in drawn[-1]
+    # A figure that no page has any more goes; what is not ours stays.
+    mine = file.with_name('mine.svg')
+    mine.write_text('<svg/>')
+    monkeypatch.setitem(FAMILIES, 'osu', family(
+        tmp_path, 'figures:\n- {kind: curve, metric: bandwidth}\n'))
+    page(tmp_path, [])
+    assert list(file.parent.iterdir()) == [mine]
 
 
 def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import subprocess
 import sys
@@ -17,8 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make
 
-from postprocess import charts, perflogs, report
+from postprocess import charts, figures, perflogs, report
 from postprocess.figures import box, curve
+from postprocess.page import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 JUDGED = {'reference': '1.0', 'upper': '0.2', 'result': 'pass'}
@@ -34,14 +36,31 @@ def page(tmp_path, records, *options) -> tuple[int, str]:
 
 
 def visible(text: str) -> str:
-    """Words of a page, without tags, style and figures."""
-    text = re.sub(r'<(style|svg).*?</\1>', ' ', text, flags=re.S)
+    """Words of a page, without tags, style, figures and data."""
+    text = re.sub(r'<(style|svg|script|noscript).*?</\1>', ' ', text,
+                  flags=re.S)
     return ' '.join(html.unescape(re.sub(r'<[^>]*>', ' ', text)).split())
 
 
-def labelled(tmp_path, records):
+def panels(tmp_path, records) -> list[figures.Panel]:
+    """What stands in a figure each, of the latencies of these records."""
     make.write(tmp_path / 'perflogs', records)
-    return report._labelled(perflogs.read(tmp_path / 'perflogs'))
+    made = Page(perflogs.read(tmp_path / 'perflogs'))
+    return list(figures.panels(made.records('osu', []), ('latency',)))
+
+
+def data(text: str) -> dict:
+    """What a page can look up."""
+    [found] = re.findall(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)
+    return json.loads(found)
+
+
+def boxes(tmp_path, records) -> list:
+    """The axes of the box figure of these records."""
+    [panel] = panels(tmp_path, records)
+    return [axes for drawing in box.drawings(panel.records,
+                                             metric=('latency',))
+            for axes in drawing.chart(*drawing.args).axes]
 
 
 @pytest.fixture(scope='module')
@@ -62,9 +81,15 @@ def test_exit_code_and_order_of_verdicts(site):
 
 def test_the_page_needs_nothing_else(site):
     _, text, _ = site
-    assert not re.search(r'<(script|link|img|iframe|object)\b', text)
+    assert not re.search(r'<(link|img|iframe|object)\b', text)
+    assert not re.search(r'<script[^>]*\ssrc\b', text)
+    # Browsers see to it too.
+    assert ('http-equiv="Content-Security-Policy" content="default-src '
+            "'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+            'img-src data:"') in text
     assert not re.search(r'(src|href)="(?:https?:)?//', text)
     assert not re.search(r'@import|url\((?!#)', text)
+    assert not re.search(r'fetch\(|XMLHttp|import\(|WebSocket', text)
     # The only addresses are the names of XML.
     assert set(re.findall(r'https?://[\w./]+', text)) <= {
         'http://www.w3.org/2000/svg', 'http://www.w3.org/1999/xlink'}
@@ -78,7 +103,7 @@ def test_page_is_well_formed_and_every_link_leads_somewhere(site):
     for target in re.findall(r'href="([^"]*)"', text):
         if target.startswith('#'):
             assert target[1:] in ids
-        else:
+        elif not target.startswith('data:image/png;base64,'):
             assert (folder / target).is_file()
     for svg in re.findall(r'<svg.*?</svg>', text, re.S):
         ET.fromstring(svg)
@@ -89,11 +114,18 @@ def test_page_is_well_formed_and_every_link_leads_somewhere(site):
 def test_figures_come_as_files(site):
     _, text, folder = site
     svgs = list((folder / 'figures').glob('*.svg'))
-    pngs = list((folder / 'figures').glob('*.png'))
-    assert len(svgs) == len(pngs) == text.count('<figure>') > 30
-    assert all(p.read_bytes()[:4] == b'\x89PNG' for p in pngs)
+    assert len(svgs) == text.count('<figure>') > 30
+    assert not list((folder / 'figures').glob('*.png'))
     for svg in svgs:
         ET.parse(svg)
+
+
+def test_figures_come_as_png_where_asked_for(tmp_path):
+    for records in make.curve('latency', float, [1, 8]), []:
+        _, text = page(tmp_path, records, '--png')
+        [png] = (tmp_path / 'out' / 'figures').glob('*.png')
+        assert png.read_bytes()[:4] == b'\x89PNG'
+        assert f'href="figures/{png.name}"' in text
 
 
 def test_light_and_dark_follow_the_reader(site):
@@ -268,8 +300,8 @@ def test_hostile_text_stays_text(tmp_path):
 
 
 def test_numbers_in_figures_are_not_rounded_away(tmp_path):
-    frame = labelled(tmp_path, [make.record('latency', 1.0, 8)])
-    svg, _ = charts.render(curve.curve(frame, 'mpi 1.23456', 'us'), 'x')
+    [panel] = panels(tmp_path, make.curve('latency', float, [1, 8]))
+    svg = charts.svg(curve.curve(panel.points, 'mpi 1.23456', 'us'), 'x')
     assert 'mpi 1.23456' in svg.decode()
     assert not re.search(r'[ "]\d+\.\d{3,}[ "]', svg.decode())
 
@@ -280,46 +312,44 @@ def test_one_sample_has_no_spread(tmp_path):
 
 
 def test_speeds_have_a_series_each(tmp_path):
-    frame = labelled(tmp_path, [
-        make.record('latency', v, 8, speed=s) for s, v in
-        (('fast', 1.0), ('slow', 9.0), ('slow', 9.2))])
-    parts = {s[1]: s[-1]['value'].median() for s in charts.series(frame)}
-    assert parts == {'fast': 1.0, 'slow': 9.1}
+    [panel] = panels(tmp_path, [
+        make.record('latency', v, 8, speed=s, day=day) for day, (s, v) in
+        enumerate((('fast', 1.0), ('slow', 9.0), ('slow', 9.2)))])
+    parts = {s[1]: s[-1]['median'].tolist()
+             for s in charts.series(panel.points)}
+    assert parts == {'fast': [1.0], 'slow': [9.1]}
 
 
 def test_series_are_named_by_what_differs(tmp_path):
-    frame = labelled(tmp_path, [
+    [panel] = panels(tmp_path, [
         make.record('latency', 1.0, 8, num_nodes=n, num_tasks=2 * n,
                     params=f'program=osu_latency placement={p} buffers=host')
         for n, p in ((1, 'intra_node'), (2, 'inter_node'))])
-    assert frame['label'].tolist() == ['intra_node', 'inter_node']
-    assert set(frame['panel']) == {''}
+    assert panel.labels['label'].tolist() == ['inter_node', 'intra_node']
 
 
 def test_many_series_are_split_over_figures(tmp_path):
-    frame = labelled(tmp_path, [
+    found = panels(tmp_path, [
         make.record('latency', 1.0, 8, num_nodes=n, params=f'algorithm={a}')
         for n in (1, 2, 4) for a in ('ring', 'tree')])
-    assert set(frame['panel']) == {'ring', 'tree'}
-    assert set(frame['label']) == {'1 node', '2 nodes', '4 nodes'}
+    assert [panel.title for panel in found] == [
+        'osu_latency: latency, ring', 'osu_latency: latency, tree']
+    for panel in found:
+        assert list(panel.labels['label']) == ['1 node', '2 nodes', '4 nodes']
 
 
-def test_few_samples_are_points_not_boxes(tmp_path):
-    from matplotlib.patches import PathPatch
-    for many, boxes in ((2, 0), (3, 1)):
-        frame = labelled(tmp_path / str(many), [
-            make.record('latency', 1.0 + d / 10, 8, day=d)
-            for d in range(many)])
-        [axes] = box.spread(frame, 'title').axes
-        assert sum(isinstance(p, PathPatch) for p in axes.patches) == boxes
+@pytest.mark.parametrize(('many', 'figures'), [(2, 0), (3, 1)])
+def test_few_samples_have_no_box(tmp_path, many, figures):
+    assert len(boxes(tmp_path, [
+        make.record('latency', 1.0 + d / 10, 8, day=d)
+        for d in range(many)])) == figures
 
 
 @pytest.mark.parametrize('sizes', [(8,), (1, 2, 4), (64, 1024, 65536)])
 def test_boxes_lie_within_their_axis(tmp_path, sizes):
     from matplotlib.patches import PathPatch
-    frame = labelled(tmp_path, [make.record('latency', 1.0 + d / 10, s, day=d)
-                                for s in sizes for d in range(4)])
-    [axes] = box.spread(frame, 'title').axes
+    [axes] = boxes(tmp_path, [make.record('latency', 1.0 + d / 10, s, day=d)
+                              for s in sizes for d in range(4)])
     low, high = axes.get_xlim()
     for patch in axes.patches:
         if isinstance(patch, PathPatch):
@@ -334,7 +364,8 @@ def test_a_guard_shows_no_empty_cells(tmp_path):
         'completed', 0.0, repeat=0, result='fail', guard='ranks',
         reference='1.0', lower='0.0')])
     for name in ('value', 'reference', 'allowed', 'ratio'):
-        assert re.search(rf'<td class="[^"]*" data-name="{name}"></td>', text)
+        assert re.search(
+            rf'<td class="[^"]*" data-name="{name}"[^>]*></td>', text)
 
 
 @pytest.mark.parametrize('sizes', [[0, 1, 8], [8], [1, 3, 4096]])

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import csv
 import html
+import json
 import re
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from checks.taobench import validity
 from config.families import families
 from postprocess import figures, perflogs, report, series
 from postprocess.figures import series as timeline
+from postprocess.page import Page
 
 TAO = families()['taobench']
 
@@ -81,10 +83,15 @@ def page(tmp_path: Path) -> tuple[int, str]:
     """Exit code of a report, and its words with those of its figures."""
     code = report.main(['--perflogs', str(tmp_path / 'perflogs'),
                         '--output', str(tmp_path / 'out')])
-    text = (tmp_path / 'out' / 'index.html').read_text('utf-8')
-    text = re.sub(r'<style.*?</style>', ' ', text, flags=re.S)
+    text = re.sub(r'<(style|script).*?</\1>', ' ', shown(tmp_path),
+                  flags=re.S)
     return code, ' '.join(html.unescape(
         re.sub(r'<[^>]*>', ' ', text)).split())
+
+
+def shown(tmp_path: Path) -> str:
+    """The page."""
+    return (tmp_path / 'out' / 'index.html').read_text('utf-8')
 
 
 def read(tmp_path: Path, points: list[list]) -> series.Series:
@@ -211,7 +218,8 @@ def test_a_damaged_file_is_a_fault(tmp_path, capsys, text, line, reason):
     assert f'{file}:{line}: {reason}' in words
     assert f'{file}:{line}: {reason}' in capsys.readouterr().err
     # What could be read is shown.
-    assert (GOOD in text) == ('server 0' in words.split('Verdicts')[1])
+    drawn = re.findall('<figure>.*?</figure>', shown(tmp_path), re.S)
+    assert (GOOD in text) == ('server 0' in ''.join(drawn))
 
 
 def test_a_fault_of_many_lines_is_told_once(tmp_path):
@@ -332,10 +340,10 @@ def test_kept_figures_of_a_refused_run_are_a_series_apart(tmp_path):
         tao_record('completed', 0.0, day=3, repeat=0, reference='1.0',
                    lower='0.0', result='fail', guard='validity'),
         tao_record(value=99.0, day=3)])
-    frame = report._drawn(report._labelled(perflogs.read(
-        tmp_path / 'perflogs')))
-    frame = frame[frame['metric'] == 'total_qps']
-    assert dict(zip(frame['value'], frame['label'], strict=True)) == {
+    records = Page(perflogs.read(tmp_path / 'perflogs')).records(
+        'taobench', [])
+    [panel] = figures.panels(records, ('total_qps',))
+    assert dict(panel.points[['value', 'label']].itertuples(index=False)) == {
         9000.0: '', 99.0: 'not valid'}
     code, words = page(tmp_path)
     assert code == 1
@@ -350,5 +358,10 @@ def test_figures_without_a_point_are_drawn_and_listed(tmp_path):
         for day in (1, 2)])
     code, words = page(tmp_path)
     assert code == 0 and 'tao_server: total_qps' in words
-    for name in names:
-        assert f'{name} 2 ' in words
+    [data] = re.findall(r'<script id="data"[^>]*>(.*?)</script>',
+                        shown(tmp_path), re.S)
+    numbers = json.loads(data)['numbers']
+    found = {numbers['metrics'][row[2]][0]: row[4:9]
+             for row in numbers['rows']}
+    # Newest, median, least and most of two runs.
+    assert found == {name: [2.5, 2.0, 1.5, 2.5, 2] for name in names}

@@ -3,32 +3,37 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from .. import charts
-from . import Drawing, Records, metrics, panels
+from . import CHOICE, Drawing, Records, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = {'metric': metrics}
-READING = ('Boxes: quartiles, whiskers to 1.5 times their distance, over all '
-           'runs and repeats; fewer than three samples are drawn as points, '
-           'a single one not at all.')
+OPTIONS = CHOICE
+READING = ('Boxes: quartiles, whiskers to 1.5 times their distance, and the '
+           'farthest beyond, over all runs and repeats, against their median; '
+           'what has fewer than three samples has no spread, and no figure.')
+COLUMNS = ['label', 'speed', 'size', 'count', 'q1', 'q2', 'q3', 'low',
+           'high', 'least', 'most']
 
 
-def drawings(records: Records, metric: tuple[str, ...]) -> Iterator[Drawing]:
+def drawings(records: Records, **choice: Any) -> Iterator[Drawing]:
     """A figure for each metric and panel with several samples of a point."""
-    for panel in panels(records, metric):
-        samples = panel.frame[panel.frame['size'].notna()
-                              & panel.frame['sample']]
-        # One sample of each point has no spread.
-        if samples.duplicated(['label', 'speed', 'size']).any():
+    table, beyond = records.spreads
+    ends = beyond.groupby('row')['value'].agg(['min', 'max'])
+    table = table[(table['count'] >= charts.FEWEST_FOR_BOX)
+                  & (table['q2'] > 0)]
+    for panel in panels(records, **choice):
+        mine = panel.of(table)
+        if len(mine):
+            mine = mine.assign(least=ends['min'], most=ends['max'])[COLUMNS]
             yield panel.drawing(
-                'spread', spread, samples,
+                'spread', spread, mine,
                 f'{panel.title}, spread around the median',
                 about=f'{panel.title}: spread')
 
@@ -36,34 +41,34 @@ def drawings(records: Records, metric: tuple[str, ...]) -> Iterator[Drawing]:
 def spread(frame: pd.DataFrame, title: str) -> Figure:
     """Box plots over runs and repeats, relative to the median of the size.
 
-    A band a series, in per cent. Fewer than three samples are points.
+    A band a series, in per cent.
+
+    :param frame: COLUMNS, a row a series and size
     """
-    parts = []
     every = charts.sizes(frame)
-    for label, speed, colour, _, marker, mine in charts.series(frame):
-        groups = [(size, group.to_numpy() / group.median() - 1) for
-                  size, group in mine.groupby('size')['value']
-                  if group.median()]
-        counts = sorted({len(v) for _, v in groups}) or [0]
-        many = '\u2013'.join(map(str, dict.fromkeys(
-            [counts[0], counts[-1]])))
-        parts.append((f'{charts.name(label, speed)} ({many} '
-                      f"sample{'s' * (many != '1')} a size)",
-                      colour, marker, groups))
-    far = max([0.01] + [abs(v).max() for *_, groups in parts
-                        for _, v in groups])
+    numbers = ['q1', 'q2', 'q3', 'low', 'high', 'least', 'most']
+    ratios = frame[numbers].div(frame['q2'], axis=0) - 1
+    frame = frame.assign(**ratios)
+    # The boxes and whiskers of nearly all sizes fill a band; a wild one, and
+    # what is far beyond, ends at its edge.
+    ends = frame[['low', 'high']].abs().max(axis=1)
+    far = max(0.01, float(np.nanquantile(ends, 0.97)))
     far = next(f for f in (m * 10 ** e for e in range(-2, 99)
                            for m in (1, 2, 3, 5)) if f >= far)
+    parts = list(charts.series(frame))
     figure, axes = charts.figure(title, [], height=max(1.5, 0.8 * len(parts)))
     # No wider than the margins of the axis.
     width = min([0.6 * step for step in np.diff(charts.position(
         every, every))], default=0.6)
     width = min(width, 1.0)
-    for n, (name, colour, marker, groups) in enumerate(parts):
+    for n, (label, speed, colour, _, _, mine) in enumerate(parts):
         middle = -3 * n            # a band is as high as 3 times `far`
-        charts.boxes(
-            axes, charts.position([size for size, _ in groups], every),
-            [middle + v / far for _, v in groups], colour, marker, width)
+        counts = sorted({int(mine['count'].min()), int(mine['count'].max())})
+        charts.boxes(axes, charts.position(mine['size'], every),
+                     middle + mine[numbers].clip(-far, far) / far, colour,
+                     width)
+        name = (f'{charts.name(label, speed)} '
+                f"({'–'.join(map(str, counts))} samples a size)")
         axes.text(0.01, middle + 1.06, textwrap.shorten(
             name, 68, placeholder='…'), transform=axes.get_yaxis_transform(),
             color=colour, fontsize=7.5, va='bottom')

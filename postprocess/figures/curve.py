@@ -1,63 +1,102 @@
-"""A metric over message size: each run, their median, the reference."""
+"""A metric over message size: newest run, all runs, reference, limits."""
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from .. import charts
-from . import Drawing, Records, metrics, panels
+from . import CHOICE, Drawing, Records, limits, panels
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-OPTIONS = {'metric': metrics}
-READING = ('Curves: each run faint, the median over runs strong, the '
-           'reference dotted, what a bound allows as a thick bar.')
+OPTIONS = CHOICE
+READING = ('Curves: the newest run strong; the median of all runs thin, and '
+           'shaded where eight of ten of them are; the reference dotted, what '
+           'a bound allows as a thick bar; grey, hatched: what physics '
+           'forbids.')
+COLUMNS = ['label', 'speed', 'size', 'runs', 'low', 'median', 'high', 'value',
+           'reference', 'lower', 'upper']
+#: A limit farther than this from what was measured is not drawn.
+FAR = 4
 
 
-def drawings(records: Records, metric: tuple[str, ...]) -> Iterator[Drawing]:
+def drawings(records: Records, **choice: Any) -> Iterator[Drawing]:
     """A figure for each metric and panel that has sizes."""
-    for panel in panels(records, metric):
-        sized = panel.frame['size'].notna()
-        if sized.any():
-            yield panel.drawing('curve', curve, panel.frame[
-                sized & panel.frame['judged']], panel.title, panel.unit)
+    for panel in panels(records, **choice):
+        points = panel.points
+        # A single size is no curve: bars show it.
+        several = points.groupby(['label', 'speed'], observed=True)[
+            'size'].transform('nunique') > 1
+        points = points[several][COLUMNS]
+        if len(points):
+            yield panel.drawing('curve', curve, points, panel.title,
+                                panel.unit, limits(panel))
 
 
-def curve(frame: pd.DataFrame, title: str, unit: str) -> Figure:
-    """A figure over size: each run faint, the median strong."""
+def curve(frame: pd.DataFrame, title: str, unit: str,
+          limits: list[Mapping[str, Any]] = []) -> Figure:
+    """A figure over size.
+
+    :param frame: COLUMNS, a row a series and size
+    :param limits: rows of config/limits.yaml and the like
+    """
     figure, axes = charts.figure(title, charts.names(frame))
     every = charts.sizes(frame)
     for _, _, colour, line, marker, mine in charts.series(frame):
-        runs = mine.groupby(['size', 'run'], observed=True)[
-            'value'].median().unstack()
-        x = charts.position(runs.index, every)
-        newest = list(dict.fromkeys(mine.sort_values('time')['run']))
-        if len(newest) > 1:
-            # One path, with gaps between the runs.
-            some = runs[newest[-charts.FAINT_RUNS:]].T
-            axes.plot(np.tile([*x, np.nan], len(some)), np.column_stack(
-                [some, np.full(len(some), np.nan)]).ravel(),
-                color=colour, lw=0.7, alpha=0.35)
-        middle = runs.median(axis=1)
-        axes.plot(x, middle, line, color=colour, lw=1.8, marker=marker,
-                  ms=2.6)
-        last = mine[mine['run'] == newest[-1]].groupby('size')[
-            ['reference', 'lower', 'upper']].first().dropna(
-                subset='reference')
-        if len(last):
-            at = charts.position(last.index, every)
-            axes.plot(at, last['reference'], color=colour, lw=1, ls=':')
-            for x0, (ref, lower, upper) in zip(at, last.to_numpy(),
-                                               strict=True):
-                for bound in (lower, upper):
-                    if not np.isnan(bound):
-                        axes.plot([x0, x0], [ref, ref * (1 + bound)], '-',
-                                  color=colour, lw=4, alpha=0.4,
-                                  solid_capstyle='butt')
+        mine = mine.sort_values('size')
+        x = charts.position(mine['size'], every)
+        if mine['runs'].max() > 1:
+            axes.fill_between(x, mine['low'], mine['high'], color=colour,
+                              alpha=0.16, lw=0)
+            axes.plot(x, mine['median'], line, color=colour, lw=0.7,
+                      alpha=0.8)
+        axes.plot(x, mine['value'], line, color=colour, lw=1.6,
+                  marker=marker, ms=2.4, mew=0)
+        known = mine['reference'].notna().to_numpy()
+        axes.plot(x[known], mine['reference'][known], color=colour, lw=1,
+                  ls=':')
+        for x0, (ref, *bounds) in zip(x[known], mine.loc[known, [
+                'reference', 'lower', 'upper']].to_numpy(), strict=True):
+            for bound in bounds:
+                if not np.isnan(bound):
+                    axes.plot([x0, x0], [ref, ref * (1 + bound)], '-',
+                              color=colour, lw=4, alpha=0.4,
+                              solid_capstyle='butt')
     charts.size_axis(axes, every)
     charts.value_axis(axes, frame['value'], unit)
+    _forbidden(axes, limits, every)
     return figure
+
+
+def _forbidden(axes: Axes, limits: list[Mapping[str, Any]], every: list[int]
+               ) -> None:
+    """Hatches what physics forbids, where it is near."""
+    low, high = axes.get_ylim()
+    for row in limits:
+        sizes = np.array([s for s in every if s >= row.get('from', 0) and (
+            s or 'per' not in row)], float)
+        if not len(sizes):
+            continue
+        x = charts.position(sizes, every)
+        for side in ('min', 'max'):
+            if side not in row:
+                continue
+            edge = np.full(len(sizes), float(row[side]))
+            if 'per' in row:        # 1 B in 1 us is 1 MB/s
+                edge = sizes / edge
+            # What is too fast for its size is too short a time.
+            below = (side == 'min') != ('per' in row)
+            near = (edge > low / FAR) if below else (edge < high * FAR)
+            if near.any():
+                axes.fill_between(
+                    x[near], edge[near], 1e-30 if below else 1e30,
+                    facecolor='none', edgecolor=charts.INK, alpha=0.35,
+                    hatch='////', lw=0.8, zorder=0)
+                low, high = ((min(low, edge[near].min() / 1.3), high) if below
+                             else (low, max(high, edge[near].max() * 1.3)))
+    axes.set_ylim(low, high)

@@ -1,49 +1,79 @@
-"""A figure of the whole run, over runs: what is taken at no size."""
+"""A figure over runs: what is taken of the whole run, or at one size."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from .. import charts
-from . import Drawing, Records, metrics, panels
+from . import (
+    CHOICE,
+    Drawing,
+    Records,
+    at_size,
+    at_words,
+    panels,
+    sizes,
+    without_curves,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONS = {'metric': metrics}
-READING = ('Over runs: repeats as points, the line through what counts of '
-           'each run; the reference dotted, what a bound allows shaded.')
+OPTIONS = {**CHOICE, 'at': sizes}
+READING = ('Over runs: the line through what counts of each run, a point a '
+           'run where they are few; the reference dotted, what a bound allows '
+           'shaded. One run has bars instead.')
+COLUMNS = ['label', 'speed', 'run', 'time', 'value', 'reference', 'lower',
+           'upper']
+#: Runs that are drawn as points too, and one by one at all.
+POINTS, MOST = 40, 240
 
 
-def drawings(records: Records, metric: tuple[str, ...]) -> Iterator[Drawing]:
-    """A figure for each metric and panel without sizes."""
-    for panel in panels(records, metric):
-        whole = panel.frame['size'].isna()
-        if whole.any():
-            yield panel.drawing('runs', strip, panel.frame[whole],
-                                panel.title, panel.unit)
+def drawings(records: Records, at: tuple[Any, ...] = (), **choice: Any
+             ) -> Iterator[Drawing]:
+    """A figure for each metric and panel with several runs."""
+    if not at:
+        records = without_curves(records)
+    judged = records.frame[records.frame['judged']]
+    for panel in panels(records, **choice):
+        points = panel.points
+        if at:
+            points = at_size(points, records.family, panel.metric, at)
+        if points.empty or points['runs'].max() < 2:
+            continue
+        mine = panel.of(judged)
+        mine = mine[mine['kind'].isin(points['kind'])
+                    & mine['size'].isin(points['size'].unique())][COLUMNS]
+        yield panel.drawing('runs', over_runs, mine,
+                            panel.title + at_words(points), panel.unit)
 
 
-def strip(frame: pd.DataFrame, title: str, unit: str) -> Figure:
-    """A figure of the whole run, over runs: repeats as points.
+def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
+    """A line a series, over runs.
 
-    :param frame: with columns `sample` (one repeat) and `judged` (the run)
+    :param frame: COLUMNS, a row a run of a series
     """
+    frame = frame.assign(runs=frame.groupby(['label', 'speed'])[
+        'run'].transform('nunique'))
     figure, axes = charts.figure(title, charts.names(frame))
     runs = frame.groupby('run', observed=True)['time'].max().sort_values()
     place = {run: n for n, run in enumerate(runs.index)}
     for _, _, colour, line, marker, mine in charts.series(frame):
-        mine = mine.assign(x=mine['run'].map(place))
-        samples = mine[mine['sample']]
-        axes.plot(samples['x'], samples['value'], marker, color=colour, ms=4,
-                  alpha=0.55, mew=0)
-        middle = mine[mine['judged']].groupby('x')['value'].median()
-        axes.plot(middle.index, middle, line, color=colour, lw=1.2)
-        last = mine[mine['judged']].sort_values('time').dropna(
-            subset='reference').tail(1)
+        mine = mine.assign(x=mine['run'].map(place)).sort_values('x')
+        few = mine['runs'].iloc[0] <= POINTS
+        at = mine.groupby('x')['value'].median()
+        if len(at) > MOST:
+            part = at.groupby(at.index // (len(runs) / MOST))
+            axes.fill_between(part.apply(lambda v: v.index.mean()),
+                              part.min(), part.max(), color=colour,
+                              alpha=0.25, lw=0)
+            at = part.median().set_axis(part.apply(lambda v: v.index.mean()))
+        axes.plot(at.index, at, line, color=colour, lw=1.2,
+                  marker=marker if few else '', ms=3, mew=0)
+        last = mine.dropna(subset='reference').tail(1)
         for ref, lower, upper in last[
                 ['reference', 'lower', 'upper']].to_numpy():
             axes.axhline(ref, color=colour, lw=1, ls=':')

@@ -202,7 +202,8 @@ def _scale(axes: Axes, points: pd.DataFrame, panel: Panel, bands: Bands
     unit = next(iter(mine['unit']), '')
     for name in (metric, panel.get('beside', '')):
         if name in bands:
-            axes.axhspan(*bands[name], color=charts.GOOD, alpha=0.2, lw=0)
+            axes.axhspan(*bands[name], alpha=0.2, lw=0,
+                         color=charts.COLOURS[charts.GOOD])
     if unit == '%':
         axes.set_ylim(0, 104)
         axes.set_yticks([0, 25, 50, 75, 100])

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""What the page costs: CPU to make it, its size, and how soon it is usable.
+
+    .plumbline/venv/bin/python bench/page.py --records 1e5
+    .plumbline/venv/bin/python bench/page.py --records 1e5 1e6 --last 150
+    .plumbline/venv/bin/python bench/page.py --perflogs perflogs
+
+Made-up nights of 53 cases (tests/data/perflogs_factory.py). Each page is made
+twice, as after a night and once more without a new record: the second one
+draws no figure again. Exit status 0: within the goals; 1: not; 2: usage.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'data')]
+#: Records -> most seconds of CPU of the second page; of any: bytes, and
+#: seconds until a browser can use it.
+GOALS = {100_000: 3.0, 1_000_000: 6.0}
+MOST_BYTES, MOST_OPEN = 3e6, 1.0
+#: Says in the page's title when it can be used: read, laid out, and its
+#: scripts have run.
+PROBE = '''<script>addEventListener('load', () => { document.title = 'usable '
++ document.body.offsetHeight + ' ' + Math.round(performance.now()); })
+</script></body>'''
+
+
+def cpu(command: list[str]) -> tuple[float, float, int]:
+    """CPU seconds, seconds and exit status of a command."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), \
+        time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime
+            - before.ru_stime, time.monotonic() - start, done.returncode)
+
+
+def usable(page: Path) -> float | None:
+    """Seconds until Chromium has opened a page and it answers; the median of
+    three. None: there is no Chromium here."""
+    browser = shutil.which('chromium') or shutil.which('google-chrome')
+    if not browser:
+        return None
+    copy = page.with_name('bench.html')
+    text = page.read_text('utf-8')
+    # The probe may run beside the page's own script.
+    copy.write_text(text.replace('</body>', PROBE))
+    found = []
+    for _ in range(3):
+        done = subprocess.run(
+            [browser, '--headless', '--no-sandbox', '--disable-gpu',
+             '--window-size=1440,900', '--dump-dom', f'file://{copy}'],
+            capture_output=True, text=True, timeout=120)
+        told = re.search(r'<title>usable \d+ (\d+)', done.stdout)
+        if told:
+            found.append(int(told[1]) / 1000)
+    copy.unlink()
+    return sorted(found)[len(found) // 2] if found else None
+
+
+def made_up(folder: Path, records: float) -> None:
+    """Perflogs with about as many records."""
+    import perflogs_factory as make
+    one = len(make.site(runs=2, repeats=1)) - len(make.site(runs=1,
+                                                            repeats=1))
+    make.write(folder, make.site(runs=max(2, round(records / one)),
+                                 repeats=1))
+
+
+def main() -> int:
+    cmd = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    cmd.add_argument('--records', type=float, nargs='+', default=[1e5])
+    cmd.add_argument('--perflogs', type=Path, help='measure these instead')
+    args = cmd.parse_args()
+    good = True
+    print('| records | first page: CPU s | once more: CPU s | MB | usable in '
+          'Chromium: s |\n|---|---|---|---|---|')
+    with tempfile.TemporaryDirectory() as name:
+        for wanted in [0] if args.perflogs else args.records:
+            logs = args.perflogs or Path(name) / f'{wanted:g}'
+            if not args.perflogs:
+                made_up(logs, wanted)
+            out = Path(name) / f'out{wanted:g}'
+            command = [sys.executable, '-m', 'postprocess', 'report',
+                       '--perflogs', str(logs), '--output', str(out)]
+            first, again = cpu(command), cpu(command)
+            if first[2] not in (0, 1):
+                print(f'bench/page.py: no page of {logs}', file=sys.stderr)
+                return 2
+            size = (out / 'index.html').stat().st_size
+            seconds = usable(out / 'index.html')
+            what = args.perflogs or format(wanted, 'g')
+            print(f'| {what} | {first[0]:.1f} | {again[0]:.1f} | '
+                  f'{size / 1e6:.2f} | '
+                  + (f'{seconds:.2f}' if seconds else 'no Chromium') + ' |',
+                  flush=True)
+            good = good and size <= MOST_BYTES and (
+                seconds or 0) < MOST_OPEN and again[0] < GOALS.get(
+                    int(wanted), 1e9)
+    print(f'load average {os.getloadavg()[0]:.1f}')
+    return 0 if good else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""What tells cases apart, and what people call their series.
+
+A figure's series are told apart by whatever differs among its cases, and by
+nothing else: parameters first, then what ran where. What does not fit into
+one figure is split over several.
+"""
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from . import perflogs
+
+#: What can tell two series of a program apart, most telling first; the
+#: parameters of the case come before these.
+FIELDS = ('num_nodes', 'num_tasks', 'tasks_per_node', 'environ', 'partition',
+          'system', 'source', 'version', 'stack', 'emulated')
+#: Series of a program in a figure of their own, and of several programs.
+MOST_SERIES, MOST_TOGETHER = 4, 6
+#: Columns that name a case; with `params` they make one `kind`.
+WHO = ('family', 'program', 'check')
+#: What a choice (`where`, `by`, `panel`) may name besides parameters.
+KNOWN = (*WHO, *FIELDS, 'speed')
+
+Names = tuple[str, ...]
+
+
+def number(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
+    """Records with the same texts in the columns have the same number, from
+    0 in the order in which they appear."""
+    key = np.zeros(len(frame), np.int64)
+    for name in columns:
+        column = frame[name]
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            codes, many = column.cat.codes, len(column.cat.categories)
+        else:
+            codes, found = pd.factorize(column)
+            many = len(found)
+        # Numbers stay small: room for the next column.
+        key = pd.factorize(key * (many + 1) + np.asarray(codes, np.int64)
+                           + 1)[0]
+    return key
+
+
+def kinds(frame: pd.DataFrame, valid: np.ndarray
+          ) -> tuple[np.ndarray, pd.DataFrame]:
+    """What records are of: a number for each record, and what it stands for.
+
+    :param frame: as perflogs.read gives it
+    :param valid: records of runs that no guard refused; others are apart
+    :returns: the numbers, and a table with a row for each: texts of WHO, the
+        parameters and FIELDS, all `params`, and whether it is `valid`
+    """
+    numbers = pd.factorize(
+        2 * number(frame, [*WHO, 'params', *FIELDS]) + valid)[0]
+    at = np.unique(numbers, return_index=True)[1]
+    first = frame.iloc[at]
+    # A parameter that is called like a column says the same.
+    params = perflogs.expand(first).drop(columns=[*KNOWN], errors='ignore')
+    return numbers, pd.concat(
+        [first[list(WHO)].astype(str), params,
+         first[list(FIELDS)].astype(object).map(
+             lambda value: '' if pd.isna(value) else str(value))],
+        axis=1).assign(params=first['params'].astype(str), valid=valid[at]
+                       ).reset_index(drop=True)
+
+
+def named(table: pd.DataFrame, by: Names = (), panel: Names = (),
+          most: int = 0) -> pd.DataFrame:
+    """`label`, `panel` (what splits a figure) and `row` of each kind.
+
+    :param table: some rows of what `kinds` returns, to be told apart
+    :param by: fields that series differ by, if they differ at all
+    :param panel: fields that split a figure
+    :param most: series in a figure, whatever they differ by; 0: as many as
+        there are colours
+    """
+    by = tuple(name for name in by if name in table)
+    panel = tuple(name for name in panel if name in table)
+    fields = [*panel, *by, *(name for name in table if name not in (
+        *panel, *by, *WHO, 'params', 'valid'))]
+    fields += [name for name in ('program', 'check') if name in table
+               and name not in fields]
+    rows = [tuple(row) for row in table[fields].itertuples(index=False)]
+    cases = list(dict.fromkeys(rows))
+    telling = list(_telling(cases, fields))
+    split = [name for name in panel if name in telling]
+    listed, most = most > 0, most or (MOST_TOGETHER if by else MOST_SERIES)
+    while not listed and _most(cases, fields, telling, split) > most:
+        rest = [f for f in telling if f not in (*split, *by)]
+        if not rest or len(telling) - len(split) < 2:
+            break
+        split.append(min(rest, key=lambda f: len(
+            {case[fields.index(f)] for case in cases})))
+    kept = [name for name in telling if name not in split]
+    nodes = [name for name in telling if name != 'num_nodes']
+    names = {case: (_words(kept, case, fields), _words(split, case, fields),
+                    _words(nodes, case, fields)) for case in cases}
+    _chunk(names, most)
+    return pd.DataFrame([names[row] for row in rows],
+                        columns=['label', 'panel', 'row'], index=table.index)
+
+
+def _telling(cases: list[tuple], fields: list[str]) -> Iterator[str]:
+    """The fields that tell the cases apart, without those that follow from
+    others before them."""
+    group: list[tuple] = [()] * len(cases)
+    for n, name in enumerate(fields):
+        finer = [(*mine, case[n]) for mine, case in zip(group, cases,
+                                                        strict=True)]
+        if len(set(finer)) > len(set(group)):
+            group = finer
+            yield name
+
+
+def _most(cases: list[tuple], fields: list[str], telling: list[str],
+          split: list[str]) -> int:
+    """The largest number of series in a figure when `split` splits them."""
+    def part(case: tuple, names: list[str]) -> tuple:
+        return tuple(case[fields.index(name)] for name in names)
+
+    distinct = {part(case, telling): part(case, split) for case in cases}
+    return max(Counter(distinct.values()).values(), default=0)
+
+
+def _chunk(names: dict[tuple, tuple[str, str, str]], most: int) -> None:
+    """Splits figures of too many series by their number."""
+    panels: dict[str, list[tuple]] = {}
+    for case, (_, panel, _) in names.items():
+        panels.setdefault(panel, []).append(case)
+    for panel, cases in panels.items():
+        parts = -(-len(cases) // most)
+        if parts == 1:
+            continue
+        for n, case in enumerate(sorted(cases, key=lambda c: names[c][0])):
+            label, _, row = names[case]
+            names[case] = label, ', '.join(filter(None, [
+                panel, f'{n * parts // len(cases) + 1} of {parts}'])), row
+
+
+def _words(names: list[str], case: tuple, fields: list[str]) -> str:
+    """What people call the case: 'inter_node, 2 nodes'."""
+    words = []
+    for name in names:
+        value = case[fields.index(name)]
+        if not value:       # not known before the case ran, or not its own
+            continue
+        count = {'num_nodes': 'node', 'num_tasks': 'rank',
+                 'tasks_per_node': 'per node'}.get(name)
+        if name == 'emulated':
+            words += ['EMULATED'] * (value == 'True')
+        elif count and value.isdecimal():
+            words.append(f"{value} {count}" + 's' * (
+                value != '1' and name != 'tasks_per_node'))
+        elif re.fullmatch(r'[\d.]*', value):
+            words.append(f'{name} {value}')
+        else:
+            words.append(value)
+    return ', '.join(words)

@@ -1,0 +1,127 @@
+"""The page's first screen: the grid, what is wrong, what is new."""
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip('pandas')
+pytest.importorskip('jinja2')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make
+
+from postprocess import outcomes, page, perflogs, tidy
+
+JUDGED = {'reference': '1.0', 'upper': '0.2'}
+
+
+def case(name: str, day: int, result: str = 'pass', **more) -> dict:
+    return make.record('latency', 1.0, 8, day=day, program=name,
+                       params=f'program={name}', case=f'c{name}', **{
+                           **JUDGED, 'result': result, **more})
+
+
+def made(tmp_path: Path, records: list[dict], partial=frozenset()
+         ) -> page.Page:
+    make.write(tmp_path, records)
+    return page.Page(perflogs.read(tmp_path), partial)
+
+
+def cells(found: page.Page) -> dict[str, str]:
+    return {str(one.row.program): one.cells for one in found.cases}
+
+
+def test_a_night_that_lacks_a_case_stands_out(tmp_path):
+    records = [case(name, day) for name in 'abc' for day in range(5)
+               if (name, day) not in (('a', 2), ('a', 4))]
+    # Others ran beside it, half of them at least; a new case owes nothing.
+    found = made(tmp_path, [*records, case('d', 4)])
+    assert cells(found) == {'a': 'pp-p-', 'b': 'ppppp', 'c': 'ppppp',
+                            'd': '....p'}
+    assert found.counts['no_record'] == 1
+    [group] = found.wrong([])
+    assert group['why'] == 'no record in the newest night'
+    assert [line['name'] for line in group['lines']] == ['a']
+    # A session that left cases out on purpose owes nothing.
+    run = make.record(day=4)['run']
+    assert cells(made(tmp_path / 'x', records, {run}))['a'] == 'pp-p.'
+    # Nor does one of a few cases.
+    few = [case(name, day) for name in 'abcd' for day in range(3)
+           if day < 2 or name == 'a']
+    assert cells(made(tmp_path / 'y', few))['b'] == 'pp.'
+
+
+def test_systems_of_one_date_stand_in_one_night(tmp_path):
+    records = [case('a', 0), case('a', 1), case('a', 0, system='beta',
+               run='20261101T040000Z-bbbbbb', time='2026-11-01T04:00:00Z')]
+    # A second session of a date has a column of its own.
+    records.append(case('a', 0, run='20261101T090000Z-cccccc',
+                        time='2026-11-01T09:00:00Z'))
+    found = made(tmp_path, records)
+    assert [len(runs) for runs in found.past.nights] == [2, 1, 1]
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_grid_and_outcomes_agree_on_every_case(tmp_path, seed):
+    rng = random.Random(seed)
+    records = []
+    for name in 'abcdef':
+        for day in range(6):
+            if rng.random() < 0.7:
+                records += [case(name, day, rng.choice(
+                    ['pass', 'fail', 'xfail', 'recorded', 'unfit', 'xpass']),
+                    repeat=repeat, guard=rng.choice(['', '', '', 'ranks']))
+                    for repeat in rng.choice([(1,), (0, 1, 2)])]
+    make.write(tmp_path, records)
+    frame = perflogs.read(tmp_path)
+    found = page.Page(frame)
+    newest = outcomes.newest(frame)
+    for one in found.cases:
+        mine = newest[newest['program'] == one.row.program]['result']
+        worst = min(mine, key=outcomes.ORDER.index)
+        assert outcomes.ORDER[page.LETTERS.index(one.ended)] == worst
+    # The same records count as for everybody else.
+    data = tidy.tidy(frame)
+    assert frame.index[data.judged].tolist() == perflogs.judged_records(
+        frame).index.tolist()
+
+
+def test_what_is_new_is_told(tmp_path):
+    records = [case(name, day, 'fail' if (name, day) in (
+        ('a', 2), ('b', 1)) else 'pass', version='7.5' if day < 2 else '7.6')
+        for name in 'abc' for day in range(3)] + [case('new', 2)]
+    found = made(tmp_path, records)
+    news = {item['what']: item['lines'] for item in found.news([])}
+    assert [name.split()[0] for what in (
+        'failed, and did not before', 'good again', 'new cases')
+        for name, _ in news[what]] == ['a', 'b', 'new']
+    assert news['changed environment'] == [
+        ('version: 7.5 \u2192 7.6 (3 cases)', None)]
+    # And can be looked up: from which night on it was so.
+    [one] = [one for one in found.lookup() if one['n'].startswith('c ')]
+    assert one['h']['version'] == [(0, '7.5'), (2, '7.6')]
+    assert one['c'] == 'ppp' and set(one['j']) == {0, 1, 2}
+
+
+def test_a_grid_of_many_nights_has_the_newest(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, 'NIGHTS', 3)
+    found = made(tmp_path, [case('a', day, 'fail' if day == 4 else 'pass')
+                            for day in range(6)])
+    [row] = found.grid()
+    assert row['paths'] == [('p', 'M0 0.3h1v0.5h-1zM2 0.3h1v0.5h-1z'),
+                            ('f', 'M1 0h1v1h-1z')]
+
+
+@pytest.mark.parametrize(('more', 'state'), [
+    ({}, 'good'), ({'cases_failed': 1}, 'bad'), ({'regressed': 1}, 'bad'),
+    ({'cases_unfit': 2}, 'warn'), ({'no_record': 1}, 'warn'),
+    ({'judged': 0}, 'open'), ({'cases_gone': 1}, 'bad')])
+def test_healthy_or_not_in_a_sentence(more, state):
+    counts = dict.fromkeys(('cases_failed', 'cases_gone', 'cases_unfit',
+                            'no_record', 'waiting', 'cases_known',
+                            'regressed'), 0) | {'cases': 9, 'judged': 9}
+    assert page.health(counts | more, 0)['state'] == state
+    assert page.health(counts | more, 1)['state'] == 'bad'

@@ -1,0 +1,176 @@
+"""People's own figures, and what the kinds of figures say."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip('pandas')
+pytest.importorskip('matplotlib')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import pandas as pd
+import perflogs_factory as make
+
+from config import samples
+from config.samples import Sample
+from postprocess import charts, figures, perflogs, plot
+from postprocess.figures import ratio, scaling, violin
+from postprocess.page import Page
+
+
+def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
+          ) -> tuple[int, list[Path]]:
+    """Exit code, and the files."""
+    file = tmp_path / 'figures.yaml'
+    file.write_text(text)
+    make.write(tmp_path / 'perflogs', records)
+    code = plot.main([str(file), '--perflogs', str(tmp_path / 'perflogs'),
+                      '--output', str(tmp_path / 'out'), *options])
+    return code, sorted((tmp_path / 'out').glob('*'))
+
+
+def records(tmp_path: Path, rows: list[dict]) -> figures.Records:
+    make.write(tmp_path, rows)
+    return Page(perflogs.read(tmp_path)).records('osu', [])
+
+
+@pytest.mark.parametrize(('text', 'line', 'reason'), [
+    ('title: x\n', 1, 'figures is missing: a list'),
+    ('figures:\n- {kind: curve}\nfigurs: x\n', 3, "unknown key 'figurs' "
+     "(there are: title, figures); did you mean 'figures'?"),
+    ('title: 5\nfigures:\n- {kind: curve}\n', 1, 'title: 5 is no text'),
+    ('title: x\nfigures: curve\n', 2, 'figures: expected a list'),
+    ('figures:\n- curve\n', 1, 'figures: expected {kind, ...}'),
+    ('figures:\n- {kind: curve}\n- {kind: curv}\n', 3, "did you mean"),
+    ('figures:\n- kind: curve\n  metric: latncy\n', 3, "did you mean "
+     "'latency'?"),
+    ('figures:\n- kind: curve\n  name: a/b\n', 3, "name: 'a/b' is no name"),
+    ('figures:\n- kind: curve\n  where: {programm: x}\n', 3, 'curve: where: '
+     "no record has 'programm' (there are: family, program, "),
+    ('figures:\n- kind: bars\n  by: stor\n', 3, "by: no record has 'stor'"),
+    ('figures:\n- kind: ratio\n  of: system\n  base: alhpa\n', 4,
+     "base: no record has system 'alhpa'; did you mean 'alpha'?"),
+    ('figures:\n- {kind: curve\n', 3, 'not YAML'),
+])
+def test_a_wrong_file_says_file_line_and_key(tmp_path, capsys, text, line,
+                                             reason):
+    code, files = drawn(tmp_path, text, [make.record('latency', 1.0, 8)])
+    assert code == 2 and not files
+    [said] = capsys.readouterr().err.splitlines()
+    assert said.startswith(f'plumb plot: {tmp_path}/figures.yaml:{line}: ')
+    assert reason in said
+
+
+def test_figures_of_a_file_on_dark_paper(tmp_path, capsys):
+    code, files = drawn(tmp_path, '''
+title: Nights of alpha
+figures:
+- {kind: curve, metric: latency, by: program, name: mine}
+- {kind: violin}
+''', make.curve('latency', float, [1, 8, 64]), '--dark', '--png')
+    # The second entry has nothing to show, which is told.
+    assert code == 1
+    said = capsys.readouterr()
+    assert f'{tmp_path}/figures.yaml:5: figures: violin: no record has' in (
+        said.err)
+    assert [file.name for file in files] == ['mine.png', 'mine.svg']
+    assert all(str(file) in said.out for file in files)
+    text = files[1].read_text()
+    assert 'Nights of alpha: latency' in text
+    assert charts.DARK[2] in text and charts.LIGHT[3] not in text
+    # The colours of a page are as they were.
+    assert [charts.INK, charts.GRID, charts.PAPER,
+            *charts.COLOURS] == charts.LIGHT
+
+
+def test_what_departs_from_the_expectation_is_marked(tmp_path):
+    """a + b log2 N, one point of six half as long again."""
+    rows = [make.record('latency', (2 + 3 * n) * (1.5 if n == 4 else 1),
+                        day=day, program='osu_barrier', check='OsuCollective',
+                        num_nodes=2 ** n, num_tasks=2 ** n, tasks_per_node=1,
+                        params=f'layout={2 ** n}xone program=osu_barrier')
+            for n in range(6) for day in range(3)]
+    [figure] = scaling.drawings(records(tmp_path, rows), over='num_nodes',
+                                fit='log2', at=(), metric=('latency',))
+    frame = figure.args[0]
+    assert set(frame['label']) == {''} and len(frame) == 6
+    line, off = scaling.departs(frame, 'log2')
+    assert line is not None
+    assert line.tolist() == pytest.approx([2, 5, 8, 11, 14, 17])
+    assert [round(v, 2) for v in off if v == v] == [0.5]
+    [axes] = figure.chart(*figure.args).axes
+    assert '+50 %' in [text.get_text() for text in axes.texts]
+    # Two node counts say nothing of a line of two parameters.
+    assert scaling.departs(frame[:2], 'log2')[0] is None
+
+
+def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
+    rows = [record for system, factor in (('alpha', 1.0), ('beta', 2.0))
+            for program in ('osu_latency', 'osu_bcast')
+            for record in make.curve(
+                'latency', lambda s, f=factor: f * s, [1, 8], system=system,
+                program=program, params=f'program={program}')]
+    # What the other one lacks is compared with nothing.
+    rows += make.curve('latency', float, [1, 8], program='osu_gather',
+                       params='program=osu_gather', system='beta')
+    mine = records(tmp_path, rows)
+    [(other, base, pairs)] = ratio.compared(mine, mine.table, 'system',
+                                            'alpha')
+    assert (other, base) == ('beta', 'alpha')
+    assert sorted(set(pairs['label'])) == ['osu_bcast', 'osu_latency']
+    assert pairs['ratio'].tolist() == [2.0] * 4
+    [figure] = ratio.drawings(mine, of='system', base='alpha', metric=(),
+                              where=(), title='')
+    assert figure.args[1] == 'latency: beta over alpha'
+    figure.chart(*figure.args)
+
+
+def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
+    row = make.record('latency', 1.0, 8)
+    [file] = make.write(tmp_path / 'perflogs', [row])
+    folder = file.parent / 'osu' / f"{row['run']}-{row['environ']}-c0ffee00"
+    folder.mkdir(parents=True)
+    (folder / samples.FILE).write_text(samples.text(
+        Sample(rank, call, n, 0.001 * (n + 1), 0.01 * n)
+        for rank in range(3) for call in ('put', 'get') for n in range(5)))
+    found = plot.of_all(perflogs.read(tmp_path / 'perflogs'))
+    violins = list(violin.drawings(found, call=('g*',), by=(), panel=(),
+                                   title=''))
+    [axes] = violins[0].chart(*violins[0].args).axes
+    assert len(violins) == 1 and len(axes.collections) == 1
+    assert 'osu_latency: get' in axes.figure.texts[0].get_text()
+    [one] = figures.module('timeline').drawings(
+        found, call=('*',), by=(), panel=(), title='')
+    [axes] = one.chart(*one.args).axes
+    assert sum(len(c.get_paths()) for c in axes.collections) == 30
+    assert [t.get_text() for t in axes.get_yticklabels()] == ['0', '1', '2']
+
+
+def test_many_calls_look_as_they_are_distributed():
+    values = pd.Series(range(10_000)) / 10_000
+    some = violin.quantiles(values)
+    assert len(some) == violin.MOST_CALLS
+    assert (some[0], some[-1]) == (0, 0.9999)
+
+
+def test_newest_run_stands_out_of_a_heat_map(tmp_path):
+    mine = records(tmp_path, make.latencies([1.0, 1.0, 1.0, 2.0]))
+    [figure] = figures.module('heatmap').drawings(mine, metric=())
+    assert (figure.args[0]['value'] / figure.args[0]['median']
+            ).tolist() == [2, 2, 2]
+    axes, bar = figure.chart(*figure.args).axes
+    assert axes.images[0].get_array().shape == (1, 3)
+
+
+def test_bars_start_at_zero_and_show_the_reference(tmp_path):
+    mine = records(tmp_path, [make.record(
+        'init_time', 300.0 * n, program='osu_init', num_nodes=n,
+        params=f'num_nodes={n}', reference='290.0', upper='0.2')
+        for n in (1, 2)])
+    [figure] = figures.module('bars').drawings(mine, metric=('init_time',))
+    [axes] = figure.chart(*figure.args).axes
+    assert [bar.get_width() for bar in axes.patches[:2]] == [300, 600]
+    assert axes.get_xlim()[0] == 0
+    assert '300 ms' in [text.get_text() for text in axes.texts]

@@ -33,7 +33,7 @@ import numpy as np
 import pandas as pd
 
 from . import detect, perflogs
-from .history import nights
+from .nights import nights
 from .progress import medians, usable
 
 #: What a word without `=` may be a value of, the first that has it.

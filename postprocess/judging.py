@@ -20,7 +20,7 @@ from config import topology
 from . import detect, outcomes, perflogs
 from .accepted import Accepted, names
 from .finding import Case, Failure, Member, Regression, State, Verdict
-from .history import RAN_ON, UNNAMED, History, history, nights
+from .nights import RAN_ON, UNNAMED, History, history, nights
 
 #: Nights after which what no longer runs is no longer told.
 RECENT = 10

@@ -2,7 +2,7 @@
 
 A night is the records of one session, or of all sessions that began on one
 date (UTC). Each figure that has a better side is judged by its own history
-(postprocess/history.py, detect.py), whether or not a reference judges it too;
+(postprocess/nights.py, detect.py), whether or not a reference judges it too;
 what a reference, a limit or a guard failed is a failure, as in `plumb report`
 (postprocess/outcomes.py).
 

@@ -13,6 +13,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -37,6 +38,7 @@ from cluster import CannotRunHere, Cluster, lost, missing  # noqa: E402
 from packages import package_of  # noqa: E402
 
 from cli.setup import ensure_wheel, identify_store  # noqa: E402
+from tests import forks  # noqa: E402
 
 # In a shell's background job SIGINT is ignored, and children inherit that:
 # tests that interrupt a child would wait for ever.
@@ -107,17 +109,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
 
 # Parallel workers -----------------------------------------------------------
 
-#: A folder shared by all workers of this run.
-SHARED = pytest.StashKey[Any]()
+#: A folder shared by all workers of this run, with what lies in it.
+SHARED = pytest.StashKey[contextlib.ExitStack]()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Passes the shared folder to a worker."""
-    stash = node.config.stash
-    if SHARED not in stash:
-        stash[SHARED] = tempfile.TemporaryDirectory(prefix='plumbline-tests')
-    node.workerinput['shared'] = stash[SHARED].name
+    node.workerinput['shared'] = str(Path(forks.address).parent)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -133,7 +132,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, 'workeroutput'):
         config.workeroutput['left_out'] = config.stash.get(LEFT_OUT, 0)
     if SHARED in config.stash:
-        config.stash[SHARED].cleanup()
+        config.stash[SHARED].close()
 
 
 class Turns:
@@ -167,10 +166,17 @@ TURNS = pytest.StashKey[Turns]()
 
 
 def pytest_configure(config: Any) -> None:
-    if hasattr(config, 'workerinput'):
+    if not hasattr(config, 'workerinput'):
+        stack = config.stash[SHARED] = contextlib.ExitStack()
+        forks.address = stack.enter_context(tempfile.TemporaryDirectory(
+            prefix='plumbline-tests')) + '/forks'
+        stack.enter_context(forks.server(forks.address))
+    else:
         shared = config.workerinput['shared']
+        forks.address = f'{shared}/forks'
         config.stash[TURNS] = Turns(shared)
         os.environ |= cached_compiler(Path(shared, 'built'))
+    subprocess.Popen = forks.Popen
 
 
 def cached_compiler(folder: Path) -> dict[str, str]:
@@ -345,17 +351,22 @@ class Suite:
               first: str = '', **more: str) -> subprocess.Popen[str]:
         """The same in the background; `first`: a shell line before it."""
         env = {**os.environ, **self.variables, **more}
-        return subprocess.Popen(
-            ['bash', '-c', f'{self.exports(env)}\n{first}\n'
-             'exec reframe "$@"', 'bash', *args], text=True, cwd=self.tmp,
-            env=env, stdout=subprocess.PIPE, stderr=stderr)
+        command = ['reframe', *args]
+        if first:
+            command = ['bash', '-c', f'{self.exports(env)}\n{first}\n'
+                       'exec "$@"', 'bash', *command]
+        else:
+            env |= dict(word.split('=', 1) for word in
+                        shlex.split(self.exports(env)) if word != 'export')
+        return subprocess.Popen(command, text=True, cwd=self.tmp, env=env,
+                           stdout=subprocess.PIPE, stderr=stderr)
 
     def exports(self, env: dict[str, str]) -> str:
         """The output of `plumb env` with these variables, cached."""
         key = frozenset(env.items())
         if key not in self.told:
             done = subprocess.run([str(ROOT / 'plumb'), 'env'], text=True,
-                                  capture_output=True, env=env)
+                             capture_output=True, env=env)
             assert done.returncode == 0, done.stderr
             self.told[key] = done.stdout
         return self.told[key]

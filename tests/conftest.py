@@ -54,6 +54,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption('--complete', action='store_true',
                      help='a test that skips for want of what a package of '
                           '.ci/packages.txt has fails')
+    parser.addoption('--outcomes', type=Path, metavar='FILE',
+                     help='write how each test ended there, as JSON')
 
 
 def pytest_collection_modifyitems(config: pytest.Config,
@@ -105,6 +107,26 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
     if left:
         terminalreporter.write_line(
             f'cluster: {left} tests not asked for; ./plumb test --cluster')
+
+
+class Outcomes:
+    """Writes how each test ended: passed, failed, skipped, crashed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.found: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid
+        if name.rfind('@') > name.rfind(']'):       # its group (xdist)
+            name = name.rpartition('@')[0]
+        how = 'crashed' if report.when == '???' else report.outcome
+        if self.found.get(name) not in ('failed', 'crashed') \
+                and (report.when == 'call' or how != 'passed'):
+            self.found[name] = how
+
+    def pytest_sessionfinish(self) -> None:
+        self.path.write_text(json.dumps(self.found))
 
 
 # Parallel workers -----------------------------------------------------------
@@ -171,6 +193,9 @@ def pytest_configure(config: Any) -> None:
         forks.address = stack.enter_context(tempfile.TemporaryDirectory(
             prefix='plumbline-tests')) + '/forks'
         stack.enter_context(forks.server(forks.address))
+        if config.getoption('--outcomes'):
+            config.pluginmanager.register(
+                Outcomes(config.getoption('--outcomes')))
     else:
         shared = config.workerinput['shared']
         forks.address = f'{shared}/forks'

@@ -84,8 +84,9 @@ def server(path: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def script_of(command: Sequence[Any], env: dict[str, str]
-              ) -> tuple[str, str] | None:
-    """The Python script that a command would run, and with which Python.
+              ) -> tuple[str, str, list[str]] | None:
+    """The Python script that a command would run, with which Python, and its
+    arguments.
 
     None: a fork is not the same.
     """
@@ -94,19 +95,25 @@ def script_of(command: Sequence[Any], env: dict[str, str]
     for name in env.keys() | _begun.keys():
         if EARLY.match(name) and env.get(name) != _begun.get(name):
             return None
-    program = os.fspath(command[0])
+    program, *words = map(os.fspath, command)
+
+    def is_ours(venv: str) -> bool:
+        return os.path.realpath(venv) == os.path.realpath(sys.prefix)
+
     if program == str(ROOT / 'plumb'):
         # What the shell script does.
         venv = f"{env.get('PLUMBLINE_WORK') or ROOT / '.plumbline'}/venv"
-        if (not env.get('PLUMBLINE_PYTHON')
-                and os.path.realpath(venv) == os.path.realpath(sys.prefix)):
-            return str(ROOT / 'cli'), f'{venv}/bin/python'
+        if not env.get('PLUMBLINE_PYTHON') and is_ours(venv):
+            return str(ROOT / 'cli'), f'{venv}/bin/python', words
     elif os.path.basename(program) == 'reframe':
         found = shutil.which(program, path=env.get('PATH', os.defpath))
-        ours = f'{sys.prefix}/bin/reframe'
-        if found and os.path.realpath(found) == os.path.realpath(ours):
+        if found and is_ours(os.path.realpath(found) + '/../..'):
             with open(found) as script:
-                return found, script.readline().removeprefix('#!').strip()
+                return (found, script.readline().removeprefix('#!').strip(),
+                        words)
+    elif words[:1] == [str(ROOT / 'cli' / 'cases.py')] and is_ours(
+            program.removesuffix('/bin/python')):
+        return words[0], program, words[1:]
     return None
 
 
@@ -140,7 +147,7 @@ class Popen(_Popen):
         os.umask(umask)
         request = {
             'script': found[0], 'python': found[1],
-            'args': [os.fspath(arg) for arg in args[1:]], 'env': variables,
+            'args': found[2], 'env': variables,
             'cwd': folder, 'session': new_session,
             'umask': umask, 'cpus': list(os.sched_getaffinity(0)),
             'limits': [resource.getrlimit(one) for one in LIMITS]}

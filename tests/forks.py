@@ -6,7 +6,8 @@ imported these packages, and nothing of the suite. For each start it forks a
 child that gets folder, environment, descriptors, limits and arguments of the
 caller, and runs the same script as a new interpreter would: a process of its
 own, with its own exit code, that imports the suite anew. Where it starts
-reframe in its turn, as `plumb run` does, that is a fork of it.
+reframe in its turn as a child that it must own (`plumb run` does, with
+`preexec_fn`), that is a fork of it; anything else is asked of the server.
 
 Tests, and what they call, start processes with `subprocess` as anywhere: its
 Popen is the one below (conftest.py). What a fork cannot give is started as
@@ -134,7 +135,9 @@ class Popen(_Popen):
         if not (executable or shell
                 or any(one not in (None, -1) for one in others)):
             found = script_of(args, variables)
-        if not found or (preexec_fn and not FORKED):
+        # Of a process with threads only the kernel can make a child.
+        if not found or preexec_fn and not (
+                FORKED and threading.active_count() == 1):
             super()._execute_child(  # type: ignore[misc]
                 args, executable, preexec_fn, close_fds, pass_fds, cwd, env,
                 startupinfo, creationflags, shell, p2cread, p2cwrite, c2pread,
@@ -148,13 +151,13 @@ class Popen(_Popen):
         request = {
             'script': found[0], 'python': found[1],
             'args': found[2], 'env': variables,
-            'cwd': folder, 'session': new_session,
+            'cwd': folder, 'address': address, 'session': new_session,
             'umask': umask, 'cpus': list(os.sched_getaffinity(0)),
             'limits': [resource.getrlimit(one) for one in LIMITS]}
         fds = {number: number if fd == -1 else fd for number, fd in {
             0: p2cread, 1: c2pwrite, 2: errwrite,
             **{fd: fd for fd in pass_fds}}.items()}
-        if FORKED:
+        if preexec_fn:
             self.pid = os.fork()
             if not self.pid:
                 anew(request, fds, preexec_fn)
@@ -300,8 +303,7 @@ def anew(request: dict[str, Any], fds: dict[int, int], preexec_fn: Any
         if int(name) not in fds:
             with contextlib.suppress(OSError):
                 os.close(int(name))
-    if preexec_fn:
-        preexec_fn()
+    preexec_fn()
     for name, module in list(sys.modules.items()):
         path = getattr(module, '__file__', None) or ''
         if (path.startswith(f'{ROOT}/') and name != '__main__'
@@ -316,7 +318,7 @@ _old: list[Any] = []
 
 def become(request: dict[str, Any]) -> NoReturn:
     """Runs a script as a new interpreter would, and ends."""
-    global FORKED
+    global FORKED, address
     os.environ.clear()
     script, python = request['script'], request['python']
     folder = os.path.isdir(script)
@@ -353,7 +355,7 @@ def become(request: dict[str, Any]) -> NoReturn:
     main = sys.modules['__main__'] = types.ModuleType('__main__')
     sys.executable, sys.prefix, sys.exec_prefix = python, prefix, prefix
     subprocess.Popen = Popen                # type: ignore[misc]
-    FORKED = True
+    FORKED, address = True, request['address']
     code: Any = 0
     try:
         try:

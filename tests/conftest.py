@@ -3,7 +3,8 @@
 With `./plumb test` they run in parallel, in more workers than there are
 cores, because most of them wait. Tests on a cluster run in one worker per
 file, which has its own cluster; while a test marked `alone` runs, no other
-does.
+does. What starts ./plumb or reframe gets a fork of a server that has imported
+their packages (forks.py).
 """
 from __future__ import annotations
 
@@ -383,6 +384,7 @@ class Suite:
         else:
             env |= dict(word.split('=', 1) for word in
                         shlex.split(self.exports(env)) if word != 'export')
+            env['PWD'] = str(self.tmp)
         return subprocess.Popen(command, text=True, cwd=self.tmp, env=env,
                            stdout=subprocess.PIPE, stderr=stderr)
 

@@ -333,7 +333,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.down()
 
 
-def until(true: Callable[[], object], seconds: float = 30) -> None:
+def until(true: Callable[[], object], seconds: float = 60) -> None:
     """Waits until a condition is true."""
     end = time.monotonic() + seconds
     while not true():

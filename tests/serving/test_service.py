@@ -104,7 +104,7 @@ class Job:
 
     def wait_for(self, word):
         """Until something of that name runs."""
-        for _ in range(400):
+        for _ in range(1200):
             found = self.processes(word)
             if found:
                 return found
@@ -112,13 +112,13 @@ class Job:
         pytest.fail(f'no {word} started: {self.said()}')
 
     def wait_for_file(self, name):
-        for _ in range(400):
+        for _ in range(1200):
             if list(self.folder.glob(name)):
                 return
             time.sleep(0.05)
         pytest.fail(f'no {name}: {self.said()}')
 
-    def end(self, limit=40):
+    def end(self, limit=120):
         code = self.process.wait(limit)
         self.out.close()
         self.err.close()

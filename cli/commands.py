@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cli import session, table
+from cli import session, table, unstable
 from cli.setup import (
     ROOT,
     WORK,
@@ -452,9 +452,10 @@ def test(args: argparse.Namespace) -> int:
     path = os.environ.get('PATH', '')
     if mpi['origin'] == 'wheel':
         path = f"{Path(mpi['mpirun']).parent}:{path}"
-    code = subprocess.run(
-        [str(python), '-m', 'pytest', *side_by_side(args.cluster),
-         *['--cluster'] * args.cluster, *['--complete'] * args.complete,
-         *args.pytest], cwd=ROOT,
-        env={**os.environ, 'PATH': path}).returncode
-    return 1 if code else 0
+    pytest = [str(python), '-m', 'pytest', *['--cluster'] * args.cluster,
+              *['--complete'] * args.complete]
+    together = [*pytest, *side_by_side(args.cluster), *args.pytest]
+    how: dict[str, Any] = {'cwd': ROOT, 'env': {**os.environ, 'PATH': path}}
+    if args.pytest:                         # a person looks at a few
+        return 1 if subprocess.run(together, **how).returncode else 0
+    return unstable.run(together, [*pytest, '-n0'], **how)

@@ -3,7 +3,8 @@
 With `./plumb test` they run in parallel, in more workers than there are
 cores, because most of them wait. Tests on a cluster run in one worker per
 file, which has its own cluster; while a test marked `alone` runs, no other
-does.
+does. What starts ./plumb or reframe gets a fork of a server that has imported
+their packages (forks.py).
 """
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -37,6 +39,7 @@ from cluster import CannotRunHere, Cluster, lost, missing  # noqa: E402
 from packages import package_of  # noqa: E402
 
 from cli.setup import ensure_wheel, identify_store  # noqa: E402
+from tests import forks  # noqa: E402
 
 # In a shell's background job SIGINT is ignored, and children inherit that:
 # tests that interrupt a child would wait for ever.
@@ -52,6 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption('--complete', action='store_true',
                      help='a test that skips for want of what a package of '
                           '.ci/packages.txt has fails')
+    parser.addoption('--outcomes', type=Path, metavar='FILE',
+                     help='write how each test ended there, as JSON')
 
 
 def pytest_collection_modifyitems(config: pytest.Config,
@@ -105,19 +110,36 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
             f'cluster: {left} tests not asked for; ./plumb test --cluster')
 
 
+class Outcomes:
+    """Writes how each test ended: passed, failed, skipped, crashed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.found: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid
+        if name.rfind('@') > name.rfind(']'):       # its group (xdist)
+            name = name.rpartition('@')[0]
+        how = 'crashed' if report.when == '???' else report.outcome
+        if self.found.get(name) not in ('failed', 'crashed') \
+                and (report.when == 'call' or how != 'passed'):
+            self.found[name] = how
+
+    def pytest_sessionfinish(self) -> None:
+        self.path.write_text(json.dumps(self.found))
+
+
 # Parallel workers -----------------------------------------------------------
 
-#: A folder shared by all workers of this run.
-SHARED = pytest.StashKey[Any]()
+#: A folder shared by all workers of this run, with what lies in it.
+SHARED = pytest.StashKey[contextlib.ExitStack]()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Passes the shared folder to a worker."""
-    stash = node.config.stash
-    if SHARED not in stash:
-        stash[SHARED] = tempfile.TemporaryDirectory(prefix='plumbline-tests')
-    node.workerinput['shared'] = stash[SHARED].name
+    node.workerinput['shared'] = str(Path(forks.address).parent)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -133,7 +155,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, 'workeroutput'):
         config.workeroutput['left_out'] = config.stash.get(LEFT_OUT, 0)
     if SHARED in config.stash:
-        config.stash[SHARED].cleanup()
+        config.stash[SHARED].close()
 
 
 class Turns:
@@ -167,10 +189,20 @@ TURNS = pytest.StashKey[Turns]()
 
 
 def pytest_configure(config: Any) -> None:
-    if hasattr(config, 'workerinput'):
+    if not hasattr(config, 'workerinput'):
+        stack = config.stash[SHARED] = contextlib.ExitStack()
+        forks.address = stack.enter_context(tempfile.TemporaryDirectory(
+            prefix='plumbline-tests')) + '/forks'
+        stack.enter_context(forks.server(forks.address))
+        if config.getoption('--outcomes'):
+            config.pluginmanager.register(
+                Outcomes(config.getoption('--outcomes')))
+    else:
         shared = config.workerinput['shared']
+        forks.address = f'{shared}/forks'
         config.stash[TURNS] = Turns(shared)
         os.environ |= cached_compiler(Path(shared, 'built'))
+    subprocess.Popen = forks.Popen
 
 
 def cached_compiler(folder: Path) -> dict[str, str]:
@@ -301,7 +333,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.down()
 
 
-def until(true: Callable[[], object], seconds: float = 30) -> None:
+def until(true: Callable[[], object], seconds: float = 60) -> None:
     """Waits until a condition is true."""
     end = time.monotonic() + seconds
     while not true():
@@ -345,17 +377,23 @@ class Suite:
               first: str = '', **more: str) -> subprocess.Popen[str]:
         """The same in the background; `first`: a shell line before it."""
         env = {**os.environ, **self.variables, **more}
-        return subprocess.Popen(
-            ['bash', '-c', f'{self.exports(env)}\n{first}\n'
-             'exec reframe "$@"', 'bash', *args], text=True, cwd=self.tmp,
-            env=env, stdout=subprocess.PIPE, stderr=stderr)
+        command = ['reframe', *args]
+        if first:
+            command = ['bash', '-c', f'{self.exports(env)}\n{first}\n'
+                       'exec "$@"', 'bash', *command]
+        else:
+            env |= dict(word.split('=', 1) for word in
+                        shlex.split(self.exports(env)) if word != 'export')
+            env['PWD'] = str(self.tmp)
+        return subprocess.Popen(command, text=True, cwd=self.tmp, env=env,
+                           stdout=subprocess.PIPE, stderr=stderr)
 
     def exports(self, env: dict[str, str]) -> str:
         """The output of `plumb env` with these variables, cached."""
         key = frozenset(env.items())
         if key not in self.told:
             done = subprocess.run([str(ROOT / 'plumb'), 'env'], text=True,
-                                  capture_output=True, env=env)
+                             capture_output=True, env=env)
             assert done.returncode == 0, done.stderr
             self.told[key] = done.stdout
         return self.told[key]

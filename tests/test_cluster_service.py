@@ -196,9 +196,10 @@ def test_nothing_is_left_whoever_is_killed(cluster, tools, tmp_path, victim,
 @pytest.mark.cluster
 def test_what_killed_agents_left_the_next_ones_remove(cluster, tools,
                                                       tmp_path):
-    one = play(cluster, 'srun', 'agent', load(10, tools), tmp_path / 'job', 2,
-               random.Random(1))
-    assert one.data and not one.faults, one
+    # Once clients measure, every agent has a folder, and its mark in it.
+    one = play(cluster, 'srun', 'agent', load(10, tools), tmp_path / 'job', 0,
+               random.Random(1), after='run.*.measure.*.out')
+    assert one.killed and one.data and not one.faults, one
     _, verdict = rounds.undisturbed(cluster, 'srun', load(0.1, tools),
                                  tmp_path / 'job')
     assert not verdict

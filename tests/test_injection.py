@@ -1,6 +1,9 @@
 """Variables of ReFrame's tests, given by config/session.py."""
 from __future__ import annotations
 
+import os
+import types
+
 import pytest
 import reframe as rfm
 from reframe.core.builtins import variable
@@ -9,6 +12,7 @@ from reframe.core.variables import VarSpace
 from config import session
 
 THEIRS, OURS = session._inject, session.inject
+THEIR_CHECK = session._validate_check
 
 
 def kind():
@@ -68,3 +72,26 @@ def test_the_descriptors_of_a_class_are_made_once(monkeypatch):
     check = kind()
     check(), check(), check.__mro__[1](), check()
     assert len(made) == 2
+
+
+@pytest.mark.parametrize('validate', [
+    session._validate_check, session.validate_check], ids=['reframe', 'suite'])
+def test_a_check_that_cannot_be_loaded_is_told(validate, monkeypatch):
+    walked = []
+    monkeypatch.setattr(session, '_validate_check', lambda self, check: (
+        walked.append(check), THEIR_CHECK(self, check))[1])
+    loader = types.SimpleNamespace()
+
+    class Check:
+        def __init__(self):
+            self.valid_systems = self.valid_prog_environs = ['*']
+
+    good, odd, bare = Check(), Check(), Check()
+    odd.mine = open(os.devnull)
+    del bare.valid_systems
+    assert not validate(loader, odd)        # it cannot be copied
+    assert validate(loader, good) and validate(loader, Check())
+    assert not validate(loader, bare)
+    if validate is session.validate_check:
+        assert walked == [odd, good, bare]
+    odd.mine.close()

@@ -28,7 +28,8 @@ def test_run_records_judges_and_shows(suite):
         'osu_latency', 'osu_ibarrier', 'osu_init'}
     assert {r['source'] for r in records} == {'embedded'}
     assert {r['emulated'] for r in records} == {'0'}
-    assert {r['speed'] for r in records} <= {'fast', 'slow', 'mixed'}
+    # '-': the machine was too busy for a reading.
+    assert {r['speed'] for r in records} <= {'fast', 'slow', 'mixed', '-'}
     assert {r['suite'] for r in records} == {VERSION}
     curve = [r for r in records if r['program'] == 'osu_latency'
              and r['metric'] == 'latency']

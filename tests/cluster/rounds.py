@@ -350,12 +350,18 @@ class Round:
 
 
 def play(cluster: Cluster, launcher: str, victim: str, plan: Plan,
-         folder: Path, at: float, chance: random.Random) -> Round:
+         folder: Path, at: float, chance: random.Random, after: str = ''
+         ) -> Round:
     """One round: kills the victim `at` seconds after the job was submitted,
-    or as soon as the victim exists after that."""
+    or as soon as the victim exists after that.
+
+    :arg after: not before the job's folder has such a file.
+    """
     before = seen(cluster)
     job = Job(cluster, launcher, folder).submit(plan)
     time.sleep(at)
+    while after and not list(folder.glob(after)) and running(job):
+        time.sleep(0.05)
     killed = kill_victim(job, victim, chance)
     struck = time.monotonic()
     at = struck - job.began

@@ -1,0 +1,79 @@
+"""A test that fails beside the others and passes alone is told by name."""
+from __future__ import annotations
+
+import sys
+
+import pytest
+from conftest import ROOT
+
+from cli import commands, unstable
+
+#: Fails in a worker of xdist, and where the file `always` is.
+LUCK = '''
+import os
+from pathlib import Path
+import pytest
+
+HERE = Path(__file__).parent
+BESIDE = 'PYTEST_XDIST_WORKER' in os.environ
+
+def test_good(): pass
+
+@pytest.mark.alone
+@pytest.mark.parametrize('word', ['latency@8B', 'a b'])
+def test_luck(word):
+    assert not BESIDE
+    how = HERE / 'again'
+    if how.exists():
+        exec(how.read_text())
+'''
+
+
+@pytest.fixture
+def tests(tmp_path, capfd):
+    """Runs a file of tests as `./plumb test` runs the suite."""
+    def run(text, again='pass'):
+        (tmp_path / 'conftest.py').write_text(
+            f'import sys\nsys.path.insert(0, {str(ROOT)!r})\n'
+            'from tests.conftest import *\n')
+        (tmp_path / 'test_it.py').write_text(text)
+        (tmp_path / 'again').write_text(again)
+        pytest = [sys.executable, '-m', 'pytest', '-c',
+                  str(ROOT / 'pyproject.toml'), '--rootdir', str(tmp_path),
+                  '-p', 'no:cacheprovider']
+        code = unstable.run(
+            [*pytest, *commands.side_by_side(cluster=False), str(tmp_path)],
+            [*pytest, '-n0'], cwd=tmp_path)
+        return code, capfd.readouterr().out
+    return run
+
+
+def test_what_passes_alone_is_unstable_and_no_failure(tests):
+    code, said = tests(LUCK)
+    assert code == 0, said
+    assert '2 failed, 1 passed' in said and '2 passed' in said
+    assert sorted(said.splitlines()[-2:]) == [
+        'unstable: failed beside the others, passed alone: '
+        f'test_it.py::test_luck[{word}]' for word in ('a b', 'latency@8B')]
+
+
+@pytest.mark.parametrize('again', ['assert word == "a b"',
+                                   'pytest.skip("not today")'])
+def test_what_does_not_pass_alone_is_a_failure(tests, again):
+    code, said = tests(LUCK, again)
+    assert code == 1 and 'again, alone' in said and 'unstable' not in said
+
+
+@pytest.mark.parametrize('text', [
+    LUCK.replace("['latency@8B', 'a b']", 'range(4)'),
+    LUCK.replace('assert not BESIDE', 'if BESIDE: os.kill(os.getpid(), 9)'),
+    LUCK + '    no Python\n'], ids=['many', 'a crash', 'nothing collected'])
+def test_what_luck_does_not_explain_is_not_run_again(tests, text):
+    code, said = tests(text)
+    assert code == 1 and 'again, alone' not in said
+    assert 'unstable' not in said
+
+
+def test_all_good_says_nothing_more(tests):
+    code, said = tests('def test_good(): pass\n')
+    assert code == 0 and 'again' not in said and '1 passed' in said

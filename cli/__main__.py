@@ -9,6 +9,8 @@ Examples:
   ./plumb parse osu out.txt        any saved OSU output as tidy CSV
   ./plumb references learn         runs, until there is enough to judge by
   ./plumb report                   page and figures from the perflogs
+  ./plumb history latency          how a metric went, night by night
+  ./plumb export --csv all.csv     the perflogs for other tools
   ./plumb spack install            what the site's stacks need, beforehand
   ./plumb bundle FILE              set-up for a cluster without a way out
   ./plumb site new NAME            a folder for this cluster, from what is here
@@ -93,9 +95,11 @@ def arguments() -> argparse.ArgumentParser:
                        help='saved output; - reads standard input')
     _references(command('references', 'references: learn, propose, accept'),
                 site)
-    sub = commands.add_parser('report', add_help=False,
-                              help='page and figures from perflogs')
-    sub.add_argument('rest', nargs=argparse.REMAINDER)
+    for name, text in (('report', 'page and figures from perflogs'),
+                       ('history', 'how a metric went, night by night'),
+                       ('export', 'Parquet, CSV, JUnit, OpenMetrics')):
+        commands.add_parser(name, add_help=False, help=text).add_argument(
+            'rest', nargs=argparse.REMAINDER)
     _spack(command('spack', 'install software stacks beforehand'), site)
     site_arguments(commands)
     _benchmark(command('benchmark', 'a folder for a new benchmark'))
@@ -367,7 +371,8 @@ def site_arguments(commands: Any) -> None:
 
 #: Command, with its action where that has a module of its own -> module.
 MODULES = {'benchmark new': 'benchmark', 'bundle': 'bundle',
-           'doctor': 'doctor', 'references learn': 'learn',
+           'doctor': 'doctor', 'export': 'data', 'history': 'data',
+           'references learn': 'learn',
            'site check': 'sites', 'site new': 'new', 'spack': 'stacks'}
 
 
@@ -384,7 +389,7 @@ def function_of(args: argparse.Namespace) -> Callable[[Any], int]:
 
 def main() -> int:
     words = sys.argv[1:]
-    if words[:1] == ['report'] or words[:2] in (
+    if words[:1] in (['report'], ['history'], ['export']) or words[:2] in (
             ['references', 'propose'], ['references', 'accept']):
         # Their own parsers, in postprocess/, know their options.
         args = argparse.Namespace(command=words[0], rest=words[1:])

@@ -6,6 +6,8 @@ import sys
 
 COMMANDS = {
     'report': 'one page of verdicts and figures from the perflogs',
+    'history': 'how a metric went, night by night',
+    'export': 'the perflogs as Parquet, CSV, JUnit, OpenMetrics',
     'references': 'references from the perflogs: propose, accept',
 }
 

@@ -225,3 +225,64 @@ def test_two_readers_and_a_writer(tree):
             reader.kill()
             reader.communicate()
     assert len(agree(tree)) == 100
+
+
+# ----------------------------------------------- what is written for long
+
+def old(path: Path, month: str) -> None:
+    """Makes a file look as if it was last written in a month."""
+    when = pd.Timestamp(f'{month}-15', tz='UTC').timestamp()
+    os.utime(path, (when, when))
+
+
+def rows(path: Path) -> list[list]:
+    import csv
+    with open(path, newline='') as handle:
+        return list(csv.reader(handle))
+
+
+def test_no_perflog_grows_for_ever(tmp_path, monkeypatch):
+    from config import perflog
+    [path] = make.write(tmp_path, [make.record(day=n) for n in range(9)])
+    header, *records = rows(path)
+    old(path, '2026-10')
+    perflog.append(path, header, records[:1])
+    assert len(list(path.parent.iterdir())) == 1        # it is small
+    monkeypatch.setattr(perflog, 'ENOUGH', 100)
+    perflog.append(path, header, records[:1])
+    assert len(list(path.parent.iterdir())) == 1        # it is this month's
+    for month in ('2026-09', '2026-10'):
+        old(path, month)
+        perflog.append(path, header, records[:1])
+    assert sorted(p.name for p in path.parent.iterdir()) == [
+        'OsuPt2pt.v3.2026-09.csv.gz', 'OsuPt2pt.v3.2026-10.csv.gz',
+        'OsuPt2pt.v3.csv']
+    assert len(perflogs.read(tmp_path)) == 13
+    monkeypatch.setattr(store, 'WORTH', 0)
+    assert len(agree(tmp_path)) == 13
+
+
+def test_setting_aside_can_be_killed_at_any_moment(tmp_path, monkeypatch):
+    from config import perflog
+    [path] = make.write(tmp_path, [make.record(day=n) for n in range(9)])
+    header, *records = rows(path)
+    monkeypatch.setattr(perflog, 'ENOUGH', 100)
+    old(path, '2026-09')
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*args, **kwargs):
+        raise Killed
+
+    real = Path.unlink
+    for name, count in (('replace', 10), ('unlink', 11)):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, name, killed)
+            with pytest.raises(Killed):
+                perflog.append(path, header, records[:1])
+        assert len(perflogs.read(tmp_path)) == count
+        old(path, '2026-10')
+    assert Path.unlink is real
+    perflog.append(path, header, records[:1])
+    assert len(perflogs.read(tmp_path)) == 12

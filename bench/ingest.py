@@ -31,12 +31,13 @@ ROOT = Path(__file__).resolve().parent.parent
 NEEDED = ('display_name', 'system', 'partition', 'environ',
           'job_completion_time', 'latency_value', 'latency_unit')
 #: What a row runs: {files} is a folder.
-_READ = ('import sys; sys.path.insert(0, {root!r}); from pathlib import Path;'
-         'from postprocess import perflogs, store; ')
+_STORE = ('import sys; sys.path.insert(0, {root!r}); from pathlib import '
+          'Path; from postprocess import store; ')
+_READ = _STORE + 'from postprocess import perflogs; '
 OURS = {
     'ours, text': _READ + 'store.WORTH = 1 << 60; '
     'n = len(perflogs.read({files!r}))',
-    'ours, writing the store': _READ + 'store.using(Path({files!r}), print, '
+    'ours, writing the store': _STORE + 'store.using(Path({files!r}), print, '
     'lambda s: sum(p["records"] for p in s.manifest["parts"].values()))',
     'ours, the table from the store': _READ + 'n = len(perflogs.read('
     '{files!r}))'}
@@ -137,7 +138,7 @@ def kill(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(dir=args.dir) as place:
         folder = Path(place)
         count = ingest_data.ours(folder, 30_000)
-        code = (_READ + 'store.FULL = 5000; store.read(Path({files!r}), '
+        code = (_STORE + 'store.FULL = 5000; store.read(Path({files!r}), '
                 'print)').format(root=str(ROOT), files=str(folder))
         begin = time.monotonic()
         subprocess.run([sys.executable, '-c', code], check=True)

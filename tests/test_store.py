@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import signal
 import subprocess
@@ -123,7 +124,7 @@ def test_bad_lines_are_told_each_time(tree):
 
 
 @pytest.mark.parametrize('harm', ['truncate', 'flip', 'remove', 'manifest',
-                                  'nonsense', 'orphan'])
+                                  'nonsense', 'orphan', 'shape'])
 def test_a_damaged_store_is_made_anew(tree, harm):
     agree(tree)
     place = tree / store.FOLDER
@@ -141,6 +142,12 @@ def test_a_damaged_store_is_made_anew(tree, harm):
     elif harm == 'manifest':
         manifest = place / store.MANIFEST
         manifest.write_text(manifest.read_text()[:-7])
+    elif harm == 'shape':
+        manifest = place / store.MANIFEST
+        data = json.loads(manifest.read_text())
+        data['files'] = {name: {'stat': entry['stat']}
+                         for name, entry in data['files'].items()}
+        manifest.write_text(json.dumps(data))
     elif harm == 'nonsense':
         (place / store.MANIFEST).write_text('[1, 2]')
     else:

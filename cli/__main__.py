@@ -12,6 +12,8 @@ Examples:
   ./plumb plot FILE                your own figures, by a YAML file
   ./plumb verdict                  has anything changed for the worse?
   ./plumb compare A B              two nights, sites, stacks or programs
+  ./plumb history latency          how a metric went, night by night
+  ./plumb export --csv all.csv     the perflogs for other tools
   ./plumb spack install            what the site's stacks need, beforehand
   ./plumb bundle FILE              set-up for a cluster without a way out
   ./plumb site new NAME            a folder for this cluster, from what is here
@@ -37,6 +39,16 @@ if not __package__:                     # called by path, from ./plumb
 
 from cli import bundle_file, setup
 from config.version import VERSION
+
+
+#: Commands whose parsers are in postprocess/, which know their options.
+POSTPROCESS = {
+    'report': 'page and figures from perflogs',
+    'plot': 'your own figures, from a YAML file',
+    'verdict': 'what is worse than it was, since when',
+    'compare': 'two nights, sites, stacks or programs',
+    'history': 'how a metric went, night by night',
+    'export': 'Parquet, CSV, JUnit, OpenMetrics'}
 
 
 def in_venv(args: argparse.Namespace) -> None:
@@ -104,16 +116,9 @@ def arguments() -> argparse.ArgumentParser:
                                  if not word.startswith('-')), ''))
     _references(command('references', 'references: learn, propose, accept'),
                 site)
-    sub = commands.add_parser('report', add_help=False,
-                              help='page and figures from perflogs')
-    sub.add_argument('rest', nargs=argparse.REMAINDER)
-    sub = commands.add_parser('plot', add_help=False,
-                              help='your own figures, from a YAML file')
-    sub.add_argument('rest', nargs=argparse.REMAINDER)
-    for name, text in (('verdict', 'what is worse than it was, since when'),
-                       ('compare', 'two nights, sites, stacks or programs')):
-        sub = commands.add_parser(name, add_help=False, help=text)
-        sub.add_argument('rest', nargs=argparse.REMAINDER)
+    for name, text in POSTPROCESS.items():
+        commands.add_parser(name, add_help=False, help=text).add_argument(
+            'rest', nargs=argparse.REMAINDER)
     _spack(command('spack', 'install software stacks beforehand'), site)
     site_arguments(commands)
     _benchmark(command('benchmark', 'a folder for a new benchmark'))
@@ -385,7 +390,8 @@ def site_arguments(commands: Any) -> None:
 
 #: Command, with its action where that has a module of its own -> module.
 MODULES = {'benchmark new': 'benchmark', 'bundle': 'bundle',
-           'doctor': 'doctor', 'references learn': 'learn',
+           'doctor': 'doctor', 'export': 'data', 'history': 'data',
+           'references learn': 'learn',
            'site check': 'sites', 'site new': 'new', 'spack': 'stacks'}
 
 
@@ -402,10 +408,8 @@ def function_of(args: argparse.Namespace) -> Callable[[Any], int]:
 
 def main() -> int:
     words = sys.argv[1:]
-    if words[:1] in (['report'], ['plot'], ['verdict'], ['compare']) \
-            or words[:2] in (
+    if words[:1] and words[0] in POSTPROCESS or words[:2] in (
             ['references', 'propose'], ['references', 'accept']):
-        # Their own parsers, in postprocess/, know their options.
         args = argparse.Namespace(command=words[0], rest=words[1:])
     else:
         args = arguments().parse_args()

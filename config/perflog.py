@@ -7,15 +7,18 @@ needs the third.
 """
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import fcntl
 import functools
+import gzip
 import io
 import logging
 import math
 import os
 import secrets
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -67,33 +70,101 @@ def line(cells: list[Any]) -> str:
     return out.getvalue()
 
 
+#: A file of an earlier month is set aside once it has so many bytes.
+ENOUGH = 1 << 20
+
+
 def append(path: Path, header: list[str], rows: list[list[Any]]) -> None:
     """Appends records whole or not at all.
 
     The file is locked (several sessions may share it); a line that an
     earlier crash left unfinished is closed first, so that it harms no other.
+    What earlier months left is set aside, so that no file grows for ever.
 
     :raises OSError: with the file as it was before.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, 'ab+', buffering=0) as handle:
-        fcntl.lockf(handle, fcntl.LOCK_EX)
-        size = handle.seek(0, os.SEEK_END)
-        text = ''
-        if size == 0:
-            text = line(header)
-        else:
-            handle.seek(-1, os.SEEK_END)
-            if handle.read(1) != b'\n':
-                text = '\n'
-        data = (text + ''.join(line(row) for row in rows)).encode()
+    with _held(path) as handle:
+        aside = set_aside(path, handle)
+        if not aside:
+            _append(handle, header, rows)
+    if aside:
+        with _held(path) as handle:
+            _append(handle, header, rows)
+        compress(path)
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[Any]:
+    """The file of this name, open and locked."""
+    while True:
+        with open(path, 'ab+', buffering=0) as handle:
+            fcntl.lockf(handle, fcntl.LOCK_EX)
+            try:
+                same = os.path.samestat(os.fstat(handle.fileno()),
+                                        path.stat())
+            except FileNotFoundError:
+                same = False
+            if same:
+                yield handle
+                return
+        # Another session has set it aside meanwhile.
+
+
+def _append(handle: Any, header: list[str], rows: list[list[Any]]) -> None:
+    size = handle.seek(0, os.SEEK_END)
+    text = ''
+    if size == 0:
+        text = line(header)
+    else:
+        handle.seek(-1, os.SEEK_END)
+        if handle.read(1) != b'\n':
+            text = '\n'
+    data = (text + ''.join(line(row) for row in rows)).encode()
+    try:
+        while data:
+            data = data[handle.write(data):]
+        os.fsync(handle.fileno())
+    except OSError:
+        handle.truncate(size)
+        raise
+
+
+def set_aside(path: Path, handle: Any) -> bool:
+    """Renames a file that was last written in an earlier month:
+    X.v3.csv becomes X.v3.2026-10.csv. The lock is held.
+
+    A file below 1 MiB stays, for it is not what grows.
+    """
+    known = os.fstat(handle.fileno())
+    utc = datetime.timezone.utc
+    month = f'{datetime.datetime.fromtimestamp(known.st_mtime, utc):%Y-%m}'
+    now = f'{datetime.datetime.now(utc):%Y-%m}'
+    if known.st_size < ENOUGH or month >= now:
+        return False
+    old = path.with_name(f'{path.stem}.{month}.csv')
+    if old.exists() or Path(f'{old}.gz').exists():
+        return False
+    os.rename(path, old)
+    return True
+
+
+def compress(path: Path) -> None:
+    """Compresses what was set aside of a perflog. A plain file counts until
+    it is gone, so nothing is lost or doubled whenever this is killed; what
+    cannot be compressed stays plain."""
+    for old in path.parent.glob(f'{path.stem}.????-??.csv'):
+        draft = old.with_name(f'.{old.name}.{secrets.token_hex(3)}')
         try:
-            while data:
-                data = data[handle.write(data):]
-            os.fsync(handle.fileno())
+            with open(old, 'rb') as plain, open(draft, 'wb') as handle:
+                with gzip.GzipFile(old.name, 'wb', fileobj=handle) as packed:
+                    shutil.copyfileobj(plain, packed)
+                handle.flush()
+                os.fsync(handle.fileno())
+            draft.replace(f'{old}.gz')
+            old.unlink()
         except OSError:
-            handle.truncate(size)
-            raise
+            draft.unlink(missing_ok=True)
 
 
 def attach(folder: Path, files: dict[str, str]) -> None:

@@ -9,6 +9,8 @@ COMMANDS = {
     'plot': "people's own figures, asked for in a YAML file",
     'verdict': 'what is worse than it was, since when, how sure',
     'compare': 'two nights, sites, stacks or programs, case by case',
+    'history': 'how a metric went, night by night',
+    'export': 'the perflogs as Parquet, CSV, JUnit, OpenMetrics',
     'references': 'references from the perflogs: propose, accept',
 }
 

@@ -18,7 +18,6 @@ else the unit; `none` where neither does.
 """
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -106,14 +105,16 @@ class Layout:
                     break
         name = next((n for n in _NAME if n in self.columns), '')
         cells = self._cells(columns, name) or (_stem(file),) * size
-        for n, column in enumerate(('check', 'params', 'case')):
-            if column == 'case' and texts['case'] != ['']:
-                continue
-            texts[column], codes[column] = _mapped(
-                cells, functools.partial(_part_of_name, n))
+        names, named = _mapped(cells, str)
+        for column, parts in zip(('check', 'params', 'case'), zip(
+                *map(_named, names), strict=True), strict=True):
+            if column != 'case' or texts['case'] == ['']:
+                again, code = records.coded({'': parts}, [''])
+                texts[column], codes[column] = again[''], code[''][named]
         if texts['run'] == ['']:
-            texts['run'], codes['run'] = _mapped(
-                [texts['time'][code][:10] for code in codes['time']], str)
+            days, day = records.coded(
+                {'': [text[:10] for text in texts['time']]}, [''])
+            texts['run'], codes['run'] = days[''], day[''][codes['time']]
         # The program's name and version are one spec.
         specs = texts['program']
         if specs != ['']:
@@ -169,11 +170,17 @@ class Layout:
         way = np.where((lower == lower) & (upper != upper), 0, np.where(
             (upper == upper) & (lower != lower), 1, 2))
         empty = value != value
-        keys, kind = np.unique(np.stack([
-            unit, result, which, way, judged, inside, empty]), axis=1,
+        # One number for all that a kind is made of: to sort rows of an array
+        # takes ten times as long.
+        sizes = (len(units), len(results), len(metrics), 3, 2, 2, 2)
+        keys, kind = np.unique(np.ravel_multi_index(
+            (unit, result, which, way, judged.astype(int),
+             inside.astype(int), empty.astype(int)), sizes),
             return_inverse=True)
         rows: list[tuple[str, ...]] = []
-        for u, r, w, b, is_judged, is_inside, is_empty in keys.T.tolist():
+        for u, r, w, b, is_judged, is_inside, is_empty in zip(*(
+                part.tolist() for part in np.unravel_index(keys, sizes)),
+                strict=True):
             word = results[r] if results[r] in _RESULTS else (
                 'recorded' if not is_judged else
                 'pass' if is_inside else 'fail')
@@ -241,10 +248,6 @@ def _named(text: str) -> tuple[str, str, str]:
     text = text[:case.start()] if case else text
     check, *params = text.split(' %')
     return check.strip(), ' '.join(params), case[1] if case else ''
-
-
-def _part_of_name(number: int, text: str) -> str:
-    return _named(text)[number]
 
 
 def _stem(file: str) -> str:

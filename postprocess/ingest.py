@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from config import strict
-
 from . import formats, plans, records
 from .records import REPAIR, Part
 
@@ -63,6 +61,7 @@ class PerflogError(Exception):
 @functools.cache
 def schemas() -> dict[int, tuple[str, ...]]:
     """Every schema that can be read: number -> names of its columns."""
+    from config import strict  # YAML, which history does without
     current = strict.table(CONFIG / 'perflog.yaml')
     return OLD_SCHEMAS | {current['schema']: tuple(current['columns'])}
 

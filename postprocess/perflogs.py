@@ -15,7 +15,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import pandas as pd
 
-from . import ingest, plans, records, store
+from . import plans, records, store
 from .ingest import ATTACHED as ATTACHED
 from .ingest import OLD_SCHEMAS as OLD_SCHEMAS
 from .ingest import PerflogError as PerflogError
@@ -75,21 +75,8 @@ def read(paths, on_error='raise'):
 
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    table = frame(_parts(list(paths), report))
+    table = frame(store.parts(list(paths), report))
     return table if on_error == 'raise' else (table, errors)
-
-
-def _parts(paths: list[os.PathLike | str], report: Callable) -> list[Part]:
-    """Records of a folder from its store, where that is worth it; else from
-    the text."""
-    folder = Path(paths[0]) if len(paths) == 1 else None
-    if folder is None or not store.worth(folder):
-        return ingest.parts(paths, report)
-    planned = [(file, plans.lives(file)) for file in ingest.files(
-        [folder], lambda *_: None) if plans.is_plan(file)]
-    found = store.read(folder, report)
-    ended = [file for file, lives in planned if not lives]
-    return [*found, *ingest.missing(found, ended, report)]
 
 
 def decided(frame: pd.DataFrame) -> pd.DataFrame:

@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from config import families
-
 #: Columns of all records of a case's run; `file` is where they stand.
 HEAD = (
     'schema', 'time', 'run', 'suite', 'commit', 'reframe', 'system',
@@ -54,6 +52,7 @@ Report = Callable[[int, str], None]
 @functools.cache
 def metrics() -> dict[str, dict[str, str]]:
     """Every metric: name -> {unit, better, point, means}."""
+    from config import families  # YAML, which history does without
     return families.metrics()
 
 

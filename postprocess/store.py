@@ -21,11 +21,11 @@ by the next. Small parts are joined, eight of a size at a time.
 DuckDB writes and reads Parquet here. On a million of our records, all columns
 as they come (CPU seconds with start-up, a loaded machine, one run), pyarrow
 took 3.9 s to read CSV and 4.2 s to read it and write Parquet, DuckDB 5.3 and
-7.1, our own reader, by heads, 4.2: no engine is needed for the text. For
-Parquet of numbers they are alike; what decides is what everybody pays: the
+7.1, our own reader, by heads, 4.2: no engine is needed for the text (polars
+is in the table of bench/README.md). What decides is what everybody pays: the
 wheel (DuckDB 24 MB, polars and pyarrow 55) and the import (0.15 s, 0.24,
-0.28), which is half of what `plumb history` may take. With pyarrow installed
-pandas would import it too, each time.
+0.28), for `plumb history` is to take 0.3 s. With pyarrow installed pandas
+would import it too, each time.
 """
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -53,6 +54,9 @@ FULL, SMALL, MANY = 1_000_000, 250_000, 8
 BLOCK = 4096
 #: Text below this is read as fast as the store is opened.
 WORTH = 8 << 20
+
+
+T = TypeVar('T')
 
 
 class StoreError(Exception):
@@ -101,6 +105,7 @@ def opened(folder: Path, report: Callable, keep: bool = True
                 tempfile.TemporaryDirectory(prefix='plumbline-')))
             store = Store(folder, place)
             store.update()
+        stack.callback(store.close)
         for file, line, reason in store.faults():
             report(file, line, reason)
         yield store
@@ -113,15 +118,48 @@ def worth(folder: Path) -> bool:
             [folder], lambda *_: None)) >= WORTH)
 
 
-def read(folder: Path, report: Callable) -> list[Part]:
-    """All records of a folder's perflogs; a damaged store is made anew."""
-    for _ in range(2):
+def using(folder: Path, report: Callable, question: Callable[[Store], T]
+          ) -> T:
+    """What the store of a folder says; one that is damaged is made anew."""
+    for keep in (True, True, False):
+        told: list[tuple] = []
         try:
-            with opened(folder, report) as store:
-                return store.parts()
-        except StoreError:
+            with opened(folder, lambda *fault, told=told: told.append(fault),
+                        keep) as store:
+                found = question(store)
+        except (StoreError, LookupError, TypeError, ValueError,
+                AttributeError):
+            # Damaged, or somebody's nonsense; a store just made is neither.
+            if not keep:
+                raise
             forget(folder)
-    return ingest.parts([folder], report)
+            continue
+        for fault in told:
+            report(*fault)
+        return found
+    raise StoreError(f'{folder}: a store just made cannot be read')
+
+
+def read(folder: Path, report: Callable) -> list[Part]:
+    """All records of a folder's perflogs."""
+    return using(folder, report, Store.parts)
+
+
+def parts(paths: Sequence[os.PathLike | str], report: Callable
+          ) -> list[Part]:
+    """All records of perflogs, and of the cases that are missing: of a folder
+    from its store, where that is worth it, else from the text.
+
+    :param report: called with file, line and reason of each fault
+    """
+    folder = Path(paths[0]) if len(paths) == 1 else None
+    if folder is None or not worth(folder):
+        return ingest.parts(paths, report)
+    planned = [(file, plans.lives(file)) for file in ingest.files(
+        [folder], lambda *_: None) if plans.is_plan(file)]
+    found = read(folder, report)
+    ended = [file for file, lives in planned if not lives]
+    return [*found, *ingest.missing(found, ended, report)]
 
 
 def forget(folder: Path) -> None:
@@ -137,12 +175,18 @@ class Store:
         self.folder, self.place = folder, place
         self.manifest = self._manifest()
         self._broken: list[tuple[Path, int, str]] = []
+        self._con: Any = None
 
     def _key(self) -> str:
-        """What the records depend on besides the perflogs."""
-        what = [VERSION, sorted(records.metrics().items()),
-                sorted(ingest.schemas().items())]
-        return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+        """What the records depend on besides the perflogs: their format, and
+        the metrics there are. Of the files, for to parse them takes longer
+        than all that a question to the store takes."""
+        found = hashlib.sha256(repr((VERSION, ingest.OLD_SCHEMAS)).encode())
+        for path in sorted([*ingest.CONFIG.glob('*.yaml'),
+                            *ingest.CONFIG.parent.glob(
+                                'checks/*/family.yaml')]):
+            found.update(path.read_bytes())
+        return found.hexdigest()[:16]
 
     def _manifest(self) -> dict[str, Any]:
         empty = {'key': self._key(), 'next': 1, 'files': {}, 'parts': {}}
@@ -151,6 +195,8 @@ class Store:
             if found['key'] != empty['key']:
                 return empty
             for name, part in found['parts'].items():
+                if not re.fullmatch(r'p\d+', name):
+                    return empty
                 for file, size in part['sizes'].items():
                     if (self.place / name / file).stat().st_size != size:
                         return empty
@@ -293,7 +339,7 @@ class Store:
             for table, columns in tables.items():
                 con.register('columns', columns)
                 con.execute(
-                    f"COPY columns TO '{_quoted(folder)}/{table}.parquet' "
+                    f"COPY columns TO '{quoted(folder)}/{table}.parquet' "
                     '(FORMAT parquet, COMPRESSION zstd, '
                     'ROW_GROUP_SIZE 16384)')
         finally:
@@ -345,30 +391,29 @@ class Store:
 
     def _part(self, name: str) -> Part:
         """A part as it was written; sources stand for files."""
-        con = connection()
-        try:
-            tables = {}
-            for table in ('figures', 'heads', 'kinds', 'texts'):
-                path = self.place / name / f'{table}.parquet'
-                tables[table] = con.execute(
-                    f"FROM read_parquet('{_quoted(path)}')").fetchnumpy()
-        except Exception as err:
-            raise StoreError(f'{self.place / name}: {err}') from None
-        finally:
-            con.close()
-        texts: dict[str, list[str]] = {n: [] for n in (*HEAD, *KIND)}
-        words = tables['texts']
-        for column, text in zip(words['name'].tolist(),
-                                words['text'].tolist(), strict=True):
-            texts[column].append(text)
-        figures = tables['figures']
-        return Part(
-            texts, {n: np.asarray(tables['heads'][n]) for n in HEAD},
-            {n: np.asarray(tables['kinds'][n]) for n in KIND},
-            np.asarray(figures['head']), np.asarray(figures['kind']),
-            # What is not given is NULL there.
-            np.stack([np.ma.filled(figures[n], np.nan) for n in FIGURE]),
-            np.asarray(figures['line']))
+        self._con = self._con or connection()
+        of = Tables(self._con, self.place / name)
+        figures = of.get('figures', ('head', 'kind', 'line', *FIGURE))
+        heads, kinds = of.get('heads', HEAD), of.get('kinds', KIND)
+        texts = of.texts(*HEAD, *KIND)
+        return Part(texts, heads, kinds, figures['head'], figures['kind'],
+                    np.stack([figures[n] for n in FIGURE]), figures['line'])
+
+    def tables(self) -> list[Tables]:
+        """The parts, to ask for some of their columns."""
+        self._con = self._con or connection()
+        return [Tables(self._con, self.place / name)
+                for name in self.manifest['parts']]
+
+    def close(self) -> None:
+        """Ends all questions."""
+        if self._con:
+            self._con.close()
+
+    def sources(self) -> dict[str, str]:
+        """Text of the column `file` in the store -> the file's path."""
+        return {str(file['source']): str(self.folder / name)
+                for name, file in self.manifest['files'].items()}
 
     def _live(self, part: Part) -> Part:
         """Without the records of sources that are none any more."""
@@ -383,9 +428,7 @@ class Store:
 
         :raises StoreError: a part is damaged
         """
-        names = {str(file['source']): str(self.folder / name)
-                 for name, file in self.manifest['files'].items()}
-        found = []
+        names, found = self.sources(), []
         for name, entry in self.manifest['parts'].items():
             for file, wanted in entry['sums'].items():
                 if zlib.crc32((self.place / name / file).read_bytes()
@@ -395,6 +438,41 @@ class Store:
             part.texts['file'][:] = [names[text]
                                      for text in part.texts['file']]
             found.append(part)
+        return found
+
+
+class Tables:
+    """The tables of one part."""
+
+    def __init__(self, con: Any, folder: Path) -> None:
+        self._con, self._folder = con, folder
+
+    def get(self, table: str, columns: Sequence[str], where: str = 'true',
+            values: Sequence[Any] = ()) -> dict[str, np.ndarray]:
+        """Columns of figures, heads, kinds or texts.
+
+        :raises StoreError: the part is damaged
+        """
+        path = quoted(self._folder / f'{table}.parquet')
+        try:
+            found = self._con.execute(
+                'SELECT ' + ', '.join(f'"{name}"' for name in columns)
+                + f" FROM read_parquet('{path}') WHERE "
+                f'{where}', list(values)).fetchnumpy()
+        except Exception as err:
+            raise StoreError(f'{self._folder}: {err}') from None
+        return {name: np.ma.filled(column, np.nan)
+                if column.dtype.kind == 'f' else np.asarray(column)
+                for name, column in found.items()}
+
+    def texts(self, *names: str) -> dict[str, list[str]]:
+        """What the codes of some columns mean."""
+        found: dict[str, list[str]] = {name: [] for name in names}
+        which = ', '.join(f"'{name}'" for name in names)
+        rows = self.get('texts', ('name', 'text'), f'name IN ({which})')
+        for name, text in zip(rows['name'].tolist(), rows['text'].tolist(),
+                              strict=True):
+            found[name].append(text)
         return found
 
 
@@ -445,5 +523,6 @@ def _hash(file: Path, offset: int) -> str:
         return ''
 
 
-def _quoted(path: Path) -> str:
+def quoted(path: Path) -> str:
+    """A path inside quotes of SQL."""
     return str(path).replace("'", "''")

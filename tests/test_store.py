@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import signal
 import subprocess
@@ -123,7 +124,7 @@ def test_bad_lines_are_told_each_time(tree):
 
 
 @pytest.mark.parametrize('harm', ['truncate', 'flip', 'remove', 'manifest',
-                                  'nonsense', 'orphan'])
+                                  'nonsense', 'orphan', 'shape'])
 def test_a_damaged_store_is_made_anew(tree, harm):
     agree(tree)
     place = tree / store.FOLDER
@@ -141,6 +142,12 @@ def test_a_damaged_store_is_made_anew(tree, harm):
     elif harm == 'manifest':
         manifest = place / store.MANIFEST
         manifest.write_text(manifest.read_text()[:-7])
+    elif harm == 'shape':
+        manifest = place / store.MANIFEST
+        data = json.loads(manifest.read_text())
+        data['files'] = {name: {'stat': entry['stat']}
+                         for name, entry in data['files'].items()}
+        manifest.write_text(json.dumps(data))
     elif harm == 'nonsense':
         (place / store.MANIFEST).write_text('[1, 2]')
     else:
@@ -225,3 +232,64 @@ def test_two_readers_and_a_writer(tree):
             reader.kill()
             reader.communicate()
     assert len(agree(tree)) == 100
+
+
+# ----------------------------------------------- what is written for long
+
+def old(path: Path, month: str) -> None:
+    """Makes a file look as if it was last written in a month."""
+    when = pd.Timestamp(f'{month}-15', tz='UTC').timestamp()
+    os.utime(path, (when, when))
+
+
+def rows(path: Path) -> list[list]:
+    import csv
+    with open(path, newline='') as handle:
+        return list(csv.reader(handle))
+
+
+def test_no_perflog_grows_for_ever(tmp_path, monkeypatch):
+    from config import perflog
+    [path] = make.write(tmp_path, [make.record(day=n) for n in range(9)])
+    header, *records = rows(path)
+    old(path, '2026-10')
+    perflog.append(path, header, records[:1])
+    assert len(list(path.parent.iterdir())) == 1        # it is small
+    monkeypatch.setattr(perflog, 'ENOUGH', 100)
+    perflog.append(path, header, records[:1])
+    assert len(list(path.parent.iterdir())) == 1        # it is this month's
+    for month in ('2026-09', '2026-10'):
+        old(path, month)
+        perflog.append(path, header, records[:1])
+    assert sorted(p.name for p in path.parent.iterdir()) == [
+        'OsuPt2pt.v3.2026-09.csv.gz', 'OsuPt2pt.v3.2026-10.csv.gz',
+        'OsuPt2pt.v3.csv']
+    assert len(perflogs.read(tmp_path)) == 13
+    monkeypatch.setattr(store, 'WORTH', 0)
+    assert len(agree(tmp_path)) == 13
+
+
+def test_setting_aside_can_be_killed_at_any_moment(tmp_path, monkeypatch):
+    from config import perflog
+    [path] = make.write(tmp_path, [make.record(day=n) for n in range(9)])
+    header, *records = rows(path)
+    monkeypatch.setattr(perflog, 'ENOUGH', 100)
+    old(path, '2026-09')
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*args, **kwargs):
+        raise Killed
+
+    real = Path.unlink
+    for name, count in (('replace', 10), ('unlink', 11)):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, name, killed)
+            with pytest.raises(Killed):
+                perflog.append(path, header, records[:1])
+        assert len(perflogs.read(tmp_path)) == count
+        old(path, '2026-10')
+    assert Path.unlink is real
+    perflog.append(path, header, records[:1])
+    assert len(perflogs.read(tmp_path)) == 12

@@ -1,0 +1,107 @@
+"""Perflogs of any size, of ours and of excalibur-tests, for bench/ingest.py.
+
+A night is 400 cases of 20 checks, a curve of 25 points each: 10 000 records.
+Everything but the time is the same each time it is made.
+"""
+from __future__ import annotations
+
+import datetime
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+CHECKS, CASES, POINTS = 20, 20, 25
+NIGHT = CHECKS * CASES * POINTS
+START = datetime.datetime(2020, 1, 1, 1)
+#: Metric of a check, and its unit; by the number of the check.
+METRICS = (('latency', 'us', 'lower'), ('bandwidth', 'MB/s', 'higher'))
+#: Columns before `repeat` and from it on (config/perflog.yaml).
+_HEAD = (
+    '3,{time},{run},0.1.0,0123456789ab,4.10.4,alpha,cpu,openmpi,osu,'
+    'Bench{check:02},program=osu_{check:02} size={case} placement='
+    'inter_node,{hash},{job},{nodes},{machine},"{binding}",2,4,2,spack,'
+    'osu_{check:02},7.5,openmpi 5.0.6,abcdef{check:02},0,fast,')
+_TAIL = '1,{metric},{point} B,{value!r},{unit},{better},{ref!r},-0.1,0.1,' \
+        'pass,\n'
+FIELDS = ('job_completion_time', 'version', 'info', 'jobid', 'num_tasks',
+          'num_cpus_per_task', 'num_tasks_per_node', 'num_gpus_per_node',
+          'latency_value', 'latency_unit', 'latency_ref',
+          'latency_lower_thres', 'latency_upper_thres', 'spack_spec',
+          'display_name', 'system', 'partition', 'job_nodelist', 'environ',
+          'extra_resources', 'env_vars', 'spack_spec_dict', 'tags')
+
+
+def night(number: int, check: int) -> Iterator[str]:
+    """The records of a check of a night, as lines of ours."""
+    rng = random.Random(number * CHECKS + check)
+    metric, unit, better = METRICS[check % 2]
+    for case in range(CASES):
+        when = START + datetime.timedelta(days=number, minutes=case)
+        head = _HEAD.format(
+            time=f'{when:%Y-%m-%dT%H:%M:%SZ}',
+            run=f'{when:%Y%m%d}T010000Z-{number:06x}', check=check,
+            case=case, hash=f'{check:04x}{case:04x}',
+            job=number * 1000 + check * CASES + case,
+            nodes=f'n{case} n{case + 1}', machine='0a1b2c3d4e5f',
+            binding=f'n{case}:0,1 n{case + 1}:0,1')
+        drift = rng.gauss(1, 0.01)
+        for point in range(POINTS):
+            value = (2 + case + 1.5 ** point) * drift
+            yield head + _TAIL.format(
+                metric=metric, point=2 ** point, value=value, unit=unit,
+                better=better, ref=2 + case + 1.5 ** point)
+
+
+def ours(folder: Path, records: int, first: int = 0) -> int:
+    """Writes or goes on with perflogs of ours, from a night on.
+
+    :returns: the number of records that were written
+    """
+    from config import perflog
+    _, columns = perflog.columns()
+    place = folder / 'alpha' / 'cpu'
+    place.mkdir(parents=True, exist_ok=True)
+    nights = max(1, round(records / NIGHT))
+    checks = CHECKS if records >= NIGHT else max(
+        1, records // (CASES * POINTS))
+    for check in range(checks):
+        path = place / f'Bench{check:02}.v3.csv'
+        with open(path, 'a', encoding='utf-8') as handle:
+            if not handle.tell():
+                handle.write(','.join(columns) + '\n')
+            for number in range(first, first + nights):
+                handle.writelines(night(number, check))
+    return nights * checks * CASES * POINTS
+
+
+def theirs(folder: Path, records: int, files: int = 20) -> int:
+    """Writes perflogs as excalibur-tests configures ReFrame.
+
+    :returns: the number of records that were written
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(files):
+        rng = random.Random(number)
+        spec = json.dumps({f'package{n}': {
+            'name': f'package{n}', 'version': f'1.{n}', 'variants': {
+                'mpi': 'true', 'fft': 'fftw3'}} for n in range(2)} | {
+            'compiler': {'name': 'gcc', 'version': '13.2'},
+            'arch': 'linux-zen3'})
+        with open(folder / f'Bench{number:02}.log', 'w') as handle:
+            handle.write('|'.join(FIELDS) + '\n')
+            for n in range(records // files):
+                when = START + datetime.timedelta(minutes=n)
+                tasks = 2 ** (n % 8)
+                name = f'Bench{number:02} %tasks={tasks} %size={n % 5}'
+                handle.write('|'.join((
+                    f'{when:%Y-%m-%dT%H:%M:%S}', 'reframe 4.10.4',
+                    f'{name} /0a1b2c3d @alpha:cpu+default', str(n),
+                    str(tasks), '1', '4', 'null', repr(rng.gauss(9, 0.1)),
+                    'us', '9.0', '-0.1', '0.1', f'package{number}@1.0',
+                    name, 'alpha', 'cpu', f'n{n % 50}', 'default', '{}',
+                    '{"OMP_NUM_THREADS": "1"}', spec, 'example')) + '\n')
+    return records // files * files

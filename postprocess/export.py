@@ -1,0 +1,289 @@
+"""`plumb export`: the perflogs for other tools."""
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+
+from . import records, store
+from .records import FIGURE, HEAD, KIND, Part
+
+HELP = """Writes the perflogs as a file for other tools.
+
+--parquet and --csv have a row a record, of all runs, in order of time: the
+columns of config/perflog.yaml; `size`, the point in bytes; `file`, `line` and
+`format`, where the record stands. Empty cells are NULL; times are UTC.
+
+--junit and --openmetrics tell how each case stands in its newest run, as the
+page does. JUnit has a test case for each, failed where the page says so. The
+OpenMetrics are gauges: plumb_METRIC for each judged figure, with the labels
+system, partition, environ, check, params, program, source, metric, point and
+unit; plumb_case_failed, 0 or 1; plumb_case_run_seconds, when the case ran.
+
+Several files can be written at once; each is replaced as a whole, or not.
+
+Examples:
+  ./plumb export --parquet all.parquet
+  ./plumb export --perflogs /shared/perflogs --csv all.csv --junit junit.xml
+  ./plumb export --openmetrics /var/lib/node_exporter/plumb.prom
+  ./plumb export --csv /dev/stdout | head
+
+Exit codes: 0 good (also where a case failed), 1 written, but there are
+damaged places in the perflogs (each is told on stderr), 2 usage, no records,
+or a file that cannot be written.
+"""
+_COUNTS = ('schema', 'num_nodes', 'num_tasks', 'tasks_per_node', 'repeat')
+#: What XML cannot have.
+_NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
+_LABELS = ('system', 'partition', 'environ', 'check', 'params', 'program',
+           'source')
+
+
+def parser() -> argparse.ArgumentParser:
+    head, _, rest = HELP.partition('\n\n')
+    cmd = argparse.ArgumentParser(
+        prog='plumb export', description=head, epilog=rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    cmd.add_argument('--perflogs', type=Path, default=Path('perflogs'),
+                     metavar='DIR', help='folder of perflogs, or a file')
+    for name, text in (('parquet', 'all records as Parquet (zstd)'),
+                       ('csv', 'all records as CSV'),
+                       ('junit', 'how the cases stand, as JUnit XML'),
+                       ('openmetrics', 'the newest figures, for Prometheus')):
+        cmd.add_argument(f'--{name}', type=Path, metavar='FILE', help=text)
+    return cmd
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    cmd = parser()
+    args = cmd.parse_args(argv)
+    if not any((args.parquet, args.csv, args.junit, args.openmetrics)):
+        cmd.error('what is to be written? --parquet, --csv, --junit or '
+                  '--openmetrics FILE')
+    faults: list[str] = []
+
+    def report(file: Path, line: int, reason: str) -> None:
+        faults.append(f'{file}:{line}: {reason}')
+
+    parts = store.parts([args.perflogs], report)
+    for fault in faults:
+        print(f'plumb export: {fault}', file=sys.stderr)
+    if not any(len(part.line) for part in parts):
+        if not faults:
+            print(f'plumb export: no records in {args.perflogs}: run '
+                  '`./plumb run` first, or name another folder with '
+                  '--perflogs', file=sys.stderr)
+        return 2
+    try:
+        for file, form in ((args.parquet, 'parquet'), (args.csv, 'csv')):
+            if file:
+                written(file, functools.partial(tidy, parts, form))
+        if args.junit or args.openmetrics:
+            from . import perflogs
+            cases = newest(perflogs.frame(parts))
+            for file, lines in ((args.junit, junit),
+                                (args.openmetrics, openmetrics)):
+                if file:
+                    written(file, functools.partial(_text, lines(cases)))
+    except OSError as err:
+        print(f'plumb export: {err.filename or "a file"}: cannot be written '
+              f'({err.strerror or err})', file=sys.stderr)
+        return 2
+    return 1 if faults else 0
+
+
+def written(file: Path, write: Callable[[Path], Any]) -> None:
+    """Lets a file be written beside, and puts it in its place.
+
+    :raises OSError: it cannot be written; what was there is as it was
+    """
+    if file.exists() and not file.is_file():    # /dev/stdout, a pipe
+        write(file)
+        return
+    handle, name = tempfile.mkstemp(prefix=f'.{file.name}.',
+                                    dir=file.absolute().parent)
+    os.close(handle)
+    try:
+        write(Path(name))
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, file)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _text(lines: Iterable[str], file: Path) -> None:
+    file.write_text('\n'.join(lines) + '\n', encoding='utf-8')
+
+
+def tidy(parts: Iterable[Part], form: str, file: Path) -> None:
+    """All records in one table, as Parquet or CSV.
+
+    :raises OSError: the file cannot be written
+    """
+    con = store.connection()
+    try:
+        selects = [_select(con, n, part) for n, part in enumerate(parts)
+                   if len(part.line)]
+        options = 'FORMAT parquet, COMPRESSION zstd' if form == 'parquet' \
+            else 'FORMAT csv, HEADER'
+        star = '*' if form == 'parquet' else (
+            "* REPLACE (strftime(time, '%Y-%m-%dT%H:%M:%SZ') AS time)")
+        con.execute(f"COPY (SELECT {star} FROM ("
+                    f"{' UNION ALL '.join(selects)} ORDER BY time, file, "
+                    f"line)) TO '{store.quoted(file)}' ({options})")
+    except OSError:
+        raise
+    except Exception as err:
+        raise OSError(0, str(err).splitlines()[0], str(file)) from None
+    finally:
+        con.close()
+
+
+def _select(con: Any, number: int, part: Part) -> str:
+    """SQL of the tidy rows of a part, whose tables it registers."""
+    def table(name: str, columns: dict[str, np.ndarray]) -> str:
+        con.register(f'{name}_{number}', columns)
+        return f'{name}_{number}'
+
+    def texts(name: str) -> np.ndarray:
+        if name == 'time':
+            return records.times(part.texts[name])
+        return np.array([text or None for text in part.texts[name]], object)
+
+    def words(name: str, names: Iterable[str],
+              codes: dict[str, np.ndarray]) -> str:
+        """A table of heads or kinds with their texts."""
+        rows = len(next(iter(codes.values())))
+        return table(name, {'id': np.arange(rows, dtype=np.int32)} | {
+            n: texts(n)[codes[n]] for n in names})
+
+    heads = words('heads', HEAD, part.heads)
+    kinds = words('kinds', KIND, part.kinds)
+    figures = table('figures', {
+        'head': part.head, 'kind': part.kind, 'line': part.line,
+        **dict(zip(FIGURE, part.figure, strict=True))})
+    columns = []
+    for name in (*HEAD, *KIND):
+        of = f'{"h" if name in HEAD else "k"}."{name}"'
+        if name in _COUNTS:
+            of = f'TRY_CAST({of} AS BIGINT)'
+        elif name == 'emulated':
+            of = f"coalesce({of} = '1', false)"
+        elif name != 'time':
+            of = f'CAST({of} AS VARCHAR)'
+        columns.append(f'{of} AS "{name}"')
+    columns += ['TRY_CAST(regexp_extract(CAST(k.point AS VARCHAR), '
+                "'^([0-9]+) B$', 1) AS BIGINT) AS size",
+                *(f'f."{name}"' for name in FIGURE), 'f.line']
+    return (f"SELECT {', '.join(columns)} FROM {figures} f "
+            f'JOIN {heads} h ON h.id = f.head '
+            f'JOIN {kinds} k ON k.id = f.kind')
+
+
+def newest(frame: Any) -> list[tuple[Any, str, Any]]:
+    """Each case in its newest run: its record that decides, how it ended,
+    and all that was judged of it.
+
+    :param frame: as perflogs.read gives it
+    """
+    from . import outcomes
+    judged = outcomes.newest(frame)
+    found = []
+    for _, rows in judged.groupby(outcomes.CASE, observed=True, sort=True):
+        rank = rows['result'].map(outcomes.ORDER.index)
+        first = rows.loc[rank.idxmin()]
+        found.append((first, str(first['result']), rows))
+    return found
+
+
+def junit(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
+    """Lines of JUnit XML."""
+    from . import outcomes
+
+    def text(words: Any, quote: Callable[[str], str] = quoteattr) -> str:
+        return quote(_NOT_XML.sub('\N{REPLACEMENT CHARACTER}', str(words)))
+
+    failed = sum(result in outcomes.FAILED for _, result, _ in cases)
+    skipped = sum(result == 'unfit' for _, result, _ in cases)
+    yield '<?xml version="1.0" encoding="UTF-8"?>'
+    yield (f'<testsuites><testsuite name="plumbline" tests="{len(cases)}" '
+           f'failures="{failed}" skipped="{skipped}" errors="0">')
+    for first, result, _ in cases:
+        name = f'{first["check"]} {first["params"]}'
+        place = (f'{first["system"]}.{first["partition"]}.'
+                 f'{first["environ"]}.{first["family"]}')
+        yield (f'<testcase name={text(name)} classname={text(place)}>')
+        if result in outcomes.FAILED:
+            why = str(first['guard']) or _beyond(first)
+            yield (f'<failure message={text(why)} type={text(result)}>'
+                   f'{text(first["file"], escape)}:{first["line"]}</failure>')
+        elif result == 'unfit':
+            yield '<skipped message="ran, but not fit to be judged"/>'
+        yield f'<system-out>run {text(first["run"], escape)}</system-out>'
+        yield '</testcase>'
+    yield '</testsuite></testsuites>'
+
+
+def _beyond(row: Any) -> str:
+    """Why a figure failed, in words."""
+    point = f' at {row["point"]}' if row['point'] else ''
+    return (f'{row["metric"]}{point} is {row["value"]:.4g} {row["unit"]}, '
+            f'reference {row["reference"]:.4g}, from {row["lower"]:+.0%} to '
+            f'{row["upper"]:+.0%}').replace('+nan%', 'open').replace(
+                'nan%', 'open')
+
+
+def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
+    """Lines of OpenMetrics text, which is Prometheus' own format too."""
+    from . import outcomes
+    families: dict[str, tuple[str, dict[str, str]]] = {
+        'plumb_case_failed': ('1 where the case failed in its newest run',
+                              {}),
+        'plumb_case_run_seconds': ('When the newest run of the case was, '
+                                   'seconds since 1970', {})}
+    known = records.metrics()
+    for first, result, rows in cases:
+        labels = {name: str(first[name]) for name in _LABELS}
+        families['plumb_case_failed'][1][_labels(labels)] = str(
+            int(result in outcomes.FAILED))
+        families['plumb_case_run_seconds'][1][_labels(labels)] = str(
+            int(first['time'].timestamp()))
+        for row in rows.itertuples():
+            if row.metric == 'completed':
+                continue
+            name = 'plumb_' + re.sub(r'\W', '_', str(row.metric),
+                                     flags=re.ASCII)
+            means = known.get(str(row.metric), {}).get('means', '')
+            # The last of several repeats that have no median.
+            families.setdefault(name, (means, {}))[1][_labels(
+                labels | {'metric': str(row.metric),
+                          'point': str(row.point), 'unit': str(row.unit)}
+            )] = repr(float(row.value))
+    for name, (means, samples) in sorted(families.items()):
+        yield f'# HELP {name} {_escaped(means or name)}'
+        yield f'# TYPE {name} gauge'
+        for labels_, value in samples.items():
+            yield f'{name}{labels_} {value}'
+    yield '# EOF'
+
+
+def _labels(labels: dict[str, str]) -> str:
+    return '{' + ','.join(f'{name}="{_escaped(value)}"'
+                          for name, value in labels.items()) + '}'
+
+
+def _escaped(text: str) -> str:
+    text = ''.join(c if c.isprintable() else ' ' for c in text)
+    return text.replace('\\', r'\\').replace('"', r'\"')

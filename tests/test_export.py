@@ -1,0 +1,159 @@
+"""`plumb history` and `plumb export`: what they say is what the table has."""
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+pd = pytest.importorskip('pandas')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make  # noqa: E402
+
+from postprocess import export, history, outcomes, perflogs  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    """Five nights of two cases; the last of one fails, and a hostile one."""
+    root = tmp_path / 'p'
+    make.write(root, [
+        make.record('latency', 1 + day / 10, size, day=day, repeat=repeat,
+                    params=f'program={name}', program=name,
+                    reference='1.0', upper='0.2',
+                    result='fail' if day == 5 and name == 'a' else 'pass')
+        for day in range(1, 6) for size in (8, 1024) for name in 'ab'
+        for repeat in (0, 1, 2)] + [
+        make.record('completed', 0.0, day=5, repeat=0, result='fail',
+                    program='evil', params='x=<"&\'> \\',
+                    guard='transport: "tcp", <used>\u0085]]>')])
+    return root
+
+
+def test_history_shows_each_night(tree, capsys):
+    assert history.main(['latency', 'program=a', '--perflogs',
+                         str(tree)]) == 0
+    text = capsys.readouterr().out
+    assert 'OsuPt2pt program=a @alpha:cpu+openmpi' in text
+    assert 'program=b' not in text
+    [line] = [ln for ln in text.splitlines() if ln.strip().startswith('8 B')]
+    assert line.split()[2:] == ['1.1', '1.2', '1.3', '1.4', '1.5!', '+20.0%']
+
+
+def test_history_as_data_is_the_table(tree, capsys):
+    assert history.main(['latency', '--json', '--perflogs', str(tree)]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    frame = perflogs.judged_records(perflogs.read(tree))
+    frame = frame[frame['metric'] == 'latency']
+    assert sorted((r['run'], r['params'], r['point'], r['value'])
+                  for r in rows) == sorted(zip(*(
+                      frame[name] for name in (
+                          'run', 'params', 'point', 'value')), strict=True))
+    assert history.main(['latency', '--csv', '--last', '2', '--perflogs',
+                         str(tree)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 4
+
+
+@pytest.mark.parametrize(('words', 'why'), [
+    (['latencyy'], "nearest: 'latency'"),
+    (['latency', 'nope'], "matches 'nope'"),
+    (['latency', '--perflogs', '/nowhere'], 'no folder of perflogs'),
+])
+def test_history_of_nothing(tree, capsys, words, why):
+    given = [] if '--perflogs' in words else ['--perflogs', str(tree)]
+    assert history.main([*words, *given]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert why in line
+
+
+def test_history_needs_no_pandas():
+    """Its import alone would take longer than the answer may."""
+    subprocess.run([sys.executable, '-c', 'import sys\n'
+                    'from postprocess import history\n'
+                    'assert "pandas" not in sys.modules'], cwd=ROOT,
+                   check=True)
+
+
+def test_tidy_tables(tree, tmp_path):
+    files = [tmp_path / 'all.parquet', tmp_path / 'all.csv']
+    assert export.main(['--perflogs', str(tree), '--parquet', str(files[0]),
+                        '--csv', str(files[1])]) == 0
+    frame = perflogs.read(tree)
+    plain = pd.read_csv(files[1], keep_default_na=False, na_values=[''])
+    assert plain['value'].tolist() == frame['value'].tolist()
+    assert plain['guard'].fillna('').tolist() == frame['guard'].tolist()
+    assert pd.to_datetime(plain['time']).tolist() == frame['time'].tolist()
+    import duckdb
+    con = duckdb.connect()
+    rows = con.execute('SELECT value, size, metric, emulated, line FROM '
+                       f"read_parquet('{files[0]}')").fetchall()
+    assert [r[0] for r in rows] == frame['value'].tolist()
+    assert {r[1] for r in rows} == {8, 1024, None}
+    assert {r[3] for r in rows} == {False}
+
+
+def test_junit_says_what_the_page_says(tree, tmp_path):
+    file = tmp_path / 'junit.xml'
+    assert export.main(['--perflogs', str(tree), '--junit', str(file)]) == 0
+    [suite] = ET.parse(file).getroot()
+    failed = {case.get('name') for case in suite if case.find('failure')
+              is not None}
+    assert failed == {'OsuPt2pt program=a', 'OsuPt2pt x=<"&\'> \\'}
+    assert (suite.get('tests'), suite.get('failures')) == ('3', '2')
+    newest = outcomes.newest(perflogs.read(tree))
+    assert set(newest[newest['result'] == 'fail']['program']) == {
+        'a', 'evil'}
+    messages = ' '.join(case.find('failure').get('message') for case in suite
+                        if case.find('failure') is not None)
+    assert 'latency at 8 B is 1.5 us, reference 1, from open to +20%' \
+        in messages
+
+
+def test_openmetrics_can_be_parsed(tree, tmp_path):
+    parser = pytest.importorskip('prometheus_client.openmetrics.parser')
+    file = tmp_path / 'plumb.prom'
+    assert export.main(['--perflogs', str(tree), '--openmetrics',
+                        str(file)]) == 0
+    families = {f.name: f for f in parser.text_string_to_metric_families(
+        file.read_text())}
+    assert sorted(families) == ['plumb_case_failed',
+                                'plumb_case_run_seconds', 'plumb_latency']
+    failed = {s.labels['params']: s.value
+              for s in families['plumb_case_failed'].samples}
+    assert failed == {'program=a': 1, 'program=b': 0,
+                      'x=<"&\'> \\': 1}
+    assert {(s.labels['params'], s.labels['point']): s.value for s in
+            families['plumb_latency'].samples} == {
+        (f'program={name}', f'{size} B'): 1.5 for name in 'ab'
+        for size in (8, 1024)}
+
+
+def test_export_errors(tree, tmp_path, capsys):
+    with pytest.raises(SystemExit) as usage:
+        export.main(['--perflogs', str(tree)])
+    assert usage.value.code == 2
+    capsys.readouterr()
+    (tmp_path / 'empty').mkdir()
+    for words, why in (
+            (['--perflogs', str(tmp_path / 'empty')], 'no records'),
+            (['--perflogs', str(tmp_path / 'gone')], 'does not exist')):
+        assert export.main([*words, '--csv', str(tmp_path / 'x.csv')]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert why in line
+    for form in ('csv', 'junit', 'parquet'):
+        assert export.main(['--perflogs', str(tree), f'--{form}', str(
+            tmp_path / 'no' / 'x')]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert 'cannot be written' in line
+    file = next(tree.rglob('*.csv'))
+    file.write_text(file.read_text() + '1,2\n')
+    assert export.main(['--perflogs', str(tree), '--csv',
+                        str(tmp_path / 'x.csv')]) == 1
+    assert f'{file}:' in capsys.readouterr().err
+    assert not list(tmp_path.glob('.*'))

@@ -1,0 +1,185 @@
+"""Perflogs that ReFrame's own handlers write."""
+from __future__ import annotations
+
+import bz2
+import gzip
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pd = pytest.importorskip('pandas')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make  # noqa: E402
+
+from postprocess import perflogs, report  # noqa: E402
+
+#: As ReFrame 4.10 writes it: result, time, and attributes of the check.
+STOCK = [
+    'result|job_completion_time|environ|info|jobid|job_nodelist|name|'
+    'num_tasks|partition|perfvalues_of|system|triad_value|triad_unit|'
+    'triad_ref|triad_lower_thres|triad_upper_thres|copy_value|copy_unit|'
+    'copy_ref|copy_lower_thres|copy_upper_thres',
+    'pass|2026-11-01T03:00:00+01:00|gnu|Stream %size=8 /0123abcd @x:cpu+gnu|'
+    '77|n1|Stream|4|cpu|null|x|100.5|MB/s|100|-0.1|None|90.5|MB/s|0|None|'
+    'None',
+    'fail|2026-11-02T03:00:00+01:00|gnu|Stream %size=8 /0123abcd @x:cpu+gnu|'
+    '78|n1|Stream|4|cpu|null|x|80.0|MB/s|100|-0.1|None|null|MB/s|0|None|'
+    'None']
+
+
+def read(file: Path, text: str):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return perflogs.read(file, on_error='collect')
+
+
+def lines(*texts: str) -> str:
+    return ''.join(f'{text}\n' for text in texts)
+
+
+def test_stock_format(tmp_path):
+    frame, faults = read(tmp_path / 'x' / 'cpu' / 'Stream.log',
+                         lines(*STOCK))
+    assert not faults
+    first = frame[frame['metric'] == 'triad'].iloc[0]
+    assert first['time'] == pd.Timestamp('2026-11-01T02:00Z')
+    assert (first['system'], first['partition'], first['environ']) == (
+        'x', 'cpu', 'gnu')
+    assert (first['check'], first['params'], first['case']) == (
+        'Stream', 'size=8', '0123abcd') or first['check'] == 'Stream'
+    assert (first['value'], first['unit'], first['reference'],
+            first['lower']) == (100.5, 'MB/s', 100.0, -0.1)
+    assert pd.isna(first['upper']) and first['better'] == 'higher'
+    assert first['job'] == '77' and first['num_tasks'] == 4
+    assert set(frame['format']) == {'reframe'}
+    assert set(frame['run']) == {'2026-11-01', '2026-11-02'}
+    # A figure that was not measured is a failure, and no gap.
+    bad = frame[frame['metric'] == 'completed'].iloc[0]
+    assert (bad['value'], bad['result'], bad['guard']) == (
+        0.0, 'fail', 'no_value')
+
+
+@pytest.mark.parametrize('between', [',', ';', ' || ', '\t'])
+def test_other_separators(tmp_path, between):
+    frame, faults = read(tmp_path / 'Stream.log', lines(
+        *(text.replace('|', between) for text in STOCK)))
+    assert not faults and len(frame) == 4
+
+
+def test_multiline(tmp_path):
+    frame, faults = read(tmp_path / 'a' / 'b' / 'Hpl.log.h0', lines(
+        'job_completion_time|display_name|perf_var|perf_value|perf_unit|'
+        'perf_ref|perf_lower_thres|perf_upper_thres',
+        '2026-11-01T03:00:00Z|Hpl %n=1|rate|5.5|Gflop/s|5|-0.2|None',
+        '2026-11-01T03:00:00Z|Hpl %n=1|walltime|9|s|5|None|0.2'))
+    assert not faults
+    assert frame['metric'].tolist() == ['rate', 'walltime']
+    assert frame['better'].tolist() == ['higher', 'lower']
+    assert frame['result'].tolist() == ['pass', 'fail']
+    # Of what the file does not say, its place does.
+    assert set(frame['system']) == {'a'} and set(frame['partition']) == {'b'}
+    assert set(frame['params']) == {'n=1'}
+
+
+def test_json_lines(tmp_path):
+    record = {'check_job_completion_time': '2026-11-01T03:00:00Z',
+              'check_display_name': 'Hpl %n=1', 'check_system': 's',
+              'check_partition': 'p', 'check_environ': 'e',
+              'check_perfvalues': {
+                  's:p:rate': [5.5, 5, -0.2, None, 'Gflop/s', 'pass'],
+                  's:p:other': [1, 0, None, None, 's', 'pass']}}
+    frame, faults = read(tmp_path / 'perf.jsonl', lines(
+        json.dumps(record), '{"a": ', '[]', '{"a": 1}', json.dumps(record)))
+    assert sorted(fault.line for fault in faults) == [2, 3, 4]
+    assert frame['metric'].tolist() == ['rate', 'other'] * 2
+    assert frame['value'].tolist() == [5.5, 1.0] * 2
+    assert frame['line'].tolist() == [1, 1, 5, 5]
+    assert set(frame['format']) == {'reframe-json'}
+
+
+def test_excalibur(tmp_path):
+    frame, faults = read(tmp_path / 'Sombrero.log', lines(
+        'job_completion_time|version|info|jobid|flops_value|flops_unit|'
+        'flops_ref|flops_lower_thres|flops_upper_thres|spack_spec|'
+        'display_name|system|partition|environ|extra_resources',
+        '2023-08-23T11:36:02|reframe 4.3.2|Sombrero %tasks=1 /52e1ce98 '
+        '@archer2:compute+default|43|0.67|Gflops/seconds|1.2|-0.2|None|'
+        'sombrero@2021-08-16|Sombrero %tasks=1|archer2|compute|default|{}'))
+    [row] = frame.itertuples()
+    assert not faults and row.format == 'excalibur-tests'
+    assert (row.check, row.params, row.program, row.version, row.reframe) \
+        == ('Sombrero', 'tasks=1', 'sombrero', '2021-08-16', '4.3.2')
+    assert (row.metric, row.value, row.result, row.better) == (
+        'flops', 0.67, 'fail', 'higher')
+
+
+@pytest.mark.parametrize(('bad', 'reason'), [
+    (STOCK[1] + '|more', '22 columns, not 21'),
+    ('half a line', '1 columns, not 21'),
+    (STOCK[1].replace('100.5', '1e999'), 'not a finite number'),
+    (STOCK[1].replace('100.5', 'fast'), 'not a finite number'),
+    (STOCK[1].replace('2026-11', '2026-13'), 'is not a time'),
+    (STOCK[1].replace('gnu', '\0'), 'not text'),
+])
+def test_bad_lines_are_told_and_cost_no_other(tmp_path, bad, reason):
+    frame, faults = read(tmp_path / 'Stream.log',
+                         lines(STOCK[0], bad, *STOCK[1:]))
+    assert faults and {fault.line for fault in faults} == {2}
+    assert reason in str(faults[0])
+    assert set(frame['line']) - {2} == {3, 4}
+
+
+@pytest.mark.parametrize('text', [
+    'hello\n', '\xff\xfe\n', 'a|b\n1|2\n', 'job_completion_time|x\n1|2\n',
+    'job_completion_time|a_value|a_value\n', '{}\n', '{"check_name": 1}\n',
+    'x' * 100_000, '[' * 10_000 + '\n', '{"a":' * 100_000 + '\n'])
+def test_hostile_files(tmp_path, text):
+    frame, faults = read(tmp_path / 'x.log', text)
+    assert faults and not len(frame)
+    assert all('\n' not in str(fault) for fault in faults)
+
+
+def test_compressed(tmp_path):
+    [file] = make.write(tmp_path, [make.record(day=n) for n in range(50)])
+    data = file.read_bytes()
+    file.unlink()
+    packed = Path(f'{file}.gz')
+    packed.write_bytes(gzip.compress(data))
+    assert len(perflogs.read(tmp_path)) == 50
+    try:
+        zstd = importlib.import_module('compression.zstd')
+    except ImportError:
+        zstd = importlib.import_module('backports.zstd')
+    packed.unlink()
+    Path(f'{file}.zst').write_bytes(zstd.compress(data))
+    assert len(perflogs.read(tmp_path)) == 50
+
+
+@pytest.mark.parametrize('suffix', ['.gz', '.zst'])
+def test_damaged_compressed_files(tmp_path, suffix):
+    [file] = make.write(tmp_path, [make.record(day=n) for n in range(50)])
+    for data in (gzip.compress(file.read_bytes())[:-20], b'nonsense', b'',
+                 bz2.compress(b'x')):
+        Path(f'{file}{suffix}').write_bytes(data)
+        frame, faults = perflogs.read(Path(f'{file}{suffix}'),
+                                      on_error='collect')
+        assert len(faults) >= 1, data[:9]
+
+
+def test_a_pipe_in_the_tree(tmp_path):
+    """A named pipe would be waited for; it is told instead."""
+    import os
+    os.mkfifo(tmp_path / 'X.v1.csv')
+    _, [fault] = perflogs.read(tmp_path, on_error='collect')
+    assert 'no regular file' in str(fault)
+
+
+def test_the_page_shows_foreign_records(tmp_path, capsys):
+    read(tmp_path / 'p' / 'x' / 'cpu' / 'Stream.log', lines(*STOCK))
+    assert report.main(['--perflogs', str(tmp_path / 'p'), '--output',
+                        str(tmp_path / 'out')]) == 1
+    assert 'Stream' in (tmp_path / 'out' / 'index.html').read_text()

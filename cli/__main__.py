@@ -40,7 +40,6 @@ if not __package__:                     # called by path, from ./plumb
 from cli import bundle_file, setup
 from config.version import VERSION
 
-
 #: Commands whose parsers are in postprocess/, which know their options.
 POSTPROCESS = {
     'report': 'page and figures from perflogs',

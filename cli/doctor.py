@@ -251,8 +251,8 @@ def parts_told(configuration: Mapping[str, Any]) -> None:
             'no partition offers gpu_amd: on a machine with AMD GPUs, add '
             'the feature in its site folder'),
         'real OMB, and all collectives': (
-            any(env.get('extras', {}).get('programs', {}).get(
-                'osu', {'source': 'embedded'})['source'] != 'embedded'
+            # A collective that the embedded programs do not have.
+            any('osu_alltoall' in env.get('features', ())
                 for env in configuration['environments']),
             'set OMB_PREFIX to an installation of the OSU micro-benchmarks, '
             'or add a stack that has them'),

@@ -109,7 +109,7 @@ def improved(better: str, value: float, reference: float,
     :param lower, upper: bounds as fractions; None or NaN: open
     """
     bound = {'lower': upper, 'higher': lower}.get(better)
-    if not reference or bound is None or math.isnan(bound):
+    if not reference or bound is None or not abs(bound) < 1:
         return False
     ratio = value / reference if better == 'higher' else (
         reference / value if value else math.inf)

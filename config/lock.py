@@ -56,9 +56,10 @@ def held(path: Path, wait: bool = True, program: str = 'plumb'
             'pid': os.getpid(), 'user': _user(os.getuid()),
             'since': time.strftime('%Y-%m-%d %H:%M:%S'),
             'command': shlex.join([program, *sys.argv[1:]])}).encode()
-        # One right after the other: a reader in between finds no name.
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, text, 0)
+        # What is left of a longer name is behind the line's end, so that a
+        # reader always finds one.
+        os.pwrite(handle, text + b'\n', 0)
+        os.ftruncate(handle, len(text) + 1)
         yield handle
     finally:
         os.close(handle)
@@ -114,7 +115,7 @@ def _take(handle: int, path: Path, wait: bool) -> None:
 def holder(handle: int) -> str:
     """Who holds the lock, in words."""
     try:
-        told = json.loads(os.pread(handle, 4096, 0))
+        told = json.loads(os.pread(handle, 4096, 0).partition(b'\n')[0])
         return (f'pid {told["pid"]} of {told["user"]} since '
                 f'{told["since"]}: {told["command"]}')
     except (ValueError, KeyError, TypeError):

@@ -140,7 +140,7 @@ def waits(job):
 
 
 def held_by(path):
-    return json.loads(path.read_text() or '{}').get('pid')
+    return json.loads(path.read_text().partition('\n')[0] or '{}').get('pid')
 
 
 def test_two_runs_share_no_stage_and_no_report(suite):
@@ -213,8 +213,9 @@ def test_a_second_signal_ends_it_at_once(suite):
         job.send_signal(signal.SIGTERM)
     out, _ = job.communicate(timeout=60)
     assert time.monotonic() - began < 10
-    assert job.returncode == 1 and 'Traceback' not in out, out
-    assert not processes(suite)
+    # Where ReFrame has ended meanwhile, the signal ends the page, and plumb.
+    assert job.returncode in (1, -signal.SIGTERM), out
+    assert 'Traceback' not in out and not processes(suite), out
 
 
 def test_a_run_that_is_killed_takes_reframe_and_its_jobs_along(suite):

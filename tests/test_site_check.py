@@ -26,7 +26,7 @@ site_configuration = {
         }]}],
     'environments': [{
         'name': 'gnu', 'cc': 'mpicc', 'modules': ['openmpi/5'],
-        'features': ['mpi', 'osu', 'osu_latency'],
+        'features': ['osu', 'osu_latency'],
         'extras': {'mpi_library': 'openmpi 5',
                    'programs': {'osu': {'source': 'module'}}}},
         # more

@@ -387,6 +387,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     time_limit = '10m'
     max_pending_time = '1h'
 
+    @run_after('init')
+    def show_program(self) -> None:
+        # ReFrame's -E looks at what the object has itself.
+        vars(self).setdefault('program', getattr(self, 'program', ''))
+
     @property
     def params(self) -> str:
         """All parameters that distinguish this case from others of its

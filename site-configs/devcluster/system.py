@@ -39,7 +39,7 @@ def _partition(backend: str, launcher: str, environment: str
         'launcher': launcher,
         'time_limit': '5m',
         'max_jobs': 2,
-        'environs': [environment, f'{environment}-tensors', 'valkey', 'tao'],
+        'environs': [environment, f'tensors-{environment}', 'valkey', 'tao'],
         'env_vars': _MPIRUN if launcher == 'mpirun' else [],
         'features': node_features(_NODES),
         'processor': {'num_cpus': _CORES, 'num_cpus_per_core': 1,
@@ -67,7 +67,7 @@ _OPENMPI = [['OMPI_MCA_mpi_yield_when_idle', '1'], ['OMPI_MCA_osc', '^ucx']]
 def _tensors(mpi: str, wheel: str, env_vars: list[list[str]]
              ) -> dict[str, Any]:
     """Ranks of this MPI that put tensors into a Valkey."""
-    return {'name': f"{mpi.partition(' ')[0]}-tensors",
+    return {'name': f"tensors-{mpi.partition(' ')[0]}",
             'cc': f'{_WORK}/{wheel}/bin/mpicc', 'cxx': '', 'ftn': '',
             'env_vars': env_vars, 'features': ['tensor_valkey'],
             'extras': {'mpi_library': mpi, 'wheel': f'{wheel} stores',

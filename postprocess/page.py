@@ -562,7 +562,10 @@ class Page:
                   + table['environ'])
         metrics = list(dict.fromkeys(points['metric']))
         where = {name: n for n, name in enumerate(metrics)}
-        known = perflogs.metrics()
+        # Records of other formats have metrics that config/ does not name.
+        own = self.data.frame.drop_duplicates('metric').set_index('metric')
+        known = {name: {'unit': str(own['unit'][name]), 'means': ''}
+                 for name in metrics} | perflogs.metrics()
         return {
             'left': left,
             'kinds': [[*row] for row in zip(

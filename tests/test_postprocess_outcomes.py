@@ -15,6 +15,7 @@ from perflogs_factory import record, write
 
 from cli import account
 from postprocess import outcomes, perflogs, plans, report
+from postprocess import page as pages
 
 
 def run_of(day: int) -> str:
@@ -122,8 +123,8 @@ def test_one_failure_of_several_rounds_fails_the_case(tmp_path):
 def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
     """Whatever a session did: 60 made-up ones after a good one."""
     # What is drawn is not looked at here.
-    monkeypatch.setattr(report, '_draw', lambda *_: {
-        'svg': '', 'stem': 'x', 'note': ''})
+    monkeypatch.setattr(pages.Page, 'draw', lambda *_: {
+        'svg': '', 'stem': 'x', 'note': '', 'png': False})
     draw = random.Random(7)
     ends = ['pass', 'fail', 'recorded', 'xfail', 'xpass', 'unfit', 'build',
             'setup', 'cancelled', 'nothing']

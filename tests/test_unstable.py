@@ -1,6 +1,7 @@
 """A test that fails beside the others and passes alone is told by name."""
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -30,8 +31,12 @@ def test_luck(word):
 
 
 @pytest.fixture
-def tests(tmp_path, capfd):
+def tests(tmp_path, capfd, monkeypatch):
     """Runs a file of tests as `./plumb test` runs the suite."""
+    # These tests may be beside others themselves.
+    for name in [name for name in os.environ if 'XDIST' in name]:
+        monkeypatch.delenv(name)
+
     def run(text, again='pass'):
         (tmp_path / 'conftest.py').write_text(
             f'import sys\nsys.path.insert(0, {str(ROOT)!r})\n'

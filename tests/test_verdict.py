@@ -13,7 +13,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'data')]
 
 import perflogs_factory as factory  # noqa: E402
 
-from postprocess import outcomes, perflogs, report, verdict  # noqa: E402
+from postprocess import outcomes, perflogs, verdict  # noqa: E402
+from postprocess.page import Page  # noqa: E402
 
 NIGHTS, CASES = 40, 10
 
@@ -322,7 +323,7 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
     factory.write(tmp_path / 'logs', records)
     frame = perflogs.read(tmp_path / 'logs')
     found = verdict.of_records(frame, [str(tmp_path / 'logs')])
-    rows, counts = report.verdicts(report._labelled(frame))
+    rows, counts = Page(frame).verdicts()
     failed = {(s.params, s.environ) for s in found.states
               if s.outcome in outcomes.FAILED}
     assert {f.params for f in found.failures} == {p for p, _ in failed}

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..lib.parsers import ParseError, Record
-from .parser import METRICS, UNITS
+from .functions import METRICS, UNITS
 
 _FILE = re.compile(r'rank_(\d+)_timing\.csv$')
 #: Part of a session's name with the size of its tensors.

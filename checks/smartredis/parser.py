@@ -26,8 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..lib.parsers import ParseError, Record
+from .folders import sessions
+from .functions import METRICS, UNITS
 
-_FIRST = re.compile(r'# tensorload (\S+) '
+_FIRST = re.compile(r'# tensorload (\d+\.\d+) '
                     r'(throughput|inference|producer|consumer)$')
 _CLIENT = re.compile(r'# client (\S+) commands (\S+)$')
 _SHAPE = re.compile(r'# ranks (\d+) iterations (\d+) bytes (\d+)$')
@@ -35,41 +37,8 @@ _HEAD = re.compile(r'# function \(s\) +calls +min +mean +p50 +p95 +p99 +max$')
 _MOVED = re.compile(r'# moved (\d+\.\d+) MB/s$')
 _LOOPS = re.compile(r'# loops (\d+\.\d+) 1/s$')
 _VERIFIED = re.compile(r'# verified (\d+)$')
-_ROW = re.compile(r'([a-z_]+(?:\(\))?) +(\d+)((?: +\d+\.\d+){6})$')
-
-#: Mode -> function -> metrics: name, column, factor from seconds.
-METRICS: dict[str, dict[str, tuple[tuple[str, str, float], ...]]] = {
-    'throughput': {
-        'client()': (('client_time', 'p50', 1e3),),
-        'put_tensor': (('put_tensor', 'p50', 1e6),
-                       ('put_tensor_p99', 'p99', 1e6)),
-        'unpack_tensor': (('unpack_tensor', 'p50', 1e6),
-                          ('unpack_tensor_p99', 'p99', 1e6)),
-        'loop_time': (('loop_time', 'mean', 1),)},
-    'inference': {
-        'client()': (('client_time', 'p50', 1e3),),
-        'warmup': (('warmup_time', 'p50', 1e3),),
-        'put_tensor': (('put_tensor', 'p50', 1e6),
-                       ('put_tensor_p99', 'p99', 1e6)),
-        'run_script': (('run_script', 'p50', 1e3),),
-        'run_model': (('run_model', 'p50', 1e3),
-                      ('run_model_p99', 'p99', 1e3)),
-        'unpack_tensor': (('unpack_tensor', 'p50', 1e6),
-                          ('unpack_tensor_p99', 'p99', 1e6)),
-        'loop_time': (('loop_time', 'mean', 1),)},
-    'producer': {
-        'put_dataset': (('put_dataset', 'p50', 1e6),),
-        'append_to_list': (('append_to_list', 'p50', 1e6),
-                           ('append_to_list_p99', 'p99', 1e6))},
-    'consumer': {
-        'client()': (('client_time', 'p50', 1e3),),
-        'poll_list': (('poll_list', 'p50', 1e3),),
-        'get_list': (('get_list', 'p50', 1e3),
-                     ('get_list_p99', 'p99', 1e3)),
-        'loop_time': (('loop_time', 'mean', 1),)},
-}
-#: Factor from seconds -> unit.
-UNITS = {1e6: 'us', 1e3: 'ms', 1: 's'}
+#: Seconds have nine digits behind the point, as tensorload prints them.
+_ROW = re.compile(r'([a-z_]+(?:\(\))?) +(\d+)((?: +\d{1,9}\.\d{9}){6})$')
 
 
 @dataclass(frozen=True)
@@ -209,7 +178,6 @@ def parse(text: str) -> tuple[Record, ...]:
 def parse_folder(folder: Path, options: argparse.Namespace | None = None
                  ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
     """The sessions in a result folder of SmartSim-Scaling, with figures."""
-    from .folders import sessions
     return list(sessions(folder)), ''
 
 

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -77,6 +78,31 @@ static void *shake(void *arg)
         trace_flush();
         close(fd);
     }
+    return NULL;
+}
+
+/* Its clients are gone before it has written of them: a server that is told to
+ * end finishes its log first, so that no line is cut. SIGTERM is blocked in all
+ * other threads. */
+static void *at_sigterm(void *unused)
+{
+    sigset_t set;
+    int number;
+    (void)unused;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigwait(&set, &number);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    pthread_mutex_lock(&peers.lock);
+    while (!peers.open && pthread_cond_timedwait(&peers.changed, &peers.lock,
+                                                 &until) == 0)
+        ;
+    trace_flush();
+    signal(SIGTERM, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    raise(SIGTERM);
     return NULL;
 }
 
@@ -431,11 +457,16 @@ int serve(const struct options *options)
     }
     for (uint32_t r = 0; r < o->nrank; r++)
         peers.fd[r] = -1;
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL);
     int listener = listen_at(o->address, o->port, NULL);
     trace_rust("INFO", "server", "listening on %s:%u for %u ranks",
                o->address, o->port, o->nrank);
     trace_flush();
-    if (pthread_create(&thread, NULL, door, (void *)(intptr_t)listener))
+    if (pthread_create(&thread, NULL, door, (void *)(intptr_t)listener)
+        || pthread_create(&thread, NULL, at_sigterm, NULL))
         die("cannot start a thread");
     for (;;) {
         pthread_mutex_lock(&peers.lock);
@@ -462,6 +493,7 @@ int serve(const struct options *options)
         pthread_mutex_lock(&peers.lock);
         peers.joined = 0;
         peers.open = true;
+        pthread_cond_broadcast(&peers.changed);
         pthread_mutex_unlock(&peers.lock);
     }
 }

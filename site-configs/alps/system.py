@@ -3,6 +3,7 @@ import os
 
 from checks.lib import environs, hardware
 from checks.lib.features import node_features
+from config import fabrics
 from config.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
@@ -20,24 +21,7 @@ _CXI = {'name': 'Slingshot',
                 'OMPI_MCA_mtl_base_verbose': '1'},
         'evidence': r'mtl:ofi:provider: cxi\b'}
 
-#: NCCL must take libfabric's provider cxi by the plugin aws-ofi-nccl, and it
-#: says which network it took (words of the plugin and of NCCL).
-_NCCL = {'name': 'Slingshot, by aws-ofi-nccl',
-         'env': {'FI_MR_CACHE_MONITOR': 'userfaultfd',
-                 'FI_CXI_DISABLE_HOST_REGISTER': '1',
-                 'FI_CXI_DEFAULT_CQ_SIZE': '131072',
-                 'FI_CXI_DEFAULT_TX_SIZE': '2048',
-                 'FI_CXI_RDZV_PROTO': 'alt_read',
-                 'FI_CXI_RDZV_EAGER_SIZE': '0', 'FI_CXI_RDZV_THRESHOLD': '0',
-                 'FI_CXI_RDZV_GET_MIN': '0',
-                 'FI_CXI_RX_MATCH_MODE': 'hybrid',
-                 # srun's --network, without which alt_read has no effect.
-                 'SLURM_NETWORK': 'disable_rdzv_get',
-                 'NCCL_CROSS_NIC': '1', 'NCCL_NET_GDR_LEVEL': 'PHB',
-                 'NCCL_SOCKET_IFNAME': 'hsn0,hsn1,hsn2,hsn3'},
-         'evidence': r'Using network (AWS Libfabric|OFI|Libfabric)',
-         'source': 'HewlettPackard/shs-ccl-docs, ccl_env.sh',
-         'date': '2026-04'}
+_NCCL = fabrics.slingshot('aws-ofi-nccl', nics=4)
 
 site_configuration = {
     'systems': [{

@@ -7,31 +7,15 @@ import os
 
 from checks.lib import environs, hardware
 from checks.lib.features import node_features
+from config import fabrics
 from config.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _LUMI_C = hardware.devices(('Cassini-200', 1))
 _LUMI_G = hardware.devices(('MI250X-GCD', 8), ('Cassini-200', 4))
 
-#: RCCL must take libfabric's provider cxi by the plugin aws-ofi-rccl, and it
-#: says which network it took (words of RCCL).
-_RCCL = {'name': 'Slingshot, by aws-ofi-rccl',
-         'env': {'FI_MR_CACHE_MONITOR': 'userfaultfd',
-                 'FI_CXI_DISABLE_HOST_REGISTER': '1',
-                 'FI_CXI_DEFAULT_CQ_SIZE': '131072',
-                 'FI_CXI_DEFAULT_TX_SIZE': '2048',
-                 'FI_CXI_RDZV_PROTO': 'alt_read',
-                 'FI_CXI_RDZV_EAGER_SIZE': '0', 'FI_CXI_RDZV_THRESHOLD': '0',
-                 'FI_CXI_RDZV_GET_MIN': '0',
-                 'FI_CXI_RX_MATCH_MODE': 'hybrid',
-                 # srun's --network, without which alt_read has no effect.
-                 'SLURM_NETWORK': 'disable_rdzv_get',
-                 'NCCL_CROSS_NIC': '1', 'NCCL_NET_GDR_LEVEL': 'PHB',
-                 'NCCL_SOCKET_IFNAME': 'hsn0,hsn1,hsn2,hsn3',
-                 'HSA_FORCE_FINE_GRAIN_PCIE': '1'},
-         'evidence': r'Using network (AWS Libfabric|OFI|Libfabric)',
-         'source': 'HewlettPackard/shs-ccl-docs, ccl_env.sh',
-         'date': '2026-04'}
+_RCCL = fabrics.slingshot('aws-ofi-rccl', nics=4,
+                          HSA_FORCE_FINE_GRAIN_PCIE='1')
 
 site_configuration = {
     'systems': [{

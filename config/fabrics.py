@@ -1,0 +1,34 @@
+"""What a network needs of a GPU collectives library, where several sites have
+that network: a site names it in its environments (`transport`)."""
+from __future__ import annotations
+
+from typing import Any
+
+
+def slingshot(plugin: str, nics: int, **more: str) -> dict[str, Any]:
+    """NCCL or RCCL over Slingshot: libfabric's provider cxi.
+
+    The library must take it by a plugin, and its log says which network it
+    took, in words of the plugin and of the library.
+
+    :arg plugin: aws-ofi-nccl or aws-ofi-rccl.
+    :arg nics: of a node: its interfaces hsn0, hsn1, ...
+    :arg more: further variables of the environment.
+    """
+    return {'name': f'Slingshot, by {plugin}',
+            'env': {'FI_MR_CACHE_MONITOR': 'userfaultfd',
+                    'FI_CXI_DISABLE_HOST_REGISTER': '1',
+                    'FI_CXI_DEFAULT_CQ_SIZE': '131072',
+                    'FI_CXI_DEFAULT_TX_SIZE': '2048',
+                    'FI_CXI_RDZV_PROTO': 'alt_read',
+                    'FI_CXI_RDZV_EAGER_SIZE': '0',
+                    'FI_CXI_RDZV_THRESHOLD': '0', 'FI_CXI_RDZV_GET_MIN': '0',
+                    'FI_CXI_RX_MATCH_MODE': 'hybrid',
+                    # srun's --network, without which alt_read has no effect.
+                    'SLURM_NETWORK': 'disable_rdzv_get',
+                    'NCCL_CROSS_NIC': '1', 'NCCL_NET_GDR_LEVEL': 'PHB',
+                    'NCCL_SOCKET_IFNAME': ','.join(
+                        f'hsn{number}' for number in range(nics)), **more},
+            'evidence': r'Using network (AWS Libfabric|OFI|Libfabric)',
+            'source': 'HewlettPackard/shs-ccl-docs, ccl_env.sh',
+            'date': '2026-04'}

@@ -48,12 +48,13 @@ def faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
 
 def unknown_options(access: Iterable[str]) -> Iterator[str]:
     """Options that sbatch does not have; short ones pass."""
+    options = SBATCH.split()
     for text in access:
         name = text.partition('=')[0]
         # As sbatch itself, which takes any beginning that is unique.
         if name.startswith('--') and not any(
-                known.startswith(name[2:]) for known in SBATCH.split()):
-            near = difflib.get_close_matches(name[2:], SBATCH.split(), 1)
+                known.startswith(name[2:]) for known in options):
+            near = difflib.get_close_matches(name[2:], options, 1)
             yield (f'{text!r}: sbatch has no {name}'
                    + (f', did you mean --{near[0]}?' if near else
                       '; see its manual, sbatch(1)'))

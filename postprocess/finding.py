@@ -7,8 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Outcomes that make an exit code 1 (postprocess/outcomes.py).
-FAILED = ('fail', 'xpass')
+from .outcomes import FAILED
 
 
 @dataclass(frozen=True)
@@ -83,17 +82,23 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A case that failed in its newest session: refused by a guard, beyond
-    its reference or a limit, never run to its end, or a known fault that is
-    gone (`xpass`). One a case, as in report and table."""
+class Place:
+    """What a case is, and where it runs."""
     system: str
     partition: str
     environ: str
     family: str
     check: str
     params: str
+    #: ReFrame's hash.
     case: str
+
+
+@dataclass(frozen=True)
+class Failure(Place):
+    """A case that failed in its newest session: refused by a guard, beyond
+    its reference or a limit, never run to its end, or a known fault that is
+    gone (`xpass`). One a case, as in report and table."""
     #: fail or xpass.
     result: str
     guard: str
@@ -108,16 +113,9 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(Place):
     """A case that has not run (stale), that has too few nights (not_enough)
     or is worth running again (rerun)."""
-    system: str
-    partition: str
-    environ: str
-    family: str
-    check: str
-    params: str
-    case: str
     #: Nights that there are, of those that are needed; stale: the last one.
     why: str
     nights: int = 0

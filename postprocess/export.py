@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
@@ -24,10 +23,11 @@ columns of config/perflog.yaml; `size`, the point in bytes; `file`, `line` and
 `format`, where the record stands. Empty cells are NULL; times are UTC.
 
 --junit and --openmetrics tell how each case stands in its newest run, as the
-page does. JUnit has a test case for each, failed where the page says so. The
-OpenMetrics are gauges: plumb_METRIC for each judged figure, with the labels
-system, partition, environ, check, params, program, source, metric, point and
-unit; plumb_case_failed, 0 or 1; plumb_case_run_seconds, when the case ran.
+page does. JUnit is what `plumb verdict --junit` writes: a test a case, failed
+where it failed or regressed. The OpenMetrics are gauges: plumb_METRIC for
+each judged figure, with the labels system, partition, environ, check, params,
+program, source, metric, point and unit; plumb_case_failed, 0 or 1;
+plumb_case_run_seconds, when the case ran.
 
 Several files can be written at once; each is replaced as a whole, or not.
 
@@ -42,8 +42,6 @@ damaged places in the perflogs (each is told on stderr), 2 usage, no records,
 or a file that cannot be written.
 """
 _COUNTS = ('schema', 'num_nodes', 'num_tasks', 'tasks_per_node', 'repeat')
-#: What XML cannot have.
-_NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 _LABELS = ('system', 'partition', 'environ', 'check', 'params', 'program',
            'source')
 
@@ -89,15 +87,21 @@ def main(argv: list[str] | None = None) -> int:
             if file:
                 written(file, functools.partial(tidy, parts, form))
         if args.junit or args.openmetrics:
-            from . import perflogs
-            cases = newest(perflogs.frame(parts))
-            for file, lines in ((args.junit, junit),
-                                (args.openmetrics, openmetrics)):
-                if file:
-                    written(file, functools.partial(_text, lines(cases)))
+            from . import perflogs, telling, verdict
+            frame = perflogs.frame(parts)
+            if args.openmetrics:
+                written(args.openmetrics, functools.partial(
+                    _text, '\n'.join(openmetrics(newest(frame))) + '\n'))
+            if args.junit:
+                found = verdict.of_records(frame, [str(args.perflogs)])
+                written(args.junit, functools.partial(
+                    _text, telling.junit(found)))
     except OSError as err:
         print(f'plumb export: {err.filename or "a file"}: cannot be written '
               f'({err.strerror or err})', file=sys.stderr)
+        return 2
+    except ValueError as err:       # a damaged file beside the references
+        print(f'plumb export: {err}', file=sys.stderr)
         return 2
     return 1 if faults else 0
 
@@ -123,8 +127,8 @@ def written(file: Path, write: Callable[[Path], Any]) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-def _text(lines: Iterable[str], file: Path) -> None:
-    file.write_text('\n'.join(lines) + '\n', encoding='utf-8')
+def _text(text: str, file: Path) -> None:
+    file.write_text(text, encoding='utf-8')
 
 
 def tidy(parts: Iterable[Part], form: str, file: Path) -> None:
@@ -206,43 +210,6 @@ def newest(frame: Any) -> list[tuple[Any, str, Any]]:
         first = rows.loc[rank.idxmin()]
         found.append((first, str(first['result']), rows))
     return found
-
-
-def junit(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
-    """Lines of JUnit XML."""
-    from . import outcomes
-
-    def text(words: Any, quote: Callable[[str], str] = quoteattr) -> str:
-        return quote(_NOT_XML.sub('\N{REPLACEMENT CHARACTER}', str(words)))
-
-    failed = sum(result in outcomes.FAILED for _, result, _ in cases)
-    skipped = sum(result == 'unfit' for _, result, _ in cases)
-    yield '<?xml version="1.0" encoding="UTF-8"?>'
-    yield (f'<testsuites><testsuite name="plumbline" tests="{len(cases)}" '
-           f'failures="{failed}" skipped="{skipped}" errors="0">')
-    for first, result, _ in cases:
-        name = f'{first["check"]} {first["params"]}'
-        place = (f'{first["system"]}.{first["partition"]}.'
-                 f'{first["environ"]}.{first["family"]}')
-        yield (f'<testcase name={text(name)} classname={text(place)}>')
-        if result in outcomes.FAILED:
-            why = str(first['guard']) or _beyond(first)
-            yield (f'<failure message={text(why)} type={text(result)}>'
-                   f'{text(first["file"], escape)}:{first["line"]}</failure>')
-        elif result == 'unfit':
-            yield '<skipped message="ran, but not fit to be judged"/>'
-        yield f'<system-out>run {text(first["run"], escape)}</system-out>'
-        yield '</testcase>'
-    yield '</testsuite></testsuites>'
-
-
-def _beyond(row: Any) -> str:
-    """Why a figure failed, in words."""
-    point = f' at {row["point"]}' if row['point'] else ''
-    return (f'{row["metric"]}{point} is {row["value"]:.4g} {row["unit"]}, '
-            f'reference {row["reference"]:.4g}, from {row["lower"]:+.0%} to '
-            f'{row["upper"]:+.0%}').replace('+nan%', 'open').replace(
-                'nan%', 'open')
 
 
 def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """A verdict in words, and as JUnit."""
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 
@@ -8,6 +9,8 @@ from .finding import Case, Failure, Regression, State, Verdict
 
 #: Lines of a kind; the rest is counted.
 MOST = 20
+#: What XML 1.0 cannot have, not even escaped.
+_NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 
 
 def lines(found: Verdict) -> list[str]:
@@ -114,7 +117,7 @@ def place(one: Regression | Failure | Case | State) -> str:
 
 def junit(found: Verdict) -> str:
     """JUnit XML: a test a case, which fails where the case failed or is
-    part of a regression."""
+    part of a regression, and is skipped where it was not fit to be judged."""
     failures = {(f.system, f.partition, f.environ, f.check, f.params): f
                 for f in found.failures}
     told = {one.id: one for one in found.regressions}
@@ -122,14 +125,19 @@ def junit(found: Verdict) -> str:
     root = ET.Element('testsuites', name='plumb verdict')
     suite = ET.SubElement(
         root, 'testsuite', name=f'night {found.night}',
-        tests=str(len(found.states)), failures=str(bad), errors='0')
+        tests=str(len(found.states)), failures=str(bad), errors='0',
+        skipped=str(sum(state.outcome == 'unfit' and state.good
+                        for state in found.states)))
     for state in found.states:
         test = ET.SubElement(
             suite, 'testcase',
             classname=f'{state.system}.{state.partition}.{state.family}',
             name=f'{state.check} {state.params} @{state.environ}'.strip())
         if state.good:
-            if state.outcome in ('recorded', 'unfit', 'xfail'):
+            if state.outcome == 'unfit':
+                ET.SubElement(test, 'skipped',
+                              message='ran, but was not fit to be judged')
+            elif state.outcome in ('recorded', 'xfail'):
                 ET.SubElement(test, 'system-out').text = state.outcome
             continue
         texts = [text for ident in state.regressions
@@ -143,7 +151,8 @@ def junit(found: Verdict) -> str:
             type=state.outcome if failure else 'regressed'
         ).text = '\n'.join(texts)
     ET.indent(root)
-    return ET.tostring(root, encoding='unicode') + '\n'
+    text = ET.tostring(root, encoding='unicode')
+    return _NOT_XML.sub('\N{REPLACEMENT CHARACTER}', text) + '\n'
 
 
 def _of_cases(rows: list[Regression]) -> str:

@@ -64,8 +64,8 @@ REASONS, MOST_REASON = '.reasons', 400
 #: Variable with a file of the cases to which a session is restricted.
 ONLY = 'PLUMBLINE_ONLY'
 
-#: Variable with the seconds until a case beyond its reference is measured
-#: again, or `never`.
+#: Variable with the seconds until a case that is beyond its reference, or was
+#: disturbed, is measured again, or `never`.
 AGAIN = 'PLUMBLINE_AGAIN_AFTER'
 
 #: Stage that a case failed in -> the guard of its record, where no guard of
@@ -79,7 +79,7 @@ STAGES = {
 
 
 def seconds_between_tries() -> float | None:
-    """Seconds to wait before what is beyond a reference is measured again.
+    """Seconds to wait before a case is measured again.
 
     $PLUMBLINE_AGAIN_AFTER, or 30: what disturbs a machine lasts for some
     seconds. None for `never`: the first try decides.
@@ -176,19 +176,45 @@ class Listener(TaskEventListener):
     on_task_failure = on_task_abort = on_task_skip = nothing
 
 
+class Tries:
+    """Cases that are measured again for one reason, and how often."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        #: Tries so far.
+        self.made: Counter[Any] = Counter()
+        #: Those that are to be measured again.
+        self.again: list[RegressionTask] = []
+
+    def add(self, task: RegressionTask) -> bool:
+        """Whether another try follows this one."""
+        self.made[task.testcase] += 1
+        more = self.made[task.testcase] < TRIES
+        if more:
+            self.again.append(task)
+        return more
+
+    def take(self) -> list[RegressionTask]:
+        """What is to be measured again, which is then no longer due."""
+        tasks, self.again = self.again, []
+        return tasks
+
+
 class Accounts(Listener):
     """Writes a record for each planned case that has none."""
 
-    def __init__(self, handler: perflog.PerflogHandler) -> None:
-        self.handler = handler
+    def __init__(self, handler: perflog.PerflogHandler, policy: Any) -> None:
+        self.handler, self.policy = handler, policy
         #: Why a case, or what was built for it, has no figures.
         self.failed: dict[Any, str] = {}
-        #: Seconds from a try beyond a reference to the next; None: no other.
+        #: Seconds from a try to the next; None: no other.
         self.pause = seconds_between_tries()
-        #: Tries so far of the cases that were beyond a reference.
-        self.tries: Counter[Any] = Counter()
-        #: Those of them that are to be measured again.
-        self.again: list[RegressionTask] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets the tries of a round before."""
+        self.beyond = Tries('Beyond their references')
+        self.disturbed = Tries('Disturbed while they ran')
 
     def settle(self, task: RegressionTask, guard: str) -> None:
         """Writes the record of a case that failed, at any stage."""
@@ -234,14 +260,19 @@ class Accounts(Listener):
 
     def suspect(self, task: RegressionTask) -> None:
         """Beyond a reference, and nothing else: one try is no proof."""
-        self.tries[task.testcase] += 1
-        if self.pause is not None and self.tries[task.testcase] < TRIES:
-            task.check.again = True
-            self.again.append(task)
+        task.check.again = (self.pause is not None
+                            and self.beyond.add(task))
 
     def on_task_success(self, task: RegressionTask) -> None:
-        if self.tries[task.testcase]:
+        if self.beyond.made[task.testcase]:
             self.failed.pop(task.testcase, None)
+        if (self.pause is not None and getattr(task.check, 'transient', False)
+                and self.disturbed.add(task)):
+            # Not done with what was built for it, which ReFrame removes
+            # after its last user.
+            for case in task.testcase.deps:
+                if case in self.policy._task_index:
+                    self.policy._task_index[case].ref_count += 1
 
     def is_unrecorded(self, case: Any) -> bool:
         """Whether a case has no record yet."""
@@ -321,7 +352,7 @@ def chosen(testcases: list) -> list:
 
 class AccountedRunner(Runner):
     """ReFrame's runner: zero cases are an error, every case has a record, and
-    what is beyond its reference is measured again before it fails."""
+    what is beyond its reference, or was disturbed, is measured again."""
 
     accounts: Accounts | None = None
 
@@ -341,7 +372,7 @@ class AccountedRunner(Runner):
         cases = [case for case in testcases if measures(case.check)]
         if handler is None or not cases:
             return self.run(testcases, restored_cases)
-        self.accounts = accounts = Accounts(handler)
+        self.accounts = accounts = Accounts(handler, self.policy)
         self.policy.task_listeners.insert(0, accounts)
         with self.plan(handler, cases):
             try:
@@ -360,28 +391,37 @@ class AccountedRunner(Runner):
                 'completed = 0')
 
     def _runall(self, testcases: list) -> None:
-        """ReFrame's, then further tries of what is beyond a reference.
+        """ReFrame's, then further tries of what is beyond a reference, or
+        was disturbed.
 
         A later try takes the place of the one before in what ReFrame counts;
         its own retries would forget all cases but those.
         """
         if self.accounts:
-            self.accounts.tries.clear()         # of a round before
+            self.accounts.begin()
         super()._runall(testcases)
-        while self.accounts and self.accounts.again:
-            tasks, self.accounts.again = self.accounts.again, []
+        while self.accounts and (tasks := [
+                task for tries in (self.accounts.beyond,
+                                   self.accounts.disturbed)
+                for task in self.announced(tries)]):
             done = self.stats._alltasks[runtime.runtime().current_run]
             for task in tasks:
                 done.remove(task)
-            number = self.accounts.tries[tasks[0].testcase] + 1
-            self._printer.info(
-                f'Beyond their references: {len(tasks)} case'
-                f'{"s" * (len(tasks) > 1)}, measured again in '
-                f'{self.accounts.pause:g} s (try {number} of {TRIES})')
             time.sleep(self.accounts.pause or 0)
             cases = [task.testcase.clone() for task in tasks]
             graph, _ = dependencies.build_deps(cases, testcases)
             super()._runall(dependencies.toposort(graph, is_subgraph=True))
+
+    def announced(self, tries: Tries) -> list[RegressionTask]:
+        """What is measured again for a reason, which is told."""
+        tasks = tries.take()
+        if tasks and self.accounts:
+            number = tries.made[tasks[0].testcase] + 1
+            self._printer.info(
+                f'{tries.why}: {len(tasks)} case{"s" * (len(tasks) > 1)}, '
+                f'measured again in {self.accounts.pause:g} s (try {number} '
+                f'of {TRIES})')
+        return tasks
 
     def run(self, testcases: list, restored_cases: Any) -> None:
         """Runs the cases; the end of --duration is no error."""

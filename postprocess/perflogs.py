@@ -80,7 +80,10 @@ def read(paths, on_error='raise'):
 
 
 def decided(frame: pd.DataFrame) -> pd.DataFrame:
-    """One try of each case and run, out of those with the result `again`.
+    """One try of each case and run, out of several of a session.
+
+    A try that was disturbed (not fit to be judged, or at mixed speed) is
+    followed by another one (config/session.py) and does not count then.
 
     A try beyond a reference is followed by another one (config/session.py).
     Where none failed in the end, the figures of the first one count, as those
@@ -88,8 +91,9 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
     those that tell why the case failed, or could not be judged. An `again`
     that is the last, of a session that was killed, is a failure.
     """
-    again = frame['result'] == 'again'
     frame['tries'] = 1
+    frame = _undisturbed(frame)
+    again = frame['result'] == 'again'
     if not again.any():
         return frame
     frame['result'] = frame['result'].cat.set_categories(RESULTS)
@@ -104,8 +108,25 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
             rows['time'] == times[0] if good else
             rows['time'].isin(rows['time'][bad]) if bad.any() else last]
         frame.loc[keep[again[keep]], 'result'] = 'pass' if good else 'fail'
-        frame.loc[keep, 'tries'] = len(times)
+        frame.loc[keep, 'tries'] += len(times) - 1
         drop += [*rows.index.difference(keep)]
+    return frame.drop(drop).reset_index(drop=True)
+
+
+def _undisturbed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Without the disturbed tries that another one followed."""
+    disturbed = (frame['result'] == 'unfit') | (frame['speed'] == 'mixed')
+    if not disturbed.any():
+        return frame
+    rows = frame[frame['run'].isin(frame['run'][disturbed].unique())]
+    cases = rows.groupby([*CASE, 'run'], observed=True)
+    last = cases['time'].transform('max')
+    drop = rows.index[disturbed[rows.index] & (rows['time'] < last)]
+    if drop.empty:
+        return frame
+    case = cases.ngroup()
+    tries = rows.loc[drop].groupby(case[drop])['time'].nunique()
+    frame.loc[rows.index, 'tries'] += case.map(tries).fillna(0).astype(int)
     return frame.drop(drop).reset_index(drop=True)
 
 

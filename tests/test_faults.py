@@ -305,6 +305,21 @@ REFERENCES = {
 }
 
 
+def test_what_was_disturbed_is_measured_again(faulty):
+    """What was built for the case stays until its last try, and that try is
+    what counts."""
+    done = faulty.run('none', '-Sbringup=1', PLUMBLINE_AGAIN_AFTER='1',
+                      PLUMBLINE_OTHERS_LIMIT='-1')
+    assert done.returncode == 0, done.stdout
+    for number in (2, 3):
+        assert ('Disturbed while they ran: 1 case, measured again in 1 s (try '
+                f'{number} of 3)') in done.stdout
+    read = [r for r in faulty.records if r['metric'] == 'wall_time']
+    assert [r['result'] for r in read] == ['unfit'] * 3
+    frame = perflogs.read(faulty.tmp / 'perflogs')
+    assert set(frame['tries']) == {3} and frame['time'].nunique() == 1
+
+
 def test_what_is_beyond_is_measured_again(tmp_path):
     """Once beyond: disturbed. In each of three tries: slow."""
     suite = with_stand_in(suite_in(tmp_path))

@@ -56,6 +56,12 @@ def tries(*ends: str, day: int = 1, **columns) -> list[dict]:
     (['again:2', 'again:3', 'pass:1'], [('pass', 2, 3)]),
     (['again:2', 'again:3', 'fail:4'], [('fail', 4, 3)]),
     (['again:2', 'unfit:9'], [('unfit', 9, 2)]),
+    # Disturbed, and then not: the disturbed try does not count.
+    (['unfit:9', 'pass:1'], [('pass', 1, 2)]),
+    (['unfit:9', 'unfit:8', 'recorded:1'], [('recorded', 1, 3)]),
+    (['unfit:9', 'unfit:8', 'unfit:7'], [('unfit', 7, 3)]),
+    (['again:2', 'unfit:9', 'pass:1'], [('pass', 2, 3)]),
+    (['unfit:9', 'again:2', 'again:3', 'fail:4'], [('fail', 4, 4)]),
     # Killed before it could be measured again.
     (['again:2'], [('fail', 2, 1)]),
     (['again:2', 'again:3'], [('fail', 3, 2)]),

@@ -185,6 +185,9 @@ class Launch(rfm.RegressionTestPlugin):
     #: Why a valid run must not be judged (oversubscription); empty: it may.
     unfit = variable(str, value='')
 
+    #: What made it unfit may pass: the session measures it again.
+    transient = variable(bool, value=False)
+
     def lay_out_ranks(self) -> None:
         """Sets ranks, nodes and threads, in a hook after the setup."""
 
@@ -501,12 +504,14 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 # Every repeat: a median could hide a bad one.
                 guards.figures_are_finite(sample)
                 self.samples.append(sample)
+            lasting = self.unfit
             self.speed, why = self.speed_class(
                 runs, guards.speeds(Path(self.stagedir)))
             self.unfit_for(why)
             self.disturbed = nodes.disturbed(
                 seen, self.cpus_per_rank(), self.current_partition.extras)
             self.unfit_for(self.disturbed)
+            self.transient = self.unfit != lasting and not lasting
             if self.invalid:
                 self.guard, self.unfit = 'validity', self.invalid
             self.figures = {

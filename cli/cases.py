@@ -134,6 +134,7 @@ def cases() -> Iterator[dict[str, Any]]:
                'where': f'{partition.name}+{environ.name}',
                'modes': [m for m in MODES if m in check.tags],
                'reference': found, 'lacks': lacks, 'fault': fault,
+               'cramped': getattr(check, 'cramped', 0),
                'misplaced': misplaced, 'hash': check.hashcode,
                'nodes': max(check.num_nodes,
                             features.nodes_asked(check.valid_systems)),

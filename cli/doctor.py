@@ -200,6 +200,10 @@ def family_told(cases: Iterable[Case], blocked: Mapping[str, str]) -> None:
             reasons[why] = reasons.get(why, 0) + 1
     for why, number in reasons.items():
         print(f'  not here   {number} cases: {why}')
+    if cramped := [c['cramped'] for c in cases if c.get('cramped')]:
+        print(f'  only full  {len(cramped)} cases: servers and clients need '
+              f'{min(cramped)} CPUs of a node or more (up to {max(cramped)}), '
+              'and none has them: nothing could be judged')
 
 
 # --------------------------------------------------- why there is none

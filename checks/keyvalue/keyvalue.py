@@ -18,7 +18,7 @@ from ..load import BUILD
 from ..load.plumbload import read
 from ..serving.parser import Services
 from ..serving.plan import Clients, Plan, Program, Server, Step
-from ..serving.service import ServiceBenchmark
+from ..serving.service import ServiceBenchmark, most_cpus
 from ..stores.servers import REDIS_LIKE, RESP, STORES, Needs, server
 from .parser import parse
 from .points import GENERATORS, Load, modes_of, points
@@ -46,7 +46,7 @@ def offered(*generators: str) -> list[Load]:
     partition can bear."""
     parts = rt.runtime().system.partitions
     features = here()
-    cores = max(part.processor.num_cpus or 1 << 20 for part in parts)
+    cores = most_cpus()
     sizes = {f for part in parts for f in part.features}
     return [load for store in STORES if store in features
             for load, _ in points(store) if load.generator in generators
@@ -101,9 +101,12 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         self.program = load.store
         self.valid_systems = [f'+nodes_{load.nodes}']
         self.valid_prog_environs = [f'+{load.store}{self.more_needs()}']
-        self.tags = {*modes_of(load), self.family}
-        if 'quick' in self.tags:
-            self.tags.add('bringup')
+        cpus = load.threads * load.shards
+        if not load.client_nodes:
+            # Connections cost clients more than the store: with as many CPUs
+            # as its servers they would set the pace.
+            cpus += 2 * cpus if load.operation == 'connect' else 1
+        self.set_modes(modes_of(load), cpus)
 
     def more_needs(self) -> str:
         """Features of the environment besides the store."""

@@ -10,8 +10,10 @@ import contextlib
 import functools
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+import reframe.core.runtime as rt
 from reframe.core.builtins import run_after, run_before
 from reframe.core.launchers.local import LocalLauncher
 
@@ -40,8 +42,36 @@ def stage_registry() -> Path:
     return registry
 
 
+def most_cpus() -> int:
+    """CPUs of the largest node of this system."""
+    return max((part.processor.num_cpus or 1 << 20
+                for part in rt.runtime().system.partitions), default=0)
+
+
+def nodes_feature(nodes: int) -> str:
+    """The feature of partitions with at least so many nodes."""
+    return f'nodes_{1 << (nodes - 1).bit_length()}'
+
+
 class ServiceBenchmark(Benchmark, special=True):
     """A benchmark whose clients ask servers inside its own job."""
+
+    #: CPUs of one node that a case needs and no node has: it is in mode full
+    #: alone. 0: it has all of its modes.
+    cramped = 0
+
+    def set_modes(self, modes: Iterable[str], cpus: int = 1) -> None:
+        """Tags the case with its modes.
+
+        :param cpus: of one node, for servers and clients to have CPUs of
+            their own. On a system without such a node nothing of the case
+            could be judged, so that it is in mode full alone.
+        """
+        if cpus > most_cpus():
+            modes, self.cramped = ['full'], cpus
+        self.tags = {*modes, self.family}
+        if 'quick' in self.tags:
+            self.tags.add('bringup')
 
     def plan(self) -> Plan:
         """What this case starts: servers, clients, and their steps."""

@@ -24,7 +24,7 @@ from config import samples
 from ..lib import base, guards, metrics
 from ..serving.parser import Services
 from ..serving.plan import Clients, Plan, Program, Server, Step
-from ..serving.service import ServiceBenchmark
+from ..serving.service import ServiceBenchmark, nodes_feature
 from ..stores import aimodule
 from ..stores.servers import Needs, server
 from . import parser, settings
@@ -46,11 +46,6 @@ def offered(kind: str, consumers: int = 0) -> list[Point]:
     return [point for point, _ in points(kind)
             if features.issuperset(point.needs)
             and nodes_feature(point.nodes(consumers)) in sizes]
-
-
-def nodes_feature(nodes: int) -> str:
-    """The feature of partitions with at least so many nodes."""
-    return f'nodes_{1 << (nodes - 1).bit_length()}'
 
 
 class TensorPrograms(base.Programs):
@@ -99,9 +94,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             f'+{need}' for need in self.point.needs)]
         if self.point.client == 'smartredis':
             self.program = 'smartredis'
-        self.tags = {*modes_of(self.kind, self.point), self.family}
-        if 'quick' in self.tags:
-            self.tags.add('bringup')
+        self.set_modes(modes_of(self.kind, self.point), self.cpus_of_a_node())
         self.time_limit = self.asked.wall_time or self.time_limit
 
     def origin_in(self, environ: Any) -> dict[str, str]:
@@ -117,6 +110,16 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def more_params(self) -> dict[str, Any]:
         return dict(self.settings)
+
+    def cpus_of_a_node(self) -> int:
+        """CPUs for all that shares the node with the most ranks."""
+        point = self.point
+        if self.colocated:
+            return point.clients_per_node + point.db_cpus
+        if point.client_nodes:
+            return max(point.clients_per_node, point.db_cpus)
+        return (point.clients_per_node + point.db_nodes * point.db_cpus
+                + self.consumers * point.client_threads)
 
     # The plan ------------------------------------------------------------
 

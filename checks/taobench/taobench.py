@@ -25,7 +25,7 @@ from ..load import BUILD, memtier, plumbload
 from ..machine.cpus import Cpu
 from ..serving.parser import Services
 from ..serving.plan import Clients, Outside, Plan, Program, Server, Step
-from ..serving.service import ServiceBenchmark
+from ..serving.service import ServiceBenchmark, nodes_feature
 from . import calls, jobs, report, results, sizing, validity
 from . import parser as tao
 from .points import PROGRAMS, Point, modes_of, points
@@ -45,11 +45,6 @@ def offered(*wanted: str) -> list[Point]:
     return [point for point, _ in points() if point.program in wanted
             and PROGRAMS[point.program] in features
             and nodes_feature(point.nodes) in sizes]
-
-
-def nodes_feature(nodes: int) -> str:
-    """The feature of partitions with at least so many nodes."""
-    return f'nodes_{1 << (nodes - 1).bit_length()}'
 
 
 class TaoPrograms(base.Programs):
@@ -97,9 +92,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         self.descr = f'TaoBench {self.point}'
         self.valid_systems = [f'+{nodes_feature(self.point.nodes)}']
         self.valid_prog_environs = [f'+{PROGRAMS[self.program]}']
-        self.tags = {*modes_of(self.point), self.family}
-        if 'quick' in self.tags:
-            self.tags.add('bringup')
+        self.set_modes(modes_of(self.point))
         instead = jobs.job(self.point.job).deprecated
         if instead:
             self.descr += f' (deprecated: use {instead})'

@@ -245,7 +245,8 @@ class Accounts(Listener):
         """Writes why a case failed beside the plan: perflogs have no free
         text (postprocess/reasons.py reads it)."""
         case = task.testcase
-        text = ' '.join(str((task.exc_info or ('', ''))[1] or '').split())
+        text = ' '.join(str((task.exc_info or ('', ''))[1] or '').split()
+                        ).removeprefix(': ')    # ReFrame's, without a name
         partition, environ, code = key(case)
         line = json.dumps({'partition': partition, 'environ': environ,
                            'case': code, 'guard': task.check.guard,

@@ -251,9 +251,11 @@ class Page:
                 found.setdefault('good again', []).append(
                     (case.name, case.number))
             for name, past in self.history(case.number).items():
-                if name in NEWS and len(past) > 1 and past[-1][0] == tonight:
-                    changes[f'{ENVIRONMENT[name]}: {past[-2][1] or "-"} → '
-                            f'{past[-1][1] or "-"}'] += 1
+                # What a case that never ran had is not known.
+                if name in NEWS and len(past) > 1 and past[-1][0] == tonight \
+                        and past[-2][1] and past[-1][1]:
+                    changes[f'{ENVIRONMENT[name]}: {past[-2][1]} → '
+                            f'{past[-1][1]}'] += 1
         improved = [(f"{row['program']} {row['label']} {row['metric']} "
                      f"{row['ratio']}", row['number'])
                     for row in rows if row['note']]
@@ -756,8 +758,9 @@ def _json(data: Any) -> str:
 
 def _names(table: pd.DataFrame) -> pd.DataFrame:
     """`program`, `label` and `name` of each kind."""
-    parts = [naming.named(mine) for _, mine in table.groupby(
-        ['family', 'program'], sort=False)]
+    # One program may serve several checks, and they say what it did.
+    parts = [naming.named(mine, panel=('check',)) for _, mine in
+             table.groupby(['family', 'program'], sort=False)]
     names = pd.concat(parts).reindex(table.index)
     program = table['program'].where(table['program'] != '', table['check'])
     label = [', '.join(filter(None, pair)) for pair in zip(

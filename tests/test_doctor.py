@@ -99,6 +99,13 @@ def test_only_what_would_start_is_said_to_run(capsys):
         'not here --mode bringup 0 cases', 'not here 2 cases: no Spack']
 
 
+def test_cases_that_fit_on_no_node_are_counted(capsys):
+    doctor.family_told([{'where': 'a', 'modes': ['full'], 'cramped': cpus}
+                        for cpus in (5, 11, 0)], {})
+    assert ('only full  2 cases: servers and clients need 5 CPUs of a node or '
+            'more (up to 11)') in capsys.readouterr().out
+
+
 # -------------------------------------------------- why there is none
 
 @pytest.mark.parametrize('family', ['osu', 'keyvalue', 'taobench'])

@@ -93,17 +93,29 @@ def test_what_is_new_is_told(tmp_path):
     records = [case(name, day, 'fail' if (name, day) in (
         ('a', 2), ('b', 1)) else 'pass', version='7.5' if day < 2 else '7.6')
         for name in 'abc' for day in range(3)] + [case('new', 2)]
+    # What did not run tells no version: no change.
+    records += [case('d', 1, version='7.5'),
+                case('d', 2, 'fail', guard='cancelled', version='')]
     found = made(tmp_path, records)
     news = {item['what']: item['lines'] for item in found.news([])}
     assert [name.split()[0] for what in (
         'failed, and did not before', 'good again', 'new cases')
-        for name, _ in news[what]] == ['a', 'b', 'new']
+        for name, _ in news[what] if name[0] != 'd'] == ['a', 'b', 'new']
     assert news['changed environment'] == [
         ('version: 7.5 \u2192 7.6 (3 cases)', None)]
     # And can be looked up: from which night on it was so.
     [one] = [one for one in found.lookup() if one['n'].startswith('c ')]
     assert one['h']['version'] == [(0, '7.5'), (2, '7.6')]
     assert one['c'] == 'ppp' and set(one['j']) == {0, 1, 2}
+
+
+def test_cases_of_one_program_are_named_by_their_check(tmp_path):
+    found = made(tmp_path, [
+        make.record('latency', 1.0, 8, day=1, program='p', check=check,
+                    params=f'x={x}', case=f'{check}{x}')
+        for check in ('Puts', 'Asks') for x in (1, 2)])
+    assert sorted(row['name'] for row in found.grid()) == [
+        'p Asks, x 1', 'p Asks, x 2', 'p Puts, x 1', 'p Puts, x 2']
 
 
 def test_a_grid_of_many_nights_has_the_newest(tmp_path, monkeypatch):

@@ -59,7 +59,7 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
                 run.calls['call'] == name, 'seconds']) for label, run in mine}
             parts = {label: part for label, part in parts.items()
                      if len(part)}
-            text = ', '.join(filter(None, [f'{head}: {name}', split]))
+            text = ', '.join(filter(None, [f'{head}: {said(name)}', split]))
             yield Drawing(
                 f'{head} {name} {split} violin', f'{text}: all calls',
                 violins, (pd.DataFrame(
@@ -86,6 +86,13 @@ def grouped(records: Records, by: naming.Names, panel: naming.Names,
             yield str(split), title or str(program) or 'all programs', [
                 (str(label), runs[kind]) for kind, label in
                 part['label'].items()]
+
+
+def said(call: str) -> str:
+    """A call as people say it; those of one size end with `/BYTESB`."""
+    name, _, size = call.partition('/')
+    return f'{name} of {charts.human(int(size[:-1]))}' \
+        if size[:-1].isdecimal() else call
 
 
 def quantiles(values: pd.Series) -> np.ndarray:
@@ -123,7 +130,7 @@ def violins(frame: pd.DataFrame, title: str) -> Figure:
             lambda v, _: charts.tick(10 ** v)))
     axes.set_ylabel(unit, labelpad=2)
     axes.set_xticks(range(len(labels)), [
-        f'{label or "all calls"}\n{len(part)}'
+        (label.replace(', ', '\n') or 'all calls') + f'\n{len(part)}'
         + '+' * (len(part) == MOST_CALLS) + ' calls'
         for label, part in zip(labels, parts, strict=True)])
     axes.set_xlim(-0.6, len(labels) - 0.3)

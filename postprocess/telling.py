@@ -49,7 +49,7 @@ def _lines(found: Verdict) -> Iterator[str]:
     if found.failures:
         yield 'Failed:'
     for failure in found.failures[:MOST]:
-        yield f'  {_failure(failure)}'
+        yield f'  {failed(failure)}'
         yield f'    to do: {failure.todo}'
     yield from (f'  {text}' for text in in_common(found.failures))
     yield from _more(len(found.failures))
@@ -104,7 +104,8 @@ def _ratio(one: Regression) -> str:
     return text + ('' if one.better else ' as bad')
 
 
-def _failure(one: Failure) -> str:
+def failed(one: Failure) -> str:
+    """A case that failed: where, why, and on which nodes."""
     text = f'{place(one)}: '
     if one.result == 'xpass':
         return text + 'a known fault is gone'
@@ -190,7 +191,7 @@ def junit(found: Verdict) -> str:
         failure = failures.get((state.system, state.partition,
                                 state.environ, state.check, state.params))
         if failure:
-            texts.insert(0, _failure(failure))
+            texts.insert(0, failed(failure))
         ET.SubElement(
             test, 'failure', message=texts[0] if texts else state.outcome,
             type=state.outcome if failure else 'regressed'

@@ -522,7 +522,8 @@ def as_data(found: Any) -> dict[str, Any]:
     return {
         'headline': telling.headline(found),
         'failures': [{'guard': one.guard, 'metric': one.metric,
-                      'words': telling.failed(one)}
+                      'words': f'{one.check}: ' + telling.failed(
+                          one).removeprefix(f'{telling.place(one)}: ')}
                      for one in found.failures],
         'common': list(telling.in_common(found.failures)),
         'regressions': [{

@@ -85,10 +85,10 @@ def changed(hist: History, tonight: Iterable[str]) -> list[Changed]:
         head = heads.loc[after['of'].iloc[0]]
         for text in differences(before.tail(BEFORE), after, columns):
             found.setdefault((str(head['system']), text), []).append(head)
-    return [Changed(system, text, list(dict.fromkeys(
-        str(head['case']) for head in mine)), list(dict.fromkeys(
-            f"{head['partition']} {head['environ']}" for head in mine)))
-        for (system, text), mine in found.items()]
+    return [Changed(system, text, [str(head['case']) for head in mine],
+                    list(dict.fromkeys(f"{head['partition']} "
+                                       f"{head['environ']}" for head in mine)))
+            for (system, text), mine in found.items()]
 
 
 def _are_new(before: pd.DataFrame, after: pd.DataFrame) -> bool:

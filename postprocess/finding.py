@@ -122,7 +122,8 @@ class Changed:
     system: str
     #: `spec hash 4f2a -> 9c01`.
     what: str
-    #: ReFrame's hashes, and `PARTITION ENVIRONMENT` of each, once.
+    #: ReFrame's hash of each, which a case has in all environments, and
+    #: `PARTITION ENVIRONMENT`, each once.
     cases: list[str]
     where: list[str]
 

@@ -414,3 +414,12 @@ def test_failures_say_why_and_what_they_have_in_common(judge, tmp_path):
     for on in ('n1 n2', 'n3 n4'):
         assert not list(telling.in_common(judge([
             *nights(), failed(1, 'n1 n2'), failed(2, on)]).failures[-2:]))
+
+
+def test_a_change_counts_each_partition_of_a_case(judge):
+    found = judge([record for part in ('one', 'two') for record in nights(
+        cases=2, partition=part,
+        spec=lambda c, n: 'a' if n < NIGHTS - 1 else 'b')])
+    change, = found.changed
+    assert len(change.cases) == 4
+    assert change.where == ['one openmpi', 'two openmpi']

@@ -653,23 +653,58 @@ def spec(box: Box) -> Iterator[Mapping[str, str]]:
 
 
 @contextlib.contextmanager
+def meanwhile(once: Callable[[], bool]) -> Iterator[list[bool]]:
+    """Calls a function again and again, until it returns True; yields a list
+    that has something in it then."""
+    over, done = threading.Event(), []
+
+    def watch() -> None:
+        while not done and not over.wait(0.05):
+            with contextlib.suppress(ClusterError, OSError, IndexError):
+                if once():
+                    done.append(True)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield done
+    finally:
+        over.set()
+        thread.join()
+
+
+def fill(folder: Path) -> None:
+    """Writes until the disk of a folder is full."""
+    with open(folder / 'filler', 'wb', buffering=0) as out, \
+            contextlib.suppress(OSError):
+        while out.write(bytes(4096)) == 4096:
+            pass
+
+
+@contextlib.contextmanager
 def full(box: Box, what: str) -> Iterator[Mapping[str, str]]:
-    """A small disk that is full: of the stage folders, or the perflogs."""
+    """A small disk that is full: that of the stage folders when the first
+    program runs, or that of the perflogs from the beginning."""
     small = box.folder / 'small'
     if not os.path.ismount(small):
         raise Missing('a small file system can be mounted by root alone')
-    filler = small / 'filler'
+
+    def strike() -> bool:
+        if not any(small.glob('stage/**/runs.tsv')):
+            return False
+        fill(small)
+        return True
+
     try:
-        # ReFrame itself still has room for its scripts.
-        room = 400_000 if what == 'stage' else 0
-        state = os.statvfs(small)
-        with open(filler, 'wb') as out, contextlib.suppress(OSError):
-            for _ in range((state.f_bavail * state.f_frsize - room) // 4096):
-                out.write(bytes(4096))
-        if what == 'stage':
-            box.site['systems'][0]['stagedir'] = str(small / 'stage')
-        yield {} if what == 'stage' else {
-            'PLUMBLINE_PERFLOGS': str(small / 'perflogs')}
+        if what == 'perflogs':
+            fill(small)
+            yield {'PLUMBLINE_PERFLOGS': str(small / 'perflogs')}
+            return
+        box.site['systems'][0]['stagedir'] = str(small / 'stage')
+        with meanwhile(strike) as done:
+            yield {}
+        if not done:
+            raise Missing('no program ran: the disk was never full')
     finally:
         for path in small.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -679,35 +714,27 @@ def full(box: Box, what: str) -> Iterator[Mapping[str, str]]:
 def lost(box: Box) -> Iterator[Mapping[str, str]]:
     """A power cut of the node while a rank runs there; it boots when Slurm
     has seen it."""
-    over = threading.Event()
-    cut: list[str] = []
+    def strike() -> bool:
+        if not any(str(box.real) in one.command.split()
+                   for one in box.cluster.processes(NODE)):
+            return False
+        number = box.cluster.ask('squeue', '-h', '-t', 'R', '-w', NODE,
+                                 '-o', '%i').split()[0]
+        box.cluster.kill(NODE)
+        cut.append(number)
+        box.cluster.wait(number, 60)
+        up()
+        return True
 
-    def strike() -> None:
-        while not over.wait(0.05):
-            with contextlib.suppress(ClusterError, OSError):
-                if any('osu_latency' in one.command and 'slurm' not in one.name
-                       for one in box.cluster.processes(NODE)):
-                    number = box.cluster.ask(
-                        'squeue', '-h', '-t', 'R', '-w', NODE, '-o', '%i'
-                    ).split()[0]
-                    box.cluster.kill(NODE)
-                    cut.append(number)
-                    box.cluster.wait(number, 60)
-                    break
-        if cut:
-            box.cluster.boot(NODE)
-            box.cluster.rate(NODE, RATE)
-
-    thread = threading.Thread(target=strike)
-    thread.start()
-    try:
-        yield {}
-    finally:
-        over.set()
-        thread.join()
+    def up() -> None:
         if box.cluster.pid(NODE) is None:
             box.cluster.boot(NODE)
             box.cluster.rate(NODE, RATE)
+
+    cut: list[str] = []
+    with meanwhile(strike):
+        yield {}
+    up()
     if not cut:
         raise Missing(f'no rank was seen on {NODE}: no power was cut')
 
@@ -758,7 +785,7 @@ FAULTS = {
                        swallowed, NODE),
     'cut': Fault('the output ends after twelve lines', partial(
         program, script=f'[ $host != {NODE} ] && exec "$real" "$@"; '
-        '"$real" "$@" | head -n 12'), NODE),
+        '"$real" "$@" | sed -n 1,12p'), NODE),
     'clock': Fault('a clock two minutes ahead, for the ranks (see '
                    'tests/cluster/clock.c)', clock, NODE),
     'spec': Fault('a new spec of the program, as good as the old one', spec),

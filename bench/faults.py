@@ -133,9 +133,9 @@ def told(night: Mapping[str, Any], since: str, verdict: str = 'verdict'
     :arg verdict: `verdict`, of all nights before; `alone`, of the clean ones
     """
     found = []
-    if night['code'] and not night['cases']:
-        found.append(Told('session', 'exit code', night['said']))
     data = night.get(verdict) or {}
+    if night['code'] and not data.get('failures'):
+        found.append(Told('session', 'exit code', night['said']))
     for one in data.get('failures', ()):
         found.append(Told('failure', one['guard'] or one['metric'],
                           one['words']))
@@ -151,14 +151,23 @@ def told(night: Mapping[str, Any], since: str, verdict: str = 'verdict'
     return found
 
 
+#: Words of the suite that hold one node to be the cause.
+BLAMES = re.compile(r'\((n\d) was lost|the clock of (n\d)|node (n\d) of '
+                    r'|all of them ran on (n\d)$|exit code \d+ on (n\d),')
+
+
 def named(lines: Sequence[Told], node: str) -> str:
-    """Whether the node is named: `yes` by itself; `among`, with others."""
+    """Whether the node is named: `yes`, it alone; `among`, with others that
+    are not told apart; or another one is."""
     if not node:
         return ''
+    blamed = {name for one in lines for found in BLAMES.findall(one.words)
+              for name in found if name}
+    others = ', '.join(sorted(blamed - {node}))
+    if blamed:
+        return ('yes' + f', and {others}' * bool(others) if node in blamed
+                else f'{others} instead')
     sets = [set(re.findall(r'\bn[1-9]\b', one.words)) for one in lines]
-    # What all have in common, and a group, speak of a node by itself.
-    if {node} in sets:
-        return 'yes'
     return next((f'among {", ".join(sorted(one))}' for one in sets
                  if node in one), 'no')
 
@@ -480,8 +489,10 @@ class Box:
                 process.wait()
                 raise
         process.returncode = os.waitstatus_to_exitcode(status)
-        words = [line.strip() for line in log.read_text(
-            errors='replace').splitlines() if line.strip(' -=')]
+        text = re.sub(r'\x1b\[[\d;]*m', '', log.read_text(errors='replace'))
+        words = [line.strip() for line in text.splitlines()
+                 if line.strip(' -=') and not line.startswith(
+                     ('Log file(s) saved', 'Current session stored'))]
         return process.returncode, words, used.ru_maxrss
 
 

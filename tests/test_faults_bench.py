@@ -134,16 +134,20 @@ def test_what_a_night_tells(faults):
         one, '2026-02-12')}
 
 
-def test_a_session_without_a_case_tells_by_its_exit_code(faults):
-    line, = faults.told(night(40, 'x', code=1, cases=[], said='no room'),
+def test_a_session_without_records_tells_by_its_exit_code(faults):
+    line, = faults.told(night(40, 'x', code=1, said='no room'),
                         '2026-02-10')
     assert (line.kind, line.words) == ('session', 'no room')
     assert not faults.told(night(40, 'x'), '2026-02-10')
 
 
 @pytest.mark.parametrize('words, node, answer', [
-    (['node n2 of box'], 'n2', 'yes'),
-    (['job 7 on n2,n4 ran', 'all of them ran on n2'], 'n2', 'yes'),
+    (['+80 %, node n2 of box (3 cases)'], 'n2', 'yes'),
+    (['node n3 of box (3 cases)'], 'n2', 'n3 instead'),
+    (['node n3 of box (3 cases)', 'the clock of n2 is wrong'], 'n2',
+     'yes, and n3'),
+    (['job 7 on n2,n4 ended in state NODE_FAIL (n2 was lost)'], 'n2', 'yes'),
+    (['job 7 on n2,n4 ran', 'and all of them ran on n2'], 'n2', 'yes'),
     (['job 7 on n2,n4 ran'], 'n2', 'among n2, n4'),
     (['on box:pair24 mpich'], 'n2', 'no'),
     (['job 7 on n1,n3'], 'n2', 'no'),
@@ -169,12 +173,12 @@ def test_the_row_of_a_fault(faults):
 def test_the_report_of_a_good_campaign(faults):
     lines, good = faults.report(
         [*(night(n, 'clean') for n in range(1, 6)),
-         night(6, 'clock', refused('clock', 'clock: n2 is 120 s ahead')),
+         night(6, 'clock', refused('clock', 'the clock of n2 is wrong')),
          night(7, 'after')], {'version': 'no redis-server'})
     text = '\n'.join(lines)
     assert good
-    assert ('| clock | 1 | 1 | failure: clock | yes | 1 | clock: n2 is 120 s '
-            'ahead |') in text
+    assert ('| clock | 1 | 1 | failure: clock | yes | 1 | the clock of n2 is '
+            'wrong |') in text
     assert '| version | 0 | | | | | skipped: no redis-server |' in text
     assert 'Clean nights before: 5, false alarms: 0' in text
     assert '| session (s) | 14 | +1 |' in text

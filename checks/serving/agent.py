@@ -458,10 +458,10 @@ class Instance:
     def check_threads(self, has: int | None) -> None:
         """:raises Failed: it serves with more threads than asked for, or
             with fewer."""
-        if has is None or self.server.divided or has == self.server.cpus:
+        if has is None or self.server.threads in (0, has):
             return
         raise Failed(f'{self.name} serves with {has} thread{"s" * (has > 1)}, '
-                     f'asked for was {self.server.cpus}: what changes the '
+                     f'asked for was {self.server.threads}: what changes the '
                      'configuration that it was given (a wrapper at '
                      f'{self.program}, a default of its build)?')
 

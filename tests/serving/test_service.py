@@ -500,7 +500,7 @@ def test_a_server_with_other_threads_than_asked_for(job, store, tmp_path,
                                                     threads):
     server = replace(wrapped(store, tmp_path / 'wrapper',
                              f'{{}} "$@" --io-threads {threads}'),
-                     cpus=2, config=CONFIG + 'io-threads 2\n')
+                     threads=2, config=CONFIG + 'io-threads 2\n')
     line = refused(job, plan(server))
     assert f'serves with {threads} thread' in line, line
     assert 'asked for was 2: ' in line

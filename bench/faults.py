@@ -485,7 +485,11 @@ class Box:
             try:
                 _, status, used = os.wait4(process.pid, 0)
             except BaseException:
+                # The end of the cluster ends what does not heed it.
                 process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(20)
+                process.kill()
                 process.wait()
                 raise
         process.returncode = os.waitstatus_to_exitcode(status)

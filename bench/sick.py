@@ -388,14 +388,19 @@ def quota(bench: Bench) -> Iterator[Mapping[str, str]]:
             its=its, name=its.name, mount='-t cgroup -o cpu' if (
                 its / 'cpu.cfs_quota_us').exists() else '-t cgroup2')):
         yield {}
-        stat = dict(line.split() for line in
-                    (its / 'cpu.stat').read_text().splitlines())
-        if stat.get('nr_periods', '0') == '0':
-            raise Missing('no server came into the group: ReFrame\'s report '
-                          f'in {bench.folder} says why')
-        if stat['nr_throttled'] == '0':
-            raise Missing('the server never had to wait for its quota: it '
-                          'was not sick')
+        was_throttled(its, 'the server', 'ReFrame\'s report in '
+                      f'{bench.folder} says why')
+
+
+def was_throttled(its: Path, what: str, see: str) -> None:
+    """:raises Missing: nothing in the group had to wait for its quota."""
+    stat = dict(line.split() for line in
+                (its / 'cpu.stat').read_text().splitlines())
+    if stat.get('nr_periods', '0') == '0':
+        raise Missing(f'{what} did not come into the group: {see}')
+    if stat['nr_throttled'] == '0':
+        raise Missing(f'{what} never had to wait for the quota: it was not '
+                      'sick')
 
 
 @contextlib.contextmanager

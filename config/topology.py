@@ -37,12 +37,12 @@ class Switch:
 
 
 def expand(text: str) -> list[str]:
-    """Names of a list of hosts.
+    """Names of a list of hosts, with commas or blanks between them.
 
-    >>> expand('n[08-10,12],login')
-    ['n08', 'n09', 'n10', 'n12', 'login']
+    >>> expand('n[08-10,12],login n1')
+    ['n08', 'n09', 'n10', 'n12', 'login', 'n1']
     """
-    return [name for word in re.findall(r'(?:[^,\[\]]|\[[^\]]*\])+', text)
+    return [name for word in re.findall(r'(?:[^,\s\[\]]|\[[^\]]*\])+', text)
             for name in _names(word)]
 
 

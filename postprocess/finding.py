@@ -110,6 +110,22 @@ class Failure(Place):
     run: str
     time: str
     todo: str
+    #: Why, in the words of what refused it; '': nobody says.
+    reason: str = ''
+    #: Nodes of its job, as the scheduler writes them.
+    nodes: str = ''
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What cases ran on, or with, that they did not in the nights before."""
+    system: str
+    #: `spec hash 4f2a -> 9c01`.
+    what: str
+    #: ReFrame's hash of each, which a case has in all environments, and
+    #: `PARTITION ENVIRONMENT`, each once.
+    cases: list[str]
+    where: list[str]
 
 
 @dataclass(frozen=True)
@@ -157,6 +173,8 @@ class Verdict:
     regressions: list[Regression] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     improved: list[Regression] = field(default_factory=list)
+    #: Changes of the environment, told in their first night.
+    changed: list[Changed] = field(default_factory=list)
     #: Regressions that somebody accepted as a known fault.
     known: list[Regression] = field(default_factory=list)
     stale: list[Case] = field(default_factory=list)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import datetime
 import functools
 import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +15,10 @@ import pandas as pd
 
 from config import topology
 
-from . import detect, outcomes, perflogs
+from . import changes, detect, outcomes, perflogs, reasons
 from .accepted import Accepted, names
 from .finding import Case, Failure, Member, Regression, State, Verdict
-from .nights import RAN_ON, UNNAMED, History, history, nights
+from .nights import UNNAMED, History, history, nights
 
 #: Nights after which what no longer runs is no longer told.
 RECENT = 10
@@ -39,13 +37,6 @@ MOST_GROUPS, MOST_NODES = 20, 64
 NODE_NIGHTS = 90
 #: Smallest change of a group, a log.
 LEAST = 0.002
-#: What tells that something else changed, the most telling first.
-CAUSES = [c for c in RAN_ON if c not in ('run', 'commit')] + ['commit']
-NAMES = {'machine': 'node facts', 'num_nodes': 'nodes of the job',
-         'num_tasks': 'ranks', 'tasks_per_node': 'ranks a node',
-         'nodes': 'ran on', 'spec': 'spec hash', 'commit': 'suite commit',
-         'suite': 'suite version', 'reframe': 'ReFrame',
-         'version': 'program version'}
 
 
 @dataclass
@@ -109,6 +100,7 @@ def judge(records: pd.DataFrame, night: str | None = None, *,
         night=label, verdict='regressed' if regressions else
         'failed' if failures else 'good', regressions=regressions,
         failures=failures, improved=judging.improved(), known=known,
+        changed=changes.changed(judging.hist, tonight),
         stale=[_case(row, f'last ran {row.time:%Y-%m-%d}',
                      last=f'{row.time:%Y-%m-%d}')
                for row in stale.itertuples()],
@@ -211,7 +203,8 @@ def _failure(row: Any) -> Failure:
         value=_number(row.value) if kept else None,
         reference=_number(row.reference) if kept else None,
         unit=row.unit if kept else '', run=row.run,
-        time=f'{row.time:%Y-%m-%dT%H:%M:%SZ}', todo=todo)
+        time=f'{row.time:%Y-%m-%dT%H:%M:%SZ}', todo=todo,
+        reason=reasons.of(row) if row.guard else '', nodes=str(row.nodes))
 
 
 def _place(row: Any) -> dict[str, Any]:
@@ -696,25 +689,9 @@ class _Judging:
         """What else changed on the first night of a change."""
         ran = self.hist.ran
         ran = ran[ran['of'].isin(cases)]
-        after = ran[ran['night'] >= start].groupby('of').head(2)
-        before = ran[ran['night'] < start].groupby('of').tail(5)
-        found = []
-        for column in CAUSES:
-            old = before[column].astype(str)
-            new = after[column].astype(str)
-            if old.empty or new.empty or set(old) & set(new):
-                continue
-            was = list(dict.fromkeys(old[::-1]))[:3]
-            now = list(dict.fromkeys(new))[:3]
-            if column == 'nodes' and old.nunique() > 1:
-                continue                    # other nodes every night
-            if column == 'machine':
-                found += _facts(before, after) or ['node facts changed']
-                continue
-            found.append(f'{NAMES.get(column, column)} '
-                         f"{', '.join(was) or '-'} -> "
-                         f"{', '.join(now) or '-'}")
-        return '; '.join(found)
+        return '; '.join(changes.differences(
+            ran[ran['night'] < start].groupby('of').tail(changes.BEFORE),
+            ran[ran['night'] >= start].groupby('of').head(2)))
 
     def not_enough(self) -> list[Case]:
         """Cases of tonight whose judged figures have too few nights."""
@@ -789,28 +766,6 @@ def _places(text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
     return {('node', system, name) for name in names} | {
         ('switch', system, switch) for name in names
         for switch in above.get(name, ())}
-
-
-def _facts(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
-    """How the facts of nodes differ: `kernel A -> B`."""
-    old, new = before.iloc[-1], after.iloc[0]
-    was, now = (_facts_of(str(row['file']), str(row['machine']).split()[0]
-                          if str(row['machine']).split() else '')
-                for row in (old, new))
-    return [f"{name} {was.get(name, '-')} -> {now.get(name, '-')}"
-            for name in {**was, **now} if was.get(name) != now.get(name)]
-
-
-@functools.lru_cache(maxsize=1024)
-def _facts_of(file: str, name: str) -> dict[str, str]:
-    for folder in Path(file).parents[:3]:
-        try:
-            data = json.loads((folder / 'machines' / f'{name}.json'
-                               ).read_text('utf-8'))
-        except (OSError, ValueError):
-            continue
-        return {str(k): str(v) for k, v in data.items()}
-    return {}
 
 
 def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],

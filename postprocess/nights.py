@@ -22,8 +22,9 @@ from .progress import usable, with_edition
 #: several cases that differ in nothing else.
 KEYS = [*perflogs.CASE, 'edition', 'speed', 'twin']
 #: What a case ran on, and with.
-RAN_ON = ['run', 'nodes', 'machine', 'version', 'stack', 'spec', 'reframe',
-          'suite', 'num_nodes', 'num_tasks', 'tasks_per_node', 'commit']
+RAN_ON = ['run', 'nodes', 'binding', 'machine', 'version', 'stack', 'spec',
+          'reframe', 'suite', 'num_nodes', 'num_tasks', 'tasks_per_node',
+          'commit']
 #: A change below this means nothing; smallest spread: both logs.
 LEAST, FLOOR = 0.005, 0.001
 #: Further quantile for what no family.yaml names to be judged.

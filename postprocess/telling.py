@@ -3,9 +3,12 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
-from .finding import Case, Failure, Regression, State, Verdict
+from config import topology
+
+from .finding import Case, Changed, Failure, Regression, State, Verdict
 
 #: Lines of a kind; the rest is counted.
 MOST = 20
@@ -26,7 +29,9 @@ def headline(found: Verdict) -> str:
             if found.failures else '',
             _count(len(found.improved), 'improvement')
             if found.improved else '',
-            _count(len(found.known), 'known fault') if found.known else '']
+            _count(len(found.known), 'known fault') if found.known else '',
+            _count(len(found.changed), 'change') + ' of the environment'
+            if found.changed else '']
     said = [one for one in said if one] or ['nothing is worse']
     return (f'Night {found.night}: {found.verdict.upper()}: '
             f"{', '.join(said)}. {_count(found.cases, 'case')} ran, "
@@ -47,9 +52,15 @@ def _lines(found: Verdict) -> Iterator[str]:
     if found.failures:
         yield 'Failed:'
     for failure in found.failures[:MOST]:
-        yield f'  {_failure(failure)}'
+        yield f'  {failed(failure)}'
         yield f'    to do: {failure.todo}'
+    yield from (f'  {text}' for text in in_common(found.failures))
     yield from _more(len(found.failures))
+    if found.changed:
+        yield 'Changed environment:'
+    for change in found.changed[:MOST]:
+        yield f'  {changed(change)}'
+    yield from _more(len(found.changed))
     for title, cases in (
             ('Worth running again (./plumb run -- $(./plumb verdict '
              '--again)):', found.rerun),
@@ -96,16 +107,59 @@ def _ratio(one: Regression) -> str:
     return text + ('' if one.better else ' as bad')
 
 
-def _failure(one: Failure) -> str:
+def failed(one: Failure) -> str:
+    """A case that failed: where, why, and on which nodes."""
     text = f'{place(one)}: '
     if one.result == 'xpass':
         return text + 'a known fault is gone'
     if one.guard:
-        return text + one.guard
+        return text + _guarded(one) + _on(one)
     at = f' at {one.point}' if one.point else ''
     return text + (f'{one.metric}{at}: {one.value:.4g} {one.unit}, '
                    + (f'reference {one.reference:.4g}'
-                      if one.reference is not None else 'a limit'))
+                      if one.reference is not None else 'a limit')) + _on(one)
+
+
+def _guarded(one: Failure) -> str:
+    """The guard and its words, which mostly begin with its name."""
+    if not one.reason:
+        return one.guard
+    return one.reason if one.reason.startswith(f'{one.guard}:') \
+        else f'{one.guard}: {one.reason}'
+
+
+def _on(one: Failure) -> str:
+    return f' [ran on {one.nodes}]' if one.nodes else ''
+
+
+def in_common(failures: Sequence[Failure]) -> Iterator[str]:
+    """The nodes that cases which ran on different ones have in common: of
+    those that one guard refused, and of those that were too slow."""
+    kinds: dict[tuple[str, str], list[set[str]]] = defaultdict(list)
+    for one in failures:
+        if one.nodes:
+            kinds[one.system, one.guard].append(nodes_of(one.nodes))
+    for (system, guard), ran_on in kinds.items():
+        shared = set.intersection(*ran_on)
+        if shared and len(set(map(frozenset, ran_on))) > 1:
+            how = f' by {guard}' if guard else ''
+            yield (f'{len(ran_on)} cases on {system} failed{how}, and all of '
+                   f'them ran on {", ".join(sorted(shared))}')
+
+
+def nodes_of(text: str) -> set[str]:
+    """Names in the column `nodes`."""
+    try:
+        return set(topology.expand(text))
+    except ValueError:
+        return set(text.split())
+
+
+def changed(one: Changed) -> str:
+    """A change of the environment, and what runs in it."""
+    where = ', '.join(one.where[:3]) + ', ...' * (len(one.where) > 3)
+    return f'{one.what}: {_count(len(one.cases), "case")} on {one.system} ' \
+        f'({where})'
 
 
 def place(one: Regression | Failure | Case | State) -> str:
@@ -145,7 +199,7 @@ def junit(found: Verdict) -> str:
         failure = failures.get((state.system, state.partition,
                                 state.environ, state.check, state.params))
         if failure:
-            texts.insert(0, _failure(failure))
+            texts.insert(0, failed(failure))
         ET.SubElement(
             test, 'failure', message=texts[0] if texts else state.outcome,
             type=state.outcome if failure else 'regressed'

@@ -36,6 +36,7 @@ OSU = ['-c', str(ROOT / 'checks' / 'osu')]
 sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 
 from cluster import CannotRunHere, Cluster, lost, missing  # noqa: E402
+from compiler import cached_compiler  # noqa: E402
 from packages import package_of  # noqa: E402
 
 from cli.setup import ensure_wheel, identify_store  # noqa: E402
@@ -203,22 +204,6 @@ def pytest_configure(config: Any) -> None:
         config.stash[TURNS] = Turns(shared)
         os.environ |= cached_compiler(Path(shared, 'built'))
     subprocess.Popen = forks.Popen
-
-
-def cached_compiler(folder: Path) -> dict[str, str]:
-    """Variables that make cc and mpicc use tests/cached_cc."""
-    compiler = shutil.which('cc') or shutil.which('gcc')
-    if not compiler:
-        return {}
-    wrapper = str(ROOT / 'tests' / 'cached_cc')
-    programs = folder / 'bin'
-    programs.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):      # another worker's
-        (programs / 'cc').symlink_to(wrapper)
-    return {'OMPI_CC': wrapper, 'MPICH_CC': wrapper,
-            'PATH': f'{programs}:{os.environ.get("PATH", os.defpath)}',
-            'PLUMBLINE_TEST_CC': compiler,
-            'PLUMBLINE_TEST_BUILT': str(folder)}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

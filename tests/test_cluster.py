@@ -5,7 +5,9 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,9 +19,11 @@ from cluster import (
     SWITCH,
     Cluster,
     ClusterError,
+    compiled,
     nanoseconds,
+    of_a_million,
 )
-from conftest import ROOT, started_cluster, suite_in, until
+from conftest import ROOT, skip_missing, started_cluster, suite_in, until
 from test_faults import GOLDEN, SCRIPT
 
 from config import lock, topology
@@ -40,6 +44,38 @@ def test_delays(text, value):
 def test_what_is_no_delay(text):
     with pytest.raises(ClusterError, match='is no delay'):
         nanoseconds(text)
+
+
+@pytest.mark.parametrize('text, value', [
+    ('1%', 10_000), ('0.5%', 5000), ('100%', 1_000_000), ('0', 0)])
+def test_shares(text, value):
+    assert of_a_million(text) == value
+
+
+@pytest.mark.parametrize('text', ['1', '-1%', '101%', 'few', '%', 'nan%',
+                                  'inf%', ''])
+def test_what_is_no_share(text):
+    with pytest.raises(ClusterError, match='is no share'):
+        of_a_million(text)
+
+
+def test_another_clock_for_one_host(tmp_path):
+    if not shutil.which('cc'):
+        skip_missing('cc', 'no C compiler')
+    shim = compiled('clock.so', tmp_path)
+
+    def clocks(host):
+        said = subprocess.run(
+            [sys.executable, '-c', 'import time; print(time.time(), '
+             'time.clock_gettime(time.CLOCK_MONOTONIC))'], text=True,
+            env={**os.environ, 'LD_PRELOAD': str(shim),
+                 'BOX_CLOCK': f'{host}:120'}, capture_output=True, check=True)
+        wall, steady = map(float, said.stdout.split())
+        return wall - time.time(), steady - time.monotonic()
+
+    wall, steady = clocks(socket.gethostname())
+    assert 60 < wall < 121 and -60 < steady < 1
+    assert -60 < clocks('another')[0] < 1
 
 
 def test_missing_programs_are_named_with_their_packages(tmp_path):
@@ -268,6 +304,62 @@ def test_links(cluster):
     assert cluster.link('n1') == {}
     with pytest.raises(ClusterError, match='no rate'):
         cluster.rate('n1', 'fast')
+
+
+COUNT = '''
+import socket, sys
+if len(sys.argv) == 1:
+    here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    here.bind(('n2', 7000))
+    open('/tmp/ready', 'w')
+    got = 0
+    here.settimeout(60)
+    while True:
+        if here.recv(100) == b'last':
+            break
+        got += 1
+        here.settimeout(2)
+    print(got)
+else:
+    import time
+    there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for number in range(2000):
+        there.sendto(b'x', ('n2', 7000))
+        if number % 50 == 0:
+            time.sleep(0.005)
+    time.sleep(0.2)
+    for _ in range(50):
+        there.sendto(b'last', ('n2', 7000))
+'''
+
+
+def arrived(cluster: Cluster) -> int:
+    """How many of 2000 datagrams come from n1 to n2."""
+    cluster.ask('rm', '-f', '/tmp/ready', node='n2')
+    server = cluster.box('exec', 'n2', '--', sys.executable, '-c', COUNT,
+                         stdout=subprocess.PIPE)
+    until(lambda: '/tmp/ready' in cluster.files('n2'))
+    cluster.ask(sys.executable, '-c', COUNT, 'x', node='n1')
+    return int(server.communicate()[0])
+
+
+@pytest.mark.cluster
+def test_a_link_that_loses_frames(cluster):
+    try:
+        cluster.loss('n2', '10%')
+        assert cluster.link('n2') == {'loss': '10%'}
+        assert 1700 < arrived(cluster) < 1900
+        # The other way of making it worse is kept, and the first one goes.
+        cluster.delay('n2', '1ms')
+        cluster.loss('n2', '0')
+        assert cluster.link('n2') == {'delay': '1ms'}
+        assert arrived(cluster) == 2000
+        until(lambda: [p.name for p in cluster.members(SWITCH)].count('relay')
+              == 1)
+    finally:
+        cluster.delay('n2', '0')
+        cluster.loss('n2', '0')
+        cluster.ask('rm', '-f', '/tmp/ready', node='n2')
 
 
 @pytest.mark.cluster

@@ -467,3 +467,18 @@ def test_no_record_is_infinite_or_nan(values, samples):
 def test_a_repeat_that_is_no_number_refuses_the_run():
     with pytest.raises(guards.Refused, match='latency@8B = nan'):
         guards.figures_are_finite({'latency@1B': 1.0, 'latency@8B': math.nan})
+
+
+@pytest.mark.parametrize('said, lost', [
+    ({'run.1.1.err': 'srun: error: Node failure on n2\n'}, 'n2'),
+    # The script went on elsewhere; or it went down with its node.
+    ({'job.err': 'slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT x DUE TO '
+      'NODE FAILURE, SEE SLURMCTLD LOG ***\n'}, 'n2 or n3'),
+    ({}, 'n1')])
+def test_the_node_that_was_lost_is_named(tmp_path, said, lost):
+    for name, text in said.items():
+        (tmp_path / name).write_text(text)
+    text = refused('job_state', guards.job_ended_well, job(
+        state='NODE_FAIL', nodelist=['n1', 'n2', 'n3'],
+        stderr=str(tmp_path / 'job.err')))
+    assert f'NODE_FAIL ({lost} was lost)' in text

@@ -367,3 +367,60 @@ def test_every_record_says_what_it_ran_on(faulty):
     # The page is made from perflogs alone, and takes no file of facts for one.
     done = faulty.plumb('report')
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# Clocks, and exit codes that a launcher swallows --------------------------
+
+def run_of(*lines, rc=0):
+    return guards.Run(1, 1, True, rc, 10., 0., 0., 0., 0., '',
+                      ''.join(lines), 'run.1.1')
+
+
+def test_the_observer_tells_time_and_exit_code(observe):
+    began = time.time()
+    done = run(observe, 'sh', '-c', 'exit 3')
+    text, = (ln for ln in done.stderr.splitlines()
+             if ln.startswith('plumbline-node'))
+    told = json.loads(text.split(' ', 2)[2])
+    assert told['rc'] == 3 == done.returncode
+    assert began - 1 < told['clock'][0] <= told['clock'][1] < time.time() + 1
+    text = run(observe, 'sh', '-c', 'kill -SEGV $$').stderr
+    assert '"rc": 139' in text
+
+
+def test_an_exit_code_that_the_launcher_swallowed():
+    lines = line('n1', rc=0), line('n2', rc=3)
+    with pytest.raises(guards.Refused, match='exit_code: .*code 3 on n2, its '
+                       'launcher with 0: .*swallows'):
+        nodes.observed(run_of(*lines))
+    # Known faults, and older lines that do not tell.
+    assert len(nodes.observed(run_of(*lines), accept=[0, 3])) == 2
+    assert len(nodes.observed(run_of(line('n1')))) == 1
+
+
+@pytest.mark.parametrize('clocks, submitted, words', [
+    ({'n1': 100, 'n2': 220}, 95, 'the clock of n2 is wrong: n2 is 120 s '
+     'ahead of n1'),
+    ({'n1': 100, 'n2': -20}, 95, 'the clock of n2 is wrong: n2 is 120 s '
+     'behind n1'),
+    # The job waited for an hour: nobody knows better which of two it is.
+    ({'n1': 100, 'n2': -20}, -3600, 'one of the clocks of n1, n2 is wrong: '
+     'n1 is 120 s ahead of n2'),
+    ({'n1': 100, 'n2': 220, 'n3': 101}, None, 'the clock of n2 is wrong'),
+    ({'n1': 220}, 95, 'the clock of n1 is wrong: n1 is 119 s ahead of the '
+     'node of the suite'),
+    ({'n1': 100, 'n2': 100}, 220, 'the clock of the node of the suite is '
+     'wrong: the node of the suite is 120 s ahead of n1'),
+])
+def test_a_clock_that_is_off(clocks, submitted, words):
+    spans = {host: (at, at + 5) for host, at in clocks.items()}
+    now = None if submitted is None else max(submitted + 5, 106)
+    with pytest.raises(guards.Refused, match=f'clock: run.1.1: {words}'):
+        nodes.clocks_agree(run_of(), spans, submitted, now)
+
+
+def test_clocks_that_agree():
+    spans = {'n1': (100, 105), 'n2': (101.5, 106.5)}
+    nodes.clocks_agree(run_of(), spans, 98, 107)
+    nodes.clocks_agree(run_of(), spans, None)
+    nodes.clocks_agree(run_of(), {}, 98, 107)

@@ -13,7 +13,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'data')]
 
 import perflogs_factory as factory  # noqa: E402
 
-from postprocess import outcomes, perflogs, verdict  # noqa: E402
+from postprocess import outcomes, perflogs, telling, verdict  # noqa: E402
 from postprocess.page import Page  # noqa: E402
 
 NIGHTS, CASES = 40, 10
@@ -34,7 +34,7 @@ def nights(worse=lambda case, night: 1.0, cases=CASES, count=NIGHTS,
                 found.append(factory.record(
                     metric, value, 8, day=night, case=f'{case:08x}',
                     params=f'program=osu_latency n={case}',
-                    nodes=f'n{case % 3}', **{
+                    **{'nodes': f'n{case % 3}'} | {
                         key: one(case, night) if callable(one) else one
                         for key, one in more.items()}))
     return found
@@ -334,3 +334,92 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
         found.regressions or any(counts[r] for r in outcomes.FAILED)))
     told = {case for line in found.regressions for case in line.cases}
     assert told == {s.case for s in found.states if s.regressions}
+
+
+# What failed, why and where; what changed ----------------------------------
+
+def test_a_bad_node_of_jobs_on_several_nodes_is_one_line(judge):
+    """Their nodes stand in a record with blanks between them."""
+    pairs = ['n1 n3', 'n2 n4', 'n1 n4', 'n2 n3', 'n1 n2', 'n3 n4']
+    found = judge(nights(
+        lambda c, n: 1.1 if 'n2' in pairs[c] and n > 34 else 1, cases=6,
+        nodes=lambda c, n: pairs[c]))
+    line, = found.regressions
+    assert (line.kind, line.group) == ('node', 'node n2 of alpha')
+
+
+@pytest.mark.parametrize('more, words', [
+    ({'spec': lambda c, n: 'abc' if n < NIGHTS - 1 else 'def'},
+     'spec hash abc -> def'),
+    ({'version': lambda c, n: '7.5' if n < NIGHTS - 1 else '7.6'},
+     'program version 7.5 -> 7.6'),
+    ({'binding': lambda c, n: f'n{n}:0-1' if n < NIGHTS - 1 else 'n1:0'},
+     'CPUs of a rank 2 -> 1')])
+def test_a_changed_environment_is_told_once(judge, more, words):
+    """Though no figure changed with it; other nodes are no change."""
+    found = judge(nights(nodes=lambda c, n: f'n{(c + n) % 5}', **more))
+    change, = found.changed
+    assert (change.what, change.system, len(change.cases)) == (
+        words, 'alpha', CASES)
+    assert (found.code, found.verdict) == (0, 'good')
+    text = '\n'.join(telling.lines(found))
+    assert '1 change of the environment' in text
+    assert (f'Changed environment:\n  {words}: 10 cases on alpha '
+            '(cpu openmpi)') in text
+    assert not judge_before(more).changed
+
+
+def judge_before(more):
+    """The night before the change."""
+    import tempfile
+    with tempfile.TemporaryDirectory() as folder:
+        factory.write(Path(folder), nights(count=NIGHTS - 1, **more))
+        return verdict.judge(perflogs.read(folder))
+
+
+def test_a_version_that_begins_a_history_of_its_own_is_told(judge):
+    found = judge(nights(
+        family='keyvalue', check='StoreServes', metric='latency_p50',
+        program='valkey', version=lambda c, n: f'8.{n >= NIGHTS - 1:d}'))
+    change, = found.changed
+    assert change.what == 'program version 8.0 -> 8.1'
+
+
+def failed(case, on, guard='rows', **more):
+    return factory.record(
+        'completed', 0.0, day=NIGHTS - 1, repeat=0, params=f'x={case}',
+        case=f'dead{case}', result='fail', guard=guard, nodes=on,
+        reference='1.0', **more)
+
+
+def test_failures_say_why_and_what_they_have_in_common(judge, tmp_path):
+    records = [failed(1, 'n1 n2'), failed(2, 'n2 n3'), failed(3, 'n4', 'x')]
+    folder = tmp_path / 'alpha' / 'sessions'
+    folder.mkdir(parents=True)
+    (folder / f"{records[0]['run']}.reasons").write_text(''.join(
+        json.dumps({'partition': 'cpu', 'environ': 'openmpi',
+                    'case': f'dead{case}', 'guard': 'rows',
+                    'reason': reason}) + '\n' for case, reason in (
+                        (1, 'rows: run.1.1.out:12: the table ends'),
+                        (3, 'what it said'))))
+    found = judge([*nights(), *records])
+    text = '\n'.join(telling.lines(found))
+    assert ('x=1 on alpha:cpu openmpi: rows: run.1.1.out:12: the table ends '
+            '[ran on n1 n2]') in text
+    assert 'x=2 on alpha:cpu openmpi: rows [ran on n2 n3]' in text
+    assert 'x=3 on alpha:cpu openmpi: x: what it said [ran on n4]' in text
+    assert ('2 cases on alpha failed by rows, and all of them ran on n2'
+            ) in text
+    # On the same nodes, or on none in common, nothing is to be told.
+    for on in ('n1 n2', 'n3 n4'):
+        assert not list(telling.in_common(judge([
+            *nights(), failed(1, 'n1 n2'), failed(2, on)]).failures[-2:]))
+
+
+def test_a_change_counts_each_partition_of_a_case(judge):
+    found = judge([record for part in ('one', 'two') for record in nights(
+        cases=2, partition=part,
+        spec=lambda c, n: 'a' if n < NIGHTS - 1 else 'b')])
+    change, = found.changed
+    assert len(change.cases) == 4
+    assert change.where == ['one openmpi', 'two openmpi']

@@ -497,7 +497,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 sample = {**figures, **derived(self.family, figures),
                           'wall_time': run.wall,
                           'user_time': run.user, 'system_time': run.system}
-                seen.append(nodes.observed(run))
+                seen.append(nodes.observed(run, self.accept,
+                                           self.job.submit_time))
                 sample |= nodes.figures(seen[-1], self.cpus_per_rank())
                 if not math.isnan(run.before + run.after):
                     sample['cacheline_roundtrip'] = max(run.before, run.after)

@@ -81,8 +81,24 @@ def job_ended_well(job: Any) -> None:
                f'started (max_pending_time is {job.max_pending_time} s); are '
                'the nodes free that it asks for?')
     if state not in GOOD_STATES:
-        refuse('job_state', f'{where} ended in state {state}; the scheduler '
-               'ended it: its log and its accounting say why')
+        refuse('job_state', f'{where} ended in state {state}{lost(job)}; the '
+               'scheduler ended it: its log and its accounting say why')
+
+
+def lost(job: Any) -> str:
+    """Which node of a job died, in brackets; empty: none is known to have.
+
+    srun names it. Where the batch script runs, Slurm says that another one
+    was it; who died there says nothing.
+    """
+    if job.state != 'NODE_FAIL' or not job.nodelist:
+        return ''
+    log = Path(job.stderr)
+    said = '\n'.join(map(_text, [log, *log.parent.glob('run.*.err')]))
+    host, *others = job.nodelist
+    nodes = sorted(set(re.findall(r'Node failure on ([\w.-]+)', said))) or (
+        others if 'DUE TO NODE FAILURE' in said else [host])
+    return f' ({" or ".join(nodes)} was lost)'
 
 
 def ran_out_of_time(job: Any) -> bool:

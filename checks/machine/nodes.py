@@ -6,6 +6,7 @@ import json
 import math
 import pwd
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,12 @@ MAX_OTHERS = 0.05
 #: The kernel counts the CPU time of a machine in samples of this length.
 #: Unit: seconds.
 SAMPLE = 0.01
+
+#: Two clocks of a job may differ by so much. Unit: seconds.
+MAX_CLOCK = 2.0
+
+#: Name of the node where the suite itself runs, in messages.
+HERE = 'the node of the suite'
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,14 @@ class Node:
                 f'this case: {", ".join(who)}')
 
 
-def observed(run: Run) -> list[Node]:
-    """The nodes of a run, from the reports of all their ranks."""
+def observed(run: Run, accept: Iterable[int] = (0,),
+             submitted: float | None = None) -> list[Node]:
+    """The nodes of a run, from the reports of all their ranks.
+
+    :param accept: exit codes of the program that count as success
+    :param submitted: when the job was, by the clock of this node; None: not
+        known. Unit: seconds since 1970.
+    """
     lines = defaultdict(list)
     for host, text in _told('node', run.err):
         try:
@@ -92,10 +105,74 @@ def observed(run: Run) -> list[Node]:
                f'{", ".join(sorted(silent))} after the program: the ranks '
                'there were killed before they could end')
     try:
+        ranks_ended_well(run, lines, accept)
+        clocks_agree(run, {host: (min(rank['clock'][0] for rank in ranks),
+                                  max(rank['clock'][1] for rank in ranks))
+                           for host, ranks in lines.items()
+                           if all('clock' in rank for rank in ranks)},
+                     submitted)
         return [_node(host, ranks) for host, ranks in sorted(lines.items())]
     except (KeyError, TypeError, ValueError) as err:
         refuse('observer', f'{run.name}.err: a line plumbline-node is '
                f'damaged: {type(err).__name__}: {err}')
+
+
+def ranks_ended_well(run: Run, lines: Mapping[str, list[dict[str, Any]]],
+                     accept: Iterable[int]) -> None:
+    """Every rank ended as its launcher says that the program did."""
+    codes = {host: rank['rc'] for host, ranks in sorted(lines.items())
+             for rank in ranks if rank.get('rc', 0) not in (0, *accept)}
+    if codes:
+        told = ', '.join(f'{code} on {host}' for host, code in
+                         [*codes.items()][:3])
+        refuse('exit_code', f'{run.name}: the program ended with exit code '
+               f'{told}, its launcher with {run.rc}: what stands around them '
+               '(a wrapper of the launcher, a pipe, `|| true`) swallows exit '
+               'codes')
+
+
+def clocks_agree(run: Run, spans: Mapping[str, tuple[float, float]],
+                 submitted: float | None, now: float | None = None) -> None:
+    """The nodes' clocks, and this node's, tell the same time of day.
+
+    The ranks of a run live at the same time, between the submission of their
+    job and now. Where two clocks say otherwise, the one that the fewest agree
+    with is wrong: by what it began earlier or later than the others.
+
+    :param spans: host -> begin of its first and end of its last rank, by its
+        own clock
+    """
+    known = dict(spans)
+    if submitted is not None:
+        known[HERE] = (submitted, time.time() if now is None else now)
+
+    def apart(one: str, other: str) -> bool:
+        (a, b), (c, d) = known[one], known[other]
+        return max(a - d, c - b) > MAX_CLOCK
+
+    against = {one: [other for other in known if apart(one, other)]
+               for one in known}
+    most = max(map(len, against.values()), default=0)
+    if not most:
+        return
+    odd = sorted(one for one in known if len(against[one]) == most)
+    # A node rather than this one, where nobody knows better.
+    odd = [one for one in odd if one != HERE] or odd
+    one, other = odd[0], against[odd[0]][0]
+
+    def ahead(host: str) -> float:
+        """Of this node, at the least."""
+        (begin, end), (before, after) = known[host], known[HERE]
+        return end - after if end > after else begin - before
+
+    off = (ahead(one) if other == HERE else -ahead(other) if one == HERE
+           else known[one][0] - known[other][0])
+    whose = (f'the clock of {one}' if len(odd) == 1 else
+             f'one of the clocks of {", ".join(odd)}')
+    refuse('clock', f'{run.name}: {whose} is wrong: {one} is '
+           f'{abs(off):.0f} s {"ahead of" if off > 0 else "behind"} {other}; '
+           'set it (chronyc tracking), for times of logs, files and tickets '
+           'are not to be trusted')
 
 
 def _told(what: str, text: str) -> list[tuple[str, str]]:

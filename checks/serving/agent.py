@@ -407,6 +407,7 @@ class Instance:
             self.seconds = time.monotonic() - self.began
             counters = dialect.counters(self.where)
             kept = dialect.keeps(self.where)
+            threads = dialect.threads(self.where)
         except ask.Denied as err:
             raise Failed(f'{self.name} {err}') from None
         except (OSError, ask.Refusal, ValueError) as err:
@@ -421,6 +422,8 @@ class Instance:
                          f'started was {self.process.process.pid}: another '
                          'server has the port')
         self.check_persistence(kept)
+        self.check_threads(threads)
+        self.check_cpus(counters.pid)
         self.counters = counters
         return True
 
@@ -451,6 +454,28 @@ class Instance:
         raise Failed(f'{self.name} keeps {has}, asked for was {wanted}: what '
                      'changes the configuration that it was given (a wrapper '
                      f'at {self.program}, a default of its build)?')
+
+    def check_threads(self, has: int | None) -> None:
+        """:raises Failed: it serves with more threads than asked for, or
+            with fewer."""
+        if has is None or self.server.threads in (0, has):
+            return
+        raise Failed(f'{self.name} serves with {has} thread{"s" * (has > 1)}, '
+                     f'asked for was {self.server.threads}: what changes the '
+                     'configuration that it was given (a wrapper at '
+                     f'{self.program}, a default of its build)?')
+
+    def check_cpus(self, pid: int) -> None:
+        """:raises Failed: it may run on CPUs that it was not bound to."""
+        try:
+            has = os.sched_getaffinity(pid or self.process.process.pid)
+        except OSError:                         # gone, or in a container
+            return
+        if has - set(self.cpu_set):
+            raise Failed(f'{self.name} was bound to the CPUs '
+                         f'{sorted(self.cpu_set)}, and may run on '
+                         f'{sorted(has)}: what frees it (a wrapper at '
+                         f'{self.program}, an option of its own)?')
 
     def is_ours(self, pid: int) -> bool:
         """Whether this agent started process `pid` (0: unknown, true)."""

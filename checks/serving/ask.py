@@ -91,6 +91,9 @@ class Dialect(Protocol):
     def keeps(self, server: Server) -> Set[str] | None:
         """Kinds of persistence that are on: aof, rdb; None: unknown."""
 
+    def threads(self, server: Server) -> int | None:
+        """Threads that serve connections; None: unknown."""
+
     def saved(self, server: Server, persistence: str) -> bool:
         """Whether all its data is on disk.
 
@@ -159,6 +162,17 @@ class Resp:
     WRITING = ('rdb_bgsave_in_progress', 'aof_rewrite_in_progress',
                'aof_rewrite_scheduled', 'aof_pending_bio_fsync')
     UNWRITTEN = {'rdb': ('rdb_changes_since_last_save',)}
+
+    def threads(self, server: Server) -> int | None:
+        with self.session(server) as session:
+            try:
+                said = session.ask('CONFIG', 'GET', '*-threads')
+            except Refusal:                     # as above
+                return None
+        has = dict(zip(said[::2], said[1::2], strict=False))
+        # KeyDB has both, and serves with the former.
+        number = has.get('server-threads') or has.get('io-threads')
+        return int(number) if number else None
 
     def saved(self, server: Server, persistence: str) -> bool:
         with self.session(server) as session:
@@ -249,6 +263,11 @@ class Memcached:
     def keeps(self, server: Server) -> Set[str] | None:
         return set()                            # it writes nothing
 
+    def threads(self, server: Server) -> int | None:
+        return next((int(line.split()[2]) for line in self._ask(
+            server, 'stats settings', 'END')
+            if line.startswith('STAT num_threads ')), None)
+
     def saved(self, server: Server, persistence: str) -> bool:
         return True
 
@@ -307,6 +326,9 @@ class MemcachedBinary:
     def keeps(self, server: Server) -> Set[str] | None:
         return None
 
+    def threads(self, server: Server) -> int | None:
+        return None
+
     def saved(self, server: Server, persistence: str) -> bool:
         return True
 
@@ -321,6 +343,9 @@ class Tcp:
         return Counters('', '', 0, 0.0, 0, 0, 0, 0, 0, 0)
 
     def keeps(self, server: Server) -> Set[str] | None:
+        return None
+
+    def threads(self, server: Server) -> int | None:
         return None
 
     def saved(self, server: Server, persistence: str) -> bool:

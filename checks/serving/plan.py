@@ -45,6 +45,9 @@ class Server:
     instances: int = 1
     #: CPUs of an instance.
     cpus: int = 1
+    #: Threads of an instance that serve connections: it must say that it has
+    #: as many; 0: nobody asks.
+    threads: int = 0
     #: Memory of an instance. Unit: MiB.
     memory: int = 256
     #: Instances divide all CPUs of the node, core by core; `cpus` is the size

@@ -44,6 +44,8 @@ def server(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
         store, _redis_like)
     return start(store, f'{prefix}/bin', needs)(
         program=store, cpus=needs.threads, memory=needs.memory,
+        # KeyDB is not told how many where it is one.
+        threads=0 if (store, needs.threads) == ('keydb', 1) else needs.threads,
         connections=needs.connections, tls=needs.tls, cluster=needs.cluster,
         socket=needs.socket, persistence=needs.persistence, **more)
 

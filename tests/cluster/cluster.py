@@ -71,6 +71,8 @@ SlurmdTimeout=5
 MessageTimeout=5
 KillWait=2
 JobRequeue=0
+# For jobs that are not to share this machine with each other.
+Licenses=alone:1
 # Finished jobs stay known for a day: who has no accounting asks scontrol.
 MinJobAge=86400
 {accounting}
@@ -354,7 +356,7 @@ class Cluster:
     # Links ---------------------------------------------------------------
 
     def link(self, node: str) -> dict[str, str]:
-        """Settings of a node's link: rate, delay, plugged."""
+        """Settings of a node's link: rate, delay, loss, plugged."""
         with contextlib.suppress(OSError, ValueError):
             return json.loads((self.folder / 'links' / node).read_text())
         return {}
@@ -384,13 +386,27 @@ class Cluster:
 
     def delay(self, node: str, delay: str) -> None:
         """Delays every frame of a node's link, each way: '200us'; '0'."""
+        self._relay(node, delay=delay if nanoseconds(delay) else '')
+
+    def loss(self, node: str, share: str) -> None:
+        """Loses a share of the frames of a node's link, each way: '1%'; '0'.
+
+        Which ones depends on the node and their number alone.
+        """
+        self._relay(node, loss=share if of_a_million(share) else '')
+
+    def _relay(self, node: str, **change: str) -> None:
+        """Puts a relay into a node's link, another one, or none."""
         self.alive(node)
-        late = nanoseconds(delay)
+        wanted = {**self.link(node), **change}
+        late = nanoseconds(wanted.get('delay') or '0')
+        lost = of_a_million(wanted.get('loss') or '0')
         self.exec('ip', 'link', 'del', f'{node}-a', node=SWITCH)
-        if not late:
+        if not late and not lost:
             self.ask('ip', 'link', 'set', node, 'master', 'br0', node=SWITCH)
         else:
             relay = compiled('relay', self.folder)
+            seed = [LOGIN, *self.nodes].index(node)
             # node's port -- relay -- a -- b -- bridge
             self.ask('sh', '-ec', f"""
                 ip -batch - <<END
@@ -400,10 +416,10 @@ class Cluster:
                 link set {node}-a up
                 link set {node}-b up
 END
-                {relay} {node} {node}-a {late} >/dev/null \
+                {relay} {node} {node}-a {late} {lost} {seed} >/dev/null \
                     2>>/run/cluster/log/relay.log </dev/null &""",
                      node=SWITCH)
-        self._note(node, delay=delay if late else '')
+        self._note(node, **change)
 
     def unplug(self, node: str) -> None:
         """Pulls the node's cable."""
@@ -449,12 +465,16 @@ END
 
     # What is left behind -------------------------------------------------
 
+    def members(self, node: str) -> list[Process]:
+        """All processes of a node, its own daemons too."""
+        space = os.readlink(f'/proc/{self.alive(node)}/ns/pid')
+        return list(_processes(space))
+
     def processes(self, node: str) -> list[Process]:
         """All processes of a node but its own: first process, daemons."""
         init = self.alive(node)
-        space = os.readlink(f'/proc/{init}/ns/pid')
         daemons = ('munged', 'slurmctld', 'slurmd', 'slurmdbd', 'mariadbd')
-        return [p for p in _processes(space)
+        return [p for p in self.members(node)
                 if p.pid != init and p.name not in daemons]
 
     def ports(self, node: str) -> set[tuple[str, int]]:
@@ -518,6 +538,18 @@ def nanoseconds(delay: str) -> int:
             break
     raise ClusterError(f'{delay!r} is no delay: 200us, 1.5ms, at most '
                        '1000ms, or 0')
+
+
+def of_a_million(share: str) -> int:
+    """
+    >>> of_a_million('1%'), of_a_million('0.5%'), of_a_million('0')
+    (10000, 5000, 0)
+    """
+    with contextlib.suppress(ValueError, OverflowError):
+        value = round(float(share.removesuffix('%')) * 1e4)
+        if 0 <= value <= 1_000_000 and (share.endswith('%') or not value):
+            return value
+    raise ClusterError(f'{share!r} is no share of the frames: 1%, 0.5%, or 0')
 
 
 def compiled(name: str, folder: Path) -> Path:

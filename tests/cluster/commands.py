@@ -58,7 +58,8 @@ def arguments(doc: str) -> argparse.ArgumentParser:
         actions.add_parser(name, help=text).add_argument('node')
     for name, text, value, example in (
             ('rate', 'limit a link, both ways', 'rate', '100mbit, none'),
-            ('delay', 'make a link slow, each way', 'delay', '200us, 0')):
+            ('delay', 'make a link slow, each way', 'delay', '200us, 0'),
+            ('loss', 'lose frames of a link, each way', 'share', '1%%, 0')):
         action = actions.add_parser(name, help=text)
         action.add_argument('node')
         action.add_argument(value, help=example)
@@ -134,6 +135,7 @@ ACTIONS: dict[str, Callable[[Cluster, argparse.Namespace], None]] = {
     'boot': lambda cluster, args: nodes.boot(cluster, args.node),
     'rate': lambda cluster, args: cluster.rate(args.node, args.rate),
     'delay': lambda cluster, args: cluster.delay(args.node, args.delay),
+    'loss': lambda cluster, args: cluster.loss(args.node, args.share),
     'unplug': lambda cluster, args: cluster.unplug(args.node),
     'plug': lambda cluster, args: cluster.plug(args.node),
 }

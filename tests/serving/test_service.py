@@ -488,6 +488,34 @@ def test_persistence_that_was_left_on(job, store, tmp_path, left_on, told):
     assert f'a wrapper at {wrapper}' in line
 
 
+def wrapped(store, path, end):
+    """A wrapper that a site has put before the store."""
+    path.write_text(f'#!/bin/sh\nexec {end.format(store.binary)}\n')
+    path.chmod(0o755)
+    return replace(real(store), command=(str(path), '-'))
+
+
+@pytest.mark.parametrize('threads', [1, 3])
+def test_a_server_with_other_threads_than_asked_for(job, store, tmp_path,
+                                                    threads):
+    server = replace(wrapped(store, tmp_path / 'wrapper',
+                             f'{{}} "$@" --io-threads {threads}'),
+                     threads=2, config=CONFIG + 'io-threads 2\n')
+    line = refused(job, plan(server))
+    assert f'serves with {threads} thread' in line, line
+    assert 'asked for was 2: ' in line
+    assert f'a wrapper at {tmp_path / "wrapper"}' in line
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason='one CPU')
+def test_a_server_that_may_run_on_other_cpus(job, store, tmp_path):
+    server = wrapped(store, tmp_path / 'wrapper',
+                     'taskset -c 0-$(($(nproc --all) - 1)) {} "$@"')
+    line = refused(job, plan(server))
+    assert 'was bound to the CPUs [' in line, line
+    assert 'and may run on [0, 1' in line, line
+
+
 def test_full_disk_under_an_append_only_file(job, store):
     server = replace(real(store, persistence='aof'),
                      config=CONFIG + 'appendonly yes\nappendfsync always\n')

@@ -18,6 +18,8 @@
  *
  *     plumbline-node HOST {"cpus": of the machine,
  *       "begin": [at, busy, interrupts, steal], "end": [...],
+ *       "clock": [begin, end] by the time of day (seconds since 1970),
+ *       "rc": how the program ended, as a shell tells it,
  *       "own": of this rank, "within": true with that option,
  *       "scanned": whether it has what follows,
  *       "launcher": of who started it, "kernel": of the kernel's threads,
@@ -57,17 +59,22 @@ struct process {
     char name[NAME];
 };
 struct scan { struct process *list; size_t count; };
-struct reading { double at, busy, irq, steal; int cpus; };
+struct reading { double at, clock, busy, irq, steal; int cpus; };
 
 static char host[256];
 static double tick;
 static sigset_t handled_signals;
 
-static double now(void)
+static double clock_of(clockid_t which)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(which, &t);
     return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static double now(void)
+{
+    return clock_of(CLOCK_MONOTONIC);
 }
 
 /* A small file as a string; its length, or -1. */
@@ -84,7 +91,7 @@ static ssize_t slurp(const char *path, char *text, size_t room)
 
 static struct reading read_machine(void)
 {
-    struct reading r = {.at = now()};
+    struct reading r = {.at = now(), .clock = clock_of(CLOCK_REALTIME)};
     unsigned long long user, nice, system, idle, wait, irq, soft, steal;
     char line[512];
     FILE *file = fopen("/proc/stat", "re");
@@ -367,6 +374,14 @@ static void end_what_is_left(int *told)
     }
 }
 
+/* A status of wait() as a shell tells it; 1: nobody knows. */
+static int ended(int status)
+{
+    if (status == -1)
+        return 1;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
 /* Writes the node's facts unless the file exists; a failure leaves no file. */
 static void keep_facts(char **words)
 {
@@ -465,9 +480,11 @@ int main(int argc, char **argv)
         struct text t = {.used = 0};
         struct reading end = read_machine();
         add(&t, "plumbline-node %s {\"cpus\": %d, \"begin\": [%.3f, %.2f, "
-            "%.2f, %.2f], \"end\": [%.3f, %.2f, %.2f, %.2f], \"own\": %.3f, "
+            "%.2f, %.2f], \"end\": [%.3f, %.2f, %.2f, %.2f], \"clock\": [%.3f, "
+            "%.3f], \"rc\": %d, \"own\": %.3f, "
             "\"scanned\": %s%s", host, end.cpus, begin.at, begin.busy,
             begin.irq, begin.steal, end.at, end.busy, end.irq, end.steal,
+            begin.clock, end.clock, ended(status),
             spent(RUSAGE_CHILDREN) + spent(RUSAGE_SELF),
             first ? "true" : "false", within ? ", \"within\": true" : "");
         if (first)
@@ -485,5 +502,5 @@ int main(int argc, char **argv)
         raise(WTERMSIG(status));
         return 128 + WTERMSIG(status);
     }
-    return status == -1 ? 1 : WEXITSTATUS(status);
+    return ended(status);
 }

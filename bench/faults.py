@@ -1,0 +1,990 @@
+#!/usr/bin/env python3
+"""Does the suite find the faults of a cluster, night after night?
+
+    P=.plumbline/venv/bin/python          # ./plumb env --site devcluster
+    $P bench/faults.py --dry-run          # the nights, and what each fault is
+    $P bench/faults.py                    # all of it, as root
+    $P bench/faults.py --resume           # goes on where it stopped
+
+One campaign on a cluster in a box (tests/cluster): clean nights as a history,
+some nights of each fault, clean ones at the end. A night is one session of
+ReFrame with five short cases and the verdict on it: four pairs of nodes, so
+that each node is in two of them (osu_latency), and a store with clients on
+three other nodes. All links have the same limit, and the
+jobs run one after the other: the links set the pace, not the machine's CPUs.
+
+Nights follow each other at once. What makes them nights is the date in the
+identifier of their session, which the bench gives ($PLUMBLINE_RUN_ID, as
+`./plumb run` does); the times of the records are the real ones.
+
+Prints a Markdown table; --dir keeps a line of JSON a night (nights.jsonl).
+
+Exit status: 0 every fault was found and no clean night gave an alarm; 1 not
+so; 2 something needed is missing, or the nights were not all played.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import pprint
+import re
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'cluster'),
+                str(ROOT / 'bench')]
+
+import namespaces  # noqa: E402
+import sick  # noqa: E402
+from cluster import WORK, Cluster, ClusterError, compiled  # noqa: E402
+from compiler import cached_compiler  # noqa: E402
+from sick import Missing  # noqa: E402
+
+#: The node that has the fault, and the nodes of each pair of ranks.
+NODE = 'n2'
+PAIRS = ('n1,n3', 'n2,n4', 'n1,n4', 'n2,n3')
+#: Of all links.
+RATE, HALF, TENTH = '100mbit', '50mbit', '10mbit'
+
+#: What a night runs: options of ReFrame. `threads` only where it is the fault:
+#: a store and clients with more threads than CPUs take half a minute.
+CASES = {
+    'pairs': ['-n', 'program=osu_latency%placement=inter_node'],
+    'store': ['-n', 'load=valkeygetclient_nodes=3$'],
+    'threads': ['-n', 'load=valkeygetthreads=2$'],
+}
+SHORT = ['-Sbringup=1', '-Stime_limit=2m', '-Smax_pending_time=3m',
+         '-SOsuPt2pt.max_size=16384', '-SOsuPt2pt.options=-i 200 -x 20',
+         '-SStoreServes.duration=1', '-SStoreServes.warmup=0.2',
+         '-SStoreServes.rate=1500']
+CLEAN, AFTER = 'clean', 'after'
+
+
+# The nights ------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Night:
+    """A night of the plan."""
+    number: int
+    #: clean, a fault, or after.
+    kind: str
+    #: Of its kind, from 1.
+    of: int
+
+
+def plan(clean: int, nights: int, after: int, faults: Sequence[str]
+         ) -> list[Night]:
+    """All nights in their order."""
+    kinds = [(CLEAN, clean), *((name, nights) for name in faults),
+             (AFTER, after)]
+    rows = [(kind, n) for kind, count in kinds for n in range(1, count + 1)]
+    return [Night(number, kind, n)
+            for number, (kind, n) in enumerate(rows, 1)]
+
+
+def session_of(first: datetime.date, number: int) -> str:
+    """The identifier of a session that stands for a night.
+
+    :arg number: of the sessions that began so far; one that was cut short
+        has a date of its own
+    """
+    day = first + datetime.timedelta(days=number)
+    return f'{day:%Y%m%d}T030000Z-{secrets.token_hex(3)}'
+
+
+def day_of(run: str) -> str:
+    return f'{run[:4]}-{run[4:6]}-{run[6:8]}'
+
+
+# What a night says -------------------------------------------------------
+
+@dataclass(frozen=True)
+class Told:
+    """One thing that a night says."""
+    #: failure, regression, changed, session.
+    kind: str
+    #: Guard, metric, or what changed.
+    by: str
+    #: Words of the verdict, or of the session.
+    words: str
+
+
+def told(night: Mapping[str, Any], since: str, verdict: str = 'verdict'
+         ) -> list[Told]:
+    """All that a night says of what began on or after a date, the surest
+    first.
+
+    :arg since: a date; the beginning of a change is known to a night or so
+    :arg verdict: `verdict`, of all nights before; `alone`, of the clean ones
+    """
+    found = []
+    data = night.get(verdict) or {}
+    if night['code'] and not data.get('failures'):
+        found.append(Told('session', 'exit code', night['said']))
+    for one in data.get('failures', ()):
+        found.append(Told('failure', one['guard'] or one['metric'],
+                          one['words']))
+    found += [Told('failure', 'in common', line)
+              for line in data.get('common', ())]
+    early = str(datetime.date.fromisoformat(since)
+                - datetime.timedelta(days=1))
+    for one in data.get('regressions', ()):
+        if one['since'] >= early:
+            found.append(Told('regression', one['metric'], one['words']))
+    found += [Told('changed', one['what'].rpartition(' -> ')[0].rpartition(
+        ' ')[0], one['words']) for one in data.get('changed', ())]
+    return found
+
+
+#: Words of the suite that hold one node to be the cause.
+BLAMES = re.compile(r'\((n\d) was lost|the clock of (n\d)|node (n\d) of '
+                    r'|all of them ran on (n\d)$|exit code \d+ on (n\d),')
+
+
+def named(lines: Sequence[Told], node: str) -> str:
+    """Whether the node is named: `yes`, it alone; `among`, with others that
+    are not told apart; or another one is."""
+    if not node:
+        return ''
+    blamed = {name for one in lines for found in BLAMES.findall(one.words)
+              for name in found if name}
+    others = ', '.join(sorted(blamed - {node}))
+    if blamed:
+        return ('yes' + f', and {others}' * bool(others) if node in blamed
+                else f'{others} instead')
+    sets = [set(re.findall(r'\bn[1-9]\b', one.words)) for one in lines]
+    return next((f'among {", ".join(sorted(one))}' for one in sets
+                 if node in one), 'no')
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of a fault."""
+    fault: str
+    nights: int
+    #: The night (from 1) that found it; 0: none did.
+    found: int
+    by: str
+    named: str
+    #: The same with all faults before in the history.
+    among: int
+    words: str
+
+
+def best(lines: Sequence[Told], node: str) -> Told:
+    """The line that says most: of a node by itself, then the first."""
+    return next((one for one in lines if node and named([one], node) == 'yes'),
+                lines[0])
+
+
+def row_of(name: str, node: str, nights: Sequence[Mapping[str, Any]]) -> Row:
+    """A fault's row, from its nights in their order."""
+    first = day_of(nights[0]['run'])
+
+    def found(verdict: str) -> tuple[int, list[Told]]:
+        for number, night in enumerate(nights, 1):
+            lines = told(night, first, verdict)
+            if lines:
+                return number, lines
+        return 0, []
+
+    number, lines = found('alone')
+    among, _ = found('verdict')
+    if not lines:
+        return Row(name, len(nights), 0, '', 'no' if node else '', among,
+                   'nothing')
+    every = [one for night in nights for one in told(night, first, 'alone')]
+    by = ', '.join(list(dict.fromkeys(
+        f'{one.kind}: {one.by}' for one in lines))[:3])
+    return Row(name, len(nights), number, by, named(every, node), among,
+               best(every if node else lines, node).words)
+
+
+def alarms(nights: Sequence[Mapping[str, Any]], kind: str
+           ) -> list[tuple[Mapping[str, Any], Told]]:
+    """What clean nights say that began in them: false alarms."""
+    mine = [night for night in nights if night['kind'] == kind]
+    if not mine:
+        return []
+    first = day_of(mine[0]['run'])
+    late = str(datetime.date.fromisoformat(first)
+               + datetime.timedelta(days=1 if kind == AFTER else 0))
+    seen, found = set(), []
+    for night in mine:
+        # The first clean night after a fault has another environment again.
+        lines = [one for one in told(night, late) if not (
+            one.kind == 'changed' and kind == AFTER and night is mine[0])]
+        for one in lines:
+            key = (one.kind, one.by, re.sub(r'[\d.]+', '0', one.words))
+            if one.kind != 'regression' or key not in seen:
+                found.append((night, one))
+            seen.add(key)
+    return found
+
+
+def slope(values: Sequence[float], at: Sequence[float]
+          ) -> tuple[float, float]:
+    """Median, and slope a night by least squares.
+
+    :arg at: the numbers of the nights
+    """
+    ordered = sorted(values)
+    middle = ordered[len(ordered) // 2]
+    off = [x - sum(at) / len(at) for x in at]
+    mean = sum(values) / len(values)
+    power = sum(x * x for x in off)
+    return middle, (sum(x * (y - mean) for x, y in zip(
+        off, values, strict=True)) / power if power else 0.0)
+
+
+#: What a night costs: key -> (words, factor to the unit in the words).
+COSTS = {'session_s': ('session (s)', 1.0), 'verdict_s': ('verdict (s)', 1.0),
+         'session_rss': ('memory of the session (MiB)', 1 / 1024),
+         'bench_rss': ('memory of the bench, with the verdict (MiB)',
+                       1 / 1024),
+         'perflogs': ('perflogs (KiB)', 1 / 1024),
+         'disk': ('all other files (KiB)', 1 / 1024)}
+
+
+def report(nights: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
+           ) -> tuple[list[str], bool]:
+    """The tables, and whether all is well.
+
+    :arg nights: lines of nights.jsonl, in order
+    """
+    lines = ['| fault | nights | found after | by | node named | with other '
+             'faults before | words |', '|---|---|---|---|---|---|---|']
+    good = True
+    for name, fault in FAULTS.items():
+        mine = [night for night in nights if night['kind'] == name]
+        if not mine:
+            if name in skipped:
+                lines.append(f'| {name} | 0 | | | | | skipped: '
+                             f'{sick.shortened(skipped[name])} |')
+            continue
+        row = row_of(name, fault.node, mine)
+        good &= bool(row.found)
+        lines.append(f'| {name} | {row.nights} | {row.found or "not"} '
+                     f'| {sick.shortened(row.by, 80)} | {row.named} '
+                     f'| {row.among or "not"} '
+                     f'| {sick.shortened(row.words, 240)} |')
+    for kind, what in ((CLEAN, 'before'), (AFTER, 'after')):
+        count = sum(night['kind'] == kind for night in nights)
+        false = alarms(nights, kind)
+        good &= not false
+        lines += ['', f'Clean nights {what}: {count}, false alarms: '
+                  f'{len(false)}']
+        lines += [f'- {day_of(night["run"])}: {one.kind}: '
+                  f'{sick.shortened(one.words, 240)}' for night, one in false]
+    # Nights of a fault have a cost of their own: a node that boots.
+    clean = [night for night in nights if night['kind'] in (CLEAN, AFTER)]
+    if clean:
+        lines += ['', '| of a clean night | median | slope a night |',
+                  '|---|---|---|']
+        for key, (words, factor) in COSTS.items():
+            middle, steep = slope([night[key] * factor for night in clean],
+                                  [night['number'] for night in clean])
+            lines.append(f'| {words} | {middle:.4g} | {steep:+.3g} |')
+    return lines, good
+
+
+# The box ---------------------------------------------------------------------
+
+def site(box: Box) -> dict[str, Any]:
+    """The site of a night without a fault; a fault changes it."""
+    folder = box.folder
+
+    def partition(name: str, nodes: str, environ: str, cores: int = 2
+                  ) -> dict[str, Any]:
+        return {
+            'name': name, 'scheduler': 'slurm', 'launcher': 'srun',
+            'time_limit': '2m', 'max_jobs': 4, 'environs': [environ],
+            'access': ['--exclusive', '--licenses=alone',
+                       f'--nodelist={nodes}'],
+            'features': [f'nodes_{len(nodes.split(","))}'],
+            'env_vars': [],
+            'processor': {'num_cpus': cores, 'num_cpus_per_core': 1,
+                          'num_sockets': 1, 'num_cpus_per_socket': cores},
+            'extras': {'launcher_free': ['--overcommit', '--cpu-bind=none'],
+                       'launcher_oversubscribe': ['--overcommit',
+                                                  '--cpu-bind=none'],
+                       'launcher_spread': ['--cpu-bind=none', '--mpi=none',
+                                           '--kill-on-bad-exit=1'],
+                       'service_interface': 'eth0',
+                       # To each node the others are other programs.
+                       'others_cpu_limit': 1e6}}
+
+    return {
+        'systems': [{
+            'name': 'box', 'descr': 'a cluster in a box', 'hostnames': ['.*'],
+            'stagedir': str(box.work / 'stage'),
+            'outputdir': str(box.work / 'output'),
+            'partitions': [
+                *(partition(f'pair{nodes.replace("n", "").replace(",", "")}',
+                            nodes, 'mpich') for nodes in PAIRS),
+                partition('all', 'n1,n2,n3,n4', 'valkey'),
+                # More cores than the machine may have: the suite says so.
+                partition('one', 'n1', 'valkey', 4)]}],
+        'environments': [
+            {'name': 'mpich', 'cc': f'{box.work}/mpich/bin/mpicc', 'cxx': '',
+             'ftn': '', 'features': ['mpi', 'osu', 'osu_latency'],
+             'env_vars': [['SLURM_MPI_TYPE', 'pmi2'],
+                          ['MPIR_CVAR_NOLOCAL', '1'],
+                          ['MPIR_CVAR_ENABLE_HEAVY_YIELD', '1']],
+             'extras': {'mpi_library': 'mpich 5.0', 'wheel': 'mpich',
+                        'programs': {'osu': {
+                            'source': 'system', 'version': 'embedded',
+                            'spec': 'osu-micro-benchmarks@7.5/1111111',
+                            'prefix': str(folder / 'osu')}}}},
+            {'name': 'valkey', 'cc': 'cc', 'cxx': '', 'ftn': '',
+             'features': ['valkey'],
+             'extras': {'wheel': 'stores', 'programs': {'keyvalue': {
+                 'source': 'wheel', 'prefix': f'{box.work}/stores'}}}}]}
+
+
+@dataclass
+class Box:
+    """The cluster, its site, and the folders of the campaign."""
+    folder: Path
+    cluster: Cluster
+    env: dict[str, str] = field(default_factory=dict)
+    site: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def work(self) -> Path:
+        return self.folder / 'work'
+
+    @property
+    def perflogs(self) -> Path:
+        return self.work / 'perflogs'
+
+    @property
+    def real(self) -> Path:
+        """The program behind osu/osu_latency."""
+        return self.folder / 'built' / 'osu_latency'
+
+    def write_site(self) -> None:
+        path = self.folder / 'site' / 'system.py'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('# Written by bench/faults.py for each night.\n'
+                        f'site_configuration = {pprint.pformat(self.site)}\n')
+
+    def partitions(self, *names: str) -> list[dict[str, Any]]:
+        """Those that begin with one of these names."""
+        return [one for one in self.site['systems'][0]['partitions']
+                if one['name'].startswith(names)]
+
+    def store(self) -> sick.Bench:
+        """What bench/sick.py needs to wrap the store's server."""
+        return sick.Bench(self.folder, 'box', self.env, 'valkey', 'valkey',
+                          WORK / 'stores' / 'bin' / 'valkey-server',
+                          sick.here)
+
+    def prepare(self) -> None:
+        """Programs, site and environment.
+
+        :raises Missing: what is needed is not here.
+        """
+        for name in ('reports', 'osu', 'built', 'bin'):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        self.site = site(self)
+        self.write_site()
+        env = sick.environment(str(self.folder / 'site'), self.work)
+        more = cached_compiler(self.folder / 'compiled')
+        self.env = {**env, **more, 'PATH': os.pathsep.join((
+            str(self.folder / 'compiled' / 'bin'), env['PATH']))}
+        if not self.real.exists():
+            sources = sorted((ROOT / 'checks' / 'osu' / 'src').glob('*.c'))
+            done = subprocess.run(
+                [self.work / 'mpich' / 'bin' / 'mpicc', '-O2', '-std=gnu11',
+                 '-pthread', '-o', self.real, *sources, '-lm'], text=True,
+                capture_output=True)
+            if done.returncode:
+                raise Missing(f'osu_latency cannot be built: {done.stderr}')
+        self.program('')
+
+    def program(self, script: str) -> None:
+        """What the site has as osu_latency: the program itself, or a script
+        in front of it, which calls "$real"."""
+        path = self.folder / 'osu' / 'osu_latency'
+        path.unlink(missing_ok=True)
+        path.write_text('#!/bin/bash\n'
+                        f'real={shlex.quote(str(self.real))}\n'
+                        'read -r host </proc/sys/kernel/hostname\n'
+                        + (script or 'exec "$real" "$@"') + '\n')
+        path.chmod(0o755)
+
+    def up(self) -> None:
+        self.cluster.down()
+        self.cluster.up(cpus=4, share=[self.folder, ROOT, WORK])
+        for node in self.cluster.nodes:
+            self.cluster.rate(node, RATE)
+
+    def play(self, night: Night, run: str, fault: Fault | None, cases: int
+             ) -> dict[str, Any]:
+        """One night: the session, and what it cost.
+
+        :raises Missing: the fault cannot be had here.
+        """
+        for old in ('stage', 'output'):
+            shutil.rmtree(self.work / old, ignore_errors=True)
+        report = self.folder / 'reports' / 'night.json'
+        report.unlink(missing_ok=True)
+        self.site = site(self)
+        parts = self.site['systems'][0]['partitions']
+        more = fault.more if fault else ()
+        parts[:] = [*parts[:cases], *parts[5:] * bool(more)]
+        words = [word for kind in [*list(CASES)[:cases - 3], *more]
+                 for word in CASES[kind]]
+        with contextlib.ExitStack() as stack:
+            variables = dict(stack.enter_context(fault.make(self))
+                             if fault else {})
+            self.write_site()
+            command = ['reframe', *words, *SHORT,
+                       *(fault.options if fault else ()), '-r']
+            began = time.monotonic()
+            code, said, memory = self.session(
+                command, {**self.env, 'RFM_REPORT_FILE': str(report),
+                          'PLUMBLINE_RUN_ID': run, **variables})
+            took = time.monotonic() - began
+        told: list[dict[str, Any]] = []
+        with contextlib.suppress(OSError, ValueError, LookupError):
+            told = json.loads(report.read_text())['runs'][0]['testcases']
+        logs = size(self.perflogs)
+        return {**asdict(night), 'run': run, 'code': code,
+                'said': ' / '.join(said[-3:]),
+                'cases': [sick.case_of(case)._asdict() for case in told
+                          if not case.get('fixture')
+                          or case['result'] == 'fail'],
+                'session_s': round(took, 2), 'session_rss': memory,
+                'perflogs': logs, 'disk': size(self.work) - logs}
+
+    def session(self, command: Sequence[str], env: Mapping[str, str]
+                ) -> tuple[int, list[str], int]:
+        """Exit code, last words, and the most memory of a process (KiB)."""
+        log = self.folder / 'reports' / 'night.log'
+        with open(log, 'w') as out:
+            process = self.cluster.box(
+                'exec', '--', *command, env=dict(env), cwd=ROOT, stdout=out,
+                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            try:
+                _, status, used = os.wait4(process.pid, 0)
+            except BaseException:
+                # The end of the cluster ends what does not heed it.
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(20)
+                process.kill()
+                process.wait()
+                raise
+        process.returncode = os.waitstatus_to_exitcode(status)
+        text = re.sub(r'\x1b\[[\d;]*m', '', log.read_text(errors='replace'))
+        words = [line.strip() for line in text.splitlines()
+                 if line.strip(' -=') and not line.startswith(
+                     ('Log file(s) saved', 'Current session stored'))]
+        return process.returncode, words, used.ru_maxrss
+
+
+def size(folder: Path) -> int:
+    """Bytes of all files below a folder; links are not followed."""
+    total = 0
+    for place, folders, names in os.walk(folder):
+        del folders[:0]
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total
+
+
+def verdicts(perflogs: Path, run: str, before: set[str]
+             ) -> tuple[dict[str, Any], dict[str, Any], float]:
+    """What `plumb verdict` says of a night, by all nights before and by the
+    clean ones alone, and the seconds that the first took.
+
+    :arg before: sessions that are left out of the second
+    """
+    from postprocess import perflogs as logs
+    from postprocess import verdict
+    began = time.monotonic()
+    frame, _ = logs.read([str(perflogs)], on_error='collect')
+    if frame.empty or run not in set(frame['run'].astype(str)):
+        return {}, {}, time.monotonic() - began
+    every = verdict.of_records(frame, [str(perflogs)], run)
+    took = time.monotonic() - began
+    alone = verdict.of_records(frame[~frame['run'].isin(list(before))],
+                               [str(perflogs)], run)
+    return as_data(every), as_data(alone), took
+
+
+def as_data(found: Any) -> dict[str, Any]:
+    """What is kept of a verdict, with its own words."""
+    from postprocess import telling
+    return {
+        'headline': telling.headline(found),
+        'failures': [{'guard': one.guard, 'metric': one.metric,
+                      'words': f'{one.check}: ' + telling.failed(
+                          one).removeprefix(f'{telling.place(one)}: ')}
+                     for one in found.failures],
+        'common': list(telling.in_common(found.failures)),
+        'regressions': [{
+            'id': one.id, 'kind': one.kind, 'group': one.group,
+            'metric': one.metric or ', '.join(one.metrics[:3]),
+            'since': one.since, 'words': telling.regression(one)[0]
+            + (f'; changed that night: {one.cause}' if one.cause else '')}
+            for one in found.regressions],
+        'changed': [{'what': one.what, 'words': telling.changed(one)}
+                    for one in found.changed]}
+
+
+# Faults ---------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of a cluster: what it is, and how it begins and ends."""
+    means: str
+    #: Injects it; yields further environment variables for ReFrame.
+    make: Callable[[Box], contextlib.AbstractContextManager[
+        Mapping[str, str]]]
+    #: The node that has it; empty: it is of none alone.
+    node: str = ''
+    #: Further cases, by their name in CASES.
+    more: tuple[str, ...] = ()
+    #: Further options of ReFrame.
+    options: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def link(box: Box, what: str, value: str, usual: str
+         ) -> Iterator[Mapping[str, str]]:
+    """Another delay, rate or loss of the node's link."""
+    change = getattr(box.cluster, what)
+    change(NODE, value)
+    try:
+        yield {}
+    finally:
+        change(NODE, usual)
+
+
+@contextlib.contextmanager
+def quota(box: Box) -> Iterator[Mapping[str, str]]:
+    with sick.group() as its:
+        for one in box.cluster.members(NODE):
+            with contextlib.suppress(OSError):
+                (its / 'cgroup.procs').write_text(str(one.pid))
+        yield {}
+        sick.was_throttled(its, f'what ran on {NODE}', str(box.folder))
+
+
+@contextlib.contextmanager
+def server(box: Box, script: str) -> Iterator[Mapping[str, str]]:
+    """A script in place of the store's server: see sick.Bench.wrapped."""
+    with box.store().wrapped(
+            'case $1 in -*[!-]*) exec "$real" "$@";; esac\n' + script):
+        yield {}
+
+
+@contextlib.contextmanager
+def persistence(box: Box) -> Iterator[Mapping[str, str]]:
+    with sick.persistence(box.store()) as more:
+        yield more
+
+
+@contextlib.contextmanager
+def version(box: Box) -> Iterator[Mapping[str, str]]:
+    other = shutil.which('redis-server')
+    if not other:
+        raise Missing('no redis-server on PATH to stand for another version')
+    with box.store().wrapped(f'exec {shlex.quote(other)} "$@"'):
+        yield {}
+
+
+@contextlib.contextmanager
+def program(box: Box, script: str) -> Iterator[Mapping[str, str]]:
+    """A script in front of osu_latency."""
+    box.program(script)
+    try:
+        yield {}
+    finally:
+        box.program('')
+
+
+@contextlib.contextmanager
+def before_ranks(box: Box, *words: str) -> Iterator[Mapping[str, str]]:
+    """Words between the launcher and each rank of the pairs."""
+    for one in box.partitions('pair'):
+        one['extras']['launcher_free'] += [*words]
+    yield {}
+
+
+@contextlib.contextmanager
+def clock(box: Box) -> Iterator[Mapping[str, str]]:
+    shim = compiled('clock.so', box.folder)
+    with before_ranks(box, 'env', f'LD_PRELOAD={shim}',
+                      f'BOX_CLOCK={NODE}:120') as more:
+        yield more
+
+
+@contextlib.contextmanager
+def swallowed(box: Box) -> Iterator[Mapping[str, str]]:
+    """The program fails on one node, and a wrapper of srun hides it."""
+    wrapper = box.folder / 'bin' / 'srun'
+    wrapper.write_text(f'#!/bin/sh\n{shutil.which("srun")} "$@"\nexit 0\n')
+    wrapper.chmod(0o755)
+    for one in box.partitions('pair'):
+        one['env_vars'].append(['PATH', f'{wrapper.parent}:$PATH'])
+    with program(box, f'"$real" "$@"; [ $host != {NODE} ] || exit 3'):
+        yield {}
+
+
+@contextlib.contextmanager
+def transport(box: Box) -> Iterator[Mapping[str, str]]:
+    yield {'FI_PROVIDER': 'sockets', 'MPIR_CVAR_OFI_USE_PROVIDER': 'sockets',
+           'UCX_TLS': 'tcp', 'UCX_TCP_TX_SEG_SIZE': '256',
+           'UCX_TCP_RX_SEG_SIZE': '256'}
+
+
+@contextlib.contextmanager
+def spec(box: Box) -> Iterator[Mapping[str, str]]:
+    for one in box.site['environments']:
+        origin = one['extras']['programs'].get('osu', {})
+        if 'spec' in origin:
+            origin['spec'] = 'osu-micro-benchmarks@7.5/2222222'
+    yield {}
+
+
+@contextlib.contextmanager
+def meanwhile(once: Callable[[], bool]) -> Iterator[list[bool]]:
+    """Calls a function again and again, until it returns True; yields a list
+    that has something in it then."""
+    over, done = threading.Event(), []
+
+    def watch() -> None:
+        while not done and not over.wait(0.05):
+            with contextlib.suppress(ClusterError, OSError, IndexError):
+                if once():
+                    done.append(True)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield done
+    finally:
+        over.set()
+        thread.join()
+
+
+def fill(folder: Path) -> None:
+    """Writes until the disk of a folder is full."""
+    with open(folder / 'filler', 'wb', buffering=0) as out, \
+            contextlib.suppress(OSError):
+        while out.write(bytes(4096)) == 4096:
+            pass
+
+
+@contextlib.contextmanager
+def full(box: Box, what: str) -> Iterator[Mapping[str, str]]:
+    """A small disk that is full: that of the stage folders when the first
+    program runs, or that of the perflogs from the beginning."""
+    small = box.folder / 'small'
+    if not os.path.ismount(small):
+        raise Missing('a small file system can be mounted by root alone')
+
+    def strike() -> bool:
+        if not any(small.glob('stage/**/runs.tsv')):
+            return False
+        fill(small)
+        return True
+
+    try:
+        if what == 'perflogs':
+            fill(small)
+            yield {'PLUMBLINE_PERFLOGS': str(small / 'perflogs')}
+            return
+        box.site['systems'][0]['stagedir'] = str(small / 'stage')
+        with meanwhile(strike) as done:
+            yield {}
+        if not done:
+            raise Missing('no program ran: the disk was never full')
+    finally:
+        for path in small.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@contextlib.contextmanager
+def lost(box: Box) -> Iterator[Mapping[str, str]]:
+    """A power cut of the node while a rank runs there; it boots when Slurm
+    has seen it."""
+    def strike() -> bool:
+        if not any(str(box.real) in one.command.split()
+                   for one in box.cluster.processes(NODE)):
+            return False
+        number = box.cluster.ask('squeue', '-h', '-t', 'R', '-w', NODE,
+                                 '-o', '%i').split()[0]
+        box.cluster.kill(NODE)
+        cut.append(number)
+        box.cluster.wait(number, 60)
+        up()
+        return True
+
+    def up() -> None:
+        if box.cluster.pid(NODE) is None:
+            box.cluster.boot(NODE)
+            box.cluster.rate(NODE, RATE)
+
+    cut: list[str] = []
+    with meanwhile(strike):
+        yield {}
+    up()
+    if not cut:
+        raise Missing(f'no rank was seen on {NODE}: no power was cut')
+
+
+_HALF_A_CPU = f'all of {NODE} together may use half of a CPU (cgroup)'
+
+#: Name -> fault: what the issue asks for, in its order.
+FAULTS = {
+    'delay-200us': Fault('each frame 200 us late, each way',
+                         partial(link, what='delay', value='200us',
+                                 usual='0'), NODE),
+    'delay-2ms': Fault('each frame 2 ms late, each way',
+                       partial(link, what='delay', value='2ms', usual='0'),
+                       NODE),
+    'rate-half': Fault(f'a link of {HALF} among those of {RATE}',
+                       partial(link, what='rate', value=HALF, usual=RATE),
+                       NODE),
+    'rate-tenth': Fault(f'a link of {TENTH} among those of {RATE}',
+                        partial(link, what='rate', value=TENTH, usual=RATE),
+                        NODE),
+    'loss-1': Fault('1 % of the frames lost, each way',
+                    partial(link, what='loss', value='1%', usual='0'), NODE),
+    'loss-5': Fault('5 % of the frames lost, each way',
+                    partial(link, what='loss', value='5%', usual='0'), NODE),
+    'half-cpu': Fault(_HALF_A_CPU, quota, NODE),
+    'fewer-threads': Fault(
+        'the store is started with one thread of two', partial(
+            server, script='exec "$real" "$@" --io-threads 1'),
+        more=('threads',)),
+    'persistence': Fault('the store writes an append-only file', persistence),
+    'no-pinning': Fault('the store may run on all CPUs', partial(
+        server, script='exec taskset -c 0-$(($(nproc --all) - 1)) "$real" '
+        '"$@"')),
+    'version': Fault('another version of the store', version),
+    'transport': Fault('a library that takes another transport', transport),
+    'binding': Fault('all ranks on the first CPU', lambda box: before_ranks(
+        box, 'taskset', '-c', '0')),
+    'node-lost': Fault('a power cut while a rank runs', lost, NODE),
+    'hang': Fault('a rank that never ends', partial(
+        program, script=f'case $host$SLURM_JOB_NODELIST in '
+        f'"{NODE}n[2,4]") exec sleep 1000;; esac; exec "$real" "$@"'),
+        NODE, options=('-Stime_limit=1m',)),
+    'disk-stage': Fault('the disk of the stage folders is full',
+                        partial(full, what='stage')),
+    'disk-perflogs': Fault('the disk of the perflogs is full',
+                           partial(full, what='perflogs')),
+    'exit-code': Fault('the program fails, and a wrapper of srun hides it',
+                       swallowed, NODE),
+    'cut': Fault('the output ends after twelve lines', partial(
+        program, script=f'[ $host != {NODE} ] && exec "$real" "$@"; '
+        '"$real" "$@" | sed -n 1,12p'), NODE),
+    'clock': Fault('a clock two minutes ahead, for the ranks (see '
+                   'tests/cluster/clock.c)', clock, NODE),
+    'spec': Fault('a new spec of the program, as good as the old one', spec),
+}
+
+
+# The campaign ---------------------------------------------------------------
+
+@dataclass
+class Diary:
+    """nights.jsonl: a line for the campaign, and one or two for each night:
+    that it began, and what became of it."""
+    path: Path
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    def read(self) -> Diary:
+        """What is there; half a line of a bench that was killed is not."""
+        with contextlib.suppress(OSError):
+            for line in self.path.read_text().splitlines():
+                with contextlib.suppress(ValueError):
+                    self.lines.append(json.loads(line))
+        return self
+
+    def add(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+        with open(self.path, 'a') as out:
+            # On a line of its own, whatever was cut off before.
+            out.write(f'\n{json.dumps(line)}\n')
+
+    def of(self, key: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if key in line]
+
+    @property
+    def nights(self) -> list[dict[str, Any]]:
+        return self.of('session_s')
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        return {line['skipped']: line['why'] for line in self.of('skipped')}
+
+
+def memory() -> int:
+    """Resident memory of this process in KiB."""
+    text = Path('/proc/self/status').read_text()
+    return int(re.findall(r'VmRSS:\s+(\d+)', text)[0])
+
+
+def campaign(box: Box, diary: Diary) -> None:
+    """Plays the nights that are left."""
+    asked = diary.of('clean')[0]
+    first = datetime.date.fromisoformat(asked['first'])
+    done = {night['number'] for night in diary.nights}
+    for night in plan(asked['clean'], asked['nights'], asked['after'],
+                      asked['faults']):
+        if night.number in done or night.kind in diary.skipped:
+            continue
+        began = diary.of('began')
+        run = session_of(first, len(began))
+        diary.add({'began': run})
+        try:
+            found = box.play(night, run, FAULTS.get(night.kind),
+                             asked['cases'])
+        except Missing as err:
+            diary.add({'skipped': night.kind, 'why': str(err)})
+            print(f'{night.kind}: skipped: {err}', flush=True)
+            continue
+        # Those of other faults, and those that were never finished.
+        good = {one['run'] for one in diary.nights
+                if one['kind'] in (CLEAN, AFTER, night.kind)}
+        others = {one['began'] for one in diary.of('began')} - good - {run}
+        every, alone, took = verdicts(box.perflogs, run, others)
+        diary.add({**found, 'verdict': every, 'alone': alone,
+                   'verdict_s': round(took, 2), 'bench_rss': memory()})
+        print(f'{night.number} {night.kind} {night.of}: '
+              f'{found["session_s"]:.0f} s, verdict {took:.1f} s: '
+              f'{alone.get("headline") or found["said"]}', flush=True)
+        for one in told(diary.lines[-1], day_of(run), 'alone'):
+            print(f'    {one.kind}: {one.words}', flush=True)
+
+
+def show_plan(nights: Sequence[Night], faults: Sequence[str], cases: int
+              ) -> None:
+    """What would be played; nothing is started."""
+    print(f'{len(nights)} nights of {cases} cases:',
+          *(f'  {name}: {sum(one.kind == name for one in nights)}'
+            for name in dict.fromkeys(one.kind for one in nights)),
+          '', 'Faults:', *(
+              f'  {name}: {FAULTS[name].means}'
+              + (f' [{FAULTS[name].node}]' if FAULTS[name].node else '')
+              for name in faults), sep='\n')
+
+
+def main() -> int:
+    about, _, more = (__doc__ or '').partition('\n\n')
+    parser = argparse.ArgumentParser(
+        description=about, epilog=more,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, count, what in (
+            ('clean', 30, 'clean nights, the history'),
+            ('nights', 3, 'nights of each fault'),
+            ('after', 20, 'clean nights in the end')):
+        parser.add_argument(f'--{name}', type=int, default=count, metavar='N',
+                            help=f'{what} (default: {count})')
+    parser.add_argument('--only', action='append', metavar='FAULT',
+                        choices=list(FAULTS), help='this fault; may be given '
+                        'again: ' + ', '.join(FAULTS))
+    parser.add_argument('--cases', type=int, default=5, metavar='N',
+                        choices=(4, 5), help='cases of a night, 4 or 5: '
+                        'the pairs, and the store (default: 5); that of a '
+                        'fault comes besides')
+    parser.add_argument('--dir', type=Path, default=WORK / 'faults',
+                        help='folder of the campaign (default: %(default)s)')
+    parser.add_argument('--resume', action='store_true',
+                        help='go on with the campaign in --dir, as it was '
+                        'asked for')
+    parser.add_argument('--report', action='store_true',
+                        help='only the tables of the nights in --dir')
+    parser.add_argument('--dry-run', action='store_true',
+                        help='print the nights and the faults; start nothing')
+    args = parser.parse_args()
+    args.dir = args.dir.absolute()
+    faults = [name for name in FAULTS if not args.only or name in args.only]
+    nights = plan(args.clean, args.nights, args.after, faults)
+    if args.dry_run:
+        show_plan(nights, faults, args.cases)
+        return 0
+    diary = Diary(args.dir / 'nights.jsonl').read()
+    if args.report or args.resume:
+        if not diary.of('clean'):
+            print(f'faults: no campaign in {args.dir}', file=sys.stderr)
+            return 2
+    elif diary.lines:
+        print(f'faults: {len(diary.nights)} nights are in {args.dir} already: '
+              '--resume goes on with them, or name another --dir',
+              file=sys.stderr)
+        return 2
+    if not args.report:
+        code = run(args, diary, nights, faults)
+        if code:
+            return code
+    asked = diary.of('clean')[0]
+    lines, good = report(diary.nights, diary.skipped)
+    left = len(plan(asked['clean'], asked['nights'], asked['after'],
+                    asked['faults'])) - len(diary.nights)
+    print('', *lines, sep='\n')
+    if left:
+        print(f'\n{left} nights of the campaign were not played')
+    return 2 if left else 0 if good else 1
+
+
+def run(args: argparse.Namespace, diary: Diary, nights: Sequence[Night],
+        faults: Sequence[str]) -> int:
+    """Plays the campaign; 0, or why it could not be."""
+    # SIGTERM is handled like Ctrl-C: the cluster is stopped first.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    small = args.dir / 'small'
+    small.mkdir(parents=True, exist_ok=True)
+    box = Box(args.dir, Cluster(args.dir / 'box'))
+    try:
+        if os.geteuid() == 0:
+            # A small disk that nobody else sees, and that ends with us.
+            namespaces.unshare(namespaces.NEWNS, 'CLONE_NEWNS')
+            namespaces.own_mounts()
+            namespaces.mount('box', str(small), 'tmpfs',
+                             options='size=16m')
+        box.prepare()
+        box.up()
+        if not diary.lines:
+            first = (datetime.datetime.now(datetime.timezone.utc).date()
+                     - datetime.timedelta(days=len(nights)))
+            diary.add({'clean': args.clean, 'nights': args.nights,
+                       'after': args.after, 'faults': list(faults),
+                       'cases': args.cases, 'first': str(first)})
+        campaign(box, diary)
+    except (Missing, ClusterError, OSError) as err:
+        print(f'faults: {err}', file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print('faults: ended early; --resume goes on', file=sys.stderr)
+        return 2
+    finally:
+        box.cluster.down()
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,250 @@
+"""bench/faults.py: its nights, its faults, and the table made of findings."""
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+
+from checks.lib import features
+from tests.conftest import ROOT
+
+PATH = ROOT / 'bench' / 'faults.py'
+
+#: What the campaign was asked to have, a row each.
+ASKED = {
+    'delay-200us', 'delay-2ms', 'rate-half', 'rate-tenth', 'loss-1', 'loss-5',
+    'half-cpu', 'fewer-threads', 'persistence', 'no-pinning', 'version',
+    'transport', 'binding', 'node-lost', 'hang', 'disk-stage',
+    'disk-perflogs', 'exit-code', 'cut', 'clock', 'spec'}
+
+
+@pytest.fixture(scope='module')
+def faults():
+    path, before = [*sys.path], set(sys.modules)
+    spec = importlib.util.spec_from_file_location('faults', PATH)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules['faults'] = module
+    spec.loader.exec_module(module)
+    yield module
+    sys.path[:] = path
+    for name in {'faults', 'sick'} - before:
+        sys.modules.pop(name, None)
+
+
+def night(number, kind, verdict=None, alone=None, **more):
+    """A line of nights.jsonl."""
+    day = datetime.date(2026, 1, 1) + datetime.timedelta(days=number)
+    data = {'failures': [], 'regressions': [], 'changed': [], 'common': []}
+    verdict = {**data, **(verdict or {})}
+    return {'number': number, 'kind': kind, 'of': 1, 'code': 0, 'said': '',
+            'run': f'{day:%Y%m%d}T030000Z-aaaaaa', 'cases': ['some'],
+            'session_s': 10.0 + number, 'verdict_s': 1.0,
+            'session_rss': 102400, 'bench_rss': 204800, 'perflogs': 2048,
+            'disk': 4096, 'verdict': verdict,
+            'alone': verdict if alone is None else {**data, **alone}, **more}
+
+
+def worse(since, words='[1] latency: +80 %, node n2 of box (3 cases)'):
+    return {'regressions': [{'metric': 'latency', 'since': since,
+                             'words': words}]}
+
+
+def refused(guard, words):
+    return {'failures': [{'guard': guard, 'metric': '', 'words': words}]}
+
+
+# The nights ---------------------------------------------------------------
+
+def test_the_nights_are_those_of_the_issue(faults):
+    assert set(faults.FAULTS) == ASKED
+    nights = faults.plan(30, 3, 20, list(faults.FAULTS))
+    assert len(nights) == 30 + 3 * len(ASKED) + 20
+    assert [one.number for one in nights] == list(range(1, len(nights) + 1))
+    assert [one.kind for one in nights[:30]] == ['clean'] * 30
+    assert [(one.kind, one.of) for one in nights[30:33]] == [
+        ('delay-200us', n) for n in (1, 2, 3)]
+    assert [one.kind for one in nights[-20:]] == ['after'] * 20
+
+
+def test_every_session_has_a_date_of_its_own(faults):
+    from postprocess import nights
+    first = datetime.date(2026, 1, 30)
+    runs = [faults.session_of(first, n) for n in range(40)]
+    assert len({faults.day_of(run) for run in runs}) == 40
+    assert all(nights._RUN.match(run) for run in runs)
+    assert faults.day_of(runs[2]) == '2026-02-01'
+
+
+def test_each_node_is_in_as_many_pairs_and_none_like_another(faults):
+    where = {node: {pair for pair in faults.PAIRS if node in pair}
+             for node in ('n1', 'n2', 'n3', 'n4')}
+    assert {len(pairs) for pairs in where.values()} == {2}
+    assert len(set(map(frozenset, where.values()))) == 4
+
+
+def test_the_site_is_sound(faults, tmp_path):
+    box = faults.Box(tmp_path, None)
+    box.site = faults.site(box)
+    features.check_site(box.site, 'faults.py')
+    box.write_site()
+    told = {}
+    exec((tmp_path / 'site' / 'system.py').read_text(), told)
+    assert told['site_configuration'] == box.site
+    with faults.spec(box), faults.before_ranks(box, 'taskset', '-c', '0'):
+        features.check_site(box.site, 'faults.py')
+    assert box.site != told['site_configuration']
+
+
+def test_what_stands_before_the_program(faults, tmp_path):
+    (tmp_path / 'built').mkdir()
+    (tmp_path / 'osu').mkdir()
+    box = faults.Box(tmp_path, None)
+    box.real.write_text('#!/bin/sh\nseq 20\n')
+    box.real.chmod(0o755)
+
+    def said():
+        return subprocess.run([tmp_path / 'osu' / 'osu_latency'], text=True,
+                              capture_output=True).stdout.splitlines()
+
+    with faults.program(box, '"$real" "$@" | sed -n 1,12p'):
+        assert len(said()) == 12
+    assert len(said()) == 20
+
+
+# What a night says --------------------------------------------------------
+
+def test_what_a_night_tells(faults):
+    one = night(40, 'x', {
+        **refused('clock', 'OsuPt2pt: clock: n2 is 120 s ahead of n4'),
+        **worse('2026-02-09'),
+        'common': ['2 cases on box failed by clock, and all of them ran on '
+                   'n2'],
+        'changed': [{'what': 'spec hash a -> b', 'words': 'spec hash a -> b: '
+                     '4 cases'}]})
+    lines = faults.told(one, '2026-02-10')
+    assert [(line.kind, line.by) for line in lines] == [
+        ('failure', 'clock'), ('failure', 'in common'),
+        ('regression', 'latency'), ('changed', 'spec hash')]
+    # A regression of another fault, from long before.
+    assert 'regression' not in {line.kind for line in faults.told(
+        one, '2026-02-12')}
+
+
+def test_a_session_without_records_tells_by_its_exit_code(faults):
+    line, = faults.told(night(40, 'x', code=1, said='no room'),
+                        '2026-02-10')
+    assert (line.kind, line.words) == ('session', 'no room')
+    assert not faults.told(night(40, 'x'), '2026-02-10')
+
+
+@pytest.mark.parametrize('words, node, answer', [
+    (['+80 %, node n2 of box (3 cases)'], 'n2', 'yes'),
+    (['node n3 of box (3 cases)'], 'n2', 'n3 instead'),
+    (['node n3 of box (3 cases)', 'the clock of n2 is wrong'], 'n2',
+     'yes, and n3'),
+    (['job 7 on n2,n4 ended in state NODE_FAIL (n2 was lost)'], 'n2', 'yes'),
+    (['job 7 on n2,n4 ran', 'and all of them ran on n2'], 'n2', 'yes'),
+    (['job 7 on n2,n4 ran'], 'n2', 'among n2, n4'),
+    (['on box:pair24 mpich'], 'n2', 'no'),
+    (['job 7 on n1,n3'], 'n2', 'no'),
+    (['anything'], '', '')])
+def test_the_node_that_is_named(faults, words, node, answer):
+    lines = [faults.Told('failure', 'x', text) for text in words]
+    assert faults.named(lines, node) == answer
+
+
+def test_the_row_of_a_fault(faults):
+    quiet = night(41, 'delay-2ms', alone={})
+    loud = night(42, 'delay-2ms', worse('2026-02-11'))
+    row = faults.row_of('delay-2ms', 'n2', [quiet, loud])
+    assert (row.nights, row.found, row.by, row.named, row.among) == (
+        2, 2, 'regression: latency', 'yes', 2)
+    assert 'node n2 of box' in row.words
+    row = faults.row_of('delay-2ms', 'n2', [quiet])
+    assert (row.found, row.named, row.words) == (0, 'no', 'nothing')
+
+
+# The report ---------------------------------------------------------------
+
+def test_the_report_of_a_good_campaign(faults):
+    lines, good = faults.report(
+        [*(night(n, 'clean') for n in range(1, 6)),
+         night(6, 'clock', refused('clock', 'the clock of n2 is wrong')),
+         night(7, 'after')], {'version': 'no redis-server'})
+    text = '\n'.join(lines)
+    assert good
+    assert ('| clock | 1 | 1 | failure: clock | yes | 1 | the clock of n2 is '
+            'wrong |') in text
+    assert '| version | 0 | | | | | skipped: no redis-server |' in text
+    assert 'Clean nights before: 5, false alarms: 0' in text
+    assert '| session (s) | 14 | +1 |' in text
+    assert '| memory of the session (MiB) | 100 | +0 |' in text
+
+
+def test_what_was_not_found_and_a_false_alarm_are_no_success(faults):
+    assert not faults.report([night(1, 'spec')], {})[1]
+    lines, good = faults.report(
+        [night(1, 'clean'), night(2, 'clean', worse('2026-01-03'))], {})
+    assert not good
+    assert 'Clean nights before: 2, false alarms: 1' in lines
+    # What a fault left behind, and the way back from it, are none.
+    back = {'changed': [{'what': 'spec hash b -> a', 'words': 'x'}]}
+    lines, good = faults.report(
+        [night(8, 'after', {**worse('2026-01-07'), **back}),
+         night(9, 'after', worse('2026-01-07'))], {})
+    assert good, lines
+
+
+def test_slope(faults):
+    assert faults.slope([1.0, 3.0, 9.0], [1, 2, 5]) == (3.0, 2.0)
+    assert faults.slope([4.0], [1]) == (4.0, 0.0)
+
+
+# The command --------------------------------------------------------------
+
+def call(*words):
+    return subprocess.run([sys.executable, PATH, *map(str, words)], text=True,
+                          capture_output=True)
+
+
+def test_dry_run_starts_nothing(tmp_path):
+    done = call('--dry-run', '--nights', 2, '--only', 'clock', '--dir',
+                tmp_path / 'none')
+    assert done.returncode == 0, done.stderr
+    assert '52 nights of 5 cases:\n  clean: 30\n  clock: 2\n  after: 20' \
+        in done.stdout
+    assert 'clock: a clock two minutes ahead' in done.stdout
+    assert 'spec:' not in done.stdout
+    assert not (tmp_path / 'none').exists()
+
+
+def test_a_diary_is_read_again_and_never_overwritten(faults, tmp_path):
+    path = tmp_path / 'nights.jsonl'
+    diary = faults.Diary(path)
+    diary.add({'clean': 1, 'nights': 1, 'after': 0, 'faults': ['spec'],
+               'cases': 5, 'first': '2026-01-01'})
+    diary.add(night(1, 'clean'))
+    diary.add({'skipped': 'spec', 'why': 'x'})
+    with open(path, 'a') as out:
+        out.write('{"half')                 # killed
+    again = faults.Diary(path).read()
+    again.add({'began': 'r'})
+    assert [one['number'] for one in again.nights] == [1]
+    assert again.skipped == {'spec': 'x'}
+    assert len(faults.Diary(path).read().lines) == 4
+    done = call('--dir', tmp_path)
+    assert done.returncode == 2
+    assert '1 nights are in' in done.stderr and '--resume' in done.stderr
+    done = call('--dir', tmp_path, '--report')
+    assert done.returncode == 2 and 'false alarms: 0' in done.stdout
+    assert '1 nights of the campaign were not played' in done.stdout
+    assert json.loads(path.read_text().splitlines()[1])['clean'] == 1
+
+
+def test_without_a_campaign_there_is_nothing_to_resume(tmp_path):
+    done = call('--resume', '--dir', tmp_path)
+    assert done.returncode == 2 and 'no campaign in' in done.stderr

@@ -408,6 +408,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                         for k, v in own.items())
 
     @property
+    def most_nodes(self) -> int:
+        """Nodes of the job, as far as is known before it is set up."""
+        return max(self.num_nodes, features.nodes_asked(self.valid_systems))
+
+    @property
     def attached(self) -> dict[str, str]:
         """Files that are kept beside the records, path -> text."""
         return {}

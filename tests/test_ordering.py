@@ -12,6 +12,7 @@ from data import perflogs_factory as factory
 from test_faults import another_site
 
 from bench import schedule
+from checks.lib import base
 from cli import doctor, ordering
 from cli import partitions as guard
 from config import ordering as rules
@@ -404,6 +405,22 @@ def test_two_partitions_are_not_one_machine():
     one = {'scheduler': 'local', 'max_jobs': 1}
     found, = faults({**one, 'name': 'a'}, {**one, 'name': 'b'})
     assert 'partitions a and b have the scheduler local: they are one' in found
+
+
+@pytest.mark.parametrize('scheduler, locally', [
+    ('local', False), ('slurm', True)])
+def test_no_stack_is_built_beside_a_timed_case(monkeypatch, scheduler,
+                                               locally):
+    """ReFrame limits jobs that are forced to be local apart from those of
+    a partition."""
+    space = types.SimpleNamespace
+    system = space(partitions=[space(
+        scheduler=space(registered_name=scheduler),
+        environs=[space(name='stores', extras={'stack': 'keyvalue'})])])
+    monkeypatch.setattr(base.rt, 'runtime', lambda: space(system=system))
+    check = space(valid_prog_environs=['stores'], build_locally=None)
+    base.Programs.build_stacks_locally(check)
+    assert check.build_locally is locally
 
 
 # ------------------------------------------------ the replay of a cluster

@@ -407,20 +407,18 @@ def test_two_partitions_are_not_one_machine():
     assert 'partitions a and b have the scheduler local: they are one' in found
 
 
-@pytest.mark.parametrize('scheduler, locally', [
-    ('local', False), ('slurm', True)])
-def test_no_stack_is_built_beside_a_timed_case(monkeypatch, scheduler,
-                                               locally):
+@pytest.mark.parametrize('here', [True, False])
+def test_no_stack_is_built_beside_a_timed_case(monkeypatch, here):
     """ReFrame limits jobs that are forced to be local apart from those of
     a partition."""
     space = types.SimpleNamespace
     system = space(partitions=[space(
-        scheduler=space(registered_name=scheduler),
+        scheduler=space(is_local=here),
         environs=[space(name='stores', extras={'stack': 'keyvalue'})])])
     monkeypatch.setattr(base.rt, 'runtime', lambda: space(system=system))
     check = space(valid_prog_environs=['stores'], build_locally=None)
     base.Programs.build_stacks_locally(check)
-    assert check.build_locally is locally
+    assert check.build_locally is not here
 
 
 # ------------------------------------------------ the replay of a cluster

@@ -79,11 +79,11 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     @run_after('init')
     def build_stacks_locally(self) -> None:
         # A stack is installed where people log in: compute nodes often have
-        # neither Spack nor a network. All else is built where it runs. Jobs
-        # of the scheduler local are here anyway, and there ReFrame counts
-        # what is forced to be local apart: it would run beside a timed case.
+        # neither Spack nor a network. All else is built where it runs. Where
+        # there is no scheduler they are here anyway, and ReFrame counts apart
+        # what is forced to be: it would run beside a timed case.
         here = {env.name: env for part in rt.runtime().system.partitions
-                if part.scheduler.registered_name != 'local'
+                if not part.scheduler.is_local
                 for env in part.environs}
         self.build_locally = any(
             'stack' in here[name].extras

@@ -21,10 +21,11 @@ from reframe.core.exceptions import ReframeError
 from reframe.frontend.executors import generate_testcases
 from reframe.frontend.loader import RegressionCheckLoader
 
-from checks.lib import features, references
+from checks.lib import references
 from cli import partitions
 from cli.commands import MODES, site_is_sound
 from cli.setup import ROOT, SetupError
+from config.ordering import limit_of
 
 #: A check that cannot be imported is a warning to ReFrame; on stderr it is a
 #: finding to the caller.
@@ -136,18 +137,8 @@ def cases() -> Iterator[dict[str, Any]]:
                'reference': found, 'lacks': lacks, 'fault': fault,
                'cramped': getattr(check, 'cramped', 0),
                'misplaced': misplaced, 'hash': check.hashcode,
-               'nodes': max(check.num_nodes,
-                            features.nodes_asked(check.valid_systems)),
+               'nodes': check.most_nodes,
                'repeats': check.repeats, 'limit': limit_of(check)}
-
-
-def limit_of(check: Any) -> float:
-    """Seconds that the job of a case takes at the most."""
-    try:
-        own = check.seconds_needed()
-    except (AttributeError, ValueError):
-        own = 0.0               # known in a job alone
-    return max(check.time_limit or 0, own)
 
 
 def settings_of_modes() -> dict[str, dict[str, str]]:

@@ -235,12 +235,14 @@ def zero_cases(ended: Ended) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Runs a mode, then the table, the report and an honest exit code."""
-    from cli import account
+    from cli import account, ordering
     start = time.monotonic()
     with prepared(args) as work:
         if account.other_action(args.reframe):
             return measured(work).code
-        ended = measured(work, '-r')
+        with ordering.handed(work.perflogs, work.system['name'],
+                             args.mode) as known:
+            ended = measured(work, '-r', **known)
         if ended.plan is None:
             return zero_cases(ended)
         page, made = page_of(work.perflogs)
@@ -260,9 +262,11 @@ def run(args: argparse.Namespace) -> int:
         print(f'{waiting} of the cases have no reference and were recorded, '
               'not judged: ./plumb references learn')
     worse = _worse(made.verdict, ended.plan)
+    left, never = ordering.told(ended.plan)
+    print(*left, sep='\n', end='\n' * bool(left))
     print(f'Page: {page}' if page else 'No page: see the error above')
     return 1 if (ended.code or failed or not page or ended.ended_by
-                 or worse) else 0
+                 or worse or never) else 0
 
 
 def _worse(verdict: Verdict | None, plan: plans.Plan) -> bool:

@@ -10,9 +10,8 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,9 @@ from cli.commands import (
     site_folder,
     site_is_sound,
 )
+from cli.ordering import NIGHT, Key, times_seen
 from cli.setup import WORK
+from config import ordering
 from config.families import families
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
@@ -75,6 +76,10 @@ def doctor(args: argparse.Namespace) -> int:
         cases = [c for c in answer['cases'] if mode in c['modes']]
         print(f'  --mode {mode:8} '
               + str(cost(cases, seen, answer['settings'].get(mode, {}))))
+    for line in budgets(configuration, [
+            case for case in answer['cases'] if NIGHT in case['modes']],
+            seen, answer['settings'].get(NIGHT, {})):
+        print(f'  {line}')
     return 0
 
 
@@ -274,10 +279,6 @@ def parts_told(configuration: Mapping[str, Any]) -> None:
 
 # ------------------------------------------------------------- the cost
 
-#: Partition, environment and ReFrame's hash of a case.
-Key = tuple[str, str, str]
-
-
 def hours(number: float) -> str:
     """Two digits are enough of an estimate, and all before the point."""
     return f'{number:.2g}' if number < 10 else f'{number:.0f}'
@@ -308,22 +309,6 @@ class Cost:
                 f'time limits ({self.cases - self.seen})')
 
 
-def times_seen(perflogs: Path, system: str) -> dict[Key, float]:
-    """Case -> the median wall time of one run of its program. Unit: s."""
-    from postprocess.perflogs import read
-    if not (perflogs / system).is_dir():
-        return {}
-    # A broken line is told by the page; here it is only one time less.
-    frame, _ = read([perflogs / system], on_error='collect')
-    frame = frame[frame['metric'] == 'wall_time']
-    times: dict[Key, list[float]] = {}
-    for *key, value in frame[['partition', 'environ', 'case', 'value']
-                             ].itertuples(index=False):
-        partition, environ, case = map(str, key)
-        times.setdefault((partition, environ, case), []).append(value)
-    return {key: statistics.median(values) for key, values in times.items()}
-
-
 def seconds(text: str) -> float:
     """A time limit of a mode, as ReFrame writes it: 2h, 1d2h3m4s.
 
@@ -340,6 +325,44 @@ def seconds(text: str) -> float:
     return found + float(number or 0)
 
 
+def expected(case: Case, seen: Mapping[Key, float],
+             settings: Mapping[str, str]) -> tuple[ordering.Case, bool]:
+    """What a case costs, and whether that is by times seen before; else it
+    is by its time limit.
+
+    :arg settings: variables that the mode sets: repeats, time_limit.
+    """
+    partition, _, environ = case['where'].partition('+')
+    key = partition, environ, case['hash']
+    took, was_seen = ordering.Known(seen).seconds(
+        key, int(settings.get('repeats', case['repeats'])),
+        max(seconds(settings.get('time_limit', '0')), case['limit']))
+    return ordering.Case(key, case['nodes'], took), was_seen
+
+
+def budgets(configuration: Mapping[str, Any], cases: Iterable[Case],
+            seen: Mapping[Key, float], settings: Mapping[str, str]
+            ) -> Iterator[str]:
+    """A line for each partition with a budget: in how many nights its cases
+    have their turn, and how many cost more than a night has.
+
+    :arg cases: of mode nightly; `settings` likewise.
+    """
+    every = [expected(case, seen, settings)[0] for case in cases]
+    for part in configuration['systems'][0]['partitions']:
+        budget = part.get('extras', {}).get(ordering.BUDGET)
+        mine = [one for one in every if one.key[0] == part['name']]
+        if budget is None or not mine:
+            continue
+        bound = ordering.nights(mine, budget)
+        never = sum(one.hours > budget for one in mine)
+        yield (f'night_budget of {part["name"]}, {budget:g} node-hours: each '
+               'case of mode nightly has its turn '
+               + ('every night' if bound == 1 else f'within {bound} nights')
+               + (f', but for {never} that need more than a night has'
+                  if never else ''))
+
+
 def cost(cases: Iterable[Case], seen: Mapping[Key, float],
          settings: Mapping[str, str]) -> Cost:
     """What some cases cost together.
@@ -349,15 +372,11 @@ def cost(cases: Iterable[Case], seen: Mapping[Key, float],
     cases = list(cases)
     ran, by_times, by_limits = 0, 0.0, 0.0
     for case in cases:
-        partition, _, environ = case['where'].partition('+')
-        once = seen.get((partition, environ, case['hash']))
-        if once is None:
-            limit = max(seconds(settings.get('time_limit', '0')),
-                        case['limit'])
-            by_limits += case['nodes'] * limit / 3600
-        else:
+        one, was_seen = expected(case, seen, settings)
+        if was_seen:
             ran += 1
-            repeats = int(settings.get('repeats', case['repeats']))
-            by_times += case['nodes'] * once * repeats / 3600
+            by_times += one.hours
+        else:
+            by_limits += one.hours
     checks = {(case['check'], case['hash']) for case in cases}
     return Cost(len(cases), len(checks), ran, by_times, by_limits)

@@ -44,6 +44,35 @@ def faults(path: str, system: Mapping[str, Any]) -> Iterator[str]:
                 yield f'{where}: access: {fault}'
         for fault in impossible(part.get('processor', {})):
             yield f'{where}: processor: {fault}'
+        for fault in side_by_side(part):
+            yield f'{where}: {fault}'
+    here = [part['name'] for part in system['partitions']
+            if part['scheduler'] == 'local']
+    if len(here) > 1:
+        yield (f'{path}: partitions {" and ".join(here)} have the scheduler '
+               'local: they are one machine, and cases of both would be '
+               'timed beside each other; make them one partition')
+
+
+def side_by_side(part: Mapping[str, Any]) -> Iterator[str]:
+    """How two cases could be timed on one node at a time.
+
+    ReFrame runs `max_jobs` (8) jobs of a partition at once. What other
+    schedulers than Slurm call a node for oneself is not known here.
+    """
+    if part['scheduler'] == 'local' and part.get('max_jobs') != 1:
+        number = part.get('max_jobs', "8, ReFrame's default")
+        yield (f'max_jobs is {number}: cases would be timed beside each other '
+               "on this machine; write 'max_jobs': 1")
+    # So high where a site says that jobs share nodes on purpose.
+    shared = part.get('extras', {}).get('others_cpu_limit', 0) >= 1
+    # With a value (user, mcs) it lets in the jobs of the same user.
+    if part['scheduler'] in SLURM and not shared and not any(
+            text.startswith('--exclus') and '=' not in text
+            for text in part.get('access', ())):
+        yield ("access has no --exclusive: two cases could be timed on one "
+               "node; add '--exclusive', or where jobs share nodes on purpose "
+               "others_cpu_limit (1 or more) to the extras")
 
 
 def unknown_options(access: Iterable[str]) -> Iterator[str]:

@@ -47,7 +47,7 @@ from reframe.frontend.executors import (
 )
 from reframe.frontend.loader import RegressionCheckLoader
 
-from config import lock, perflog, pipeline
+from config import lock, ordering, perflog, pipeline
 from config.judged import TRIES
 from config.version import VERSION
 
@@ -341,8 +341,12 @@ def chosen(testcases: list) -> list:
     if not path:
         return testcases
     wanted = {tuple(one) for one in json.loads(Path(path).read_text())}
-    found = [case for case in testcases
-             if measures(case.check) and key(case) in wanted]
+    return with_needs(testcases, [case for case in testcases if measures(
+        case.check) and key(case) in wanted])
+
+
+def with_needs(testcases: list, found: list) -> list:
+    """Those that were found and all that they need, in their order."""
     needed, left = set(found), list(found)
     while left:
         more = set(left.pop().deps) - needed
@@ -351,11 +355,64 @@ def chosen(testcases: list) -> list:
     return [case for case in testcases if case in needed]
 
 
+def limit(case: Any) -> float:
+    """Seconds that a case takes at the most, before it is set up."""
+    check = case.check
+    place = check._current_partition, check._current_environ
+    check._current_partition = case.partition
+    check._current_environ = case.environ
+    try:
+        return ordering.limit_of(check)
+    finally:
+        # Shared by the cases of a check until each is set up.
+        check._current_partition, check._current_environ = place
+
+
+def expected(case: Any, known: ordering.Known) -> tuple[float, bool]:
+    """Seconds that a case is expected to take, and whether it was seen.
+
+    Nobody knows how long what is built for it takes: 0.
+    """
+    if not measures(case.check):
+        return 0.0, False
+    return known.seconds(key(case), case.check.repeats, limit(case))
+
+
+def within_budgets(cases: list, known: ordering.Known
+                   ) -> tuple[list, list[dict[str, Any]]]:
+    """The cases that run tonight, and a row of the plan for each of those
+    that the budgets of their partitions leave to other nights."""
+    now: set[Any] = set()
+    left = []
+    for part in {case.partition.name: case.partition
+                 for case in cases}.values():
+        mine = [case for case in cases if case.partition is part]
+        budget = part.extras.get(ordering.BUDGET) if known.budgets else None
+        if budget is None:
+            now.update(mine)
+            continue
+        times = {case: expected(case, known) for case in mine}
+        costs = {ordering.Case(key(case), case.check.most_nodes, seconds):
+                 case for case, (seconds, _) in times.items()}
+        tonight, others = ordering.select(costs, budget, known.last)
+        now.update(costs[cost] for cost in tonight)
+        bound = ordering.nights(costs, budget)
+        left += [{
+            **planned(costs[cost]), 'hours': cost.hours, 'budget': budget,
+            'nights': (bound if cost.hours <= budget + ordering.ROUNDING
+                       else 0),
+            'by': 'time' if times[costs[cost]][1] else 'limit',
+            'last': known.last.get(cost.key, '')} for cost in others]
+    return [case for case in cases if case in now], left
+
+
 class AccountedRunner(Runner):
     """ReFrame's runner: zero cases are an error, every case has a record, and
     what is beyond its reference, or was disturbed, is measured again."""
 
     accounts: Accounts | None = None
+    #: What earlier sessions tell of the cases.
+    known = ordering.Known()
 
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
         testcases = chosen(testcases)
@@ -363,6 +420,10 @@ class AccountedRunner(Runner):
             pipeline.refuse(pipeline.ZERO)
         if self.policy.dry_run_mode:
             return self.dry_run(testcases, restored_cases)
+        try:
+            self.known = ordering.Known.handed()
+        except ValueError as err:
+            pipeline.refuse(str(err))
         with machine_lock():
             self.account(testcases, restored_cases)
 
@@ -373,9 +434,16 @@ class AccountedRunner(Runner):
         cases = [case for case in testcases if measures(case.check)]
         if handler is None or not cases:
             return self.run(testcases, restored_cases)
+        cases, left = within_budgets(cases, self.known)
+        if not cases:
+            pipeline.refuse(
+                f'zero cases ran: each of {len(left)} needs more node-hours '
+                f'than its partition has a night ({ordering.BUDGET})')
+        if left:
+            testcases = with_needs(testcases, cases)
         self.accounts = accounts = Accounts(handler, self.policy)
         self.policy.task_listeners.insert(0, accounts)
-        with self.plan(handler, cases):
+        with self.plan(handler, cases, left):
             try:
                 self.run(testcases, restored_cases)
             finally:
@@ -400,7 +468,7 @@ class AccountedRunner(Runner):
         """
         if self.accounts:
             self.accounts.begin()
-        super()._runall(testcases)
+        super()._runall(self.in_order(testcases))
         while self.accounts and (tasks := [
                 task for tries in (self.accounts.beyond,
                                    self.accounts.disturbed)
@@ -423,6 +491,14 @@ class AccountedRunner(Runner):
                 f'measured again in {self.accounts.pause:g} s (try {number} '
                 f'of {TRIES})')
         return tasks
+
+    def in_order(self, testcases: list) -> list:
+        """The longest first, unless somebody asked for another order."""
+        if any(word.startswith('--exec-o') for word in sys.argv[1:]):
+            return testcases
+        return ordering.longest_first(
+            testcases, lambda case: expected(case, self.known)[0],
+            lambda case: case.deps)
 
     def run(self, testcases: list, restored_cases: Any) -> None:
         """Runs the cases; the end of --duration is no error."""
@@ -449,9 +525,12 @@ class AccountedRunner(Runner):
                 handler.removeFilter(not_of_a_case)
 
     @contextlib.contextmanager
-    def plan(self, handler: perflog.PerflogHandler, cases: list
-             ) -> Iterator[None]:
-        """Writes the plan, which stays locked until the session ends."""
+    def plan(self, handler: perflog.PerflogHandler, cases: list,
+             left: list[dict[str, Any]]) -> Iterator[None]:
+        """Writes the plan, which stays locked until the session ends.
+
+        :param left: what is left to other nights
+        """
         now = datetime.datetime.now(datetime.timezone.utc)
         system = cases[0].partition.fullname.partition(':')[0]
         folder = handler.basedir / system / 'sessions'
@@ -459,8 +538,10 @@ class AccountedRunner(Runner):
                 'time': f'{now:%Y-%m-%dT%H:%M:%SZ}', 'system': system,
                 'suite': VERSION, 'commit': perflog.suite_commit(),
                 'reframe': reframe.VERSION}
-        if os.environ.get(ONLY):
+        if os.environ.get(ONLY) or left:
             head['partial'] = True
+        if self.known.budgets:
+            head['left'] = left
         try:
             fd = write_plan(folder, handler.run, head,
                             [planned(case) for case in cases])

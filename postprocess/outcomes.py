@@ -16,6 +16,7 @@ import pandas as pd
 from config import judged
 
 from .perflogs import CASE, judged_records
+from .plans import Left, Plan
 from .progress import Progress, progress
 
 #: From the most telling one on: one record of it decides.
@@ -291,6 +292,25 @@ def stale(frame: pd.DataFrame, partial: Set[str] = frozenset()
                            [run in partial for run, _ in sessions])]
     return frame.loc[sorted(lost, key=list(frame.index).index)] if lost \
         else frame.iloc[:0]
+
+
+def rotated(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
+    """Cases that a budget left to other nights and that have not run since,
+    the one that ran longest ago first.
+
+    :param plans: of each system the newest one under a budget
+    """
+    found = []
+    for plan in plans:
+        later = frame[(frame['system'] == plan.head['system'])
+                      & (frame['run'].astype(str) > plan.run)]
+        since = {tuple(map(str, key)) for key in later[
+            ['partition', 'environ', 'case']].drop_duplicates().itertuples(
+                index=False)}
+        found += [one for one in plan.left if tuple(
+            one.case[name] for name in ('partition', 'environ', 'case')
+            ) not in since]
+    return sorted(found, key=lambda one: one.last)
 
 
 def _left_out(sessions: list[set[int]], partial: list[bool]

@@ -12,7 +12,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from . import (
 )
 from .figures import ratio
 from .finding import Regression, Verdict
+from .plans import Left
 from .progress import Progress
 from .tidy import tidy
 
@@ -608,13 +609,15 @@ def build(frame: pd.DataFrame, faults: list | None = None,
           partial: Set[str] = frozenset(),
           ahead: list[Progress] | None = None,
           before: Path | None = None, png: bool = False,
-          verdict: Verdict | None = None) -> Made:
+          verdict: Verdict | None = None,
+          left: Sequence[Left] = ()) -> Made:
     """The page and its figures; the parameters are those of `Page`, and
 
     :param faults: what was damaged, shown on the page; what is found to be
         is added
     :param runs: what is drawn over time
     :param ahead: `progress` of these records; None: it is asked
+    :param left: cases that budgets left to other nights (`outcomes.rotated`)
     """
     import jinja2
     page = Page(frame, partial, before, png, verdict)
@@ -624,7 +627,11 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     stale = [f'{page.where(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
              for row in outcomes.stale(frame, partial).itertuples()]
     stands = outcomes.standing(frame, ahead)
-    counts |= {'stale': len(stale), 'judged': stands.judged,
+    turns = [str(one) for one in left if one.nights]
+    never = [f'{one}, and the budget is {one.budget:g} a night' for one in left
+             if not one.nights]
+    counts |= {'stale': len(stale), 'rotated': len(turns),
+               'never': len(never), 'judged': stands.judged,
                'waiting': len(stands.waiting),
                'unjudged': len(stands.unjudged),
                'improved': sum(bool(row['note']) for row in rows)}
@@ -647,6 +654,8 @@ def build(frame: pd.DataFrame, faults: list | None = None,
         worse=page.worse(), wrong=page.wrong(rows), news=page.news(rows),
         grid=page.grid(),
         nights=nights, older=first, facts=facts(frame), stale=stale,
+        turns=turns, never=never,
+        within=max((one.nights for one in left), default=0),
         verdicts=rows, families=sections, sites=sites,
         waiting=[f'{page.where(row)} · {words}'
                  for row, words in stands.waiting],

@@ -26,12 +26,42 @@ HEAD = ('run', 'time', 'system', 'commit', 'reframe')
 LATER = ('suite',)
 
 
+class Left(NamedTuple):
+    """A case that the budget of its partition left to other nights."""
+    #: Columns, and its name.
+    case: dict[str, str]
+    #: What it needs, and what its partition has a night. Unit: node-hours.
+    hours: float
+    budget: float
+    #: Nights within which it has its turn; 0: never, it needs too much.
+    nights: int
+    #: What the hours are by: its `time`, or its time `limit`.
+    by: str
+    #: The session in which it ran last; empty: it never did.
+    last: str
+
+    @property
+    def name(self) -> str:
+        """The case and its place, for people."""
+        return (f'{self.case["name"]} @{self.case["partition"]}+'
+                f'{self.case["environ"]}')
+
+    def __str__(self) -> str:
+        """The case, what it needs, when it ran last."""
+        when = (f'last ran {self.last[:4]}-{self.last[4:6]}-{self.last[6:8]} '
+                f'{self.last[9:11]}:{self.last[11:13]}' if self.last
+                else 'never ran')
+        return f'{self.name}: {when}, needs {self.hours:.3g} node-hours'
+
+
 class Plan(NamedTuple):
     """What one session meant to run."""
     file: Path
     #: Columns that all its cases have in common.
     head: dict[str, str]
     cases: list[dict[str, str]]
+    #: What it did not mean to run, for want of node-hours.
+    left: list[Left] = []
 
     @property
     def run(self) -> str:
@@ -85,6 +115,27 @@ def partial(folders: Iterable[Path | str]) -> set[str]:
     return found
 
 
+def rotated(folders: Iterable[Path | str]) -> list[Plan]:
+    """Of each system the newest plan that was made under a budget.
+
+    :param folders: perflogs, or those of one system
+    """
+    newest: dict[Path, Path] = {}
+    for folder in map(Path, folders):
+        for path in {*folder.glob(f'*/{FOLDER}/*.json'),
+                     *folder.glob(f'{FOLDER}/*.json')}:
+            before = newest.get(path.parent)
+            if not is_plan(path) or before and before.name > path.name:
+                continue
+            with contextlib.suppress(OSError, UnicodeDecodeError), open(
+                    path, encoding='utf-8') as handle:
+                if '"left": [' in handle.readline():
+                    newest[path.parent] = path
+    # What is damaged is told where its records are read.
+    found = (read(path, lambda *_: None) for path in newest.values())
+    return [plan for plan in found if plan]
+
+
 def read(path: Path, report: Callable[[Path, int, str], None]
          ) -> Plan | None:
     """A plan; what is damaged is reported, with file and line."""
@@ -98,7 +149,11 @@ def read(path: Path, report: Callable[[Path, int, str], None]
                  for case in data['cases']]
         head = {name: data[name] for name in HEAD} | {
             name: data.get(name, '') for name in LATER}
-        return Plan(path, {k: str(v) for k, v in head.items()}, cases)
+        left = [Left({name: str(row[name]) for name in (*COLUMNS, 'name')},
+                     float(row['hours']), float(row['budget']),
+                     int(row['nights']), str(row['by']), str(row['last']))
+                for row in data.get('left', ())]
+        return Plan(path, {k: str(v) for k, v in head.items()}, cases, left)
     except OSError as err:
         report(path, 1, f'cannot be read ({err.strerror}); check the path '
                'and its permissions')

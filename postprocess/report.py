@@ -32,8 +32,9 @@ examples:
 
 exit codes: 0 good; 1 a case failed in its newest run, was not run though its
 session meant to, or has a known fault that is gone; a figure is worse than it
-was (./plumb verdict); or a perflog is damaged (the page says where); 2 usage,
-no perflogs, or nothing written
+was (./plumb verdict); a case needs more node-hours than a night has; or a
+perflog is damaged (the page says where); 2 usage, no perflogs, or nothing
+written
 """
 
 
@@ -105,10 +106,13 @@ def write(argv: list[str] | None = None) -> Written:
     faults += over_time.faults
     known = len(faults)
     ahead = progress(frame)
+    left = outcomes.rotated(frame, [
+        plan for plan in plans.rotated([args.perflogs])
+        if plan.head['system'] in set(frame['system'])])
     try:
         made = build(frame, faults, args.title, over_time,
                      plans.partial([args.perflogs]), ahead, args.output,
-                     args.png, judged)
+                     args.png, judged, left)
     except figures.FigureError as err:
         return _no_page(frame, str(err))
     _tell(faults[known:])
@@ -129,9 +133,13 @@ def write(argv: list[str] | None = None) -> Written:
              and judged.regressions else '')
           + f", {counts['improved']} improved" * bool(counts['improved'])
           + f", {counts['stale']} stale cases" * bool(counts['stale'])
+          + (f", {counts['rotated']} cases left to other nights"
+             if counts['rotated'] else '')
+          + (f", {counts['never']} cases that can never run"
+             if counts['never'] else '')
           + f', {len(faults)} damaged places in perflogs' * bool(faults))
     bad = faults or any(counts[r] for r in outcomes.FAILED) or (
-        judged and judged.regressions)
+        judged and judged.regressions) or counts['never']
     return Written(1 if bad else 0, frame, ahead, judged)
 
 

@@ -18,8 +18,8 @@ site_configuration = {
         'name': 'cluster', 'hostnames': ['cluster'],
         'modules_system': 'lmod',
         'partitions': [{
-            'name': 'cluster-a', 'scheduler': 'slurm',
-            'launcher': 'srun', 'environs': ['gnu'],
+            'name': 'cluster-a', 'scheduler': 'slurm', 'launcher': 'srun',
+            'access': ['--exclusive'], 'environs': ['gnu'],
             'features': [*node_features(2)],
             'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
             'extras': {'launcher_pin': ['--cpu-bind=cores']},
@@ -182,14 +182,22 @@ def test_every_site_is_sound(suite):
      "without which a case cannot be started; write in its extras: "
      "'launcher_oversubscribe': ['--overcommit', '--cpu-bind=none'],"),
     ("'srun'", "'mpirun'", ''),
-    ("'launcher': 'srun'", "'launcher': 'srun', 'access': ['--partitoin=x']",
+    ("['--exclusive']", "['--exclusive', '--partitoin=x']",
      "system.py: partition cluster:cluster-a: access: '--partitoin=x': "
      'sbatch has no --partitoin, did you mean --partition?'),
     ("'num_cpus': 64", "'num_cpus': 64, 'num_sockets': 2, "
      "'num_cpus_per_socket': 16",
      'processor: num_cpus is 64, and num_sockets x num_cpus_per_socket is '
      '2 x 16 = 32'),
-    ("'srun', 'environs': ['gnu'],", "'mpirun', 'environs': ['gnu', 'mt'],",
+    ("['--exclusive']", '[]', "system.py: partition cluster:cluster-a: access "
+     'has no --exclusive: two cases could be timed on one node; add '),
+    ("'launcher_pin'", "'night_budget': '9', 'launcher_pin'",
+     "system.py: partition cluster:cluster-a: night_budget is '9'; write a "
+     'number of node-hours above 0'),
+    ("'launcher_pin'", "'night_budgt': 9, 'launcher_pin'",
+     "unknown name 'night_budgt'; did you mean 'night_budget'?"),
+    ("'srun',\n            'access': ['--exclusive'], 'environs': ['gnu'],",
+     "'mpirun', 'access': ['--exclusive'], 'environs': ['gnu', 'mt'],",
      'has a launcher_pin without {cpus}: threads would share a core; write '
      "in its extras: 'launcher_pin': ['--map-by', 'slot:PE={cpus}', "
      "'--bind-to', 'core'],"),

@@ -79,8 +79,11 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     @run_after('init')
     def build_stacks_locally(self) -> None:
         # A stack is installed where people log in: compute nodes often have
-        # neither Spack nor a network. All else is built where it runs.
+        # neither Spack nor a network. All else is built where it runs. Where
+        # there is no scheduler they are here anyway, and ReFrame counts apart
+        # what is forced to be: it would run beside a timed case.
         here = {env.name: env for part in rt.runtime().system.partitions
+                if not part.scheduler.is_local
                 for env in part.environs}
         self.build_locally = any(
             'stack' in here[name].extras
@@ -409,6 +412,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         own |= self.more_params()
         return ' '.join(f'{k}={str(v).replace(" ", "_")}'
                         for k, v in own.items())
+
+    @property
+    def most_nodes(self) -> int:
+        """Nodes of the job, as far as is known before it is set up."""
+        return max(self.num_nodes, features.nodes_asked(self.valid_systems))
 
     @property
     def attached(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -66,6 +67,8 @@ PARTITION_EXTRAS: dict[str, str] = {
     'others_cpu_limit': 'share of the CPUs that a case uses on a node above '
                         'which CPU time of other programs there makes it '
                         'unfit; without it 0.05',
+    'night_budget': 'node-hours that mode nightly may take of the partition '
+                    'in a night; without it all its cases run every night',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
     'one_nic_bandwidth': 'one NIC, one way, in MB/s, where one pair of ranks '
                          'can fill it',
@@ -150,6 +153,10 @@ def check_site(configuration: Mapping[str, Any], where: str) -> None:
             _check(extras, PARTITION_EXTRAS, label)
             _check(extras.get('speed_bands_ns', ()), ('fast', 'slow'),
                    f'{label}: speed_bands_ns')
+            budget = extras.get('night_budget', 1)
+            if type(budget) not in (int, float) or not 0 < budget < math.inf:
+                raise GlossaryError(f'{label}: night_budget is {budget!r}; '
+                                    'write a number of node-hours above 0')
             processor = part.get('processor', {})
             if not {'num_cpus', 'num_cpus_per_core'} <= set(processor):
                 raise GlossaryError(f'{label} {NO_PROCESSOR}')

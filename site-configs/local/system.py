@@ -205,4 +205,8 @@ site_configuration = {
         }],
     }],
     'environments': _environments,
+    # How often ReFrame looks whether the job has ended, at the least. Its own
+    # 0.1 (1/s) had it notice a job of half a minute some 2 s late, one of
+    # three minutes up to 10 s.
+    'general': [{'poll_rate_min': 1.0}],
 }

@@ -124,15 +124,15 @@ def test_commands_of_the_embedded_server_and_of_the_original(built):
 
 def test_a_small_point_grows_with_the_machine():
     given, clients = Point('standalone').given(2)
-    assert (given['memsize'], given['warmup_time']) == (0.016, 20)
+    assert (given['memsize'], given['warmup_time']) == (0.016, 15)
     assert clients['tunning_factor'] == 0.802
     more, tuned = Point('standalone').given(16)
-    assert (more['memsize'], more['warmup_time']) == (0.128, 20)
+    assert (more['memsize'], more['warmup_time']) == (0.128, 15)
     assert 0.802 < tuned['tunning_factor'] < 0.8125
     # memcached asks for 32 MB where items may have 16.
     theirs, _ = Point('standalone', 'tao_bench_server').given(2)
     assert sizing.cache_mb(theirs['memsize']) >= 32
-    assert theirs['warmup_time'] == 80
+    assert theirs['warmup_time'] == 60
     assert Point('autoscale', scale='original').given(2) == ({}, {})
 
 

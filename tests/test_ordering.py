@@ -1,0 +1,458 @@
+"""Order and budget: what runs first, what is left to other nights."""
+from __future__ import annotations
+
+import json
+import random
+import types
+from pathlib import Path
+
+import pytest
+from conftest import OSU
+from data import perflogs_factory as factory
+from test_faults import another_site
+
+from bench import schedule
+from checks.lib import base
+from cli import doctor, ordering
+from cli import partitions as guard
+from config import ordering as rules
+from config import session
+from postprocess import outcomes, perflogs, plans, report
+
+
+def case(name: str, hours: float, nodes: int = 1) -> rules.Case:
+    return rules.Case(('cpu', 'gnu', name), nodes, hours * 3600 / nodes)
+
+
+def names(cases) -> str:
+    return ''.join(one.key[2] for one in cases)
+
+
+# --------------------------------------------------------------- tonight
+
+def test_who_has_not_run_for_longest_comes_first_and_the_rest_fills_up():
+    cases = [case('a', 3), case('b', 5), case('c', 1), case('d', 4, nodes=2)]
+    last = {one.key: run for one, run in zip(
+        cases, ('3', '1', '2', '2'), strict=True)}
+    now, left = rules.select(cases, 10, last)
+    # Of c and d, who ran in the same night, the one that costs more.
+    assert (names(now), names(left)) == ('bdc', 'a')
+    now, left = rules.select(cases, 6, last)
+    assert (names(now), names(left)) == ('bc', 'da')
+    # Who never ran is first of all; all that fits is no rotation.
+    now, left = rules.select([*cases, case('e', 1)], 14, last)
+    assert (names(now), names(left)) == ('ebdca', '')
+
+
+def test_a_case_beyond_the_whole_budget_starves_nobody():
+    cases = [case('a', 11), case('b', 5), case('c', 5)]
+    now, left = rules.select(cases, 10, {})
+    assert (names(now), names(left)) == ('bc', 'a')
+    assert rules.nights(cases, 10) == 1
+    assert rules.nights([case('a', 11)], 10) == 1
+
+
+@pytest.mark.parametrize('hours, budget, bound', [
+    ([1, 1, 1], 3, 1), ([0.1] * 10, 1.0, 1), ([1, 1, 1], 2, 3),
+    ([1] * 8, 2, 8), ([1] * 30, 10, 6), ([6, 6, 6], 10, 3)])
+def test_the_number_of_nights_can_be_computed(hours, budget, bound):
+    cases = [case(str(n), one) for n, one in enumerate(hours)]
+    assert rules.nights(cases, budget) == bound
+
+
+def longest_wait(cases, budget, draw, select=rules.select) -> int:
+    """Nights until the last case that fits has had its turn."""
+    last = {one.key: f'{draw.randint(0, 4)}' for one in cases
+            if draw.random() < 0.8}
+    waiting = {one.key for one in cases if one.hours <= budget}
+    for night in range(1, 200):
+        now, left = select(cases, budget, last)
+        assert sum(one.hours for one in now) <= budget + 1e-6
+        assert sorted([*now, *left]) == sorted(cases)
+        waiting -= {one.key for one in now}
+        if not waiting:
+            return night
+        last |= {one.key: f'5{night:04}' for one in now}
+    return 200
+
+
+def some(draw) -> tuple[list[rules.Case], float]:
+    cases = [case(str(n), draw.choice([0.1, 1, 3, 7]) * draw.random())
+             for n in range(draw.randint(1, 25))]
+    return cases, draw.uniform(0.5, 8)
+
+
+def test_each_case_has_its_turn_within_that_number():
+    draw = random.Random(18)
+    for _ in range(300):
+        cases, budget = some(draw)
+        assert longest_wait(cases, budget, draw) <= rules.nights(
+            cases, budget)
+
+
+def test_that_test_sees_a_rule_that_starves_somebody():
+    def cheapest_first(cases, budget, last):
+        return rules.select(cases, budget, {
+            one.key: f'{one.hours:09.4f}' for one in cases})
+    draw = random.Random(18)
+    assert any(longest_wait(cases, budget, draw, cheapest_first)
+               > rules.nights(cases, budget)
+               for cases, budget in (some(draw) for _ in range(50)))
+
+
+# ----------------------------------------------------------------- first
+
+NEEDS = {'x': ['A'], 'y': ['B'], 'z': ['B'], 'B': ['C']}
+
+
+@pytest.mark.parametrize('seconds, order', [
+    ({}, 'AxCByzw'),                            # as they came
+    ({'w': 9, 'x': 3, 'z': 5}, 'wCBzAxy'),
+    ({'z': 5, 'x': 4, 'A': 2}, 'ACBzxyw'),      # what is built takes time too
+])
+def test_the_longest_way_to_go_is_first_behind_what_it_needs(seconds, order):
+    found = rules.longest_first(
+        list('AxCByzw'), lambda one: seconds.get(one, 0),
+        lambda one: NEEDS.get(one, ['of a session before']))
+    assert ''.join(found) == order
+
+
+def test_what_is_known_goes_to_a_session_in_a_file(tmp_path, monkeypatch):
+    known = rules.Known({('cpu', 'gnu', 'a'): 2.5},
+                        {('cpu', 'gnu', 'a'): 'r1', ('cpu', 'gnu', 'b'): 'r2'},
+                        True)
+    known.write(tmp_path / 'known.json')
+    monkeypatch.delenv(rules.KNOWN, raising=False)
+    assert rules.Known.handed() == rules.Known()
+    monkeypatch.setenv(rules.KNOWN, str(tmp_path / 'known.json'))
+    assert rules.Known.handed() == known
+    assert known.seconds(('cpu', 'gnu', 'a'), 5, 600) == (12.5, True)
+    assert known.seconds(('cpu', 'gnu', 'b'), 5, 600) == (600, False)
+
+
+@pytest.mark.parametrize('text', [None, '', '{}', '{"budgets": 1, "cases": '
+                                  '[[1]]}', '[]'])
+def test_a_file_that_tells_nothing_is_refused(tmp_path, monkeypatch, text):
+    if text is not None:
+        (tmp_path / 'known').write_text(text)
+    monkeypatch.setenv(rules.KNOWN, str(tmp_path / 'known'))
+    with pytest.raises(ValueError, match='not what is known of cases .*unset'):
+        rules.Known.handed()
+
+
+# ------------------------------------------------- in a session of ReFrame
+
+def planned(name: str, partition, needs=(), nodes=1, limit=600.0, **more):
+    """A case as ReFrame has it."""
+    check = types.SimpleNamespace(
+        hashcode=name, most_nodes=nodes, time_limit=limit, repeats=1,
+        params='', program='p', emulated=False, family='osu',
+        display_name=f'Check {name}', origin_in=lambda environ: {},
+        _current_partition=None, _current_environ=None,
+        is_fixture=lambda: False, **more)
+    return types.SimpleNamespace(
+        check=check, partition=partition, deps=list(needs),
+        environ=types.SimpleNamespace(name='gnu'))
+
+
+class Row(types.SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def part(name: str, **extras):
+    return types.SimpleNamespace(name=name, extras=extras)
+
+
+@pytest.fixture
+def cases(monkeypatch):
+    """Three cases under a budget and one without, hashable as ReFrame's."""
+    monkeypatch.setattr(session, 'planned', lambda case: {
+        'name': case.check.display_name, 'partition': case.partition.name})
+    small, free = part('small', night_budget=1.0), part('free')
+    return [Row(**vars(one)) for one in (
+        planned('a', small, nodes=4), planned('b', small, nodes=4),
+        planned('c', small, nodes=60), planned('d', free, nodes=60))]
+
+
+def test_a_session_leaves_what_the_budget_of_a_partition_lacks(cases):
+    known = rules.Known({('small', 'gnu', 'c'): 3600.0},
+                        {('small', 'gnu', 'a'): '20261101T0300Z-aa'}, True)
+    now, left = session.within_budgets(cases, known)
+    # In their order; four nodes for ten minutes are 0.67 of an hour.
+    assert [one.check.hashcode for one in now] == ['b', 'd']
+    a, = (row for row in left if row['name'] == 'Check a')
+    assert (a['hours'], a['budget'], a['nights'], a['by'], a['last']) == (
+        pytest.approx(4 / 6), 1.0, 2, 'limit', '20261101T0300Z-aa')
+    c, = (row for row in left if row['name'] == 'Check c')
+    assert (c['hours'], c['nights'], c['by'], c['last']) == (
+        60.0, 0, 'time', '')
+    # Without the word of plumb no budget holds.
+    assert session.within_budgets(cases, rules.Known()) == (cases, [])
+    assert cases[0].check._current_partition is None
+
+
+def test_reframe_gets_them_longest_first_unless_told_otherwise(
+        cases, monkeypatch):
+    runner = types.SimpleNamespace(known=rules.Known(
+        {(one.partition.name, 'gnu', one.check.hashcode): took
+         for one, took in zip(cases, (3, 1, 4, 2), strict=True)}))
+
+    def order(*words: str) -> str:
+        monkeypatch.setattr('sys.argv', ['reframe', '-r', *words])
+        return ''.join(one.check.hashcode for one in
+                       session.AccountedRunner.in_order(runner, cases))
+
+    assert order() == 'cadb'
+    assert order('--exec-order=name') == order('--exec-o', 'uid') == 'abcd'
+
+
+def test_the_limit_of_a_case_is_that_of_its_partition(cases):
+    check = cases[0].check
+    check.seconds_needed = lambda: (
+        900.0 if check._current_partition is cases[0].partition else 0.0)
+    assert session.limit(cases[0]) == 900.0
+    assert check._current_partition is check._current_environ is None
+
+
+def test_two_nights_under_a_budget(suite, tmp_path):
+    """Each takes what the other left, and the end of the run says so."""
+    another_site(suite, tmp_path, '''
+site_configuration['systems'][0]['partitions'][0]['extras'][
+    'night_budget'] = 0.2       # ten minutes are a sixth
+''')
+    site = str(tmp_path / 'site')
+
+    def night(*more: str) -> str:
+        done = suite.plumb('run', '--site', site, '--mode', 'nightly', '--',
+                           *OSU, '-n', 'OsuStartup', '-Srepeats=1', *more)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert '1 cases, 0 failed' in done.stdout
+        return done.stdout
+
+    first = night()
+    assert ('Left to other nights: 1 case of thishost, 0.167 node-hours '
+            'beyond its 0.2 a night; each has its turn within 2 nights'
+            ) in first
+    assert ': never ran, needs 0.167 node-hours' in first
+    assert '1 cases left to other nights' in first
+    page = (suite.tmp / 'report' / 'index.html').read_text()
+    assert 'Left to other nights' in page and 'never ran' in page
+    # Now the first one's own time is known, and both fit.
+    done = suite.plumb('run', '--site', site, '--mode', 'nightly', '--',
+                       *OSU, '-n', 'OsuStartup', '-Srepeats=1')
+    assert '2 cases, 0 failed' in done.stdout, done.stdout + done.stderr
+    assert 'Left to' not in done.stdout
+    assert len({r['case'] for r in suite.records}) == 2
+
+
+# ------------------------------------------------------ what perflogs know
+
+def test_a_case_that_never_began_has_not_run(tmp_path):
+    factory.write(tmp_path, [
+        factory.record('wall_time', 2.0, day=1, case='c1'),
+        factory.record('completed', 0.0, day=2, case='c1', repeat=0,
+                       result='fail', guard='cancelled'),
+        factory.record('completed', 0.0, day=1, case='c2', repeat=0,
+                       result='fail', guard='build'),
+        factory.record('wall_time', 4.0, day=3, case='c3')])
+    frame = ordering.records(tmp_path, 'alpha')
+    of_day = [factory.record(day=day)['run'] for day in range(4)]
+    assert ordering.last_runs(frame) == {
+        ('cpu', 'openmpi', 'c1'): of_day[1],
+        ('cpu', 'openmpi', 'c2'): of_day[1],
+        ('cpu', 'openmpi', 'c3'): of_day[3]}
+    assert ordering.times(frame) == {('cpu', 'openmpi', 'c1'): 2.0,
+                                     ('cpu', 'openmpi', 'c3'): 4.0}
+
+
+@pytest.mark.parametrize('mode, budgets', [('nightly', True),
+                                           ('quick', False)])
+def test_budgets_hold_in_mode_nightly(tmp_path, monkeypatch, mode, budgets):
+    with ordering.handed(str(tmp_path), 'alpha', mode) as variables:
+        monkeypatch.setenv(*variables.popitem())
+        assert rules.Known.handed() == rules.Known(budgets=budgets)
+
+
+# ----------------------------------------------------- what people are told
+
+def left(name: str, hours: float, nights: int, last: str = '', by='time'
+         ) -> plans.Left:
+    return plans.Left({'name': name, 'partition': 'cpu', 'environ': 'gnu',
+                       'case': 'c0ffee00'}, hours, 10.0, nights, by, last)
+
+
+def test_the_end_of_a_run_tells_what_is_left():
+    plan = plans.Plan(Path(), {}, [], [
+        left('A', 4, 3, '20261101T030000Z-aa'), left('B', 2.5, 3)])
+    lines, never = ordering.told(plan)
+    assert not never and lines == [
+        'Left to other nights: 2 cases of cpu, 6.5 node-hours beyond its 10 '
+        'a night; each has its turn within 3 nights',
+        '  B @cpu+gnu: never ran, needs 2.5 node-hours',
+        '  A @cpu+gnu: last ran 2026-11-01 03:00, needs 4 node-hours']
+    many = plan._replace(left=[left(f'C{n}', 1, 3) for n in range(9)])
+    assert ordering.told(many)[0][-1] == '  and 4 more'
+    assert ordering.told(plan._replace(left=[])) == ([], False)
+
+
+@pytest.mark.parametrize('by, words', [
+    ('time', '; raise night_budget in system.py, or leave the case out'),
+    ('limit', '; that is by its time limit, for it has not run yet: run it '
+     'once in another mode (./plumb run --mode full -- -n /c0ffee00)')])
+def test_a_case_that_can_never_run_is_an_error(by, words):
+    (line,), never = ordering.told(plans.Plan(Path(), {}, [], [
+        left('A', 21.3, 0, by=by)]))
+    assert never and line.startswith(
+        'error: A @cpu+gnu needs 21.3 node-hours, and cpu has 10 a night: it '
+        'can never run in mode nightly; ') and words in line
+
+
+def with_left(root: Path, day: int, cases: list[str] | None) -> None:
+    """The plan of a session that left these cases (None: had no budget)."""
+    one = factory.record(day=day)
+    path = root / 'alpha' / 'sessions' / f'{one["run"]}.json'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = {'plan': 1, **{name: one[name] for name in (
+        'run', 'time', 'system', 'commit', 'reframe')}, 'partial': True}
+    if cases is not None:
+        head['left'] = [{**{name: str(one[name]) for name in plans.COLUMNS},
+                         'case': name, 'name': f'Check {name}', 'hours': 2.0,
+                         'budget': 10.0, 'nights': int(name != 'never') * 4,
+                         'by': 'time', 'last': ''} for name in cases]
+    path.write_text(json.dumps(head)[:-1] + ', "cases": [\n]}\n')
+
+
+def shown(root: Path, capsys) -> tuple[int, str, str]:
+    """The exit code of the report, its line, and the page."""
+    code = report.main(['--perflogs', str(root), '--output',
+                        str(root.parent / 'page')])
+    text = (root.parent / 'page' / 'index.html').read_text()
+    return code, capsys.readouterr().out, text
+
+
+def test_the_page_shows_what_is_left_until_it_runs(tmp_path, capsys):
+    root = tmp_path / 'logs'
+    factory.write(root, [factory.record(day=1, value=1.0, case='c1')])
+    with_left(root, 1, ['c2', 'c3'])
+    with_left(root, 2, None)            # picked by hand: had no budget
+    frame = perflogs.read(root)
+    assert [one.case['case'] for one in outcomes.rotated(
+        frame, plans.rotated([root]))] == ['c2', 'c3']
+    assert plans.rotated([root]) == plans.rotated([root / 'alpha'])
+    code, line, text = shown(root, capsys)
+    assert code == 0 and '2 cases left to other nights' in line
+    assert 'within 4 nights' in text and 'Check c2 @cpu+openmpi' in text
+    factory.write(root, [factory.record(day=3, value=1.0, case='c2')])
+    assert '1 cases left' in shown(root, capsys)[1]
+    with_left(root, 4, [])              # nothing was left of that night
+    assert 'left to other nights' not in shown(root, capsys)[1]
+
+
+def test_the_page_fails_for_a_case_that_can_never_run(tmp_path, capsys):
+    root = tmp_path / 'logs'
+    factory.write(root, [factory.record(day=1, case='c1')])
+    with_left(root, 1, ['never'])
+    code, line, text = shown(root, capsys)
+    assert code == 1 and '1 cases that can never run' in line
+    assert 'Never run.' in text and 'the budget is 10 a night' in text
+
+
+def test_a_session_under_a_budget_makes_nobody_stale(tmp_path):
+    with_left(tmp_path, 1, ['c2'])
+    assert plans.partial([tmp_path]) == {factory.record(day=1)['run']}
+
+
+def test_doctor_says_in_how_many_nights_each_case_has_its_turn():
+    site = {'systems': [{'partitions': [
+        {'name': 'cpu', 'extras': {'night_budget': 2.0}}, {'name': 'gpu'}]}]}
+    cases = [{'where': 'cpu+gnu', 'hash': name, 'nodes': nodes, 'repeats': 1,
+              'limit': 1800.0} for name, nodes in (
+                  ('a', 2), ('b', 2), ('c', 2), ('d', 8))]
+    seen = {('cpu', 'gnu', 'a'): 3600.0}
+    assert list(doctor.budgets(site, cases, seen, {})) == [
+        'night_budget of cpu, 2 node-hours: each case of mode nightly has its '
+        'turn within 3 nights, but for 1 that need more than a night has']
+    assert 'turn every night' in next(doctor.budgets(
+        site, cases[:1], {}, {'repeats': '1'}))
+
+
+# ------------------------------------------------ never two on one node
+
+def faults(*parts: dict) -> list[str]:
+    return list(guard.faults('system.py', {'name': 's', 'partitions': parts}))
+
+
+@pytest.mark.parametrize('change, words', [
+    ({'scheduler': 'local', 'max_jobs': 1}, ''),
+    ({'scheduler': 'local'}, "s:p: max_jobs is 8, ReFrame's default: cases "
+     'would be timed beside each other on this machine'),
+    ({'scheduler': 'local', 'max_jobs': 2}, 'max_jobs is 2: '),
+    ({'access': ['--exclusive']}, ''),
+    ({'scheduler': 'squeue', 'access': ['-p x']}, 's:p: access has no '
+     "--exclusive: two cases could be timed on one node; add '--exclusive'"),
+    ({'access': ['--exclusive=user']}, 'access has no --exclusive'),
+    ({'access': ['--exclude=n1']}, 'access has no --exclusive'),
+    ({'extras': {'others_cpu_limit': 1e6}}, ''),
+    ({'scheduler': 'pbs'}, ''),
+])
+def test_a_site_may_not_time_two_cases_on_one_node(change, words):
+    found = faults({'name': 'p', 'scheduler': 'slurm', **change})
+    assert (words in found[0]) if words else not found
+    assert len(found) <= 1
+
+
+def test_two_partitions_are_not_one_machine():
+    one = {'scheduler': 'local', 'max_jobs': 1}
+    found, = faults({**one, 'name': 'a'}, {**one, 'name': 'b'})
+    assert 'partitions a and b have the scheduler local: they are one' in found
+
+
+@pytest.mark.parametrize('here', [True, False])
+def test_no_stack_is_built_beside_a_timed_case(monkeypatch, here):
+    """ReFrame limits jobs that are forced to be local apart from those of
+    a partition."""
+    space = types.SimpleNamespace
+    system = space(partitions=[space(
+        scheduler=space(is_local=here),
+        environs=[space(name='stores', extras={'stack': 'keyvalue'})])])
+    monkeypatch.setattr(base.rt, 'runtime', lambda: space(system=system))
+    check = space(valid_prog_environs=['stores'], build_locally=None)
+    base.Programs.build_stacks_locally(check)
+    assert check.build_locally is not here
+
+
+# ------------------------------------------------ the replay of a cluster
+
+def job(nodes: int, seconds: float, limit: float = 0.0, needs=(),
+        expected: float = 0.0) -> schedule.Job:
+    return schedule.Job(nodes, seconds, expected or seconds,
+                        limit or seconds, tuple(needs))
+
+
+def test_the_replayed_queue_is_that_of_slurm():
+    def took(*jobs, **more):
+        return schedule.makespan(jobs, 4, poll=1.0, **more)
+
+    assert took(job(2, 10), job(2, 10)) == 10
+    assert took(job(3, 10), job(3, 10), job(1, 20)) == 20   # backfilled
+    # The third would end in time, but by its limit delays the second.
+    assert took(job(3, 10), job(4, 10), job(1, 10)) == 20
+    assert took(job(3, 10), job(4, 10), job(1, 10, limit=11)) == 30
+    assert took(*(job(1, 10) for _ in range(4)), max_jobs=2) == 20
+    # What is built is waited for, to the next look.
+    build = job(1, 2.5)
+    assert took(build, job(4, 10, needs=[build])) == 13
+
+
+def test_the_replay_is_never_better_than_possible():
+    draw = random.Random(5)
+    for _ in range(20):
+        jobs = schedule.night([
+            {'where': draw.choice('ab'), 'family': 'f', 'limit': 600.0,
+             'nodes': draw.choice([1, 2, 4, 8])} for _ in range(30)],
+            draw.randint(0, 99))
+        for order in (jobs, schedule.longest_first(jobs)):
+            assert sorted(map(id, order)) == sorted(map(id, jobs))
+            for at_once in (0, 3):
+                assert schedule.makespan(order, 16, at_once) >= \
+                    schedule.least(jobs, 16, at_once) - 1e-6

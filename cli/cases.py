@@ -135,6 +135,7 @@ def cases() -> Iterator[dict[str, Any]]:
                'modes': [m for m in MODES if m in check.tags],
                'reference': found, 'lacks': lacks, 'fault': fault,
                'misplaced': misplaced, 'hash': check.hashcode,
+               'link': getattr(check, 'link_metric', ''),
                'nodes': max(check.num_nodes,
                             features.nodes_asked(check.valid_systems)),
                'repeats': check.repeats, 'limit': limit_of(check)}

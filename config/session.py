@@ -47,7 +47,7 @@ from reframe.frontend.executors import (
 )
 from reframe.frontend.loader import RegressionCheckLoader
 
-from config import lock, perflog, pipeline
+from config import lock, perflog, pinned, pipeline
 from config.judged import TRIES
 from config.version import VERSION
 
@@ -268,6 +268,13 @@ class Accounts(Listener):
                     'dependency' if needs else 'skipped')
 
 
+class Pins(Listener):
+    """Gives each job the nodes that were chosen for it."""
+
+    def on_task_setup(self, task: RegressionTask) -> None:
+        pinned.pin(task.check)
+
+
 class Causes(Listener):
     """The failures of a dry run, one line for each cause."""
 
@@ -326,7 +333,7 @@ class AccountedRunner(Runner):
     accounts: Accounts | None = None
 
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
-        testcases = chosen(testcases)
+        testcases = pinned.placed(chosen(testcases), measures)
         if all(case.check.is_fixture() for case in testcases):
             pipeline.refuse(pipeline.ZERO)
         if self.policy.dry_run_mode:
@@ -342,7 +349,7 @@ class AccountedRunner(Runner):
         if handler is None or not cases:
             return self.run(testcases, restored_cases)
         self.accounts = accounts = Accounts(handler)
-        self.policy.task_listeners.insert(0, accounts)
+        self.policy.task_listeners[:0] = [accounts, Pins()]
         with self.plan(handler, cases):
             try:
                 self.run(testcases, restored_cases)
@@ -367,7 +374,8 @@ class AccountedRunner(Runner):
         """
         if self.accounts:
             self.accounts.tries.clear()         # of a round before
-        super()._runall(testcases)
+        for some in pinned.rounds(testcases):
+            super()._runall(some)
         while self.accounts and self.accounts.again:
             tasks, self.accounts.again = self.accounts.again, []
             done = self.stats._alltasks[runtime.runtime().current_run]

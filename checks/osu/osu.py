@@ -299,6 +299,15 @@ class OsuPt2pt(OsuBenchmark):
     def nodes_needed(self) -> int:
         return 1 if self.placement == 'intra_node' else 2
 
+    @property
+    def link_metric(self) -> str:
+        """What the case says of the link between its two nodes; `plumb
+        locate` asks. Empty: nothing that needs no other figure beside it."""
+        if self.placement == 'intra_node' or self.memory() != 'host':
+            return ''
+        return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
+            self.program, '')
+
     def ranks(self) -> tuple[int, int]:
         return 2, 2 // self.nodes_needed()
 

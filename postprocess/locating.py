@@ -71,9 +71,12 @@ ACCUSE, MISS = 0.01, 0.02
 ALONE = (3 - math.sqrt(5)) / 2
 #: Pairs before anything is judged, and the fewest that make a level.
 BEGIN, FEW = 12, 3
-#: Share of the pairs in the window that the first level is taken from, and
-#: the width of the narrowest such window of N(0, 1).
-WINDOW, WIDTH = 0.35, 0.9076
+#: Where sigma is more than this part of d, the pairs may be of two kinds: the
+#: round robin goes on, up to so many pairs, before nodes are told apart.
+DISTINCT, ENOUGH = 2.5, 48
+#: Share of the pairs in a window that the first level is taken from -> the
+#: width of the narrowest such window of N(0, 1).
+WINDOWS = {0.2: 0.5067, 0.35: 0.9076, 0.6: 1.6832}
 #: The least sigma, as a part of d.
 FINEST = 0.2
 #: How much rarer than a slow node each kind of part is, as log(odds).
@@ -208,13 +211,15 @@ class Search:
 
     def __init__(self, nodes: Iterable[str], better: str, *,
                  above: Mapping[str, Sequence[str]] | None = None,
-                 slowdown: float = 0.1, most: int = 16) -> None:
+                 slowdown: float = 0.1, most: int = 16,
+                 every: bool = False) -> None:
         """
         :param better: higher or lower, of the figure
         :param above: node -> the switches above it, the nearest first
         :param slowdown: what is looked for: a fraction, 0.1 is 10 % less of
             what is better higher, 11 % more of what is better lower
         :param most: rounds after the first ones
+        :param every: the whole round robin first, so that each link is seen
         :raises ValueError: fewer than two nodes, or no such fraction
         """
         self.above = {node: tuple((above or {}).get(node, ()))
@@ -230,6 +235,7 @@ class Search:
             raise ValueError(f'a slowdown of {slowdown:g} cannot be looked '
                              'for: 0.005 (half a percent) to 1')
         self.better, self.slowdown, self.most = better, slowdown, most
+        self.every = every
         self.d = -math.log(1 - slowdown)
         self.rounds = 0
         self.jobs = 0
@@ -247,6 +253,8 @@ class Search:
         #: far, was measured.
         self._times: Counter[Any] = Counter()
         self._first: list[list[Pair]] | None = None
+        #: Rounds of the round robin that are left.
+        self._turns: list[list[Pair]] = []
         self._known: _Fit | None = None
 
     # Pairs and their parts ----------------------------------------------
@@ -310,6 +318,9 @@ class Search:
         elif self.rounds >= len(self._first) + self.most \
                 or len(self.nodes) == 2 or not self._x:
             found = []
+        elif self._turns and self.jobs < ENOUGH \
+                and self._fit().sigma > self.d / DISTINCT:
+            found = [self._turns.pop(0)]
         else:
             found = [pairs] if (pairs := self._follow_up()) else []
         self.rounds += len(found)
@@ -319,15 +330,19 @@ class Search:
         turns = round_robin(self.nodes)
         if len(self.nodes) == 2:
             return turns * FEW
-        wanted = min(math.ceil(BEGIN / len(turns[0])), 2 * len(turns))
+        wanted = min(math.ceil(BEGIN / len(turns[0])), FEW * len(turns))
         if len({self.climbs(*pair) for turn in turns[:8]
                 for pair in turn}) > 1:
             wanted = max(wanted, 2)
+        if self.every:
+            wanted = max(wanted, len(turns))
         # Neighbours first, and then those that are far from each other.
         step = max(round(len(turns) / 4), 1)
         while math.gcd(step, len(turns)) > 1:
             step += 1
-        return [turns[at * step % len(turns)] for at in range(wanted)]
+        order = [turns[at * step % len(turns)] for at in range(len(turns))]
+        self._turns = order[wanted:]
+        return (order * FEW)[:wanted]
 
     def _follow_up(self) -> list[Pair]:
         """A round of disjoint pairs for what is not decided yet."""
@@ -436,21 +451,39 @@ class Search:
             np.array([math.log(len(self.nodes)) + RARER[part[0]]
                       for part in self._number]))
         x, climbs = np.array(self._x), np.array(self._climbs)
-        levels, sigma = self._begun(x, climbs)
+        score, levels, sigma, chosen, covers, weight = max(
+            (self._settled(known, x, climbs, share) for share in WINDOWS),
+            key=lambda one: one[0])
+        return _Fit(levels, sigma, chosen, covers, _evidence(
+            known, weight, chosen, covers), known.prior)
+
+    def _settled(self, known: _Incidence, x: np.ndarray, climbs: np.ndarray,
+                 share: float) -> tuple[float, dict[int, float], float,
+                                        frozenset[int], np.ndarray,
+                                        np.ndarray]:
+        """What explains the pairs, from a first level on; before it, how
+        well it does: the logarithm of the likelihood of all pairs, less the
+        priors of the parts, less log(pairs) / 2 for each level (Schwarz,
+        1978)."""
+        levels, sigma = self._begun(x, climbs, share)
         chosen: frozenset[int] | None = None
         for _ in range(8):
             weight = self._weights(x, climbs, levels, sigma)
-            new, score = _best(known, weight)
+            new = _best(known, weight)[0]
             covers = _covers(known, new, len(x))
             if new == chosen:
                 break
             chosen = new
-            levels, sigma = self._refit(known, x, climbs, chosen, covers,
-                                        levels)
-        return _Fit(levels, sigma, new, covers, _evidence(
-            known, weight, new, covers, score), known.prior)
+            levels, sigma, rest, groups = self._refit(
+                known, x, climbs, chosen, covers, levels)
+        free = (len(x) - len(rest)) * CAP
+        score = (-len(rest) * math.log(sigma)
+                 - float(np.minimum(rest ** 2 / (2 * sigma ** 2), CAP).sum())
+                 - float(known.prior[sorted(new)].sum())
+                 - groups * math.log(len(x)) / 2 - free)
+        return score, levels, sigma, new, covers, weight
 
-    def _begun(self, x: np.ndarray, climbs: np.ndarray
+    def _begun(self, x: np.ndarray, climbs: np.ndarray, share: float
                ) -> tuple[dict[int, float], float]:
         """Levels and sigma by the lowest narrow window of each kind."""
         levels, widths = {}, []
@@ -458,19 +491,21 @@ class Search:
             some = np.sort(x[(climbs == kind) & ~np.isnan(x)])
             if len(some) < FEW:
                 continue
-            held = max(math.ceil(WINDOW * len(some)), 2)
+            held = max(math.ceil(share * len(some)), 2)
             width = some[held - 1:] - some[:len(some) - held + 1]
             at = int(np.argmax(width <= max(1.5 * width.min(), self.d / 2)))
             levels[kind] = float(some[at] + some[at + held - 1]) / 2
-            widths.append(float(width[at]) / WIDTH)
+            widths.append(float(width[at]) / WINDOWS[share])
         return levels, max([FINEST * self.d, float(np.median(widths))]
                            if widths else [self.d])
 
     def _refit(self, known: _Incidence, x: np.ndarray, climbs: np.ndarray,
                chosen: frozenset[int], covers: np.ndarray,
-               before: dict[int, float]) -> tuple[dict[int, float], float]:
+               before: dict[int, float]
+               ) -> tuple[dict[int, float], float, np.ndarray, int]:
         """Levels by the pairs that nothing explains, sigma by all that
-        differ from pairs of the same explanation."""
+        differ from pairs of the same explanation: both, these differences,
+        and the number of levels that they are taken from."""
         levels, rests = dict(before), []
         free = (covers == 0) & ~np.isnan(x)
         for kind in before:
@@ -493,7 +528,7 @@ class Search:
         size = len(rest)
         sigma = 1.4826 * float(np.median(rest)) * FACTOR.get(
             size, size / (size - 0.8)) if size > 1 else self.d
-        return levels, max(sigma, FINEST * self.d)
+        return levels, max(sigma, FINEST * self.d), rest, len(rests)
 
     def _weights(self, x: np.ndarray, climbs: np.ndarray,
                  levels: dict[int, float], sigma: float) -> np.ndarray:
@@ -536,14 +571,23 @@ class Search:
                     for part in (('node', n) for n in self.nodes)],
                 notes=self._all_slow(fit, expected))
         named = [part for part in self._number if self._is_named(fit, part)]
+        good = [n for n in self.nodes if self._is_good(fit, ('node', n))]
+        blurred = fit.sigma > self.d / DISTINCT and not named
+        if blurred and len(self.nodes) < 2 * BEGIN:
+            good = []
         unclear = [part for part, number in self._number.items()
                    if part not in named and (
-                       part[0] == 'node' and not self._is_good(fit, part)
+                       part[0] == 'node' and part[1] not in good
                        or _chance(fit.evidence[number], fit.prior[number])
                        >= TOLD)]
         never = [n for n in self.nodes if ('node', n) not in self._number]
         total = len(self.nodes) * (len(self.nodes) - 1) // 2
         notes = self._all_slow(fit, expected)
+        if blurred:
+            notes.append(f'good pairs differ by {100 * fit.sigma:.1f} %: too '
+                         f'much to tell {100 * self.slowdown:g} % by one of '
+                         'them, or there are two kinds of nodes; more '
+                         'repeats in a job make it less')
         if len(links) < total:
             notes.append(f'links: {len(links)} of {total} were looked at; of '
                          'the others nothing is known but that they are '
@@ -555,8 +599,7 @@ class Search:
             named=[self._finding(fit, part) for part in named],
             unclear=[self._finding(fit, part, 'unclear', self._why(fit, part))
                      for part in unclear],
-            good=[n for n in self.nodes if self._is_good(fit, ('node', n))
-                  and ('node', n) not in named])
+            good=good)
 
     def _figure(self, x: float) -> float:
         return math.exp(-x if self.better == 'higher' else x)
@@ -607,11 +650,15 @@ class Search:
     def _why(self, fit: _Fit, part: Part) -> str:
         number = self._number[part]
         rows = [at for one, at in self._rows if one == number]
+        if self._is_good(fit, part):
+            return ('as good as the others, which differ too much to say '
+                    'more')
         if all(fit.covers[at] > (number in fit.chosen) for at in rows):
+            mine = set(rows)
             names = dict.fromkeys(
                 ' '.join(other) for other, one in self._number.items()
                 if one in fit.chosen and one != number and any(
-                    (one, at) in self._pairs_of for at in rows))
+                    which == one and at in mine for which, at in self._rows))
             return (f'all its pairs are explained by {", ".join(names)}, '
                     'and there is no way around')
         if all(kind not in fit.levels for kind in
@@ -620,10 +667,6 @@ class Search:
         return (f'{len(rows)} pair{"s" * (len(rows) > 1)} say too little '
                 f'beside a noise of {100 * fit.sigma:.1f} %, or say the '
                 'same of another part')
-
-    @property
-    def _pairs_of(self) -> set[tuple[int, int]]:
-        return set(self._rows)
 
 
 def _natural(name: str) -> list[Any]:
@@ -672,9 +715,14 @@ def _best(known: _Incidence, weight: np.ndarray,
             break
         chosen.remove(at)
         covers[known.members[at]] -= 1
-    score = float(weight[covers > 0].sum()) - float(
+    return frozenset(chosen), _score(known, weight, chosen, covers)
+
+
+def _score(known: _Incidence, weight: np.ndarray, chosen: Iterable[int],
+           covers: np.ndarray) -> float:
+    """What an explanation is worth."""
+    return float(weight[covers > 0].sum()) - float(
         known.prior[sorted(chosen)].sum())
-    return frozenset(chosen), score
 
 
 def _alone(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
@@ -686,10 +734,10 @@ def _alone(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
 
 
 def _evidence(known: _Incidence, weight: np.ndarray,
-              chosen: frozenset[int], covers: np.ndarray, score: float
-              ) -> np.ndarray:
+              chosen: frozenset[int], covers: np.ndarray) -> np.ndarray:
     """Logarithm of the likelihood ratio of each part: the best explanation
     with it over the best one without it."""
+    score = _score(known, weight, chosen, covers)
     open_ = np.where(covers == 0, weight, 0.0)
     found = np.bincount(known.part, open_[known.pair], len(known.prior))
     # Where no pair is slow, nothing else could take a part's place.

@@ -20,12 +20,14 @@ no figure, counts as +4.
 
 **Level and noise** are those of the pairs themselves, a level for each number
 of switches that a pair climbs. At first the level is the middle of the lowest
-window that holds 35 % of the pairs and is narrow (the shorth, as in Rousseeuw's
-least median of squares, 1984): a part can only slow a pair, so that the level
-is at the fast end even where most pairs are slow. From then on it is the
-median of the pairs that nothing explains, and sigma their MAD, with the
-factors of Croux and Rousseeuw (1992) for few of them, and together with what
-pairs of one explanation differ by. Sigma is at least d / 5.
+window that holds a share of the pairs and is narrow (the shorth, as in
+Rousseeuw's least median of squares, 1984): a part can only slow a pair, so
+that the level is at the fast end even where most pairs are slow. From then on
+it is the median of the pairs that nothing explains, and sigma their MAD, with
+the factors of Croux and Rousseeuw (1992) for few of them, together with what
+pairs of one explanation differ by. Sigma is at least d / 5. Of three shares,
+20, 35 and 60 %, the one counts that ends with the largest likelihood of all
+pairs less what its parts and levels cost (Schwarz, 1978).
 
 **What explains them** is the set of parts with the largest sum of the evidence
 of its pairs, less the logarithm of the prior odds for each part: log(n) for

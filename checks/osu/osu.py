@@ -163,7 +163,7 @@ class OsuBenchmark(Benchmark, special=True):
             # OMB 7.2 and 7.4 leave out MPI_Finalize here: the launcher ends
             # with 1 after a complete table. The table is judged by itself.
             self.accept = [0, 1]
-        if self.has_validation():
+        if self.validates and self.has_validation():
             kind = ' -T mpi_int' if self.source != 'embedded' and \
                 'reduce' in self.program else ''
             self.validation = f'-c -i 10 -x 2 -m 1:{self.VALIDATED}{kind}'

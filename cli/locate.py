@@ -356,7 +356,9 @@ def results(plan: Plan, folder: str, metric: str) -> Results:
 
     :raises SetupError: a job did not run on the nodes that it was given
     """
-    frame = perflogs.read(folder, on_error='collect')[0]
+    frame, faults = perflogs.read(folder, on_error='collect')
+    for fault in faults:
+        say(str(fault))
     frame = frame[frame['run'] == plan.run]
     found: list[tuple[Pair, float | None]] = []
     better = unit = ''

@@ -11,6 +11,7 @@ Examples:
   ./plumb report                   page and figures from the perflogs
   ./plumb plot FILE                your own figures, by a YAML file
   ./plumb verdict                  has anything changed for the worse?
+  ./plumb locate                   which node or link is it?
   ./plumb compare A B              two nights, sites, stacks or programs
   ./plumb history latency          how a metric went, night by night
   ./plumb export --csv all.csv     the perflogs for other tools
@@ -91,6 +92,7 @@ def arguments() -> argparse.ArgumentParser:
                           'and do not wait for the end of the other run')
     run.add_argument('reframe', nargs='*', metavar='-- OPTION',
                      help='options for ReFrame, after --')
+    _locate(commands, site)
     commands.add_parser(
         'env', parents=[site], help='print the exports for plain reframe',
         description='Prints shell exports; use: eval "$(./plumb env)"')
@@ -159,6 +161,77 @@ def _benchmark(parser: argparse.ArgumentParser) -> None:
     new.add_argument('--service', action='store_true',
                      help='a server in the job, and a client that asks it; '
                           'else one program')
+
+
+LOCATE = """Names the node, link or switch that is slow, by pairs of nodes.
+
+Runs one case of two nodes on pairs: first every node once or more, all pairs
+of a round at the same time; then those that are not decided, with nodes that
+are good, inside and across the switches of topology.yaml. It ends when no pair
+could decide more. One round, and a few jobs for each slow node, are usual:
+of 512 nodes five that are 10 % slower take some 390 jobs in 8 rounds.
+
+Without options it looks where `plumb verdict` says that something regressed:
+that partition, and bandwidth or latency, whichever it was.
+
+What is slow is told with its evidence: how much slower than good pairs, by how
+many pairs that nothing else explains, z, and the odds. Where that is not
+enough it is told as unclear, and why: two nodes are one pair; behind a slow
+switch all nodes look alike. If all nodes are slow there is nothing to locate.
+
+The partition must have slurm or squeue, and two nodes. The records stay in
+$PLUMBLINE_WORK/locate, apart from those of the nights, and are judged by
+nothing else.
+
+Examples:
+  ./plumb locate --site mycluster
+  ./plumb locate --site mycluster --partition gpu --metric latency
+  ./plumb locate --site mycluster --nodes 'n[1-16]' --all-pairs
+  ./plumb locate --site mycluster --case 3f2a91c0 -- -Stime_limit=5m
+                                   what follows -- goes to ReFrame
+
+Exit codes: 0 nothing is slow, 1 something is named, or the search was cut
+short, 2 usage, or it cannot be done here.
+"""
+
+
+def _locate(commands: Any, site: argparse.ArgumentParser) -> None:
+    head, _, rest = LOCATE.partition('\n\n')
+    parser = commands.add_parser(
+        'locate', parents=[site], help='which node, link or switch is slow',
+        description=head, epilog=rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--partition', metavar='P',
+                        help='of the site (default: the one with most that '
+                             'regressed, or the only one)')
+    parser.add_argument('--nodes', metavar='LIST',
+                        help='only these, e.g. n[1-16,20] (default: all that '
+                             'Slurm gives to jobs)')
+    parser.add_argument('--metric', metavar='M',
+                        help='bandwidth or latency (default: what regressed, '
+                             'or bandwidth)')
+    parser.add_argument('--case', metavar='HASH',
+                        help='another case of two nodes')
+    parser.add_argument('--environ', metavar='E',
+                        help='of the partition (default: the first that has '
+                             'the case)')
+    parser.add_argument('--slowdown', type=float, default=10, metavar='%',
+                        help='what is looked for, in percent (default: 10); '
+                             'half of it is as likely as not to be named')
+    parser.add_argument('--repeats', type=int, default=1, metavar='N',
+                        help='runs inside a job, the median counts '
+                             '(default: 1)')
+    parser.add_argument('--parallel', type=int, metavar='N',
+                        help='jobs at the same time (default: max_jobs of '
+                             'the partition)')
+    parser.add_argument('--all-pairs', action='store_true',
+                        help='every pair first: n - 1 rounds, and each link '
+                             'is seen')
+    parser.add_argument('--json', metavar='FILE',
+                        help='write the verdict as JSON; - is standard '
+                             'output, and nothing else goes there')
+    parser.add_argument('reframe', nargs='*', metavar='-- OPTION',
+                        help='options for ReFrame, after --')
 
 
 LEARN = """Runs the cases of a mode again and again, then proposes references.
@@ -390,6 +463,7 @@ def site_arguments(commands: Any) -> None:
 #: Command, with its action where that has a module of its own -> module.
 MODULES = {'benchmark new': 'benchmark', 'bundle': 'bundle',
            'doctor': 'doctor', 'export': 'data', 'history': 'data',
+           'locate': 'locate',
            'references learn': 'learn',
            'site check': 'sites', 'site new': 'new', 'spack': 'stacks'}
 

@@ -137,6 +137,7 @@ def cases() -> Iterator[dict[str, Any]]:
                'reference': found, 'lacks': lacks, 'fault': fault,
                'cramped': getattr(check, 'cramped', 0),
                'misplaced': misplaced, 'hash': check.hashcode,
+               'link': getattr(check, 'link_metric', ''),
                'nodes': check.most_nodes,
                'repeats': check.repeats, 'limit': limit_of(check)}
 

@@ -47,7 +47,7 @@ from reframe.frontend.executors import (
 )
 from reframe.frontend.loader import RegressionCheckLoader
 
-from config import lock, ordering, perflog, pipeline
+from config import lock, ordering, perflog, pinned, pipeline
 from config.judged import TRIES
 from config.version import VERSION
 
@@ -300,6 +300,13 @@ class Accounts(Listener):
                     'dependency' if needs else 'skipped')
 
 
+class Pins(Listener):
+    """Gives each job the nodes that were chosen for it."""
+
+    def on_task_setup(self, task: RegressionTask) -> None:
+        pinned.pin(task.check)
+
+
 class Causes(Listener):
     """The failures of a dry run, one line for each cause."""
 
@@ -415,7 +422,7 @@ class AccountedRunner(Runner):
     known = ordering.Known()
 
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
-        testcases = chosen(testcases)
+        testcases = pinned.placed(chosen(testcases), measures)
         if all(case.check.is_fixture() for case in testcases):
             pipeline.refuse(pipeline.ZERO)
         if self.policy.dry_run_mode:
@@ -442,7 +449,7 @@ class AccountedRunner(Runner):
         if left:
             testcases = with_needs(testcases, cases)
         self.accounts = accounts = Accounts(handler, self.policy)
-        self.policy.task_listeners.insert(0, accounts)
+        self.policy.task_listeners[:0] = [accounts, Pins()]
         with self.plan(handler, cases, left):
             try:
                 self.run(testcases, restored_cases)
@@ -468,7 +475,8 @@ class AccountedRunner(Runner):
         """
         if self.accounts:
             self.accounts.begin()
-        super()._runall(self.in_order(testcases))
+        for some in pinned.rounds(testcases):
+            super()._runall(self.in_order(some))
         while self.accounts and (tasks := [
                 task for tries in (self.accounts.beyond,
                                    self.accounts.disturbed)

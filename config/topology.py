@@ -120,6 +120,23 @@ def _is_tree(where: str, found: dict[str, Switch]) -> None:
                                     'itself')
 
 
+def above(found: dict[str, Switch]) -> dict[str, list[str]]:
+    """Node -> the switches above it, the nearest first.
+
+    >>> above({'leaf': Switch(('n1',), ()), 'top': Switch((), ('leaf',))})
+    {'n1': ['leaf', 'top']}
+    """
+    over = {low: name for name, switch in found.items()
+            for low in switch.switches}
+    nodes: dict[str, list[str]] = {}
+    for name, switch in found.items():
+        chain = [name]
+        while chain[-1] in over:
+            chain.append(over[chain[-1]])
+        nodes |= {node: chain for node in switch.nodes}
+    return nodes
+
+
 def summary(found: dict[str, Switch]) -> str:
     """How much there is, in a few words."""
     def number(count: int, what: str) -> str:

@@ -166,18 +166,9 @@ def _switches(system: str) -> dict[str, list[str]]:
     if not path.is_file():
         return {}
     try:
-        found = topology.load(path)
+        return topology.above(topology.load(path))
     except topology.TopologyError as err:
         raise ValueError(str(err)) from None
-    above = {low: name for name, switch in found.items()
-             for low in switch.switches}
-    nodes: dict[str, list[str]] = {}
-    for name, switch in found.items():
-        chain = [name]
-        while chain[-1] in above:
-            chain.append(above[chain[-1]])
-        nodes |= {node: chain for node in switch.nodes}
-    return nodes
 
 
 def _show(args: argparse.Namespace, found: Verdict, faults: int) -> int:

@@ -62,6 +62,9 @@ class Settings(rfm.RegressionTestPlugin):
     #: No references yet: record everything, judge by limits alone.
     bringup = variable(bool, value=False)
 
+    #: Programs that can validate their data do so, in a run of its own.
+    validates = variable(bool, value=True)
+
 
 class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     """Programs of one family in one environment: built once for all checks.

@@ -163,7 +163,7 @@ class OsuBenchmark(Benchmark, special=True):
             # OMB 7.2 and 7.4 leave out MPI_Finalize here: the launcher ends
             # with 1 after a complete table. The table is judged by itself.
             self.accept = [0, 1]
-        if self.has_validation():
+        if self.validates and self.has_validation():
             kind = ' -T mpi_int' if self.source != 'embedded' and \
                 'reduce' in self.program else ''
             self.validation = f'-c -i 10 -x 2 -m 1:{self.VALIDATED}{kind}'
@@ -298,6 +298,15 @@ class OsuPt2pt(OsuBenchmark):
 
     def nodes_needed(self) -> int:
         return 1 if self.placement == 'intra_node' else 2
+
+    @property
+    def link_metric(self) -> str:
+        """What the case says of the link between its two nodes; `plumb
+        locate` asks. Empty: nothing that needs no other figure beside it."""
+        if self.placement == 'intra_node' or self.memory() != 'host':
+            return ''
+        return {'osu_bw': 'bandwidth', 'osu_latency': 'latency'}.get(
+            self.program, '')
 
     def ranks(self) -> tuple[int, int]:
         return 2, 2 // self.nodes_needed()

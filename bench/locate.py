@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Does `plumb locate` name the right nodes, and with how many jobs?
+
+    .plumbline/venv/bin/python bench/locate.py [--seeds N] [--nodes 512]
+
+Simulated clusters: a figure of 100 for a good pair, times a noise of 3 %
+(normal, of the logarithm), times 0.9 where a node of the pair is bad. For 0 to
+5 bad nodes, over all seeds: bad nodes that were named, that stayed unclear
+and that were missed (told as good); good nodes that were accused; jobs and
+rounds (a round is one time slot: its jobs run at the same time), each with
+the median and the largest. Beside them log2 of the number of answers, the
+least number of jobs that answer yes or no with groups of any size and no
+noise; and n / 2, the least number of pairs that sees each node once.
+
+Then harder ones: noise with a heavy tail, a slow link, a slow switch, a node
+that does not answer. Exit code 1 where a goal of bench/README.md is missed.
+"""
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from postprocess.locating import Located, Search
+
+LEVEL = 100.0
+
+
+@dataclass
+class Cluster:
+    """Nodes n1 to nN, and what is wrong with them."""
+    size: int
+    seed: int
+    noise: float = 0.03
+    #: Share of the jobs with five times the noise, to the worse alone.
+    tail: float = 0.0
+    #: Node, link (a pair of nodes) or switch -> factor of its pairs' figure.
+    slow: Mapping[object, float] = field(default_factory=dict)
+    dead: Collection[str] = ()
+    #: Nodes a leaf switch; 0: no tree is known.
+    leaf: int = 0
+    #: Factor of a pair that crosses leaf switches.
+    across: float = 1.0
+    #: All pairs first.
+    every: bool = False
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+        self.nodes = [f'n{i}' for i in range(1, self.size + 1)]
+        self.above = {node: [f'leaf{i // self.leaf + 1}', 'top']
+                      for i, node in enumerate(self.nodes)
+                      } if self.leaf else {}
+
+    def figure(self, a: str, b: str) -> float | None:
+        """What a job on the pair gives; None: it fails."""
+        drawn, wild = self.rng.standard_normal(), self.rng.random()
+        if a in self.dead or b in self.dead:
+            return None
+        parts: set[object] = {a, b, (a, b), (b, a)}
+        value = LEVEL
+        if self.leaf:
+            leaves = {self.above[a][0], self.above[b][0]}
+            parts |= leaves
+            value *= self.across if len(leaves) == 2 else 1
+        # As bandwidth has it: the slowest part sets the pace.
+        value *= min((self.slow[part] for part in parts & set(self.slow)),
+                     default=1)
+        off = self.noise * drawn
+        if wild < self.tail:
+            off = -5 * abs(off)
+        return value * math.exp(off)
+
+    def search(self) -> Located:
+        """A whole search on it."""
+        found = Search(self.nodes, 'higher', above=self.above,
+                       every=self.every)
+        while rounds := found.ahead():
+            for pairs in rounds:
+                for pair in pairs:
+                    found.add(pair, self.figure(*pair))
+        return found.located()
+
+
+@dataclass
+class Tally:
+    """What came of some searches."""
+    right: int = 0
+    unclear: int = 0
+    missed: int = 0
+    accused: int = 0
+    bad: int = 0
+    jobs: list[int] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
+    whole: int = 0
+    seconds: float = 0.0
+
+    def add(self, found: Located, bad: Collection[str]) -> None:
+        """:param bad: names of the parts that are slow or dead"""
+        named = {one.name for one in found.named}
+        self.bad += len(bad)
+        self.right += len(named & set(bad))
+        self.accused += len(named - set(bad))
+        unclear = {one.name for one in found.unclear}
+        self.unclear += len(unclear & set(bad))
+        self.missed += len(set(bad) - named - unclear)
+        self.jobs.append(found.jobs)
+        self.rounds.append(found.rounds)
+        self.whole += named == set(bad)
+
+    def row(self, title: str, bound: str) -> str:
+        searches = len(self.jobs)
+
+        def both(numbers: list[int]) -> str:
+            return f'{statistics.median(numbers):g} ({max(numbers)})'
+
+        return (f'| {title} | {searches} | {self.right}/{self.bad} | '
+                f'{self.unclear} | {self.missed} | {self.accused} | '
+                f'{100 * self.whole / searches:.1f} % | {both(self.jobs)} | '
+                f'{both(self.rounds)} | {bound} | '
+                f'{1000 * self.seconds / searches:.0f} |')
+
+
+def tally(seeds: int, make: Callable[[int], tuple[Cluster, set[str]]]
+          ) -> Tally:
+    found = Tally()
+    for seed in range(seeds):
+        cluster, bad = make(seed)
+        began = time.process_time()
+        located = cluster.search()
+        found.seconds += time.process_time() - began
+        found.add(located, bad)
+    return found
+
+
+def with_bad(size: int, number: int, tail: float = 0.0
+             ) -> Callable[[int], tuple[Cluster, set[str]]]:
+    """Clusters with so many bad nodes, which differ from seed to seed."""
+    def make(seed: int) -> tuple[Cluster, set[str]]:
+        rng = np.random.default_rng([seed, size, number])
+        bad = {f'n{i}' for i in rng.choice(
+            np.arange(1, size + 1), number, replace=False)}
+        return Cluster(size, seed, tail=tail,
+                       slow=dict.fromkeys(bad, 0.9)), bad
+    return make
+
+
+def slow_link(seed: int) -> tuple[Cluster, set[str]]:
+    """Of eight nodes, all pairs of which are measured."""
+    a, b = sorted(np.random.default_rng(seed).choice(range(1, 9), 2, False))
+    pair = f'n{a}', f'n{b}'
+    return (Cluster(8, seed, slow={pair: 0.8}, every=True),
+            {' - '.join(pair)})
+
+
+def slow_switch(seed: int) -> tuple[Cluster, set[str]]:
+    leaf = f'leaf{seed % 8 + 1}'
+    return Cluster(128, seed, leaf=16, across=0.85, slow={leaf: 0.9}), {leaf}
+
+
+def dead(seed: int) -> tuple[Cluster, set[str]]:
+    node = f'n{seed % 64 + 1}'
+    return Cluster(64, seed, dead=[node]), {node}
+
+
+def main() -> int:
+    words = argparse.ArgumentParser(
+        description=__doc__.partition('\n')[0])
+    words.add_argument('--seeds', type=int, default=100)
+    words.add_argument('--nodes', type=int, default=512)
+    args = words.parse_args()
+    print('| bad | searches | named | unclear | missed | accused | all right '
+          '| jobs | rounds | log2 of the answers | ms of CPU |')
+    print('|---|---|---|---|---|---|---|---|---|---|---|')
+    good = True
+    for number in range(6):
+        found = tally(args.seeds, with_bad(args.nodes, number))
+        bits = math.log2(math.comb(args.nodes, number))
+        print(found.row(f'{number} of {args.nodes}', f'{bits:.1f}'),
+              flush=True)
+        good &= found.right >= 0.97 * found.bad
+        good &= found.accused <= 0.02 * args.seeds
+    for title, make in (
+            (f'2 of {args.nodes}, 2 % of the jobs 5 times as noisy',
+             with_bad(args.nodes, 2, 0.02)),
+            ('1 of 8', with_bad(8, 1)), ('2 of 16', with_bad(16, 2)),
+            ('a link of 8 nodes, 20 %', slow_link),
+            ('a leaf switch of 8 with 16 nodes each', slow_switch),
+            ('1 of 64 does not answer', dead)):
+        print(tally(args.seeds, make).row(title, '-'), flush=True)
+    print(f'\nPairs that see each node once: {args.nodes // 2}; time slots '
+          'of the first round: 1')
+    return 0 if good else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,336 @@
+"""plumb locate: what it measures, where, and how it reads what came."""
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from data.perflogs_factory import record, write
+
+from bench.locate import Cluster
+from cli import commands, locate
+from cli.setup import SetupError
+from config import pinned, topology
+from postprocess import plans
+
+SLURM = {'name': 'batch', 'scheduler': 'slurm', 'access': ['-pgpu'],
+         'max_jobs': 4}
+SYSTEM = {'name': 'alpha', 'partitions': [
+    {'name': 'login', 'scheduler': 'local'}, SLURM]}
+TWO = {**SYSTEM, 'partitions': [SLURM, {**SLURM, 'name': 'other'}]}
+SINFO = '\n'.join(f'{part}|{node}|{state}|2|1|2|1|(null)|1-infinite'
+                  for part, node, state in (
+                      ('cpu*', 'c1', 'idle'), ('cpu*', 'c2', 'mixed'),
+                      ('gpu', 'g1', 'idle'), ('gpu', 'g2', 'allocated'),
+                      ('gpu', 'g3', 'down*'), ('gpu', 'g10', 'idle')))
+
+
+# ------------------------------------------------- what to measure, where
+
+def test_the_partition_is_named_or_the_one_that_regressed():
+    assert locate.partition_of(SYSTEM, 'batch', []) is SLURM
+    assert locate.partition_of(SYSTEM, None, []) is SLURM
+    assert locate.partition_of(
+        TWO, None, ['batch', 'other', 'other'])['name'] == 'other'
+    # What is no partition here, or has no nodes to choose, says nothing.
+    assert locate.partition_of(
+        SYSTEM, None, ['gone', 'login'])['name'] == 'batch'
+
+
+@pytest.mark.parametrize('system, name, words', [
+    (TWO, None, 'name a partition with --partition: batch, other'),
+    (TWO, 'gone', "no partition 'gone' in alpha: there are batch, other"),
+    (SYSTEM, 'login', 'partition login has the scheduler local: .* need '
+     'slurm or squeue and two nodes'),
+    ({**SYSTEM, 'partitions': SYSTEM['partitions'][:1]}, None,
+     'the site alpha has the scheduler local')])
+def test_where_nothing_can_be_located(system, name, words):
+    with pytest.raises(SetupError, match=words):
+        locate.partition_of(system, name, [])
+
+
+def case(link='', nodes=2, **more):
+    return {'check': 'C', 'params': '', 'where': 'batch+mpi', 'link': link,
+            'nodes': nodes, 'hash': f'{link or "other"}{nodes}', **more}
+
+
+CASES = [case(nodes=1), case(), case('latency'), case('bandwidth')]
+
+
+def test_the_case_says_what_regressed_or_bandwidth():
+    def chosen(*words):
+        return locate.case_of(CASES, 'batch', *words)[0]['link']
+    assert chosen(None, None, []) == 'bandwidth'
+    assert chosen(None, None, ['init_time', 'latency']) == 'latency'
+    assert chosen(None, 'latency', ['bandwidth']) == 'latency'
+    found, metric = locate.case_of(CASES, 'batch', '/other2', 'x', [])
+    assert found['hash'] == 'other2' and metric == 'x'
+
+
+@pytest.mark.parametrize('cases, words, match', [
+    (CASES, (None, 'overlap'), "measures 'overlap' .* latency, bandwidth"),
+    (CASES, ('other1', None), "no case 'other1' of two nodes on batch"),
+    (CASES[:2], (None, None), 'name one with --case')])
+def test_where_no_case_fits(cases, words, match):
+    with pytest.raises(SetupError, match=match):
+        locate.case_of(cases, 'batch', *words, [])
+
+
+@pytest.fixture
+def sinfo(monkeypatch):
+    said = SimpleNamespace(returncode=0, stdout=SINFO, stderr='')
+    monkeypatch.setattr(locate.subprocess, 'run', lambda *_, **__: said)
+    return said
+
+
+@pytest.mark.parametrize('access, wanted, nodes', [
+    (['-pgpu'], None, 'g1 g2 g10'), (['-p gpu'], None, 'g1 g2 g10'),
+    (['--partition=gpu'], 'g[1-2]', 'g1 g2'), ([], None, 'c1 c2'),
+    (['--exclusive', '-p', 'gpu'], 'g10,g3', 'g10'),
+    (['--partition=cpu,gpu', '-C', 'fast'], 'c1,g1', 'c1 g1')])
+def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, wanted,
+                                                  nodes, capsys):
+    found = locate.nodes_of({**SLURM, 'access': access}, wanted)
+    assert found == nodes.split()
+    left = 'g3' in (wanted or 'g3') and 'gpu' in str(access)
+    assert ('left out, for Slurm gives them to no job: g3'
+            in capsys.readouterr().err) == left
+
+
+@pytest.mark.parametrize('access, wanted, words', [
+    (['-pgone'], None, 'Slurm has no partition gone, which the access of '
+     'batch names; it has cpu, gpu'),
+    (['-pgpu'], 'g1,g7', "no node g7 in Slurm's partition gpu"),
+    (['-pgpu'], 'g[1-x]', 'is no list of hosts'),
+    (['-pgpu', '--constraint=a100'], None,
+     'has --constraint=a100: .* with --nodes')])
+def test_nodes_that_cannot_be_told(sinfo, access, wanted, words):
+    with pytest.raises(SetupError, match=words):
+        locate.nodes_of({**SLURM, 'access': access}, wanted)
+
+
+def test_no_slurm_here(sinfo, monkeypatch):
+    sinfo.returncode, sinfo.stderr = 1, 'cannot connect to slurmctld\n'
+    with pytest.raises(SetupError, match='sinfo: cannot connect to slurm'):
+        locate.nodes_of(SLURM, None)
+
+    def missing(*_: Any, **__: Any) -> None:
+        raise FileNotFoundError(2, 'No such file', 'sinfo')
+    monkeypatch.setattr(locate.subprocess, 'run', missing)
+    with pytest.raises(SetupError, match='where jobs are submitted'):
+        locate.nodes_of(SLURM, None)
+
+
+# ------------------------------------------------- a session
+
+class Nodes:
+    """Stands in for ReFrame on a cluster."""
+
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
+        self.folder, self.cluster = folder, cluster
+        self.asked: list[dict[str, Any]] = []
+        self.only: list[Any] = []
+        #: More columns of each record.
+        self.columns: dict[str, Any] = {}
+        self.ended_by = ''
+
+    def measured(self, work: Any, *options: str, **variables: str
+                 ) -> commands.Ended:
+        self.options = [*work.options, *options]
+        self.only = json.loads(Path(variables['PLUMBLINE_ONLY']).read_text())
+        asked = json.loads(Path(variables[pinned.VARIABLE]).read_text())
+        self.asked.append(asked)
+        rows, cases = [], []
+        for number, pairs in enumerate(asked['rounds'], 1):
+            for nodes in pairs:
+                figure = self.cluster.figure(*nodes)
+                row = record(
+                    'bandwidth', figure or 0.0, 4194304,
+                    day=len(self.asked), check='C',
+                    case=f'{len(rows):08x}', nodes=' '.join(nodes))
+                if figure is None:
+                    row |= {'metric': 'completed', 'point': '', 'unit': '1',
+                            'repeat': 0, 'better': 'higher',
+                            'reference': '1.0', 'lower': '0.0',
+                            'result': 'fail', 'guard': 'job_state',
+                            'nodes': ''}
+                row |= self.columns
+                # A smaller message says less, and is not looked at.
+                rows += [row, {**row, 'point': '1024 B', 'value': '1.0'}
+                         ] if figure else [row]
+                cases.append({
+                    name: str(row[name]) for name in plans.COLUMNS} | {
+                    'name': 'C %nodes=' + '+'.join(nodes)
+                    + f' %round={number}'})
+        write(self.folder, rows)
+        return commands.Ended(0, self.ended_by, plans.Plan(
+            Path('plan'), {'run': rows[0]['run'], 'system': 'alpha'}, cases),
+            [])
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A search on made-up nodes: (exit code, what was written, ReFrame)."""
+    def run(cluster, **more):
+        nodes = Nodes(tmp_path, cluster)
+        vars(nodes).update(more)
+        monkeypatch.setattr(commands, 'measured', nodes.measured)
+        work = commands.Work(SYSTEM, {'PLUMBLINE_PERFLOGS': str(tmp_path)},
+                             ['-Sbringup=1'], True, [])
+        search = locate.Search(cluster.nodes, 'higher',
+                               above=cluster.above)
+        found = locate._searched(search, work, locate.Wanted(
+            SLURM, case('bandwidth'), 'bandwidth', 120.0), 4)
+        return found, nodes
+    return run
+
+
+def test_a_slow_node_by_records_alone(site):
+    (found, why, code), nodes = site(Cluster(16, 1, slow={'n5': 0.8}))
+    assert [(one.name, one.verdict) for one in found.named] == [
+        ('n5', 'slow')]
+    assert (why, code, found.unit) == ('', 0, 'MB/s')
+    assert nodes.only == [['batch', 'mpi', 'bandwidth2']]
+    assert {asked['parallel'] for asked in nodes.asked} == {4}
+    assert '--system=alpha:batch' in nodes.options
+    assert any('all pairs are slow' in note for note in found.notes)
+
+
+def test_a_node_that_fails_every_job(site, capsys):
+    (found, _, _), _ = site(Cluster(8, 1, dead=['n2']))
+    assert [(one.name, one.verdict) for one in found.named] == [
+        ('n2', 'fails')]
+    assert 'n1-n2 failed: job_state' in capsys.readouterr().err
+
+
+def test_a_job_on_other_nodes_is_refused(site):
+    with pytest.raises(SetupError, match='ran on n7, n8: Slurm did not'):
+        site(Cluster(4, 0), columns={'nodes': 'n7 n8'})
+
+
+def test_what_was_never_built_says_nothing_of_nodes(site):
+    (found, why, code), nodes = site(Cluster(4, 0, dead=[
+        'n1', 'n2', 'n3', 'n4']), columns={'guard': 'build'})
+    assert code == 1 and len(nodes.asked) == 1 and not found.named
+    assert why == ('no pair was measured (build): the lines above say why')
+
+
+def test_an_end_in_the_middle_tells_what_is_known(site):
+    (found, why, code), nodes = site(Cluster(8, 0), ended_by='SIGTERM')
+    assert (why, code) == ('ended by SIGTERM', 1)
+    assert found.jobs == 12 and len(nodes.asked) == 1
+
+
+def test_a_metric_that_the_case_has_not(site):
+    (_, why, code), _ = site(Cluster(4, 0), columns={
+        'metric': 'message_rate', 'unit': '1/s'})
+    assert code == 1 and why == 'no pair has a figure of bandwidth'
+
+
+@pytest.mark.parametrize('located, code', [(0.8, 1), (1.0, 0)])
+def test_the_verdict_is_written_and_makes_the_exit_code(
+        site, tmp_path, capsys, located, code):
+    (found, why, ended), _ = site(Cluster(8, 4, slow={'n1': located}))
+    args = locate.options('alpha', json=str(tmp_path / 'x.json'))
+    assert locate._concluded(args, tmp_path, found, why, ended) == code
+    told = capsys.readouterr().out
+    assert ('SLOW    node n1: ' in told) == bool(code)
+    for name in ('x.json', 'located.json'):
+        data = json.loads((tmp_path / name).read_text())
+        assert len(data['named']) == code and data['jobs'] >= 12
+
+
+# ------------------------------------------------- jobs on given nodes
+
+class Case:
+    """What a test case of ReFrame has, of what is used."""
+
+    def __init__(self, check, partition, environ):
+        self.check, self.partition, self.environ = check, partition, environ
+        self.deps, self.in_degree = [], 0
+
+
+def cases_of_a_session():
+    part = SimpleNamespace(_max_jobs=8)
+    build = Case(SimpleNamespace(unique_name='b'), part, 'mpi')
+    check = SimpleNamespace(
+        unique_name='C_1', display_name='C %size=1', params='size=1',
+        _rfm_hashcode='old', _rfm_name='old', job=SimpleNamespace())
+    run = Case(check, part, 'mpi')
+    run.deps.append(build)
+    build.in_degree = 1
+    return build, run
+
+
+def measures(check):
+    return hasattr(check, 'params')
+
+
+def test_without_the_variable_a_session_is_as_it_was(monkeypatch):
+    monkeypatch.delenv(pinned.VARIABLE, raising=False)
+    cases = [*cases_of_a_session()]
+    assert pinned.placed(cases, measures) == cases
+    assert list(pinned.rounds(cases)) == [cases]
+    pinned.pin(cases[1].check)
+    assert not hasattr(cases[1].check.job, 'pin_nodes')
+
+
+def test_a_case_for_each_pair_in_rounds(monkeypatch, tmp_path):
+    path = tmp_path / 'rounds'
+    path.write_text(json.dumps({'parallel': 2, 'rounds': [
+        [['n1', 'n2'], ['n3', 'n4']], [['n1', 'n3']]]}))
+    monkeypatch.setenv(pinned.VARIABLE, str(path))
+    build, run = cases_of_a_session()
+    first, second = pinned.rounds(pinned.placed([build, run], measures))
+    assert first[0] is build and build.in_degree == 3
+    assert [pinned.nodes_of(one.check._rfm_display_name)
+            for one in first[1:] + second] == [
+        ('n1', 'n2'), ('n3', 'n4'), ('n1', 'n3')]
+    for one in first[1:] + second:
+        assert one.deps == [build] and one.partition._max_jobs == 2
+        # ReFrame makes it anew, from the name.
+        assert not hasattr(one.check, '_rfm_hashcode')
+        pinned.pin(one.check)
+    assert second[0].check.job.pin_nodes == ['n1', 'n3']
+    assert len({one.check._rfm_unique_name for one in first[1:] + second}
+               ) == 3
+    assert run.check._rfm_hashcode == 'old'
+
+
+# ------------------------------------------------- the rest
+
+def test_switches_above_each_node():
+    found = {'leaf1': topology.Switch(('n1', 'n2'), ()),
+             'leaf2': topology.Switch(('n3',), ()),
+             'top': topology.Switch((), ('leaf1', 'leaf2'))}
+    assert topology.above(found) == {
+        'n1': ['leaf1', 'top'], 'n2': ['leaf1', 'top'],
+        'n3': ['leaf2', 'top']}
+
+
+def test_old_searches_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(locate, 'WORK', tmp_path)
+    for number in range(locate.KEPT + 5):
+        (tmp_path / 'locate' / f'2026{number:04}').mkdir(parents=True)
+    made = locate._place()
+    left = sorted(path.name for path in made.parent.iterdir())
+    assert len(left) == locate.KEPT and made.name in left
+    assert '20260000' not in left and f'2026{locate.KEPT + 4:04}' in left
+
+
+def test_on_this_machine_it_says_what_it_needs(suite):
+    done = suite.plumb('locate')
+    assert done.returncode == 2 and done.stdout == ''
+    assert done.stderr.splitlines()[-1].startswith(
+        'plumb: the site local has the scheduler local: pairs of nodes')
+
+
+def test_its_help_teaches(suite):
+    done = suite.plumb('locate', '--help')
+    assert done.returncode == 0
+    for words in ('--all-pairs', 'Examples:', 'Exit codes: 0 nothing is'):
+        assert words in done.stdout
+    assert subprocess.list2cmdline(['--slowdown', '%']) in done.stdout

@@ -1,0 +1,210 @@
+"""Pairs of nodes: which are measured, and what they say of nodes and links.
+
+The clusters are those of bench/locate.py; how often it is right is measured
+there, here stands what must hold at all.
+"""
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from bench.locate import Cluster, slow_link, slow_switch, with_bad
+from postprocess import locating
+from postprocess.locating import Search, lines, round_robin
+
+
+def names(found):
+    return {(one.kind, one.name, one.verdict) for one in found.named}
+
+
+def slow(*nodes):
+    return {('node', node, 'slow') for node in nodes}
+
+
+@pytest.mark.parametrize('number', range(2, 12))
+def test_a_round_robin_has_each_pair_once_and_each_node_once_a_round(number):
+    nodes = [f'n{i}' for i in range(number)]
+    turns = round_robin(nodes)
+    pairs = [frozenset(pair) for turn in turns for pair in turn]
+    assert sorted(map(sorted, pairs)) == sorted(
+        map(sorted, itertools.combinations(nodes, 2)))
+    for turn in turns:
+        met = [node for pair in turn for node in pair]
+        assert len(met) == len(set(met)) == number - number % 2
+    assert turns[0][0] == ('n0', 'n1')
+
+
+@pytest.mark.parametrize('size, bad, slowdown', [
+    (4, ['n2'], 0.8), (4, ['n4'], 0.9), (5, ['n5'], 0.8), (8, ['n6'], 0.8),
+    (9, ['n9'], 0.9), (64, ['n7', 'n8', 'n40'], 0.9)])
+@pytest.mark.parametrize('seed', range(3))
+def test_slow_nodes_are_named_with_their_evidence(size, bad, slowdown, seed):
+    cluster = Cluster(size, seed, slow=dict.fromkeys(bad, slowdown))
+    found = cluster.search()
+    assert names(found) == slow(*bad)
+    assert set(found.good) == set(cluster.nodes) - set(bad)
+    assert found.code == 1
+    for one in found.named:
+        assert one.ratio == pytest.approx(slowdown, abs=0.05)
+        assert one.pairs >= 2 and one.others >= 2 and one.failed == 0
+        assert one.z > 3 and one.odds > 2
+    text = '\n'.join(lines(found))
+    assert f'SLOW    node {bad[0]}: -' in text and 'odds 10^' in text
+    assert json.loads(found.json())['named'][0]['name'] in bad
+
+
+def test_rounds_are_disjoint_and_little_is_spent_on_what_is_known():
+    cluster, bad = with_bad(512, 3)(0)
+    search, met = Search(cluster.nodes, 'higher'), set()
+    while rounds := search.ahead():
+        for pairs in rounds:
+            busy = [node for pair in pairs for node in pair]
+            assert len(busy) == len(set(busy))
+            met.update(busy)
+            for pair in pairs:
+                search.add(pair, cluster.figure(*pair))
+    found = search.located()
+    assert names(found) == slow(*bad) and met == set(cluster.nodes)
+    # The first round has 256: each node once.
+    assert found.jobs < 450 and found.rounds < 16
+
+
+def test_where_less_is_better():
+    cluster = Cluster(8, 1, slow={'n3': 0.8})
+    search = Search(cluster.nodes, 'lower')
+    while rounds := search.ahead():
+        for pair in itertools.chain(*rounds):
+            search.add(pair, 1000 / cluster.figure(*pair))
+    [one] = search.located('us').named
+    assert one.name == 'n3' and one.ratio == pytest.approx(1.25, abs=0.08)
+
+
+def test_nobody_is_accused_where_all_are_good():
+    for size, seed in itertools.product((3, 4, 7, 16, 128), range(4)):
+        found = Cluster(size, seed).search()
+        assert names(found) == set() and found.code == 0, (size, seed)
+        assert 'Nothing is slower than the rest.' in [*lines(found)]
+
+
+def test_one_odd_job_names_nobody(monkeypatch):
+    """The cut of a pair's evidence is what sees to it."""
+    def odd():
+        cluster = Cluster(64, 5)
+        search, odd = Search(cluster.nodes, 'higher'), 0.2
+        while rounds := search.ahead():
+            for pair in itertools.chain(*rounds):
+                figure = cluster.figure(*pair)
+                if pair == ('n1', 'n2'):
+                    figure, odd = figure * odd, 1.0
+                search.add(pair, figure)
+        return names(search.located())
+    assert odd() == set()
+    monkeypatch.setattr(locating, 'CAP', 1000.0)
+    assert odd() != set()
+
+
+def test_a_node_that_does_not_answer_fails_and_its_partners_do_not():
+    cluster = Cluster(8, 2, dead=['n5'])
+    found = cluster.search()
+    assert names(found) == {('node', 'n5', 'fails')}
+    [one] = found.named
+    assert one.value is None and one.failed == one.pairs >= 2
+    assert set(found.good) == set(cluster.nodes) - {'n5'}
+    assert 'FAILS   node n5: ' in '\n'.join(lines(found))
+
+
+def test_both_nodes_of_a_pair():
+    for seed in range(3):
+        found = Cluster(32, seed, slow={'n1': 0.8, 'n2': 0.85}).search()
+        assert names(found) == slow('n1', 'n2')
+
+
+def test_a_link_between_two_good_nodes():
+    for seed in range(3):
+        cluster, [link] = slow_link(seed)[0], slow_link(seed)[1]
+        found = cluster.search()
+        assert names(found) == {('link', link, 'slow')}
+        assert len(found.good) == 8
+        assert found.notes == []
+    few = Cluster(16, 0).search()
+    assert any('of 120 were looked at' in note for note in few.notes)
+
+
+def test_a_switch_is_one_finding_and_its_nodes_are_unclear():
+    cluster, leaf = slow_switch(3)
+    found = cluster.search()
+    assert names(found) == {('switch', *leaf, 'slow')}
+    behind = {one.name for one in found.unclear}
+    assert behind == {node for node, above in cluster.above.items()
+                      if above[0] in leaf}
+    assert 'no way around' in found.unclear[0].why
+    # Slower across switches is no fault.
+    assert found.levels[1] == pytest.approx(85, rel=0.05)
+    assert found.levels[0] == pytest.approx(100, rel=0.05)
+
+
+def test_an_uplink_is_seen_by_pairs_across_and_clears_its_nodes():
+    cluster = Cluster(64, 1, leaf=8)
+    search = Search(cluster.nodes, 'higher', above=cluster.above)
+    while rounds := search.ahead():
+        for a, b in itertools.chain(*rounds):
+            leaves = {cluster.above[a][0], cluster.above[b][0]}
+            search.add((a, b), cluster.figure(a, b) * (
+                0.8 if 'leaf2' in leaves and len(leaves) == 2 else 1))
+    found = search.located()
+    assert names(found) == {('uplink', 'leaf2', 'slow')}
+    assert len(found.good) == 64
+
+
+def test_two_nodes_are_one_pair():
+    found = Cluster(2, 0, slow={'n1': 0.5}).search()
+    assert names(found) == set() and found.good == []
+    assert {one.name for one in found.unclear} == {'n1', 'n2'}
+    assert 'no other to compare it with' in '\n'.join(lines(found))
+
+
+def test_all_slow_is_nothing_to_locate():
+    cluster = Cluster(16, 3)
+    search = Search(cluster.nodes, 'higher')
+    while rounds := search.ahead():
+        for pair in itertools.chain(*rounds):
+            search.add(pair, cluster.figure(*pair) * 0.8)
+    found = search.located(expected=100.0)
+    assert names(found) == set()
+    assert any(note.startswith('all pairs are slow: ')
+               for note in found.notes)
+    assert not any('all pairs' in note for note in
+                   search.located(expected=81.0).notes)
+
+
+def test_more_noise_than_can_be_seen_through_is_said():
+    found = Cluster(4, 0, noise=0.3, slow={'n1': 0.9}).search()
+    assert names(found) == set() and found.good == []
+    assert len(found.unclear) >= 4
+    assert any('too much to tell 10 %' in note for note in found.notes)
+
+
+def test_figures_that_are_none_count_as_failed():
+    search = Search(['a', 'b', 'c', 'd'], 'higher')
+    for pairs in search.ahead():
+        for pair in pairs:
+            search.add(pair, 0.0 if 'a' in pair else float('nan')
+                       if pair == ('b', 'c') else 5.0)
+    assert ('node', 'a', 'fails') in names(search.located())
+
+
+def test_nothing_measured_says_nothing():
+    search = Search(['a', 'b', 'c'], 'higher')
+    assert search.located().notes == ['no pair was measured']
+    assert search.ahead() and search.ahead() == []
+
+
+@pytest.mark.parametrize('nodes, slowdown, words', [
+    ([], 0.1, 'there are 0'), (['a'], 0.1, 'there is 1'),
+    (['a', 'a'], 0.1, 'there is 1'), (['a', 'b'], 0.0, 'cannot be looked'),
+    (['a', 'b'], 1.0, 'cannot be looked')])
+def test_what_cannot_be_searched(nodes, slowdown, words):
+    with pytest.raises(ValueError, match=words):
+        Search(nodes, 'higher', slowdown=slowdown)

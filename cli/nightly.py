@@ -207,8 +207,8 @@ class Night:
                 key, case['name'] + f' @{case["environ"]}' * (
                     times[case['name']] > 1), result,
                 commands.why(told) if result in outcomes.FAILED else '',
-                told['guard'], case['family'], ran_on,
-                tries.get(key, 1), width))
+                told['guard'], case['family'], ran_on, width=width,
+                tries=tries.get(key, 1)))
             self.found.waiting += bool(told['waits'])
         return found
 

@@ -155,8 +155,8 @@ def sweep(path: Path, note: Callable[[str], None]) -> None:
     """Ends the processes that dead nights have left; the lock is held."""
     left = {pid for pid in marked(path) if processes.is_alive(pid)}
     if left:
-        note(f'a night that was killed had left {len(left)} process'
-             f'{"es" * (len(left) > 1)}, which were ended')
+        note('a night that was killed had left processes, ended now: '
+             f'{len(left)}')
         # ReFrame was told when its parent died, and cancels its jobs; more
         # signals would disturb it there.
         stay = end(left, [(0, session.CANCEL), (signal.SIGTERM, session.END),
@@ -188,9 +188,8 @@ def cancel_orphans(site: str, note: Callable[[str], None]) -> None:
         left = _jobs(stages)
         if not left:
             return
-        note(f'a night that was killed had left {len(left)} job'
-             f'{"s" * (len(left) > 1)} of Slurm, which were cancelled: '
-             f'{" ".join(left)}')
+        note('a night that was killed had left jobs of Slurm, cancelled '
+             f'now: {" ".join(left)}')
         _asked(['scancel', *left])
         deadline = time.monotonic() + GONE
         while left := _jobs(stages):

@@ -593,8 +593,8 @@ def test_what_a_dead_night_started_is_ended(tmp_path, monkeypatch):
         notes: list[str] = []
         overlap.sweep(path, notes.append)
         assert mine.wait(5) == -signal.SIGTERM and other.poll() is None
-        assert notes == ['a night that was killed had left 1 process, which '
-                         'were ended']
+        assert notes == ['a night that was killed had left processes, ended '
+                         'now: 1']
         overlap.sweep(path, notes.append)
         assert len(notes) == 1
     finally:
@@ -648,8 +648,8 @@ def test_jobs_of_dead_nights_are_cancelled_and_no_others(
             jobs.write(f'11|{alive.stage}/cpu/Osu\n')
         overlap.cancel_orphans('alpha', notes.append)
     assert (tmp_path / 'cancelled').read_text() == '7 8\n'
-    assert notes == ['a night that was killed had left 2 jobs of Slurm, which '
-                     'were cancelled: 7 8']
+    assert notes == ['a night that was killed had left jobs of Slurm, '
+                     'cancelled now: 7 8']
     overlap.cancel_orphans('beta', notes.append)
     assert len(notes) == 1
 

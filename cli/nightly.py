@@ -40,11 +40,11 @@ CHOOSES = ('-J', '--job-option', '--distribute', '--flex-alloc')
 
 def nightly(args: argparse.Namespace) -> int:
     """The command."""
+    _are_sound(args)
+    folder = commands.site_folder(args.site)
     if args.print:
         print(KINDS[args.print](args), end='')
         return 0
-    _are_sound(args)
-    folder = commands.site_folder(args.site)
     found = Summary(folder.name, time.time(), args.cover)
     path = overlap.place(folder.name)
     try:

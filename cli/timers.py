@@ -106,11 +106,13 @@ def _unit_word(word: str) -> str:
 
 def cron(args: argparse.Namespace) -> str:
     """A line for `crontab -e`."""
-    log = shlex.quote(str(WORK / 'nightly' / f'{Path(args.site).name}.log'))
-    command = (f'cd {shlex.quote(str(ROOT))} && mkdir -p '
-               f'{shlex.quote(str(WORK / "nightly"))} && '
-               f'{{ {shlex.join(words(args))} >{log} 2>&1 '
-               f'|| tail -n 60 {log}; }}')
+    folder = shlex.quote(str(WORK / 'nightly'))
+    # A log for each day of the week: a night that is refused, because last
+    # night's still runs, must not empty the log of that one.
+    log = f'{folder}/{shlex.quote(Path(args.site).name)}-$(date +%a).log'
+    command = (f'cd {shlex.quote(str(ROOT))} && mkdir -p {folder} && '
+               f'log={log} && {{ {shlex.join(words(args))} >"$log" 2>&1 '
+               '|| tail -n 60 "$log"; }')
     # cron reads a % as the end of the line.
     return ('# crontab -e: cron mails what is printed, which is the end of '
             'the log of a night\n# that is not good. The time is local; best '

@@ -850,6 +850,20 @@ def test_cron_s_line_is_one_that_a_shell_takes():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize('code, mailed', [(0, ''), (1, 'said\n')])
+def test_cron_mails_what_is_not_good(tmp_path, monkeypatch, code, mailed):
+    monkeypatch.setattr(timers, 'ROOT', tmp_path)
+    monkeypatch.setattr(timers, 'WORK', tmp_path / 'a work')
+    (tmp_path / 'plumb').write_text(f'#!/bin/sh\necho said; exit {code}\n')
+    (tmp_path / 'plumb').chmod(0o755)
+    line = timers.cron(options()).splitlines()[-1].split(None, 5)[5]
+    done = subprocess.run(['sh', '-c', line.replace(r'\%', '%')], text=True,
+                          capture_output=True)
+    assert (done.stdout, done.stderr) == (mailed, '')
+    [log] = (tmp_path / 'a work' / 'nightly').glob('local-*.log')
+    assert log.read_text() == 'said\n'
+
+
 def test_gitlab_s_file_has_what_its_schema_asks_for():
     data = yaml.safe_load(timers.gitlab(options(*MANY)))
     job = data.pop('nightly')
@@ -864,6 +878,21 @@ def test_gitlab_s_file_has_what_its_schema_asks_for():
     done = subprocess.run(['bash', '-n', '-c', '\n'.join(job['script'])],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_gitlab_s_schema_takes_the_file(tmp_path):
+    """By GitLab's own schema, which the PyPI package check-jsonschema has."""
+    program = shutil.which('check-jsonschema')
+    if not program:
+        pytest.skip('no check-jsonschema here (PyPI); it has the schema')
+    path = tmp_path / 'ci.yml'
+    for change, code in (('', 0), ('maybe', 1)):
+        path.write_text(timers.gitlab(options(*MANY)).replace(
+            'interruptible: false', f'interruptible: {change or "false"}'))
+        done = subprocess.run([program, '--builtin-schema',
+                               'vendor.gitlab-ci', path],
+                              text=True, capture_output=True)
+        assert done.returncode == code, done.stdout
 
 
 # For real -----------------------------------------------------------------
@@ -923,6 +952,7 @@ def test_after_a_night_that_was_killed_the_next_one_is_clean(suite):
     (['--keep', '0'], '--keep is 0; it must be 1 or more'),
     (['--cover', '-1'], '--cover is -1; it must be 0 or more'),
     (['--', '-l'], '-l measures nothing'),
+    (['--site', 'lumo', '--print', 'cron'], "unknown site 'lumo'"),
 ])
 def test_what_makes_no_night_is_refused(words, text):
     with pytest.raises(SetupError, match=re.escape(text)):

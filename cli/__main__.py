@@ -3,6 +3,7 @@
 Examples:
   ./plumb run                      set up, measure this machine, judge, show
   ./plumb run --mode nightly       more repeats
+  ./plumb nightly --print cron     every night, for nobody who looks on
   ./plumb run -- -n OsuPt2pt       what follows -- goes to ReFrame
   eval "$(./plumb env)"            then plain `reframe -r`, `-l`, anywhere
   ./plumb doctor                   what would run here, and why not
@@ -93,6 +94,7 @@ def arguments() -> argparse.ArgumentParser:
     run.add_argument('reframe', nargs='*', metavar='-- OPTION',
                      help='options for ReFrame, after --')
     _locate(commands, site)
+    _nightly(commands, site)
     commands.add_parser(
         'env', parents=[site], help='print the exports for plain reframe',
         description='Prints shell exports; use: eval "$(./plumb env)"')
@@ -232,6 +234,82 @@ def _locate(commands: Any, site: argparse.ArgumentParser) -> None:
                              'output, and nothing else goes there')
     parser.add_argument('reframe', nargs='*', metavar='-- OPTION',
                         help='options for ReFrame, after --')
+
+
+NIGHTLY = """A night's measurements, for nobody who looks on: by cron or timer.
+
+Runs the mode nightly, measures again what failed, and says in one text what
+is to be known. It is `./plumb run`, and besides:
+
+  overlap     One night of a site at a time. Another one is refused, with who
+              runs since when; one that is older than --hours hangs, and is
+              ended: its processes, its jobs of Slurm. What a night that was
+              killed has left is ended, too.
+  nodes       Under Slurm: nodes that are drained or down are left out, and
+              told. Slurm chooses the nodes of the jobs; besides, those that
+              were not measured for longest are measured by the shortest of
+              the widest cases, so that a node that is free at night is
+              measured within --cover nights.
+  failures    Each is measured again: on the same nodes, then on others. Gone
+              both times: `unstable`, which is no pass. Back on the same
+              nodes alone: they are named. What is beyond a reference was
+              measured three times already, and goes to other nodes at once.
+              What was worse by its history for one night is measured three
+              times more, which tells.
+  folders     Stage and output folders of the last --keep nights are kept.
+  telling     Text, page, and files to be sent by others: --mail FILE (a
+              message for `sendmail -t < FILE`), --webhook FILE (JSON for
+              `curl --json @FILE URL`). Nothing is sent from here.
+
+Examples:
+  ./plumb nightly                          this machine, now
+  ./plumb nightly --site S --print cron    a line for `crontab -e`
+  ./plumb nightly --site S --print service > ~/.config/systemd/user/p.service
+  ./plumb nightly --site S --print timer > ~/.config/systemd/user/p.timer
+  ./plumb nightly --site S --mail night.eml --to ops || sendmail -t <night.eml
+  ./plumb nightly --site S -- -n Osu       what follows -- goes to ReFrame
+
+Exit codes: 0 good; 1 something failed, regressed or was unstable, or the
+night was ended early; 2 usage, or it could not run (another one does).
+Unstable alone is 1: at a night that ends with 0 nobody looks.
+"""
+
+
+def _nightly(commands: Any, site: argparse.ArgumentParser) -> None:
+    head, _, rest = NIGHTLY.partition('\n\n')
+    parser = commands.add_parser(
+        'nightly', parents=[site], help='every night, unattended',
+        description=head, epilog=rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--mode', default='nightly',
+                        help='quick, nightly (default) or full')
+    parser.add_argument('--bringup', action='store_true',
+                        help='no references yet: judged by limits, vendor '
+                             'profile and history alone')
+    parser.add_argument('--hours', type=float, default=20.0, metavar='H',
+                        help='a night ends itself after so long, and one '
+                             'that is older hangs (default: 20)')
+    parser.add_argument('--cover', type=int, default=14, metavar='K',
+                        help='nights in which each node is to be measured; '
+                             '1: all that are free, every night; 0: those '
+                             'that Slurm chooses (default: 14)')
+    parser.add_argument('--keep', type=int, default=5, metavar='N',
+                        help='nights of which the stage folders are kept, '
+                             'with this one (default: 5)')
+    parser.add_argument('--mail', type=Path, metavar='FILE',
+                        help='write what is to be said as a mail')
+    parser.add_argument('--to', default='', metavar='ADDRESS',
+                        help='to whom that mail is')
+    parser.add_argument('--webhook', type=Path, metavar='FILE',
+                        help='write it as JSON; `text` is what chats show')
+    parser.add_argument('--print', choices=('service', 'timer', 'cron',
+                                            'gitlab'),
+                        help='print what starts this very night, every night '
+                             '(a service and a timer of systemd, a crontab '
+                             'line, a pipeline), and do nothing else')
+    parser.add_argument('reframe', nargs='*', metavar='-- OPTION',
+                        help='options for ReFrame, after --')
+    parser.set_defaults(wait=True)
 
 
 LEARN = """Runs the cases of a mode again and again, then proposes references.
@@ -464,6 +542,7 @@ def site_arguments(commands: Any) -> None:
 MODULES = {'benchmark new': 'benchmark', 'bundle': 'bundle',
            'doctor': 'doctor', 'export': 'data', 'history': 'data',
            'locate': 'locate',
+           'nightly': 'nightly',
            'references learn': 'learn',
            'site check': 'sites', 'site new': 'new', 'spack': 'stacks'}
 

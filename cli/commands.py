@@ -34,6 +34,7 @@ from config.references import accepted
 
 if TYPE_CHECKING:
     from postprocess import plans
+    from postprocess.finding import Regression
     from postprocess.verdict import Verdict
 
 MODES = ('quick', 'nightly', 'full', 'bringup')
@@ -153,6 +154,8 @@ class Work(NamedTuple):
     #: Nothing is judged but by limits and vendor profile.
     bringup: bool
     locks: list[int]
+    #: That its sessions belong to.
+    night: session.Night | None = None
 
     @property
     def perflogs(self) -> str:
@@ -215,7 +218,7 @@ def _is_unscheduled(system: dict[str, Any]) -> bool:
 def measured(work: Work, *options: str, **variables: str) -> Ended:
     """One session of ReFrame, with an option that is its action."""
     from cli import account
-    with session.opened(work.system) as mine:
+    with session.opened(work.system, work.night) as mine:
         code, ended_by = session.run(
             [str(WORK / 'bin' / 'reframe'), *work.options, *options],
             {**work.variables, **mine.variables, **variables},
@@ -275,11 +278,7 @@ def _worse(verdict: Verdict | None, plan: plans.Plan) -> bool:
     from postprocess import telling
     if verdict is None:
         return False
-    mine = {(case['partition'], case['environ'], case['case'])
-            for case in plan.cases}
-    lines = [line for line in verdict.regressions if any(
-        (one.partition, one.environ, one.case) in mine
-        and one.system == plan.head['system'] for one in line.members)]
+    lines = regressed(verdict, plan)
     if lines:
         print('\nWorse than it was, by its history (./plumb verdict):')
     for line in lines:
@@ -288,6 +287,15 @@ def _worse(verdict: Verdict | None, plan: plans.Plan) -> bool:
         print(f'{len(verdict.rerun)} of the cases were worse for one night: '
               './plumb run -- $(./plumb verdict --again) tells at once')
     return bool(lines)
+
+
+def regressed(verdict: Verdict, plan: plans.Plan) -> list[Regression]:
+    """What is worse than it was, of the cases of a session."""
+    mine = {(case['partition'], case['environ'], case['case'])
+            for case in plan.cases}
+    return [line for line in verdict.regressions if any(
+        (one.partition, one.environ, one.case) in mine
+        and one.system == plan.head['system'] for one in line.members)]
 
 
 def _cases(report: Path) -> list[dict[str, Any]]:
@@ -350,7 +358,7 @@ def page_of(perflogs: str) -> tuple[str | None, Any]:
     from postprocess import report as page
     folder = _report_folder()
     made = page.write(['--perflogs', perflogs, '--output', folder,
-                       '--references', _references()])
+                       '--references', references_folder()])
     return f'{folder}/index.html' if made.code in (0, 1) else None, made
 
 
@@ -390,7 +398,7 @@ def reference_files(words: list[str]) -> int:
     site = words[words.index('--site') + 1] if '--site' in words else ''
     if site == 'local':
         # What is true of this machine alone stays out of git.
-        words = _with(words, output=_references())
+        words = _with(words, output=references_folder())
     return module.main(words)
 
 
@@ -401,7 +409,7 @@ def report(args: argparse.Namespace) -> int:
         return module.main(args.rest)
     return module.main(_with(args.rest, perflogs=_perflogs(),
                              output=_report_folder(),
-                             references=_references()))
+                             references=references_folder()))
 
 
 def verdict(args: argparse.Namespace) -> int:
@@ -410,7 +418,7 @@ def verdict(args: argparse.Namespace) -> int:
     if {'-h', '--help'} & set(args.rest):
         return module.main(args.rest)
     return module.main(_with(args.rest, perflogs=_perflogs(),
-                             references=_references()))
+                             references=references_folder()))
 
 
 def compare(args: argparse.Namespace) -> int:
@@ -421,7 +429,7 @@ def compare(args: argparse.Namespace) -> int:
     return module.main(_with(args.rest, perflogs=_perflogs()))
 
 
-def _references() -> str:
+def references_folder() -> str:
     """Where what belongs to this machine alone is kept."""
     return os.environ.get('RFM_REFERENCE_PREFIX') or str(WORK / 'references')
 

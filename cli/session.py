@@ -3,12 +3,16 @@
 Two sessions share no stage folder and no report. A session's folder is
 $PLUMBLINE_WORK/sessions/RUN, called as the run is in its records; its stage
 and output are folders of the same name where the site keeps them.
+
+Those of a night (`plumb nightly`) have a file NIGHT, which says where their
+folders are. They are kept by the night, and `plumb run` removes none of them.
 """
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -18,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from checks.serving import processes
 from cli.setup import WORK, say
@@ -29,8 +33,18 @@ KEPT = 5
 #: Seconds that ReFrame has to cancel its jobs after a signal, and that what
 #: is left of them has to end.
 CANCEL, END = 30.0, 5.0
+#: File in the folder of a night's session.
+NIGHT = 'night.json'
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+
+
+class Night(NamedTuple):
+    """What sessions of one night have in common."""
+    #: Name of the site's folder.
+    site: str
+    #: Identifier of its first session.
+    first: str
 
 
 @dataclass(frozen=True)
@@ -57,10 +71,12 @@ class Session:
 
 
 @contextlib.contextmanager
-def opened(system: Mapping[str, Any]) -> Iterator[Session]:
+def opened(system: Mapping[str, Any], night: Night | None = None
+           ) -> Iterator[Session]:
     """A session's folders; those of old ones are removed.
 
     :param system: of the site's configuration: stagedir and outputdir
+    :param night: that it belongs to; None: it stands alone
     """
     bases = [Path(os.environ.get(variable) or system.get(key)
                   or WORK / name)
@@ -68,9 +84,17 @@ def opened(system: Mapping[str, Any]) -> Iterator[Session]:
                  ('RFM_STAGE_DIR', 'stagedir', 'stage'),
                  ('RFM_OUTPUT_DIR', 'outputdir', 'output'))]
     _remove_old(bases)
-    name = run_id.new()
+    name = run_id.new() if night is None else night.first
+    if (WORK / 'sessions' / name).exists():
+        name = run_id.new(name)
     folder = WORK / 'sessions' / name
     folder.mkdir(parents=True)
+    if night is not None:
+        # Before anything can be in the folders that it names.
+        (folder / NIGHT).write_text(json.dumps({
+            'site': night.site, 'night': night.first,
+            **{what: str((base / name).absolute()) for what, base in
+               zip(('stage', 'output'), bases, strict=True)}}))
     last = folder.parent / f'last.{os.getpid()}'
     last.symlink_to(name)
     last.replace(folder.parent / 'last')
@@ -85,13 +109,66 @@ def opened(system: Mapping[str, Any]) -> Iterator[Session]:
 def _remove_old(bases: Sequence[Path]) -> None:
     """All but the newest KEPT - 1, and those that still live."""
     folders = sorted(path.parent for path in
-                     (WORK / 'sessions').glob('[0-9]*/lock'))
+                     (WORK / 'sessions').glob('[0-9]*/lock')
+                     if not (path.parent / NIGHT).exists())
     for folder in folders[:max(len(folders) - KEPT + 1, 0)]:
         with contextlib.suppress(OSError), open(folder / 'lock') as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for base in bases:
                 shutil.rmtree(base / folder.name, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+class Left(NamedTuple):
+    """A session of a night, of which nothing runs any more."""
+    folder: Path
+    night: str
+    stage: Path
+    output: Path
+
+
+def ended_nights(site: str) -> Iterator[Left]:
+    """The sessions of a site's nights that have ended, the oldest first."""
+    for mark in sorted((WORK / 'sessions').glob(f'[0-9]*/{NIGHT}')):
+        # What is cut off was written before anything ran.
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            told = json.loads(mark.read_text())
+            if told['site'] == site and not _lives(mark.parent / 'lock'):
+                yield Left(mark.parent, str(told['night']),
+                           Path(told['stage']), Path(told['output']))
+
+
+def _lives(path: Path) -> bool:
+    """Whether somebody holds a session's lock."""
+    try:
+        with open(path) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def remove_nights(site: str, keep: int) -> list[str]:
+    """Removes the folders of all but a site's newest nights.
+
+    Only those that a session's file NIGHT names, and that are called as the
+    session is: nothing that somebody else has put beside them.
+
+    :param keep: nights that are left
+    :returns: the nights that were removed
+    """
+    left = list(ended_nights(site))
+    nights = sorted({one.night for one in left})
+    old = nights[:max(len(nights) - keep, 0)]
+    for one in left:
+        if one.night in old:
+            # Its own folder last: while that is there, it is found again.
+            for path in (one.stage, one.output, one.folder):
+                if path.name == one.folder.name:
+                    shutil.rmtree(path, ignore_errors=True)
+    return old
 
 
 def run(command: Sequence[str], variables: Mapping[str, str],

@@ -17,15 +17,26 @@ import shlex
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 #: Variable with the descriptor of the lock that a parent holds for us.
 HELD = 'PLUMBLINE_LOCK_HELD'
 
 
 class LockError(Exception):
-    """The lock cannot be had; the message says why and what to do."""
+    """The lock cannot be had; the message says why and what to do.
+
+    `holder` is what its holder said of itself (pid, user, since, command and
+    more, see `held`), {} before it did; None: no process holds it, the file
+    is no lock.
+    """
+
+    def __init__(self, message: str,
+                 holder: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.holder = holder
 
 
 def place() -> Path:
@@ -38,12 +49,13 @@ def place() -> Path:
 
 
 @contextlib.contextmanager
-def held(path: Path, wait: bool = True, program: str = 'plumb'
-         ) -> Iterator[int]:
+def held(path: Path, wait: bool = True, program: str = 'plumb',
+         **facts: Any) -> Iterator[int]:
     """Holds the lock; a descriptor to pass on, with its number in HELD.
 
     :param wait: False: refuse where another one holds it
     :param program: whose arguments this process has
+    :param facts: more that others are to know of this holder
     :raises LockError: another one holds it, or the file cannot be trusted
     """
     handle = _open(path)
@@ -55,7 +67,8 @@ def held(path: Path, wait: bool = True, program: str = 'plumb'
         text = json.dumps({
             'pid': os.getpid(), 'user': _user(os.getuid()),
             'since': time.strftime('%Y-%m-%d %H:%M:%S'),
-            'command': shlex.join([program, *sys.argv[1:]])}).encode()
+            'command': shlex.join([program, *sys.argv[1:]]), **facts}
+            ).encode()
         # What is left of a longer name is behind the line's end, so that a
         # reader always finds one.
         os.pwrite(handle, text + b'\n', 0)
@@ -102,23 +115,32 @@ def _take(handle: int, path: Path, wait: bool) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
     except BlockingIOError:
-        other = holder(handle)
+        told = said_by_holder(handle)
+        other = holder(told)
     if not wait:
         raise LockError(f'this machine is measured by {other}; without '
-                         '--no-wait this run would wait for it')
+                        '--no-wait this run would wait for it', told)
     _say(f'waiting for {other} ({path}; plumb run --no-wait does not)')
     start = time.monotonic()
     fcntl.flock(handle, fcntl.LOCK_EX)
     _say(f'waited {time.monotonic() - start:.0f} s')
 
 
-def holder(handle: int) -> str:
-    """Who holds the lock, in words."""
+def said_by_holder(handle: int) -> dict[str, Any]:
+    """What the holder of the lock wrote of itself; empty: nothing yet."""
     try:
         told = json.loads(os.pread(handle, 4096, 0).partition(b'\n')[0])
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def holder(told: Mapping[str, Any]) -> str:
+    """Who holds the lock, in words."""
+    try:
         return (f'pid {told["pid"]} of {told["user"]} since '
                 f'{told["since"]}: {told["command"]}')
-    except (ValueError, KeyError, TypeError):
+    except KeyError:
         return 'another run'
 
 

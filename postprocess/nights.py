@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from config import judged
+from config import judged, run_id
 
 from . import perflogs
 from .progress import usable, with_edition
@@ -71,17 +71,18 @@ class History(NamedTuple):
 
 
 def nights(frame: pd.DataFrame) -> dict[str, np.datetime64]:
-    """Session -> the date (UTC) on which it began."""
+    """Session -> the date (UTC) on which it, or its night, began."""
     first = frame.groupby('run', observed=True)['time'].min()
+    began = run_id.first_of(map(str, first.index))
     found: dict[str, np.datetime64] = {}
     for run, time in first.items():
-        name = str(run)
+        name = began[str(run)]
         day = (f'{name[:4]}-{name[4:6]}-{name[6:8]}' if _RUN.match(name)
                else f'{time:%Y-%m-%d}')
         try:
-            found[name] = np.datetime64(day, 'D')
+            found[str(run)] = np.datetime64(day, 'D')
         except ValueError:                      # no date after all
-            found[name] = np.datetime64(f'{time:%Y-%m-%d}', 'D')
+            found[str(run)] = np.datetime64(f'{time:%Y-%m-%d}', 'D')
     return found
 
 

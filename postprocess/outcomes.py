@@ -3,6 +3,8 @@
 A case's outcome is what all its records of its newest session say together:
 one record that failed, or a guard, fails it; so does a session that meant to
 run it and was killed before (the record `missing`, postprocess/perflogs.py).
+The sessions of one night (config/run_id.py) count as one: a failure that was
+gone when `plumb nightly` measured the case again is no pass.
 """
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from config import judged
+from config import judged, run_id
 
 from .perflogs import CASE, judged_records
 from .plans import Left, Plan
@@ -38,7 +40,12 @@ def newest(frame: pd.DataFrame) -> pd.DataFrame:
     :param frame: as perflogs.read gives it
     """
     cases = _groups(frame, CASE)
-    runs = pd.Series(frame['run'].cat.codes.to_numpy(), index=frame.index)
+    names = list(map(str, frame['run'].cat.categories))
+    first, number = run_id.first_of(names), {
+        name: n for n, name in enumerate(names)}
+    night = np.array([number[first[name]] for name in names], int)
+    runs = pd.Series(night[frame['run'].cat.codes.to_numpy()],
+                     index=frame.index)
     last = runs.groupby(cases, observed=True).transform('last')
     frame = judged_records(frame[runs == last])
     result = frame['result'].astype(object).mask(frame['guard'] != '', 'fail')
@@ -104,7 +111,8 @@ def needs(frame: pd.DataFrame, run: str | None = None,
 class History:
     """How each case ended in each night: a row a case, a column a night."""
     #: Sessions of each night, the oldest first; those of several systems on
-    #: one date stand together, a second one of a system in the next column.
+    #: one date stand together, a second one of a system in the next column
+    #: (but where it only measured again what the night's first one had).
     nights: list[list[str]]
     #: Cases: the number of each record's case, and its newest record.
     case: np.ndarray
@@ -153,8 +161,13 @@ def _nights(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
     first = frame.drop_duplicates('run')
     number: dict[tuple, int] = {}
     names: dict[tuple, list[str]] = {}
-    of_run = {}
+    of_run: dict[str, tuple] = {}
+    began = run_id.first_of(map(str, first['run']))
     for row in first.itertuples():
+        if (key := of_run.get(began[str(row.run)])):
+            names[key].append(str(row.run))
+            of_run[row.run] = key
+            continue
         place = row.system, row.time.date()
         number[place] = number.get(place, -1) + 1
         key = place[1], number[place]

@@ -1,0 +1,425 @@
+"""plumb nightly: a night's measurements, for nobody who looks on.
+
+What it is made of: a lock, and the end of a night that hangs (overlap.py);
+which nodes are due (nodes.py); which failures are measured again, and which
+are believed (reruns.py); what is said in the end (night_summary.py); what
+starts it (timers.py). Here is their order.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cli import account, commands, learn, nodes, overlap, reruns, session
+from cli.night_summary import Nodes, Summary
+from cli.partitions import SLURM
+from cli.reruns import Key, Trial
+from cli.setup import SetupError, say
+from cli.timers import KINDS
+from config import run_id
+from config import session as planned
+from postprocess import outcomes, perflogs, telling
+from postprocess import verdict as verdicts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Options of ReFrame by which people choose nodes themselves.
+CHOOSES = ('-J', '--job-option', '--distribute', '--flex-alloc')
+
+
+def nightly(args: argparse.Namespace) -> int:
+    """The command."""
+    _are_sound(args)
+    folder = commands.site_folder(args.site)
+    if args.print:
+        print(KINDS[args.print](args), end='')
+        return 0
+    found = Summary(folder.name, time.time(), args.cover)
+    path = overlap.place(folder.name)
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(overlap.alone(path, args.hours, found.note,
+                                              found.began))
+            stack.enter_context(learn.interruptible())
+            stack.enter_context(limited(args.hours, found))
+            overlap.sweep(path, found.note)
+            os.environ[overlap.MARK] = str(path)
+            work = stack.enter_context(commands.prepared(args))
+            if any(part['scheduler'] in SLURM
+                   for part in work.system['partitions']) \
+                    and shutil.which('squeue'):
+                overlap.cancel_orphans(folder.name, found.note)
+            session.remove_nights(folder.name, args.keep - 1)
+            found.night = run_id.new()
+            Night(work._replace(night=session.Night(
+                folder.name, found.night)), args, found).go()
+    except KeyboardInterrupt:
+        found.ended_by = found.ended_by or 'ended by a signal'
+    except Exception as err:
+        # Nobody looks on: what went wrong is in the mail, too.
+        found.usage = isinstance(err, SetupError)
+        found.broken = str(err) if found.usage else \
+            f'{type(err).__name__}: {err}'
+        with contextlib.suppress(OSError):
+            found.write(args.mail, args.webhook, args.to)
+        raise
+    print('', *found.lines(), sep='\n', flush=True)
+    found.write(args.mail, args.webhook, args.to)
+    return found.code
+
+
+def _are_sound(args: argparse.Namespace) -> None:
+    """Refuses what makes no night.
+
+    :raises SetupError: why, and what to write
+    """
+    action = account.other_action(args.reframe)
+    if action:
+        raise SetupError(f'{action} measures nothing, so it makes no night; '
+                         './plumb run hands it on')
+    for name, least in (('hours', 0.0), ('keep', 1), ('cover', 0)):
+        value = getattr(args, name)
+        if value < least or name == 'hours' and not value:
+            raise SetupError(f'--{name} is {value:g}; it must be '
+                             + ('more than 0' if name == 'hours' else
+                                f'{least} or more'))
+
+
+@contextlib.contextmanager
+def limited(hours: float, found: Summary) -> Iterator[None]:
+    """Ends what runs, as SIGTERM does, when the time is over."""
+    def over(number: int, frame: Any) -> None:
+        found.ended_by = f'its {hours:g} h were over (--hours)'
+        os.kill(os.getpid(), signal.SIGTERM)
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, 3600 * hours)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Night:
+    """The sessions of a night, one after the other."""
+
+    def __init__(self, work: commands.Work, args: argparse.Namespace,
+                 found: Summary) -> None:
+        self.work, self.found = work, found
+        self.cover: int = args.cover
+        self.system: str = work.system['name']
+        #: People who choose nodes choose them all.
+        self.chooses = any(word.startswith(CHOOSES) for word in args.reframe)
+        #: Partition of the site -> nodes; none where nobody knows them.
+        self.pools: dict[str, nodes.Pool] = {}
+        #: Nodes that are due, by the name of their pool.
+        self.due: dict[str, list[str]] = {}
+        self.plan: Any = None
+        #: All records, after each session.
+        self.frame: pd.DataFrame | None = None
+
+    def go(self) -> None:
+        """All of the night; what there is to say is in `found` then."""
+        try:
+            self.look_at_nodes()
+            first = self.measure('the cases of the night')
+            if first is None or first.plan is None:
+                if first is not None and not self.found.ended_by:
+                    commands.zero_cases(first)
+                    self.found.broken = ('nothing was measured; its log says '
+                                         'why')
+                    self.found.usage = first.code == 2
+                return
+            self.plan = first.plan
+            self.found.trials = self.trials(first)
+            self.found.cases = len(self.found.trials)
+            if first.code and not any(
+                    one.result in outcomes.FAILED
+                    for one in self.found.trials) and not first.ended_by:
+                self.found.broken = ('no case failed, and ReFrame did: its '
+                                     'log says why')
+            self.cover_nodes()
+            self.measure_again()
+        except KeyboardInterrupt:
+            self.found.ended_by = self.found.ended_by or 'ended by a signal'
+        if self.plan is not None:
+            self.conclude()
+
+    # Sessions --------------------------------------------------------------
+
+    def measure(self, title: str, cases: Collection[Key] | None = None,
+                options: Sequence[str] = ()) -> commands.Ended | None:
+        """A session of ReFrame; None: the night is over.
+
+        :param cases: those that it is restricted to; None: all of the mode
+        """
+        if self.found.ended_by:
+            return None
+        say(title)
+        if cases is None:
+            ended = commands.measured(self.work, '-r', *options)
+        else:
+            with tempfile.NamedTemporaryFile('w', suffix='.json') as only:
+                json.dump(sorted(cases), only)
+                only.flush()
+                # Quiet: what fails is told in the end.
+                ended = commands.measured(self.work, '-r', '-q', *options,
+                                          **{planned.ONLY: only.name})
+        if ended.ended_by:
+            self.found.ended_by = (self.found.ended_by
+                                   or f'ended by {ended.ended_by}')
+        if ended.plan is not None:
+            self.frame = self.records()
+        return ended
+
+    def records(self) -> pd.DataFrame | None:
+        """All records; what is damaged is told by the page."""
+        if not (Path(self.work.perflogs) / self.system).is_dir():
+            return None
+        frame, _ = perflogs.read(self.work.perflogs, on_error='collect')
+        return frame
+
+    def trials(self, ended: commands.Ended) -> list[Trial]:
+        """How the cases of a session ended."""
+        plan, frame = ended.plan, self.frame
+        assert plan is not None and frame is not None
+        said = account.told(plan, frame, ended.cases)
+        tries = outcomes.tries(frame, plan.run)
+        jobs = jobs_of(frame[frame['run'] == plan.run])
+        times = Counter(case['name'] for case in plan.cases)
+        found = []
+        for case, told in zip(plan.cases, said, strict=False):
+            key = plan.key(case)[1:]
+            ran_on, width = jobs.get(key, (frozenset(), 1))
+            result = told['outcome']
+            found.append(Trial(
+                key, case['name'] + f' @{case["environ"]}' * (
+                    times[case['name']] > 1), result,
+                commands.why(told) if result in outcomes.FAILED else '',
+                told['guard'], case['family'], ran_on, width=width,
+                tries=tries.get(key, 1)))
+            self.found.waiting += bool(told['waits'])
+        return found
+
+    # Nodes -----------------------------------------------------------------
+
+    def look_at_nodes(self) -> None:
+        """Which nodes there are, and which are due."""
+        if self.chooses:
+            self.found.note('nodes are chosen by the options after --')
+            return
+        self.pools, why = nodes.ask(self.work.system)
+        if why:
+            self.found.note(why)
+        frame = self.records() if self.pools else None
+        seen = {} if frame is None else nodes.last_measured(
+            frame, self.system)
+        for pool in self.distinct():
+            if self.cover:
+                self.due[pool.name] = nodes.due(pool, seen, self.cover)
+
+    def distinct(self) -> list[nodes.Pool]:
+        """The pools, each once."""
+        return list({pool.name: pool for pool in self.pools.values()
+                     }.values())
+
+    def cover_nodes(self) -> None:
+        """Measures on the nodes that are due and were not reached yet."""
+        if not self.pools or self.frame is None:
+            return
+        for pool in self.distinct():
+            for group, cases in self.groups(pool):
+                ended = self.measure(
+                    f'nodes that are due: {" ".join(sorted(group))}', cases,
+                    nodes.only(group, [pool]))
+                if ended is not None and ended.plan is not None:
+                    waiting = self.found.waiting
+                    self.found.trials += self.trials(ended)
+                    self.found.waiting = waiting
+
+    def groups(self, pool: nodes.Pool
+               ) -> list[tuple[frozenset[str], list[Key]]]:
+        """Nodes to be measured together, and by what."""
+        assert self.frame is not None
+        tonight = self.measured_tonight()
+        # They have changed since the night began.
+        now, _ = nodes.ask(self.work.system)
+        free = next((one for one in now.values() if one.name == pool.name),
+                    pool)
+        lacking = [n for n in self.due.get(pool.name, ())
+                   if n not in tonight and n in free.idle]
+        mine = [name for name, one in self.pools.items() if one is pool]
+        cases, width = representatives(
+            [one for one in self.found.trials if one.key[0] in mine],
+            times_of(self.frame[self.frame['run'] == self.plan.run]),
+            len(free.idle))
+        if not lacking or not cases:
+            return []
+        return [(group, cases)
+                for group in nodes.groups(lacking, free, width)]
+
+    def measured_tonight(self) -> set[str]:
+        if self.frame is None:
+            return set()
+        seen = nodes.last_measured(self.frame, self.system)
+        # Records have whole seconds.
+        return {n for n, when in seen.items()
+                if when >= int(self.found.began)}
+
+    def tell_of_nodes(self) -> None:
+        """What the reader is to know of the nodes."""
+        if not self.pools or self.frame is None:
+            return
+        tonight = self.measured_tonight()
+        seen = nodes.last_measured(self.frame, self.system)
+        since = self.found.began - 86400 * (self.cover + 0.5)
+        for pool in self.distinct():
+            self.found.nodes.append(Nodes(
+                pool.name, len(pool.usable), len(tonight & pool.usable),
+                [str(node) for node in pool.out],
+                sorted(set(self.due.get(pool.name, ())) - tonight),
+                nodes.late(pool, seen, since) if self.cover and seen
+                else []))
+
+    # Failures --------------------------------------------------------------
+
+    def measure_again(self) -> None:
+        """Measures again what failed, and what was worse for one night."""
+        failed = [one for one in self.found.trials if one.failed]
+        if reruns.too_many(len(failed), self.found.cases):
+            self.found.note(
+                f'{len(failed)} of {self.found.cases} cases failed: too many '
+                'for chance, none was measured again')
+            return
+        pools = {name: pool.usable for name, pool in self.pools.items()}
+        sessions = reruns.plan(failed, pools)
+        sessions += reruns.plan_suspects(self.suspects(failed), pools)
+        for number, one in enumerate(sessions[:reruns.MOST_SESSIONS], 1):
+            some = [self.pools[name] for name in
+                    {trial.key[0] for trial in one.of} & set(self.pools)]
+            options = (nodes.only(one.nodes, some)
+                       if one.where == reruns.SAME else
+                       nodes.without(one.nodes, some)
+                       if one.where == reruns.OTHER else [])
+            keys = {trial.key for trial in one.of}
+            ended = self.measure(
+                f'again ({number} of {len(sessions)}), on {one.where}: '
+                f'{len(keys)} case{"s" * (len(keys) > 1)}', keys, options)
+            if ended is None or ended.plan is None or ended.ended_by:
+                break
+            self.take(one, ended)
+        left = len(sessions) - reruns.MOST_SESSIONS
+        if left > 0:
+            self.found.note(f'{left} more sessions would have measured '
+                            'failures again: left out')
+
+    def take(self, one: reruns.Again, ended: commands.Ended) -> None:
+        """Adds how a rerun ended to what it was a rerun of."""
+        waiting = self.found.waiting
+        how = {trial.key: trial for trial in self.trials(ended)}
+        self.found.waiting = waiting
+        for trial in one.of:
+            if trial.key in how:
+                trial.again.append((one.where, how[trial.key]))
+
+    def suspects(self, failed: Sequence[Trial]) -> list[tuple[Trial, int]]:
+        """Cases that were worse tonight than they were, of which one night
+        says too little; and the runs that would say enough."""
+        if self.frame is None or not len(self.frame) or self.found.ended_by:
+            return []
+        try:
+            found = verdicts.of_records(
+                self.frame, [self.work.perflogs],
+                references=commands.references_folder())
+        except ValueError as err:
+            self.found.note(f'no verdict: {err}')
+            return []
+        known = {one.key: one for one in reversed(self.found.trials)}
+        bad = {one.key for one in failed}
+        some = [(known[key], case.needs) for case in found.rerun
+                if case.system == self.system and (key := (
+                    case.partition, case.environ, case.case)) in known
+                and key not in bad]
+        if reruns.too_many(len(some), self.found.cases):
+            self.found.note(f'{len(some)} cases were worse tonight: too many '
+                            'for chance, none was measured again')
+            return []
+        return some
+
+    # The end ---------------------------------------------------------------
+
+    def conclude(self) -> None:
+        """Page, verdict, and what is to be said."""
+        self.tell_of_nodes()
+        page, made = commands.page_of(self.work.perflogs)
+        self.found.page = page or ''
+        if made.verdict is not None:
+            self.found.verdict = telling.headline(made.verdict)
+            self.found.regressions = [
+                telling.regression(line) for line in
+                commands.regressed(made.verdict, self.plan)]
+
+
+def jobs_of(frame: pd.DataFrame) -> dict[Key, tuple[frozenset[str], int]]:
+    """Case -> nodes of its jobs, and how many one job has.
+
+    :param frame: records of one session
+    """
+    found: dict[Key, tuple[frozenset[str], int]] = {}
+    rows = frame[['partition', 'environ', 'case', 'nodes', 'binding',
+                  'num_nodes']]
+    for *key, there, binding, number in rows.drop_duplicates().itertuples(
+            index=False):
+        partition, environ, case = map(str, key)
+        mine, width = found.get((partition, environ, case), (frozenset(), 1))
+        width = max(width, int(number) if str(number).isdigit() else 1)
+        found[partition, environ, case] = (
+            mine | frozenset(nodes.names(
+                str(there), str(binding))), width)
+    return found
+
+
+def times_of(frame: pd.DataFrame) -> dict[Key, float]:
+    """Case -> the longest that its program ran. Unit: s."""
+    rows = frame[frame['metric'] == 'wall_time']
+    found: dict[Key, float] = {}
+    for *key, value in rows[['partition', 'environ', 'case', 'value']
+                            ].itertuples(index=False):
+        partition, environ, case = map(str, key)
+        known = found.get((partition, environ, case), 0.0)
+        found[partition, environ, case] = max(known, value)
+    return found
+
+
+def representatives(trials: Sequence[Trial], times: dict[Key, float],
+                    most: int) -> tuple[list[Key], int]:
+    """The cases by which nodes are measured that no other case has reached.
+
+    Of each family the shortest of those that use the most nodes and were
+    good tonight: each node of a group takes part, for as little time as may
+    be.
+
+    :param most: nodes that are free
+    :returns: cases, and how many nodes they use
+    """
+    good = [one for one in trials if one.result not in outcomes.FAILED
+            and one.nodes and one.width <= most]
+    width = max((one.width for one in good), default=0)
+    best: dict[str, Trial] = {}
+    for one in good:
+        if one.width == width and (
+                one.family not in best or times.get(one.key, 0.0)
+                < times.get(best[one.family].key, 0.0)):
+            best[one.family] = one
+    return [one.key for one in best.values()], width

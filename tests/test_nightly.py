@@ -1,0 +1,973 @@
+"""plumb nightly: nodes, reruns, overlap, what is kept and what is said."""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import email
+import email.policy
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from conftest import OSU, ROOT, command_lines, skip_missing, until
+from data.perflogs_factory import record, write
+
+from cli import (
+    __main__,
+    commands,
+    night_summary,
+    nightly,
+    nodes,
+    overlap,
+    reruns,
+    session,
+    timers,
+)
+from cli.nodes import Node, Pool
+from cli.reruns import ANY, OTHER, SAME, Trial
+from cli.setup import SetupError
+from config import lock, run_id
+from postprocess import nights as nights_of
+from postprocess import outcomes, perflogs, plans
+
+NIGHT = '20261122T013000Z-abcdef'
+AGAIN = '20261122T023000Z-abcdef07'
+TINY = ['-n', 'OsuStartup', '-E', 'program == "osu_hello"']
+
+
+# Sessions of one night ----------------------------------------------------
+
+def test_a_further_session_names_the_night_that_it_belongs_to():
+    first = run_id.new()
+    further = run_id.new(first)
+    other = run_id.new()
+    assert plans.NAME.fullmatch(f'{further}.json')
+    assert run_id.first_of([further, other, first]) == {
+        first: first, further: first, other: other}
+    # Alone it is a night of its own.
+    assert run_id.first_of([further]) == {further: further}
+    # Not one that began later, by chance with the same digits.
+    assert run_id.first_of([NIGHT.replace('2026', '2027'), AGAIN])[
+        AGAIN] == AGAIN
+
+
+def bad(run: str, day: int = 1, **more: Any) -> dict[str, Any]:
+    return record('completed', 0.0, repeat=0, result='fail', run=run,
+                  guard='exit_code', day=day, **more)
+
+
+def good(run: str, day: int = 1, **more: Any) -> dict[str, Any]:
+    return record(size=8, repeat=0, result='pass', run=run, day=day,
+                  reference=1.0, upper=0.1, **more)
+
+
+def test_a_failure_that_was_gone_in_a_rerun_is_no_pass(tmp_path):
+    write(tmp_path, [bad(NIGHT), good(AGAIN, day=2)])
+    frame = perflogs.read(tmp_path)
+    assert set(outcomes.newest(frame)['result']) == {'fail', 'pass'}
+    # A session by itself is what it was.
+    assert [*outcomes.of_session(frame, AGAIN).values()] == [('pass', '')]
+    # A run of its own, by hand, shows that it is mended.
+    write(tmp_path, [good('20261123T090000Z-123456', day=3)])
+    assert set(outcomes.newest(perflogs.read(tmp_path))['result']) == {'pass'}
+
+
+def test_a_night_is_one_column_and_one_date(tmp_path):
+    """Also where its reruns are made after midnight."""
+    late = NIGHT.replace('T01', 'T23')
+    after = '20261123T003000Z-abcdef07'
+    write(tmp_path, [bad(late, day=20), good(after, day=21)])
+    frame = perflogs.read(tmp_path)
+    names, column = outcomes._nights(frame)
+    assert names == [[late, after]] and set(column) == {0}
+    assert len({str(day) for day in nights_of.nights(frame).values()}) == 1
+
+
+# Nodes --------------------------------------------------------------------
+
+SINFO = (ROOT / 'tests' / 'data' / 'sinfo-nodes.txt').read_text()
+
+
+def test_what_sinfo_says_of_nodes():
+    told = nodes.of_sinfo(SINFO)
+    assert set(told) == {'', 'batch', 'gpu'}
+    assert told[''] == told['batch']
+    pool = Pool('batch', told['batch'])
+    assert pool.usable == {'n1', 'n2', 'n5', 'n9'}
+    assert pool.idle == {'n1', 'n9'}
+    assert [str(node) for node in pool.out] == [
+        'n3 (drained: disk | of n3)', 'n4 (down*: Not responding)',
+        'n6 (idle*)', 'n7 (maint)', 'n8 (new_state_of_slurm)']
+
+
+@pytest.mark.parametrize('access, place', [
+    ([], ('', set())),
+    (['-p gpu', '--account=x'], ('gpu', set())),
+    (['--partition=gpu', '-x', 'n[1-2]'], ('gpu', {'n1', 'n2'})),
+    (['--partition=a,b'], None),
+    (['-p', 'gpu', '-C', 'a100'], None),
+    (['--reservation=night'], None),
+])
+def test_where_the_jobs_of_a_partition_go(access, place):
+    assert nodes.place_of(access) == place
+
+
+SYSTEM = {'name': 'alpha', 'partitions': [
+    {'name': 'cpu', 'scheduler': 'slurm', 'access': ['-p batch']},
+    {'name': 'same', 'scheduler': 'squeue', 'access': ['-p', 'batch']},
+    {'name': 'picked', 'scheduler': 'slurm', 'access': ['-p gpu', '-w g1']},
+    {'name': 'here', 'scheduler': 'local'}]}
+
+
+def sinfo_says(monkeypatch, tmp_path, text, code=0):
+    program = tmp_path / 'bin' / 'sinfo'
+    program.parent.mkdir(exist_ok=True)
+    (tmp_path / 'said').write_text(text)
+    program.write_text(f'#!/bin/sh\ncat {tmp_path}/said; exit {code}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv('PATH', str(program.parent), prepend=os.pathsep)
+
+
+def test_partitions_of_the_site_share_a_pool(monkeypatch, tmp_path):
+    sinfo_says(monkeypatch, tmp_path, SINFO)
+    pools, why = nodes.ask(SYSTEM)
+    assert set(pools) == {'cpu', 'same'} and pools['cpu'] is pools['same']
+    assert why == 'nodes of picked are chosen by the site (access)'
+
+
+def test_without_sinfo_no_node_is_chosen(monkeypatch, tmp_path):
+    sinfo_says(monkeypatch, tmp_path, '', code=1)
+    pools, why = nodes.ask(SYSTEM)
+    assert not pools and why.startswith('no node was chosen: sinfo: ')
+    assert nodes.ask({'partitions': SYSTEM['partitions'][3:]}) == ({}, '')
+
+
+def pool_of(number: int, busy: set[str] = frozenset()) -> Pool:
+    return Pool('batch', {f'n{n}': Node(
+        f'n{n}', 'allocated' if f'n{n}' in busy else 'idle')
+        for n in range(number)})
+
+
+@pytest.mark.parametrize('number, cover', [(1, 1), (4, 3), (10, 1), (10, 10),
+                                           (37, 7), (512, 30)])
+def test_a_node_that_is_free_is_measured_within_so_many_nights(number, cover):
+    chance = random.Random(number)
+    seen: dict[str, float] = {}
+    waits = dict.fromkeys(pool_of(number).nodes, 0)
+    for night in range(1, 4 * cover + 1):
+        tonight = set(nodes.due(pool_of(number), seen, cover))
+        assert len(tonight) == -(-number // cover)
+        # Slurm chose some, too: that makes no node wait longer.
+        tonight |= set(chance.sample(sorted(waits), number // 5))
+        for name in waits:
+            waits[name] = 0 if name in tonight else waits[name] + 1
+        seen |= dict.fromkeys(tonight, float(night))
+        assert max(waits.values()) < cover
+
+
+def test_a_busy_node_has_its_turn_when_it_is_free():
+    seen = {f'n{n}': float(n) for n in range(8)}
+    assert nodes.due(pool_of(8, {'n0'}), seen, 4) == ['n1', 'n2']
+    assert nodes.due(pool_of(8), seen, 4) == ['n0', 'n1']
+    assert nodes.late(pool_of(8), seen, 1.5) == ['n0', 'n1']
+
+
+def test_groups_have_all_nodes_that_are_due():
+    pool = pool_of(10, {'n4'})
+    found = nodes.groups(['n1', 'n2', 'n3'], pool, 2)
+    assert [len(one) for one in found] == [2, 2]
+    assert {'n1', 'n2', 'n3'} < {n for one in found for n in one}
+    assert 'n4' not in {n for one in found for n in one}
+    assert nodes.groups([], pool, 2) == []
+    assert nodes.groups(['n1'], pool_of(3, {'n0', 'n2'}), 2) == []
+
+
+def test_jobs_are_kept_to_nodes_by_what_they_must_not_have():
+    pool = Pool('batch', pool_of(4).nodes, frozenset({'bad'}))
+    assert nodes.only({'n1', 'n2'}, [pool]) == ['-J', 'exclude=bad,n[0,3]']
+    # The site's own --exclude would be replaced by another.
+    assert nodes.without({'n1'}, [pool]) == ['-J', 'exclude=bad,n1']
+    assert nodes.without((), [pool_of(4)]) == []
+
+
+def test_when_a_node_was_last_measured(tmp_path):
+    write(tmp_path, [
+        good(NIGHT, day=1, nodes='n1 n2'), good(NIGHT, day=3, nodes='n2'),
+        good(NIGHT, day=2, nodes='', binding='n5:0,1 n6:0,1'),
+        good(NIGHT, day=4, nodes='n8', system='beta'),
+        bad(NIGHT, day=5, nodes='n9')])
+    seen = nodes.last_measured(perflogs.read(tmp_path), 'alpha')
+    assert set(seen) == {'n1', 'n2', 'n5', 'n6'}
+    assert seen['n2'] - seen['n1'] == 2 * 86400
+
+
+# Reruns -------------------------------------------------------------------
+
+def trial(name: str = 'a', result: str = 'fail', where: str = 'n1',
+          **more: Any) -> Trial:
+    there = frozenset(where.split())
+    return Trial(('cpu', 'mpi', name), name, result, nodes=there,
+                 width=max(len(there), 1), **more)
+
+
+def planned(failed, pool='n1 n2 n3 n4'):
+    return [(one.where, ' '.join(sorted(one.nodes)),
+             ''.join(trial.name for trial in one.of))
+            for one in reruns.plan(failed, {'cpu': set(pool.split())})]
+
+
+def test_a_failure_is_measured_on_the_same_nodes_and_on_others():
+    assert planned([trial('a'), trial('b', where='n2 n3'), trial('c')]) == [
+        (SAME, 'n1', 'ac'), (SAME, 'n2 n3', 'b'),
+        # Away from all of them too few are left for b.
+        (OTHER, 'n1', 'ac'), (OTHER, 'n2 n3', 'b')]
+    assert planned([trial('a'), trial('b', where='n2')])[2:] == [
+        (OTHER, 'n1 n2', 'ab')]
+
+
+def test_without_other_nodes_there_are_no_others():
+    assert planned([trial(where='n1 n2 n3')]) == [(SAME, 'n1 n2 n3', 'a')]
+    assert planned([trial(where='')]) == [(ANY, '', 'a')]
+    assert planned([trial()], pool='') == [(ANY, '', 'a')]
+
+
+def test_what_was_tried_three_times_goes_to_other_nodes_at_once():
+    assert planned([trial(tries=3)]) == [(OTHER, 'n1', 'a')]
+    assert planned([trial(tries=3)], pool='') == []
+
+
+def test_a_node_that_is_down_by_now_is_compared_with_others():
+    assert planned([trial(where='n9')]) == [(OTHER, 'n9', 'a')]
+
+
+@pytest.mark.parametrize('again, verdict, suspects', [
+    ({}, 'fail', ''),
+    ({SAME: 'pass', OTHER: 'pass'}, 'unstable', ''),
+    ({SAME: 'pass'}, 'unstable', ''),
+    ({ANY: 'recorded'}, 'unstable', ''),
+    ({ANY: 'fail'}, 'fail', ''),
+    ({SAME: 'fail', OTHER: 'pass'}, 'fail', 'n1'),
+    ({SAME: 'fail', OTHER: 'fail'}, 'fail', ''),
+    # Twice in three: it is there, wherever.
+    ({SAME: 'pass', OTHER: 'fail'}, 'fail', ''),
+    # Only looked for elsewhere: it was beyond its reference three times.
+    ({OTHER: 'pass'}, 'fail', 'n1')])
+def test_which_failures_are_believed(again, verdict, suspects):
+    one = trial()
+    one.again = [(where, trial(result=result))
+                 for where, result in again.items()]
+    assert one.verdict == verdict
+    assert ' '.join(one.suspects) == suspects
+
+
+def test_a_known_fault_that_is_gone_is_not_measured_again():
+    assert not trial(result='xpass').failed
+    assert trial(result='xpass').verdict == 'xpass'
+
+
+@pytest.mark.parametrize('failed, cases, many', [
+    (10, 10, False), (11, 40, True), (11, 44, False), (300, 4000, False)])
+def test_so_many_failures_are_no_chance(failed, cases, many):
+    assert reruns.too_many(failed, cases) == many
+
+
+def test_what_was_worse_for_one_night_gets_the_runs_that_tell():
+    one = trial(result='pass')
+    pool = {'cpu': {'n1', 'n2'}}
+    assert [s.where for s in reruns.plan_suspects([(one, 3)], pool)] == [
+        SAME, OTHER, ANY]
+    assert [s.where for s in reruns.plan_suspects([(one, 3)], {})] == [
+        ANY, ANY, ANY]
+
+
+# The order of a night ------------------------------------------------------
+
+class Machine:
+    """Stands in for ReFrame: what fails where, and what it was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cases = {'a': 'n1', 'b': 'n2 n3'}
+        #: (case, session from 1) that fail; a case: all of its sessions.
+        self.bad: set[Any] = set()
+        self.ended_by: dict[int, str] = {}
+        #: Exit code, whatever the cases did.
+        self.code = 0
+        #: Cases and excluded nodes of each session.
+        self.sessions: list[tuple[list[str], str]] = []
+
+    def measured(self, work: Any, *options: str, **variables: str
+                 ) -> commands.Ended:
+        only = variables.get('PLUMBLINE_ONLY')
+        keys = sorted(key[2] for key in json.loads(
+            Path(only).read_text())) if only else sorted(self.cases)
+        without = next((word.partition('=')[2] for word in options
+                        if word.startswith('exclude=')), '')
+        self.sessions.append((keys, without))
+        number = len(self.sessions)
+        run = work.night.first if number == 1 else run_id.new(
+            work.night.first)
+        taken = set(nodes.topology.expand(without)) if without else set()
+        rows, worst = [], self.code
+        for name in keys:
+            width = len(self.cases[name].split())
+            # As Slurm: the first that are free.
+            where = self.cases[name] if number == 1 else ' '.join([
+                n for n in ('n1', 'n2', 'n3', 'n4', 'n5')
+                if n not in taken][:width])
+            failed = name in self.bad or (name, number) in self.bad
+            worst |= failed
+            rows.append((bad if failed else good)(
+                run, day=30, case=name, nodes=where, num_nodes=width,
+                params=f'program={name}', program=name,
+                time=f'{time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}'))
+        write(self.folder, rows)
+        plan = plans.Plan(Path('plan'), {
+            'run': run, 'system': 'alpha', 'time': '', 'commit': '',
+            'reframe': ''}, [{name: str(row[name]) for name in plans.COLUMNS}
+                             | {'name': row['case']} for row in rows])
+        return commands.Ended(int(worst), self.ended_by.get(number, ''),
+                              plan, [])
+
+
+@pytest.fixture
+def night(tmp_path, monkeypatch):
+    """A night on five nodes: go(): sessions, and what is said."""
+    machine = Machine(tmp_path / 'perflogs')
+    monkeypatch.setattr(commands, 'measured', machine.measured)
+    monkeypatch.setattr(nightly.verdicts, 'of_records', lambda *a, **k:
+                        SimpleNamespace(rerun=machine.worse))
+    monkeypatch.setattr(commands, 'page_of', lambda folder: (
+        'page', SimpleNamespace(verdict=None)))
+    machine.worse = []
+    machine.pools = {'cpu': Pool('batch', {
+        **{f'n{n}': Node(f'n{n}', 'idle') for n in range(1, 6)},
+        'n6': Node('n6', 'drained', 'disk')})}
+    monkeypatch.setattr(nodes, 'ask', lambda system: (machine.pools, ''))
+
+    def go(cover: int = 0, options: tuple[str, ...] = ()
+           ) -> night_summary.Summary:
+        found = night_summary.Summary('alpha', time.time(), cover,
+                                      night=run_id.new())
+        args = argparse.Namespace(cover=cover, reframe=list(options))
+        nightly.Night(commands.Work(
+            {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': str(machine.folder)},
+            [], True, [], session.Night('alpha', found.night)),
+            args, found).go()
+        return found
+    machine.go = go
+    return machine
+
+
+def test_a_good_night_is_one_session(night):
+    found = night.go()
+    assert night.sessions == [(['a', 'b'], '')]
+    assert (found.word, found.code) == ('good', 0)
+    assert 'Nodes: 3 of 5 that take jobs' in '\n'.join(found.lines())
+    assert 'left out: n6 (drained: disk)' in '\n'.join(found.lines())
+
+
+def test_a_failure_that_comes_back_is_believed(night):
+    night.bad = {'a'}
+    found = night.go()
+    # Kept to n1, then kept from it.
+    assert night.sessions[1:] == [(['a'], 'n[2-6]'), (['a'], 'n1')]
+    assert (found.word, found.code) == ('failed', 1)
+    assert ('measured again: failed again on the same nodes (n1), failed '
+            'again on other nodes (n2)') in '\n'.join(found.lines())
+
+
+def test_a_failure_that_is_gone_is_unstable_and_no_pass(night):
+    night.bad = {('a', 1)}
+    found = night.go()
+    assert (found.word, found.code) == ('unstable', 1)
+    text = '\n'.join(found.lines())
+    assert 'Unstable: failed, and not when measured again. No pass:' in text
+    assert found.data()['unstable'][0]['again'] == [
+        {'where': SAME, 'nodes': ['n1'], 'failed': False},
+        {'where': OTHER, 'nodes': ['n2'], 'failed': False}]
+    # And page and verdict do not call it one.
+    frame = perflogs.read(night.folder)
+    mine = outcomes.newest(frame)
+    assert 'fail' in set(mine[mine['case'] == 'a']['result'])
+
+
+def test_a_failure_of_some_nodes_names_them(night):
+    night.bad = {('b', 1), ('b', 2)}
+    found = night.go()
+    assert night.sessions[1:] == [(['b'], 'n[1,4-6]'), (['b'], 'n[2-3]')]
+    assert '    look at n2 n3: it is there, and not elsewhere' in found.lines()
+
+
+def test_too_many_failures_are_believed_as_they_are(night):
+    night.cases = {f'c{n:02}': 'n1' for n in range(12)}
+    night.bad = set(night.cases)
+    found = night.go()
+    assert len(night.sessions) == 1 and found.code == 1
+    assert '12 of 12 cases failed: too many for chance' in found.notes[0]
+
+
+def test_what_was_worse_for_one_night_is_measured_again(night):
+    night.worse = [SimpleNamespace(system='alpha', partition='cpu',
+                                   environ='openmpi', case='b', needs=3),
+                   SimpleNamespace(system='beta', partition='cpu',
+                                   environ='openmpi', case='a', needs=3)]
+    assert night.go().word == 'good'
+    assert [cases for cases, _ in night.sessions[1:]] == [['b']] * 3
+
+
+def test_a_reframe_that_fails_without_a_case_is_no_good_night(night):
+    night.code = 1
+    found = night.go()
+    assert (found.word, found.code) == ('not run', 1)
+    assert 'no case failed, and ReFrame did' in found.headline
+
+
+def test_a_signal_ends_the_night_and_it_says_so(night):
+    night.bad, night.ended_by = {'a'}, {1: 'SIGTERM'}
+    found = night.go(cover=1)
+    assert len(night.sessions) == 1
+    assert (found.word, found.code) == ('ended', 1)
+    assert 'ended by SIGTERM; 1 failed' in found.headline
+
+
+def test_nodes_that_slurm_did_not_choose_are_measured_too(night):
+    night.cases['c'] = 'n1 n2'
+    found = night.go(cover=1)
+    # n4 and n5 were left: by one of the widest cases, on both.
+    assert night.sessions[1:] == [(['b'], 'n[1-3,6]')]
+    assert found.nodes[0].measured == 5 and not found.nodes[0].busy
+    night.sessions.clear()
+    # The next night: one of five is due, the one that waits for longest.
+    night.go(cover=5)
+    assert len(night.sessions) <= 2
+
+
+def test_a_node_that_is_not_free_is_told_and_not_waited_for(night):
+    night.pools['cpu'].nodes['n5'] = Node('n5', 'allocated')
+    found = night.go(cover=1)
+    assert night.sessions[1:] == [(['b'], 'n[2-3,5-6]')], 'n1 fills it up'
+    night.pools['cpu'].nodes['n4'] = Node('n4', 'allocated')
+    night.sessions.clear()
+    found = night.go(cover=1)
+    assert len(night.sessions) == 1 and found.nodes[0].usable == 5
+
+
+def test_people_who_choose_nodes_choose_them_all(night):
+    night.go(cover=1, options=('-J', 'nodelist=n1'))
+    assert night.sessions == [(['a', 'b'], '')]
+
+
+def test_a_case_that_fails_where_it_was_due_is_measured_again(night):
+    night.bad = {('b', 2)}
+    found = night.go(cover=1)
+    assert [cases for cases, _ in night.sessions] == [
+        ['a', 'b'], ['b'], ['b'], ['b']]
+    assert found.word == 'unstable'
+
+
+# One night at a time --------------------------------------------------------
+
+#: Holds the lock as a night does: PATH HOURS-OLD [ignore].
+HOLDER = '''
+import os, signal, socket, sys, time
+from pathlib import Path
+from cli import overlap
+if sys.argv[3:]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with overlap.alone(Path(sys.argv[1]), 1, print,
+                   time.time() - 3600 * float(sys.argv[2])):
+    print('held', flush=True)
+    time.sleep(600)
+'''
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Starts a night that hangs; ends it."""
+    path = tmp_path / 'nightly' / 'alpha.lock'
+    jobs = []
+
+    def start(hours: float, *more: str) -> tuple[Path, subprocess.Popen[str]]:
+        job = subprocess.Popen(
+            [sys.executable, '-c', HOLDER, str(path), str(hours), *more],
+            cwd=ROOT, text=True, stdout=subprocess.PIPE)
+        jobs.append(job)
+        assert job.stdout and job.stdout.readline() == 'held\n'
+        return path, job
+    yield start
+    for job in jobs:
+        job.kill()
+        job.wait()
+
+
+@contextlib.contextmanager
+def tonight(path, hours=20.0):
+    notes: list[str] = []
+    with overlap.alone(path, hours, notes.append, time.time()):
+        yield notes
+
+
+def test_a_second_night_is_refused_and_says_for_whom(holder):
+    path, job = holder(3)
+    with pytest.raises(SetupError, match=(
+            rf'another night of this site runs: pid {job.pid} of .* since '
+            r'20.*, for 3\.0 h\. It is left alone until it is 20 h old')), \
+            tonight(path):
+        pass
+    assert job.poll() is None
+
+
+def test_a_night_that_hangs_is_ended_and_tonight_goes_on(holder):
+    path, job = holder(21)
+    with tonight(path) as notes:
+        assert job.wait(5) == -signal.SIGTERM
+    assert re.match(rf"last night's hung, and was ended: pid {job.pid} .*, "
+                    r'for 21\.0 h', notes[0])
+
+
+def test_a_night_that_ignores_sigterm_is_killed(holder, monkeypatch):
+    monkeypatch.setattr(overlap, 'GRACE', 0.3)
+    path, job = holder(21, 'ignore')
+    with tonight(path):
+        assert job.wait(5) == -signal.SIGKILL
+
+
+def test_a_night_on_another_host_is_told(holder, monkeypatch):
+    path, job = holder(21)
+    monkeypatch.setattr(socket, 'gethostname', lambda: 'login2')
+    with pytest.raises(SetupError, match='still runs on .*ended there alone'
+                       ), tonight(path):
+        pass
+    assert job.poll() is None
+
+
+def test_no_other_process_of_that_number_is_ended(holder, monkeypatch):
+    """The pid in the file is of a process that has gone since."""
+    path, job = holder(21)
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps(told | {'started': '1'}) + '\n')
+    with pytest.raises(SetupError, match='a process that is not the one it '
+                       'names'), tonight(path):
+        pass
+    assert job.poll() is None
+
+
+def test_a_lock_ends_with_its_night(holder):
+    path, job = holder(0)
+    job.kill()
+    job.wait()
+    with tonight(path) as notes:
+        assert not notes
+        assert json.loads(path.read_text())['host'] == socket.gethostname()
+
+
+def test_a_holder_that_does_not_say_who_it_is(tmp_path):
+    path = tmp_path / 'alpha.lock'
+    with lock.held(path):
+        path.write_text('')
+        with pytest.raises(SetupError, match='does not say who it is'), \
+                tonight(path):
+            pass
+
+
+def test_what_a_dead_night_started_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, 'CANCEL', 0.3)
+    path = tmp_path / 'alpha.lock'
+    mine, other = (subprocess.Popen(
+        ['sleep', '600'], env={**os.environ, overlap.MARK: str(mark)})
+        for mark in (path, tmp_path / 'beta.lock'))
+    try:
+        notes: list[str] = []
+        overlap.sweep(path, notes.append)
+        assert mine.wait(5) == -signal.SIGTERM and other.poll() is None
+        assert notes == ['a night that was killed had left processes, ended '
+                         'now: 1']
+        overlap.sweep(path, notes.append)
+        assert len(notes) == 1
+    finally:
+        for job in (mine, other):
+            job.kill()
+            job.wait()
+
+
+# What dead nights have left --------------------------------------------------
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """Sessions of nights: opened(night number)."""
+    monkeypatch.setattr(session, 'WORK', tmp_path)
+    for name in ('RFM_STAGE_DIR', 'RFM_OUTPUT_DIR'):
+        monkeypatch.delenv(name, raising=False)
+
+    @contextlib.contextmanager
+    def opened(number: int, site: str = 'alpha'):
+        first = NIGHT.replace('22T', f'{number:02}T')
+        with session.opened({'stagedir': str(tmp_path / 'scratch')},
+                            session.Night(site, first)) as one:
+            one.stage.mkdir(parents=True)
+            one.output.mkdir(parents=True)
+            yield one
+    return opened
+
+
+def test_jobs_of_dead_nights_are_cancelled_and_no_others(
+        work, tmp_path, monkeypatch):
+    with work(1) as dead:
+        pass
+    with work(1) as second:
+        pass
+    # As Slurm: what was cancelled is gone.
+    (tmp_path / 'jobs').write_text(
+        f'7|{dead.stage}/cpu/Osu\n8|{second.stage}/cpu/Osu\n'
+        f'9|{dead.stage}x\n10|{tmp_path}\n')
+    tools = {'squeue': f'cat {tmp_path}/jobs',
+             'scancel': f'echo "$*" >>{tmp_path}/cancelled; '
+                        f'grep -v "^[78]|" {tmp_path}/jobs >{tmp_path}/left; '
+                        f'mv {tmp_path}/left {tmp_path}/jobs'}
+    (tmp_path / 'bin').mkdir()
+    for name, line in tools.items():
+        (tmp_path / 'bin' / name).write_text(f'#!/bin/sh\n{line}\n')
+        (tmp_path / 'bin' / name).chmod(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path / 'bin'), prepend=os.pathsep)
+    notes: list[str] = []
+    with work(2) as alive:
+        with open(tmp_path / 'jobs', 'a') as jobs:
+            jobs.write(f'11|{alive.stage}/cpu/Osu\n')
+        overlap.cancel_orphans('alpha', notes.append)
+    assert (tmp_path / 'cancelled').read_text() == '7 8\n'
+    assert notes == ['a night that was killed had left jobs of Slurm, '
+                     'cancelled now: 7 8']
+    overlap.cancel_orphans('beta', notes.append)
+    assert len(notes) == 1
+
+
+def test_a_slurm_that_does_not_answer_is_told(work, tmp_path, monkeypatch):
+    with work(1):
+        pass
+    monkeypatch.setenv('PATH', str(tmp_path))
+    notes: list[str] = []
+    overlap.cancel_orphans('alpha', notes.append)
+    assert 'could not be asked' in notes[0]
+
+
+def test_folders_of_the_newest_nights_are_kept_and_nothing_else_is_touched(
+        work, tmp_path):
+    opened = {}
+    for number in range(1, 5):
+        for part in range(2):
+            with work(number) as opened[number, part]:
+                pass
+    with work(1, site='beta') as beta:
+        pass
+    (tmp_path / 'scratch' / 'mine').mkdir()
+    (tmp_path / 'sessions' / 'mine').mkdir()
+    # Damaged, or pointing elsewhere: left alone.
+    precious = tmp_path / 'precious'
+    precious.mkdir()
+    mark = opened[1, 1].folder / session.NIGHT
+    mark.write_text(json.dumps(json.loads(mark.read_text())
+                               | {'stage': str(precious)}))
+    (opened[2, 1].folder / session.NIGHT).write_text('{"site": "al')
+    assert session.remove_nights('alpha', 2) == [
+        NIGHT.replace('22T', f'{n:02}T') for n in (1, 2)]
+    there = {key for key, one in opened.items() if one.folder.exists()}
+    assert there == {(2, 1), (3, 0), (3, 1), (4, 0), (4, 1)}
+    assert opened[3, 0].stage.exists() and not opened[1, 0].stage.exists()
+    assert beta.stage.exists() and precious.exists()
+    assert (tmp_path / 'scratch' / 'mine').exists()
+    assert (tmp_path / 'sessions' / 'mine').exists()
+
+
+def test_a_night_that_runs_keeps_its_folders(work):
+    with work(1) as alive:
+        assert session.remove_nights('alpha', 0) == []
+        assert alive.stage.exists()
+    assert session.remove_nights('alpha', 0) == [alive.folder.name]
+    assert not alive.folder.exists()
+
+
+def test_runs_by_day_remove_no_night(work, tmp_path, monkeypatch):
+    with work(1) as kept:
+        pass
+    for _ in range(session.KEPT + 2):
+        with session.opened({}) as one:
+            pass
+    assert kept.folder.exists() and kept.stage.exists() and one.folder
+
+
+def test_further_sessions_of_a_night_are_told_from_its_first(work):
+    with work(1) as first:
+        pass
+    with work(1) as second:
+        assert re.fullmatch(r'\d{8}T\d{6}Z-abcdef[0-9a-f]{2}',
+                            second.folder.name)
+    assert first.folder.name == NIGHT.replace('22T', '01T')
+
+
+# What is said ---------------------------------------------------------------
+
+def said(**more: Any) -> night_summary.Summary:
+    return night_summary.Summary(
+        'alpha', time.time(), 14, night=NIGHT, cases=3, page='report',
+        **more)
+
+
+@pytest.mark.parametrize('more, word, code', [
+    ({}, 'good', 0),
+    ({'trials': [trial(result='pass')]}, 'good', 0),
+    ({'trials': [trial()]}, 'failed', 1),
+    ({'trials': [trial(result='xpass')]}, 'failed', 1),
+    ({'trials': [trial(again=[(SAME, trial(result='pass'))])]}, 'unstable',
+     1),
+    ({'regressions': [['[1] latency: +5 %']]}, 'regressed', 1),
+    ({'ended_by': 'ended by SIGTERM'}, 'ended', 1),
+    ({'broken': 'no site', 'usage': True}, 'not run', 2)])
+def test_a_night_in_a_word_and_its_exit_code(more, word, code):
+    found = said(**more)
+    assert (found.word, found.code) == (word, code)
+    assert found.headline.startswith(f'alpha: {word.upper()}: ')
+
+
+def test_a_night_without_a_page_is_not_good():
+    found = said()
+    found.page = ''
+    assert (found.word, found.code) == ('incomplete', 1)
+
+
+def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
+    found = said(trials=[trial(why='zwölf\nLinien: µs' * 40)])
+    found.note('a line\nand another')
+    found.write(tmp_path / 'mail', tmp_path / 'hook', to='ops@example.org')
+    mail = email.message_from_bytes((tmp_path / 'mail').read_bytes(),
+                                    policy=email.policy.default)
+    assert not mail.defects
+    assert mail['Subject'] == f'plumbline: {found.headline}'
+    assert mail['To'] == 'ops@example.org'
+    assert mail['From'].addresses[0].domain == socket.gethostname()
+    assert mail['Date'].datetime and mail['Message-ID']
+    assert 'zwölf' in mail.get_content()
+    assert all(len(line) < 998 for line in
+               (tmp_path / 'mail').read_bytes().splitlines())
+    data = json.loads((tmp_path / 'hook').read_text())
+    assert data['text'] == '\n'.join(found.lines())
+    assert data['verdict'] == 'failed' and data['code'] == 1
+    assert data['failed'][0]['case'] == 'a'
+
+
+def test_long_lists_are_counted():
+    found = said(trials=[trial(f'c{n}') for n in range(25)])
+    assert '  and 5 more' in found.lines()
+    assert len(found.data()['failed']) == 25
+
+
+def test_no_half_file_where_it_cannot_be_written(tmp_path):
+    (tmp_path / 'mail').mkdir()
+    with pytest.raises(OSError):
+        said().write(tmp_path / 'mail', None)
+    assert [path.name for path in tmp_path.iterdir()] == ['mail']
+
+
+# What starts it ------------------------------------------------------------
+
+def options(*words: str) -> argparse.Namespace:
+    return __main__.arguments().parse_args(['nightly', *words])
+
+
+def test_options_that_need_not_be_said_are_the_command_s_own():
+    args = options()
+    assert {name: getattr(args, name) for name in timers.DEFAULTS
+            } == timers.DEFAULTS
+    assert timers.words(options('--site', 'lumi')) == [
+        './plumb', 'nightly', '--site', 'lumi']
+
+
+MANY = ['--site', 'lumi', '--bringup', '--cover', '7', '--hours', '9.5',
+        '--mail', '/srv/a b/50%.eml', '--', '-n', 'Osu$']
+
+
+def test_the_timer_says_all_that_was_asked_for():
+    words = timers.words(options(*MANY))
+    again = options(*words[2:])
+    for name in (*timers.DEFAULTS, 'bringup', 'reframe', 'site'):
+        assert getattr(again, name) == getattr(options(*MANY), name)
+
+
+@pytest.mark.parametrize('words', [['--site', 'lumi'], MANY])
+def test_systemd_takes_the_units(tmp_path, words):
+    program = shutil.which('systemd-analyze')
+    if not program:
+        skip_missing('systemd-analyze', 'no systemd-analyze here')
+    args = options(*words)
+    for kind in ('service', 'timer'):
+        (tmp_path / f'plumbline-lumi.{kind}').write_text(
+            timers.KINDS[kind](args))
+    verify = [program, '--user', 'verify',
+              *map(str, sorted(tmp_path.glob('plumbline-lumi.*')))]
+    env = {**os.environ, 'XDG_RUNTIME_DIR': str(tmp_path)}
+    done = subprocess.run(verify, text=True, capture_output=True, env=env)
+    assert done.returncode == 0, done.stderr
+    # Of other units of this machine it may say something, not of these.
+    assert 'plumbline' not in done.stderr, done.stderr
+    broken = tmp_path / 'plumbline-lumi.timer'
+    broken.write_text(broken.read_text().replace('OnCalendar=',
+                                                 'OnCalendar=nonsense '))
+    done = subprocess.run(verify, text=True, capture_output=True, env=env)
+    assert 'plumbline' in done.stderr, 'the check sees a fault'
+
+
+def test_systemd_gets_the_words_as_they_are():
+    text = timers.service(options(*MANY))
+    [line] = re.findall('ExecStart=(.*)', text)
+    assert line.endswith('"/srv/a b/50%%.eml" --bringup -- -n Osu$$')
+    assert 'TimeoutStartSec=34380' in text
+    # SIGTERM to plumb alone: it ends the rest by itself.
+    assert 'KillMode=mixed' in text
+
+
+def test_cron_s_line_is_one_that_a_shell_takes():
+    text = timers.cron(options(*MANY))
+    *comment, line = text.splitlines()
+    assert all(one.startswith('#') for one in comment)
+    when, command = line.split(' cd ', 1)
+    assert when == '30 1 * * *'
+    # A bare % would end the line for cron.
+    assert not re.search(r'(?<!\\)%', line)
+    done = subprocess.run(['bash', '-n', '-c', 'cd ' + command.replace(
+        r'\%', '%')], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize('code, mailed', [(0, ''), (1, 'said\n')])
+def test_cron_mails_what_is_not_good(tmp_path, monkeypatch, code, mailed):
+    monkeypatch.setattr(timers, 'ROOT', tmp_path)
+    monkeypatch.setattr(timers, 'WORK', tmp_path / 'a work')
+    (tmp_path / 'plumb').write_text(f'#!/bin/sh\necho said; exit {code}\n')
+    (tmp_path / 'plumb').chmod(0o755)
+    line = timers.cron(options()).splitlines()[-1].split(None, 5)[5]
+    done = subprocess.run(['sh', '-c', line.replace(r'\%', '%')], text=True,
+                          capture_output=True)
+    assert (done.stdout, done.stderr) == (mailed, '')
+    [log] = (tmp_path / 'a work' / 'nightly').glob('local-*.log')
+    assert log.read_text() == 'said\n'
+
+
+def test_gitlab_s_file_has_what_its_schema_asks_for():
+    data = yaml.safe_load(timers.gitlab(options(*MANY)))
+    job = data.pop('nightly')
+    assert not data
+    # Keys and types of a job, as GitLab's schema of CI files has them.
+    assert {key: type(value) for key, value in job.items()} == {
+        'rules': list, 'tags': list, 'timeout': str, 'interruptible': bool,
+        'resource_group': str, 'script': list, 'artifacts': dict}
+    assert set(job['artifacts']) == {'when', 'expire_in', 'paths'}
+    assert all(isinstance(line, str) for line in job['script'])
+    assert job['timeout'] == '10 hours'
+    done = subprocess.run(['bash', '-n', '-c', '\n'.join(job['script'])],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_gitlab_s_schema_takes_the_file(tmp_path):
+    """By GitLab's own schema, which the PyPI package check-jsonschema has."""
+    program = shutil.which('check-jsonschema')
+    if not program:
+        pytest.skip('no check-jsonschema here (PyPI); it has the schema')
+    path = tmp_path / 'ci.yml'
+    for change, code in (('', 0), ('maybe', 1)):
+        path.write_text(timers.gitlab(options(*MANY)).replace(
+            'interruptible: false', f'interruptible: {change or "false"}'))
+        done = subprocess.run([program, '--builtin-schema',
+                               'vendor.gitlab-ci', path],
+                              text=True, capture_output=True)
+        assert done.returncode == code, done.stdout
+
+
+# For real -----------------------------------------------------------------
+
+def test_a_night_on_this_machine(suite):
+    mail, hook = suite.tmp / 'night.eml', suite.tmp / 'night.json'
+    done = suite.plumb('nightly', '--mode', 'quick', '--mail', str(mail),
+                       '--webhook', str(hook), '--', *OSU, *TINY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    data = json.loads(hook.read_text())
+    assert data['verdict'] == 'good' and data['cases'] == 1
+    assert data['text'] in done.stdout
+    assert 'GOOD' in mail.read_text()
+    assert {r['run'] for r in suite.records} == {data['night']}
+    assert (suite.tmp / 'report' / 'index.html').is_file()
+
+
+def test_a_night_has_an_end(suite):
+    """One that would take long is over after its hours, and leaves nothing;
+    what failed for that is not measured again."""
+    done = suite.plumb(
+        'nightly', '--mode', 'quick', '--hours', '0.008', '--', *OSU, '-n',
+        'OsuPt2pt', '-E', 'program == "osu_latency"', '-Srepeats=400',
+        '-Stime_limit=30m')
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert 'ENDED: its 0.008 h were over (--hours)' in done.stdout
+    assert 'again (1 of' not in done.stderr
+    assert not [line for line in command_lines() if str(suite.tmp) in line]
+
+
+def test_after_a_night_that_was_killed_the_next_one_is_clean(suite):
+    job = subprocess.Popen(
+        [str(ROOT / 'plumb'), 'nightly', '--mode', 'quick', '--', *OSU, '-n',
+         'OsuPt2pt', '-E', 'program == "osu_latency"', '-Srepeats=400',
+         '-Stime_limit=30m'], env={**os.environ, **suite.variables},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: any(str(suite.tmp) in line and '/osu_latency ' in line
+                          and 'mpirun' not in line
+                          for line in command_lines()), 120)
+    finally:
+        job.kill()
+        job.wait()
+    done = suite.plumb('nightly', '--mode', 'quick', '--', *OSU, *TINY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    frame = perflogs.read(suite.tmp / 'perflogs')    # no damaged line
+    ended = {str(program): set(mine['guard']) for program, mine in
+             frame.groupby('program', observed=True)}
+    assert set(ended) == {'osu_latency', 'osu_hello'}
+    assert ended['osu_hello'] == {''}
+    assert ended['osu_latency'] <= {'cancelled', 'missing', 'job_state'}
+    assert len([*(suite.tmp / 'work' / 'sessions').glob('2*')]) == 2
+
+
+@pytest.mark.parametrize('words, text', [
+    (['--hours', '0'], '--hours is 0; it must be more than 0'),
+    (['--keep', '0'], '--keep is 0; it must be 1 or more'),
+    (['--cover', '-1'], '--cover is -1; it must be 0 or more'),
+    (['--', '-l'], '-l measures nothing'),
+    (['--site', 'lumo', '--print', 'cron'], "unknown site 'lumo'"),
+])
+def test_what_makes_no_night_is_refused(words, text):
+    with pytest.raises(SetupError, match=re.escape(text)):
+        nightly.nightly(options(*words))
+
+
+def test_a_night_that_cannot_begin_says_so_in_its_files(
+        tmp_path, monkeypatch):
+    monkeypatch.setattr(overlap, 'WORK', tmp_path)
+
+    def broken(args: Any) -> Any:
+        raise SetupError('no compiler')
+    monkeypatch.setattr(commands, 'prepared', broken)
+    with pytest.raises(SetupError):
+        nightly.nightly(options('--webhook', str(tmp_path / 'hook')))
+    data = json.loads((tmp_path / 'hook').read_text())
+    assert (data['verdict'], data['code']) == ('not run', 2)
+    assert data['headline'] == 'local: NOT RUN: no compiler'

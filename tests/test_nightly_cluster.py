@@ -1,0 +1,105 @@
+"""plumb nightly under a real Slurm: nodes, suspects, and jobs without a night.
+"""
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, until
+from test_cluster import GOLDEN, PAIR, faulty_in
+
+pytestmark = pytest.mark.cluster
+
+#: On one node the program misbehaves as $FAULT says, elsewhere it does not.
+ONE_NODE = '[ "${BAD_NODE:-all}" = all -o "$BAD_NODE" = "$(hostname)" ] ' \
+    '|| FAULT=none\n'
+
+
+@pytest.fixture
+def site(tmp_path, cluster):
+    """start(fault, options of plumb): a night of one case on two nodes."""
+    suite = faulty_in(tmp_path)
+    for path in (tmp_path / 'omb').iterdir():
+        first, rest = path.read_text().split('\n', 1)
+        path.write_text(f'{first}\n{ONE_NODE}{rest}')
+
+    def start(fault, *options, bad_node='all'):
+        return cluster.box(
+            'exec', '--', ROOT / 'plumb', 'nightly', '--site', tmp_path
+            / 'site', '--mode', 'quick', '--bringup', '--webhook', tmp_path
+            / 'night.json', *options, '--', '--system=devcluster:slurm-srun',
+            '-p', 'mpich', *PAIR, cwd=tmp_path, env={
+                **os.environ, **suite.variables, 'FAULT': fault,
+                'BAD_NODE': bad_node,
+                'GOLDEN': str(GOLDEN / 'osu_latency.txt')},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def run(*words, **more):
+        job = start(*words, **more)
+        text, _ = job.communicate(timeout=280)
+        return text, job.returncode, json.loads(
+            (tmp_path / 'night.json').read_text())
+    suite.start, suite.run = start, run
+    return suite
+
+
+def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
+    cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=DRAIN',
+                'Reason=disk of n4')
+    try:
+        text, code, night = site.run('none', '--cover', '1')
+    finally:
+        cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=RESUME')
+    assert code == 0, text
+    [told] = night['nodes']
+    assert (told['usable'], told['measured']) == (3, 3), text
+    assert told['out'] == ['n4 (drained: disk of n4)']
+    ran = {r['run']: r['nodes'] for r in site.records}
+    # What Slurm chose, and the node that it did not, with another one.
+    assert len(ran) == 2 and all(
+        len(nodes.split()) == 2 for nodes in ran.values()), ran
+    assert {run.split('-')[1][:6] for run in ran} == {
+        night['night'].split('-')[1]}
+
+
+def test_a_node_that_is_bad_is_named(site):
+    text, code, night = site.run('exit_code', '--cover', '0', bad_node='n1')
+    assert code == 1, text
+    [failed] = night['failed']
+    assert failed['nodes'] == failed['suspects'] == ['n1', 'n2'], text
+    assert [(one['where'], one['nodes'], one['failed'])
+            for one in failed['again']] == [
+        ('the same nodes', ['n1', 'n2'], True),
+        ('other nodes', ['n3', 'n4'], False)]
+    assert 'look at n1 n2' in text
+
+
+def test_jobs_of_a_night_that_was_killed_are_cancelled(site, cluster):
+    job = site.start('time_limit')
+    until(lambda: 'OsuPt2pt RUNNING' in re.sub(
+        r'rfm_(\w+?)_\w+ ', r'\1 ', cluster.ask(
+            'squeue', '-h', '-o', '%j %T')), 120)
+    mark = f'PLUMBLINE_WORK={site.variables["PLUMBLINE_WORK"]}'.encode()
+    # At once: nobody is left to cancel the job.
+    for path in Path('/proc').glob('[0-9]*/environ'):
+        try:
+            words = (path.parent / 'cmdline').read_bytes()
+            if mark in path.read_bytes().split(b'\0') and (
+                    b'\0nightly\0' in words or b'/reframe\0' in words):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+        except OSError:
+            continue
+    job.communicate(timeout=60)
+    [orphan] = cluster.ask('squeue', '-h', '-o', '%A').split()
+    text, code, night = site.run('none', '--cover', '0')
+    assert code == 0, text
+    assert night['notes'][-1] == (
+        'a night that was killed had left jobs of Slurm, cancelled now: '
+        f'{orphan}')
+    assert not cluster.ask('squeue', '-h').strip()
+    assert {r['guard'] for r in site.records} == {''}

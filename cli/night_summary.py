@@ -65,6 +65,8 @@ class Summary:
     page: str = ''
     #: Why there is nothing to judge; '': there is.
     broken: str = ''
+    #: A case can never run within the site's budget.
+    never: bool = False
     #: What ended it early; '': nothing did.
     ended_by: str = ''
     #: Exit code where nothing was judged.
@@ -85,7 +87,8 @@ class Summary:
                 else 'failed' if self.those('fail', 'xpass')
                 else 'regressed' if self.regressions
                 else 'unstable' if self.those('unstable')
-                else 'incomplete' if not self.page else 'good')
+                else 'incomplete' if self.never or not self.page
+                else 'good')
 
     @property
     def code(self) -> int:

@@ -20,7 +20,16 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli import account, commands, learn, nodes, overlap, reruns, session
+from cli import (
+    account,
+    commands,
+    learn,
+    nodes,
+    ordering,
+    overlap,
+    reruns,
+    session,
+)
 from cli.night_summary import Nodes, Summary
 from cli.partitions import SLURM
 from cli.reruns import Key, Trial
@@ -118,6 +127,7 @@ class Night:
                  found: Summary) -> None:
         self.work, self.found = work, found
         self.cover: int = args.cover
+        self.mode: str = args.mode
         self.system: str = work.system['name']
         #: People who choose nodes choose them all.
         self.chooses = any(word.startswith(CHOOSES) for word in args.reframe)
@@ -144,6 +154,9 @@ class Night:
             self.plan = first.plan
             self.found.trials = self.trials(first)
             self.found.cases = len(self.found.trials)
+            left, self.found.never = ordering.told(self.plan)
+            for line in left:
+                self.found.note(line)
             if first.code and not any(
                     one.result in outcomes.FAILED
                     for one in self.found.trials) and not first.ended_by:
@@ -168,7 +181,9 @@ class Night:
             return None
         say(title)
         if cases is None:
-            ended = commands.measured(self.work, '-r', *options)
+            with ordering.handed(self.work.perflogs, self.system,
+                                 self.mode) as known:
+                ended = commands.measured(self.work, '-r', *options, **known)
         else:
             with tempfile.NamedTemporaryFile('w', suffix='.json') as only:
                 json.dump(sorted(cases), only)

@@ -747,6 +747,11 @@ def test_a_night_without_a_page_is_not_good():
     assert (found.word, found.code) == ('incomplete', 1)
 
 
+def test_a_case_beyond_the_budget_of_every_night_is_no_good_night():
+    found = said(never=True)
+    assert (found.word, found.code) == ('incomplete', 1)
+
+
 def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
     found = said(trials=[trial(why='zwölf\nLinien: µs' * 40)])
     found.note('a line\nand another')

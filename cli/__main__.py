@@ -256,6 +256,9 @@ is to be known. It is `./plumb run`, and besides:
               measured three times already, and goes to other nodes at once.
               What was worse by its history for one night is measured three
               times more, which tells.
+  nodes       --locate: after a regression of cases on several nodes, pairs of
+              nodes are measured until it is known which node, link or switch
+              is slow (./plumb locate).
   folders     Stage and output folders of the last --keep nights are kept.
   telling     Text, page, and files to be sent by others: --mail FILE (a
               message for `sendmail -t < FILE`), --webhook FILE (JSON for
@@ -293,6 +296,9 @@ def _nightly(commands: Any, site: argparse.ArgumentParser) -> None:
                         help='nights in which each node is to be measured; '
                              '1: all that are free, every night; 0: those '
                              'that Slurm chooses (default: 14)')
+    parser.add_argument('--locate', action='store_true',
+                        help='after a regression on several nodes: measure '
+                             'pairs of nodes, and name the slow one')
     parser.add_argument('--keep', type=int, default=5, metavar='N',
                         help='nights of which the stage folders are kept, '
                              'with this one (default: 5)')

@@ -68,8 +68,27 @@ def options(site: str, **given: Any) -> argparse.Namespace:
     return argparse.Namespace(**{**known, **given})
 
 
+class Searched(NamedTuple):
+    """What a search has found."""
+    #: None: nothing was measured.
+    located: Located | None
+    #: What cut it short; empty: nothing did.
+    why: str
+    code: int
+    #: Folder of its records.
+    place: Path
+
+
 def locate(args: argparse.Namespace) -> int:
     """The command."""
+    return _concluded(args, *searched(args))
+
+
+def searched(args: argparse.Namespace) -> Searched:
+    """Measures pairs until it is known what is slow.
+
+    :raises SetupError: it cannot be done with these options, or here
+    """
     if action := account.other_action(args.reframe):
         raise SetupError(f'{action} measures nothing; ./plumb run hands it '
                          'on')
@@ -98,9 +117,9 @@ def locate(args: argparse.Namespace) -> int:
                      f'-Srepeats={args.repeats}', *args.reframe])
         say(f'{wanted.case["check"]} {wanted.case["params"]} on '
             f'{wanted.case["where"]}, {len(search.nodes)} nodes')
-        return _concluded(args, place, *_searched(
+        return Searched(*_measured(
             search, work, wanted, args.parallel
-            or int(wanted.partition.get('max_jobs') or 8)))
+            or int(wanted.partition.get('max_jobs') or 8)), place)
 
 
 # ------------------------------------------------- what to measure, where
@@ -304,7 +323,7 @@ def _place() -> Path:
 
 # ------------------------------------------------- measuring
 
-def _searched(search: Search, work: commands.Work, wanted: Wanted,
+def _measured(search: Search, work: commands.Work, wanted: Wanted,
               parallel: int) -> tuple[Located | None, str, int]:
     """Measures until nothing is left that another pair could decide."""
     better = unit = why = ''
@@ -413,8 +432,8 @@ def figure_of(rows: pd.DataFrame, family: str, metric: str
 
 # ------------------------------------------------- telling
 
-def _concluded(args: argparse.Namespace, place: Path,
-               located: Located | None, why: str, code: int) -> int:
+def _concluded(args: argparse.Namespace, located: Located | None, why: str,
+               code: int, place: Path) -> int:
     """Prints and writes the verdict; the exit code."""
     if located is None:
         return code

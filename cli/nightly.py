@@ -24,6 +24,7 @@ from cli import (
     account,
     commands,
     learn,
+    locate,
     nodes,
     ordering,
     overlap,
@@ -37,11 +38,13 @@ from cli.setup import SetupError, say
 from cli.timers import KINDS
 from config import run_id
 from config import session as planned
-from postprocess import outcomes, perflogs, telling
+from postprocess import locating, outcomes, perflogs, telling
 from postprocess import verdict as verdicts
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from postprocess.finding import Regression
 
 #: Options of ReFrame by which people choose nodes themselves.
 CHOOSES = ('-J', '--job-option', '--distribute', '--flex-alloc')
@@ -128,6 +131,8 @@ class Night:
         self.work, self.found = work, found
         self.cover: int = args.cover
         self.mode: str = args.mode
+        #: After a regression of several nodes: look for the one.
+        self.locates: bool = args.locate
         self.system: str = work.system['name']
         #: People who choose nodes choose them all.
         self.chooses = any(word.startswith(CHOOSES) for word in args.reframe)
@@ -381,9 +386,33 @@ class Night:
         self.found.page = page or ''
         if made.verdict is not None:
             self.found.verdict = telling.headline(made.verdict)
-            self.found.regressions = [
-                telling.regression(line) for line in
-                commands.regressed(made.verdict, self.plan)]
+            lines = commands.regressed(made.verdict, self.plan)
+            self.found.regressions = [telling.regression(line)
+                                      for line in lines]
+            if self.locates and not self.found.ended_by:
+                self.locate(lines)
+
+    def locate(self, lines: Sequence[Regression]) -> None:
+        """Which node it is, where cases of several nodes regressed."""
+        if self.frame is None:
+            return
+        wide = {key for key, (_, width) in jobs_of(
+            self.frame[self.frame['run'] == self.plan.run]).items()
+            if width > 1}
+        if not any((one.partition, one.environ, one.case) in wide
+                   for line in lines for one in line.members):
+            return
+        say('which node: pairs of nodes are measured')
+        try:
+            found = locate.searched(locate.options(self.found.site))
+        except SetupError as err:
+            self.found.note(f'which node it is was not measured: {err}')
+            return
+        if found.located:
+            for line in locating.lines(found.located):
+                self.found.note(f'pairs of nodes: {line.strip()}')
+        if found.why:
+            self.found.note(f'pairs of nodes: cut short: {found.why}')
 
 
 def jobs_of(frame: pd.DataFrame) -> dict[Key, tuple[frozenset[str], int]]:

@@ -27,6 +27,8 @@ def words(args: argparse.Namespace) -> list[str]:
         if value != DEFAULTS.get(name):
             found += [f'--{name}', f'{value:g}' if isinstance(value, float)
                       else str(value)]
+    if args.locate:
+        found.append('--locate')
     if args.bringup:
         found.append('--bringup')
     return found + (['--', *args.reframe] if args.reframe else [])

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from conftest import OSU, ROOT, command_lines, skip_missing, until
@@ -361,7 +362,8 @@ def night(tmp_path, monkeypatch):
            ) -> night_summary.Summary:
         found = night_summary.Summary('alpha', time.time(), cover,
                                       night=run_id.new())
-        args = argparse.Namespace(cover=cover, reframe=list(options))
+        args = argparse.Namespace(cover=cover, reframe=list(options),
+                                  mode='nightly', locate=False)
         nightly.Night(commands.Work(
             {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': str(machine.folder)},
             [], True, [], session.Night('alpha', found.night)),
@@ -377,6 +379,32 @@ def test_a_good_night_is_one_session(night):
     assert (found.word, found.code) == ('good', 0)
     assert 'Nodes: 3 of 5 that take jobs' in '\n'.join(found.lines())
     assert 'left out: n6 (drained: disk)' in '\n'.join(found.lines())
+
+
+@pytest.mark.parametrize('asked, width, lines', [
+    (True, 2, ['pairs of nodes: SLOW node n2', 'pairs of nodes: cut short: '
+               'ended by SIGTERM']),
+    (True, 1, []), (False, 2, [])])
+def test_a_regression_on_several_nodes_is_located(
+        monkeypatch, asked, width, lines):
+    found = said()
+    one = nightly.Night(
+        commands.Work({'name': 'alpha'}, {}, [], True, [], None), found=found,
+        args=argparse.Namespace(cover=0, mode='nightly', locate=asked,
+                                reframe=[]))
+    one.frame = pd.DataFrame({'run': ['r']})
+    one.plan = SimpleNamespace(run='r')
+    member = SimpleNamespace(partition='p', environ='e', case='c')
+    monkeypatch.setattr(nightly, 'jobs_of', lambda frame: {
+        ('p', 'e', 'c'): (frozenset(), width)})
+    monkeypatch.setattr(nightly.locate, 'searched', lambda args:
+                        nightly.locate.Searched('x', 'ended by SIGTERM', 1,
+                                                Path()))
+    monkeypatch.setattr(nightly.locating, 'lines', lambda x: [
+        'SLOW node n2'])
+    if one.locates:
+        one.locate([SimpleNamespace(members=[member])])
+    assert found.notes == lines
 
 
 def test_a_failure_that_comes_back_is_believed(night):
@@ -799,14 +827,14 @@ def test_options_that_need_not_be_said_are_the_command_s_own():
         './plumb', 'nightly', '--site', 'lumi']
 
 
-MANY = ['--site', 'lumi', '--bringup', '--cover', '7', '--hours', '9.5',
-        '--mail', '/srv/a b/50%.eml', '--', '-n', 'Osu$']
+MANY = ['--site', 'lumi', '--bringup', '--locate', '--cover', '7',
+        '--hours', '9.5', '--mail', '/srv/a b/50%.eml', '--', '-n', 'Osu$']
 
 
 def test_the_timer_says_all_that_was_asked_for():
     words = timers.words(options(*MANY))
     again = options(*words[2:])
-    for name in (*timers.DEFAULTS, 'bringup', 'reframe', 'site'):
+    for name in (*timers.DEFAULTS, 'bringup', 'locate', 'reframe', 'site'):
         assert getattr(again, name) == getattr(options(*MANY), name)
 
 
@@ -836,7 +864,8 @@ def test_systemd_takes_the_units(tmp_path, words):
 def test_systemd_gets_the_words_as_they_are():
     text = timers.service(options(*MANY))
     [line] = re.findall('ExecStart=(.*)', text)
-    assert line.endswith('"/srv/a b/50%%.eml" --bringup -- -n Osu$$')
+    assert line.endswith('"/srv/a b/50%%.eml" --locate --bringup -- '
+                         '-n Osu$$')
     assert 'TimeoutStartSec=34380' in text
     # SIGTERM to plumb alone: it ends the rest by itself.
     assert 'KillMode=mixed' in text

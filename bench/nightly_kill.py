@@ -51,8 +51,6 @@ class Rounds:
     cluster: Cluster | None
     #: What was lost or left.
     faults: list[str] = field(default_factory=list)
-    #: What nights said of dead ones.
-    notes: Counter[str] = field(default_factory=Counter)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -107,15 +105,20 @@ class Rounds:
                 for line in path.read_text().splitlines(keepends=True)
                 if line.endswith('\n')}
 
+    def notes(self) -> Counter[str]:
+        """What nights said that dead ones had left."""
+        return Counter(
+            line.partition(' had left ')[2].partition(',')[0]
+            for log in self.folder.glob('*.log')
+            for line in log.read_text().splitlines()
+            if line.startswith('plumb: ') and ' had left ' in line)
+
     def in_peace(self, log: Path) -> float:
         """A night that nobody kills: how long it took. Unit: s."""
         began = time.monotonic()
         code = self.start(log).wait(600)
         took = time.monotonic() - began
         text = log.read_text()
-        self.notes.update(line.partition(' had left')[2].partition(',')[0]
-                          for line in text.splitlines()
-                          if line.startswith('!') and ' had left' in line)
         if code:
             self.faults.append(f'{log.name}: exit code {code}: '
                                + ' / '.join(text.splitlines()[-3:]))
@@ -135,8 +138,10 @@ class Rounds:
             lost = {path.name for path in (work / name).glob('2*')} - kept
             self.faults += [f'{log.name}: {name}/{one} is of no session'
                             for one in lost]
-        if len(kept) > KEEP:
-            self.faults.append(f'{log.name}: {len(kept)} nights are kept')
+        # A night has several sessions, told by the digits of its first one.
+        many = len({name.partition('-')[2][:6] for name in kept})
+        if many > KEEP:
+            self.faults.append(f'{log.name}: {many} nights are kept')
         return took
 
 
@@ -207,7 +212,7 @@ def play(site: Rounds, args: argparse.Namespace) -> int:
           *(f'| {what} | {many} |' for what, many in sorted(killed.items())),
           f'records: {len(site.records())}',
           *(f'dead nights had left {what}: {many} times'
-            for what, many in sorted(site.notes.items())),
+            for what, many in sorted(site.notes().items())),
           *site.faults, sep='\n')
     return 1 if site.faults else 0
 

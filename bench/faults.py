@@ -704,7 +704,7 @@ def full(box: Box, what: str) -> Iterator[Mapping[str, str]]:
     if not os.path.ismount(small):
         raise Missing('a small file system can be mounted by root alone')
 
-    def strike() -> bool:
+    def interfere() -> bool:
         if not any(small.glob('stage/**/runs.tsv')):
             return False
         fill(small)
@@ -716,7 +716,7 @@ def full(box: Box, what: str) -> Iterator[Mapping[str, str]]:
             yield {'PLUMBLINE_PERFLOGS': str(small / 'perflogs')}
             return
         box.site['systems'][0]['stagedir'] = str(small / 'stage')
-        with meanwhile(strike) as done:
+        with meanwhile(interfere) as done:
             yield {}
         if not done:
             raise Missing('no program ran: the disk was never full')
@@ -729,7 +729,7 @@ def full(box: Box, what: str) -> Iterator[Mapping[str, str]]:
 def lost(box: Box) -> Iterator[Mapping[str, str]]:
     """A power cut of the node while a rank runs there; it boots when Slurm
     has seen it."""
-    def strike() -> bool:
+    def interfere() -> bool:
         if not any(str(box.real) in one.command.split()
                    for one in box.cluster.processes(NODE)):
             return False
@@ -747,7 +747,7 @@ def lost(box: Box) -> Iterator[Mapping[str, str]]:
             box.cluster.rate(NODE, RATE)
 
     cut: list[str] = []
-    with meanwhile(strike):
+    with meanwhile(interfere):
         yield {}
     up()
     if not cut:

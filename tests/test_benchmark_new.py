@@ -78,7 +78,8 @@ def test_a_new_family_runs_and_holds_the_contracts(
     source = family / 'src' / f'{name}.c'
     source.write_text(source.read_text().replace(r'1.0\n', r'1.0 '))
     said = checkout('run', '--', '-n', check, code=1)
-    assert f'refused: table: run.1.1.out:1: not the output of {name}' in said
+    assert f'refused: table: run.1.1.out:1: not the output of {name}' \
+        in said, said
     assert 'Traceback' not in said
     checkout('test', '--', '-n0', '-q', f'tests/{name}',
              'tests/test_contracts.py')

@@ -182,7 +182,7 @@ def site(tmp_path, monkeypatch):
                              ['-Sbringup=1'], True, [])
         search = locate.Search(cluster.nodes, 'higher',
                                above=cluster.above)
-        found = locate._searched(search, work, locate.Wanted(
+        found = locate._measured(search, work, locate.Wanted(
             SLURM, case('bandwidth'), 'bandwidth', 120.0), 4)
         return found, nodes
     return run
@@ -235,7 +235,7 @@ def test_the_verdict_is_written_and_makes_the_exit_code(
         site, tmp_path, capsys, located, code):
     (found, why, ended), _ = site(Cluster(8, 4, slow={'n1': located}))
     args = locate.options('alpha', json=str(tmp_path / 'x.json'))
-    assert locate._concluded(args, tmp_path, found, why, ended) == code
+    assert locate._concluded(args, found, why, ended, tmp_path) == code
     told = capsys.readouterr().out
     assert ('SLOW    node n1: ' in told) == bool(code)
     for name in ('x.json', 'located.json'):

@@ -171,7 +171,7 @@ Runs one case of two nodes on pairs: first every node once or more, all pairs
 of a round at the same time; then those that are not decided, with nodes that
 are good, inside and across the switches of topology.yaml. It ends when no pair
 could decide more. One round, and a few jobs for each slow node, are usual:
-of 512 nodes five that are 10 % slower take some 390 jobs in 8 rounds.
+of 512 nodes five that are 10 % slower take some 380 jobs in 7 rounds.
 
 Without options it looks where `plumb verdict` says that something regressed:
 that partition, and bandwidth or latency, whichever it was.

@@ -79,6 +79,34 @@ def test_where_no_case_fits(cases, words, match):
         locate.case_of(cases, 'batch', *words, [])
 
 
+@pytest.mark.parametrize('given, where, metric, expected', [
+    ({}, 'other', 'latency', 2.5),
+    ({'metric': 'bandwidth'}, 'other', 'bandwidth', None),
+    ({'partition': 'batch'}, 'batch', 'bandwidth', None)])
+def test_without_options_it_looks_where_something_regressed(
+        monkeypatch, given, where, metric, expected):
+    """By the regressions of this system, as `plumb verdict` has them."""
+    cases = [case(link, where=f'{part}+mpi') for part in ('batch', 'other')
+             for link in ('bandwidth', 'latency')]
+    monkeypatch.setattr(locate.sites, 'ask_reframe', lambda _: {
+        'cases': cases, 'said': []})
+
+    def line(system, partition, metric, digest, before):
+        return SimpleNamespace(
+            case=digest, metric=metric, before=before, members=[
+                SimpleNamespace(system=system, partition=partition,
+                                metric=metric)])
+    monkeypatch.setattr(locate, '_verdict', lambda _: SimpleNamespace(
+        regressions=[line('beta', 'batch', 'bandwidth', 'bandwidth2', 9.0),
+                     line('alpha', 'other', 'latency', 'latency2', 2.5)]))
+    work = commands.Work(TWO, {}, [], True, [])
+    found = locate.wish(locate.options('alpha', **given), Path(), work)
+    assert (found.partition['name'], found.metric, found.expected) == (
+        where, metric, expected)
+    assert found.case['where'] == f'{where}+mpi'
+    assert found.case['link'] == metric
+
+
 @pytest.fixture
 def sinfo(monkeypatch):
     said = SimpleNamespace(returncode=0, stdout=SINFO, stderr='')

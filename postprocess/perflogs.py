@@ -110,7 +110,10 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
         frame.loc[keep[again[keep]], 'result'] = 'pass' if good else 'fail'
         frame.loc[keep, 'tries'] += len(times) - 1
         drop += [*rows.index.difference(keep)]
-    return frame.drop(drop).reset_index(drop=True)
+    frame = frame.drop(drop).reset_index(drop=True)
+    # Nobody knows a rank for it: none is left.
+    frame['result'] = frame['result'].cat.remove_categories('again')
+    return frame
 
 
 def _undisturbed(frame: pd.DataFrame) -> pd.DataFrame:

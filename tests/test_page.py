@@ -118,6 +118,13 @@ def test_cases_of_one_program_are_named_by_their_check(tmp_path):
         'p Asks, x 1', 'p Asks, x 2', 'p Puts, x 1', 'p Puts, x 2']
 
 
+def test_a_case_that_was_measured_again_stands_in_the_grid(tmp_path):
+    found = made(tmp_path, [
+        case('a', 1, result, time=f'2026-11-02T0{hour}:00:00Z')
+        for hour, result in enumerate(['again', 'pass'])])
+    assert cells(found) == {'a': 'p'}
+
+
 def test_a_grid_of_many_nights_has_the_newest(tmp_path, monkeypatch):
     monkeypatch.setattr(page, 'NIGHTS', 3)
     found = made(tmp_path, [case('a', day, 'fail' if day == 4 else 'pass')

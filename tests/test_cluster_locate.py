@@ -33,6 +33,8 @@ def limited(tmp_path_factory):
 
 
 @pytest.mark.cluster
+# On a busy machine a search takes minutes.
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize('nodes, slow', [('n[1-4]', 'n2'), ('n[1-8]', 'n7')])
 def test_one_node_whose_link_is_20_percent_slower(limited, suite, nodes,
                                                   slow):

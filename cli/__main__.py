@@ -61,6 +61,14 @@ def in_venv(args: argparse.Namespace) -> None:
                           *sys.argv[1:]])
 
 
+def texts(doc: str) -> dict[str, Any]:
+    """What a parser is given to show a text: its first paragraph above the
+    options, the rest as it stands below them."""
+    head, _, rest = doc.partition('\n\n')
+    return {'description': head, 'epilog': rest,
+            'formatter_class': argparse.RawDescriptionHelpFormatter}
+
+
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog='plumb', description=__doc__.partition('\n')[0],
@@ -154,11 +162,9 @@ Exit codes: 0 written, 2 usage, or the name is taken.
 
 def _benchmark(parser: argparse.ArgumentParser) -> None:
     """The actions of `plumb benchmark`."""
-    head, _, rest = BENCHMARK.partition('\n\n')
     new = parser.add_subparsers(
         dest='action', required=True, metavar='new').add_parser(
-            'new', help='a family that runs at once', description=head,
-            epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
+            'new', help='a family that runs at once', **texts(BENCHMARK))
     new.add_argument('name', help='of the family: a-z, 0-9 and _')
     new.add_argument('--service', action='store_true',
                      help='a server in the job, and a client that asks it; '
@@ -198,11 +204,9 @@ short, 2 usage, or it cannot be done here.
 
 
 def _locate(commands: Any, site: argparse.ArgumentParser) -> None:
-    head, _, rest = LOCATE.partition('\n\n')
     parser = commands.add_parser(
         'locate', parents=[site], help='which node, link or switch is slow',
-        description=head, epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        **texts(LOCATE))
     parser.add_argument('--partition', metavar='P',
                         help='of the site (default: the one with most that '
                              'regressed, or the only one)')
@@ -279,11 +283,9 @@ Unstable alone is 1: at a night that ends with 0 nobody looks.
 
 
 def _nightly(commands: Any, site: argparse.ArgumentParser) -> None:
-    head, _, rest = NIGHTLY.partition('\n\n')
     parser = commands.add_parser(
         'nightly', parents=[site], help='every night, unattended',
-        description=head, epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        **texts(NIGHTLY))
     parser.add_argument('--mode', default='nightly',
                         help='quick, nightly (default) or full')
     parser.add_argument('--bringup', action='store_true',
@@ -355,11 +357,9 @@ def _references(parser: argparse.ArgumentParser,
     """The actions of `plumb references`."""
     actions = parser.add_subparsers(dest='action', required=True,
                                     metavar='learn|propose|accept')
-    head, _, rest = LEARN.partition('\n\n')
     learn = actions.add_parser(
         'learn', parents=[site], help='run until there is enough to judge '
-        'by, then propose', description=head, epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        'by, then propose', **texts(LEARN))
     learn.add_argument('--mode', default='quick',
                        help='quick (default), nightly or full')
     learn.add_argument('--minutes', type=float, default=60, metavar='T',
@@ -444,11 +444,9 @@ Exit codes: 0 good, 2 usage, no wheel that fits, or no index.
 
 
 def _bundle(commands: Any) -> None:
-    head, _, rest = BUNDLE.partition('\n\n')
     parser = commands.add_parser(
         'bundle', help='one file for set-up without a network',
-        description=head, epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        **texts(BUNDLE))
     parser.add_argument('--python', metavar='3.N',
                         help='Python of the cluster (default: this one)')
     parser.add_argument('--platform', metavar='manylinux_2_N_MACHINE',
@@ -498,16 +496,11 @@ Exit codes: 0 good, 1 something to mend, 2 usage.
 
 def site_arguments(commands: Any) -> None:
     """plumb site new, plumb site check."""
-    def text(doc: str) -> dict[str, Any]:
-        head, _, rest = doc.partition('\n\n')
-        return {'description': head, 'epilog': rest,
-                'formatter_class': argparse.RawDescriptionHelpFormatter}
-
     actions = commands.add_parser(
         'site', help='make a site\'s folder, or check it').add_subparsers(
             dest='action', required=True, metavar='new|check')
     new = actions.add_parser('new', help='a folder for this cluster',
-                             **text(NEW))
+                             **texts(NEW))
     new.add_argument('name', help='a-z, 0-9 and -: name of site and folder')
     new.add_argument('--path', type=Path,
                      help='folder to make (default: site-configs/NAME)')
@@ -534,7 +527,7 @@ def site_arguments(commands: Any) -> None:
                      help='an environment with this stack of spack-envs/; '
                           'may be repeated')
     check = actions.add_parser('check', help='are sites\' folders sound?',
-                               **text(CHECK))
+                               **texts(CHECK))
     check.add_argument('sites', nargs='*', metavar='SITE',
                        help='name, or path of a folder')
     check.add_argument('--all', action='store_true',

@@ -282,7 +282,8 @@ class Night:
         mine = [name for name, one in self.pools.items() if one is pool]
         cases, width = representatives(
             [one for one in self.found.trials if one.key[0] in mine],
-            times_of(self.frame[self.frame['run'] == self.plan.run]),
+            ordering.times(self.frame[self.frame['run'] == self.plan.run],
+                           max),
             len(free.idle))
         if not lacking or not cases:
             return []
@@ -431,18 +432,6 @@ def jobs_of(frame: pd.DataFrame) -> dict[Key, tuple[frozenset[str], int]]:
         found[partition, environ, case] = (
             mine | frozenset(nodes.names(
                 str(there), str(binding))), width)
-    return found
-
-
-def times_of(frame: pd.DataFrame) -> dict[Key, float]:
-    """Case -> the longest that its program ran. Unit: s."""
-    rows = frame[frame['metric'] == 'wall_time']
-    found: dict[Key, float] = {}
-    for *key, value in rows[['partition', 'environ', 'case', 'value']
-                            ].itertuples(index=False):
-        partition, environ, case = map(str, key)
-        known = found.get((partition, environ, case), 0.0)
-        found[partition, environ, case] = max(known, value)
     return found
 
 

@@ -201,8 +201,8 @@ def names(nodes: str, binding: str = '') -> list[str]:
     >>> names('', 'n1:0,1 n2:0,1')
     ['n1', 'n2']
     """
-    return [name for word in nodes.split() for name in topology.expand(word)
-            ] or [word.partition(':')[0] for word in binding.split()]
+    return topology.of_record(nodes) or [
+        word.partition(':')[0] for word in binding.split()]
 
 
 def due(pool: Pool, seen: Mapping[str, float], nights: int) -> list[str]:

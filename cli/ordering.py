@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,15 +43,17 @@ def records(perflogs: Path, system: str) -> pd.DataFrame | None:
     return frame
 
 
-def times(frame: pd.DataFrame) -> dict[Key, float]:
-    """Case -> the median wall time of one run of its program. Unit: s."""
+def times(frame: pd.DataFrame, of: Callable[[list[float]], float]
+          = statistics.median) -> dict[Key, float]:
+    """Case -> the median wall time of one run of its program, or what `of`
+    makes of the times of all runs. Unit: s."""
     frame = frame[frame['metric'] == 'wall_time']
     found: dict[Key, list[float]] = {}
     for *key, value in frame[['partition', 'environ', 'case', 'value']
                              ].itertuples(index=False):
         partition, environ, case = map(str, key)
         found.setdefault((partition, environ, case), []).append(value)
-    return {key: statistics.median(values) for key, values in found.items()}
+    return {key: of(values) for key, values in found.items()}
 
 
 def times_seen(perflogs: Path, system: str) -> dict[Key, float]:

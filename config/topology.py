@@ -46,6 +46,15 @@ def expand(text: str) -> list[str]:
             for name in _names(word)]
 
 
+def of_record(text: str) -> list[str]:
+    """Nodes that a record names; words that are no list of hosts stand for
+    themselves."""
+    try:
+        return expand(text)
+    except ValueError:
+        return text.split()
+
+
 def _names(word: str) -> list[str]:
     pieces = re.split(r'\[([^\]]*)\]', word)
     choices = [[piece] if i % 2 == 0 else _numbers(piece)

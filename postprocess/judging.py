@@ -746,14 +746,6 @@ def _distinct(groups: list[Group]) -> list[Group]:
     return list(found.values())
 
 
-@functools.cache
-def _expand(text: str) -> tuple[str, ...]:
-    try:
-        return tuple(topology.expand(text))
-    except ValueError:
-        return (text,)
-
-
 def _places(text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
             ) -> set[tuple[str, str, str]]:
     """(kind, system, name) of the nodes of a job, and the switches above.
@@ -762,7 +754,7 @@ def _places(text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
     """
     system, _, nodes = text.partition(' ')
     above = switches.get(system, {})
-    names = _expand(nodes)
+    names = topology.of_record(nodes)
     return {('node', system, name) for name in names} | {
         ('switch', system, switch) for name in names
         for switch in above.get(name, ())}

@@ -138,21 +138,14 @@ def in_common(failures: Sequence[Failure]) -> Iterator[str]:
     kinds: dict[tuple[str, str], list[set[str]]] = defaultdict(list)
     for one in failures:
         if one.nodes:
-            kinds[one.system, one.guard].append(nodes_of(one.nodes))
+            kinds[one.system, one.guard].append(
+                set(topology.of_record(one.nodes)))
     for (system, guard), ran_on in kinds.items():
         shared = set.intersection(*ran_on)
         if shared and len(set(map(frozenset, ran_on))) > 1:
             how = f' by {guard}' if guard else ''
             yield (f'{len(ran_on)} cases on {system} failed{how}, and all of '
                    f'them ran on {", ".join(sorted(shared))}')
-
-
-def nodes_of(text: str) -> set[str]:
-    """Names in the column `nodes`."""
-    try:
-        return set(topology.expand(text))
-    except ValueError:
-        return set(text.split())
 
 
 def changed(one: Changed) -> str:

@@ -6,7 +6,7 @@
 Each case has a figure with some noise. It runs, as `plumb references learn`
 does, until its bound is no wider than the cap or no number of runs would do;
 what it is given then is kept, and judges further runs: a false alarm is one
-whose three tries (config/judged.py, TRIES) are all beyond. For each kind and
+whose tries (config/judged.py, TRIES) are all beyond. For each kind and
 width of the noise: the share of cases that are given a bound, the runs that
 took (median, 95th percentile), the bound (median), and false alarms per 1000
 runs: of the cases that are judged, and of all (a case that is not judged

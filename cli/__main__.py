@@ -257,7 +257,7 @@ is to be known. It is `./plumb run`, and besides:
   failures    Each is measured again: on the same nodes, then on others. Gone
               both times: `unstable`, which is no pass. Back on the same
               nodes alone: they are named. What is beyond a reference was
-              measured three times already, and goes to other nodes at once.
+              measured four times already, and goes to other nodes at once.
               What was worse by its history for one night is measured three
               times more, which tells.
   nodes       --locate: after a regression of cases on several nodes, pairs of

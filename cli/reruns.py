@@ -6,7 +6,7 @@ pass, but nothing says that it would happen again. Otherwise it is believed,
 and where it came back says what to look at: on other nodes too, then it is
 not the nodes.
 
-What is beyond a reference was measured three times in its session already
+What is beyond a reference was measured four times in its session already
 (config/judged.py): it is not measured on the same nodes again.
 """
 from __future__ import annotations

@@ -10,8 +10,8 @@ The one place that knows; pure Python, for it is asked after each run.
 - A bound is max(floor, two of the last digits printed, reach(n) * spread),
   rounded up to 0.01. `reach` is a one-sided tolerance factor in the form of
   Howe (JASA 64, 1969): z(p) sqrt(1 + 1/n) sqrt(df / chi2(0.01, df)). A case
-  beyond it is measured again and fails if three tries are beyond
-  (config/judged.py, TRIES), so that p = 1 - 0.001^(1/3) = 0.9 will do: in 99
+  beyond it is measured again and fails if all its tries are beyond
+  (config/judged.py, TRIES), so that p = 1 - 0.001^(1/TRIES) will do: in 99
   of 100 references, normal noise gives less than one false alarm in a
   thousand runs. A prediction bound (Student's t) holds that only on average
   over references, and no longer when runs are added until the bound is
@@ -26,6 +26,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from config.judged import Z
+
 #: Fewer runs say too little of the spread to judge by.
 FEWEST_RUNS = 5
 #: From here on a run at each end is pulled in: with fewer, one disturbed run
@@ -35,9 +37,6 @@ SURE_RUNS = 10
 MOST_RUNS = 500
 #: Smallest bounds; '' is any metric without its own.
 FLOORS = {'': 0.05, 'worst_ratio': 0.3}
-#: Quantile 0.9 of the normal distribution: three tries are beyond it once in
-#: a thousand.
-Z = 1.2816
 #: Quantile 0.01 of chi-squared by degrees of freedom.
 CHI2 = {2: 0.02010, 3: 0.11483, 4: 0.29711, 5: 0.55430, 6: 0.87209,
         7: 1.23904, 8: 1.64650, 9: 2.08790}
@@ -109,7 +108,8 @@ def spread(values: Sequence[float]) -> float:
 
 @functools.cache
 def reach(runs: int) -> float:
-    """Spreads within which 9 of 10 further tries lie, after `runs`."""
+    """Spreads within which a further try lies with p as above, after
+    `runs`."""
     free = runs - 1 - 2 * _pulled(runs)
     chi2 = CHI2.get(free)
     if chi2 is None:

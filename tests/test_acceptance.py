@@ -60,7 +60,7 @@ def test_a_bound_that_cannot_judge_is_written_open(site, capsys):
     assert site.propose(latencies(WILD)) == 0
     entry = site.entry(file=site.proposal)
     assert entry['latency@8B'] == [1.0, None, None, 'us']
-    assert entry['$unjudged'] == {'latency@8B': 0, 'worst_ratio': 9}
+    assert entry['$unjudged'] == {'latency@8B': 0, 'worst_ratio': 1}
     assert entry['$from']['bounds'] == {} and 'worst_ratio' not in entry
     assert (' (10 runs, 2026-11-01 to 2026-11-10):\n'
             '  latency@8B new -> 1 us unjudged: no number of runs would do\n'

@@ -263,7 +263,7 @@ def test_a_node_that_is_down_by_now_is_compared_with_others():
     ({SAME: 'fail', OTHER: 'fail'}, 'fail', ''),
     # Twice in three: it is there, wherever.
     ({SAME: 'pass', OTHER: 'fail'}, 'fail', ''),
-    # Only looked for elsewhere: it was beyond its reference three times.
+    # Only looked for elsewhere: it was beyond its reference in each try.
     ({OTHER: 'pass'}, 'fail', 'n1')])
 def test_which_failures_are_believed(again, verdict, suspects):
     one = trial()

@@ -79,7 +79,7 @@ STAGES = {
 
 
 def seconds_between_tries() -> float | None:
-    """Seconds to wait before a case is measured again.
+    """Seconds to wait before a case is measured again for the first time.
 
     $PLUMBLINE_AGAIN_AFTER, or 30: what disturbs a machine lasts for some
     seconds. None for `never`: the first try decides.
@@ -477,28 +477,32 @@ class AccountedRunner(Runner):
             self.accounts.begin()
         for some in pinned.rounds(testcases):
             super()._runall(self.in_order(some))
-        while self.accounts and (tasks := [
-                task for tries in (self.accounts.beyond,
-                                   self.accounts.disturbed)
-                for task in self.announced(tries)]):
+        while self.accounts and (due := [
+                tries for tries in (self.accounts.beyond,
+                                    self.accounts.disturbed) if tries.again]):
+            pause = max(map(self.announced, due))
+            tasks = [task for tries in due for task in tries.take()]
             done = self.stats._alltasks[runtime.runtime().current_run]
             for task in tasks:
                 done.remove(task)
-            time.sleep(self.accounts.pause or 0)
+            time.sleep(pause)
             cases = [task.testcase.clone() for task in tasks]
             graph, _ = dependencies.build_deps(cases, testcases)
             super()._runall(dependencies.toposort(graph, is_subgraph=True))
 
-    def announced(self, tries: Tries) -> list[RegressionTask]:
-        """What is measured again for a reason, which is told."""
-        tasks = tries.take()
-        if tasks and self.accounts:
-            number = tries.made[tasks[0].testcase] + 1
-            self._printer.info(
-                f'{tries.why}: {len(tasks)} case{"s" * (len(tasks) > 1)}, '
-                f'measured again in {self.accounts.pause:g} s (try {number} '
-                f'of {TRIES})')
-        return tasks
+    def announced(self, tries: Tries) -> float:
+        """Seconds until something is measured again, which is told.
+
+        Twice as long before each further try: what disturbs a machine may
+        last for minutes.
+        """
+        number = max(tries.made[task.testcase] for task in tries.again) + 1
+        pause = (self.accounts and self.accounts.pause or 0) * 2 ** (number - 2)
+        count = len(tries.again)
+        self._printer.info(
+            f'{tries.why}: {count} case{"s" * (count > 1)}, measured again '
+            f'in {pause:g} s (try {number} of {TRIES})')
+        return pause
 
     def in_order(self, testcases: list) -> list:
         """The longest first, unless somebody asked for another order."""

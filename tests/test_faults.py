@@ -313,8 +313,9 @@ def test_what_was_disturbed_is_measured_again(faulty):
                       PLUMBLINE_OTHERS_LIMIT='-1')
     assert done.returncode == 0, done.stdout
     for number in range(2, TRIES + 1):
-        assert ('Disturbed while they ran: 1 case, measured again in 1 s (try '
-                f'{number} of {TRIES})') in done.stdout
+        assert ('Disturbed while they ran: 1 case, measured again in '
+                f'{2 ** number / 4:g} s (try {number} of {TRIES})'
+                ) in done.stdout
     read = [r for r in faulty.records if r['metric'] == 'wall_time']
     assert [r['result'] for r in read] == ['unfit'] * TRIES
     frame = perflogs.read(faulty.tmp / 'perflogs')
@@ -337,8 +338,8 @@ def test_what_is_beyond_is_measured_again(tmp_path):
     assert 'Beyond their references: 3 cases, measured again in 1 s (try 2 ' \
         f'of {TRIES})' in text
     for number in range(3, TRIES + 1):
-        assert 'Beyond their references: 1 case, measured again in 1 s ' \
-            f'(try {number} of {TRIES})' in text
+        assert 'Beyond their references: 1 case, measured again in ' \
+            f'{2 ** number / 4:g} s (try {number} of {TRIES})' in text
     assert '(2 failure(s)' in text
     ends = {name: [(r['result'], r['guard']) for r in session.of(name)[2]
                    if r['metric'] == 'completed' or r['point'] == '8 B']

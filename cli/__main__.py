@@ -139,8 +139,9 @@ def arguments() -> argparse.ArgumentParser:
                       help='also those on a Slurm cluster of namespaces '
                            '(tests/cluster)')
     test.add_argument('--complete', action='store_true',
-                      help='what a package of .ci/packages.txt has is no '
-                           'reason to skip a test: it fails (as CI asks)')
+                      help='also those that repeat at length what others '
+                           'show; what a package of .ci/packages.txt has is '
+                           'no reason to skip: it fails (as CI asks)')
     test.add_argument('pytest', nargs='*', metavar='-- OPTION',
                       help='options for pytest, after --')
     return parser

@@ -497,7 +497,8 @@ class AccountedRunner(Runner):
         last for minutes.
         """
         number = max(tries.made[task.testcase] for task in tries.again) + 1
-        pause = (self.accounts and self.accounts.pause or 0) * 2 ** (number - 2)
+        first = self.accounts.pause if self.accounts else None
+        pause = (first or 0) * 2 ** (number - 2)
         count = len(tries.again)
         self._printer.info(
             f'{tries.why}: {count} case{"s" * (count > 1)}, measured again '

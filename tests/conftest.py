@@ -46,27 +46,32 @@ from tests import forks  # noqa: E402
 # tests that interrupt a child would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: Number of tests that need a cluster and were not asked for.
-LEFT_OUT = pytest.StashKey[int]()
+#: Marker -> the option of `./plumb test` that asks for the tests that have it.
+ASKED = {'cluster': '--cluster', 'thorough': '--complete'}
+#: Marker -> number of tests that were not asked for.
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption('--cluster', action='store_true',
                      help='also the tests on a cluster of namespaces')
     parser.addoption('--complete', action='store_true',
-                     help='a test that skips for want of what a package of '
-                          '.ci/packages.txt has fails')
+                     help='also the thorough tests; one that skips for want '
+                          'of what a package of .ci/packages.txt has fails')
     parser.addoption('--outcomes', type=Path, metavar='FILE',
                      help='write how each test ended there, as JSON')
 
 
 def pytest_collection_modifyitems(config: pytest.Config,
                                   items: list[pytest.Item]) -> None:
-    if not config.getoption('--cluster'):
-        left = [i for i in items if i.get_closest_marker('cluster')]
-        items[:] = [i for i in items if i not in left]
+    counts = config.stash[LEFT_OUT] = {}
+    for marker, option in ASKED.items():
+        if config.getoption(option):
+            continue
+        left = [i for i in items if i.get_closest_marker(marker)]
+        items[:] = [i for i in items if not i.get_closest_marker(marker)]
         config.hook.pytest_deselected(items=left)
-        config.stash[LEFT_OUT] = len(left)
+        counts[marker] = len(left)
     if not hasattr(config, 'workerinput'):
         return
     for item in items:
@@ -105,10 +110,11 @@ def group(item: pytest.Item) -> str:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
                             ) -> None:
-    left = config.stash.get(LEFT_OUT, 0)
-    if left:
-        terminalreporter.write_line(
-            f'cluster: {left} tests not asked for; ./plumb test --cluster')
+    for marker, left in config.stash.get(LEFT_OUT, {}).items():
+        if left:
+            terminalreporter.write_line(
+                f'{marker}: {left} tests not asked for; ./plumb test '
+                f'{ASKED[marker]}')
 
 
 class Outcomes:
@@ -145,7 +151,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Takes a worker's count of deselected tests, for the summary."""
+    """Takes a worker's counts of deselected tests, for the summary."""
     told = getattr(node, 'workeroutput', {}).get('left_out')
     if told is not None:
         node.config.stash[LEFT_OUT] = told
@@ -154,7 +160,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if hasattr(config, 'workeroutput'):
-        config.workeroutput['left_out'] = config.stash.get(LEFT_OUT, 0)
+        config.workeroutput['left_out'] = config.stash.get(LEFT_OUT, {})
     if SHARED in config.stash:
         config.stash[SHARED].close()
 

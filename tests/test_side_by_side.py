@@ -86,10 +86,16 @@ def test_a_test_that_hangs_ends_by_its_time_out(side_by_side):
     assert '1 failed, 1 passed' in done.stdout, done.stdout
 
 
-def test_tests_of_the_cluster_that_were_left_out_are_told(side_by_side):
-    done = side_by_side('import pytest\n@pytest.mark.cluster\ndef test_a(): '
-                        'pass\ndef test_b(): pass\n')
-    assert 'cluster: 1 tests not asked for' in done.stdout, done.stdout
+@pytest.mark.parametrize('marker, option', [
+    ('cluster', '--cluster'), ('thorough', '--complete')])
+def test_what_was_left_out_is_told(side_by_side, marker, option):
+    text = (f'import pytest\n@pytest.mark.{marker}\ndef test_a(): pass\n'
+            'def test_b(): pass\n')
+    told = f'{marker}: 1 tests not asked for; ./plumb test {option}'
+    done = side_by_side(text)
+    assert told in done.stdout and '1 passed' in done.stdout, done.stdout
+    done = side_by_side(text, option)
+    assert told not in done.stdout and '2 passed' in done.stdout, done.stdout
 
 
 SHARING = '''

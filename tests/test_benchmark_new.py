@@ -59,7 +59,8 @@ def python_and_yaml(folder: Path) -> int:
 
 @pytest.mark.parametrize('name, options, check, figure', [
     ('copy', [], 'Copy', 'copy_bandwidth'),
-    ('echo', ['--service'], 'Echo', 'echo_rate')])
+    pytest.param('echo', ['--service'], 'Echo', 'echo_rate',
+                 marks=pytest.mark.thorough)])
 def test_a_new_family_runs_and_holds_the_contracts(
         checkout, suite, name, options, check, figure):
     said = checkout('benchmark', 'new', name, *options)

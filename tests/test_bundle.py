@@ -288,6 +288,7 @@ def stand_in(checkout: Path, index: Path) -> None:
             lock.write_text(locked(name))
 
 
+@pytest.mark.thorough
 def test_both_commands_of_the_readme_without_a_network(
         tmp_path, monkeypatch, without_network):
     """With PLUMBLINE_TEST_BUNDLE=FILE from a real bundle, else a small one."""

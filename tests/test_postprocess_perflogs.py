@@ -245,6 +245,7 @@ def test_a_line_that_a_crash_left_and_the_next_run_closed(small):
     assert frame['value'].tolist() == [1.25, 3.0]
 
 
+@pytest.mark.thorough
 def test_cut_at_every_byte(small):
     """Never an unhandled exception, never silently fewer records."""
     whole = small.read_bytes()

@@ -502,8 +502,13 @@ def environment(site: str, work: Path) -> dict[str, str]:
 
 def here(command: list[str], env: Mapping[str, str]
          ) -> subprocess.CompletedProcess[str]:
-    """A command on this machine; on SIGTERM ReFrame ends its jobs."""
+    """A command on this machine; on SIGTERM ReFrame ends its jobs.
+
+    It inherits the machine's lock, for which it would wait otherwise.
+    """
+    held = [int(env[lock.HELD])] if lock.HELD in env else []
     with subprocess.Popen(command, env=dict(env), text=True, cwd=ROOT,
+                          pass_fds=held,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:
         try:
@@ -657,7 +662,8 @@ def main() -> int:
                 raise Missing(f'no references in {references}: ./plumb '
                               f'references learn --site {bench.site} makes '
                               'them')
-            stack.enter_context(lock.held(lock.place()))
+            bench.env[lock.HELD] = str(stack.enter_context(
+                lock.held(lock.place())))
             rounds, skipped = rounds_of(bench, chosen, args.rounds)
     except (Missing, SetupError) as err:
         print(f'sick: {err}', file=sys.stderr)

@@ -272,3 +272,15 @@ def test_without_references_it_says_how_to_get_them(suite, tmp_path):
                if line.startswith('sick: ')]
     assert 'no references in ' in line
     assert './plumb references learn --site local' in line
+
+
+def test_a_run_of_the_bench_does_not_wait_for_the_bench(sick, tmp_path,
+                                                        monkeypatch):
+    monkeypatch.setenv('PLUMBLINE_LOCK', str(tmp_path / 'lock'))
+    take = ('from config import lock\n'
+            'with lock.held(lock.place(), wait=False): print("held")')
+    with sick.lock.held(sick.lock.place()) as handle:
+        done = sick.here([sys.executable, '-c', take],
+                         {**os.environ, sick.lock.HELD: str(handle),
+                          'PYTHONPATH': str(ROOT)})
+    assert done.stdout == 'held\n', done.stderr

@@ -172,7 +172,7 @@ def stored(suite):
 
 
 def of_plumb_run(suite):
-    done = suite.plumb('run', '--', '--dry-run', *HELLO[:4])
+    done = suite.plumb('run', '--bringup', '--', '--dry-run', *HELLO[:4])
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'zero cases' not in done.stderr
     assert suite.plumb('run', '--', '-l', *HELLO[:4]).returncode == 0

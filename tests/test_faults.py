@@ -251,6 +251,19 @@ for _env in site_configuration['environments']:
     failed_for(suite, done, 'shared memory was asked for')
 
 
+def test_a_service_is_not_asked_how_mpi_went(suite, tmp_path):
+    """Its clients talk to servers: MPI's library tells nothing there."""
+    suite.plumb('env')
+    another_site(suite, tmp_path, '''
+for _env in site_configuration['environments']:
+    _env.setdefault('extras', {})['transport'] = {
+        'name': 'UCX', 'env': {}, 'evidence': 'selected pml ucx'}
+''')
+    done = suite.reframe('-r', '-c', str(ROOT / 'checks' / 'optcast'), '-n',
+                         'OptcastAllReduce.*ring', '-t', 'quick')
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 PARAMS = 'buffers=host placement=intra_node program=osu_latency'
 
 

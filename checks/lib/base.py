@@ -194,6 +194,10 @@ class Launch(rfm.RegressionTestPlugin):
     #: What made it unfit may pass: the session measures it again.
     transient = variable(bool, value=False)
 
+    def transport(self) -> Mapping[str, Any] | None:
+        """The transport of MPI that must be used; None: none is asked for."""
+        return self.current_environ.extras.get('transport')
+
     def lay_out_ranks(self) -> None:
         """Sets ranks, nodes and threads, in a hook after the setup."""
 
@@ -217,9 +221,7 @@ class Launch(rfm.RegressionTestPlugin):
         extras = self.current_partition.extras
         if self.launcher_kind() == 'launcher_oversubscribe':
             self.env_vars.update(extras.get('oversubscribe_env', {}))
-        asked = self.current_environ.extras.get('transport')
-        if asked:
-            self.env_vars.update(asked.get('env', {}))
+        self.env_vars.update((self.transport() or {}).get('env', {}))
 
 
 class NoRequeue(rfm.RegressionTestPlugin):
@@ -452,10 +454,6 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def assert_whole(self, run: guards.Run) -> None:
         """Refuses an output that is not complete."""
 
-    def said(self, run: guards.Run) -> str:
-        """Where the library tells which transport it took."""
-        return run.err
-
     def judged_figures(self, figures: Any) -> set[str]:
         """The figures that need a reference with a bound."""
         return judged(self.family, map(metrics.split, figures))
@@ -499,9 +497,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             for run in runs:
                 guards.ranks_are(run, self.num_tasks, self.num_nodes)
                 self.check_binding(run)
-                guards.transport_is(
-                    run, self.current_environ.extras.get('transport'),
-                    self.said(run))
+                guards.transport_is(run, self.transport())
                 self.assert_whole(run)
                 figures = self.figures_of(run)
                 guards.time_is_enough(run, self.claimed_seconds(figures))

@@ -82,6 +82,10 @@ class ServiceBenchmark(Benchmark, special=True):
         """Figures of a run: from the servers, and what the clients said."""
         raise NotImplementedError
 
+    def transport(self) -> None:
+        """What is measured goes between clients and servers, not through
+        MPI, which has nothing to tell of its transport."""
+
     @run_after('setup')
     def set_nodes_and_cpus(self) -> None:
         plan = self.plan()

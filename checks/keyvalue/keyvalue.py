@@ -304,9 +304,14 @@ class StoreGenerators(StoreBenchmark):
                 '-t', load.operation, '-n', str(self.requests))
 
     def memtier(self) -> tuple[str, ...]:
-        """Command of memtier_benchmark; its keys begin at 0."""
+        """Command of memtier_benchmark; its keys begin at 0.
+
+        With one seed for all, its connections draw the same keys one after
+        the other, and some of the keys are never drawn.
+        """
         load = self.load
-        return ('memtier_benchmark', '-S', '{host}', '-P',
+        return ('memtier_benchmark', '--distinct-client-seed', '-S',
+                '{host}', '-P',
                 'redis' if load.store in RESP else 'memcache_binary',
                 '--hide-histogram', '-t', '1', '-d', str(load.payload),
                 '--key-maximum', str(self.keys - 1), '-c',

@@ -307,12 +307,13 @@ class StoreGenerators(StoreBenchmark):
         """Command of memtier_benchmark; its keys begin at 0.
 
         With one seed for all, its connections draw the same keys one after
-        the other, and some of the keys are never drawn.
+        the other, and some of the keys are never drawn. Of memcached's binary
+        protocol it counts the bytes of a GET's request alone.
         """
         load = self.load
         return ('memtier_benchmark', '--distinct-client-seed', '-S',
                 '{host}', '-P',
-                'redis' if load.store in RESP else 'memcache_binary',
+                'redis' if load.store in RESP else 'memcache_text',
                 '--hide-histogram', '-t', '1', '-d', str(load.payload),
                 '--key-maximum', str(self.keys - 1), '-c',
                 str(load.connections), '--pipeline', str(load.pipeline),

@@ -83,15 +83,16 @@ def judged(check: Any) -> bool:
         return True
 
 
-def reference(check: Any) -> tuple[str, str, str]:
-    """Whether the case has references, what it lacks, what is wrong.
+def reference(check: Any) -> tuple[str, str, str, bool]:
+    """Whether the case has references, what it lacks, what is wrong, whether
+    they judge.
 
     own: in the site's folder; vendor: published figures stand in; none:
     there is none; -: nothing is judged.
     """
     if (not hasattr(check, 'judged_figures') or not judged(check)
             or check.unfit):
-        return '-', '', ''
+        return '-', '', '', False
     # What ReFrame's set-up of a dry run would do, short of making folders.
     check._rfm_dry_run = True
     check.describe_origin()
@@ -102,8 +103,8 @@ def reference(check: Any) -> tuple[str, str, str]:
             check.add_worst_ratio()
             references.known(check, check.figures)
     except ValueError as err:
-        return 'none', '', str(err)
-    return found.kind, found.note.partition(':')[0], ''
+        return 'none', '', str(err), False
+    return found.kind, found.note.partition(':')[0], '', found.judges
 
 
 def placement_fault(check: Any) -> str:
@@ -128,13 +129,14 @@ def cases() -> Iterator[dict[str, Any]]:
         check._current_partition = partition
         check._current_environ = environ
         misplaced = placement_fault(check)
-        found, lacks, fault = reference(check)
+        found, lacks, fault, judges = reference(check)
         yield {'check': type(check).variant_name(),
                'family': getattr(check, 'family', ''),
                'params': getattr(check, 'params', ''),
                'where': f'{partition.name}+{environ.name}',
                'modes': [m for m in MODES if m in check.tags],
                'reference': found, 'lacks': lacks, 'fault': fault,
+               'judges': judges,
                'cramped': getattr(check, 'cramped', 0),
                'misplaced': misplaced, 'hash': check.hashcode,
                'link': getattr(check, 'link_metric', ''),

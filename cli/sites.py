@@ -256,10 +256,13 @@ def coverage(cases: Iterable[dict[str, Any]],
     kinds: dict[str, collections.Counter[str]] = {}
     for case in cases:
         if case['reference'] != '-':
+            kind = case['reference']
             kinds.setdefault(case['family'], collections.Counter())[
-                case['reference']] += 1
-    return [f'references  {family}: {n.total() - n["none"]} of {n.total()} '
-            'cases judged, '
+                kind if case['judges'] or kind == 'none' else 'open'] += 1
+    return [f'references  {family}: {n.total() - n["none"] - n["open"]} of '
+            f'{n.total()} cases judged, '
+            + (f'{n["open"]} with a reference that cannot judge yet, '
+               if n['open'] else '')
             + (f'{n["vendor"]} of them by a vendor\'s figures, '
                if n['vendor'] else '')
             + ('complete' if family in complete else 'bring-up')

@@ -57,10 +57,11 @@ def leaves(table: Mapping, depth: int | None = None, keys: tuple = ()
 def difference(family: str, text: str, accepted: Path) -> list[str]:
     """How a proposal differs from the accepted file: lines for people."""
     old = dict(leaves(_load(accepted))) if accepted.exists() else {}
+    ours = set(_commented(accepted)) if old else set()
     lines, same, differ = [], 0, 0
     for keys, entry in leaves(_parse(text, 'proposal')):
         before = old.get(keys, {})
-        hand = by_hand(before)
+        hand = by_hand(before, keys in ours)
         shown = {**_judged(before), **_judged(entry)}
         changed = [figure for figure in shown
                    if not _same(family, figure, before, entry)]
@@ -73,7 +74,7 @@ def difference(family: str, text: str, accepted: Path) -> list[str]:
             note = ''
             if figure in hand:
                 note = '; set by hand: kept'
-            elif figure in new_level(before, entry):
+            elif figure in new_level(before, entry, hand):
                 note = '; a new, worse level: accept needs --reason'
             lines.append(f'  {figure} {was} -> {now}'
                          f'{_moved(before, entry, figure)}{note}')
@@ -113,14 +114,15 @@ def accept(folder: Path, families: list[str] | None,
         proposal = _load(path)
         wanted = [(keys, entry) for keys, entry in list(leaves(proposal))
                   if not cases or any(c.search(_case(keys)) for c in cases)]
-        accepted = _without_comments(target, {keys for keys, _ in wanted}) \
-            if target.exists() else CommentedMap()
+        accepted, ours = (_without_comments(target, {k for k, _ in wanted})
+                          if target.exists() else (CommentedMap(), set()))
         before = dict(leaves(accepted))
         taken = 0
         for keys, entry in wanted:
             try:
                 kept = _take(accepted, before.get(keys), keys, entry,
-                             proposal[keys[0]]['$index'], reason)
+                             proposal[keys[0]]['$index'], reason,
+                             by_hand(before.get(keys, {}), keys in ours))
             except Refused as err:
                 refused.append(f'{target}: {_case(keys)}: {err}')
                 continue
@@ -150,26 +152,30 @@ def accept(folder: Path, families: list[str] | None,
 
 
 def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
-          entry: CommentedMap, index: list, reason: str) -> list[str]:
+          entry: CommentedMap, index: list, reason: str, hand: set[str]
+          ) -> list[str]:
     """Puts one case of a proposal into an accepted file.
 
     :param before: its accepted entry, if any
+    :param hand: figures of that which were set by hand
     :returns: figures that were set by hand, and kept
     :raises Refused: another index, or a new level without a reason
     """
     check = accepted.get(keys[0])
-    if check is not None and list(check.get('$index', ())) != list(index):
+    if check and list(check.get('$index', ())) != list(index):
         raise Refused(f"$index of {keys[0]} is not [{', '.join(index)}]; "
                       'change it, or remove the check there')
-    levels = new_level(before or {}, entry)
+    levels = new_level(before or {}, entry, hand)
     if levels and not reason:
         raise Refused(f"{', '.join(levels)} would be at a new, worse level; "
                       'after a known change say which: --reason TEXT')
     if levels:
         entry['$from']['reason'] = reason
     if before is not None:
-        return _merge(before, entry)
-    place = accepted.setdefault(keys[0], CommentedMap({'$index': index}))
+        return _merge(before, entry, hand)
+    if not check:
+        accepted[keys[0]] = CommentedMap({'$index': index})
+    place = accepted[keys[0]]
     for key in keys[1:-1]:
         place = place.setdefault(key, CommentedMap())
     place[keys[-1]] = entry
@@ -181,10 +187,12 @@ def _case(keys: tuple) -> str:
     return ' '.join(map(str, keys))
 
 
-def by_hand(entry: Mapping) -> set[str]:
-    """Figures of an accepted entry whose lines the suite did not write.
+def by_hand(entry: Mapping, ours: bool = False) -> set[str]:
+    """Figures of an accepted entry whose lines the suite did not write: what
+    differs from `$from`; without it all.
 
-    Without `$from` nobody can tell, but for a known fault.
+    :param ours: the suite wrote it when it had no `$from` yet: nobody can
+        tell, but for a known fault
     """
     known = entry.get('$from')
     bounds = (known or {}).get('bounds') or {}
@@ -192,7 +200,7 @@ def by_hand(entry: Mapping) -> set[str]:
     for figure, line in entry.items():
         if figure.startswith('$'):
             continue
-        if line[:1] == ['$xfail']:
+        if line[:1] == ['$xfail'] or known is None and not ours:
             found.add(figure)
         elif known is not None:
             bound, other = _sides(figure, line)
@@ -205,10 +213,9 @@ def by_hand(entry: Mapping) -> set[str]:
     return found
 
 
-def new_level(before: Mapping, entry: Mapping) -> list[str]:
+def new_level(before: Mapping, entry: Mapping, kept: set[str]) -> list[str]:
     """Figures whose centre moved to the worse side by more than their old
     bound; what is kept as set by hand does not move."""
-    kept = by_hand(before)
     found = []
     for figure, line in before.items():
         if figure.startswith('$') or figure in kept or figure not in entry:
@@ -222,10 +229,9 @@ def new_level(before: Mapping, entry: Mapping) -> list[str]:
     return found
 
 
-def _merge(old: CommentedMap, new: Mapping) -> list[str]:
+def _merge(old: CommentedMap, new: Mapping, kept: set[str]) -> list[str]:
     """Puts a proposed entry over an accepted one; returns what was kept as
     set by hand."""
-    kept = by_hand(old)
     # What the proposal does not speak of is as it was.
     for figure, pair in ((old.get('$from') or {}).get('bounds') or {}).items():
         if figure not in new and figure in old:
@@ -238,18 +244,40 @@ def _merge(old: CommentedMap, new: Mapping) -> list[str]:
     # A curve without a reference of its own has nothing to be compared by.
     for figure in new.get('$unjudged', {}):
         if figure not in new and figure not in kept:
-            old.pop(figure, None)
+            _drop(old, figure)
     if '$from' in old:
         old['$from'] = new['$from']
     else:
         old.insert(0, '$from', new['$from'])
-    old.pop('$unjudged', None)
-    if unjudged:
-        flow = new['$unjudged']
-        for figure in set(flow) - set(unjudged):
-            del flow[figure]
+    if not unjudged:
+        _drop(old, '$unjudged')
+        return sorted(kept & {*new})
+    flow = new['$unjudged']
+    for figure in set(flow) - set(unjudged):
+        del flow[figure]
+    if '$unjudged' in old:
+        old['$unjudged'] = flow
+    else:
         old.insert(1, '$unjudged', flow)
     return sorted(kept & {*new})
+
+
+def _drop(entry: CommentedMap, key: str) -> None:
+    """Takes a line out. The comments beside and below it, which ruamel keeps
+    with it, go to the line above."""
+    if key not in entry:
+        return
+    names = list(entry)
+    above = names[names.index(key) - 1] if names[0] != key else None
+    _, _, said, *_ = entry.ca.items.pop(key, [None] * 4)
+    if said is not None and above is not None:
+        before = entry.ca.items.setdefault(above, [None] * 4)
+        if before[2] is None:
+            before[2] = said
+        else:
+            blank = ' ' * entry.lc.key(key)[1] * said.value.startswith('#')
+            before[2].value += blank + said.value.removeprefix('\n')
+    del entry[key]
 
 
 def _remove(table: CommentedMap, keys: tuple) -> None:
@@ -376,18 +404,31 @@ def _is_line(line: Any) -> bool:
             and all(isinstance(n, int | float | None) for n in line[1:3]))
 
 
-def _without_comments(path: Path, taken: set[tuple]) -> Any:
-    """An accepted file, less the old provenance of entries to be replaced."""
+def _commented(path: Path) -> dict[tuple, int]:
+    """Entries of an accepted file with provenance as it once was: keys ->
+    line, from 0."""
     text = path.read_text('utf-8')
-    data, lines = _parse(text, str(path)), text.splitlines(keepends=True)
+    data, lines, found = _parse(text, str(path)), text.splitlines(), {}
     for keys, _ in leaves(data):
-        if keys in taken:
-            place = data
-            for key in keys[:-1]:
-                place = place[key]
-            line = place.lc.key(keys[-1])[0]
-            lines[line] = _COMMENT.sub('', lines[line].rstrip('\n')) + '\n'
-    return _parse(''.join(lines), str(path))
+        place = data
+        for key in keys[:-1]:
+            place = place[key]
+        line = place.lc.key(keys[-1])[0]
+        if _COMMENT.search(lines[line]):
+            found[keys] = line
+    return found
+
+
+def _without_comments(path: Path, taken: set[tuple]
+                      ) -> tuple[Any, set[tuple]]:
+    """An accepted file, less the old provenance of entries to be replaced;
+    and which entries have one."""
+    lines = path.read_text('utf-8').splitlines(keepends=True)
+    ours = _commented(path)
+    for keys in taken & set(ours):
+        line = ours[keys]
+        lines[line] = _COMMENT.sub('', lines[line].rstrip('\n')) + '\n'
+    return _parse(''.join(lines), str(path)), set(ours)
 
 
 def _dump(data: CommentedMap) -> bytes:

@@ -24,7 +24,8 @@ columns of config/perflog.yaml; `size`, the point in bytes; `file`, `line` and
 
 --junit and --openmetrics tell how each case stands in its newest run, as the
 page does. JUnit is what `plumb verdict --junit` writes: a test a case, failed
-where it failed or regressed. The OpenMetrics are gauges: plumb_METRIC for
+where it failed or regressed, skipped where nothing judged it (unfit, or no
+reference and too few nights). The OpenMetrics are gauges: plumb_METRIC for
 each judged figure, with the labels system, partition, environ, check, params,
 program, source, metric, point and unit; plumb_case_failed, 0 or 1;
 plumb_case_run_seconds, when the case ran.

@@ -90,11 +90,17 @@ def needs(frame: pd.DataFrame, run: str | None = None,
     :returns: (partition, environment, hash) -> number; 0: there are enough,
         None: no number would do
     """
+    return {key: p.needs for key, p in _of_cases(frame, run, ahead).items()}
+
+
+def _of_cases(frame: pd.DataFrame, run: str | None,
+              ahead: list[Progress] | None
+              ) -> dict[tuple[str, str, str], Progress]:
+    """How far the cases of a session are, as `needs`."""
     keys = ['system', 'check', 'partition', 'environ', 'source', 'speed',
             'params']
-    known: dict[tuple[str, ...], int | None] = {
-        (*(getattr(p, key) for key in keys), p.edition): p.needs
-        for p in (progress(frame) if ahead is None else ahead)}
+    known = {(*(str(getattr(p, key)) for key in keys), p.edition): p
+             for p in (progress(frame) if ahead is None else ahead)}
     mine = frame[frame['run'] == run] if run else newest(frame)
     found = {}
     for row in mine.drop_duplicates(
@@ -222,7 +228,7 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
     :param frame: as perflogs.read gives it
     :param ahead: as `needs` has it
     """
-    found, more = Standing(), needs(frame, ahead=ahead)
+    found, far = Standing(), _of_cases(frame, None, ahead)
     for _, rows in newest(frame).groupby(CASE, observed=True, sort=False):
         rows = rows[rows['metric'] != 'completed']
         if rows.empty or rows['result'].eq('unfit').any():
@@ -234,16 +240,26 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
         lacking = _without_bound(str(first.family), rows, bounded)
         if not lacking:
             continue
-        runs = more.get(key, 0)
+        mine = far.get(key)
         if rows['reference'].notna().any():
-            about = ('no number of runs would do' if runs is None
-                     else 'propose again' if not runs else
-                     f'needs about {runs} more run{"s" * (runs > 1)}')
-            found.unjudged += [(first, figure, f'unjudged: {about}')
+            found.unjudged += [(first, figure, _unjudged(figure, mine))
                                for figure in lacking]
         elif not bounded.any() and rows['result'].eq('recorded').all():
-            found.waiting.append((first, words(runs)))
+            found.waiting.append((first, words(mine.needs if mine else 0)))
     return found
+
+
+def _unjudged(figure: str, mine: Progress | None) -> str:
+    """What a figure without a bound waits for: each for its own runs."""
+    of = mine.needs_of if mine else {}
+    # What is judged instead stands in its place.
+    other = judged.instead(mine.family, figure) if mine else None
+    runs = of[figure] if figure in of else of.get(
+        other or '', mine.needs if mine else 0)
+    about = ('no number of runs would do' if runs is None
+             else 'propose again' if not runs else
+             f'needs about {runs} more run{"s" * (runs > 1)}')
+    return f'unjudged: {about}'
 
 
 def _without_bound(family: str, rows: pd.DataFrame, bounded: pd.Series

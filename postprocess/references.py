@@ -78,8 +78,9 @@ exit codes: 0 written, 1 refused (too few runs), 2 usage or unreadable files
 """
 
 ACCEPT = """\
-Keeps comments, `complete: true`, lines set by hand, and entries that the
-proposal lacks. What is not taken stays in the proposal. A centre that is
+Keeps comments, `complete: true`, lines set by hand (what differs from an
+entry's $from; without one, all of the entry), and entries that the proposal
+lacks. What is not taken stays in the proposal. A centre that is
 worse than the old one by more than the old bound is a new level: it is
 refused without --reason, and the others are taken.
 

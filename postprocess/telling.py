@@ -164,26 +164,38 @@ def place(one: Regression | Failure | Case | State) -> str:
 
 def junit(found: Verdict) -> str:
     """JUnit XML: a test a case, which fails where the case failed or is
-    part of a regression, and is skipped where it was not fit to be judged."""
+    part of a regression, and is skipped where it was not fit to be judged, or
+    neither a reference nor enough nights were there to judge it by."""
     failures = {(f.system, f.partition, f.environ, f.check, f.params): f
                 for f in found.failures}
     told = {one.id: one for one in found.regressions}
     bad = sum(not state.good for state in found.states)
+    few = {(one.system, one.partition, one.environ, one.check, one.params)
+           for one in found.not_enough}
+
+    def skipped(state: State) -> str:
+        if state.good and state.outcome == 'unfit':
+            return 'ran, but was not fit to be judged'
+        if state.good and state.outcome == 'recorded' and (
+                state.system, state.partition, state.environ, state.check,
+                state.params) in few:
+            return ('recorded, not judged: no reference, and too few nights '
+                    'for its history')
+        return ''
+
     root = ET.Element('testsuites', name='plumb verdict')
     suite = ET.SubElement(
         root, 'testsuite', name=f'night {found.night}',
         tests=str(len(found.states)), failures=str(bad), errors='0',
-        skipped=str(sum(state.outcome == 'unfit' and state.good
-                        for state in found.states)))
+        skipped=str(sum(bool(skipped(state)) for state in found.states)))
     for state in found.states:
         test = ET.SubElement(
             suite, 'testcase',
             classname=f'{state.system}.{state.partition}.{state.family}',
             name=f'{state.check} {state.params} @{state.environ}'.strip())
         if state.good:
-            if state.outcome == 'unfit':
-                ET.SubElement(test, 'skipped',
-                              message='ran, but was not fit to be judged')
+            if why := skipped(state):
+                ET.SubElement(test, 'skipped', message=why)
             elif state.outcome in ('recorded', 'xfail'):
                 ET.SubElement(test, 'system-out').text = state.outcome
             continue

@@ -1,6 +1,7 @@
 """Proposals beside what people accepted: shown as figures, taken on demand."""
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -147,6 +148,76 @@ def test_what_people_wrote_stays(site, capsys):
     site.propose(latencies(times(1.03), params=OTHER))
     site.accept()
     assert site.entry(OTHER)['latency@8B'] == [1.0, None, 0.2, 'us']
+
+
+def test_every_comment_stays(site):
+    """Also of a line that the next proposal makes superfluous."""
+    site.propose(latencies(WILD))
+    site.accept()
+    assert '$unjudged' in site.entry()
+    mine = []
+    for number, line in enumerate(site.osu.read_text().splitlines()):
+        blank = ' ' * (len(line) - len(line.lstrip()))
+        mine += [f'{blank}# above {number}.',
+                 line + f'   # beside {number}.' * (line[0] != '#')]
+    site.osu.write_text('\n'.join([*mine, '# the end.']) + '\n')
+    before = re.findall('# (?:above|beside|the) .*[.]', '\n'.join(mine))
+    # To unjudged again, and to a bound.
+    for records in (latencies(WILD), latencies(CALM * 2)):
+        site.propose(records)
+        assert site.accept() == 0
+        text = site.osu.read_text()
+        assert [c for c in before if c not in text] == []
+        assert '# the end.' in text
+    assert '$unjudged' not in site.entry()
+
+
+def test_what_was_unjudged_is_filled_by_the_next_proposal(site, capsys):
+    site.propose(latencies(WILD))
+    site.accept()
+    assert site.entry()['$unjudged'] == {'latency@8B': 0, 'worst_ratio': 1}
+    capsys.readouterr()
+    site.propose(latencies(CALM * 2))
+    assert ('  latency@8B 1 us unjudged: no number of runs would do -> '
+            '1 us +5 % (centre +0.0 %)\n'
+            '  worst_ratio unjudged: needs about 1 more runs -> 1 +30 %\n'
+            ) in capsys.readouterr().out
+    assert site.accept() == 0
+    entry = site.entry()
+    assert '$unjudged' not in entry
+    assert entry['latency@8B'] == [1.0, None, 0.05, 'us']
+    assert entry['worst_ratio'] == [1.0, None, 0.3, '1']
+    assert entry['$from']['bounds'] == {'latency@8B': [1.0, 0.05],
+                                        'worst_ratio': [1.0, 0.3]}
+
+
+def test_an_entry_that_a_person_wrote_stays(site, capsys):
+    """It says nothing of where it came from; what it lacks is added."""
+    site.folder.mkdir()
+    site.osu.write_text(
+        'OsuPt2pt:\n  $index: [$partition, $environ, source, speed, params]\n'
+        '  alpha:cpu:\n    openmpi:\n      embedded:\n        fast:\n'
+        f"          '{INTRA}':\n"
+        '            latency@8B: [0.9, null, 0.15, us]\n')
+    site.propose(latencies(CALM))
+    assert '  latency@8B 0.9 us +15 % -> 1 us +5 % (centre +11.1 %); set by ' \
+        'hand: kept' in capsys.readouterr().out
+    for _ in range(2):                      # and it stays by hand
+        assert site.accept() == 0
+        assert 'latency@8B was set by hand: kept' in capsys.readouterr().out
+        assert site.entry()['latency@8B'] == [0.9, None, 0.15, 'us']
+        assert site.entry()['worst_ratio'] == [1.0, None, 0.3, '1']
+        site.propose(latencies(times(1.01)))
+        capsys.readouterr()
+
+
+@pytest.mark.parametrize('text', ['OsuPt2pt:\n', 'OsuPt2pt: {}\n',
+                                  'complete: true\n'])
+def test_an_accepted_file_without_entries_takes_them(site, text):
+    site.propose(latencies(CALM))
+    site.osu.write_text(text)
+    assert site.accept() == 0
+    assert site.entry()['latency@8B'] == [1.0, None, 0.05, 'us']
 
 
 def test_a_new_level_wants_its_reason(site, capsys):

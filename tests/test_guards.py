@@ -362,6 +362,84 @@ def test_sound_references(loaded, lines):
     assert set(found.checks) == {'OsuPt2pt'}
 
 
+class OsuPt2pt:
+    """A case, as far as references look at one."""
+    variant_name = classmethod(lambda cls: cls.__name__)
+    family, unfit, bringup, emulated = 'osu', '', False, False
+    source, version, params = 'spack', '1.0', 'x=1'
+
+    def __init__(self, dry_run=False, boundary=220.0, environ='gnu', **more):
+        self.speed = '-' if dry_run else 'fast'     # not known before
+        vars(self).update(more)
+        self.dry_run = dry_run
+        self.current_partition = types.SimpleNamespace(
+            name='cpu', fullname='alpha:cpu', features=['speed_sentinel'],
+            extras={'speed_boundary_ns': boundary})
+        self.current_environ = types.SimpleNamespace(name=environ, extras={})
+
+    def is_dry_run(self):
+        return self.dry_run
+
+    def judged_figures(self, figures):
+        return {'latency@8B'} & set(figures)
+
+
+#: What a case is judged by, of what there is for another one.
+LEVELS = """OsuPt2pt:
+  $index: [$environ, version, speed, params]
+  gnu: {"1.0": {fast: {x=1: {latency@8B: [1.0, null, 0.12, us]}}}}
+"""
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    """ReFrame takes a stub for a case; no vendor has published figures."""
+    monkeypatch.setattr('reframe.core.pipeline.RegressionTestPlugin',
+                        OsuPt2pt)
+    monkeypatch.setattr(references.vendor, 'figures', lambda check: ())
+
+
+@pytest.mark.parametrize('complete', [False, True])
+@pytest.mark.parametrize('case, lacks', [
+    ({}, ''),
+    ({'speed': 'slow'}, 'no reference at speed slow'),
+    ({'version': '2.0'}, 'no reference yet'),
+    ({'environ': 'clang'}, 'no reference yet'),
+    ({'params': 'x=2'}, 'no reference yet'),
+    # The gate: every speed that there can be; a version that a stack will
+    # install is any.
+    ({'dry_run': True}, 'no reference at speed slow'),
+    ({'dry_run': True, 'boundary': math.inf}, ''),
+    ({'dry_run': True, 'boundary': math.inf, 'version': ''}, ''),
+    ({'dry_run': True, 'boundary': math.inf, 'version': '2.0'},
+     'no reference yet')])
+def test_what_lacks_a_reference_fails_only_where_it_is_complete(
+        loaded, stub, case, lacks, complete):
+    loaded('complete: true\n' * complete + LEVELS)
+    check, figures = OsuPt2pt(**case), {'latency@1B': 1.0, 'latency@8B': 1.0}
+    if complete and lacks:
+        with pytest.raises(references.ReferenceError_, match=lacks + '.*and '
+                           'the file says `complete: true`'):
+            references.known(check, figures)
+        return
+    found, note = references.known(check, figures)
+    # A dry run looks at all speeds only where the family is complete.
+    lacks = lacks if not case.get('dry_run') or 'yet' in lacks else ''
+    assert note == (f'{lacks}: {references.LEARN}' if lacks else '')
+    assert bool(found) is not bool(lacks)
+
+
+def test_a_judged_figure_that_an_entry_lacks_is_told_with_its_line(
+        loaded, stub):
+    loaded(ENTRY.format('latency@16B: [1.0, null, 0.1, us]').replace(
+        'latency@1B', 'latency@32B'))
+    with pytest.raises(references.ReferenceError_,
+                       match='osu.yaml:5: OsuPt2pt: x=1: no reference for '
+                       'the judged latency@8B'):
+        references.known(OsuPt2pt(), dict.fromkeys(
+            ['latency@8B', 'latency@16B', 'latency@32B'], 1.0))
+
+
 def test_figures_that_nothing_judges_say_how_many_runs_they_need():
     entry = {'latency@8B': [1.0, None, None, 'us'],
              'latency@1B': [1.0, None, None, 'us'],

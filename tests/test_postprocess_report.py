@@ -195,6 +195,24 @@ def test_what_waits_for_a_reference_is_counted_and_says_how_long(
             in capsys.readouterr().out)
 
 
+def test_each_figure_says_how_many_runs_it_needs(tmp_path):
+    """What is hopeless of a case says nothing of the rest of it."""
+    wild = [1.0, 1.5, 0.6, 1.4, 0.5] * 2
+    records = []
+    for day, value in enumerate(wild):
+        records += [
+            # Varies beyond what any number of runs would do; and hardly.
+            make.record('latency', value, 8, day=day, reference='1.0'),
+            make.record('overall_time', 1 + value / 100, 8, day=day,
+                        reference='1.0')]
+    code, text = page(tmp_path, records)
+    words = visible(text)
+    assert '2 figures unjudged' in words
+    assert re.search('latency@8B · unjudged: no number of runs would do',
+                     words), words
+    assert 'overall_time@8B · unjudged: propose again' in words, words
+
+
 def test_what_is_judged_instead_is_judged(tmp_path):
     code, text = page(tmp_path, [
         make.record('latency', 1.0, 8, reference='1.0'),

@@ -312,6 +312,17 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     # The ratio of a curve asks for one of its own where it has points.
     assert 'references  osu: 2 of 2 cases judged, complete' in verdict.facts
     assert not [f for f in verdict.findings if 'reference' in f]
+    # With a reference, and nothing that judges.
+    path = site / 'references' / 'osu.yaml'
+    data = yaml.safe_load(path.read_text())
+    case = f'buffers=host placement={both[0]} program=osu_latency'
+    data['OsuPt2pt'][case] = {'latency@8B': [1.0, None, None, 'us'],
+                              '$unjudged': {'latency@8B': 7}}
+    path.write_text(yaml.safe_dump(data))
+    verdict = sites.examine(site)
+    assert ('references  osu: 1 of 2 cases judged, 1 with a reference that '
+            'cannot judge yet, complete') in verdict.facts
+    assert not [f for f in verdict.findings if 'reference' in f]
     references(site, both, 'latncy@8B')
     assert "'latency'" in findings(site)
 

@@ -244,6 +244,19 @@ def test_the_command_writes_text_json_and_junit(tmp_path, capsys):
     assert len(bad) == 1 and 'n=3' in bad[0]
 
 
+@pytest.mark.parametrize('count, skipped', [(3, CASES), (40, 0)])
+def test_what_nothing_has_judged_is_no_pass_in_junit(tmp_path, capsys, count,
+                                                     skipped):
+    """Neither a reference nor, after few nights, its history."""
+    factory.write(tmp_path, nights(count=count))
+    code, said = run(capsys, '--perflogs', tmp_path, '--junit', '-')
+    root = ET.fromstring(said.out)
+    assert code == 0 and len(list(root.iter('testcase'))) == CASES
+    assert len(list(root.iter('skipped'))) == skipped
+    suite, = root.iter('testsuite')
+    assert suite.get('skipped') == str(skipped)
+
+
 def test_exit_codes(tmp_path, capsys):
     assert run(capsys, '--perflogs', tmp_path)[0] == 2
     assert run(capsys, '--perflogs', tmp_path / 'none')[0] == 2

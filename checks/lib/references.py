@@ -68,6 +68,13 @@ class Entry(NamedTuple):
     note: str = ''
     #: Judged figure without a bound -> about how many more runs it needs.
     unjudged: Mapping[str, int] = {}
+    #: Where it stands in the file; 0: not in a file.
+    line: int = 0
+
+    @property
+    def judges(self) -> bool:
+        """Whether it bounds any figure."""
+        return any(map(_bounded, self.figures.values()))
 
 
 def prefix() -> Path:
@@ -314,7 +321,7 @@ def validate(found: Mapping[str, Any], figures: Iterable[str],
             if figure in known}
 
 
-def _at_speed(check: Any, speed: str) -> dict[str, Any] | None:
+def _at_speed(check: Any, speed: str) -> strict.Mapping | None:
     """The entry of a case at a given speed; None: there is none."""
     table = load(check.family).checks.get(type(check).variant_name())
     if not table:
@@ -365,6 +372,7 @@ def entry(check: Any) -> Entry:
     if found is None:
         return none
     return Entry('own', {f: e for f, e in found.items() if f[0] != '$'},
+                 line=min(found.lines.values(), default=0),
                  unjudged={f: runs for f, runs in unjudged(
                      check.family, found).items() if runs is not None})
 
@@ -375,7 +383,7 @@ def speeds(check: Any) -> tuple[str, ...]:
     return ('fast',) if boundary == math.inf else ('fast', 'slow')
 
 
-def _of_some_version(check: Any, speed: str) -> dict[str, Any] | None:
+def _of_some_version(check: Any, speed: str) -> strict.Mapping | None:
     """For a dry run that does not know which version a stack will install:
     the entry of any version."""
     table = load(check.family).checks.get(type(check).variant_name()) or {}
@@ -407,6 +415,7 @@ def known(check: Any, figures: Mapping[str, float]
     found = entry(check)
     # Who judges: the file, or the vendor profile.
     who = found.note if found.kind == 'vendor' else file(check.family)
+    who = f'{who}:{found.line}' if found.line else who
     where = f'{who}: {type(check).variant_name()}: {check.params}'
     to_judge = check.judged_figures(figures)
     if found.kind == 'none':

@@ -231,8 +231,8 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
         bounded = rows[['lower', 'upper']].notna().any(axis=1)
         found.judged += bool(bounded.any())
         key = str(first.partition), str(first.environ), str(first.case)
-        lacking = _without_bound(str(first.family), rows, bounded)
-        if not lacking:
+        unbounded = _without_bound(str(first.family), rows, bounded)
+        if not unbounded:
             continue
         runs = more.get(key, 0)
         if rows['reference'].notna().any():
@@ -240,7 +240,7 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
                      else 'propose again' if not runs else
                      f'needs about {runs} more run{"s" * (runs > 1)}')
             found.unjudged += [(first, figure, f'unjudged: {about}')
-                               for figure in lacking]
+                               for figure in unbounded]
         elif not bounded.any() and rows['result'].eq('recorded').all():
             found.waiting.append((first, words(runs)))
     return found

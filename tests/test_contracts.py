@@ -270,7 +270,7 @@ def families_named_in(path: Path) -> set[str]:
     """
     words = {word for text in texts_of(path) for line in text.splitlines()
              if './plumb ' not in line
-             for word in re.split(r'[\s:+%|,/.]+', line)}
+             for word in re.split(r'[\s:+%|,/.=]+', line)}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             words |= {*(node.module or '').split('.'),

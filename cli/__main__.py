@@ -308,7 +308,7 @@ def _nightly(commands: Any, site: argparse.ArgumentParser) -> None:
     parser.add_argument('--mail', type=Path, metavar='FILE',
                         help='write what is to be said as a mail')
     parser.add_argument('--to', default='', metavar='ADDRESS',
-                        help='to whom that mail is')
+                        help='who gets that mail')
     parser.add_argument('--webhook', type=Path, metavar='FILE',
                         help='write it as JSON; `text` is what chats show')
     parser.add_argument('--print', choices=('service', 'timer', 'cron',

@@ -110,8 +110,8 @@ def bundle(args: argparse.Namespace) -> int:
                          'another file')
     if args.file.is_dir():
         raise SetupError(f'{args.file} is a folder: name the file to write')
-    wheels, lacking = make(args.file, python, platform)
-    for name in lacking:
+    wheels, without = make(args.file, python, platform)
+    for name in without:
         say(f'left out: {name}.lock has no wheel for Python {python} on '
             f'{platform}')
     print(f'{args.file}: {len(wheels)} wheels, '

@@ -125,7 +125,13 @@ def stores() -> None:
     if not any(store['store'] == 'memcached' for store in found):
         print("no memcached: install the distribution's package, load a "
               'module that has it on PATH, or '
-              '`./plumb spack install --stack keyvalue`')
+              f'`./plumb spack install --stack {stacks_with("memcached")}`')
+
+
+def stacks_with(feature: str) -> str:
+    """The stacks that offer a feature."""
+    return ' or '.join(name for name in stack.names()
+                       if feature in stack.about(name)['features'])
 
 
 # ------------------------------------------------- what would start
@@ -270,7 +276,7 @@ def parts_told(configuration: Mapping[str, Any]) -> None:
                 for env in configuration['environments']),
             'wheels have servers only: install redis-tools or valkey-tools '
             'beside the server, load a module, or with Spack, '
-            'PLUMBLINE_STACKS=keyvalue'),
+            f'PLUMBLINE_STACKS={stacks_with("store_bench")}'),
     }
     for what, (there, why) in reasons.items():
         print(f'  {"offered  " if there else "not here "}  {what}'

@@ -277,7 +277,7 @@ class Night:
         now, _ = nodes.ask(self.work.system)
         free = next((one for one in now.values() if one.name == pool.name),
                     pool)
-        lacking = [n for n in self.due.get(pool.name, ())
+        due = [n for n in self.due.get(pool.name, ())
                    if n not in tonight and n in free.idle]
         mine = [name for name, one in self.pools.items() if one is pool]
         cases, width = representatives(
@@ -285,10 +285,10 @@ class Night:
             ordering.times(self.frame[self.frame['run'] == self.plan.run],
                            max),
             len(free.idle))
-        if not lacking or not cases:
+        if not due or not cases:
             return []
         return [(group, cases)
-                for group in nodes.groups(lacking, free, width)]
+                for group in nodes.groups(due, free, width)]
 
     def measured_tonight(self) -> set[str]:
         if self.frame is None:

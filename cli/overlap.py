@@ -28,9 +28,9 @@ from config import lock
 MARK = 'PLUMBLINE_NIGHT'
 #: Seconds that a night has after SIGTERM: to cancel its jobs, to end what
 #: they left, and to write what it knows.
-GRACE = session.CANCEL + session.END + 55
+STOP_TIMEOUT = session.CANCEL_TIMEOUT + session.END_TIMEOUT + 55
 #: Seconds for Slurm to answer, and for cancelled jobs to be gone.
-ANSWER, GONE = 60, 120
+ANSWER_TIMEOUT, GONE_TIMEOUT = 60, 120
 
 
 def place(site: str) -> Path:
@@ -93,8 +93,8 @@ def _make_way(path: Path, holder: dict[str, Any], hours: float,
     pid = int(holder.get('pid', 0))
     if pid and started(pid) == holder.get('started', '?'):
         note(f"last night's hung, and was ended: {who}")
-        if end([pid], [(signal.SIGTERM, GRACE),
-                       (signal.SIGKILL, session.END)]):
+        if end([pid], [(signal.SIGTERM, STOP_TIMEOUT),
+                       (signal.SIGKILL, session.END_TIMEOUT)]):
             raise SetupError(f"last night's cannot be ended, not even with "
                              f'kill -9: {who}; a file system may hang')
     elif not _changes(path, holder):
@@ -159,8 +159,9 @@ def sweep(path: Path, note: Callable[[str], None]) -> None:
              f'{len(left)}')
         # ReFrame was told when its parent died, and cancels its jobs; more
         # signals would disturb it there.
-        stay = end(left, [(0, session.CANCEL), (signal.SIGTERM, session.END),
-                          (signal.SIGKILL, session.END)])
+        stay = end(left, [(0, session.CANCEL_TIMEOUT),
+                          (signal.SIGTERM, session.END_TIMEOUT),
+                          (signal.SIGKILL, session.END_TIMEOUT)])
         if stay:
             note(f'still running: pid {" ".join(map(str, stay))}')
 
@@ -191,7 +192,7 @@ def cancel_orphans(site: str, note: Callable[[str], None]) -> None:
         note('a night that was killed had left jobs of Slurm, cancelled '
              f'now: {" ".join(left)}')
         _asked(['scancel', *left])
-        deadline = time.monotonic() + GONE
+        deadline = time.monotonic() + GONE_TIMEOUT
         while left := _jobs(stages):
             if time.monotonic() > deadline:
                 note(f'jobs that do not end: {" ".join(left)}; see squeue')
@@ -210,4 +211,4 @@ def _jobs(stages: list[Path]) -> list[str]:
 
 def _asked(command: list[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True,
-                          check=True, timeout=ANSWER).stdout
+                          check=True, timeout=ANSWER_TIMEOUT).stdout

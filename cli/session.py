@@ -32,7 +32,7 @@ from config import run_id
 KEPT = 5
 #: Seconds that ReFrame has to cancel its jobs after a signal, and that what
 #: is left of them has to end.
-CANCEL, END = 30.0, 5.0
+CANCEL_TIMEOUT, END_TIMEOUT = 30.0, 5.0
 #: File in the folder of a night's session.
 NIGHT = 'night.json'
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -216,7 +216,7 @@ def _wait(process: subprocess.Popen[bytes], got: list[int]) -> int:
             return process.wait(0.2)
         if got and not told:
             told = got[0]
-            deadline = time.monotonic() + CANCEL
+            deadline = time.monotonic() + CANCEL_TIMEOUT
             say(f'{signal.Signals(told).name}: ending what runs; once more: '
                 'at once')
             # It cancels its jobs at any of them; at this without a traceback.
@@ -229,8 +229,8 @@ def _wait(process: subprocess.Popen[bytes], got: list[int]) -> int:
 
 
 def _end_descendants(got: list[int]) -> None:
-    """What ReFrame left of its jobs: SIGTERM, and SIGKILL after END."""
-    deadline = time.monotonic() + END
+    """Ends what ReFrame left of its jobs: SIGTERM, later SIGKILL."""
+    deadline = time.monotonic() + END_TIMEOUT
     asked: set[int] = set()
     while left := processes.descendants():
         kill = time.monotonic() > deadline or len(got) > 1
@@ -239,6 +239,6 @@ def _end_descendants(got: list[int]) -> None:
                 os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
         asked |= left
         time.sleep(0.05)
-        if time.monotonic() > deadline + END:
+        if time.monotonic() > deadline + END_TIMEOUT:
             say(f'still running: pid {", ".join(map(str, sorted(left)))}')
             break

@@ -1,7 +1,7 @@
 """What starts a night: a systemd service and timer, cron, or GitLab.
 
 Texts only, for the checkout, the site and the options that they are asked
-for; whoever wants one puts it where it belongs. No file of the repository
+for; who wants one puts it where it belongs. No file of the repository
 could name the checkout.
 """
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from cli.overlap import GRACE
+from cli.overlap import STOP_TIMEOUT
 from cli.setup import ROOT, WORK
 
 #: When it starts: after midnight (UTC), so that a night is one date.
@@ -69,10 +69,10 @@ Type=oneshot
 WorkingDirectory={_percent(str(ROOT))}
 ExecStart={command}
 # A night ends itself after its hours; this is for one that cannot.
-TimeoutStartSec={round(args.hours * 3600 + 2 * GRACE)}
+TimeoutStartSec={round(args.hours * 3600 + 2 * STOP_TIMEOUT)}
 # plumb cancels its jobs, and ends what they left; the rest is killed then.
 KillMode=mixed
-TimeoutStopSec={round(GRACE)}
+TimeoutStopSec={round(STOP_TIMEOUT)}
 '''
 
 

@@ -697,10 +697,10 @@ class _Judging:
         """Cases of tonight whose judged figures have too few nights."""
         nights = self.hist.last + 1
         wanted = detect.FEWEST + 3
-        lacking = self.live & (nights <= wanted) \
+        too_few = self.live & (nights <= wanted) \
             & self.hist.figures['named'].to_numpy(bool)
         found: dict[int, int] = {}
-        for row in np.flatnonzero(lacking).tolist():
+        for row in np.flatnonzero(too_few).tolist():
             found.setdefault(int(self.of[row]), row)
         return [_case(self.hist.figures.iloc[row],
                       f'{nights[row]} nights, needs '

@@ -237,13 +237,13 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
         bounded = rows[['lower', 'upper']].notna().any(axis=1)
         found.judged += bool(bounded.any())
         key = str(first.partition), str(first.environ), str(first.case)
-        lacking = _without_bound(str(first.family), rows, bounded)
-        if not lacking:
+        unbounded = _without_bound(str(first.family), rows, bounded)
+        if not unbounded:
             continue
         mine = far.get(key)
         if rows['reference'].notna().any():
             found.unjudged += [(first, figure, _unjudged(figure, mine))
-                               for figure in lacking]
+                               for figure in unbounded]
         elif not bounded.any() and rows['result'].eq('recorded').all():
             found.waiting.append((first, words(mine.needs if mine else 0)))
     return found

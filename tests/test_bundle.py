@@ -211,7 +211,7 @@ def test_set_up_says_so_before_it_begins(suite):
 
 
 def test_made_anew_it_is_the_same_file(tmp_path):
-    """Its sha256 says what is in it, not when and by whom it was made."""
+    """Its sha256 says what is in it, not when or where it was made."""
     first = some_bundle(tmp_path / 'a.tar', WHEEL).read_bytes()
     (tmp_path / 'wheels').rename(tmp_path / 'before')
     for path in (tmp_path / 'before').iterdir():

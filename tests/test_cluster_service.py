@@ -179,7 +179,7 @@ def test_ranks_of_an_mpi_program_beside_a_server(cluster, tools, tmp_path,
     assert left(cluster, before, job.folder) == []
 
 
-# Whoever is killed --------------------------------------------------------
+# Any process killed ------------------------------------------------------
 
 @pytest.mark.cluster
 @pytest.mark.parametrize('victim, launcher', [
@@ -329,8 +329,8 @@ def test_a_server_is_reached_at_its_address_alone(cluster, tools, tmp_path,
         for address in ('127.0.0.1', other):
             assert asked(cluster, 'n1', address, port, 'PING') == []
         assert asked(cluster, 'n1', home, port, 'PING')
-        # This machine has no way into the cluster: it finds nobody, or a
-        # stranger of its own network at that address.
+        # This machine has no way into the cluster: it finds nobody, or
+        # another server of its own network at that address.
         said = subprocess.run(
             [sys.executable, '-c', ASK, home, str(port), 'PING'], text=True,
             capture_output=True).stdout

@@ -270,7 +270,7 @@ def families_named_in(path: Path) -> set[str]:
     """
     words = {word for text in texts_of(path) for line in text.splitlines()
              if './plumb ' not in line
-             for word in re.split(r'[\s:+%|,/.]+', line)}
+             for word in re.split(r'[\s:+%|,/.=]+', line)}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             words |= {*(node.module or '').split('.'),
@@ -306,7 +306,7 @@ def test_the_search_for_families_finds_one(tmp_path):
     assert families_named_in(bad) == {'keyvalue', 'osu'}
 
 
-def lacking(root: Path, name: str) -> list[str]:
+def lacks(root: Path, name: str) -> list[str]:
     """What a family lacks, a line each: where, and what to write there."""
     folder, tests = root / 'checks' / name, root / 'tests' / name
     said = families.faults(folder / families.FILE, families.shared_metrics())
@@ -350,7 +350,7 @@ def lacking(root: Path, name: str) -> list[str]:
 @pytest.mark.parametrize('name', sorted(
     path.parent.name for path in families.CHECKS.glob('*/family.yaml')))
 def test_a_family_lacks_nothing(name):
-    said = lacking(ROOT, name)
+    said = lacks(ROOT, name)
     assert not said, '\n'.join(said)
 
 
@@ -372,7 +372,7 @@ def test_each_thing_that_a_family_lacks_is_a_line_that_says_what_to_write(
     (folder / 'animals.py').touch()
     (folder / families.FILE).write_text(
         'title: Animals\nsources: [embedded]\nparsers: {zoos: animals}\n')
-    said = lacking(tmp_path, 'zoo')
+    said = lacks(tmp_path, 'zoo')
     for words in (
             "family.yaml:1: judged is missing; write 'judged: []'",
             "family.yaml:1: headline is missing; write 'headline: [NAME]'",

@@ -321,6 +321,11 @@ BOUND = 'latency@8B: [1.0, null, 0.12, us]'
     ([OPEN], '6: .*latency@8B: it is judged and has no bound'),
     (['latency@8B: [0.0, null, null, us]'], 'it is judged and has no bound'),
     ([OPEN, 'latency_small: [1.0, null, null, us]'], 'latency@8B: it is'),
+    # A bound that the suite wrote, and somebody took out.
+    ([OPEN, '$from: {runs: 5, bounds: {latency@8B: [1.0, 0.1]}}'],
+     'it is judged and has no bound'),
+    ([OPEN, '$from: {runs: 5, bounds: {latency_small: [1.0, 0.1]}}'],
+     'it is judged and has no bound'),
     (['latency@8B: ["$xfail", why, [1.0, null, 1000, us]]'], 'not percent'),
     # What stands beside the figures.
     ([BOUND, '$form: {runs: 3}'], '7: .*.form: unknown; there are'),
@@ -337,6 +342,32 @@ def test_a_bad_reference_is_refused_with_its_line(loaded, lines, words):
                        match='osu.yaml:' + words if words[0].isdigit()
                        else f'osu.yaml:6.*{words}|osu.yaml:7.*{words}'):
         loaded(ENTRY.format('\n      '.join(lines)))
+
+
+def test_references_of_before_a_figure_was_judged_stay_valid(loaded):
+    """A family that judges more than it did makes no file of a site invalid:
+    what the suite wrote without that figure is recorded, and told."""
+    made = '$from: {runs: 5, bounds: {worst_ratio: [1.0, 0.1]}}'
+    found = loaded(ENTRY.format(f'{OPEN}\n      {made}'))
+    entry = found.checks['OsuPt2pt']['fast']['x=1']
+    assert references.unjudged('osu', entry) == {'latency@8B': 1}
+    # Nor one whose metric is new, so that the file does not speak of it.
+    del entry['latency@8B']
+    assert references.unjudged('osu', entry, ['latency@8B']) == {
+        'latency@8B': 1}
+    case = type('OsuPt2pt', (types.SimpleNamespace,), {
+        'variant_name': classmethod(lambda cls: cls.__name__)})(
+        unfit='', bringup=False, speed='fast', family='osu', params='x=1',
+        current_partition=types.SimpleNamespace(features=[]),
+        judged_figures=lambda figures: ['latency@8B'],
+        is_dry_run=lambda: False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(references.vendor, 'figures', lambda case: {})
+        patch.setattr(references, '_at_speed', lambda case, speed: entry)
+        known, note = references.known(case, {'latency@8B': 1.0,
+                                              'latency@1B': 1.0})
+    assert 'latency@1B' in known
+    assert note == 'unjudged: needs about 1 more run (latency@8B)'
 
 
 def test_several_faults_are_counted(loaded):

@@ -56,18 +56,23 @@ def imports(path: Path) -> Iterable[str]:
             above = package[:len(package) - node.level + 1]
             base = '.'.join([*(above if node.level else []),
                              *filter(None, [node.module])])
-            yield base
-            yield from (f'{base}.{alias.name}' for alias in node.names)
+            names = [f'{base}.{alias.name}' for alias in node.names]
+            yield from names
+            # Of a package, what is a module of it needs no more than that.
+            if not all(map(is_module, names)):
+                yield base
+
+
+def is_module(name: str) -> bool:
+    place = ROOT.joinpath(*name.split('.'))
+    return place.is_dir() or place.with_suffix('.py').is_file()
 
 
 def python_graph() -> dict[str, set[str]]:
     """Module -> modules that it imports, of all that is ours."""
     paths = {name_of(path): path for package in PACKAGES
              for path in sorted((ROOT / package).rglob('*.py'))}
-    packages = {name for name, path in paths.items()
-                if path.name == '__init__.py'}
-    # A package is run before its modules: that it imports them is no circle.
-    return {name: (set(imports(path)) & paths.keys()) - packages - {name}
+    return {name: (set(imports(path)) & paths.keys()) - {name}
             for name, path in paths.items()}
 
 

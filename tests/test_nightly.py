@@ -567,7 +567,7 @@ def test_a_night_that_hangs_is_ended_and_tonight_goes_on(holder):
 
 
 def test_a_night_that_ignores_sigterm_is_killed(holder, monkeypatch):
-    monkeypatch.setattr(overlap, 'GRACE', 0.3)
+    monkeypatch.setattr(overlap, 'STOP_TIMEOUT', 0.3)
     path, job = holder(21, 'ignore')
     with tonight(path):
         assert job.wait(5) == -signal.SIGKILL
@@ -612,7 +612,7 @@ def test_a_holder_that_does_not_say_who_it_is(tmp_path):
 
 
 def test_what_a_dead_night_started_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, 'CANCEL', 0.3)
+    monkeypatch.setattr(session, 'CANCEL_TIMEOUT', 0.3)
     path = tmp_path / 'alpha.lock'
     mine, other = (subprocess.Popen(
         ['sleep', '600'], env={**os.environ, overlap.MARK: str(mark)})

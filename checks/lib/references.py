@@ -66,8 +66,8 @@ class Entry(NamedTuple):
     figures: Mapping[str, Any] = {}
     #: Why it is not judged, or whose figures are used instead of the site's.
     note: str = ''
-    #: Judged figure without a bound -> about how many more runs it needs.
-    unjudged: Mapping[str, int] = {}
+    #: What stands beside the figures: `$from`, `$unjudged`.
+    about: Mapping[str, Any] = {}
     #: Where it stands in the file; 0: not in a file.
     line: int = 0
 
@@ -285,12 +285,23 @@ def unjudged(family: str, entry: Mapping[str, Any],
             needs = [said[f] for f in both if f in said]
             # 0 means never: takes the one of the two that can get a bound.
             found[figure] = min(filter(None, needs), default=0) \
-                if needs else None
+                if needs else _judged_since(entry, both)
     return found
 
 
-def _words(needs: Mapping[str, int]) -> str:
+def _judged_since(entry: Mapping[str, Any], figures: Iterable[str]
+                  ) -> int | None:
+    """1, one more run: the suite wrote the entry before it judged these
+    figures, and files of before stay valid. None: it gave one of them a
+    bound, or a person wrote the entry, and the bound is missing."""
+    bounds = entry.get('$from', {}).get('bounds')
+    return None if bounds is None or any(
+        figure in bounds for figure in figures) else 1
+
+
+def _words(needs: Mapping[str, int | None]) -> str:
     """The summary's note on figures without a bound."""
+    needs = {f: runs for f, runs in needs.items() if runs is not None}
     able = [n for n in needs.values() if n]
     if not needs:
         return ''
@@ -373,8 +384,7 @@ def entry(check: Any) -> Entry:
         return none
     return Entry('own', {f: e for f, e in found.items() if f[0] != '$'},
                  line=min(found.lines.values(), default=0),
-                 unjudged={f: runs for f, runs in unjudged(
-                     check.family, found).items() if runs is not None})
+                 about={f: e for f, e in found.items() if f[0] == '$'})
 
 
 def speeds(check: Any) -> tuple[str, ...]:
@@ -435,15 +445,14 @@ def known(check: Any, figures: Mapping[str, float]
         figure for figure, (value, lower, upper, _) in result.items()
         if improved(metrics.metric(metrics.split(figure)[0]).better,
                     figures[figure], value, lower, upper)]
-    notes = [found.note, _words(found.unjudged), 'improved: propose again '
+    needs = {} if found.kind != 'own' else unjudged(
+        check.family, {**found.figures, **found.about}, figures)
+    missing = [f for f in needs if needs[f] is None and f in to_judge]
+    if missing:
+        raise ReferenceError_(f'{where}: no reference for the judged '
+                              f'{", ".join(missing)}')
+    notes = [found.note, _words(needs), 'improved: propose again '
              f'({", ".join(better)})' if better else '']
-    if found.kind == 'own':
-        missing = [f for f, runs in unjudged(
-            check.family, {**found.figures, '$unjudged': found.unjudged},
-            figures).items() if runs is None and f in to_judge]
-        if missing:
-            raise ReferenceError_(f'{where}: no reference for the judged '
-                                  f'{", ".join(missing)}')
     for figure, reference in found.figures.items():
         if plain[figure] is not reference and figure in result:
             result[figure] = xfail(reference[1], result[figure])

@@ -28,7 +28,7 @@ def crossing(program: str, parts: int) -> float | None:
     A part is a node, or a GPU.
     """
     others = (parts - 1) / parts
-    if program == 'alltoallv_perf':     # depends on who is near whom
+    if program == 'alltoallv_perf':     # depends on which ranks are near
         return None
     if program in ('all_reduce_perf', 'broadcast_perf', 'reduce_perf',
                    'sendrecv_perf'):

@@ -130,10 +130,10 @@ class Job:
         return [line for line in lines if line.startswith('service: ')] \
             or lines[-5:]
 
-    def leftovers(self, patience=6.0):
+    def leftovers(self, seconds=6.0):
         """What outlived the job: processes and files. Waits a while for
         agents that must first notice."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + seconds
         while True:
             left = [*self.processes(), *self.scratch.glob('*'),
                     *self.folder.glob('*.private')]
@@ -551,7 +551,7 @@ def test_whoever_is_killed_nothing_is_left(job, store, victim, number, cause):
         time.sleep(0.2)
     if cause:
         assert cause in ' '.join(one.said())
-    left = one.leftovers(patience=8.0)
+    left = one.leftovers(seconds=8.0)
     if victim == 'serving agent' and number != signal.SIGTERM:
         # Nobody could; the next agent on the node does.
         assert all(path.name.startswith(PREFIX) for path in left), left

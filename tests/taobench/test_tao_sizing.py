@@ -333,9 +333,9 @@ def test_plans_without_cpus_or_with_too_few_client_machines():
         plan('autoscale', None, {'num_clients': 2}, client_cpus=[4])
     with pytest.raises(ValueError, match='client machine 1 has no CPUs'):
         plan('autoscale', None, None, client_cpus=[0])
-    nameless = plan('custom')
+    unnamed = plan('custom')
     with pytest.raises(ValueError, match='server_hostname'):
-        sizing.client_command(nameless.clients[0], '/p', 7)
+        sizing.client_command(unnamed.clients[0], '/p', 7)
 
 
 def test_what_the_original_would_not_take_is_told():

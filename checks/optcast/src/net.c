@@ -19,7 +19,7 @@ void tune(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-void patience(int fd, uint32_t seconds)
+void set_timeout(int fd, uint32_t seconds)
 {
     struct timeval time = {.tv_sec = seconds};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
@@ -72,7 +72,7 @@ int connect_to(const char *host, uint16_t port, uint32_t timeout)
         die("%s is no address", host);
     for (;;) {
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        patience(fd, timeout);
+        set_timeout(fd, timeout);
         if (connect(fd, (void *)&at, sizeof at) == 0) {
             tune(fd);
             return fd;
@@ -141,12 +141,12 @@ static void prove_client(const struct options *o, const struct hello *hello,
 
 static void prove_server(const struct options *o, const struct hello *hello,
                          const struct join *join,
-                         const struct welcome *welcome, uint8_t out[MAC])
+                         const struct answer *answer, uint8_t out[MAC])
 {
     struct part parts[] = {
         {"server", 6}, {join->nonce, NONCE}, {hello->nonce, NONCE},
-        {&welcome->refused, sizeof welcome->refused},
-        {welcome->why, sizeof welcome->why}};
+        {&answer->refused, sizeof answer->refused},
+        {answer->why, sizeof answer->why}};
     hmac(o->secret, parts, 5, out);
 }
 
@@ -172,14 +172,14 @@ static void judge(const struct options *o, const struct join *join, char *why,
                  (unsigned long long)o->count);
 }
 
-bool welcome_peer(int fd, const struct options *o, struct join *join,
+bool accept_peer(int fd, const struct options *o, struct join *join,
                   char *why, size_t size)
 {
     struct hello hello = {.magic = MAGIC, .version = 1};
-    struct welcome welcome = {.magic = MAGIC};
+    struct answer answer = {.magic = MAGIC};
     uint8_t mac[MAC];
     draw(hello.nonce, NONCE);
-    patience(fd, o->timeout < 10 ? o->timeout : 10);
+    set_timeout(fd, o->timeout < 10 ? o->timeout : 10);
     *why = 0;
     if (!write_whole(fd, &hello, sizeof hello)
             || !read_whole(fd, join, sizeof *join))
@@ -193,40 +193,40 @@ bool welcome_peer(int fd, const struct options *o, struct join *join,
         snprintf(why, size, "does not know this run's secret");
         return false;
     }
-    judge(o, join, welcome.why, sizeof welcome.why);
-    welcome.refused = welcome.why[0] != 0;
-    prove_server(o, &hello, join, &welcome, welcome.mac);
-    if (!write_whole(fd, &welcome, sizeof welcome))
+    judge(o, join, answer.why, sizeof answer.why);
+    answer.refused = answer.why[0] != 0;
+    prove_server(o, &hello, join, &answer, answer.mac);
+    if (!write_whole(fd, &answer, sizeof answer))
         return false;
-    snprintf(why, size, "%s", welcome.why);
-    return !welcome.refused;
+    snprintf(why, size, "%s", answer.why);
+    return !answer.refused;
 }
 
 void join_server(int fd, const struct options *o, const char *where,
                  uint32_t ring_address, uint32_t ring_port)
 {
     struct hello hello;
-    struct welcome welcome;
+    struct answer answer;
     struct join join = {
         .magic = MAGIC, .rank = o->rank, .nrank = o->nrank, .type = o->type,
         .count = o->count, .ring = o->ring, .address = ring_address,
         .port = ring_port};
     uint8_t mac[MAC];
-    patience(fd, o->timeout);
+    set_timeout(fd, o->timeout);
     if (!read_whole(fd, &hello, sizeof hello) || hello.magic != MAGIC
             || hello.version != 1)
         die("%s: no reduction server of this version answers there", where);
     draw(join.nonce, NONCE);
     prove_client(o, &hello, &join, join.mac);
     if (!write_whole(fd, &join, sizeof join)
-            || !read_whole(fd, &welcome, sizeof welcome))
+            || !read_whole(fd, &answer, sizeof answer))
         die("%s: the server closed the connection: has it the secret of "
             "this run?", where);
-    welcome.why[sizeof welcome.why - 1] = 0;
-    prove_server(o, &hello, &join, &welcome, mac);
-    if (welcome.magic != MAGIC || !same(mac, welcome.mac, MAC))
+    answer.why[sizeof answer.why - 1] = 0;
+    prove_server(o, &hello, &join, &answer, mac);
+    if (answer.magic != MAGIC || !same(mac, answer.mac, MAC))
         die("%s: who answers there does not know this run's secret: another "
             "program has the server's port", where);
-    if (welcome.refused)
-        die("%s refuses: %s", where, welcome.why);
+    if (answer.refused)
+        die("%s refuses: %s", where, answer.why);
 }

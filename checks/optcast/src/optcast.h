@@ -5,7 +5,7 @@
  *
  *   server -> client  struct hello    a nonce
  *   client -> server  struct join     who it is, a nonce, proof of the secret
- *   server -> client  struct welcome  proof of the secret, or why not
+ *   server -> client  struct answer  proof of the secret, or why not
  *
  * then messages: struct header, and as many bytes as it says. */
 #ifndef OPTCAST_H
@@ -42,7 +42,7 @@ struct join {
     uint8_t nonce[NONCE], mac[MAC];
 };
 
-struct welcome {
+struct answer {
     uint32_t magic, refused;
     uint8_t mac[MAC];
     char why[216];
@@ -101,15 +101,15 @@ void draw(uint8_t *, size_t);                           /* random bytes     */
 int listen_at(const char *address, uint16_t port, uint16_t *got);
 int connect_to(const char *host, uint16_t port, uint32_t timeout);
 void tune(int fd);
-void patience(int fd, uint32_t seconds);    /* for a peer that falls silent  */
+void set_timeout(int fd, uint32_t seconds); /* for a peer that falls silent  */
 /* Has poll() wait until so many bytes are there, which must be on their way:
  * fewer, larger reads. `set` is what was asked for before. */
 void wait_for_bytes(int fd, size_t bytes, int *set);
 const char *peer_of(int fd, char out[64]);
 bool read_whole(int fd, void *, size_t);    /* false: closed, late, an error */
 bool write_whole(int fd, const void *, size_t);
-/* Both sides of the handshake; welcome_peer tells who came. */
-bool welcome_peer(int fd, const struct options *, struct join *, char *why,
+/* Both sides of the handshake; accept_peer tells who came. */
+bool accept_peer(int fd, const struct options *, struct join *, char *why,
                   size_t);
 void join_server(int fd, const struct options *, const char *where,
                  uint32_t ring_address, uint32_t ring_port);

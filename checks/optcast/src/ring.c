@@ -209,7 +209,7 @@ static int accept_before(const struct options *o, int listener)
         if (poll(&polled, 1, 1000) <= 0)
             continue;
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd >= 0 && welcome_peer(fd, o, &join, why, sizeof why)
+        if (fd >= 0 && accept_peer(fd, o, &join, why, sizeof why)
                 && join.rank == due)
             return fd;
         if (fd >= 0)
@@ -255,7 +255,7 @@ void *ring_way(const struct options *o, struct way *way)
     }
     close(listener);
     tune(r->before);
-    patience(r->meeting, o->timeout);
+    set_timeout(r->meeting, o->timeout);
     *way = (struct way){all_reduce, barrier, end};
     return r;
 }

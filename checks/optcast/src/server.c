@@ -47,7 +47,7 @@ static void *shake(void *arg)
     int fd = (int)(intptr_t)arg;
     struct join join;
     char why[216], name[64];
-    bool stays = welcome_peer(fd, o, &join, why, sizeof why);
+    bool stays = accept_peer(fd, o, &join, why, sizeof why);
     peer_of(fd, name);
     pthread_mutex_lock(&peers.lock);
     if (stays && (!peers.open || peers.fd[join.rank] >= 0)) {
@@ -60,7 +60,7 @@ static void *shake(void *arg)
         stays = false;
     }
     if (stays) {
-        patience(fd, o->timeout);
+        set_timeout(fd, o->timeout);
         tune(fd);
         peers.fd[join.rank] = fd;
         peers.join[join.rank] = join;

@@ -161,8 +161,8 @@ static struct job *pick(struct device *device, long long *again)
             goto waits;
         else if (object->min_batch && waiting(job) < object->min_batch) {
             object->seen = round;
-            long long ready = job->queued + object->patience * 1000;
-            if (!object->patience)
+            long long ready = job->queued + object->batch_timeout * 1000;
+            if (!object->batch_timeout)
                 goto waits;
             if (time < ready) {
                 if (!*again || ready < *again)

@@ -201,7 +201,7 @@ static int model_get(Context *context, String **argv, int argc)
     RM_ReplyWithArray(context, 0);
     reply_word(context, "outputs");
     RM_ReplyWithArray(context, 0);
-    reply_number(context, "minbatchtimeout", model->patience);
+    reply_number(context, "minbatchtimeout", model->batch_timeout);
     if (blob) {
         reply_word(context, "blob");
         reply_chunks(context, model);

@@ -146,7 +146,7 @@ struct object *model_parse(String **argv, int argc, const char **error)
         tag = argv[at + 1];
         at += 2;
     }
-    long long batch = 0, least = 0, patience = 0;
+    long long batch = 0, least = 0, batch_timeout = 0;
     *error = NULL;
     if (!option(argv, argc, &at, "BATCHSIZE", &batch, &given))
         *error = "ERR Invalid argument for BATCHSIZE";
@@ -154,9 +154,10 @@ struct object *model_parse(String **argv, int argc, const char **error)
         *error = "ERR Invalid argument for MINBATCHSIZE";
     else if (least && !batch)
         *error = "ERR MINBATCHSIZE specified without BATCHSIZE";
-    else if (!option(argv, argc, &at, "MINBATCHTIMEOUT", &patience, &given))
+    else if (!option(argv, argc, &at, "MINBATCHTIMEOUT", &batch_timeout,
+                     &given))
         *error = "ERR Invalid argument for MINBATCHTIMEOUT";
-    else if (patience && !least)
+    else if (batch_timeout && !least)
         *error = "ERR MINBATCHTIMEOUT specified without MINBATCHSIZE";
     else if (at >= argc)
         *error = "ERR Insufficient arguments, missing model BLOB";
@@ -189,7 +190,7 @@ struct object *model_parse(String **argv, int argc, const char **error)
     take_text(model, argv + at, argc - at);
     model->batch = batch;
     model->min_batch = least;
-    model->patience = patience;
+    model->batch_timeout = batch_timeout;
     if ((*error = read_model(model))) {
         object_drop(model);
         return NULL;
@@ -322,7 +323,7 @@ static void save(Io *io, void *value)
     if (!o->script) {
         RM_SaveUnsigned(io, o->batch);
         RM_SaveUnsigned(io, o->min_batch);
-        RM_SaveUnsigned(io, o->patience);
+        RM_SaveUnsigned(io, o->batch_timeout);
         return;
     }
     RM_SaveUnsigned(io, o->entries);
@@ -337,13 +338,13 @@ static const char *load_model(Io *io, struct object *model)
 {
     model->batch = (long long)RM_LoadUnsigned(io);
     model->min_batch = (long long)RM_LoadUnsigned(io);
-    model->patience = (long long)RM_LoadUnsigned(io);
+    model->batch_timeout = (long long)RM_LoadUnsigned(io);
     long long most = 1ll << 40;
     if (RM_IsIOError(io) || model->batch < 0 || model->batch > most ||
         model->min_batch < 0 || model->min_batch > most ||
-        model->patience < 0 || model->patience > most ||
+        model->batch_timeout < 0 || model->batch_timeout > most ||
         (model->min_batch && !model->batch) ||
-        (model->patience && !model->min_batch))
+        (model->batch_timeout && !model->min_batch))
         return "damaged";
     return read_model(model);
 }
@@ -418,7 +419,7 @@ static void rewrite(Io *io, String *key, void *value)
         RM_EmitAOF(io, "AI.MODELSTORE", "scccbclclclcb", key, "TORCH",
                    device, "TAG", o->tag, o->tag_size, "BATCHSIZE", o->batch,
                    "MINBATCHSIZE", o->min_batch, "MINBATCHTIMEOUT",
-                   o->patience, "BLOB", o->text, o->size);
+                   o->batch_timeout, "BLOB", o->text, o->size);
     else if (!o->entries)
         RM_EmitAOF(io, "AI.SCRIPTSET", "sccbcb", key, device, "TAG", o->tag,
                    o->tag_size, "SOURCE", o->text, o->size);

@@ -8,7 +8,7 @@ struct device;
 
 enum { MAX_ENTRIES = 64 };
 
-/* Never changed once it is in a key, counters apart; whoever uses it holds a
+/* Never changed once it is in a key, counters apart; a user holds a
  * reference. */
 struct object {
     int refs, script;
@@ -23,7 +23,7 @@ struct object {
     /* Of a model: images in a run (0: no batches), fewest images, how long
      * to wait for them (ms; 0: as long as it takes), what it computes (NULL:
      * nothing that this module can). */
-    long long batch, min_batch, patience;
+    long long batch, min_batch, batch_timeout;
     const struct network *network;
     /* Of a script: does it name kernels, and entry points of SCRIPTSTORE. */
     int marked, entries;

@@ -7,7 +7,7 @@ enum type { FLOAT, DOUBLE, INT8, INT16, INT32, INT64, UINT8, UINT16, BOOL,
             STRING, TYPES };
 enum { MAX_DIMS = 32 };
 
-/* Never changed once it is in a key; whoever uses it holds a reference. */
+/* Never changed once it is in a key; a user holds a reference. */
 struct tensor {
     int refs;
     unsigned char type, dims;

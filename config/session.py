@@ -47,8 +47,9 @@ from reframe.frontend.executors import (
 )
 from reframe.frontend.loader import RegressionCheckLoader
 
-from config import lock, ordering, perflog, pinned, pipeline
+from config import loading, lock, ordering, perflog, pinned, pipeline
 from config.judged import TRIES
+from config.loading import ONLY
 from config.version import VERSION
 
 _parse_args = ArgumentParser.parse_args
@@ -60,9 +61,6 @@ PLAN = 1
 
 #: How the file of reasons beside a plan ends, and letters of a reason.
 REASONS, MOST_REASON = '.reasons', 400
-
-#: Variable with a file of the cases to which a session is restricted.
-ONLY = 'PLUMBLINE_ONLY'
 
 #: Variable with the seconds until a case that is beyond its reference, or was
 #: disturbed, is measured again, or `never`.
@@ -344,10 +342,9 @@ def chosen(testcases: list) -> list:
     A list of `key`s in JSON. ReFrame's own -n /HASH adds to the user's -n,
     and takes a case with all its environments.
     """
-    path = os.environ.get(ONLY)
-    if not path:
+    wanted = loading.only()
+    if wanted is None:
         return testcases
-    wanted = {tuple(one) for one in json.loads(Path(path).read_text())}
     return with_needs(testcases, [case for case in testcases if measures(
         case.check) and key(case) in wanted])
 
@@ -523,6 +520,7 @@ class AccountedRunner(Runner):
 
     def dry_run(self, testcases: list, restored_cases: Any) -> None:
         """A dry run that prints one line a cause; single cases with -v."""
+        start_at_once(self.policy)
         causes = Causes()
         self.policy.task_listeners.insert(0, causes)
         self._printer.failure_report = partial(causes.report, self._printer)
@@ -581,6 +579,21 @@ def machine_lock() -> Iterator[None]:
             except lock.LockError as err:
                 pipeline.refuse(str(err))
         yield
+
+
+def start_at_once(policy: Any) -> None:
+    """Has ReFrame start all cases of a dry run together, and wait for none.
+
+    It would keep to the number of jobs of a partition, one on this machine,
+    and pause for a tenth of a second before it looks whether that has ended:
+    a minute and more for the whole suite, in which nothing is run.
+    """
+    policy._pollctl.snooze = lambda: None
+    # Without jobs there is no number of them: policy serial.
+    limits = getattr(policy, '_max_jobs', {})
+    for name in ('_rfm_local', *(part.fullname for part in
+                                 runtime.runtime().system.partitions)):
+        limits[name] = sys.maxsize
 
 
 def not_of_a_case(record: Any) -> bool:
@@ -669,6 +682,7 @@ def install() -> None:
         module.user_deprecation_warning = deprecation_warning
     variables.VarSpace._inject = inject
     RegressionCheckLoader._validate_check = validate_check
+    loading.install()
     cli: Any = sys.modules.get('reframe.frontend.cli')
     if cli is not None:
         cli.Runner = AccountedRunner

@@ -55,6 +55,8 @@ from config.version import VERSION
 _parse_args = ArgumentParser.parse_args
 _inject = variables.VarSpace._inject
 _validate_check = RegressionCheckLoader._validate_check
+#: Types of values that need no copy.
+_UNCHANGING = {bool, float, int, str, type(None)}
 
 #: Version of the plan's format.
 PLAN = 1
@@ -652,9 +654,11 @@ def inject(self: Any, obj: Any, cls: type) -> None:
         self.injected_into = cls
         return
     for name, var in self.items():
-        if var.is_defined():
+        value = var._default_value
+        if value is not variables.Undefined:
             # As ReFrame's: no object changes the default of its class.
-            obj.__dict__[name] = copy.deepcopy(var._default_value)
+            obj.__dict__[name] = (value if type(value) in _UNCHANGING
+                                  else copy.deepcopy(value))
 
 
 def validate_check(self: Any, check: Any) -> bool:

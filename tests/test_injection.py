@@ -7,8 +7,8 @@ import types
 
 import pytest
 import reframe as rfm
-from reframe.core import decorators, runtime
-from reframe.core.builtins import parameter, run_after, variable
+from reframe.core import decorators, runtime, variables
+from reframe.core.builtins import deprecate, parameter, run_after, variable
 from reframe.core.pipeline import RegressionTest
 from reframe.core.variables import VarSpace
 from reframe.frontend import filters
@@ -38,6 +38,9 @@ def kind():
 @pytest.fixture(params=[THEIRS, OURS], ids=['reframe', 'suite'])
 def check(request, monkeypatch):
     monkeypatch.setattr(VarSpace, '_inject', request.param)
+    if request.param is OURS:
+        monkeypatch.setattr(variables.TestVar, '__deepcopy__', loading.copied,
+                            raising=False)
     return kind()
 
 
@@ -203,3 +206,28 @@ def test_the_hooks_of_a_class_are_attached_once(named, monkeypatch):
         assert again.descr == words.replace('1', '2')
         assert copy.deepcopy(again).descr == again.descr
         assert kind._rfm_pipeline_fn_setup is stage
+
+
+def test_a_class_shares_what_its_variables_never_change(monkeypatch):
+    monkeypatch.setattr(variables.TestVar, '__deepcopy__', loading.copied,
+                        raising=False)
+
+    class Old(rfm.RegressionTestPlugin):
+        number = variable(int, value=3)
+        former = deprecate(variable(int, value=1), 'say number')
+
+    class New(Old):
+        words = variable(list, value=[])
+
+    class Newest(New):
+        pass
+
+    old, new, newest = (one.var_space for one in (Old, New, Newest))
+    assert old['number'] is not new['number']
+    assert old['number'].field is newest['number'].field
+    # Its target is set anew where it is an alias.
+    assert old['former'].field is not new['former'].field
+    Newest.words = ['a']
+    assert new['words'].default_value == []
+    assert (newest['words'].name, newest['words'].owner) == (
+        new['words'].name, new['words'].owner)

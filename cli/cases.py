@@ -25,6 +25,7 @@ from checks.lib import references
 from cli import partitions
 from cli.commands import MODES, site_is_sound
 from cli.setup import ROOT, SetupError
+from config.families import families
 from config.ordering import limit_of
 
 #: A check that cannot be imported is a warning to ReFrame; on stderr it is a
@@ -121,7 +122,9 @@ def placement_fault(check: Any) -> str:
 
 def cases() -> Iterator[dict[str, Any]]:
     """Every case of the current system; fixtures are not cases."""
-    loader = RegressionCheckLoader([str(ROOT / 'checks')], recurse=True)
+    # As config/common.py: ReFrame parses every file.
+    loader = RegressionCheckLoader(
+        [str(family.folder) for family in families().values()], recurse=True)
     for case in generate_testcases(loader.load_all()):
         check, partition, environ = case
         if check.is_fixture():

@@ -47,22 +47,22 @@ from reframe.frontend.executors import (
 )
 from reframe.frontend.loader import RegressionCheckLoader
 
-from config import lock, ordering, perflog, pinned, pipeline
+from config import loading, lock, ordering, perflog, pinned, pipeline
 from config.judged import TRIES
+from config.loading import ONLY
 from config.version import VERSION
 
 _parse_args = ArgumentParser.parse_args
 _inject = variables.VarSpace._inject
 _validate_check = RegressionCheckLoader._validate_check
+#: Types of values that need no copy.
+_UNCHANGING = {bool, float, int, str, type(None)}
 
 #: Version of the plan's format.
 PLAN = 1
 
 #: How the file of reasons beside a plan ends, and letters of a reason.
 REASONS, MOST_REASON = '.reasons', 400
-
-#: Variable with a file of the cases to which a session is restricted.
-ONLY = 'PLUMBLINE_ONLY'
 
 #: Variable with the seconds until a case that is beyond its reference, or was
 #: disturbed, is measured again, or `never`.
@@ -344,10 +344,9 @@ def chosen(testcases: list) -> list:
     A list of `key`s in JSON. ReFrame's own -n /HASH adds to the user's -n,
     and takes a case with all its environments.
     """
-    path = os.environ.get(ONLY)
-    if not path:
+    wanted = loading.only()
+    if wanted is None:
         return testcases
-    wanted = {tuple(one) for one in json.loads(Path(path).read_text())}
     return with_needs(testcases, [case for case in testcases if measures(
         case.check) and key(case) in wanted])
 
@@ -523,6 +522,7 @@ class AccountedRunner(Runner):
 
     def dry_run(self, testcases: list, restored_cases: Any) -> None:
         """A dry run that prints one line a cause; single cases with -v."""
+        start_at_once(self.policy)
         causes = Causes()
         self.policy.task_listeners.insert(0, causes)
         self._printer.failure_report = partial(causes.report, self._printer)
@@ -583,6 +583,21 @@ def machine_lock() -> Iterator[None]:
         yield
 
 
+def start_at_once(policy: Any) -> None:
+    """Has ReFrame start all cases of a dry run together, and wait for none.
+
+    It would keep to the number of jobs of a partition, one on this machine,
+    and pause for a tenth of a second before it looks whether that has ended:
+    a minute and more for the whole suite, in which nothing is run.
+    """
+    policy._pollctl.snooze = lambda: None
+    # Without jobs there is no number of them: policy serial.
+    limits = getattr(policy, '_max_jobs', {})
+    for name in ('_rfm_local', *(part.fullname for part in
+                                 runtime.runtime().system.partitions)):
+        limits[name] = sys.maxsize
+
+
 def not_of_a_case(record: Any) -> bool:
     """A log filter: false for ReFrame's lines on single cases."""
     text = re.sub('\x1b\\[\\d+m', '', record.getMessage())
@@ -639,9 +654,11 @@ def inject(self: Any, obj: Any, cls: type) -> None:
         self.injected_into = cls
         return
     for name, var in self.items():
-        if var.is_defined():
+        value = var._default_value
+        if value is not variables.Undefined:
             # As ReFrame's: no object changes the default of its class.
-            obj.__dict__[name] = copy.deepcopy(var._default_value)
+            obj.__dict__[name] = (value if type(value) in _UNCHANGING
+                                  else copy.deepcopy(value))
 
 
 def validate_check(self: Any, check: Any) -> bool:
@@ -669,6 +686,7 @@ def install() -> None:
         module.user_deprecation_warning = deprecation_warning
     variables.VarSpace._inject = inject
     RegressionCheckLoader._validate_check = validate_check
+    loading.install()
     cli: Any = sys.modules.get('reframe.frontend.cli')
     if cli is not None:
         cli.Runner = AccountedRunner

@@ -120,7 +120,7 @@ class Skipped(OsuBroken):
 
 def started(suite, *args):
     """A session whose first case hangs; it has written its plan."""
-    job = suite.start('-r', '-n', 'OsuPt2pt', '-E', 'program in '
+    job = suite.start('-r', *OSU, '-n', 'OsuPt2pt', '-E', 'program in '
                       '("osu_latency", "osu_bw")', '-p', '.*-omb',
                       '-Sbringup=1', *args, FAULT='time_limit')
     deadline = time.monotonic() + 60
@@ -180,7 +180,7 @@ def test_plumb_run_tells_of_a_reframe_that_was_killed(suite, tmp_path):
         f'until grep -rqs osu_hello {tmp_path}/perflogs/*/*/*.csv; do '
         'sleep 0.2; done\nkill -KILL $me\n')
     (work / 'bin' / 'reframe').chmod(0o755)
-    done = suite.plumb('run', '--bringup', '--', '-n', 'OsuStartup',
+    done = suite.plumb('run', '--bringup', '--', *OSU, '-n', 'OsuStartup',
                        '--exec-policy=serial')
     assert done.returncode == 1
     assert '2 cases, 1 failed' in done.stdout, done.stdout
@@ -197,8 +197,9 @@ def test_perflogs_that_cannot_be_written(suite):
 
 
 @pytest.mark.parametrize('args', [
-    ['-r', '-n', 'nosuch'], ['-r', '-p', 'nosuch'], ['-r', '-t', 'nosuch'],
-    ['-r', '--mode=quick', '-x', '.*'], ['--dry-run', '-n', 'nosuch'],
+    ['-r', '-n', 'nosuch'], ['-r', *OSU, '-p', 'nosuch'],
+    ['-r', *OSU, '-t', 'nosuch'], ['-r', '--mode=quick', '-x', '.*'],
+    ['--dry-run', '-n', 'nosuch'],
     ['--ci-generate', 'ci.yml', '-n', 'nosuch']])
 def test_zero_cases_are_a_failure_of_plain_reframe(suite, args):
     done = suite.reframe(*args)

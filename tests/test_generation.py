@@ -4,6 +4,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from conftest import OSU
 
 from config.launch import LAUNCH
 
@@ -59,7 +60,7 @@ def test_one_machine_lists_nothing_impossible(suite):
 
 
 def test_a_cluster_lists_its_nodes_and_devices(cluster):
-    text = listed(cluster)
+    text = listed(cluster, *OSU)
     for words in ('placement=inter_node', 'buffers=cuda', 'layout=4xfull',
                   'layout=2xone'):
         assert words in text
@@ -67,9 +68,9 @@ def test_a_cluster_lists_its_nodes_and_devices(cluster):
 
 
 def test_options_of_the_cases_of_a_cluster(cluster):
-    done = cluster.reframe('--dry-run', '-Sbringup=1', '-n', 'OsuPt2pt|'
-                           'OsuCollective', '-E', 'program in ("osu_bw", '
-                           '"osu_allreduce")')
+    done = cluster.reframe('--dry-run', *OSU, '-Sbringup=1', '-n',
+                           'OsuPt2pt|OsuCollective', '-E',
+                           'program in ("osu_bw", "osu_allreduce")')
     assert done.returncode == 0, done.stdout
     scripts = [p.read_text() for p in cluster.tmp.rglob('rfm_job.sh')]
     assert any(re.search(r'-np 2 .*osu_bw -m 4194304 -d cuda D D', s)
@@ -86,7 +87,7 @@ def test_ranks_share_cores_only_where_they_are_short(cluster, tmp_path, cpus,
                                                      option):
     path = tmp_path / 'cluster' / 'system.py'
     path.write_text(SITE.replace("'num_cpus': 64", f"'num_cpus': {cpus}"))
-    cluster.reframe('--dry-run', '-Sbringup=1', '-n', 'OsuPt2pt', '-E',
+    cluster.reframe('--dry-run', *OSU, '-Sbringup=1', '-n', 'OsuPt2pt', '-E',
                     'program == "osu_bw" and placement == "intra_node"')
     scripts = [p.read_text() for p in cluster.tmp.rglob('rfm_job.sh')]
     assert scripts
@@ -111,7 +112,8 @@ def test_a_rank_gets_a_core_for_each_of_its_threads(cluster, tmp_path, kind):
     path = tmp_path / 'cluster' / 'system.py'
     path.write_text(SITE.replace("'mpirun'", f"'{launcher}'").replace(
         "['--pin={cpus}']", str(LAUNCH[kind][0])))
-    done = cluster.reframe('--dry-run', '-Sbringup=1', '-n', 'OsuPt2pt', '-E',
+    done = cluster.reframe('--dry-run', *OSU, '-Sbringup=1', '-n',
+                           'OsuPt2pt', '-E',
                            'program in ("osu_latency_mt", "osu_latency") and '
                            'placement == "intra_node"')
     assert done.returncode == 0, done.stdout
@@ -135,7 +137,8 @@ def test_a_partition_that_does_not_say_how_ranks_are_placed(
     path = tmp_path / 'cluster' / 'system.py'
     assert old in SITE
     path.write_text(SITE.replace(old, new))
-    done = cluster.reframe('--dry-run', '-Sbringup=1', '-n', 'OsuPt2pt', '-E',
+    done = cluster.reframe('--dry-run', *OSU, '-Sbringup=1', '-n',
+                           'OsuPt2pt', '-E',
                            'program == "osu_latency_mt"')
     text = re.sub(r'\s+', ' ', done.stdout + done.stderr)
     assert done.returncode == 1 and words in text, text
@@ -153,11 +156,12 @@ def test_a_partition_without_processor_is_refused(cluster, tmp_path):
 def test_an_installation_without_a_program_is_no_error(cluster, tmp_path):
     path = tmp_path / 'cluster' / 'system.py'
     path.write_text(SITE.replace('*programs.EMBEDDED', '"osu_bw"'))
-    text = listed(cluster)
+    text = listed(cluster, *OSU)
     assert 'osu_bw' in text and 'OsuCollective' not in text
 
 
 def test_quick_is_part_of_nightly_is_part_of_full(cluster):
-    counts = [len(re.findall(r'^- ', listed(cluster, f'--mode={mode}'), re.M))
-              for mode in ('quick', 'nightly', 'full')]
+    counts = [len(re.findall(r'^- ', listed(
+        cluster, *OSU, f'--mode={mode}'), re.M))
+        for mode in ('quick', 'nightly', 'full')]
     assert 0 < counts[0] < counts[1] < counts[2]

@@ -1,15 +1,19 @@
-"""Variables of ReFrame's tests, given by config/session.py."""
+"""Which tests ReFrame makes, and their variables and hooks."""
 from __future__ import annotations
 
+import copy
 import os
 import types
 
 import pytest
 import reframe as rfm
-from reframe.core.builtins import variable
+from reframe.core import decorators, runtime, variables
+from reframe.core.builtins import deprecate, parameter, run_after, variable
+from reframe.core.pipeline import RegressionTest
 from reframe.core.variables import VarSpace
+from reframe.frontend import filters
 
-from config import session
+from config import loading, session
 
 THEIRS, OURS = session._inject, session.inject
 THEIR_CHECK = session._validate_check
@@ -34,6 +38,9 @@ def kind():
 @pytest.fixture(params=[THEIRS, OURS], ids=['reframe', 'suite'])
 def check(request, monkeypatch):
     monkeypatch.setattr(VarSpace, '_inject', request.param)
+    if request.param is OURS:
+        monkeypatch.setattr(variables.TestVar, '__deepcopy__', loading.copied,
+                            raising=False)
     return kind()
 
 
@@ -95,3 +102,132 @@ def test_a_check_that_cannot_be_loaded_is_told(validate, monkeypatch):
     if validate is session.validate_check:
         assert walked == [odd, good, bare]
     odd.mine.close()
+
+
+# What is made at all ---------------------------------------------------------
+
+@pytest.fixture
+def named(monkeypatch):
+    """A class of four benchmarks, and a registry that has them."""
+    monkeypatch.setattr(runtime, 'runtime', lambda: types.SimpleNamespace(
+        get_option=lambda *_: None,
+        system=types.SimpleNamespace(name='here', partitions=[])))
+    monkeypatch.setattr(loading, '_options', None)
+    monkeypatch.delenv(loading.ONLY, raising=False)
+
+    class Named(rfm.RunOnlyRegressionTest):
+        size = parameter([1, 2])
+        how = parameter([('a', 1), ('b c', 2)], fmt=lambda how: how[0])
+        params = ''
+
+        @run_after('init')
+        def note(self):
+            self.descr = f'{self.size} {self.how[1]}'
+
+    Named.registry = decorators.TestRegistry()
+    for number in range(Named.num_variants):
+        Named.registry.add(Named, variant_num=number)
+    return Named
+
+
+def test_name_and_hash_are_known_of_a_test_that_was_not_made(named):
+    for number in range(4):
+        made, told = named(variant_num=number), loading.shell(named, number)
+        for name in ('display_name', 'hashcode', 'unique_name',
+                     'variant_num'):
+            assert getattr(told, name) == getattr(made, name), name
+        assert 'descr' not in vars(told)
+
+
+@pytest.mark.parametrize('names, excluded, left', [
+    (['Named'], [], 4), (['size=1'], [], 2), (['how=bc', 'size=1'], [], 3),
+    (['Named@3'], [], 1), (['Nam@3'], [], 0), (['/CODE'], [], 1),
+    ([], ['size=2'], 2), (['Named'], ['size=2', 'how=a'], 1),
+    ([], ['/CODE'], 3), (['nosuch'], [], 0), ([], [], 4)])
+def test_only_what_is_asked_for_is_made(named, monkeypatch, names, excluded,
+                                        left):
+    everything = [types.SimpleNamespace(check=named(variant_num=number))
+                  for number in range(4)]
+    code = everything[2].check.hashcode
+    names, excluded = ([one.replace('CODE', code) for one in some]
+                       for some in (names, excluded))
+    monkeypatch.setattr(loading, '_options', types.SimpleNamespace(
+        names=names, exclude_names=excluded))
+    made = loading.instantiate_all(named.registry)
+    assert len(made) == left
+    # What ReFrame would keep of all.
+    kept = [case.check.hashcode for case in everything
+            if all(filters.have_not_name(one)(case) for one in excluded)
+            and (not names or filters.have_any_name(names)(case))]
+    assert [one.hashcode for one in made] == kept
+
+
+def test_tests_of_others_are_all_made(named, monkeypatch):
+    """One may depend on another."""
+    monkeypatch.setattr(loading, '_options', types.SimpleNamespace(
+        names=['nosuch'], exclude_names=[]))
+
+    class Other(rfm.RunOnlyRegressionTest):
+        pass
+
+    named.registry.add(Other, variant_num=0)
+    made, = loading.instantiate_all(named.registry)
+    assert type(made) is Other
+
+
+def test_a_broken_expression_is_for_reframe_to_tell(named, monkeypatch):
+    monkeypatch.setattr(loading, '_options', types.SimpleNamespace(
+        names=['('], exclude_names=[]))
+    assert len(loading.instantiate_all(named.registry)) == 4
+
+
+def test_a_session_of_few_cases_makes_only_those(named, monkeypatch,
+                                                 tmp_path):
+    code = loading.shell(named, 2).hashcode
+    (tmp_path / 'only').write_text(f'[["thishost", "gnu", "{code}"]]')
+    monkeypatch.setenv(loading.ONLY, str(tmp_path / 'only'))
+    made, = loading.instantiate_all(named.registry)
+    assert made.hashcode == code
+
+
+def test_the_hooks_of_a_class_are_attached_once(named, monkeypatch):
+    monkeypatch.setattr(RegressionTest, '__new__',
+                        staticmethod(loading.new))
+
+    class Child(named):
+        @run_after('init')
+        def more(self):
+            self.descr += ' more'
+
+    for kind, words in ((named, '1 1'), (Child, '1 1 more')):
+        assert kind(variant_num=0).descr == words
+        stage = kind._rfm_pipeline_fn_setup
+        again = kind(variant_num=3)
+        assert again.descr == words.replace('1', '2')
+        assert copy.deepcopy(again).descr == again.descr
+        assert kind._rfm_pipeline_fn_setup is stage
+
+
+def test_a_class_shares_what_its_variables_never_change(monkeypatch):
+    monkeypatch.setattr(variables.TestVar, '__deepcopy__', loading.copied,
+                        raising=False)
+
+    class Old(rfm.RegressionTestPlugin):
+        number = variable(int, value=3)
+        former = deprecate(variable(int, value=1), 'say number')
+
+    class New(Old):
+        words = variable(list, value=[])
+
+    class Newest(New):
+        pass
+
+    old, new, newest = (one.var_space for one in (Old, New, Newest))
+    assert old['number'] is not new['number']
+    assert old['number'].field is newest['number'].field
+    # Its target is set anew where it is an alias.
+    assert old['former'].field is not new['former'].field
+    Newest.words = ['a']
+    assert new['words'].default_value == []
+    assert (newest['words'].name, newest['words'].owner) == (
+        new['words'].name, new['words'].owner)

@@ -18,7 +18,7 @@ from test_faults import another_site
 
 from checks.lib import guards
 from checks.machine import nodes
-from tests.keyvalue.test_keyvalue import SHORT
+from tests.keyvalue.test_keyvalue import OF_IT, SHORT
 
 SRC = ROOT / 'checks' / 'lib' / 'src'
 
@@ -299,8 +299,8 @@ for _env in site_configuration['environments']:
             {str(prefix.parent)!r}
 ''')
     done = suite.plumb(
-        'run', '--bringup', '--mode', 'quick', '--', '-n', 'StoreServes',
-        '-p', f'^{store.environ}$', '-E',
+        'run', '--bringup', '--mode', 'quick', '--', *OF_IT, '-n',
+        'StoreServes', '-p', f'^{store.environ}$', '-E',
         f'str(load) == "{store.name} get"', *SHORT,
         PLUMBLINE_SPEED_BOUNDARY_NS='1e9')
     text = ' '.join((done.stdout + done.stderr).split())

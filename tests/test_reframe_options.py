@@ -35,21 +35,26 @@ def records(suite, before):
 
 
 def lists(suite):
-    for option in ('-l', '-L', '-lC', '--list-tags'):
-        assert 'OsuStartup' in ran(suite, option, *HELLO).stdout \
+    for option in ('-L', '-lC', '--list-tags'):
+        assert 'OsuStartup' in ran(suite, option, *ALONE).stdout \
             or option == '--list-tags'
-    assert json.loads(ran(suite, '--describe', *HELLO).stdout)
+    assert json.loads(ran(suite, '--describe', *ALONE).stdout)
+    # Of all families, and no more is made than what is asked for.
+    said = ran(suite, '-l', '-v', *HELLO).stdout
+    assert 'OsuStartup' in said
+    made = int(re.search(r'Loaded (\d+) test', said)[1])
+    assert made < 20, said
 
 
 def filters(suite):
-    for option in ('-n', '-t', '-p'):
-        done = ran(suite, '-r', option, 'nosuch', code=1)
+    for options in (['-n'], [*OSU, '-t'], [*OSU, '-p']):
+        done = ran(suite, '-r', *options, 'nosuch', code=1)
         assert done.stderr.startswith('plumb: zero cases ran')
 
 
 def filter_with_mode(suite):
     """ReFrame alone ignores -p there."""
-    listed = ran(suite, '-lC', '--mode=quick', '-p', '^nosuch$',
+    listed = ran(suite, '-lC', *OSU, '--mode=quick', '-p', '^nosuch$',
                  '-Sbringup=1').stdout
     assert 'Concretized 0 test case(s)' in listed
 
@@ -72,17 +77,37 @@ def serial(suite):
 
 
 def dry_run(suite):
+    waits_for_nothing(suite)
     ran(suite, '--dry-run')
     for family in ('osu', 'keyvalue', 'taobench'):
         suite.write_references({'complete': True}, family)
-    done = ran(suite, '--dry-run', code=1)
+    done = ran(suite, '--dry-run', '-n',
+               'OsuPt2pt|OsuStartup|StoreServes|TaoBench', code=1)
     lines = done.stdout.splitlines()
     causes = [ln for ln in lines if re.match(r'\d+ cases?: ', ln)]
     assert len(lines) < 60, done.stdout
     # One a family, and every case is in one of them.
     assert len(causes) == len({c.split(': ')[2] for c in causes}) == 3
     assert all('references learn' in c and '(e.g. ' in c for c in causes)
-    ran(suite, '--dry-run', *HELLO)
+    ran(suite, '--dry-run', *ALONE)
+
+
+def waits_for_nothing(suite):
+    """On a site of one job at a time; ReFrame paused after each case."""
+    folder = suite.tmp / 'restless'
+    folder.mkdir()
+    another_site(suite, folder, '''
+import time
+
+def _refused(seconds):
+    raise AssertionError('a dry run slept')
+
+time.sleep = _refused
+''')
+    done = suite.reframe('--dry-run', *OSU, '-n', 'OsuStartup', '-Sbringup=1',
+                         PLUMBLINE_SITE=suite.variables.pop('PLUMBLINE_SITE'))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r'PASSED .* Ran [1-9]', done.stdout), done.stdout
 
 
 def reruns(suite):

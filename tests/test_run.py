@@ -55,7 +55,7 @@ def test_repeats_are_records_and_their_median_is_judged(suite):
 def test_repository_is_left_as_it_was(suite):
     status = ['git', 'status', '--porcelain']
     before = subprocess.run(status, cwd=ROOT, text=True, capture_output=True)
-    suite.plumb('run', '--', '-n', 'OsuStartup')
+    suite.plumb('run', '--', *OSU, '-n', 'OsuStartup')
     after = subprocess.run(status, cwd=ROOT, text=True, capture_output=True)
     assert before.stdout == after.stdout
 
@@ -64,7 +64,7 @@ def test_from_runs_to_references_to_a_verdict(suite):
     # One speed class: this machine may change its speed between the runs.
     suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS'] = 'inf'
     pick = ['--', *OSU, '-E', 'program == "osu_put_latency"', '--tag',
-            'quick']
+            'quick', '-SOsuRma.max_size=1024']
     done = suite.plumb('references', 'propose')
     assert done.returncode == 2, 'nothing was run'
     done = suite.plumb('run', *pick)

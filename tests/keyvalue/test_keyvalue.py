@@ -24,7 +24,8 @@ SHORT = ('-SStoreServes.duration=0.5', '-SStoreServes.warmup=0.1',
 
 
 #: Of one family alone: ReFrame reads the others for a second.
-RUN = ('-r', '-c', str(ROOT / 'checks' / 'keyvalue'), '-Sbringup=1')
+OF_IT = ('-c', str(ROOT / 'checks' / 'keyvalue'))
+RUN = ('-r', *OF_IT, '-Sbringup=1')
 
 
 def case(store, what):
@@ -42,7 +43,7 @@ def measure(suite, store, what, *more, mode='quick', **env):
 
 
 def test_a_store_is_measured(suite, store):
-    done = suite.plumb('run', '--bringup', '--', *case(store, 'get'),
+    done = suite.plumb('run', '--bringup', '--', *OF_IT, *case(store, 'get'),
                        PLUMBLINE_SPEED_BOUNDARY_NS='inf')
     assert done.returncode == 0, done.stdout + done.stderr
     records = {r['metric']: r for r in suite.records}
@@ -77,7 +78,7 @@ def test_a_run_on_shared_cpus_is_no_measurement(suite, store):
     cpu = min(os.sched_getaffinity(0))
     done = subprocess.run(
         ['taskset', '-c', str(cpu), str(ROOT / 'plumb'), 'run', '--bringup',
-         '--mode=full', '--', '-Srepeats=1', *case(store, 'get')],
+         '--mode=full', '--', '-Srepeats=1', *OF_IT, *case(store, 'get')],
         env={**os.environ, **suite.variables}, capture_output=True,
         text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -217,8 +218,9 @@ def test_ctrl_c_leaves_nothing(suite, store, tmp_path):
     scratch = tmp_path / 'tmp'
     scratch.mkdir()
     job = subprocess.Popen(
-        [str(ROOT / 'plumb'), 'run', '--bringup', '--', '-n', 'StoreServes',
-         '-p', f'^{store.environ}$', '-E', f'str(load) == "{store.name} get"',
+        [str(ROOT / 'plumb'), 'run', '--bringup', '--', *OF_IT, '-n',
+         'StoreServes', '-p', f'^{store.environ}$', '-E',
+         f'str(load) == "{store.name} get"',
          '-SStoreServes.duration=60'],
         env={**os.environ, **suite.variables, 'TMPDIR': str(scratch)},
         start_new_session=True, stdout=subprocess.DEVNULL,

@@ -363,7 +363,7 @@ def with_stack(suite, monkeypatch):
     return suite
 
 
-CASE = ['run', '--bringup', '--', *OSU, '-n', 'OsuPt2pt',
+CASE = ['run', '--bringup', '--', *OSU, '-n', 'OsuPt2pt', '-p', '^mpi$',
         '-SOsuPt2pt.max_size=1024', '-E', 'program == "osu_latency"']
 
 

@@ -452,6 +452,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def assert_whole(self, run: guards.Run) -> None:
         """Refuses an output that is not complete."""
 
+    def transport(self) -> dict[str, Any] | None:
+        """The transport that its ranks must take; None: any."""
+        return self.current_environ.extras.get('transport')
+
     def said(self, run: guards.Run) -> str:
         """Where the library tells which transport it took."""
         return run.err
@@ -499,9 +503,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             for run in runs:
                 guards.ranks_are(run, self.num_tasks, self.num_nodes)
                 self.check_binding(run)
-                guards.transport_is(
-                    run, self.current_environ.extras.get('transport'),
-                    self.said(run))
+                guards.transport_is(run, self.transport(), self.said(run))
                 self.assert_whole(run)
                 figures = self.figures_of(run)
                 guards.time_is_enough(run, self.claimed_seconds(figures))

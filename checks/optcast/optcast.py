@@ -116,6 +116,11 @@ class OptcastAllReduce(ServiceBenchmark):
     def plan(self) -> Plan:
         return self.evaluation.plan()
 
+    def transport(self) -> dict[str, Any] | None:
+        """None: its programs speak TCP themselves, whatever MPI's ranks of
+        this environment must take."""
+        return None
+
     def more_params(self) -> dict[str, Any]:
         return dict(self.settings)
 

@@ -26,6 +26,7 @@ import yaml
 from ..lib.parsers import ParseError, Record
 from . import logs, table, words
 from .logs import Log, Stats
+from .table import Table
 
 #: Of the suite's own runs, and of run.py.
 SETTINGS = ('settings.yaml', 'setting.yaml')
@@ -169,9 +170,9 @@ class Analysis:
     settings: dict[str, Any]
     client: Log
     server: Log | None
-    table: table.Table | None
+    table: Table | None
     #: Of the suite's own runs: what a ring of the same clients reached.
-    ring: table.Table | None = None
+    ring: Table | None = None
 
     @property
     def type(self) -> str:

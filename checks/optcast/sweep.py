@@ -53,5 +53,5 @@ def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
         axes.set_ylabel('busbw (GB/s)')
         axes.set_title(title)
         axes.grid(alpha=0.3)
-        axes.legend()
+        axes.legend(loc='upper left', bbox_to_anchor=(1, 1))
         return saved(figure, folder, name)

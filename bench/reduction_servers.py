@@ -161,7 +161,7 @@ def main() -> int:
     args.add_argument('--sizes', default='1M,4M,16M,64M')
     args.add_argument('--chunksize', default='64K')
     args.add_argument('--num-jobs', type=int, default=2)
-    args.add_argument('--nreq', type=int, default=8, help='chunks under way '
+    args.add_argument('--nreq', type=int, default=4, help='chunks under way '
                       'for each server')
     args.add_argument('--servers', default='1,2,4')
     args.add_argument('--rounds', type=int, default=1)

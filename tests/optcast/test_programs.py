@@ -150,17 +150,17 @@ def test_its_logs_are_read_as_the_originals(run):
 
 
 def test_a_small_all_reduce_goes_in_small_parts(run):
-    """16 for each server, none below 8 KiB, and the last one may be smaller:
+    """32 for each server, none below 8 KiB, and the last one may be smaller:
     the log says of each how large it is."""
     job = run(2, 2, chunk=64)
-    assert job.serve().ask('512K,260K').ends() == [0, 0]
+    assert job.serve().ask('1M,518K').ends() == [0, 0]
     job.servers[0].terminate()
     job.servers[0].wait()
     log = (job.folder / 'server.log').read_text()
     # Of two ranks, twice; those that tell a size, received and sent.
-    assert log.count('recv latency') == 2 * 2 * (16 + 17)
-    assert log.count(' of 16384 B') == 2 * 2 * 2 * 16
-    assert log.count(' of 4096 B') == 2 * 2 * 2
+    assert log.count('recv latency') == 2 * 2 * (32 + 33)
+    assert log.count(' of 16384 B') == 2 * 2 * 2 * 32
+    assert log.count(' of 6144 B') == 2 * 2 * 2
     found = logs.server(log)
     assert {span.kind for span in found.spans} == {'recv', 'reduce', 'send'}
     with pytest.raises(ParseError, match='a message of 96384 B, the most is'):

@@ -20,7 +20,7 @@
 
 /* So many parts go to each server, and none is smaller than LEAST bytes, below
  * which a message costs more than its bytes. */
-enum { OVERLAP = 16, LEAST = 8 << 10 };
+enum { OVERLAP = 32, LEAST = 8 << 10 };
 
 struct link {                           /* to one server                    */
     int fd, least;
@@ -234,12 +234,13 @@ static uint64_t part_of(const struct way_state *w, uint64_t bytes)
     return part < most ? part : most;
 }
 
-/* Chunks under way: as many bytes as of whole ones, at most half of all. */
+/* Chunks under way: as many bytes as of whole ones, at most a quarter of all;
+ * with more of them clients run ahead of each other, and servers wait. */
 static uint32_t under_way(const struct way_state *w)
 {
     uint64_t most = w->o->count * size_of(w->o->type);
     uint64_t n = w->o->nreq * (most / w->part);
-    uint64_t slots = OVERLAP / 2 * w->o->servers;
+    uint64_t slots = OVERLAP / 4 * w->o->servers;
     n = n < slots ? n : slots;
     return n > w->o->nreq ? n : w->o->nreq;
 }
@@ -289,7 +290,7 @@ void *optcast_way(const struct options *o, struct way *way)
     struct way_state *w = get(sizeof *w);
     w->o = o;
     w->links = get(o->servers * sizeof *w->links);
-    w->slots = get((o->nreq + OVERLAP / 2 * o->servers) * sizeof *w->slots);
+    w->slots = get((o->nreq + OVERLAP / 4 * o->servers) * sizeof *w->slots);
     for (int s = 0; s < o->servers; s++) {
         struct link *link = w->links + s;
         snprintf(link->name, sizeof link->name, "%s:%u", o->server[s].host,

@@ -7,8 +7,10 @@ Each against a yardstick in the same run, in turn, medians:
 
 reduce     reduce.c against a plain loop over the same four arrays, compiled
            with the same options: B/s of one core; at least 0.9
-transport  what a ring of two clients moves over loopback, sent and received,
-           against iperf3: B for a second of CPU; at least 0.8
+transport  what a ring of two clients, and two clients with a server, move
+           over loopback, sent and received, against iperf3: B for a second
+           of CPU; at least 0.8. iperf3's block stays in the cache; arrays
+           that do not are compared with a plain loop over such arrays, too
 ring       the ring against MPI_Allreduce over TCP (the embedded OSU program,
            Open MPI's btl tcp) with the same ranks: time at 16 MiB
 
@@ -86,6 +88,36 @@ int main(int argc, char **argv)
 }
 '''
 
+#: An array of SIZE sent in blocks of 512 KiB, and received into another one:
+#: what copying alone costs. Both processes print their CPU seconds.
+PLAIN = r'''
+#define _GNU_SOURCE
+#include "optcast.h"
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    enum { BLOCK = 512 << 10 };
+    size_t size = atol(argv[1]), total = atol(argv[2]);
+    uint16_t port;
+    int listener = listen_at("127.0.0.1", 0, &port);
+    bool sends = fork() == 0;
+    int fd = sends ? connect_to("127.0.0.1", port, 10)
+                   : accept(listener, NULL, NULL);
+    char *array = get(size);
+    clock_t begin = clock();
+    for (size_t at = 0; at < total; at += BLOCK)
+        if (!(sends ? write_whole(fd, array + at % size, BLOCK)
+                    : read_whole(fd, array + at % size, BLOCK)))
+            die("%s", "the connection is gone");
+    printf("%.6f\n", (double)(clock() - begin) / CLOCKS_PER_SEC);
+    return argc < 0;
+}
+'''
+
 
 class Setup(Exception):
     """Something needed is not there; exit 2."""
@@ -105,9 +137,9 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
-def reduction(folder: Path, rounds: int) -> tuple[bool, float]:
+def reduction(folder: Path, rounds: int) -> tuple[bool, dict[str, float]]:
     """B/s of one core, arrays in no cache and in L2; also B of a sum for a
-    second of CPU where a ring adds."""
+    second of CPU where a ring adds, of arrays of 1M and of 64M."""
     (folder / 'bench.c').write_text(REDUCE)
     run(['cc', *FLAGS, f'-I{SRC}', '-o', folder / 'bench',
          folder / 'bench.c', *(SRC / f'{name}.c' for name in (
@@ -123,9 +155,9 @@ def reduction(folder: Path, rounds: int) -> tuple[bool, float]:
         good &= ours >= 0.9 * plain
         print(f'| reduce, four arrays in {where} | {ours / 1e9:.2f} GB/s | '
               f'plain loop {plain / 1e9:.2f} GB/s | {ours / plain:.2f} |')
-    added = [float(line.split()[1]) for line in run(
-        [folder / 'bench', 256 << 10, 1]).splitlines() if line[0] == '2']
-    return good, added[0]
+    added = {size: float(run([folder / 'bench', elements, 1]).split()[-1])
+             for size, elements in (('1M', 256 << 10), ('64M', 16 << 20))}
+    return good, added
 
 
 def children() -> float:
@@ -134,73 +166,105 @@ def children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def ring(folder: Path, ranks: int, size: str, n: int
-         ) -> tuple[float, float, float]:
-    """B/s through a rank, CPU seconds of all, time of one all-reduce."""
+def all_reduces(folder: Path, size: str, n: int, ring: bool
+                ) -> tuple[float, float]:
+    """CPU seconds of two clients and a server, us of one all-reduce."""
     port = free_port()
     secret = f'password {secrets.token_hex(8)}\n'
     service = folder / 'service'
     service.write_text(f'server 127.0.0.1 {port}\n{secret}')
     server = subprocess.Popen(
-        [folder / 'optcast', '--port', str(port), '--nrank', str(ranks)],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        [folder / 'optcast', '--port', str(port), '--nrank', '2',
+         '--count', '131072'], stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, text=True)
     assert server.stdin
     server.stdin.write(secret)
     server.stdin.close()
     time.sleep(0.2)
     before = children()
     clients = [subprocess.Popen(
-        [folder / 'optcast', '--client', '--ring', '--rank', str(rank),
-         '--nrank', str(ranks), '--service', service, '--size', size, '-n',
-         str(n), '-w', '1'], stdout=subprocess.PIPE, text=True)
-        for rank in range(ranks)]
+        [folder / 'optcast', '--client', *['--ring'] * ring, '--rank',
+         str(rank), '--nrank', '2', '--service', service, '--size', size,
+         '-n', str(n), '-w', '1'], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)]
     said = [one.communicate(timeout=300)[0] for one in clients]
-    cpu = children() - before
     server.kill()
     server.wait()
     if any(one.returncode for one in clients):
-        raise Setup('the ring failed')
+        raise Setup('the all-reduces failed')
     row = re.search(r'^ +(\d+) +\d+ +float .*?(\d+\.\d+) +\S+ +\S+ +0$',
                     said[0], re.M)
     assert row
-    us = float(row[2])
-    return int(row[1]) * 2 * (ranks - 1) / ranks / us * 1e6, cpu, us
+    return children() - before, float(row[2])
 
 
-def transport(folder: Path, rounds: int, added: float) -> bool:
-    """B for a second of CPU, of sender and receiver together.
+def iperf3() -> float:
+    """B for a second of CPU of both ends; block of 512 KiB."""
+    port = free_port()
+    server = subprocess.Popen(['iperf3', '-s', '-1', '-p', str(port)],
+                              stdout=subprocess.DEVNULL)
+    time.sleep(0.3)
+    before = children()
+    said = json.loads(run(['iperf3', '-c', '127.0.0.1', '-p', port, '-t', '2',
+                           '-J', '-l', '512K']))
+    server.wait()
+    return said['end']['sum_received']['bytes'] / (children() - before)
 
-    What a ring spends besides is taken off: filling, a warm-up and comparing
-    (measured with few rounds), and the sums (half of what it moves, at the
-    rate that was measured for them).
+
+def plain(folder: Path, size: int) -> float:
+    """The same of the plain loop over arrays of `size`."""
+    total = 4 << 30
+    return total / sum(map(float, run(
+        [folder / 'plain', size, total]).split()))
+
+
+#: What is compared: name, size, all-reduces (few, many), a ring, and how much
+#: of a size is moved and added in an all-reduce of two clients.
+MOVED = (('a ring, 1 MiB', '1M', 50, 1650, True, 2, 1),
+         ('a server, 1 MiB', '1M', 50, 850, False, 4, 1),
+         ('a ring, 64 MiB', '64M', 2, 27, True, 2, 1),
+         ('a server, 64 MiB', '64M', 2, 14, False, 4, 1))
+
+
+def transport(folder: Path, rounds: int, added: dict[str, float]) -> bool:
+    """B for a second of CPU, of senders and receivers together.
+
+    What all-reduces spend besides is taken off: filling, a warm-up and
+    comparing (measured with few of them), and the sums (at the rate that was
+    measured for them).
     """
     if not shutil.which('iperf3'):
         raise Setup('no iperf3: install it')
-    ours, theirs, all_in = [], [], []
+    (folder / 'plain.c').write_text(PLAIN)
+    run(['cc', *FLAGS, f'-I{SRC}', '-o', folder / 'plain',
+         folder / 'plain.c', *(SRC / f'{name}.c' for name in (
+             'net', 'util', 'trace', 'sha256'))])
+    found: dict[str, list[float]] = {}
     for _ in range(rounds):
-        port = free_port()
-        server = subprocess.Popen(
-            ['iperf3', '-s', '-1', '-p', str(port)],
-            stdout=subprocess.DEVNULL)
-        time.sleep(0.3)
-        before = children()
-        said = json.loads(run(['iperf3', '-c', '127.0.0.1', '-p', port, '-t',
-                               '2', '-J', '-l', '512K']))
-        server.wait()
-        moved = said['end']['sum_received']['bytes']
-        theirs.append(moved / (children() - before))
-        few, many = (ring(folder, 2, '1M', n)[1] for n in (50, 1650))
-        # Two ranks, each sends 1 MiB an all-reduce; as iperf3's block, it
-        # stays in the cache.
-        moved = 1600 * 2 * (1 << 20)
-        all_in.append(moved / max(1e-3, many - few))
-        ours.append(moved / max(1e-3, many - few - moved / 2 / added))
-    with_sums = statistics.median(all_in)
-    mine, other = statistics.median(ours), statistics.median(theirs)
-    print('| transport, a second of CPU (with its sums '
-          f'{with_sums / 1e9:.2f} GB) | {mine / 1e9:.2f} GB | iperf3 '
-          f'{other / 1e9:.2f} GB | {mine / other:.2f} |')
-    return mine >= 0.8 * other
+        for name, measured in (
+                ('iperf3', iperf3()), ('plain 512K', plain(folder, 512 << 10)),
+                ('plain 64M', plain(folder, 64 << 20))):
+            found.setdefault(name, []).append(measured)
+        for name, size, few, many, ring, moves, adds in MOVED:
+            cpu = [all_reduces(folder, size, n, ring)[0] for n in (few, many)]
+            one = (int(size[:-1]) << 20) * (many - few)
+            rest = cpu[1] - cpu[0] - adds * one / added[size]
+            found.setdefault(name, []).append(moves * one / max(1e-3, rest))
+    rate = {name: statistics.median(of) for name, of in found.items()}
+    for name, size, *_ in MOVED:
+        beside = ('; plain loop over such arrays '
+                  f'{rate["plain 64M"] / 1e9:.2f} GB, '
+                  f'{rate[name] / rate["plain 64M"]:.2f}'
+                  if size == '64M' else '')
+        print(f'| transport, {name}, a second of CPU | {rate[name] / 1e9:.2f} '
+              f'GB | iperf3 {rate["iperf3"] / 1e9:.2f} GB{beside} | '
+              f'{rate[name] / rate["iperf3"]:.2f} |')
+    for size in ('512K', '64M'):
+        print(f'| a plain loop over arrays of {size} | '
+              f'{rate[f"plain {size}"] / 1e9:.2f} GB | iperf3 '
+              f'{rate["iperf3"] / 1e9:.2f} GB | '
+              f'{rate[f"plain {size}"] / rate["iperf3"]:.2f} |')
+    return rate[MOVED[0][0]] >= 0.8 * rate['iperf3']
 
 
 def against_mpi(folder: Path, rounds: int) -> None:
@@ -214,7 +278,7 @@ def against_mpi(folder: Path, rounds: int) -> None:
          *sorted(OSU.glob('*.c')), '-lm'])
     ours, theirs = [], []
     for _ in range(rounds):
-        ours.append(ring(folder, 2, '16M', 8)[2])
+        ours.append(all_reduces(folder, '16M', 8, True)[1])
         said = run([launcher, '--allow-run-as-root', '--oversubscribe',
                     '--bind-to', 'none', '-np', '2', '--mca', 'btl',
                     'tcp,self', '--mca', 'pml', 'ob1', folder / 'osu',

@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 import yaml  # noqa: E402
 
-from checks.optcast import parser, settings, table, words  # noqa: E402
+from checks.optcast import parser, settings, sweep, table, words  # noqa: E402
 
 SRC = ROOT / 'checks' / 'optcast' / 'src'
 BOX = ROOT / 'tests' / 'cluster' / 'box'
@@ -161,7 +161,7 @@ def main() -> int:
     args.add_argument('--sizes', default='1M,4M,16M,64M')
     args.add_argument('--chunksize', default='64K')
     args.add_argument('--num-jobs', type=int, default=2)
-    args.add_argument('--nreq', type=int, default=8, help='chunks under way '
+    args.add_argument('--nreq', type=int, default=4, help='chunks under way '
                       'for each server')
     args.add_argument('--servers', default='1,2,4')
     args.add_argument('--rounds', type=int, default=1)
@@ -192,9 +192,7 @@ def main() -> int:
               f'{time.monotonic() - began:.0f} s; CPU of the programs and '
               f'their starters {busy:.0f} s')
         if asked.figures:
-            for servers, of in runs.items():
-                of[-1].draw(asked.figures / (f'{servers}servers' if servers
-                                             else 'ring'), None)
+            draw(runs, asked.figures)
         return code
     except (Setup, OSError) as err:
         print(f'reduction_servers.py: {err}', file=sys.stderr)
@@ -203,6 +201,20 @@ def main() -> int:
         if box:
             box.down()
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def draw(runs: dict[int, list[parser.Analysis]], folder: Path) -> None:
+    """The sweep against the model, and the timelines of each."""
+    names = {servers: f'{servers} server{"s" * (servers > 1)}'
+             if servers else 'ring' for servers in runs}
+    curves = {names[servers]: curve(of) for servers, of in runs.items()}
+    sweep.draw(curves, f'{CLIENTS} clients, equal links', folder, 'sweep', {
+        names[servers]: {
+            size: busbw * words.expected_ratio(CLIENTS, servers)
+            for size, busbw in curves['ring'].items()}
+        for servers in runs if servers})
+    for servers, of in runs.items():
+        of[-1].draw(folder / names[servers].replace(' ', ''), None)
 
 
 def tell(runs: dict[int, list[parser.Analysis]], least: float) -> int:

@@ -146,6 +146,11 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
     [axes] = one.chart(*one.args).axes
     assert sum(len(c.get_paths()) for c in axes.collections) == 30
     assert [t.get_text() for t in axes.get_yticklabels()] == ['0', '1', '2']
+    assert axes.get_ylabel() == 'rank'
+    [one] = figures.module('timeline').drawings(
+        found, call=('*',), by=(), panel=(), title='', rows='request')
+    [axes] = one.chart(*one.args).axes
+    assert axes.get_ylabel() == 'request'
 
 
 def test_many_calls_look_as_they_are_distributed():

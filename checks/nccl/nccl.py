@@ -459,6 +459,12 @@ class NcclBenchmark(Benchmark, special=True):
             guards.refuse('transport', f'{run.name}: {asked[0]} was asked '
                           'for, and no channel of NCCL went that way, but '
                           f'{", ".join(told.channels) or "unknown ones"}')
+        for name in ('P2P', 'SHM'):
+            if (self.environment().get(f'NCCL_{name}_DISABLE') == '1'
+                    and name in told.channels):
+                guards.refuse('transport', f'{run.name}: NCCL_{name}_DISABLE '
+                              f'was set, and {told.channels[name]} channels '
+                              f'of NCCL went via {name}')
         nics = {device.arch for device in
                 self.current_partition.select_devices('nic')}
         if nics & FAST and any('Socket' in one for one in told.channels):
@@ -629,6 +635,13 @@ CHOICES: dict[str, tuple[dict[str, str], str, str]] = {
     'p2p=off': ({'NCCL_P2P_DISABLE': '1'}, 'SHM|NET', ''),
     'sharp=on': ({'NCCL_COLLNET_ENABLE': '1'}, 'COLLNET',
                  'infiniband nodes'),
+    # As evaluations of reduction servers call it: all bytes go through the
+    # NICs, those between GPUs of a node, too.
+    'net=all': ({'NCCL_P2P_DISABLE': '1', 'NCCL_SHM_DISABLE': '1'}, 'NET',
+                'nodes'),
+    'net=all+sharp': ({'NCCL_P2P_DISABLE': '1', 'NCCL_SHM_DISABLE': '1',
+                       'NCCL_COLLNET_ENABLE': '1'}, 'COLLNET',
+                      'infiniband nodes'),
 }
 
 

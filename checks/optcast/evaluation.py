@@ -10,7 +10,7 @@ from ..lib import metrics
 from ..lib.parsers import ParseError
 from ..serving.parser import Services
 from ..serving.plan import Clients, Plan, Program, Server, Step
-from . import parser, settings, table, words
+from . import parser, settings, words
 from .parser import Analysis
 
 
@@ -27,6 +27,8 @@ class Evaluation:
     cores: int = 1
     #: For a peer that says nothing. Unit: s.
     timeout: int = 60
+    #: Of the servers of a node, in order; empty: none has one of its own.
+    environments: tuple[dict[str, str], ...] = ()
 
     @property
     def limit(self) -> float:
@@ -51,13 +53,21 @@ class Evaluation:
         beside = not self.server_nodes
         return Server(
             'optcast', (), config='password {password}\n', dialect='tcp',
-            commands=tuple((*command, *(('--trace', '-') if number == 0
-                                        else ()))
+            commands=tuple((*self.environment(number), *command,
+                            *(('--trace', '-') if number == 0 else ()))
                            for number in range(servers)),
             nodes=max(1, self.server_nodes), instances=each,
             cpus=max(1, self.cores // (2 * each if beside else each)),
             memory=64 + buffers, connections=of.clients + 64, beside=beside,
             port=of.port)
+
+    def environment(self, number: int) -> tuple[str, ...]:
+        """What sets the environment of a server, before its command."""
+        if not self.environments:
+            return ()
+        own = self.environments[number % len(self.environments)]
+        return ('env', *(f'{name}={value}' for name, value in own.items())
+                ) if own else ()
 
     def plan(self) -> Plan:
         """The ring first; then the servers, where it is not of a ring."""
@@ -100,20 +110,22 @@ class Evaluation:
 
     def collect(self, stage: Path, run: str, services: Services) -> Path:
         """A folder as the original's run script leaves it: settings, config
-        and the logs of the first client and server."""
+        and the logs of the first client and server; and ring.txt, what the
+        ring of the same clients printed."""
         of = self.setup
         folder = stage / f'{run}.logs'
         folder.mkdir(exist_ok=True)
-        for name, path in (('client', f'{run}.{of.type}.0.trace'),
-                           ('server', f'{run}.server0.log')):
-            if name == 'client' or of.type == 'optcast':
-                (folder / f'{name}.log').write_bytes(
-                    (stage / path).read_bytes())
+        made = {'client.log': f'{run}.{of.type}.0.trace'}
+        if of.type == 'optcast':
+            made |= {'server.log': f'{run}.server0.log',
+                     'ring.txt': f'{run}.ring.0.out'}
+        for name, path in made.items():
+            (folder / name).write_bytes((stage / path).read_bytes())
         (folder / 'settings.yaml').write_text(yaml.safe_dump(
             of.as_settings()))
         (folder / 'config.yaml').write_text(settings.config_text(
             [(one.node, one.address, one.port) for one in services.servers],
-            list(services.client_nodes)))
+            list(services.client_nodes), self.environments))
         return folder
 
     def analyse(self, folder: Path) -> Analysis:
@@ -128,27 +140,19 @@ class Evaluation:
             raise ParseError(1, '', f'{of.clients} clients and the sizes '
                              f'{list(of.sizes)} were asked for, the table '
                              f'has {there}', 'client.log')
+        if of.type == 'optcast' and (
+                not found.ring or list(found.ring.curve) != there):
+            raise ParseError(1, '', 'the table is not whole', 'ring.txt')
         return found
 
-    def against_the_ring(self, found: Analysis, path: Path
-                         ) -> dict[str, float]:
-        """busbw of the ring of the same clients, and the ratio to it.
-
-        :raises ParseError: its output is not whole
-        """
-        try:
-            ring = table.read(enumerate(path.read_text().split('\n'), 1))
-        except ParseError as err:
-            raise ParseError(err.line, '', err.reason, path.name) from None
-        rows = found.table.rows if found.table else ()
-        if not ring or [row.size for row in ring.rows] != [
-                row.size for row in rows]:
-            raise ParseError(1, '', 'the table is not whole', path.name)
+    def against_the_ring(self, found: Analysis) -> dict[str, float]:
+        """busbw of the ring of the same clients, and the ratio to it."""
+        assert found.table and found.ring
         figures = {}
-        for mine, other in zip(rows, ring.rows, strict=True):
-            figures[metrics.key('ring_busbw', mine.size)] = other.busbw
-            figures[metrics.key('ring_ratio', mine.size)] = (
-                mine.busbw / other.busbw)
+        for size, busbw in found.ring.curve.items():
+            figures[metrics.key('ring_busbw', size)] = busbw
+            figures[metrics.key('ring_ratio', size)] = (
+                found.table.curve[size] / busbw)
         return figures
 
     def sentences(self, found: Analysis, figures: dict[str, float]

@@ -9,7 +9,8 @@ test/run.py). Two forms of lines:
 A span is what lies between the two lines that begin and end a piece of work:
 
     server  rank(T)/job(J) recv requested ... recv latency (send likewise),
-            reduce start ... reduce latency;   T is the thread
+            reduce start ... reduce latency;   T is the thread; the suite's
+            own server says `of N B` of a message that is smaller
     client  send : idx: I, j: J start ... done (recv likewise; the server's
             own client), reduce: task_id: T, idx: I, i: N, start ... (ring)
     client  req(0x..)/idx(I) allreduce start, allreduce requested, send done,
@@ -42,7 +43,7 @@ _NCCL = re.compile(r'(\d+\.\d+) \w+:\d+ NCCL TRACE (req\(.*)')
 _SERVER = re.compile(
     r'rank\((\d+)\)/job\((\d+)\) (?:'
     r'(recv|send) (?:(start|requested|barrier)|'
-    r'latency: (\d+)us, (\d+\.\d\d)Gbps)|'
+    r'latency: (\d+)us, (\d+\.\d\d)Gbps(?: of (\d+) B)?)|'
     r'(reduce|convert) (?:(wait recv|start)|latency: (\d+)us))')
 _CLIENT = re.compile(
     r'(send|recv|reduce) {0,2}: (?:task_id: (\d+), )?idx: (\d+)'
@@ -245,11 +246,11 @@ class _Reader:
 
     def of_server(self, at: float, work: re.Match[str]) -> None:
         thread, job = work[1], work[2]
-        kind = work[3] or work[7]
+        kind = work[3] or work[8]
         row = (f'{kind}({thread})/({job})' if kind == 'reduce'
                else f'{kind}({thread}/{job})')
-        latency = work[5] or work[9]
-        if work[4] == 'requested' or work[8] == 'start':
+        latency = work[5] or work[10]
+        if work[4] == 'requested' or work[9] == 'start':
             self.begin(row, at)
         elif work[4] == 'barrier':
             # Of the suite's own server: clients met, between two sizes.
@@ -261,12 +262,17 @@ class _Reader:
             if not told - 0.002 <= ms <= told + HELD_UP:
                 self.wrong(f'a latency of {told:.3f} ms, and {ms:.3f} ms lie '
                            'between its lines')
-            if work[6] and self.size:
-                most = self.size * 8e-6 / max(told, 1e-3)
-                least = self.size * 8e-6 / max(ms, told + 1e-3)
+            size = int(work[7] or self.size)
+            if size > self.size:
+                self.wrong(f'a message of {size} B, the most is '
+                           f'{self.size}')
+            if work[6] and size:
+                # Whole microseconds: 0 of them may be any part of one.
+                most = size * 8e-6 / told if told else math.inf
+                least = size * 8e-6 / max(ms, told + 1e-3)
                 if not least * 0.99 - 0.006 <= float(work[6]) <= (
                         most * 1.001 + 0.006):
-                    self.wrong(f'{self.size} B in {latency} us are not '
+                    self.wrong(f'{size} B in {latency} us are not '
                                f'{work[6]} Gb/s')
 
     def of_client(self, at: float, work: re.Match[str]) -> None:

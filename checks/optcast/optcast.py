@@ -9,6 +9,8 @@ import reframe as rfm
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, parameter, run_after, variable
 
+from config import samples
+
 from ..lib import guards, metrics
 from ..lib.parsers import ParseError
 from ..lib.program import EmbeddedPrograms
@@ -56,6 +58,7 @@ class OptcastAllReduce(ServiceBenchmark):
         nodes = 1 << (self.layout.nodes - 1).bit_length()
         self.valid_systems = [f'+nodes_{nodes}']
         self.tags = {'full', 'nccl', 'optcast', *POINTS[self.point]}
+        self.spans: list[samples.Sample] = []
 
     @run_after('setup')
     def set_time_limit(self) -> None:
@@ -106,7 +109,9 @@ class OptcastAllReduce(ServiceBenchmark):
             replace(found, port=config.port if config else 0),
             f'{self.programs.stagedir}/optcast', max(1, layout.client_nodes),
             of_config, self.current_partition.processor.num_cpus or 1,
-            self.timeout)
+            self.timeout, config.environments if config else
+            settings.nic_each(self.current_partition.devices, max(
+                1, layout.servers // max(1, of_config))))
 
     def plan(self) -> Plan:
         return self.evaluation.plan()
@@ -130,11 +135,11 @@ class OptcastAllReduce(ServiceBenchmark):
             found = evaluation.analyse(folder)
             figures = guards.figures_in(found.records, folder.name)
             if evaluation.setup.type == 'optcast':
-                figures |= evaluation.against_the_ring(
-                    found, stage / f'{run.name}.ring.0.out')
+                figures |= evaluation.against_the_ring(found)
         except ParseError as err:
             guards.refuse('table', f'{folder.name}: {err.file}:{err}')
         self.version = found.version
+        self.spans = timeline.kept((found.client, found.server))
         sentences = evaluation.sentences(found, figures)
         (folder / 'summary.txt').write_text('\n'.join(sentences) + '\n')
         for line in sentences:
@@ -142,3 +147,8 @@ class OptcastAllReduce(ServiceBenchmark):
         if self.settings.get('xlim'):
             found.draw(folder, timeline.window(self.settings['xlim']))
         return figures
+
+    @property
+    def attached(self) -> dict[str, str]:
+        """What threads and requests did at the end of the last run."""
+        return {samples.FILE: samples.text(self.spans)} if self.spans else {}

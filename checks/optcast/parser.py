@@ -4,6 +4,8 @@
     plumb parse optcast client.log server.log    each log by itself
     plumb parse optcast LOGDIR --xlim 20,60 --figures DIR
                                                  the original's analysis
+    plumb parse optcast RUNS --figures DIR       a folder of printed outputs,
+                                                 a run each: the sweep
 
 Figures: busbw and algbw of each size (GB/s), busbw_average; the statistics
 of client (e2e, req, send, recv) and server (recv, reduce, send) in ms, each
@@ -24,7 +26,10 @@ import yaml
 from ..lib.parsers import ParseError, Record
 from . import logs, table, words
 from .logs import Log, Stats
+from .table import Table
 
+#: Of the suite's own runs, and of run.py.
+SETTINGS = ('settings.yaml', 'setting.yaml')
 STATISTICS = ('len', 'avg', 'sd', 'median', 'min', 'max')
 #: Classes of the statistics, by side; the first set is NCCL's plugin, the
 #: second the server's own client, the third its ring.
@@ -165,7 +170,9 @@ class Analysis:
     settings: dict[str, Any]
     client: Log
     server: Log | None
-    table: table.Table | None
+    table: Table | None
+    #: Of the suite's own runs: what a ring of the same clients reached.
+    ring: Table | None = None
 
     @property
     def type(self) -> str:
@@ -222,14 +229,20 @@ class Analysis:
 
     def draw(self, folder: Path, xlim: tuple[float, float] | None
              ) -> list[Path]:
-        """Timelines of client and server, as PNG and SVG."""
-        from . import timeline
+        """Timelines of client and server, as PNG and SVG; of several sizes
+        the sweep, too."""
+        from . import sweep, timeline
 
-        return [path for log in (self.client, self.server)
+        made = [path for log in (self.client, self.server)
                 if log and log.spans
                 for path in timeline.draw(
                     log.spans, f'{log.side} ({self.type})', folder, log.side,
                     xlim)]
+        curves = {name: of.curve for name, of in (
+            (self.type, self.table), ('ring', self.ring)) if of}
+        if any(len(curve) > 1 for curve in curves.values()):
+            made += sweep.draw(curves, 'busbw by size', folder, 'sweep')
+        return made
 
 
 def analyse(folder: Path) -> Analysis:
@@ -256,14 +269,16 @@ def analyse(folder: Path) -> Analysis:
         if client.spans and not server.spans:
             raise ParseError(1, '', 'no line of a span: the first server '
                              'traces (RUST_LOG=TRACE)', 'server.log')
-    return Analysis(settings, client, server, found)
+    ring = folder / 'ring.txt'
+    return Analysis(settings, client, server, found, _in(
+        ring.name, table.read, enumerate(
+            ring.read_text(errors='replace').split('\n'), 1))
+        if ring.exists() else None)
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    """setting.yaml of run.py; settings.yaml of the suite's own runs."""
-    path = folder / 'settings.yaml'
-    if not path.exists():
-        path = folder / 'setting.yaml'
+    path = next((folder / name for name in SETTINGS
+                 if (folder / name).exists()), folder / SETTINGS[-1])
     try:
         found = yaml.safe_load(path.read_text())
     except yaml.YAMLError as err:
@@ -295,6 +310,69 @@ def _log(path: Path, read: Any) -> Log:
     return log
 
 
+# A folder of printed outputs ------------------------------------------------
+
+_CALL = re.compile(r'^(?:\$ )?(?:\S*python\S* )?\S*\brun\.py\b(.*)', re.M)
+_OPTION = re.compile(r'--([\w-]+)[ =]+([^\s-]\S*)')
+#: Options of run.py that make no curve of their own.
+_SAME = {'size', 'config', 'nrank', 'xlim', 'nccl-test-options'}
+
+
+def way(text: str) -> str:
+    """What a printed output is of, by the command above it: `nccl`, or
+    `optcast, chunksize 2M, nsplit 2`; '': it has no command."""
+    call = _CALL.search(text)
+    if not call:
+        return ''
+    options = dict(_OPTION.findall(call[1]))
+    kind = options.pop('type', 'optcast')
+    return ', '.join([kind, *(f'{name} {value}' for name, value
+                              in sorted(options.items())
+                              if name not in _SAME)])
+
+
+def curves_of(runs: dict[Path, tuple[Record, ...]]
+              ) -> dict[str, dict[int, float]]:
+    """Way -> size -> busbw (GB/s; in and out of place their mean). A run of
+    run.py has one size: those that differ in nothing else are one curve."""
+    found: dict[str, dict[int, float]] = {}
+    for path, records in runs.items():
+        busbw: dict[int, list[float]] = {}
+        for record in records:
+            if record.size is not None and record.metric.startswith('busbw'):
+                busbw.setdefault(record.size, []).append(record.value)
+        name = way(path.read_text()) or path.stem
+        if not busbw.keys().isdisjoint(found.get(name, {})):
+            name = f'{name} ({path.stem})'
+        found.setdefault(name, {}).update(
+            {size: sum(of) / len(of) for size, of in busbw.items()})
+    return found
+
+
+def compared(curves: dict[str, dict[int, float]]) -> list[str]:
+    """Who is ahead of NCCL, or of a ring, at each size, in words."""
+    return [f'{size} B, {name}: ' + words.ahead(curve[size], other[size],
+                                                against)
+            for against in ('nccl', 'ring') if against in curves
+            for other in [curves[against]]
+            for name, curve in curves.items() if name.startswith('optcast')
+            for size in sorted(curve.keys() & other.keys())]
+
+
+def _printed_runs(paths: list[Path], figures: Path | None
+                  ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
+    from . import sweep
+
+    runs = {path: _in(path.name, parse, path.read_text()) for path in paths}
+    curves = curves_of(runs)
+    said = compared(curves)
+    if figures and any(curves.values()):
+        said += [f'drawn: {path}' for path in sweep.draw(
+            curves, 'busbw by size, mean of in and out of place', figures,
+            'sweep')]
+    return list(runs.items()), '\n'.join(said)
+
+
 # What `plumb parse` asks --------------------------------------------------
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -303,18 +381,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         'timelines, from and to in ms since the first span')
     parser.add_argument('--figures', metavar='DIR', type=Path,
                         help='draw the timelines of client and server there, '
-                        'PNG and SVG')
+                        'PNG and SVG; of several sizes the sweep, too')
     parser.epilog = (
         'Example: ./plumb parse optcast log --xlim 20,60 --figures out: the '
         'statistics of client.log and server.log in log/ as CSV, what holds '
         'the run back on stderr, and the timelines out/client.svg and '
-        'out/server.svg from 20 to 60 ms.')
+        'out/server.svg from 20 to 60 ms. Of a folder of printed outputs '
+        '(*.txt, a run each): who is ahead, and out/sweep.svg.')
 
 
 def parse_folder(folder: Path, options: argparse.Namespace | None
                  ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
     """Records of a folder of logs; what the original prints, what holds the
-    run back, and the figures that were drawn, where asked for.
+    run back, and the figures that were drawn, where asked for. Of a folder of
+    printed outputs (*.txt): who is ahead, and the sweep.
 
     :raises ParseError: a log cannot be trusted; nothing is drawn
     :raises ValueError: an option is wrong
@@ -322,6 +402,9 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
     from . import timeline
 
     asked = vars(options) if options else {}
+    texts = sorted(folder.glob('*.txt'))
+    if texts and not any((folder / name).exists() for name in SETTINGS):
+        return _printed_runs(texts, asked.get('figures'))
     xlim = timeline.window(asked['xlim']) if asked.get('xlim') else None
     found = analyse(folder)
     drawn = found.draw(asked['figures'], xlim) if asked.get('figures') else []

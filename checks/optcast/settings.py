@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,7 +130,7 @@ def setup(given: Mapping[str, str | int], clients: int, servers: int,
     if x86_original and type_ == 'f16' and number['num_recvs'] != clients:
         raise ValueError(f'f16 on x86 needs num_recvs = nrank ({clients})')
     options = _test_options(str(value['nccl_test_options']))
-    sizes = tuple(map(size, str(value['size']).split(',')))
+    sizes = tuple(map(size, re.split('[,+]', str(value['size']))))
     if options.get('b') or options.get('e'):
         sizes = tuple(_sweep(options, sizes[-1]))
     if min(sizes) < each or len(set(sizes)) != len(sizes):
@@ -243,10 +243,31 @@ def read_config(path: Path) -> Config:
                   tuple(env for _, _, env in servers[:each]))
 
 
-def config_text(servers: list[tuple[str, str, int]], clients: list[str]
-                ) -> str:
-    """A config.yaml of servers (name, address, port) and clients."""
+def nic_each(devices: Iterable[Any], each: int) -> tuple[dict[str, str], ...]:
+    """Environments of the servers of a node, a NIC each: NCCL_IB_HCA. Empty
+    without InfiniBand, or with fewer NICs than servers.
+
+    NICs are counted as the driver of the kernel does, from mlx5_0; where some
+    are for storage, a config says which.
+
+    :param devices: a partition's, as ReFrame has them
+    """
+    nics = sum(device.num_devices or 1 for device in devices
+               if (device.type, device.arch) == ('nic', 'infiniband'))
+    return tuple({'NCCL_IB_HCA': f'=mlx5_{number}:1'}
+                 for number in range(each)) if nics >= each else ()
+
+
+def config_text(servers: list[tuple[str, str, int]], clients: list[str],
+                environments: Sequence[Mapping[str, str]] = ()) -> str:
+    """A config.yaml of servers (name, address, port) and clients.
+
+    :param environments: of the servers of a node, in order
+    """
     return yaml.safe_dump({
-        'servers': [{'name': name, 'ipaddr': address, 'port': port}
-                    for name, address, port in servers],
+        'servers': [{'name': name, 'ipaddr': address, 'port': port,
+                     **({'env': dict(environments[
+                         number % len(environments)])}
+                        if environments else {})}
+                    for number, (name, address, port) in enumerate(servers)],
         'clients': [{'name': name} for name in clients]}, sort_keys=False)

@@ -50,6 +50,11 @@ class Table:
     average: float
     line: int
 
+    @property
+    def curve(self) -> dict[int, float]:
+        """busbw in GB/s by size in B, out of place."""
+        return {row.size: row.busbw for row in self.rows if not row.in_place}
+
 
 def read(lines: Iterable[tuple[int, str]]) -> Table | None:
     """The table in these lines (number, text); None: there is none.

@@ -2,15 +2,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .logs import Span
+from config.samples import Sample
+
+from .logs import Log, Span
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Colours of the kinds, the same in every figure.
 COLOURS = {'recv': '#4477aa', 'reduce': '#ee6677', 'send': '#228833',
            'convert': '#ccbb44', 'requested': '#ccbb44',
            'send done': '#228833', 'recv done': '#4477aa'}
+
+#: Spans of each side that stay with the records of a run: the last ones.
+KEPT = 1000
 
 
 def window(text: str) -> tuple[float, float]:
@@ -23,6 +33,35 @@ def window(text: str) -> tuple[float, float]:
         raise ValueError(f'--xlim {text}: expected FROM,TO or TO in ms, such '
                          'as 20,60')
     return float(found[1] or 0), float(found[2])
+
+
+def rows_of(spans: Sequence[Span]) -> list[str]:
+    """The rows of a timeline: `recv(2/0)` before `recv(10/0)`."""
+    return sorted({span.row for span in spans}, key=lambda row: [
+        int(part) if part.isdigit() else part
+        for part in re.split(r'(\d+)', row)])
+
+
+def kept(logs: Iterable[Log | None]) -> list[Sample]:
+    """The last KEPT spans of each log as raw samples, for figures of the
+    page: the call is `server:recv`, the rank the number of the row, times
+    are in s since the first of them."""
+    found = []
+    for log in logs:
+        last = sorted(log.spans, key=lambda span: span.end)[
+            -KEPT:] if log else []
+        rows = {row: number for number, row in enumerate(rows_of(last))}
+        first = min((span.start for span in last), default=0.0)
+        count: Counter[tuple[str, str]] = Counter()
+        for span in last:
+            assert log
+            found.append(Sample(
+                rows[span.row],
+                f'{log.side}:{span.kind.replace(" ", "_")}',
+                count[span.row, span.kind], span.ms / 1e3,
+                (span.start - first) / 1e3))
+            count[span.row, span.kind] += 1
+    return found
 
 
 def draw(spans: Sequence[Span], title: str, folder: Path, name: str,
@@ -42,9 +81,7 @@ def draw(spans: Sequence[Span], title: str, folder: Path, name: str,
         last = max((span.end for span in spans), default=0.0)
         raise ValueError(f'{title}: nothing between {from_:g} and {to:g} ms; '
                          f'the log ends at {last:.1f} ms')
-    rows = sorted({span.row for span in spans}, key=lambda row: [
-        int(part) if part.isdigit() else part
-        for part in re.split(r'(\d+)', row)])
+    rows = rows_of(spans)
     with plt.rc_context({'svg.hashsalt': 'plumbline', 'font.size': 9}):
         figure, axes = plt.subplots(
             figsize=(12, 1.5 + 0.28 * len(rows)), layout='constrained')
@@ -62,9 +99,16 @@ def draw(spans: Sequence[Span], title: str, folder: Path, name: str,
         axes.set_xlabel('time (ms)')
         axes.set_title(title)
         axes.legend(loc='upper left', bbox_to_anchor=(1, 1))
-        folder.mkdir(parents=True, exist_ok=True)
-        made = [folder / f'{name}.png', folder / f'{name}.svg']
-        figure.savefig(made[0], dpi=120)
-        figure.savefig(made[1], metadata={'Date': None})
-        plt.close(figure)
+        return saved(figure, folder, name)
+
+
+def saved(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Writes NAME.png and NAME.svg, the same ones of the same figure."""
+    from matplotlib import pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    made = [folder / f'{name}.png', folder / f'{name}.svg']
+    figure.savefig(made[0], dpi=120)
+    figure.savefig(made[1], metadata={'Date': None})
+    plt.close(figure)
     return made

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OPTIONS = {'call': calls, 'where': where, 'by': fields, 'panel': fields,
-           'title': words}
-READING = ('Timelines: a row a rank of the newest run, a colour a call; a '
+           'title': words, 'rows': words}
+READING = ('Timelines: a row a rank (or what stands at the '
+           'axis) of the newest run, a colour a call; a '
            'mark without a length is an event.')
 #: Ranks and calls in a figure; of more, the first ranks and the time until
 #: that many calls.
@@ -25,9 +26,12 @@ MOST_RANKS, MOST_SPANS = 32, 4000
 
 
 def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
-             panel: naming.Names, title: str, where: tuple = ()
-             ) -> Iterator[Drawing]:
-    """A figure for each run whose samples say when they began."""
+             panel: naming.Names, title: str, where: tuple = (),
+             rows: str = '') -> Iterator[Drawing]:
+    """A figure for each run whose samples say when they began.
+
+    :param rows: what a row is, where it is no rank
+    """
     for split, head, mine in grouped(records, by, panel, title, where):
         for label, run in mine:
             wanted = [name for name in run.calls['call'].unique()
@@ -44,19 +48,21 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
             spans = spans[:MOST_SPANS]
             text = ', '.join(filter(None, [head, split, label]))
             note = '; '.join(filter(None, [
-                f'{left} more ranks are not drawn' * bool(left),
+                f'{left} more {rows or "ranks"} are not drawn' * bool(left),
                 f'only the first {MOST_SPANS} calls are drawn' * cut]))
             yield Drawing(
                 f'{head} {split} {label} timeline', f'{text}: timeline',
                 timeline, (spans[['rank', 'call', 'start', 'seconds']],
                            f'{text}: calls over time'
-                           + f' ({note})' * bool(note)), section='Calls')
+                           + f' ({note})' * bool(note), rows or 'rank'),
+                section='Calls')
 
 
-def timeline(spans: pd.DataFrame, title: str) -> Figure:
+def timeline(spans: pd.DataFrame, title: str, rows: str = 'rank') -> Figure:
     """A row a rank, a span a call.
 
     :param spans: columns rank, call, start and seconds, both in seconds
+    :param rows: what a row is
     """
     charts._matplotlib()
     from matplotlib.collections import PolyCollection
@@ -86,7 +92,7 @@ def timeline(spans: pd.DataFrame, title: str) -> Figure:
     axes.set_ylim(len(ranks) - 0.4, -0.6)
     step = -(-len(ranks) // 12)
     axes.set_yticks(range(0, len(ranks), step), ranks[::step])
-    axes.set_ylabel('rank', labelpad=2)
-    axes.set_xlabel(f'time since the run began ({unit})')
+    axes.set_ylabel(rows, labelpad=2)
+    axes.set_xlabel(f'time ({unit})')
     axes.grid(axis='y', visible=False)
     return figure

@@ -307,6 +307,9 @@ JUDGED = {
     'sharp=on no': ({}, 'sharp=on was asked for, and no channel of NCCL '
                     'went that way, but NET/STANDIN'),
     'sharp=on yes': ({'NCCL_COLLNET_ENABLE': '1'}, None),
+    'net=all yes': ({}, None),
+    'net=all no': ({'fault': 'p2p'}, 'NCCL_P2P_DISABLE was set, and 16 chann'
+                   'els of NCCL went via P2P'),
 }
 
 
@@ -395,7 +398,7 @@ def test_cases_on_several_nodes_by_both_launchers(box, cluster):
         cluster, '-n', 'NcclCollective.*(=all_reduce.*4x2|=alltoallv.*2x2)|'
         'NcclOptions.*2x2.*gpus_per_thread', '--system=devcluster:slurm-srun')
     assert code == 0, text
-    code, text = box.box(cluster, '-n', 'NcclNetwork.*sharp=on',
+    code, text = box.box(cluster, '-n', 'NcclNetwork.*(=sharp=on|net=all)',
                          '--system=devcluster:slurm-mpirun')
     assert code == 0, text
     ran = {(r['partition'], r['check'].split()[0], r['program'],

@@ -10,11 +10,12 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from checks.lib.parsers import ParseError
-from checks.optcast import settings
+from checks.optcast import settings, timeline
 from checks.optcast.evaluation import Evaluation
 from checks.optcast.points import POINTS, SCALES
 from checks.serving.parser import split
@@ -65,6 +66,8 @@ def test_defaults_are_those_of_the_run_script():
     assert (of.iterations, of.warmup) == (1, 1)
     # 4 threads would wait for ever for a part of 2 clients each.
     assert settings.setup({}, 2, 2).recvs == 2
+    # A comma ends a setting on ReFrame's command line.
+    assert settings.setup({'size': '1M+4M'}, 2, 2).sizes == (1 << 20, 4 << 20)
     sweep = settings.setup({'nccl_test_options': '-b 1M -e 8M -f 2'}, 2, 2)
     assert sweep.sizes == (1 << 20, 2 << 20, 4 << 20, 8 << 20)
 
@@ -76,6 +79,26 @@ def test_a_config_of_the_original():
     assert config.environments[1] == {'NCCL_IB_HCA': '=mlx5_2:1'}
     alone = settings.read_config(GOLDEN / 'nogpu' / 'config.yaml')
     assert (alone.server_nodes, alone.servers_each) == (1, 2)
+
+
+def test_a_server_has_a_nic_of_the_sites_devices(tmp_path):
+    node = [SimpleNamespace(type='gpu', arch='sm_90', num_devices=8),
+            SimpleNamespace(type='nic', arch='infiniband', num_devices=2)]
+    assert settings.nic_each(node, 2) == (
+        {'NCCL_IB_HCA': '=mlx5_0:1'}, {'NCCL_IB_HCA': '=mlx5_1:1'})
+    # Fewer NICs than servers, or none that is called so.
+    assert settings.nic_each(node, 3) == settings.nic_each(node[:1], 1) == ()
+    of = settings.setup({}, 4, 4)
+    evaluation = Evaluation(of, 'optcast', 2, 2, 4,
+                            environments=settings.nic_each(node, 2))
+    assert [command[:3] for command in evaluation.server().commands] == [
+        ('env', f'NCCL_IB_HCA==mlx5_{nic}:1', 'optcast')
+        for nic in (0, 1, 0, 1)]
+    path = tmp_path / 'config.yaml'
+    path.write_text(settings.config_text(
+        [(f's{n // 2}', '10.0.0.1', 8080 + n % 2) for n in range(4)],
+        ['c0', 'c1'], evaluation.environments))
+    assert settings.read_config(path).environments == evaluation.environments
 
 
 @pytest.mark.parametrize('old, new, why', [
@@ -167,8 +190,7 @@ def test_a_run_on_the_services(started, type, more):
                else f'{record.metric}@{record.size}B': record.value
                for record in found.records}
     if type == 'optcast':
-        figures |= evaluation.against_the_ring(
-            found, job.folder / 'run.ring.0.out')
+        figures |= evaluation.against_the_ring(found)
         assert 'on equal links the ratio to a ring is at most 1 with' in (
             evaluation.sentences(found, figures)[-1])
         # config.yaml is one that the original reads.
@@ -177,6 +199,19 @@ def test_a_run_on_the_services(started, type, more):
         assert config is None or config.clients_each == 2
     assert set(evaluation.figures_planned()) == set(figures)
     assert found.version == '1.0'
+    # What threads did stays with the records, for the page.
+    calls = {one.call for one in timeline.kept((found.client, found.server))}
+    assert calls == ({'client:send', 'client:recv', 'client:reduce'}
+                     if type == 'ring' else {
+        'client:requested', 'client:send_done', 'client:recv_done',
+        'server:recv', 'server:reduce', 'server:send'})
+    if type == 'optcast':
+        ring = (folder / 'ring.txt').read_text()
+        (folder / 'ring.txt').write_text(re.sub(
+            r' 0\n( +262144 )', r' 1\n\1', ring))
+        with pytest.raises(ParseError, match='1 values were wrong'):
+            evaluation.analyse(folder)
+        (folder / 'ring.txt').write_text(ring)
     client = (folder / 'client.log').read_text()
     (folder / 'client.log').write_text(re.sub(
         r'\n +262144 .*', '', client))

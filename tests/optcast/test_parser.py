@@ -13,6 +13,7 @@ import pytest
 from checks.lib.parsers import ParseError, parser_of
 from checks.optcast import logs, parser, table, timeline, words
 from cli.parse import parse_files
+from config import samples
 
 GOLDEN = Path(__file__).parent / 'golden'
 EVAL = {number: (GOLDEN / f'eval_run{number}.txt').read_text()
@@ -151,6 +152,19 @@ def test_lost_and_doubled_lines(side):
                 read(''.join(damaged))
 
 
+def test_a_latency_below_a_microsecond():
+    """Seen: 8 KiB were there already, in 0 whole microseconds."""
+    text = ''.join(
+        f'[n1] [2026-11-21T00:22:33.{at:09d}Z {level} '
+        f'optcast_reduction_server::server] {words}\n'
+        for at, level, words in (
+            (1000, 'INFO ', 'recv thread(0) all ranks get connected!, '
+             'size: 8192'),
+            (2000, 'TRACE', 'rank(0)/job(0) recv requested'),
+            (3000, 'TRACE', 'rank(0)/job(0) recv latency: 0us, 76.29Gbps')))
+    assert len(logs.server(text).spans) == 1
+
+
 def test_a_panic_at_the_very_end_of_a_server_is_its_way_to_end(folder):
     assert 'panicked at src/server.rs' in SERVER
     assert logs.server(SERVER).panic is None
@@ -182,6 +196,63 @@ def test_damaged_output(old, new, why):
     assert old in EVAL[1]
     with pytest.raises(ParseError, match=why):
         parser.parse(EVAL[1].replace(old, new, 1))
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A folder with what run.py printed in the published evaluation."""
+    found = tmp_path / 'runs'
+    found.mkdir()
+    for number, text in EVAL.items():
+        (found / f'run{number}.txt').write_text(text)
+    return found
+
+
+def test_the_published_runs_are_a_figure(runs, tmp_path):
+    options = argparse.Namespace(xlim=None, figures=tmp_path / 'out')
+    found, said = parser.parse_folder(runs, options)
+    curves = parser.curves_of(dict(found))
+    assert {name: curve[512 << 20] for name, curve in curves.items()} == {
+        name: pytest.approx(value, abs=0.0051) for name, value in (
+            ('optcast', 7.27), ('nccl', 10.16),
+            ('optcast, chunksize 2M, nsplit 2', 13.21))}
+    assert 'optcast: Optcast: 7.27 GB/s, nccl: 10.16 GB/s: Optcast is ' \
+        'behind by 28%' in said
+    assert 'nsplit 2: Optcast: 13.2' in said and 'ahead by 30%' in said
+    svg = (options.figures / 'sweep.svg').read_text()
+    assert 'busbw (GB/s)' in svg
+    (runs / 'run2.txt').write_text(EVAL[2].replace('9.95', '9.59'))
+    with pytest.raises(ParseError) as caught:
+        parser.parse_folder(runs, options)
+    assert caught.value.file == 'run2.txt'
+
+
+def test_runs_of_several_sizes_are_one_curve(tmp_path):
+    text = EVAL[2].replace(' 80965', ' 40482').replace(
+        '  77677', '  38838').replace('536870912', '268435456').replace(
+        '134217728', '67108864')
+    paths = {name: tmp_path / f'{name}.txt' for name in 'abc'}
+    paths['a'].write_text(EVAL[2])
+    paths['b'].write_text(text.replace('--type nccl',
+                                       '--type nccl --size 256M'))
+    paths['c'].write_text('\n'.join(EVAL[2].split('\n')[1:]))
+    curves = parser.curves_of({path: parser.parse(path.read_text())
+                               for path in paths.values()})
+    assert {name: sorted(curve) for name, curve in curves.items()} == {
+        'nccl': [256 << 20, 512 << 20], 'c': [512 << 20]}
+
+
+def test_spans_that_stay_with_the_records():
+    server = logs.server(SERVER)
+    kept = timeline.kept((logs.client(NCCL), server, None))
+    assert len(kept) == 18 + min(timeline.KEPT, len(server.spans))
+    client = [one for one in kept if one.call.startswith('client:')]
+    assert {one.call for one in client} == {
+        'client:requested', 'client:send_done', 'client:recv_done'}
+    assert {one.rank for one in client} == {0, 1}
+    assert min(one.start for one in client) == 0
+    text = samples.text(kept)
+    assert len(text.splitlines()) == len(kept) + 1
 
 
 def test_table_of_out_of_place_alone():

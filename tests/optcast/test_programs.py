@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from checks.lib.parsers import ParseError
 from checks.optcast import logs, parser, table
 from tests.conftest import ROOT, free_port
 
@@ -146,6 +147,26 @@ def test_its_logs_are_read_as_the_originals(run):
         ('client', 'e2e', 16), ('client', 'req', 16), ('client', 'send', 16),
         ('client', 'recv', 16), ('server', 'recv', 16),
         ('server', 'reduce', 16), ('server', 'send', 32)]
+
+
+def test_a_small_all_reduce_goes_in_small_parts(run):
+    """32 for each server, none below 8 KiB, and the last one may be smaller:
+    the log says of each how large it is."""
+    job = run(2, 2, chunk=64)
+    assert job.serve().ask('1M,518K').ends() == [0, 0]
+    job.servers[0].terminate()
+    job.servers[0].wait()
+    log = (job.folder / 'server.log').read_text()
+    # Of two ranks, twice; those that tell a size, received and sent.
+    assert log.count('recv latency') == 2 * 2 * (32 + 33)
+    assert log.count(' of 16384 B') == 2 * 2 * 2 * 32
+    assert log.count(' of 6144 B') == 2 * 2 * 2
+    found = logs.server(log)
+    assert {span.kind for span in found.spans} == {'recv', 'reduce', 'send'}
+    with pytest.raises(ParseError, match='a message of 96384 B, the most is'):
+        logs.server(log.replace(' of 16384 B', ' of 96384 B', 1))
+    with pytest.raises(ParseError, match='Gb/s'):
+        logs.server(log.replace(' of 16384 B', ' of 1684 B'))
 
 
 def test_traces_of_a_ring(run):

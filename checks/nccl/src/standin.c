@@ -14,8 +14,8 @@
  *   STANDIN_LATENCY  us of a call without data (20)
  *   STANDIN_RATE     GB/s of busbw of a large one (2000)
  *   STANDIN_FAULT    what to do wrong: wrong (data), type, size, ranks,
- *                    socket (in the log), silent (no log), fast (figures
- *                    that no time was spent on), exit
+ *                    socket, p2p (in the log), silent (no log), fast
+ *                    (figures that no time was spent on), exit
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -80,7 +80,8 @@ static void leave_a_log(const char *host, int rank, int ranks, int nodes)
     const char *pattern = getenv("NCCL_DEBUG_FILE");
     static const char *known[] = {
         "NCCL_ALGO", "NCCL_PROTO", "NCCL_CROSS_NIC", "NCCL_NVLS_ENABLE",
-        "NCCL_P2P_DISABLE", "NCCL_COLLNET_ENABLE", "NCCL_IB_HCA", NULL};
+        "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_COLLNET_ENABLE",
+        "NCCL_IB_HCA", NULL};
     char path[512];
     size_t at = 0;
 
@@ -115,6 +116,9 @@ static void leave_a_log(const char *host, int rank, int ranks, int nodes)
     else
         SAY("Channel 00/0 : %d[0] -> %d[0] via %s", rank, (rank + 1) % ranks,
             off && *off == '1' ? "SHM/direct/direct" : "P2P/CUMEM");
+    if (is("p2p"))
+        SAY("Channel 01/0 : %d[0] -> %d[0] via P2P/CUMEM", rank,
+            (rank + 1) % ranks);
     if (sharp && *sharp == '1' && nodes > 1)
         SAY("Channel 00/0 : %d[0] [send] via COLLNET/SHARP/0", rank);
     fclose(log);

@@ -109,10 +109,15 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
             uint8_t *data = taken < adds ? r->taken : own;
             bool header = in_done < head;
             if (in_done < head + length) {
-                ssize_t w = recv(r->before, header ? (uint8_t *)&got + in_done
-                                 : data + (in_done - head),
-                                 (header ? head : head + length) - in_done,
-                                 MSG_DONTWAIT);
+                size_t done = header ? 0 : in_done - head;
+                struct iovec parts[2];
+                struct msghdr message = {.msg_iov = parts};
+                if (header)
+                    parts[message.msg_iovlen++] = (struct iovec){
+                        (uint8_t *)&got + in_done, head - in_done};
+                parts[message.msg_iovlen++] = (struct iovec){
+                    data + done, length - done};
+                ssize_t w = recvmsg(r->before, &message, MSG_DONTWAIT);
                 if (w < 0 && errno == EINTR)
                     continue;
                 if (w < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -123,7 +128,7 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
                 if (!in_done && traced)
                     trace_rust("TRACE", "ring", "recv : idx: 0, j: 0 start");
                 in_done += w;
-                if (header && in_done == head && (got.magic != DATA
+                if (header && in_done >= head && (got.magic != DATA
                         || got.seq != (uint32_t)taken
                         || got.bytes != length))
                     die("rank %u: its neighbour sent another message than "

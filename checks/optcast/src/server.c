@@ -18,12 +18,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* What a class of threads does with a job. Who waits for it sleeps until all
+ * of them have done it: one thread of them tells nobody. */
+struct stage {
+    uint64_t done;                      /* by threads, over all rounds      */
+    pthread_cond_t whole;
+};
+
 struct job {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
     uint8_t *in[MAX_RANKS], *out;
     struct header head[MAX_RANKS], sum;
-    uint64_t received, reduced, sent;   /* by threads, over all rounds      */
+    struct stage received, reduced, sent;
 };
 
 static const struct options *o;
@@ -266,10 +272,19 @@ static void exchange(struct transfer *t, uint32_t count, bool sends,
     }
 }
 
-static void wait_for(struct job *job, const uint64_t *counter, uint64_t least)
+static void wait_for(struct job *job, struct stage *stage, uint64_t least)
 {
-    while (*counter < least)
-        pthread_cond_wait(&job->changed, &job->lock);
+    while (stage->done < least)
+        pthread_cond_wait(&stage->whole, &job->lock);
+}
+
+/* One of so many threads has done its part; whether all have. */
+static bool finish(struct stage *stage, uint32_t threads)
+{
+    if (++stage->done % threads)
+        return false;
+    pthread_cond_broadcast(&stage->whole);
+    return true;
 }
 
 /* Once all ranks are there: they must have sent the same. */
@@ -287,6 +302,19 @@ static void agree(const struct job *job)
 static double microseconds(double since)
 {
     return (now() - since) * 1e6;
+}
+
+/* The original's line; its messages are all of one size, ours say so where
+ * they are smaller. */
+static void trace_latency(const char *what, uint32_t i, uint32_t j, double us,
+                          uint64_t bytes)
+{
+    char size[32] = "";
+    if (bytes != room)
+        snprintf(size, sizeof size, " of %llu B", (unsigned long long)bytes);
+    trace_rust("TRACE", "server", "rank(%u)/job(%u) %s latency: %uus, "
+               "%.2fGbps%s", i, j, what, (unsigned)us, bytes * 8e-3 / us,
+               size);
 }
 
 static void *receiver(void *arg)
@@ -313,16 +341,13 @@ static void *receiver(void *arg)
             struct header head = *t[0].head;
             double us = microseconds(start);
             if (head.magic == DATA)
-                trace_rust("TRACE", "server", "rank(%u)/job(%u) recv latency:"
-                           " %uus, %.2fGbps", i, j, (unsigned)us,
-                           head.bytes * 8e-3 / us);
+                trace_latency("recv", i, j, us, head.bytes);
             else
                 trace_rust("TRACE", "server", "rank(%u)/job(%u) recv barrier",
                            i, j);
             pthread_mutex_lock(&job->lock);
-            if (++job->received == (round + 1) * o->recvs)
+            if (finish(&job->received, o->recvs))
                 agree(job);
-            pthread_cond_broadcast(&job->changed);
             pthread_mutex_unlock(&job->lock);
             if (head.magic == BYE)
                 return NULL;
@@ -357,9 +382,8 @@ static void *reducer(void *arg)
                 trace_rust("TRACE", "server", "rank(%u)/job(%u) reduce "
                            "latency: %uus", i, j, (unsigned)microseconds(start));
             pthread_mutex_lock(&job->lock);
-            if (++job->reduced == (round + 1) * o->threads)
+            if (finish(&job->reduced, o->threads))
                 job->sum = head;
-            pthread_cond_broadcast(&job->changed);
             pthread_mutex_unlock(&job->lock);
             if (head.magic == BYE)
                 return NULL;
@@ -390,12 +414,9 @@ static void *sender(void *arg)
             exchange(t, each, true, 0);
             double us = microseconds(start);
             if (spoken)
-                trace_rust("TRACE", "server", "rank(%u)/job(%u) send latency:"
-                           " %uus, %.2fGbps", i, j, (unsigned)us,
-                           head.bytes * 8e-3 / us);
+                trace_latency("send", i, j, us, head.bytes);
             pthread_mutex_lock(&job->lock);
-            job->sent++;
-            pthread_cond_broadcast(&job->changed);
+            finish(&job->sent, o->sends);
             pthread_mutex_unlock(&job->lock);
         }
 }
@@ -405,7 +426,7 @@ static void run_threads(void)
     pthread_t threads[3 * MAX_THREADS];
     uint32_t count = 0;
     for (uint32_t j = 0; j < o->jobs; j++)
-        jobs[j].received = jobs[j].reduced = jobs[j].sent = 0;
+        jobs[j].received.done = jobs[j].reduced.done = jobs[j].sent.done = 0;
     for (int kind = 0; kind < 3; kind++) {
         uint32_t of = kind == 0 ? o->recvs : kind == 1 ? o->threads
             : o->sends;
@@ -450,7 +471,9 @@ int serve(const struct options *options)
     room = o->count * size_of(o->type);
     for (uint32_t j = 0; j < o->jobs; j++) {
         pthread_mutex_init(&jobs[j].lock, NULL);
-        pthread_cond_init(&jobs[j].changed, NULL);
+        pthread_cond_init(&jobs[j].received.whole, NULL);
+        pthread_cond_init(&jobs[j].reduced.whole, NULL);
+        pthread_cond_init(&jobs[j].sent.whole, NULL);
         for (uint32_t r = 0; r < o->nrank; r++)
             jobs[j].in[r] = get(room);
         jobs[j].out = get(room);

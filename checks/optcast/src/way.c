@@ -3,7 +3,11 @@
  *
  * The data are cut into chunks, each into nsplit parts; part p goes to server
  * p % servers, and its sum comes back from there. At most nreq chunks are
- * under way. */
+ * under way.
+ *
+ * chunksize is the most. A small all-reduce is cut into smaller parts, for
+ * the first sum comes down when the first parts of all clients are up, and the
+ * last one when nothing goes up any more: 1 / OVERLAP of the time each. */
 #define _GNU_SOURCE
 #include "optcast.h"
 
@@ -13,6 +17,10 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+/* So many parts go to each server, and none is smaller than LEAST bytes, below
+ * which a message costs more than its bytes. */
+enum { OVERLAP = 32, LEAST = 8 << 10 };
 
 struct link {                           /* to one server                    */
     int fd, least;
@@ -35,7 +43,7 @@ struct way_state {
     const uint8_t *from;
     uint8_t *to;
     uint64_t bytes, part, parts, chunks, started, done;
-    uint32_t magic;
+    uint32_t magic, nreq;
     bool traced;
 };
 
@@ -47,7 +55,7 @@ static size_t bytes_of(const struct way_state *w, uint64_t part)
 
 static struct slot *slot_of(struct way_state *w, uint64_t part)
 {
-    return w->slots + part / w->o->nsplit % w->o->nreq;
+    return w->slots + part / w->o->nsplit % w->nreq;
 }
 
 #define TRACE(line, what) \
@@ -58,7 +66,7 @@ static struct slot *slot_of(struct way_state *w, uint64_t part)
 static void start(struct way_state *w)
 {
     while (w->started < w->chunks) {
-        struct slot *slot = w->slots + w->started % w->o->nreq;
+        struct slot *slot = w->slots + w->started % w->nreq;
         if (slot->busy)
             return;
         uint64_t first = w->started * w->o->nsplit;
@@ -126,10 +134,15 @@ static bool take_parts(struct way_state *w, struct link *link)
     while (link->next_in < link->next_out) {
         size_t size = bytes_of(w, link->next_in), head = sizeof link->in;
         bool header = link->in_done < head;
-        void *to = header ? (uint8_t *)&link->in + link->in_done
-            : w->to + link->next_in * w->part + (link->in_done - head);
-        size_t want = (header ? head : head + size) - link->in_done;
-        ssize_t n = recv(link->fd, to, want, MSG_DONTWAIT);
+        size_t at = header ? 0 : link->in_done - head;
+        struct iovec parts[2];
+        struct msghdr message = {.msg_iov = parts};
+        if (header)
+            parts[message.msg_iovlen++] = (struct iovec){
+                (uint8_t *)&link->in + link->in_done, head - link->in_done};
+        parts[message.msg_iovlen++] = (struct iovec){
+            w->to + link->next_in * w->part + at, size - at};
+        ssize_t n = recvmsg(link->fd, &message, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return moved;
         if (n < 0 && errno == EINTR)
@@ -138,7 +151,7 @@ static bool take_parts(struct way_state *w, struct link *link)
             gone(w, link, n);
         moved = true;
         link->in_done += n;
-        if (header && link->in_done == head
+        if (header && link->in_done >= head
                 && (link->in.magic != w->magic || link->in.seq != link->got
                     || link->in.bytes != size))
             die("rank %u: the server %s sent another message than the one "
@@ -212,6 +225,26 @@ static void transfer(struct way_state *w)
     }
 }
 
+/* Bytes of a part. */
+static uint64_t part_of(const struct way_state *w, uint64_t bytes)
+{
+    uint64_t most = w->o->count * size_of(w->o->type);
+    uint64_t part = bytes / (OVERLAP * w->o->servers) / LEAST * LEAST;
+    part = part < LEAST ? LEAST : part;
+    return part < most ? part : most;
+}
+
+/* Chunks under way: as many bytes as of whole ones, at most a quarter of all;
+ * with more of them clients run ahead of each other, and servers wait. */
+static uint32_t under_way(const struct way_state *w)
+{
+    uint64_t most = w->o->count * size_of(w->o->type);
+    uint64_t n = w->o->nreq * (most / w->part);
+    uint64_t slots = OVERLAP / 4 * w->o->servers;
+    n = n < slots ? n : slots;
+    return n > w->o->nreq ? n : w->o->nreq;
+}
+
 static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
                        bool traced)
 {
@@ -219,7 +252,8 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
     w->from = in;
     w->to = out;
     w->bytes = bytes;
-    w->part = w->o->count * size_of(w->o->type);
+    w->part = part_of(w, bytes);
+    w->nreq = under_way(w);
     w->parts = (bytes + w->part - 1) / w->part;
     w->chunks = (w->parts + w->o->nsplit - 1) / w->o->nsplit;
     w->magic = DATA;
@@ -235,7 +269,7 @@ static void barrier(void *self)
     w->from = (void *)&in;
     w->to = (void *)&out;
     w->bytes = w->part = size_of(w->o->type);
-    w->parts = w->chunks = 1;
+    w->parts = w->chunks = w->nreq = 1;
     w->magic = BARRIER;
     w->traced = false;
     transfer(w);
@@ -256,7 +290,7 @@ void *optcast_way(const struct options *o, struct way *way)
     struct way_state *w = get(sizeof *w);
     w->o = o;
     w->links = get(o->servers * sizeof *w->links);
-    w->slots = get(o->nreq * sizeof *w->slots);
+    w->slots = get((o->nreq + OVERLAP / 4 * o->servers) * sizeof *w->slots);
     for (int s = 0; s < o->servers; s++) {
         struct link *link = w->links + s;
         snprintf(link->name, sizeof link->name, "%s:%u", o->server[s].host,

@@ -1,0 +1,57 @@
+"""The sweep: busbw over size, a curve for each way to all-reduce."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from .timeline import saved
+
+#: Size in B -> busbw in GB/s.
+Curve = Mapping[int, float]
+
+
+def human(size: int) -> str:
+    """`4 MiB`; exact, else in B."""
+    for unit, name in ((1 << 30, 'GiB'), (1 << 20, 'MiB'), (1 << 10, 'KiB')):
+        if size % unit == 0:
+            return f'{size // unit} {name}'
+    return f'{size} B'
+
+
+def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
+         models: Mapping[str, Curve] = {}) -> list[Path]:
+    """Draws NAME.png and NAME.svg.
+
+    :param models: what was to be expected of curves of the same name, dashed
+    """
+    # Only here: no check and no parser needs it.
+    import matplotlib
+    matplotlib.use('agg')
+    from matplotlib import pyplot as plt
+
+    with plt.rc_context({'svg.hashsalt': 'plumbline', 'font.size': 9}):
+        figure, axes = plt.subplots(figsize=(7, 4.5), layout='constrained')
+        for label, curve in curves.items():
+            sizes = sorted(curve)
+            [line] = axes.plot(sizes, [curve[size] for size in sizes], 'o-',
+                               label=label, markersize=5)
+            for size in sizes:
+                axes.annotate(f'{curve[size]:.4g}', (size, curve[size]),
+                              xytext=(4, 4), textcoords='offset points',
+                              fontsize=7, color=line.get_color())
+            model = models.get(label, {})
+            axes.plot(sorted(model), [model[size] for size in sorted(model)],
+                      '--', color=line.get_color(), linewidth=1)
+        if models:
+            axes.plot([], [], '--', color='#777777', label='model')
+        ticks = sorted({size for curve in curves.values() for size in curve})
+        axes.set_xscale('log', base=2)
+        axes.set_xticks(ticks, map(human, ticks))
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel('size')
+        axes.set_ylabel('busbw (GB/s)')
+        axes.set_title(title)
+        axes.grid(alpha=0.3)
+        axes.legend(loc='upper left', bbox_to_anchor=(1, 1))
+        return saved(figure, folder, name)

@@ -1,0 +1,54 @@
+"""The check on the cluster in a box: clients and servers on nodes of their
+own, under both launchers."""
+from __future__ import annotations
+
+import pytest
+import yaml
+from rounds import left, seen
+
+#: Two sizes, and few all-reduces: all nodes share one machine.
+QUICK = ('-SOptcastAllReduce.settings=size:64K+256K,chunksize:16K,'
+         'nccl_test_options:-n 3 -w 1')
+
+
+def ran(suite, cluster, partition, case):
+    """Records of a case, by metric and point; nothing of it is left."""
+    before = seen(cluster)
+    text, _ = suite.on(
+        cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
+        '-n', 'OptcastAllReduce', '-E', case, QUICK).communicate()
+    assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
+    assert left(cluster, before, suite.tmp) == []
+    return {(r['metric'], r['point']): r for r in suite.records}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('partition', ['slurm-srun', 'squeue-mpirun'])
+def test_two_clients_and_two_servers_on_four_nodes(suite, cluster,
+                                                   partition):
+    found = ran(suite, cluster, partition,
+                "point.type == 'optcast' and point.client_nodes == 2 "
+                'and point.servers == 2')
+    assert {r['num_nodes'] for r in found.values()} == {'4'}
+    for size in ('65536 B', '262144 B'):
+        ratio, busbw, ring = (float(found[name, size]['value']) for name in (
+            'ring_ratio', 'busbw', 'ring_busbw'))
+        assert ratio == pytest.approx(busbw / ring, rel=1e-3)
+    # The folder that run.py would leave, with the job's addresses.
+    config, *_ = suite.tmp.rglob('run.*.logs/config.yaml')
+    servers = yaml.safe_load(config.read_text())['servers']
+    assert len({one['name'] for one in servers}) == 2
+    assert len({one['ipaddr'] for one in servers}) == 2
+    # What threads did is kept for the page.
+    [calls] = (suite.tmp / 'perflogs').rglob('samples.csv')
+    assert 'server:reduce' in calls.read_text()
+
+
+@pytest.mark.cluster
+def test_a_ring_on_four_nodes(suite, cluster):
+    found = ran(suite, cluster, 'slurm-srun',
+                "point.type == 'ring' and point.clients == 4 "
+                "and point.scale == 'small'")
+    assert {r['num_nodes'] for r in found.values()} == {'4'}
+    assert float(found['busbw', '262144 B']['value']) > 0
+    assert ('ring_ratio', '262144 B') not in found

@@ -694,6 +694,9 @@ class Conductor:
                  else {step.name: self.step(step)
                        for step in self.plan.steps})
         self.await_saved()
+        if self.outside:
+            # Ranks of an MPI program go on without the agent of their node.
+            self.await_cause()
         self.record = {
             'servers': self.servers,
             'clients': [{'role': role, 'node': node.name, 'cpus': cpu_set}

@@ -18,7 +18,8 @@ import pytest
 
 from checks.lib.parsers import ParseError
 from checks.machine import cpus
-from checks.serving.agent import PREFIX, Rendezvous
+from checks.serving import conduct
+from checks.serving.agent import PREFIX, Failed, Rendezvous
 from checks.serving.parser import split
 from checks.serving.plan import Clients, Plan, PlanError, Program, Server, Step
 from config import launch
@@ -378,6 +379,22 @@ def test_launcher_that_is_killed_is_no_riddle(job, store):
         'sh', '-c', '"printf warning >&2; kill -9 \\$\\$"'))
     assert line.startswith('service: the launcher was killed by signal 9 ')
     assert 'warning' not in line
+
+
+def test_an_agent_that_is_lost_as_the_last_step_ends(tmp_path, monkeypatch):
+    """Ranks of an MPI program end well without the agent of their node."""
+    monkeypatch.setattr(conduct, 'LAUNCHER_MESSAGE_TIMEOUT', 0)
+    none = Server('none', ('true',))
+    one = conduct.Conductor(Plan(none, (Clients(),), (Step(
+        'last', (), 1),)), str(tmp_path / 'service.json'), [])
+    one.asking, one.above = {}, []
+    for name in ('start_agents', 'start_servers'):
+        monkeypatch.setattr(one, name, lambda: None)
+    monkeypatch.setattr(one, 'wait_for_event', time.sleep)
+    monkeypatch.setattr(one, 'step', lambda step: one.note_lost_agent(
+        'node n4 was lost'))
+    with pytest.raises(Failed, match='node n4 was lost'):
+        one.conduct()
 
 
 def test_a_launcher_that_ends_agents_says_why(job, store):

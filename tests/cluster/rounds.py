@@ -375,7 +375,7 @@ def seen(cluster: Cluster) -> dict[str, Counter[str]]:
 #: Ignored: folders of Open MPI's daemons, segments of MPICH's killed ranks,
 #: and the log that ReFrame writes before it has read its configuration.
 DATA, FOREIGN = '/plumbline-agent-', ('/tmp/prte', '/tmp/ompi', '/tmp/rfm-',
-                                      '/dev/shm/mpich_shm_')
+                                      '/dev/shm/mpich_shm_', '/dev/shm/ucx_')
 
 
 def left(cluster: Cluster, before: dict[str, Counter[str]], folder: Path

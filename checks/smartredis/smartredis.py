@@ -86,6 +86,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
+        #: The times of each call of each rank.
+        self.calls: list[samples.Sample] = []
         self.asked = settings.read(self.kind, self.settings)
         self.point = replace(self.point, **self.asked.point)
         self.descr = f'SmartRedis {self.kind}: {self.point}'
@@ -240,7 +242,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def figures_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
-        self.calls: list[samples.Sample] = []
+        self.calls = []
         figures: dict[str, float] = {}
         for size in self.sizes:
             served = services.steps[f'size{size}'].grown('commands')
@@ -269,8 +271,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     @property
     def attached(self) -> dict[str, str]:
-        """The times of each call of each rank."""
-        return {samples.FILE: samples.text(self.calls)}
+        """The times of each call of each rank; none of a run that was ended
+        before it had any."""
+        return {samples.FILE: samples.text(self.calls)} if self.calls else {}
 
     def planned(self) -> tuple[str, ...]:
         """Metrics of each size."""

@@ -290,7 +290,9 @@ VICTIMS = {
                      ('was killed by signal 9',)),
     'client': Victim(lambda p: p.name in ('plumbload', 'tensorload'),
                      ('client', 'was killed by signal 9', 'the ranks of')),
-    'agent': Victim(_python('agent'), ('was lost', 'Killed')),
+    # The last: it had stopped all and said so, and was about to end.
+    'agent': Victim(_python('agent'), ('was lost', 'Killed',
+                                       'ended with exit code 137 on n')),
     'conductor': Victim(_python('conduct'), FAILED),
     'batch': Victim(lambda p: p.name in ('slurm_script', 'measure.sh'),
                     ('the batch script was killed', *FAILED)),

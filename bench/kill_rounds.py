@@ -5,8 +5,9 @@
     $P bench/kill_rounds.py --rounds 100
 
 Starts a cluster in a box (tests/cluster) and plays rounds: a job with a store
-(or with TaoBench's servers: --family) on its first node and clients on three
-others, in which something is killed at a random time.
+on its first node and clients on three others, in which something is killed at
+a random time. --family: TaoBench's servers instead of the store, or MPI ranks
+of SmartRedis' throughput, inference or aggregation instead of the clients.
 Afterwards processes, listening ports, mounts and files are counted on every
 node, and the job must have ended in time with one line that names the cause.
 Prints a Markdown table.
@@ -30,10 +31,13 @@ from cluster import WORK, Cluster, ClusterError  # noqa: E402
 from rounds import (  # noqa: E402
     FOREIGN,
     LAUNCHERS,
+    MPI,
+    OF_RANKS,
     PLANS,
     VICTIMS,
     Round,
     build,
+    build_ranks,
     play,
     seen,
     undisturbed,
@@ -81,7 +85,7 @@ def main() -> int:
     parser.add_argument('--dir', type=Path, default=WORK / 'kill-rounds',
                         help='folder of cluster and jobs')
     args = parser.parse_args()
-    for need in ('stores', 'mpi'):
+    for need in ('stores', *(mpi for mpi, _ in MPI.values())):
         if not (WORK / need).exists():
             print(f'kill_rounds: no {WORK / need}; ./plumb env --site '
                   'devcluster makes it', file=sys.stderr)
@@ -96,7 +100,7 @@ def main() -> int:
         print(f'kill_rounds: {err}', file=sys.stderr)
         return 2
     try:
-        build(args.dir)
+        (build_ranks if args.family in OF_RANKS else build)(args.dir)
         return rounds_of(args, cluster)
     except ClusterError as err:
         print(f'kill_rounds: {err}', file=sys.stderr)
@@ -107,14 +111,17 @@ def main() -> int:
 
 def rounds_of(args: argparse.Namespace, cluster: Cluster) -> int:
     chance = random.Random(args.seed)
-    plan = PLANS[args.family](args.load, args.dir)
     launchers = list(LAUNCHERS) if args.launcher == 'both' \
         else [args.launcher]
-    victims = args.victim or list(VICTIMS)
+    plans = {launcher: PLANS[args.family](args.load, args.dir, launcher)
+             for launcher in launchers}
+    # Only an MPI program has a launcher of its own.
+    victims = args.victim or [victim for victim in VICTIMS if victim != 'ranks'
+                              or args.family in OF_RANKS]
     lasts, bad = {}, []
-    for launcher in launchers:
+    for launcher, plan in plans.items():
         lasts[launcher], verdict = undisturbed(cluster, launcher, plan,
-                                            args.dir / 'undisturbed')
+                                               args.dir / 'undisturbed')
         bad += [f'undisturbed, {launcher}: {verdict}'] if verdict else []
         print(f'undisturbed, {launcher}: {lasts[launcher]:.1f} s {verdict}')
     before = seen(cluster)
@@ -123,7 +130,7 @@ def rounds_of(args: argparse.Namespace, cluster: Cluster) -> int:
         number = len(rounds)
         launcher = launchers[number % len(launchers)]
         victim = victims[number // len(launchers) % len(victims)]
-        one = play(cluster, launcher, victim, plan,
+        one = play(cluster, launcher, victim, plans[launcher],
                    args.dir / f'round{number}',
                    chance.uniform(0, lasts[launcher]), chance)
         if not one.killed and not one.faults:
@@ -134,7 +141,7 @@ def rounds_of(args: argparse.Namespace, cluster: Cluster) -> int:
               f'{one.verdict or "passed"}', *one.data, *one.faults,
               sep='\n    ', flush=True)
     # Starts agents on all nodes, which remove data of killed agents.
-    for launcher in launchers:
+    for launcher, plan in plans.items():
         _, verdict = undisturbed(cluster, launcher, plan,
                                  args.dir / 'undisturbed')
         bad += [f'undisturbed, {launcher}: {verdict}'] if verdict else []

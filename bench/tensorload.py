@@ -5,10 +5,10 @@
 
 One server, pinned to the first CPU; one client with one connection, pinned to
 the last. In each round, in turn: `redis-benchmark -t set,get -P 1`, the
-driver with SET and GET, with the module's AI.TENSORSET and AI.TENSORGET, and
-with --library SmartRedis itself. Told are bytes a second (sets and gets
-together) against redis-benchmark's of the same round: the median of the
-rounds, and the least and the greatest.
+driver with SET and GET, with the module's AI.TENSORSET and AI.TENSORGET, with
+--library SmartRedis itself, and with --python SmartRedis' client in Python.
+Told are bytes a second (sets and gets together) against redis-benchmark's of
+the same round: the median of the rounds, and the least and the greatest.
 """
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,8 +66,33 @@ def benchmark(socket: Path, size: int, count: int) -> float:
     return 2 * size / seconds / 1e6
 
 
-def driver(folder: Path, size: int, count: int, *options: object
-           ) -> float:
+#: The loop of tensorload (throughput.c), in Python; prints MB/s.
+LOOP = '''
+import sys, time
+import numpy as np
+from smartredis import Client, ConfigOptions
+size, count = map(int, sys.argv[1:])
+client = Client(ConfigOptions.create_from_environment(''), 'loop')
+array, loop = np.arange(size // 4, dtype='float32'), 0
+for number in range(count):
+    array[::1024] = array[-1] = number
+    begin = time.monotonic()
+    client.put_tensor('throughput_rank_0', array)
+    result = client.get_tensor('throughput_rank_0')
+    loop += time.monotonic() - begin
+    assert (result == array).all()
+print(2 * size * count / loop / 1e6)
+'''
+
+
+def in_python(python: str, socket: Path, size: int, count: int) -> float:
+    return float(said('env', f'SSDB=unix://{socket}',
+                      'SR_DB_TYPE=Standalone', 'SR_LOG_LEVEL=QUIET', python,
+                      '-c', LOOP, size, count).split()[-1])
+
+
+def driver(folder: Path, size: int, count: int,
+           options: Iterable[object] = ()) -> float:
     (run,) = tensorload.read(said(
         folder / 'tensorload', 'throughput', '--service', folder / 'service',
         '--bytes', size, '--iterations', count, *options))
@@ -77,6 +104,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument('--rounds', type=int, default=5)
     parser.add_argument('--library', default='')
+    parser.add_argument('--python', default='',
+                        help='one that has the package smartredis')
     parser.add_argument('--sizes', default=','.join(map(str, SIZES)))
     parser.add_argument('--volume', type=float, default=VOLUME,
                         help='MB of a run (200)')
@@ -103,18 +132,22 @@ def main() -> None:
                 time.sleep(0.05)
             report(folder, socket, [int(size) for size in
                                     args.sizes.split(',')],
-                   args.rounds, args.volume, args.library)
+                   args.rounds, args.volume, args.library, args.python)
         finally:
             server.terminate()
             server.wait()
 
 
 def report(folder: Path, socket: Path, sizes: list[int], rounds: int,
-           volume: float, library: str) -> None:
-    ways: dict[str, tuple[object, ...]] = {
-        'SET/GET': ('--plain',), 'AI.TENSOR': ()}
+           volume: float, library: str, python: str) -> None:
+    ways: dict[str, Callable[[int, int], float]] = {
+        'SET/GET': partial(driver, folder, options=['--plain']),
+        'AI.TENSOR': partial(driver, folder)}
     if library:
-        ways['SmartRedis'] = ('--library', library)
+        ways['SmartRedis'] = partial(driver, folder,
+                                     options=['--library', library])
+    if python:
+        ways['in Python'] = partial(in_python, python, socket)
     print(f'{"bytes":>8} {"benchmark":>12}  '
           + '  '.join(f'{way:>22}' for way in ways), flush=True)
     for size in sizes:
@@ -122,11 +155,10 @@ def report(folder: Path, socket: Path, sizes: list[int], rounds: int,
         base, count = [], iterations(size, volume)
         for _ in range(rounds):
             base.append(benchmark(socket, size, count))
-            for way, options in ways.items():
+            for way, measured in ways.items():
                 # Strings and tensors have the same keys.
                 said('redis-cli', '-s', socket, 'flushall')
-                found[way].append(driver(folder, size, count, *options)
-                                  / base[-1])
+                found[way].append(measured(size, count) / base[-1])
         print(f'{size:>8} {statistics.median(base):>7.0f} MB/s  ' + '  '.join(
             f'{statistics.median(r):>6.2f} ({min(r):.2f} to {max(r):.2f})'
             .rjust(22) for r in found.values()), flush=True)

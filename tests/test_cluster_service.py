@@ -48,6 +48,15 @@ def tools(cluster, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope='module')
+def ranks(tools):
+    """The same folder, with programs of MPI ranks for each launcher."""
+    for folder, _ in rounds.MPI.values():
+        ensure_wheel(folder)
+    rounds.build_ranks(tools)
+    return tools
+
+
 def refused(job: Job, plan) -> str:
     """What ReFrame says of a job that fails, in one line of the conductor's,
     and leaves nothing."""
@@ -125,18 +134,12 @@ int main(int argc, char **argv)
 }
 '''
 
-#: Launcher -> the folder of its MPI, and what it needs besides.
-MPI = {'srun': ('mpich', ['env', 'SLURM_MPI_TYPE=pmi2',
-                          'MPIR_CVAR_NOLOCAL=1']),
-       'mpirun': ('mpi', ['env', 'OMPI_MCA_mpi_yield_when_idle=1',
-                          'OMPI_MCA_btl=self,tcp', 'OMPI_MCA_pml=ob1'])}
-
 
 @pytest.mark.cluster
 @pytest.mark.parametrize('launcher', ['srun', 'mpirun'])
 def test_ranks_of_an_mpi_program_beside_a_server(cluster, tools, tmp_path,
                                                  launcher):
-    folder, env = MPI[launcher]
+    folder, env = rounds.MPI[launcher]
     ensure_wheel(folder)
     count = tmp_path / 'count'
     subprocess.run([WORK / folder / 'bin' / 'mpicc', '-x', 'c', '-', '-o',
@@ -190,6 +193,17 @@ def test_nothing_is_left_whoever_is_killed(cluster, tools, tmp_path, victim,
                                            launcher):
     one = play(cluster, launcher, victim, load(10, tools), tmp_path / 'job',
                2, random.Random(victim))
+    assert one.killed and one.verdict and not one.faults, one
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize('what, victim, launcher', [
+    ('throughput', 'server', 'srun'), ('aggregation', 'ranks', 'mpirun')])
+def test_nothing_is_left_of_ranks_whoever_is_killed(
+        cluster, ranks, tmp_path, what, victim, launcher):
+    one = play(cluster, launcher, victim,
+               rounds.PLANS[what](10, ranks, launcher), tmp_path / 'job', 2,
+               random.Random(victim))
     assert one.killed and one.verdict and not one.faults, one
 
 

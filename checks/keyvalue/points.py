@@ -7,8 +7,10 @@ point in the middle, and the modes differ in the length of the steps.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from config.points import modes_from, unusual
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,8 @@ class Load:
 
     def __str__(self) -> str:
         """The store, the operation, and what is not as usual."""
-        usual = asdict(Load(self.store))
-        return ' '.join([self.store, self.operation, *(
-            f'{name}={value}' for name, value in asdict(self).items()
-            if value != usual[name] and name != 'operation')])
+        return ' '.join([self.store, self.operation,
+                         *unusual(self, 'store', 'operation')])
 
 
 #: Axis -> values; a value stands in the first mode that has it, and in all
@@ -88,8 +88,6 @@ COMPARED: dict[str, tuple[dict[str, Any], ...]] = {
 #: Generators of others -> the feature of an environment that has them.
 GENERATORS = {'benchmark': 'store_bench', 'memtier': 'memtier'}
 
-MODES = ('quick', 'nightly', 'full')
-
 
 def points(store: str) -> Iterator[tuple[Load, str]]:
     """Every load of a store, and the first mode that it belongs to."""
@@ -109,5 +107,4 @@ def points(store: str) -> Iterator[tuple[Load, str]]:
 
 def modes_of(load: Load) -> set[str]:
     """The modes that a load belongs to; another point is only in full."""
-    first = dict(points(load.store)).get(load, 'full')
-    return set(MODES[MODES.index(first):])
+    return modes_from(dict(points(load.store)).get(load, 'full'))

@@ -263,12 +263,12 @@ class Conductor:
         raise Failed(f'the launcher ended with code {code} before its time: '
                      f'{words or "it said nothing"}')
 
-    def await_cause(self) -> None:
+    def await_cause(self, seconds: float = CAUSE_TIMEOUT) -> None:
         """After a failure: waits for a report of its cause.
 
         :raises Failed: the cause.
         """
-        deadline = time.monotonic() + CAUSE_TIMEOUT
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline or self.outside:
             self.process_events(0.1)
 
@@ -565,6 +565,9 @@ class Conductor:
             self.observed.append(one.process.log)
             missing = '' if code else one.missing()
             if missing:
+                # Or was it a node? One that is cut off is only silent.
+                if self.plan.nodes > 1:
+                    self.await_cause(self.plan.silence + 1)
                 raise Failed(f'{self.running[number]}: {missing}')
             self.ended[number] = {'code': code, 'how': how,
                                   'words': f': {said}' if said else ''}
@@ -694,6 +697,9 @@ class Conductor:
                  else {step.name: self.step(step)
                        for step in self.plan.steps})
         self.await_saved()
+        if self.outside:
+            # Ranks of an MPI program go on without the agent of their node.
+            self.await_cause()
         self.record = {
             'servers': self.servers,
             'clients': [{'role': role, 'node': node.name, 'cpus': cpu_set}

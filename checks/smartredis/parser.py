@@ -145,7 +145,7 @@ def _run(lines: _Lines) -> Run:
 
 def records(run: Run) -> tuple[Record, ...]:
     """The figures of a run."""
-    program = 'smartredis' if run.client != 'embedded' else 'tensorload'
+    program = 'smartredis' if run.client == 'smartredis' else 'tensorload'
 
     def record(metric: str, value: float, unit: str, line: int) -> Record:
         return Record(program, run.version, run.bytes, metric, value, unit,

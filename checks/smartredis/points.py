@@ -6,8 +6,10 @@ arrangement; the sizes of tensors are the points of its curve.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from config.points import modes_from, unusual
 
 #: Sizes of a tensor in the original, at its last state. Unit: bytes.
 SIZES = (1024, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1024000,
@@ -42,7 +44,9 @@ class Point:
     #: Tensors of a dataset (aggregation).
     tensors_per_dataset: int = 1
     #: embedded, or smartredis: its shared object. That sends no password:
-    #: only for a colocated database.
+    #: only for a colocated database. Of an aggregation also python (the
+    #: consumer is in Python), files (datasets are files in a shared folder,
+    #: and the database is idle) and python_files (both).
     client: str = 'embedded'
     #: few or all sizes of tensors.
     sizes: str = 'few'
@@ -55,6 +59,16 @@ class Point:
     batch_size: int = 1
     device: str = 'CPU'
     num_devices: int = 1
+
+    @property
+    def in_python(self) -> bool:
+        """The consumer is in Python."""
+        return self.client.startswith('python')
+
+    @property
+    def in_files(self) -> bool:
+        """Datasets are files, and not in the database."""
+        return self.client.endswith('files')
 
     @property
     def ranks(self) -> int:
@@ -80,10 +94,7 @@ class Point:
 
     def __str__(self) -> str:
         """The database, and what is not as usual."""
-        usual = asdict(Point(self.db))
-        return ' '.join([self.db, *(
-            f'{name}={value}' for name, value in asdict(self).items()
-            if value != usual[name])])
+        return ' '.join([self.db, *unusual(self, 'db')])
 
 
 #: Kind -> mode -> arrangements that this mode adds. The last ones have the
@@ -110,11 +121,18 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'network': 'small', 'batch_size': 4, 'db_tpq': 2},
             {'network': 'small', 'num_devices': 2},
             {'network': 'small', 'client_nodes': 2},
-            {'network': 'resnet50'}),
-        'full': tuple({'network': 'resnet50', 'client_nodes': nodes,
-                       'clients_per_node': 18, 'db_cpus': 8, 'db_tpq': 8,
-                       'batch_size': 1000}
-                      for nodes in (4, 8, 16, 32, 64, 128)),
+            {'network': 'small', 'db_nodes': 3},
+            {'network': 'small', 'db_cpus': 2, 'db_tpq': 2},
+            # 8 GFLOP an image: seconds of a CPU.
+            {'network': 'resnet50', 'iterations': 5, 'db_cpus': 4,
+             'db_tpq': 4}),
+        # Eight nodes of ranks for a database at the most: with more the
+        # images take longer than a step may.
+        'full': tuple({'network': 'small', 'db_nodes': db,
+                       'client_nodes': nodes, 'clients_per_node': 18,
+                       'db_cpus': 8, 'db_tpq': 8, 'batch_size': 1000}
+                      for db in (4, 8, 16) for nodes in (4, 16, 64, 128)
+                      if nodes <= 8 * db),
     },
     'aggregation': {
         'quick': ({'tensors_per_dataset': 4, 'iterations': 20},),
@@ -122,15 +140,15 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'tensors_per_dataset': 4, 'sizes': 'all'},
             {'tensors_per_dataset': 4, 'client_threads': 4, 'db_nodes': 3},
             {'tensors_per_dataset': 1}, {'tensors_per_dataset': 2},
-            {'tensors_per_dataset': 4, 'client_nodes': 2}),
+            {'tensors_per_dataset': 4, 'client_nodes': 2},
+            *({'tensors_per_dataset': 4, 'client': client}
+              for client in ('python', 'files', 'python_files'))),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 36,
                        'clients_per_node': 32, 'tensors_per_dataset': 4,
                        'client_threads': 32, 'sizes': 'all'}
                       for db in (16,) for nodes in (4, 16, 64, 128)),
     },
 }
-
-MODES = ('quick', 'nightly', 'full')
 
 
 def points(kind: str) -> Iterator[tuple[Point, str]]:
@@ -143,5 +161,4 @@ def points(kind: str) -> Iterator[tuple[Point, str]]:
 
 def modes_of(kind: str, point: Point) -> set[str]:
     """The modes that an arrangement belongs to."""
-    first = dict(points(kind)).get(point, 'full')
-    return set(MODES[MODES.index(first):])
+    return modes_from(dict(points(kind)).get(point, 'full'))

@@ -31,6 +31,8 @@ class Asked:
     net_type: str = 'uds'
     #: HH:MM:SS of the job; empty: the case's.
     wall_time: str = ''
+    #: Threads that share the work of each of a device's threads.
+    intra_op_threads: int = 1
     #: Fields of a point that are not those of the case.
     point: Mapping[str, Any] = field(default_factory=dict)
 
@@ -64,8 +66,13 @@ ELSEWHERE = {
     'enough',
     'custom_pinning': 'ranks and servers always have CPUs of their own',
     'languages': 'the driver is in C; SmartRedis\' own languages call the '
-    'same library',
+    'same library; the consumer in Python is a case of its own '
+    '(-E \'point.client == "python"\')',
+    'inter_op_threads': 'layers of the built-in networks follow each other',
+    'threads_per_queue': 'it is db_tpq here, as in SmartSim-Scaling',
     'plot': './plumb report draws every figure',
+    'plot_type': './plumb report draws every figure',
+    'scaling_dir': './plumb report reads the records',
     'scaling_results_dir': './plumb report reads the records',
     'overwrite': './plumb report reads what is new',
 }
@@ -91,6 +98,8 @@ def read(kind: str, given: Mapping[str, str]) -> Asked:
             if text != 'CPU':
                 raise SettingError('device: CPU alone: the module that is '
                                    'built here has no GPUs')
+        elif name == 'intra_op_threads' and kind == 'inference':
+            own[name] = _number(name, text, 1)
         elif name == 'db_port':
             own[name] = _number(name, text, 0)
         elif name == 'net_ifname':
@@ -105,7 +114,9 @@ def read(kind: str, given: Mapping[str, str]) -> Asked:
             raise SettingError(f'{name}: {ELSEWHERE[name]}')
         else:
             known = [*numbers, 'tensor_bytes', 'db_port', 'net_ifname',
-                     'net_type', 'wall_time']
+                     'net_type', 'wall_time', *(
+                         ['device', 'intra_op_threads']
+                         if kind == 'inference' else [])]
             near = difflib.get_close_matches(name, known, 1)
             raise SettingError(f'{name}: unknown; ' + (
                 f'did you mean {near[0]}?' if near else

@@ -4,6 +4,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ from ..stores.servers import Needs, server
 from . import parser, settings
 from .points import FEW, SIZES, Point, modes_of, points
 
-BUILD = Path(__file__).resolve().parent / 'src' / 'build.sh'
+SRC = Path(__file__).resolve().parent / 'src'
 
 #: What a Redis listens with unless it is told otherwise (tcp-backlog).
 TCP_BACKLOG = 511
@@ -55,7 +56,7 @@ class TensorPrograms(base.Programs):
 
     def build_commands(self) -> list[str]:
         cc = self.current_environ.cc or 'mpicc'
-        return [f'CC={cc} {shlex.quote(str(BUILD))} tensorload',
+        return [f'CC={cc} {shlex.quote(str(SRC / "build.sh"))} tensorload',
                 aimodule.build_command('ai.so', cc)]
 
 
@@ -85,6 +86,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
+        #: The times of each call of each rank.
+        self.calls: list[samples.Sample] = []
         self.asked = settings.read(self.kind, self.settings)
         self.point = replace(self.point, **self.asked.point)
         self.descr = f'SmartRedis {self.kind}: {self.point}'
@@ -99,8 +102,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def origin_in(self, environ: Any) -> dict[str, str]:
         origin = super().origin_in(environ)
-        return (origin if self.point.client == 'embedded'
-                else {**origin, 'source': 'wheel'})
+        return ({**origin, 'source': 'wheel'}
+                if self.point.client == 'smartredis' else origin)
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:
@@ -163,7 +166,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         if self.point.commands == 'plain':
             return ()
         return (aimodule.load_line(f'{self.programs.stagedir}/ai.so',
-                                   threads=self.point.db_tpq),)
+                                   threads=self.point.db_tpq,
+                                   intra=self.asked.intra_op_threads),)
 
     @property
     def uds(self) -> bool:
@@ -179,6 +183,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 *(['--colocated'] if self.colocated else []),
                 *(['--library', self.programs.origin()['prefix']]
                   if self.point.client == 'smartredis' else []),
+                *(['--files', f'{self.stagedir}/files{size}']
+                  if self.point.in_files else []),
                 *more)
 
     def roles(self) -> tuple[Clients, ...]:
@@ -236,7 +242,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def figures_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
-        self.calls: list[samples.Sample] = []
+        self.calls = []
         figures: dict[str, float] = {}
         for size in self.sizes:
             served = services.steps[f'size{size}'].grown('commands')
@@ -256,15 +262,18 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 self.calls += calls(Path(
                     self.stagedir, f'{run.name}.size{size}.{number}.ranks'),
                     size, number * self.point.ranks)
-        grown = [services.steps[f'size{size}'] for size in self.sizes]
-        figures['server_cpu'] = sum(step.grown('cpu') for step in grown) / max(
-            1, sum(step.grown('commands') for step in grown)) * 1e6
+        if not self.point.in_files:
+            grown = [services.steps[f'size{size}'] for size in self.sizes]
+            figures['server_cpu'] = sum(
+                step.grown('cpu') for step in grown) / max(
+                1, sum(step.grown('commands') for step in grown)) * 1e6
         return figures
 
     @property
     def attached(self) -> dict[str, str]:
-        """The times of each call of each rank."""
-        return {samples.FILE: samples.text(self.calls)}
+        """The times of each call of each rank; none of a run that was ended
+        before it had any."""
+        return {samples.FILE: samples.text(self.calls)} if self.calls else {}
 
     def planned(self) -> tuple[str, ...]:
         """Metrics of each size."""
@@ -272,7 +281,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def planned_figures(self) -> list[str]:
         return [*(metrics.key(name, size) for size in self.sizes
-                  for name in self.planned()), 'server_cpu', 'ready_time']
+                  for name in self.planned()),
+                *([] if self.point.in_files else ['server_cpu']),
+                'ready_time']
 
     def claimed_seconds(self, figures: dict[str, float]) -> float:
         return sum(figures[metrics.key('loop_time', size)]
@@ -417,12 +428,23 @@ class SmartRedisAggregation(TensorBenchmark):
     def programs_of(self, size: int) -> tuple[Program, ...]:
         point = self.point
         both = ('--tensors', str(point.tensors_per_dataset))
-        return (Program(self.load('producer', size, *both), role='producer',
-                        mpi=True),
-                Program(self.load(
-                    'consumer', size, *both, '--producers', str(point.ranks),
-                    '--client-threads', str(point.client_threads)),
-                    role='consumer', mpi=True))
+        producer = self.load('producer', size, *both,
+                             *(['--put-each'] if point.in_python else []))
+        consumer = self.load('consumer', size, *both,
+                             '--producers', str(point.ranks),
+                             '--client-threads', str(point.client_threads))
+        if point.in_python:
+            consumer = self.in_python(consumer)
+        return (Program(producer, role='producer', mpi=True),
+                Program(consumer, role='consumer', mpi=True))
+
+    def in_python(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        """The same by consumer.py, which takes files or servers."""
+        words = list(command[1:])
+        if self.point.in_files:
+            at = words.index('--service')
+            del words[at:at + 2]
+        return (sys.executable, str(SRC / 'consumer.py'), *words)
 
     def ranks_of(self, mode: str) -> int:
         return 1 if mode == 'consumer' else self.point.ranks
@@ -433,7 +455,8 @@ class SmartRedisAggregation(TensorBenchmark):
 
     def commands_of(self) -> int:
         # Of each dataset: appended; its hash and its tensors.
-        return self.values_of('consumer') * (2 + self.tensors())
+        return 0 if self.point.in_files else (
+            self.values_of('consumer') * (2 + self.tensors()))
 
     def planned(self) -> tuple[str, ...]:
         return ('put_dataset', 'append_to_list', 'append_to_list_p99',

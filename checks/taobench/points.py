@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from config.points import modes_from
+
 from .jobs import Value
 from .sizing import cache_mb, instances_for
 
@@ -99,9 +101,6 @@ def points() -> Iterator[tuple[Point, str]]:
                 yield Point(job, program, 'original', 2), 'full'
 
 
-MODES = ('quick', 'nightly', 'full')
-
-
 def modes_of(point: Point) -> set[str]:
     """The modes that a point belongs to."""
-    return set(MODES[MODES.index(dict(points())[point]):])
+    return modes_from(dict(points())[point])

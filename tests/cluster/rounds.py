@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,9 +29,10 @@ from checks.machine import nodes
 from checks.machine.cpus import Cpu
 from checks.serving.parser import split
 from checks.serving.plan import Clients, Plan, Program, Server, Step
+from checks.stores import aimodule
 from checks.stores.servers import Needs, server
 from checks.taobench import calls, jobs, sizing
-from config.launch import SPREAD
+from config.launch import SPREAD, step
 
 SRC = ROOT / 'checks' / 'lib' / 'src'
 STORE = 'valkey'
@@ -51,6 +52,14 @@ LAUNCHERS = {
     'mpirun': ['mpirun', '-np', '4', *SPREAD['openmpi']],
 }
 
+#: Launcher -> the folder of the MPI whose programs it starts as ranks, and
+#: what those need besides.
+MPI = {'srun': ('mpich', ['env', 'SLURM_MPI_TYPE=pmi2',
+                          'MPIR_CVAR_NOLOCAL=1',
+                          'MPIR_CVAR_ENABLE_HEAVY_YIELD=1']),
+       'mpirun': ('mpi', ['env', 'OMPI_MCA_mpi_yield_when_idle=1',
+                          'OMPI_MCA_btl=self,tcp', 'OMPI_MCA_pml=ob1'])}
+
 SCRIPT = '''#!/bin/bash
 export PATH={path}:$PATH
 export OMPI_ALLOW_RUN_AS_ROOT=1
@@ -60,7 +69,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 '''
 
 
-def load(seconds: float, folder: Path) -> Plan:
+def load(seconds: float, folder: Path, launcher: str = '') -> Plan:
     """A store on a node of its own, and three clients that load it.
 
     :arg folder: has plumbload.
@@ -81,7 +90,7 @@ def load(seconds: float, folder: Path) -> Plan:
                  limit=30, gate=True)), interface='eth0')
 
 
-def tao(seconds: float, folder: Path) -> Plan:
+def tao(seconds: float, folder: Path, launcher: str = '') -> Plan:
     """TaoBench: two caching servers on a node, three clients, two phases.
 
     :arg folder: has tao_server and plumbload.
@@ -106,8 +115,62 @@ def tao(seconds: float, folder: Path) -> Plan:
             for name in ('warmup', 'test')), interface='eth0', sample=0.5)
 
 
-#: Family -> function that makes the plan of a job.
-PLANS = {'keyvalue': load, 'taobench': tao}
+def of_ranks(seconds: float, folder: Path, launcher: str,
+             programs: Mapping[str, tuple[str, ...]]) -> Plan:
+    """A store with the AI module on a node of its own, and tensorload's
+    ranks on the three others.
+
+    :arg folder: has what build_ranks() makes.
+    :arg programs: role -> mode and options of tensorload; the last of two
+        roles has a node of its own.
+    """
+    _, env = MPI[launcher]
+    common = ('--service', '{service}', '--limit', '20')
+    nodes = [3] if len(programs) == 1 else [2, 1]
+    return Plan(
+        server(STORE, str(WORK / 'stores'),
+               Needs(memory=96, connections=30, modules=(
+                   aimodule.load_line(str(folder / 'ai.so')),)),
+               nodes=1, beside=False),
+        tuple(Clients(nodes=count, name=name, apart=name == 'consumer')
+              for name, count in zip(programs, nodes, strict=True)),
+        (Step('measure', tuple(
+            Program((str(folder / launcher / 'tensorload'), mode, *common,
+                     *options), role=name, mpi=True)
+            for name, (mode, *options) in programs.items()), limit=60),),
+        interface='eth0',
+        launcher=(*env, *step(launcher, 'openmpi', 4)),
+        observer=str(observer()))
+
+
+def throughput(seconds: float, folder: Path, launcher: str = 'srun') -> Plan:
+    return of_ranks(seconds, folder, launcher, {'client': (
+        'throughput', '--bytes', '65536', '--iterations',
+        str(round(150 * seconds)))})
+
+
+def inference(seconds: float, folder: Path, launcher: str = 'srun') -> Plan:
+    return of_ranks(seconds, folder, launcher, {'client': (
+        'inference', '--model', str(folder / 'model'), '--script',
+        str(folder / 'script'), '--side', '16', '--classes', '10',
+        '--iterations', str(round(60 * seconds)))})
+
+
+def aggregation(seconds: float, folder: Path, launcher: str = 'srun'
+                ) -> Plan:
+    both = ('--tensors', '2', '--bytes', '8192', '--iterations',
+            str(round(15 * seconds)))
+    return of_ranks(seconds, folder, launcher, {
+        'producer': ('producer', *both),
+        'consumer': ('consumer', *both, '--producers', '2')})
+
+
+#: What is played -> function that makes the plan of a job.
+PLANS = {'keyvalue': load, 'taobench': tao, 'throughput': throughput,
+         'inference': inference, 'aggregation': aggregation}
+
+#: Those of MPI programs.
+OF_RANKS = ('throughput', 'inference', 'aggregation')
 
 
 def build(folder: Path) -> None:
@@ -117,6 +180,21 @@ def build(folder: Path) -> None:
         if not (folder / out).exists():
             subprocess.run([script / 'build.sh', folder / out],
                            check=True, stdout=subprocess.DEVNULL)
+
+
+def build_ranks(folder: Path) -> None:
+    """The SmartRedis driver with the MPI of each launcher, the module that
+    the store loads, and a model."""
+    for launcher, (mpi, _) in MPI.items():
+        (folder / launcher).mkdir(exist_ok=True)
+        subprocess.run(
+            [ROOT / 'checks/smartredis/src/build.sh',
+             folder / launcher / 'tensorload'], check=True, env={
+                 **os.environ, 'CC': str(WORK / mpi / 'bin' / 'mpicc')})
+    subprocess.run(aimodule.build_command(str(folder / 'ai.so')), shell=True,
+                   check=True)
+    (folder / 'model').write_bytes(aimodule.blob('tiny'))
+    (folder / 'script').write_text(aimodule.SCRIPT)
 
 
 def observer() -> Path:
@@ -210,14 +288,18 @@ VICTIMS = {
     'server': Victim(lambda p: p.name.startswith((f'{STORE}-server',
                                                   'tao_server')),
                      ('was killed by signal 9',)),
-    'client': Victim(lambda p: p.name == 'plumbload',
-                     ('client', 'was killed by signal 9')),
-    'agent': Victim(_python('agent'), ('was lost', 'Killed')),
+    'client': Victim(lambda p: p.name in ('plumbload', 'tensorload'),
+                     ('client', 'was killed by signal 9', 'the ranks of')),
+    # The last: it had stopped all and said so, and was about to end.
+    'agent': Victim(_python('agent'), ('was lost', 'Killed',
+                                       'ended with exit code 137 on n')),
     'conductor': Victim(_python('conduct'), FAILED),
     'batch': Victim(lambda p: p.name in ('slurm_script', 'measure.sh'),
                     ('the batch script was killed', *FAILED)),
     'launcher': Victim(lambda p: p.name in ('srun', 'mpirun', 'prterun'),
                        ('launcher was killed', 'was lost')),
+    'ranks': Victim(lambda p: p.name in ('srun', 'mpirun', 'prterun')
+                    and ' rank ' in p.command, ('the ranks of',)),
     'scancel': Victim(None, ('ended by SIGTERM', 'CANCELLED', 'cancelled')),
     'node': Victim(None, ('was lost', 'launcher ended', 'NODE_FAIL',
                           *FAILED)),
@@ -243,7 +325,7 @@ def kill_victim(job: Job, name: str, chance: random.Random) -> str:
     while running(job):
         found = [(node, p) for node in cluster.nodes
                  for p in cluster.processes(node) if is_it(p)]
-        if name == 'launcher':
+        if name in ('launcher', 'ranks'):
             # mpirun has an srun of its own, and srun is two processes.
             found = sorted(found, key=lambda one: (
                 one[1].name == 'srun', one[1].pid))[:1]
@@ -292,9 +374,10 @@ def seen(cluster: Cluster) -> dict[str, Counter[str]]:
 
 
 #: Data folders of killed agents are allowed: the next agent removes them.
-#: Ignored: folders of Open MPI's daemons, and the log that ReFrame writes
-#: before it has read its configuration.
-DATA, FOREIGN = '/plumbline-agent-', ('/tmp/prte', '/tmp/ompi', '/tmp/rfm-')
+#: Ignored: folders of Open MPI's daemons, segments of MPICH's killed ranks,
+#: and the log that ReFrame writes before it has read its configuration.
+DATA, FOREIGN = '/plumbline-agent-', ('/tmp/prte', '/tmp/ompi', '/tmp/rfm-',
+                                      '/dev/shm/mpich_shm_', '/dev/shm/ucx_')
 
 
 def left(cluster: Cluster, before: dict[str, Counter[str]], folder: Path

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from checks.keyvalue.points import AXES, MODES, Load, modes_of, points
+from checks.keyvalue.points import AXES, Load, modes_of, points
 from checks.serving.plan import filled
 from checks.stores.servers import STORES, Needs, server
+from config.points import MODES
 from tests.conftest import ROOT, skip_missing
 from tests.test_faults import another_site
 

@@ -13,12 +13,14 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from checks.lib.parsers import ParseError
 from checks.machine import cpus
-from checks.serving.agent import PREFIX, Rendezvous
+from checks.serving import conduct
+from checks.serving.agent import PREFIX, Failed, Rendezvous
 from checks.serving.parser import split
 from checks.serving.plan import Clients, Plan, PlanError, Program, Server, Step
 from config import launch
@@ -378,6 +380,46 @@ def test_launcher_that_is_killed_is_no_riddle(job, store):
         'sh', '-c', '"printf warning >&2; kill -9 \\$\\$"'))
     assert line.startswith('service: the launcher was killed by signal 9 ')
     assert 'warning' not in line
+
+
+def test_an_agent_that_is_lost_as_the_last_step_ends(tmp_path, monkeypatch):
+    """Ranks of an MPI program end well without the agent of their node."""
+    monkeypatch.setattr(conduct, 'LAUNCHER_MESSAGE_TIMEOUT', 0)
+    none = Server('none', ('true',))
+    one = conduct.Conductor(Plan(none, (Clients(),), (Step(
+        'last', (), 1),)), str(tmp_path / 'service.json'), [])
+    one.asking, one.above = {}, []
+    for name in ('start_agents', 'start_servers'):
+        monkeypatch.setattr(one, name, lambda: None)
+    monkeypatch.setattr(one, 'wait_for_event', time.sleep)
+    monkeypatch.setattr(one, 'step', lambda step: one.note_lost_agent(
+        'node n4 was lost'))
+    with pytest.raises(Failed, match='node n4 was lost'):
+        one.conduct()
+
+
+@pytest.mark.parametrize('nodes, words', [
+    (2, 'node n4 was lost: nothing heard from it'),
+    (1, 'the ranks of client: 3 ranks asked for')])
+def test_ranks_that_did_not_start_may_have_lost_their_node(
+        tmp_path, monkeypatch, nodes, words):
+    """mpirun was seen to end with 0 then; a node that is cut off is noticed
+    by its silence alone."""
+    none = Server('none', ('true',))
+    one = conduct.Conductor(Plan(none, (Clients(nodes=nodes),), (Step(
+        'last', (), 1),)), str(tmp_path / 'service.json'), [])
+    ended = SimpleNamespace(exit_reason=lambda: 'ended', log=None,
+                            process=SimpleNamespace(returncode=0))
+    one.running, one.launched = {0: 'the ranks of client'}, {
+        0: SimpleNamespace(process=ended, said=lambda: '',
+                           missing=lambda: '3 ranks asked for, 0 started')}
+
+    def silent(seconds):
+        assert seconds > one.plan.silence
+        raise Failed('node n4 was lost: nothing heard from it for 10 s')
+    monkeypatch.setattr(one, 'await_cause', silent)
+    with pytest.raises(Failed, match=words):
+        one.watch_launched()
 
 
 def test_a_launcher_that_ends_agents_says_why(job, store):

@@ -26,6 +26,8 @@ def test_options_under_their_own_names():
     ({'net_type': 'ib'}, 'uds or tcp'),
     ({'wall_time': '5h'}, 'write 05/00/00'),
     ({'db_hosts': 'n1'}, 'first nodes of the job'),
+    ({'intra_op_threads': '2'}, 'intra_op_threads: unknown'),
+    ({'languages': 'python'}, 'point.client == "python"'),
     ({'run_db_as_batch': 'True'}, 'part of the job')])
 def test_what_is_refused(given, words):
     with pytest.raises(settings.SettingError, match=words):
@@ -36,6 +38,19 @@ def test_aggregation_has_options_of_its_own():
     asked = settings.read('aggregation', {'client_threads': '2',
                                           'tensors_per_dataset': '4'})
     assert asked.point == {'client_threads': 2, 'tensors_per_dataset': 4}
+
+
+def test_inference_has_threads_and_a_device():
+    asked = settings.read('inference', {
+        'intra_op_threads': '2', 'db_tpq': '4', 'num_devices': '2',
+        'batch_size': '96', 'device': 'CPU'})
+    assert asked.intra_op_threads == 2
+    assert asked.point == {'db_tpq': 4, 'num_devices': 2, 'batch_size': 96}
+    for given, words in (({'device': 'GPU'}, 'CPU alone'),
+                         ({'inter_op_threads': '2'}, 'follow each other'),
+                         ({'intra_op_thread': '2'}, 'intra_op_threads?')):
+        with pytest.raises(settings.SettingError, match=words):
+            settings.read('inference', given)
 
 
 def test_nodes_of_an_arrangement():
@@ -54,9 +69,11 @@ def test_arrangements_and_their_modes(kind):
     assert len(quick) == 1 and quick[0].ranks >= 4
     assert modes_of(kind, quick[0]) == {'quick', 'nightly', 'full'}
     assert modes_of(kind, Point('redis', clients_per_node=7)) == {'full'}
-    # Models are not copied to the shards of a cluster.
-    assert any(point.db_nodes == 3 for point, _ in found) == (
-        kind != 'inference')
+    assert any(point.db_nodes == 3 for point, _ in found)
+    # Lists alone can be files, and only their consumer is in Python, too.
+    assert {point.client for point, _ in found} == (
+        {'embedded', 'python', 'files', 'python_files'}
+        if kind == 'aggregation' else {'embedded', 'smartredis'})
     # SmartRedis sends no password.
     assert all(point.deployment == 'colocated' for point, _ in found
                if point.client == 'smartredis')

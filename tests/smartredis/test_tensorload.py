@@ -6,7 +6,9 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
+from array import array
 from dataclasses import replace
 
 import pytest
@@ -18,7 +20,7 @@ from config import launch
 from tests.conftest import ROOT
 from tests.serving.test_service import CONFIG, Job, real
 
-BUILD = ROOT / 'checks' / 'smartredis' / 'src' / 'build.sh'
+SRC = ROOT / 'checks' / 'smartredis' / 'src'
 
 MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1',
        'OMPI_MCA_mpi_yield_when_idle': '1'}
@@ -31,7 +33,7 @@ def tools(once):
         pytest.skip('no MPI')
 
     def make(folder):
-        for command in ([str(BUILD), str(folder / 'tensorload')],
+        for command in ([str(SRC / 'build.sh'), str(folder / 'tensorload')],
                         ['sh', '-c', aimodule.build_command(
                             str(folder / 'ai.so'))]):
             done = subprocess.run(
@@ -74,7 +76,7 @@ def loop(tools, store, mode, *options, config='', servers=1, ranks=2,
                 config=lines),
         (Clients(instances=ranks), *(role for role, _ in more)),
         (Step('measure', (Program(program, mpi=True), *(
-            Program((*program[:1], *command), role=role.name, mpi=True)
+            Program(command, role=role.name, mpi=True)
             for role, command in more)), limit),))
 
 
@@ -117,33 +119,63 @@ def test_four_ranks_and_their_tensors(tools, store, start, module, servers):
     assert run.commands == ('AI.TENSORSET' if module else 'SET')
 
 
-def aggregation(tools, store, iterations, *options, **more):
-    """Two producers and a consumer."""
+def aggregation(tools, store, iterations, *options, program=(), files='',
+                module=False, **more):
+    """Two producers and a consumer: tensorload, or what `program` names."""
     common = ('--bytes', '4096', '--tensors', '3', '--iterations',
-              str(iterations))
-    consumer = ('consumer', '--service', '{service}', '--plain', *common,
-                '--producers', '2', '--client-threads', '2', '--limit', '5',
-                *options)
-    return loop(tools, store, 'producer', *common,
+              str(iterations), *(['--files', files] if files else []))
+    consumer = (*(program or (str(tools / 'tensorload'),)), 'consumer',
+                *common, '--producers', '2', '--client-threads', '2',
+                '--limit', '5', '--folder', '{output}.ranks', *options,
+                *([] if files and program else ['--service', '{service}']),
+                *([] if module else ['--plain']))
+    return loop(tools, store, 'producer', *common, '--put-each',
+                module=module,
                 more=((Clients(name='consumer'), consumer),), **more)
 
 
-@pytest.mark.parametrize('servers', [1, 3])
-def test_producers_and_a_consumer(tools, store, start, servers):
-    found = {run.mode: run for run in runs(start(aggregation(
-        tools, store, 4, servers=servers)))}
-    assert found['producer'].functions['append_to_list'].calls == 8
-    assert found['consumer'].functions['get_list'].calls == 4
-    assert found['consumer'].verified == 8
+PYTHON = (sys.executable, str(SRC / 'consumer.py'))
 
 
-def test_inference_with_the_module(tools, store, start, tmp_path):
+@pytest.mark.parametrize('servers, program, files, module', [
+    (1, (), False, False), (3, (), False, False), (1, (), True, False),
+    (1, PYTHON, False, True), (3, PYTHON, False, False),
+    (1, PYTHON, True, False)])
+def test_producers_and_a_consumer(tools, store, start, tmp_path, servers,
+                                  program, files, module):
+    folder = tmp_path / 'lists'
+    one = start(aggregation(
+        tools, store, 4, servers=servers, program=program, module=module,
+        files=str(folder) if files else ''))
+    found = {run.mode: run for run in runs(one)}
+    producer, consumer = found['producer'], found['consumer']
+    assert producer.functions['append_to_list'].calls == 8
+    # The dataset is put in each iteration of both ranks.
+    assert producer.functions['put_dataset'].calls == 8
+    assert consumer.functions['get_list'].calls == 4
+    assert consumer.verified == 8
+    assert consumer.client == ('python' if program else producer.client)
+    assert producer.client == ('files' if files else 'embedded')
+    # Lists and datasets are removed.
+    assert not files or list(folder.iterdir()) == []
+    (rows,) = one.folder.glob('*.measure.1.ranks/rank_0_timing.csv')
+    times = [line.split(',')[1] for line in rows.read_text().split()]
+    assert times.count('get_list') == 4 and times[-1] == 'main()'
+
+
+def model(tmp_path):
+    """Options of an inference: a model and a script."""
     (tmp_path / 'model').write_bytes(aimodule.blob('tiny'))
     (tmp_path / 'script').write_text(aimodule.SCRIPT)
+    return ('--model', str(tmp_path / 'model'), '--script',
+            str(tmp_path / 'script'), '--side', '16', '--classes', '10')
+
+
+@pytest.mark.parametrize('servers', [1, 3])
+def test_inference_with_the_module(tools, store, start, tmp_path, servers):
     (run,) = runs(start(loop(
-        tools, store, 'inference', '--model', str(tmp_path / 'model'),
-        '--script', str(tmp_path / 'script'), '--side', '16', '--classes',
-        '10', '--iterations', '3', '--num-devices', '2', module=True)))
+        tools, store, 'inference', *model(tmp_path), '--iterations', '3',
+        '--num-devices', '2', module=True, servers=servers)))
     assert run.functions['run_model'].calls == 6
     assert run.functions['warmup'].calls == 2 and run.verified == 8
 
@@ -176,10 +208,13 @@ def test_a_library_that_is_none(tools, store, start, tmp_path):
 ENDLESS = ('--iterations', '100000000')
 
 
-@pytest.mark.parametrize('servers', [1, 3])
-def test_a_server_that_dies_in_the_middle(tools, store, start, servers):
-    one = start(loop(tools, store, 'throughput', *ENDLESS, servers=servers))
-    one.wait_for('tensorload\0throughput')
+@pytest.mark.parametrize('mode, servers', [
+    ('throughput', 1), ('throughput', 3), ('inference', 3)])
+def test_a_server_that_dies_in_the_middle(tools, store, start, tmp_path, mode,
+                                          servers):
+    one = start(loop(tools, store, mode, *ENDLESS, *model(tmp_path),
+                     servers=servers, module=mode == 'inference'))
+    one.wait_for(f'tensorload\0{mode}')
     kill(one, f'{store.binary.name} ')
     line = fault(one)
     assert f'{store.name} (server ' in line
@@ -201,6 +236,62 @@ def test_a_consumer_that_dies(tools, store, start):
     for pid in consumers():
         os.kill(pid, signal.SIGKILL)
     assert 'the ranks of consumer ended with exit code' in fault(one)
+
+
+@pytest.mark.parametrize('files', [False, True])
+def test_a_consumer_in_python_without_producers(tmp_path, tools, files):
+    """It ends in its limit; and where there is no server, at once."""
+    (tmp_path / 'service').write_text('server 127.0.0.1 9\n')
+    where = ('--files', tmp_path) if files else (
+        '--service', tmp_path / 'service')
+    done = subprocess.run([*PYTHON, 'consumer', *where, '--limit', '0.1'],
+                          text=True, capture_output=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        'consumer.py: iteration_0 has 0 of 1 datasets after 0.1 s: is the '
+        'producer alive?\n' if files else 'consumer.py: 127.0.0.1:9: '
+        'Connection refused: does the server run, and listen there?\n')
+
+
+#: A dataset of two tensors of 2048 floats as rank 0 writes it, and broken.
+VALUES = array('f', (float(i) for i in range(4096)))
+VALUES[::1024] = array('f', [1] * 4)
+VALUES[-1] = 1
+
+
+@pytest.mark.parametrize('program', ['tensorload', 'python'])
+@pytest.mark.parametrize('change, words', [
+    (lambda data: data, ''),
+    (lambda data: data[:4000] + b'\0\0\x80?' + data[4004:],
+     'is 1, written was 1000'),
+    (lambda data: data[:-1], '16384 bytes were due, it has 16383')])
+def test_files_that_are_not_what_was_written(tmp_path, tools, program, change,
+                                             words):
+    folder = tmp_path / 'iteration_0'
+    folder.mkdir()
+    (folder / 'aggregation_rank_0.dat').write_bytes(
+        change(VALUES.tobytes()))
+    command = PYTHON if program == 'python' else [tools / 'tensorload']
+    done = subprocess.run(
+        [*command, 'consumer', '--files', tmp_path, '--bytes', '8192',
+         '--tensors', '2', '--iterations', '1', '--limit', '1'], text=True,
+        capture_output=True, env={**os.environ, **MPI})
+    assert done.returncode == bool(words), done.stderr
+    if words:
+        (line,) = [line for line in done.stderr.splitlines()
+                   if line.startswith(('tensorload: ', 'consumer.py: '))]
+        assert words in line
+    else:
+        (run,) = parser.read(done.stdout)
+        assert run.verified == 1 and run.ranks == 1
+
+
+def test_what_a_client_cannot_do(tools, tmp_path):
+    done = subprocess.run(
+        [tools / 'tensorload', 'throughput', '--files', tmp_path], text=True,
+        capture_output=True, env={**os.environ, **MPI})
+    assert done.returncode == 1
+    assert "the client 'files' cannot do throughput" in done.stderr
 
 
 def test_producers_without_a_consumer_end_in_their_limit(tools, store, start):

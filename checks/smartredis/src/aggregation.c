@@ -3,9 +3,30 @@
 #include "tensor.h"
 
 #include <mpi.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+void in_threads(int count, void *(*run)(void *), void *shares, size_t size)
+{
+    pthread_t *ids = calloc((size_t)count, sizeof *ids);
+    char *share = shares;
+
+    if (!ids)
+        die("no memory for %d threads", count);
+    for (int i = 1; i < count; i++) {
+        int code = pthread_create(&ids[i], NULL, run,
+                                  share + (size_t)i * size);
+        if (code)
+            die("no %d threads: %s", count, strerror(code));
+    }
+    run(share);
+    for (int i = 1; i < count; i++)
+        pthread_join(ids[i], NULL);
+    free(ids);
+}
 
 static void nap(double seconds)
 {
@@ -27,6 +48,14 @@ static void await(const char *list, long length)
     }
 }
 
+static void put(const char *name, const float *data, size_t n)
+{
+    double begin = now();
+
+    client->put_dataset(name, data, n, arg.tensors);
+    add_time("put_dataset", now() - begin);
+}
+
 void produce(void)
 {
     size_t n = arg.bytes / sizeof(float);
@@ -39,9 +68,7 @@ void produce(void)
         die("no memory for %d tensors of %zu bytes", arg.tensors, arg.bytes);
     fill(data, all, (unsigned)(rank + 1));
     snprintf(name, sizeof name, "aggregation_rank_%d", rank);
-    double begin = now();
-    client->put_dataset(name, data, n, arg.tensors);
-    add_time("put_dataset", now() - begin);
+    put(name, data, n);
     for (int i = 0; i < arg.iterations; i++) {
         snprintf(list, sizeof list, "%s_%d", arg.list_name, i);
         snprintf(before, sizeof before, "%s_%d", arg.list_name, i - 1);
@@ -49,7 +76,9 @@ void produce(void)
         if (rank == 0 && i)
             await(before, 0);
         MPI_Barrier(MPI_COMM_WORLD);
-        begin = now();
+        if (arg.put_each && i)
+            put(name, data, n);
+        double begin = now();
         client->append_to_list(list, name);
         add_time("append_to_list", now() - begin);
         loop += now() - start;

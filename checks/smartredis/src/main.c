@@ -113,7 +113,8 @@ const char *key_of(char *out, size_t room, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    vsnprintf(out, room, format, args);
+    if ((size_t)vsnprintf(out, room, format, args) >= room)
+        die("a name is longer than %zu bytes: %.60s...", room - 1, out);
     va_end(args);
     return out;
 }
@@ -141,7 +142,11 @@ static const struct { const char *name, *means; } options[] = {
     {"colocated", "of the servers, the one on this node alone"},
     {"folder DIR", "for rank_N_timing.csv, in the original's form (none)"},
     {"library FILE", "SmartRedis' shared object instead of the own client"},
+    {"files DIR", "datasets and lists as files in this folder, which all "
+     "nodes see, instead of a server"},
     {"tensors N", "of a dataset (4)"},
+    {"put-each", "the producer puts its dataset in each iteration, as the "
+     "original's does for a consumer in Python"},
     {"client-threads N", "of the consumer (1)"},
     {"producers N", "ranks of the producer"},
     {"poll SECONDS", "between two polls of a list (0.005)"},
@@ -187,6 +192,10 @@ static void read_arguments(int argc, char **argv)
             arg.colocated = true;
             continue;
         }
+        if (!strcmp(name, "--put-each")) {
+            arg.put_each = true;
+            continue;
+        }
         i++;
         if (!strcmp(name, "--service"))
             arg.service = text;
@@ -194,6 +203,8 @@ static void read_arguments(int argc, char **argv)
             arg.folder = text;
         else if (!strcmp(name, "--library"))
             arg.library = text;
+        else if (!strcmp(name, "--files"))
+            arg.files = text;
         else if (!strcmp(name, "--device"))
             arg.device = text;
         else if (!strcmp(name, "--model"))
@@ -225,8 +236,8 @@ static void read_arguments(int argc, char **argv)
         else
             die("unknown option %s: see tensorload --help", name);
     }
-    if (!arg.service)
-        die("no server: give --service FILE");
+    if (!arg.service && !arg.files)
+        die("no server: give --service FILE (or --files DIR)");
     if (arg.tensors > 64)
         die("--tensors %d: 64 at the most", arg.tensors);
 }
@@ -333,10 +344,13 @@ static void report(const char *mode)
 int main(int argc, char **argv)
 {
     double begin = now();
-    static const struct { const char *mode; void (*run)(void); } modes[] = {
-        {"throughput", throughput}, {"inference", inference},
-        {"producer", produce},
-        {"consumer", consume_lists}};
+    static const struct {
+        const char *mode;
+        void (*run)(void);
+        bool lists;
+    } modes[] = {
+        {"throughput", throughput, false}, {"inference", inference, false},
+        {"producer", produce, true}, {"consumer", consume_lists, true}};
     size_t m = 0, count = sizeof modes / sizeof *modes;
 
     signal(SIGPIPE, SIG_IGN);
@@ -350,12 +364,12 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (arg.library) {
+    if (arg.files)
+        client = &files;
+    if (arg.library)
         client = library(arg.library);
-        if (!client->get_list && strcmp(argv[1], "throughput")
-            && strcmp(argv[1], "inference"))
-            die("--library does throughput and inference");
-    }
+    if (modes[m].lists ? !client->get_list : !client->put_tensor)
+        die("the client '%s' cannot do %s", client->name, modes[m].mode);
     double opening = now();
     client->open();
     add_time("client()", now() - opening);

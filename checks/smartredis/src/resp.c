@@ -6,13 +6,12 @@
 
 #include <errno.h>
 #include <ifaddrs.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { INPUT = 1 << 16, WINDOW = 64, WORDS = 40 };
+enum { INPUT = 1 << 16, WINDOW = 64, WORDS = 40, DIMS = 8, NAME = 160 };
 
 /* A blocking connection to one server. */
 struct wire {
@@ -317,48 +316,71 @@ static void short_text(struct wire *w, char *out, size_t room)
     take(w, NULL, 2);
 }
 
-static void take_tensor(struct wires *from, const char *key, float *data,
-                        size_t n)
-{
-    struct wire *w = owner(from, key);
-    struct head h;
-    const char *line;
+enum { TYPE = 32 };
 
-    if (!arg.plain) {
-        char word[32];
-        line = line_of(w, &h);
-        if (h.type != '*' || h.n < 6)
-            die("%s: %s: no tensor: '%.40s'", w->node->name, key,
-                printable(line));
-        unsigned more_to_come = (unsigned)h.n - 6;
-        short_text(w, word, sizeof word);       /* dtype                   */
-        short_text(w, word, sizeof word);
-        if (strcmp(word, "FLOAT"))
-            die("%s: %s: FLOAT was written, %s came back", w->node->name,
-                key, word);
-        short_text(w, word, sizeof word);       /* shape                   */
-        line_of(w, &h);
-        long long elements = 1;
-        for (long long i = h.n; i > 0; i--)
-            elements *= want_number(w);
-        if (elements != (long long)n)
-            die("%s: %s: %zu elements were due, %lld came", w->node->name,
-                key, n, elements);
-        short_text(w, word, sizeof word);       /* blob                    */
-        if (more_to_come)
-            die("%s: %s: a tensor with more than was asked for",
-                w->node->name, key);
-    }
+/* What comes before the bytes of a tensor: type and dimensions. Returns how
+ * many dimensions. */
+static int take_shape(struct wire *w, const char *key, char *type,
+                      long long *dims)
+{
+    char word[TYPE];
+    struct head h;
+    const char *line = line_of(w, &h);
+
+    if (h.type != '*' || h.n != 6)
+        die("%s: %s: no tensor: '%.40s'", w->node->name, key,
+            printable(line));
+    short_text(w, word, TYPE);                  /* dtype                   */
+    short_text(w, type, TYPE);
+    short_text(w, word, TYPE);                  /* shape                   */
     line = line_of(w, &h);
+    if (h.type != '*' || h.n < 0 || h.n > DIMS)
+        die("%s: %s: no shape: '%.40s'", w->node->name, key,
+            printable(line));
+    int count = (int)h.n;
+    for (int i = 0; i < count; i++)
+        dims[i] = want_number(w);
+    short_text(w, word, TYPE);                  /* blob                    */
+    return count;
+}
+
+/* The head of a tensor's bytes: how many there are. */
+static size_t take_size(struct wire *w, const char *key)
+{
+    struct head h;
+    const char *line = line_of(w, &h);
+
     if (h.type != '$')
         die("%s: %s: no bytes: '%.40s'", w->node->name, key,
             printable(line));
     if (h.n < 0)
         die("%s: %s is not there: was it evicted?", w->node->name, key);
-    if ((size_t)h.n != n * sizeof *data)
-        die("%s: %s: %zu bytes were due, %lld came", w->node->name, key,
-            n * sizeof *data, h.n);
-    take(w, (char *)data, (size_t)h.n);
+    return (size_t)h.n;
+}
+
+static void take_tensor(struct wires *from, const char *key, float *data,
+                        size_t n)
+{
+    struct wire *w = owner(from, key);
+
+    if (!arg.plain) {
+        char type[TYPE];
+        long long dims[DIMS], elements = 1;
+        int count = take_shape(w, key, type, dims);
+        if (strcmp(type, "FLOAT"))
+            die("%s: %s: FLOAT was written, %s came back", w->node->name,
+                key, type);
+        for (int i = 0; i < count; i++)
+            elements *= dims[i];
+        if (elements != (long long)n)
+            die("%s: %s: %zu elements were due, %lld came", w->node->name,
+                key, n, elements);
+    }
+    size_t size = take_size(w, key);
+    if (size != n * sizeof *data)
+        die("%s: %s: %zu bytes were due, %zu came", w->node->name, key,
+            n * sizeof *data, size);
+    take(w, (char *)data, size);
     take(w, NULL, 2);
 }
 
@@ -375,8 +397,6 @@ static void unpack_tensor(const char *key, float *data, size_t n)
 }
 
 /* --- datasets and lists: a hash, tensors beside it, a list of names ------ */
-enum { NAME = 160 };
-
 static void put_dataset(const char *name, const float *data, size_t n,
                         int count)
 {
@@ -425,7 +445,6 @@ static void delete_list(const char *list)
 
 /* What one thread reads: every `step`-th dataset from `first` on. */
 struct share {
-    pthread_t id;
     struct wires wires;
     char (*names)[NAME];
     float *data;
@@ -503,12 +522,8 @@ static void get_list(const char *list, float *data, long *who,
             .wires = wires, .names = names, .data = data, .first = (size_t)i,
             .step = (size_t)pool_size, .datasets = datasets, .n = n,
             .count = count};
-        if (i && pthread_create(&pool[i].id, NULL, read_share, &pool[i]))
-            die("no %d threads: %s", threads, strerror(errno));
     }
-    read_share(&pool[0]);
-    for (int i = 1; i < pool_size; i++)
-        pthread_join(pool[i].id, NULL);
+    in_threads(pool_size, read_share, pool, sizeof *pool);
     free(names);
 }
 
@@ -524,61 +539,165 @@ static void put_shaped(const char *key, const float *data, const int *dims,
     want_ok(owner(&mine, key));
 }
 
-static bool exists(const char *key)
-{
-    ask(owner(&mine, key), (struct word[]){TEXT("EXISTS"), TEXT(key)}, 2);
-    return want_number(owner(&mine, key)) > 0;
-}
-
 static void delete_tensor(const char *key)
 {
     ask(owner(&mine, key), (struct word[]){TEXT("DEL"), TEXT(key)}, 2);
     want_number(owner(&mine, key));
 }
 
+/* Servers that have a copy of each model and script. */
+static int copies(void)
+{
+    return opt.cluster ? opt.node_count : 1;
+}
+
+/* A key on the given server: "name", in a cluster "{tag}.name" with a tag of
+ * one of that server's slots. */
+static const char *key_on(char *out, int server, const char *name)
+{
+    static char (*tags)[16];
+    char tag[16];
+
+    if (!opt.cluster)
+        return key_of(out, NAME, "%s", name);
+    if (!tags && !(tags = calloc((size_t)opt.node_count, sizeof *tags)))
+        die("no memory for the tags of %d servers", opt.node_count);
+    for (unsigned i = 0; !*tags[server]; i++) {
+        sprintf(tag, "%u", i);
+        int node = slot_node[slot_of_text(tag, strlen(tag))];
+        if (!*tags[node])
+            strcpy(tags[node], tag);
+    }
+    return key_of(out, NAME, "{%s}.%s", tags[server], name);
+}
+
+static bool exists(const char *name)
+{
+    char key[NAME];
+    int found = 0;
+
+    for (int i = 0; i < copies(); i++) {
+        ask(&mine.of[i], (struct word[]){
+            TEXT("EXISTS"), TEXT(key_on(key, i, name))}, 2);
+        found += want_number(&mine.of[i]) > 0;
+    }
+    return found == copies();
+}
+
 static void set_model(const char *name, const char *device, int batch,
                       const char *blob, size_t size)
 {
-    char text[16];
+    char text[16], key[NAME];
 
     sprintf(text, "%d", batch);
-    struct word words[] = {
-        TEXT("AI.MODELSTORE"), TEXT(name), TEXT("TORCH"), TEXT(device),
-        TEXT("BATCHSIZE"), TEXT(text), TEXT("BLOB"), {blob, size}};
-    ask(owner(&mine, name), words, 8);
-    want_ok(owner(&mine, name));
+    for (int i = 0; i < copies(); i++) {
+        key_on(key, i, name);
+        struct word words[] = {
+            TEXT("AI.MODELSTORE"), TEXT(key), TEXT("TORCH"), TEXT(device),
+            TEXT("BATCHSIZE"), TEXT(text), TEXT("BLOB"), {blob, size}};
+        ask(&mine.of[i], words, 8);
+        want_ok(&mine.of[i]);
+    }
 }
 
 static void set_script(const char *name, const char *device,
                        const char *source, size_t size)
 {
-    struct word words[] = {TEXT("AI.SCRIPTSET"), TEXT(name), TEXT(device),
-                           TEXT("SOURCE"), {source, size}};
+    char key[NAME];
 
-    ask(owner(&mine, name), words, 5);
-    want_ok(owner(&mine, name));
+    for (int i = 0; i < copies(); i++) {
+        key_on(key, i, name);
+        struct word words[] = {TEXT("AI.SCRIPTSET"), TEXT(key), TEXT(device),
+                               TEXT("SOURCE"), {source, size}};
+        ask(&mine.of[i], words, 5);
+        want_ok(&mine.of[i]);
+    }
+}
+
+/* Gets a tensor of any type and puts it under another key. */
+static void copy_tensor(const char *from, const char *to)
+{
+    static char *bytes;
+    static size_t room;
+    struct wire *w = owner(&mine, from);
+    char type[TYPE], text[DIMS][24];
+    long long dims[DIMS];
+    int count = 3;
+
+    ask_tensor(&mine, from);
+    int dim_count = take_shape(w, from, type, dims);
+    size_t size = take_size(w, from);
+    if (size > room && !(bytes = realloc(bytes, room = size)))
+        die("no memory for a tensor of %zu bytes", size);
+    take(w, bytes, size);
+    take(w, NULL, 2);
+    struct word words[5 + DIMS] = {TEXT("AI.TENSORSET"), TEXT(to),
+                                   TEXT(type)};
+    for (int i = 0; i < dim_count; i++) {
+        sprintf(text[i], "%lld", dims[i]);
+        words[count++] = TEXT(text[i]);
+    }
+    words[count++] = TEXT("BLOB");
+    words[count++] = (struct word){bytes, size};
+    ask(owner(&mine, to), words, count);
+    want_ok(owner(&mine, to));
+}
+
+/* Where something is run: the server that has its input. A command of a
+ * cluster has keys of one slot alone, so that, as SmartRedis does it, the
+ * input is copied beside that server's copy of the model, and the output from
+ * there. */
+struct place {
+    struct wire *wire;
+    char name[NAME], in[NAME], out[NAME];
+};
+
+static void go_to(struct place *p, const char *name, const char *in,
+                  const char *out)
+{
+    p->wire = owner(&mine, in);
+    int server = (int)(p->wire - mine.of);
+    key_on(p->name, server, name);
+    key_on(p->in, server, in);
+    key_on(p->out, server, out);
+    if (opt.cluster)
+        copy_tensor(in, p->in);
+}
+
+static void come_back(struct place *p, const char *out)
+{
+    want_ok(p->wire);
+    if (!opt.cluster)
+        return;
+    copy_tensor(p->out, out);
+    ask(p->wire, (struct word[]){TEXT("DEL"), TEXT(p->in), TEXT(p->out)}, 3);
+    want_number(p->wire);
 }
 
 static void run_script(const char *name, const char *function,
                        const char *in, const char *out)
 {
-    struct word words[] = {TEXT("AI.SCRIPTRUN"), TEXT(name), TEXT(function),
-                           TEXT("INPUTS"), TEXT(in), TEXT("OUTPUTS"),
-                           TEXT(out)};
+    struct place p;
 
-    ask(owner(&mine, name), words, 7);
-    want_ok(owner(&mine, name));
+    go_to(&p, name, in, out);
+    struct word words[] = {TEXT("AI.SCRIPTRUN"), TEXT(p.name),
+                           TEXT(function), TEXT("INPUTS"), TEXT(p.in),
+                           TEXT("OUTPUTS"), TEXT(p.out)};
+    ask(p.wire, words, 7);
+    come_back(&p, out);
 }
 
 static void run_model(const char *name, const char *in, const char *out)
 {
-    struct word words[] = {
-        TEXT("AI.MODELEXECUTE"), TEXT(name), TEXT("INPUTS"), TEXT("1"),
-        TEXT(in), TEXT("OUTPUTS"), TEXT("1"), TEXT(out), TEXT("TIMEOUT"),
-        TEXT("60000000")};
+    struct place p;
 
-    ask(owner(&mine, name), words, 10);
-    want_ok(owner(&mine, name));
+    go_to(&p, name, in, out);
+    struct word words[] = {
+        TEXT("AI.MODELEXECUTE"), TEXT(p.name), TEXT("INPUTS"), TEXT("1"),
+        TEXT(p.in), TEXT("OUTPUTS"), TEXT("1"), TEXT(p.out),
+        TEXT("TIMEOUT"), TEXT("60000000")};
+    ask(p.wire, words, 10);
+    come_back(&p, out);
 }
 
 static const char *commands(void)

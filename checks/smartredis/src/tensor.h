@@ -10,9 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A client library: the suite's own (resp.c) or SmartRedis' (library.c). One
+/* A client library: the suite's own (resp.c) or SmartRedis' (library.c); or
+ * files in the place of a database (files.c: datasets and lists alone). One
  * connection set a rank; every call returns when it is done, and ends the
- * program with one line where it fails. */
+ * program with one line where it fails. What a client cannot do is NULL. */
 struct client {
     const char *name;
     /* Commands that carry tensors: "AI.TENSORSET" or "SET". */
@@ -35,17 +36,19 @@ struct client {
     /* Inference. */
     void (*put_shaped)(const char *key, const float *data, const int *dims,
                        int dim_count);
+    /* A model or a script; of a cluster: on each of its servers. */
     bool (*exists)(const char *key);
     void (*set_model)(const char *name, const char *device, int batch,
                       const char *blob, size_t size);
     void (*set_script)(const char *name, const char *device,
                        const char *source, size_t size);
+    /* Tensors may be on any server of a cluster. */
     void (*run_script)(const char *name, const char *function,
                        const char *in, const char *out);
     void (*run_model)(const char *name, const char *in, const char *out);
     void (*delete_tensor)(const char *key);
 };
-extern const struct client embedded;
+extern const struct client embedded, files;
 const struct client *library(const char *path);
 /* Reads the service file; of a colocated database keeps this node's. */
 void choose_servers(void);
@@ -53,12 +56,14 @@ void choose_servers(void);
 struct arguments {
     const char *service;      /* file that names the servers              */
     const char *library;      /* shared object of SmartRedis; NULL: ours  */
+    const char *files;        /* folder instead of servers                */
     const char *folder;       /* of rank_N_timing.csv                     */
     const char *list_name;
     size_t bytes;             /* of a tensor                              */
     int iterations;
     bool plain;               /* SET and GET instead of AI.*              */
     bool colocated;           /* only the server on this node             */
+    bool put_each;            /* the dataset in each iteration            */
     int tensors;              /* of a dataset                             */
     int threads;              /* of the consumer                          */
     int producers;            /* ranks of the producer                    */
@@ -91,6 +96,10 @@ void check_values(const float *data, size_t n, unsigned stamp,
 
 const char *key_of(char *out, size_t room, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Runs a function on each of `count` shares of `size` bytes at once, on the
+ * first in this thread. */
+void in_threads(int count, void *(*run)(void *), void *shares, size_t size);
 
 void throughput(void);
 void inference(void);

@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void throughput(void)
 {
@@ -28,8 +29,12 @@ void throughput(void)
         add_time("put_tensor", put - begin);
         add_time("unpack_tensor", end - put);
         loop += now() - begin;
-        /* Looked at outside of all times. */
-        check_values(result, n, stamp, key);
+        /* Looked at outside of all times, and quickly: a server that waits
+         * long falls asleep. */
+        if (memcmp(result, array, n * sizeof *array))
+            check_values(result, n, stamp, key);
+        else
+            verified++;
     }
     add_time("loop_time", loop);
     loops = arg.iterations;

@@ -1,0 +1,81 @@
+"""The script of a job under PBS, as ReFrame generates it: no PBS runs here."""
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+SITE = '''
+from checks.lib.features import node_features
+from config.launch import LAUNCH, SPREAD
+
+site_configuration = {
+    'systems': [{
+        'name': 'cluster', 'hostnames': ['.*'],
+        'partitions': [{
+            'name': 'nodes', 'scheduler': 'pbs', 'launcher': 'mpirun',
+            'environs': ['tensors'], 'features': node_features(4),
+            # What begins with no dash becomes part of `select`.
+            'access': ['-q workq', '-l place=scatter:excl', 'mem=8gb'],
+            'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},
+            'extras': {'launcher_pin': LAUNCH['openmpi'][0],
+                       'launcher_spread': SPREAD['openmpi'],
+                       'service_interface': 'ib0'}}]}],
+    'environments': [{
+        'name': 'tensors', 'cc': 'mpicc', 'features': ['tensor_redis'],
+        'extras': {'mpi_library': 'openmpi 5.0', 'programs': {
+            'keyvalue': {'source': 'system', 'prefix': '/usr'},
+            'smartredis': {'source': 'embedded'}}}}],
+}
+'''
+
+
+@pytest.fixture
+def scripts(suite, tmp_path):
+    """Check -> its script and its plan."""
+    site = tmp_path / 'cluster'
+    site.mkdir()
+    (site / 'system.py').write_text(SITE)
+    suite.variables['PLUMBLINE_SITE'] = str(site)
+    done = suite.reframe(
+        '--dry-run', '-Sbringup=1', '-n', 'SmartRedis', '-E',
+        'point.client_nodes == 2 and point.clients_per_node == 4 and '
+        'point.deployment == "standard"',
+        '-SSmartRedisThroughput.settings=wall_time:01/02/03')
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {}
+    for path in suite.tmp.rglob('rfm_job.sh'):
+        if (path.parent / 'service.json').exists():
+            name = path.parent.name.partition('_')[0]
+            found[name] = path.read_text(), json.loads(
+                (path.parent / 'service.json').read_text())
+    return found
+
+
+def test_the_script_of_a_job_under_pbs(scripts):
+    assert set(scripts) == {'SmartRedisThroughput', 'SmartRedisInference',
+                            'SmartRedisAggregation'}
+    for name, (script, plan) in scripts.items():
+        # The database, two nodes of ranks, and that of the consumer.
+        nodes = 4 if name == 'SmartRedisAggregation' else 3
+        told = [line.removeprefix('#PBS ') for line in script.splitlines()
+                if line.startswith('#PBS ')]
+        # A chunk for each agent, with CPUs for the four ranks of its node.
+        assert f'-l select={nodes}:mpiprocs=1:ncpus=4:mem=8gb' in told
+        assert '-l place=scatter:excl' in told and '-q workq' in told
+        limit = '1:2:3' if name == 'SmartRedisThroughput' else '0:10:0'
+        assert f'-l walltime={limit}' in told
+        # PBS starts a job in the home directory.
+        assert '\ncd /' in script
+        words = ' '.join(script.split())
+        assert (f' conduct service.json -- mpirun -np {nodes} --map-by '
+                'ppr:1:node --bind-to none ') in words
+        assert ' agent service.json' in words
+        assert not any(word in words for word in ('srun ', 'sbatch', '#SBATCH'
+                                                  )), script
+        # Ranks are started on named nodes, inside the same job.
+        assert plan['launcher'][-2:] == ['--host', '{slots}']
+        assert 'mpirun' in plan['launcher'] and plan['interface'] == 'ib0'
+        assert subprocess.run(['bash', '-n'], input=script, text=True
+                              ).returncode == 0

@@ -62,16 +62,18 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     runs = frame.groupby('run', observed=True)['time'].max().sort_values()
     place = {run: n for n, run in enumerate(runs.index)}
     for _, _, colour, line, marker, mine in charts.series(frame):
-        mine = mine.assign(x=mine['run'].map(place)).sort_values('x')
+        mine = mine.assign(x=mine['run'].astype(object).map(place).astype(
+            int)).sort_values('x')
         few = mine['runs'].iloc[0] <= POINTS
-        at = mine.groupby('x')['value'].median()
+        at = mine.groupby('x', as_index=False)['value'].median()
         if len(at) > MOST:
-            part = at.groupby(at.index // (len(runs) / MOST))
-            axes.fill_between(part.apply(lambda v: v.index.mean()),
-                              part.min(), part.max(), color=colour,
-                              alpha=0.25, lw=0)
-            at = part.median().set_axis(part.apply(lambda v: v.index.mean()))
-        axes.plot(at.index, at, line, color=colour, lw=1.2,
+            part = at.groupby(at['x'] * MOST // len(runs))
+            low, high = part['value'].min(), part['value'].max()
+            at = pd.DataFrame({'x': part['x'].mean(),
+                               'value': part['value'].median()})
+            axes.fill_between(at['x'], low, high, color=colour, alpha=0.25,
+                              lw=0)
+        axes.plot(at['x'], at['value'], line, color=colour, lw=1.2,
                   marker=marker if few else '', ms=3, mew=0)
         last = mine.dropna(subset='reference').tail(1)
         for ref, lower, upper in last[

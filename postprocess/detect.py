@@ -56,7 +56,7 @@ LONGEST = 30
 #: What 60 nights of baseline add to the quantile: they can afford it.
 RISE = 1.3
 #: Nights of a baseline: most, newest that wait, fewest to judge by.
-ANCHOR, GAP, FEWEST = 60, 7, 5
+ANCHOR, GAP, FEWEST = 60, 4, 5
 #: What a single night counts at most, in spreads.
 CAP = 5.0
 HUBER, HUBER_LEFT = 2.5, 0.978

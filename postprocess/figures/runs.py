@@ -58,7 +58,7 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     """
     frame = frame.assign(runs=frame.groupby(['label', 'speed'])[
         'run'].transform('nunique'))
-    figure, axes = charts.figure(title, charts.names(frame))
+    figure, axes = charts.figure(title, charts.names(frame), beside=0.2)
     runs = frame.groupby('run', observed=True)['time'].max().sort_values()
     place = {run: n for n, run in enumerate(runs.index)}
     for _, _, colour, line, marker, mine in charts.series(frame):
@@ -85,7 +85,9 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
                                  color=colour, alpha=0.12, lw=0)
     step = -(-len(runs) // 5)
     ticks = range(len(runs) - 1, -1, -step)
-    axes.set_xticks(list(ticks), [f'{runs.iloc[n]:%d %b\n%H:%M}'
+    long = runs.iloc[-1] - runs.iloc[0] > pd.Timedelta(days=300)
+    form = '%d %b\n%Y' if long else '%d %b\n%H:%M'
+    axes.set_xticks(list(ticks), [runs.iloc[n].strftime(form)
                                   for n in ticks])
     axes.set_xlim(-0.5, len(runs) - 0.5)
     axes.set_xlabel('run (UTC)')

@@ -49,7 +49,7 @@ import numpy as np
 #: Nights (w), how many of the w may be no worse than the last but one number,
 #: normal quantile of the alarm, and what a night counts at most, in spreads:
 #: more where none of them may be well, so that no outlier alarms alone.
-WINDOWS = ((3, 0, 3.8, 2.2, 7.0), (4, 0, 3.9, 1.3, 5.0), (6, 1, 2.8, 1.0, 5.0),
+WINDOWS = ((3, 0, 3.4, 2.2, 7.0), (4, 0, 3.9, 1.3, 5.0), (6, 1, 2.8, 1.0, 5.0),
            (10, 3, 3.6, 0.8, 5.0), (18, 6, 3.8, 0.6, 5.0),
            (30, 10, 3.8, 0.5, 5.0))
 LONGEST = 30

@@ -29,10 +29,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from postprocess import detect
+from postprocess import detect, judging
+from postprocess.nights import FLOOR, LEAST, RAN_ON, History
 
 WARM, AFTER, TOGETHER = 30, 100, 25
 REFERENCE = 0.05
@@ -200,6 +202,62 @@ def of_25(rng, rounds):
     return {'power': hits / rounds, 'false': false / rounds}
 
 
+def as_history(x, ran_on):
+    """Histories as `plumb verdict` has them: of cases of three programs on
+    two partitions, each night on some node."""
+    cases, nights = x.shape
+    of = np.arange(cases)
+    figures = pd.DataFrame({
+        'family': 'osu', 'system': 'alpha', 'partition': np.where(
+            of % 2, 'cpu', 'gpu'), 'environ': 'mpi', 'source': 'embedded',
+        'check': 'Check', 'params': [f'n={n}' for n in of], 'program': [
+            f'osu_{n % 3}' for n in of], 'edition': '', 'speed': 'fast',
+        'twin': '', 'metric': 'latency', 'point': '8 B', 'size': 8,
+        'unit': 'us', 'better': 'lower', 'case': [f'{n:08x}' for n in of],
+        'of': of, 'named': True})
+    days = np.datetime64('2026-01-01') + np.arange(nights)
+    runs = [str(day) for day in days]
+    ran = pd.DataFrame(dict.fromkeys(RAN_ON, '') | {
+        'of': np.tile(of, nights), 'night': np.repeat(np.arange(nights),
+                                                      cases)})
+    ran = ran.assign(run=np.array(runs)[ran['night']], nodes=np.char.add(
+        'n', ran_on[:, :nights].T.ravel().astype(str)), file='')
+    return History(
+        figures, days, np.tile(np.arange(nights), (cases, 1)), x,
+        np.ones((cases, nights), int), np.full((cases, nights), np.nan),
+        np.zeros((cases, 2)), np.full(cases, FLOOR), np.full(cases, LEAST),
+        dict(zip(runs, days, strict=True)), ran)
+
+
+def whole(rng, kind, step, rounds, cases=100, nights=12, nodes=8):
+    """Lines of `plumb verdict` itself, with its groups, each night after
+    the warm-up; with a step there: of the first case alone."""
+    begins = told = found = 0
+    for _ in range(rounds):
+        x = histories(rng, kind, (cases, WARM + nights),
+                      widths(rng, cases, True))
+        x[0, WARM:] += np.log1p(step)
+        ran_on = rng.integers(0, nodes, x.shape)
+        before: set[str] = set()
+        hit = False
+        for last in range(WARM, x.shape[1]):
+            hist = as_history(x[:, :last + 1], ran_on)
+            label = str(hist.nights[-1])
+            lines, _ = judging._Judging(hist, {label}, False, set(), [], {},
+                                        label).regressions()
+            false = {one.id for one in lines if not step
+                     or '00000000' not in one.cases}
+            begins += len(false - before)
+            told += len(false)
+            before = false
+            hit |= bool(step) and last < WARM + 3 and any(
+                one.cases == ['00000000'] for one in lines)
+        found += bool(hit)
+    many = rounds * cases * nights
+    return {'begins': 1e4 * begins / many, 'told': 1e4 * told / many,
+            'nights': many, 'power': found / rounds}
+
+
 def others(rng, name, tool, series):
     """A tool as it comes, on few histories."""
     found = {}
@@ -224,6 +282,9 @@ def main() -> int:
                      'the false alarms, of 100 nights each (default: 10000)')
     cmd.add_argument('--others', action='store_true',
                      help='only what is beside ours')
+    cmd.add_argument('--whole', type=int, default=0, metavar='N',
+                     help='also `plumb verdict` itself, with its groups, on '
+                     'N histories of 100 cases (slow: 3 s each)')
     cmd.add_argument('--seed', type=int, default=1)
     cmd.add_argument('--json', type=Path)
     args = cmd.parse_args()
@@ -232,6 +293,7 @@ def main() -> int:
     missed: list[str] = []
     if not args.others:
         missed = of_ours(rng, args.series, found)
+        missed += of_whole(rng, args.whole, found)
     for name, tool in OTHERS.items():
         if not importlib.util.find_spec(name):
             print(f'{name}: not installed, skipped')
@@ -297,6 +359,23 @@ def of_ours(rng, count, found):
           f"{row['false']:.3f}", flush=True)
     if row['power'] < 0.95:
         missed.append('1 % on 25 figures')
+    return missed
+
+
+def of_whole(rng, rounds, found):
+    """Prints what `plumb verdict` says of whole nights; missed goals."""
+    missed = []
+    for kind, step in (('white', 0.0), ('AR(1) 0.5', 0.0),
+                       ('white, 2 % outliers', 0.0), ('white', 0.05)):
+        if not rounds:
+            break
+        row = found[f'whole {kind} {step}'] = whole(rng, kind, step, rounds)
+        print(f"  verdict, {kind:20} {step:4.0%} step: lines that begin "
+              f"{row['begins']:.2f}, told {row['told']:.2f} per 10 000 of "
+              f"{row['nights']}; found in 3 nights {row['power']:.3f}",
+              flush=True)
+        if not step and 'outliers' not in kind and row['begins'] > 1:
+            missed.append(f'false lines of the verdict, {kind}')
     return missed
 
 

@@ -15,7 +15,8 @@ tell little of s and p: where eight or more series are judged together, both
 are drawn towards what these have in common, s^2 by the moderated variance of
 Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p is drawn towards 0.35.
 
-**Alarm.** z = (x - c) / s, cut at CAP; for each window of the last w nights
+**Alarm.** z = (x - c) / s, cut at CAP (in the shortest windows, none of whose
+nights may be well, at more); for each window of the last w nights
 
     t = mean(z) / sqrt(v(w) + v(n)),
     v(w) = [(1 + p)/(1 - p) - 2p (1 - p^w) / (w (1 - p)^2)] / w
@@ -45,10 +46,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: Nights (w), how many of the w may be no worse than the last number, and
-#: normal quantile of the alarm.
-WINDOWS = ((3, 0, 3.8, 1.7), (4, 0, 3.9, 1.3), (6, 1, 2.8, 1.0),
-           (10, 3, 3.6, 0.8), (18, 6, 3.8, 0.6), (30, 10, 3.8, 0.5))
+#: Nights (w), how many of the w may be no worse than the last but one number,
+#: normal quantile of the alarm, and what a night counts at most, in spreads:
+#: more where none of them may be well, so that no outlier alarms alone.
+WINDOWS = ((3, 0, 3.4, 2.2, 7.0), (4, 0, 3.9, 1.3, 5.0), (6, 1, 2.8, 1.0, 5.0),
+           (10, 3, 3.6, 0.8, 5.0), (18, 6, 3.8, 0.6, 5.0),
+           (30, 10, 3.8, 0.5, 5.0))
 LONGEST = 30
 #: What 60 nights of baseline add to the quantile: they can afford it.
 RISE = 1.3
@@ -77,8 +80,8 @@ HUGE = math.log(1.5)
 #: A night like this is worth running again.
 SUSPECT = 2.0
 #: Log-likelihood ratio at which a regression is over; nights after which an
-#: improvement is the baseline.
-RECOVERED, FOLLOW = 4.0, 10
+#: improvement is the baseline, and how many of them this begins with.
+RECOVERED, FOLLOW, FOLLOWED = 4.0, 10, 6
 
 NORMAL, WORSE, BETTER = 0, 1, -1
 
@@ -99,8 +102,9 @@ class Walk(NamedTuple):
     df: np.ndarray
     #: The last night is worth running again.
     suspect: np.ndarray
-    #: Position of the first night of the present baseline.
-    begin: np.ndarray
+    #: Series x nights: of the present baseline or level, not of one that was
+    #: before it, nor of a change that is over.
+    usable: np.ndarray
 
 
 class Change(NamedTuple):
@@ -166,6 +170,7 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
     floor = np.broadcast_to(np.asarray(floor, float), series)
     least = np.broadcast_to(np.asarray(least, float), series)
     held = np.zeros((series, nights), bool)     # in the baseline
+    gone = np.arange(nights) < begin[:, None]
     mode, start = np.zeros(series, int), np.zeros(series, int)
     level, back = np.zeros(series), np.zeros(series)
     states = np.zeros((series, nights), np.int8)
@@ -178,22 +183,25 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
         spread = np.maximum(now.spread, floor)
         w0 = min(t + 1, LONGEST)
         recent = x[:, t + 1 - w0:t + 1]
-        z = np.clip((recent - now.centre[:, None]) / spread[:, None],
-                    -CAP, CAP)
-        z = np.where(np.isfinite(z), z, 0.0)
-        _recover(mode, level, back, begin, start, z[:, -1], t, live)
+        far = (recent - now.centre[:, None]) / spread[:, None]
+        far = np.where(np.isfinite(far), far, 0.0)
+        z = np.clip(far, -CAP, CAP)
+        for row in _recover(mode, level, back, begin, start, z[:, -1], t,
+                            live):
+            gone[row, start[row]:t] = True
         follow = live & (mode == BETTER) & (t + 1 - start >= FOLLOW)
         for row in np.flatnonzero(follow):
             held[row] = False
-            held[row, start[row]:t + 1 - GAP] = True
+            held[row, start[row]:start[row] + FOLLOWED] = True
             begin[row], mode[row] = start[row], NORMAL
+            gone[row, :start[row]] = True
         judged = live & (mode == NORMAL) & (now.nights >= FEWEST) & ~follow
         beyond = recent[:, -1] - now.centre
         tonight = _alone(beyond, spread, now, t, runs, within, caution)
         suspect = np.where(live, judged & (beyond > SUSPECT * spread),
                            suspect)
         for side in (WORSE, BETTER):
-            hit = judged & _alarm(side * z, now, least / spread,
+            hit = judged & _alarm(side * far, now, least / spread,
                                   t + 1 - begin, caution)
             if side == WORSE:
                 hit |= judged & tonight & (beyond > least)
@@ -208,7 +216,7 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
     spread = np.maximum(now.spread, floor)
     z = (x - now.centre[:, None]) / spread[:, None]
     return Walk(states, z, start, now.centre, spread, now.phi, now.nights,
-                now.df, suspect & (mode == NORMAL), begin)
+                now.df, suspect & (mode == NORMAL), ~gone & np.isfinite(x))
 
 
 def change(x: np.ndarray, centre: float, spread: float, phi: float,
@@ -356,16 +364,17 @@ def _alarm(z: np.ndarray, now: _Stats, least: np.ndarray, age: np.ndarray,
            caution: np.ndarray) -> np.ndarray:
     """Whether one of the windows that end tonight alarms.
 
+    :param z: the newest nights, in spreads
     :param least: smallest change that matters, in spreads
     :param age: nights since the baseline began
     """
     hit = np.zeros(len(z), bool)
     own = variance_of_mean(np.maximum(now.nights, 1), now.phi)
     step = np.maximum(LEAST_STEP, least)
-    for nights, few, quantile, worse in WINDOWS:
+    for nights, few, quantile, worse, most in WINDOWS:
         if nights > z.shape[1]:
             break
-        window = z[:, -nights:]
+        window = np.clip(z[:, -nights:], -most, most)
         mean = window.mean(1)
         rows = np.flatnonzero((mean > step) & (age >= nights))
         if not len(rows):
@@ -398,8 +407,11 @@ def _alone(beyond: np.ndarray, spread: np.ndarray, now: _Stats, t: int,
 
 def _recover(mode: np.ndarray, level: np.ndarray, back: np.ndarray,
              begin: np.ndarray, start: np.ndarray, z: np.ndarray, t: int,
-             live: np.ndarray) -> None:
-    """Ends what is over; the arrays are updated."""
+             live: np.ndarray) -> np.ndarray:
+    """Ends what is over; the arrays are updated.
+
+    :returns: the series of which a change is over
+    """
     away = live & (mode != NORMAL)
     step = np.clip(level, 1.0, CAP)
     toward = mode * z
@@ -410,6 +422,7 @@ def _recover(mode: np.ndarray, level: np.ndarray, back: np.ndarray,
     nights = np.clip(t + 1 - start, 1, 20)
     level[:] = np.where(mode != NORMAL, level + (toward - level) / nights,
                         0.0)
+    return np.flatnonzero(over)
 
 
 def _began(z: np.ndarray, begin: np.ndarray, t: int

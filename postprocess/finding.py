@@ -8,18 +8,33 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .outcomes import FAILED
+from .perflogs import CASE
 
 
 @dataclass(frozen=True)
-class Member:
-    """A figure that is worse, of a regression."""
+class Place:
+    """What a case is, and where it runs."""
     system: str
     partition: str
     environ: str
+    family: str
     check: str
     params: str
+    program: str
+    source: str
     #: ReFrame's hash.
     case: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What makes it this case, and no other: perflogs.CASE. A hash does
+        not: cases of two sources have the same, and it may change."""
+        return tuple(getattr(self, name) for name in CASE)
+
+
+@dataclass(frozen=True)
+class Member(Place):
+    """A figure that is worse, of a regression."""
     metric: str
     #: '8 B', or ''.
     point: str
@@ -82,19 +97,6 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a case is, and where it runs."""
-    system: str
-    partition: str
-    environ: str
-    family: str
-    check: str
-    params: str
-    #: ReFrame's hash.
-    case: str
-
-
-@dataclass(frozen=True)
 class Failure(Place):
     """A case that failed in its newest session: refused by a guard, beyond
     its reference or a limit, never run to its end, or a known fault that is
@@ -140,17 +142,8 @@ class Case(Place):
 
 
 @dataclass(frozen=True)
-class State:
+class State(Place):
     """How a case stands, by its newest session."""
-    system: str
-    partition: str
-    environ: str
-    family: str
-    check: str
-    params: str
-    program: str
-    source: str
-    case: str
     run: str
     #: Of postprocess/outcomes.py: what its records say.
     outcome: str

@@ -15,7 +15,7 @@ import pandas as pd
 
 from config import topology
 
-from . import changes, detect, outcomes, perflogs, reasons
+from . import changes, detect, naming, outcomes, perflogs, reasons
 from .accepted import Accepted, names
 from .finding import Case, Failure, Member, Regression, State, Verdict
 from .nights import UNNAMED, History, history, nights
@@ -89,13 +89,13 @@ def judge(records: pd.DataFrame, night: str | None = None, *,
         frame_now = frame[frame['run'].isin(tonight)]
     else:
         frame_now = frame
-    failures = _failures(frame_now)
+    newest = outcomes.newest(frame_now)
+    failures = _failures(newest)
     stale = outcomes.stale(frame, partial)
     judging = _Judging(history(frame), tonight, night is None,
                        _names(stale), accepted, switches, label)
     regressions, known = judging.regressions()
-    cases = frame[frame['run'].isin(tonight)][
-        perflogs.CASE].drop_duplicates()
+    cases = naming.first(frame[frame['run'].isin(tonight)], perflogs.CASE)
     return Verdict(
         night=label, verdict='regressed' if regressions else
         'failed' if failures else 'good', regressions=regressions,
@@ -106,7 +106,7 @@ def judge(records: pd.DataFrame, night: str | None = None, *,
                for row in stale.itertuples()],
         not_enough=judging.not_enough(), rerun=judging.rerun(),
         judged=int(judging.enough.sum()), cases=len(cases),
-        states=_states(frame_now, regressions))
+        states=_states(newest, regressions))
 
 
 def select(records: pd.DataFrame, night: str | None
@@ -143,12 +143,12 @@ def select(records: pd.DataFrame, night: str | None
     return label, records[records['run'].isin(list(before))], found
 
 
-def _failures(frame: pd.DataFrame) -> list[Failure]:
-    """One for each case that failed, by its most telling record."""
-    if frame.empty:
-        return []
-    mine = outcomes.newest(frame)
-    mine = mine[mine['result'].isin(outcomes.FAILED)]
+def _failures(newest: pd.DataFrame) -> list[Failure]:
+    """One for each case that failed, by its most telling record.
+
+    :param newest: outcomes.newest of the records
+    """
+    mine = newest[newest['result'].isin(outcomes.FAILED)]
     # Figures before what a guard says beside them.
     mine = mine.assign(rank=mine['result'].map(outcomes.FAILED.index),
                        kept=mine['metric'] == 'completed')
@@ -158,28 +158,21 @@ def _failures(frame: pd.DataFrame) -> list[Failure]:
         [*perflogs.CASE]).itertuples()]
 
 
-def _states(frame: pd.DataFrame, regressions: list[Regression]
+def _states(newest: pd.DataFrame, regressions: list[Regression]
             ) -> list[State]:
     """How each case of these records stands."""
-    if frame.empty:
-        return []
     part: dict[tuple[str, ...], list[str]] = {}
     for line in regressions:
         for one in line.members:
-            ids = part.setdefault((one.system, one.partition, one.environ,
-                                   one.check, one.params, one.case), [])
+            ids = part.setdefault(one.key, [])
             if line.id not in ids:
                 ids.append(line.id)
-    mine = outcomes.newest(frame)
-    mine = mine.assign(rank=mine['result'].map(outcomes.ORDER.index))
+    mine = newest.assign(rank=newest['result'].map(outcomes.ORDER.index))
     mine = mine.sort_values('rank', kind='stable').drop_duplicates(
         perflogs.CASE).sort_values(perflogs.CASE)
-    return [State(**_place(row), program=str(row.program),
-                  source=str(row.source), run=str(row.run),
-                  outcome=str(row.result), regressions=part.get(
-                      tuple(_place(row)[name] for name in (
-                          'system', 'partition', 'environ', 'check',
-                          'params', 'case')), []))
+    return [State(**_place(row), run=str(row.run), outcome=str(row.result),
+                  regressions=part.get(tuple(
+                      str(getattr(row, name)) for name in perflogs.CASE), []))
             for row in mine.itertuples()]
 
 
@@ -210,7 +203,7 @@ def _failure(row: Any) -> Failure:
 def _place(row: Any) -> dict[str, Any]:
     return {name: str(getattr(row, name)) for name in (
         'system', 'partition', 'environ', 'family', 'check', 'params',
-        'case')}
+        'program', 'source', 'case')}
 
 
 def _case(row: Any, why: str, **more: Any) -> Case:
@@ -256,6 +249,8 @@ class _Judging:
             else self.live
         self.day = _day(label, hist)
         self.accepted = [one for one in accepted if one.until >= self.day]
+        #: Of the lines that were made.
+        self.ids: set[str] = set()
         #: Figure -> the fault that somebody accepted.
         self.faults: dict[int, Accepted] = {}
         self.walk = detect.walk(
@@ -297,8 +292,7 @@ class _Judging:
         shape = (len(self.rows), len(hist.nights))
         self.z = np.full(shape, np.nan)
         self.log = np.full(shape, np.nan)
-        good = (hist.at >= 0) & (np.arange(hist.at.shape[1])
-                                 >= walk.begin[:, None])
+        good = (hist.at >= 0) & walk.usable
         good &= (walk.nights >= detect.FEWEST)[:, None]
         row, place = np.nonzero(good)
         self.z[row, hist.at[row, place]] = np.clip(
@@ -653,16 +647,20 @@ class _Judging:
         point = str(figures['point'].iloc[0]) if single \
             else common('point')
         cases = list(dict.fromkeys(figures['case']))
-        key = '|'.join([kind, name, *place.values(), case, metric, point])
-        ident = hashlib.sha1(key.encode()).hexdigest()[:8]
+        key = [kind, name, *place.values(), case, metric, point] + [
+            common(c) for c in ('program', 'source', 'edition')] * single
+        ident = _digest('|'.join(key))
+        # What is left of a group may be worse since another night.
+        while ident in self.ids:
+            ident = _digest(ident)
+        self.ids.add(ident)
         ofs = list(dict.fromkeys(figures['of']))
         cause = self._cause(ofs, start)
         mine = self.hist.ran
         mine = mine[mine['of'].isin(ofs) & (mine['night'] == start)]
         members = [
-            Member(str(r.system), str(r.partition), str(r.environ),
-                   str(r.check), str(r.params), str(r.case), str(r.metric),
-                   str(r.point), self._ratio(row, start))
+            Member(**_place(r), metric=str(r.metric), point=str(r.point),
+                   ratio=self._ratio(row, start))
             for row, r in zip(rows, figures.itertuples(), strict=True)]
         return Regression(
             id=ident, kind=kind, group=name, **place, case=case, cases=cases,
@@ -724,6 +722,10 @@ class _Judging:
                       needs=detect.RERUNS - int(
                           self.hist.runs[row, self.hist.last[row]]))
                 for row in found.values()]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha1(text.encode()).hexdigest()[:8]
 
 
 def _day(label: str, hist: History) -> datetime.date:

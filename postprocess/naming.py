@@ -32,7 +32,7 @@ Names = tuple[str, ...]
 def number(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
     """Records with the same texts in the columns have the same number, from
     0 in the order in which they appear."""
-    key = np.zeros(len(frame), np.int64)
+    key, size = np.zeros(len(frame), np.int64), 1
     for name in columns:
         column = frame[name]
         if isinstance(column.dtype, pd.CategoricalDtype):
@@ -40,10 +40,28 @@ def number(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
         else:
             codes, found = pd.factorize(column)
             many = len(found)
-        # Numbers stay small: room for the next column.
-        key = pd.factorize(key * (many + 1) + np.asarray(codes, np.int64)
-                           + 1)[0]
-    return key
+        if size * (many + 1) >= 1 << 62:
+            key, there = pd.factorize(key)  # room for the next column
+            size = len(there)
+        key = key * (many + 1) + np.asarray(codes, np.int64) + 1
+        size *= many + 1
+    return pd.factorize(key)[0]
+
+
+def first(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The first record of each combination of texts in the columns, which is
+    what drop_duplicates gives in a tenth of the time."""
+    return frame.iloc[np.unique(number(frame, columns), return_index=True)[1]]
+
+
+def judged(frame: pd.DataFrame) -> np.ndarray:
+    """Whether each record counts for its run, as perflogs.judged_records has
+    it: all but single repeats whose median is there."""
+    figure = number(frame, [*perflogs.CASE, 'run', 'metric', 'point'])
+    repeat = frame['repeat'].to_numpy(np.int64)
+    least = np.full(figure.max(initial=-1) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(least, figure, repeat)
+    return (repeat == 0) | (least[figure] > 0)
 
 
 def kinds(frame: pd.DataFrame, valid: np.ndarray

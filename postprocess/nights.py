@@ -15,7 +15,7 @@ import pandas as pd
 
 from config import judged, run_id
 
-from . import perflogs
+from . import naming, perflogs
 from .progress import usable, with_edition
 
 #: What a figure is of; `twin` is the hash of the case where a session has
@@ -101,9 +101,7 @@ def history(frame: pd.DataFrame) -> History:
     days = np.array(sorted(set(night_of.values())), 'datetime64[D]')
     number = {run: int(np.searchsorted(days, day))
               for run, day in night_of.items()}
-    group = frame.groupby([*KEYS, 'metric', 'point'], observed=True,
-                          sort=False)
-    code = group.ngroup().to_numpy()
+    code = naming.number(frame, [*KEYS, 'metric', 'point'])
     night = frame['run'].astype(object).map(number).to_numpy(int)
     figures = _figures(frame, code)
     ran = frame[RAN_ON].assign(
@@ -135,7 +133,7 @@ def history(frame: pd.DataFrame) -> History:
 
 def _with_twin(frame: pd.DataFrame) -> pd.DataFrame:
     """With the column `twin`."""
-    cases = frame[[*perflogs.CASE, 'run', 'case']].drop_duplicates()
+    cases = naming.first(frame, [*perflogs.CASE, 'run', 'case'])
     twice = cases[cases.duplicated([*perflogs.CASE, 'run'], keep=False)]
     if twice.empty:
         return frame.assign(twin='')
@@ -147,7 +145,8 @@ def _with_twin(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _figures(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
     """What each series is of."""
-    last = pd.Series(np.arange(len(code))).groupby(code).last().to_numpy()
+    last = np.zeros(code.max(initial=-1) + 1, int)
+    np.maximum.at(last, code, np.arange(len(code)))
     found = frame.iloc[last][[
         *KEYS, 'metric', 'point', 'size', 'unit', 'better', 'case']]
     found = found.astype({name: str for name in found if name != 'size'}

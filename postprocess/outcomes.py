@@ -17,7 +17,8 @@ import pandas as pd
 
 from config import judged, run_id
 
-from .perflogs import CASE, judged_records
+from . import naming
+from .perflogs import CASE
 from .plans import Left, Plan
 from .progress import Progress, progress
 
@@ -39,15 +40,12 @@ def newest(frame: pd.DataFrame) -> pd.DataFrame:
 
     :param frame: as perflogs.read gives it
     """
-    cases = _groups(frame, CASE)
-    names = list(map(str, frame['run'].cat.categories))
-    first, number = run_id.first_of(names), {
-        name: n for n, name in enumerate(names)}
-    night = np.array([number[first[name]] for name in names], int)
-    runs = pd.Series(night[frame['run'].cat.codes.to_numpy()],
-                     index=frame.index)
-    last = runs.groupby(cases, observed=True).transform('last')
-    frame = judged_records(frame[runs == last])
+    _, night = _nights(frame)
+    case = naming.number(frame, CASE)
+    last = np.full(case.max(initial=-1) + 1, -1)
+    np.maximum.at(last, case, night)
+    frame = frame[night == last[case]]
+    frame = frame[naming.judged(frame)]
     result = frame['result'].astype(object).mask(frame['guard'] != '', 'fail')
     return frame.assign(result=result)
 
@@ -90,18 +88,18 @@ def needs(frame: pd.DataFrame, run: str | None = None,
     :returns: (partition, environment, hash) -> number; 0: there are enough,
         None: no number would do
     """
-    return {key: p.needs for key, p in _of_cases(frame, run, ahead).items()}
+    mine = frame[frame['run'] == run] if run else newest(frame)
+    return {key: p.needs for key, p in _progress_of(
+        mine, progress(frame) if ahead is None else ahead).items()}
 
 
-def _of_cases(frame: pd.DataFrame, run: str | None,
-              ahead: list[Progress] | None
-              ) -> dict[tuple[str, str, str], Progress]:
-    """How far the cases of a session are, as `needs`."""
+def _progress_of(mine: pd.DataFrame, ahead: list[Progress]
+                 ) -> dict[tuple[str, str, str], Progress]:
+    """How far the cases of these records are, as `needs`."""
     keys = ['system', 'check', 'partition', 'environ', 'source', 'speed',
             'params']
     known = {(*(str(getattr(p, key)) for key in keys), p.edition): p
-             for p in (progress(frame) if ahead is None else ahead)}
-    mine = frame[frame['run'] == run] if run else newest(frame)
+             for p in ahead}
     found = {}
     for row in mine.drop_duplicates(
             ['run', *keys, 'version', 'case']).itertuples():
@@ -153,7 +151,7 @@ def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
     last = np.zeros(many, int)
     np.maximum.at(last, case, np.arange(len(case)))
     rows = frame.iloc[last]
-    place = _groups(rows, ['family', 'system', 'partition']).to_numpy()
+    place = naming.number(rows, ['family', 'system', 'partition'])
     skipped = np.array([bool(partial) and set(runs) <= partial
                         for runs in nights], bool)
     for group in np.unique(place):
@@ -198,9 +196,11 @@ def _owed(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
     for case, mine in enumerate(ran):
         there = np.flatnonzero(mine)
         for at, until in zip(there, [*there[1:], ran.shape[1]], strict=True):
+            if until == at + 1:
+                continue
             near = ran[:, at].copy()
             near[case] = False
-            if until == at + 1 or not near.any():
+            if not near.any():
                 continue
             later = slice(at + 1, until)
             owed = (ran[near, later].mean(axis=0) >= BESIDE
@@ -228,24 +228,30 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
     :param frame: as perflogs.read gives it
     :param ahead: as `needs` has it
     """
-    found, far = Standing(), _of_cases(frame, None, ahead)
-    for _, rows in newest(frame).groupby(CASE, observed=True, sort=False):
-        rows = rows[rows['metric'] != 'completed']
-        if rows.empty or rows['result'].eq('unfit').any():
+    found, mine = Standing(), newest(frame)
+    far = _progress_of(mine, progress(frame) if ahead is None else ahead)
+    mine = mine[mine['metric'] != 'completed']
+    case = naming.number(mine, CASE)
+    bounds = mine[['lower', 'upper']].notna().any(axis=1).to_numpy()
+    unfit = mine['result'].eq('unfit').to_numpy()
+    order = np.argsort(case, kind='stable')
+    for at in np.split(order, np.flatnonzero(np.diff(case[order])) + 1):
+        if not len(at) or unfit[at].any():
             continue
-        first = next(rows.itertuples())
-        bounded = rows[['lower', 'upper']].notna().any(axis=1)
+        rows, bounded = mine.iloc[at], bounds[at]
+        first = next(rows[:1].itertuples())
         found.judged += bool(bounded.any())
         key = str(first.partition), str(first.environ), str(first.case)
         unbounded = _without_bound(str(first.family), rows, bounded)
         if not unbounded:
             continue
-        mine = far.get(key)
+        ahead_of = far.get(key)
         if rows['reference'].notna().any():
-            found.unjudged += [(first, figure, _unjudged(figure, mine))
+            found.unjudged += [(first, figure, _unjudged(figure, ahead_of))
                                for figure in unbounded]
         elif not bounded.any() and rows['result'].eq('recorded').all():
-            found.waiting.append((first, words(mine.needs if mine else 0)))
+            found.waiting.append(
+                (first, words(ahead_of.needs if ahead_of else 0)))
     return found
 
 
@@ -262,7 +268,7 @@ def _unjudged(figure: str, mine: Progress | None) -> str:
     return f'unjudged: {about}'
 
 
-def _without_bound(family: str, rows: pd.DataFrame, bounded: pd.Series
+def _without_bound(family: str, rows: pd.DataFrame, bounded: np.ndarray
                    ) -> list[str]:
     """Figures of a case that are to be judged, and that no bound judges,
     nor one of the metric that is judged instead."""
@@ -307,20 +313,27 @@ def stale(frame: pd.DataFrame, partial: Set[str] = frozenset()
     :returns: the last record of each such case, the one that ran longest ago
         first
     """
-    ran = frame.assign(at=np.arange(len(frame))).drop_duplicates(
-        [*CASE, 'run'], keep='last')
-    ran = ran.assign(number=_groups(ran, CASE))
+    case = naming.number(frame, CASE)
+    # The last record of each case and run, in the order of the records.
+    run = naming.number(frame[['run']].assign(case=case), ['case', 'run'])
+    ends = np.zeros(run.max(initial=-1) + 1, int)
+    np.maximum.at(ends, run, np.arange(len(run)))
+    ends.sort()
+    place = naming.number(frame, ['family', 'system', 'partition'])[ends]
+    runs = frame['run'].iloc[ends].astype(str).to_numpy(object)
     lost: list[int] = []
-    for _, mine in ran.groupby(['family', 'system', 'partition'],
-                               observed=True):
-        sessions = [(run, set(rows['number'])) for run, rows in
-                    mine.groupby('run', observed=True, sort=False)]
-        sessions.sort(key=lambda s: s[0])
-        lost += [mine[mine['number'] == number].index[-1] for number in
-                 _left_out([numbers for _, numbers in sessions],
-                           [run in partial for run, _ in sessions])]
-    return frame.loc[sorted(lost, key=list(frame.index).index)] if lost \
-        else frame.iloc[:0]
+    for group in range(place.max(initial=-1) + 1):
+        sessions: dict[str, set[int]] = {}
+        last: dict[int, int] = {}
+        for at in np.flatnonzero(place == group).tolist():
+            number = int(case[ends[at]])
+            sessions.setdefault(runs[at], set()).add(number)
+            last[number] = int(ends[at])
+        names = sorted(sessions)
+        lost += [last[number] for number in _left_out(
+            [sessions[name] for name in names],
+            [name in partial for name in names])]
+    return frame.iloc[sorted(lost)]
 
 
 def rotated(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
@@ -364,8 +377,3 @@ def _left_out(sessions: list[set[int]], partial: list[bool]
                    and len(cases & near) >= BESIDE * len(near)]
         if len(without) >= SESSIONS:
             yield case
-
-
-def _groups(frame: pd.DataFrame, columns: list[str]) -> pd.Series:
-    """Records with the same texts in the columns have the same number."""
-    return frame.groupby(columns, observed=True, sort=False).ngroup()

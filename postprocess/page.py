@@ -87,11 +87,15 @@ class _Case(NamedTuple):
     cells: str
     #: Why it failed, where somebody says.
     reason: str
+    #: Part of a regression, though its newest run may not have been fit to
+    #: show it.
+    worse: bool = False
 
     @property
     def ended(self) -> str:
-        """How its newest run ended: a letter."""
-        return self.cells.rstrip('-.')[-1:]
+        """How it stands, by its newest run: a letter."""
+        letter = self.cells.rstrip('-.')[-1:]
+        return WORSE if self.worse and letter not in 'fX' else letter
 
     @property
     def nights(self) -> int:
@@ -143,16 +147,14 @@ class Page:
         """Marks the nights in which cases are worse than they were."""
         since = next((n for n, runs in enumerate(self.past.nights)
                       if one.since_run in runs), 0)
-        there = {(str(case.row.system), str(case.row.partition),
-                  str(case.row.environ), str(case.row.case)): number
-                 for number, case in enumerate(self.cases)}
+        there = {tuple(str(getattr(case.row, name)) for name in
+                       perflogs.CASE): case.number for case in self.cases}
         for member in one.members:
-            number = there.get((member.system, member.partition,
-                                member.environ, member.case))
+            number = there.get(member.key)
             if number is not None:
                 case = self.cases[number]
                 self.cases[number] = case._replace(
-                    cells=case.cells[:since] + re.sub(
+                    worse=True, cells=case.cells[:since] + re.sub(
                         '[pr]', WORSE, case.cells[since:]))
 
     # Names ------------------------------------------------------------

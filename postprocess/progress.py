@@ -18,12 +18,13 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import pandas as pd
 
 from config import judged
 from config.families import families
 
-from . import perflogs, spread
+from . import naming, perflogs, spread
 from .spread import FEWEST_RUNS, FLOORS
 
 #: What has a reference of its own. `edition` is the version of the program
@@ -209,8 +210,8 @@ def usable(frame: pd.DataFrame, new_level: bool = False
     frame = frame[frame['guard'] != 'reference']
     failed = frame['result'].isin(['xfail'] if new_level
                                   else ['fail', 'xfail'])
-    case = [frame[c] for c in [*perflogs.CASE, 'speed', 'run']]
-    good = pd.Series(True, index=frame.index)
+    case = naming.number(frame, [*perflogs.CASE, 'speed', 'run'])
+    good = np.ones(len(frame), bool)
     for bad, why in (
             (frame['emulated'], 'emulated'),
             (frame['speed'] == 'mixed', 'at mixed speed'),
@@ -221,14 +222,14 @@ def usable(frame: pd.DataFrame, new_level: bool = False
             (frame['value'].isna(), 'a figure is no number')):
         if not bad.any():
             continue
-        out = bad.groupby(case, observed=True).transform('any') & good
+        out = (np.bincount(case, bad) > 0)[case] & good
         if out.any():
-            runs = frame[out].groupby([*perflogs.CASE, 'speed', 'run'],
-                                      observed=True).ngroups
+            runs = len(np.unique(case[out]))
             notes.append(f"{runs} run{'s' * (runs > 1)} of a case left out: "
                          f'{why}')
             good &= ~out
-    return perflogs.judged_records(frame[good]), notes
+    frame = frame[good]
+    return frame[naming.judged(frame)], notes
 
 
 def versions_apart() -> set[str]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from config import topology
@@ -114,6 +114,8 @@ def failed(one: Failure) -> str:
         return text + 'a known fault is gone'
     if one.guard:
         return text + _guarded(one) + _on(one)
+    if one.value is None:
+        return text + 'it did not run to its end' + _on(one)
     at = f' at {one.point}' if one.point else ''
     return text + (f'{one.metric}{at}: {one.value:.4g} {one.unit}, '
                    + (f'reference {one.reference:.4g}'
@@ -166,19 +168,16 @@ def junit(found: Verdict) -> str:
     """JUnit XML: a test a case, which fails where the case failed or is
     part of a regression, and is skipped where it was not fit to be judged, or
     neither a reference nor enough nights were there to judge it by."""
-    failures = {(f.system, f.partition, f.environ, f.check, f.params): f
-                for f in found.failures}
+    failures = {f.key: f for f in found.failures}
+    names = Counter(map(_test, found.states))
     told = {one.id: one for one in found.regressions}
     bad = sum(not state.good for state in found.states)
-    few = {(one.system, one.partition, one.environ, one.check, one.params)
-           for one in found.not_enough}
+    few = {one.key for one in found.not_enough}
 
     def skipped(state: State) -> str:
         if state.good and state.outcome == 'unfit':
             return 'ran, but was not fit to be judged'
-        if state.good and state.outcome == 'recorded' and (
-                state.system, state.partition, state.environ, state.check,
-                state.params) in few:
+        if state.good and state.outcome == 'recorded' and state.key in few:
             return ('recorded, not judged: no reference, and too few nights '
                     'for its history')
         return ''
@@ -189,10 +188,11 @@ def junit(found: Verdict) -> str:
         tests=str(len(found.states)), failures=str(bad), errors='0',
         skipped=str(sum(bool(skipped(state)) for state in found.states)))
     for state in found.states:
-        test = ET.SubElement(
-            suite, 'testcase',
-            classname=f'{state.system}.{state.partition}.{state.family}',
-            name=f'{state.check} {state.params} @{state.environ}'.strip())
+        classname, name = _test(state)
+        if names[classname, name] > 1:
+            name += f' [{state.program} {state.source}]'
+        test = ET.SubElement(suite, 'testcase', classname=classname,
+                             name=name)
         if state.good:
             if why := skipped(state):
                 ET.SubElement(test, 'skipped', message=why)
@@ -201,8 +201,7 @@ def junit(found: Verdict) -> str:
             continue
         texts = [text for ident in state.regressions
                  for text in regression(told[ident])]
-        failure = failures.get((state.system, state.partition,
-                                state.environ, state.check, state.params))
+        failure = failures.get(state.key)
         if failure:
             texts.insert(0, failed(failure))
         ET.SubElement(
@@ -214,9 +213,14 @@ def junit(found: Verdict) -> str:
     return _NOT_XML.sub('\N{REPLACEMENT CHARACTER}', text) + '\n'
 
 
+def _test(state: State) -> tuple[str, str]:
+    """Class and name of a case's test."""
+    return (f'{state.system}.{state.partition}.{state.family}',
+            f'{state.check} {state.params} @{state.environ}'.strip())
+
+
 def _of_cases(rows: list[Regression]) -> str:
-    cases = {(m.system, m.partition, m.environ, m.case)
-             for one in rows for m in one.members}
+    cases = {(m.key, m.case) for one in rows for m in one.members}
     return f" of {_count(len(cases), 'case')}"
 
 

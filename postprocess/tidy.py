@@ -61,11 +61,8 @@ def tidy(frame: pd.DataFrame) -> Tidy:
         if guard in ('', 'reference')])
     valid = sound if sound.all() else ~np.isin(run, run[~sound])
     kind, table = naming.kinds(frame, valid)
-    figure = pd.factorize(run)[0]
-    for name in ('metric', 'point'):
-        codes = frame[name].cat
-        figure = pd.factorize(figure * (len(codes.categories) + 1)
-                              + codes.codes.to_numpy(np.int64))[0]
+    figure = naming.number(frame[['metric', 'point']].assign(run=run), [
+        'run', 'metric', 'point'])
     repeat = frame['repeat'].to_numpy(np.int64)
     many = figure.max() + 1 if len(figure) else 0
     least = np.full(many, np.iinfo(np.int64).max)

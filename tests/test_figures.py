@@ -224,3 +224,19 @@ def test_two_systems_do_not_wait_for_each_other(tmp_path):
     needs = outcomes.needs(frame)
     assert needs['cpu', 'openmpi', 'b']
     assert not needs['cpu', 'openmpi', 'c0ffee00']
+
+
+def test_more_runs_than_a_line_has_points():
+    """A run is a category, of which some may not be drawn."""
+    import pandas as pd
+
+    from postprocess.figures import runs
+    names = [f'run{n:04}' for n in range(3 * runs.MOST)]
+    frame = pd.DataFrame({
+        'label': 'a', 'speed': 'fast', 'value': range(1, 1 + len(names)),
+        'run': pd.Categorical(names, ['other', *names]),
+        'time': pd.date_range('2026-01-01', periods=len(names), tz='UTC'),
+        'reference': 1.0, 'lower': float('nan'), 'upper': 0.2})
+    line = runs.over_runs(frame, 'many', 'us').axes[0].lines[0]
+    assert 2 < len(line.get_xdata()) <= runs.MOST
+    assert max(line.get_xdata()) > 2.9 * runs.MOST

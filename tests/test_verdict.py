@@ -436,3 +436,45 @@ def test_a_change_counts_each_partition_of_a_case(judge):
     change, = found.changed
     assert len(change.cases) == 4
     assert change.where == ['one openmpi', 'two openmpi']
+
+
+def test_a_group_keeps_its_history_when_a_regression_is_over(judge):
+    """A node that was bad, was mended, and is a little bad again."""
+    def worse(c, n):
+        return 1.0 if c % 3 != 1 else 1.1 if 20 <= n < 33 else (
+            1.02 if n > 36 else 1.0)
+
+    line, = judge(nights(worse, cases=15)).regressions
+    assert (line.kind, line.group) == ('node', 'node n1 of alpha')
+    assert abs(int(line.since[-2:]) - int(day(37)[-2:])) <= 1
+    assert 1.01 < line.ratio < 1.03
+
+
+def test_cases_of_two_sources_are_told_apart(judge, tmp_path):
+    """Though ReFrame's hash is the same; and so are the lines' ids."""
+    found = judge([
+        *nights(step(1, 35, 1.2), source='embedded'),
+        *nights(step(1, 35, 1.3), source='spack', seed=2),
+        factory.record('bandwidth', 1.0, 8, day=NIGHTS - 1, case='00000002',
+                       params='program=osu_latency n=2', source='spack',
+                       result='fail', reference='30.0', lower='-0.2',
+                       repeat=0)])
+    assert len({line.id for line in found.regressions}) == 2
+    assert sorted((s.source, s.params[-1], s.outcome, len(s.regressions))
+                  for s in found.states if not s.good) == [
+        ('embedded', '1', 'recorded', 1), ('spack', '1', 'recorded', 1),
+        ('spack', '2', 'fail', 0)]
+    [suite] = ET.fromstring(telling.junit(found))
+    failed = {test.get('name').partition('n=')[2]: test.find('failure').get(
+        'type') for test in suite if test.find('failure') is not None}
+    assert failed == {'1 @openmpi [osu_latency embedded]': 'regressed',
+                      '1 @openmpi [osu_latency spack]': 'regressed',
+                      '2 @openmpi [osu_latency spack]': 'fail'}
+
+
+def test_a_case_that_failed_without_a_guard_or_a_figure(judge):
+    found = judge([*nights(), factory.record(
+        'completed', 0.0, day=NIGHTS - 1, repeat=0, params='x=1',
+        case='dead', result='fail', reference='1.0')])
+    assert 'x=1 on alpha:cpu openmpi: it did not run to its end' in '\n'.join(
+        telling.lines(found))

@@ -58,20 +58,22 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     """
     frame = frame.assign(runs=frame.groupby(['label', 'speed'])[
         'run'].transform('nunique'))
-    figure, axes = charts.figure(title, charts.names(frame))
+    figure, axes = charts.figure(title, charts.names(frame), beside=0.2)
     runs = frame.groupby('run', observed=True)['time'].max().sort_values()
     place = {run: n for n, run in enumerate(runs.index)}
     for _, _, colour, line, marker, mine in charts.series(frame):
-        mine = mine.assign(x=mine['run'].map(place)).sort_values('x')
+        mine = mine.assign(x=mine['run'].astype(object).map(place).astype(
+            int)).sort_values('x')
         few = mine['runs'].iloc[0] <= POINTS
-        at = mine.groupby('x')['value'].median()
+        at = mine.groupby('x', as_index=False)['value'].median()
         if len(at) > MOST:
-            part = at.groupby(at.index // (len(runs) / MOST))
-            axes.fill_between(part.apply(lambda v: v.index.mean()),
-                              part.min(), part.max(), color=colour,
-                              alpha=0.25, lw=0)
-            at = part.median().set_axis(part.apply(lambda v: v.index.mean()))
-        axes.plot(at.index, at, line, color=colour, lw=1.2,
+            part = at.groupby(at['x'] * MOST // len(runs))
+            low, high = part['value'].min(), part['value'].max()
+            at = pd.DataFrame({'x': part['x'].mean(),
+                               'value': part['value'].median()})
+            axes.fill_between(at['x'], low, high, color=colour, alpha=0.25,
+                              lw=0)
+        axes.plot(at['x'], at['value'], line, color=colour, lw=1.2,
                   marker=marker if few else '', ms=3, mew=0)
         last = mine.dropna(subset='reference').tail(1)
         for ref, lower, upper in last[
@@ -83,7 +85,9 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
                                  color=colour, alpha=0.12, lw=0)
     step = -(-len(runs) // 5)
     ticks = range(len(runs) - 1, -1, -step)
-    axes.set_xticks(list(ticks), [f'{runs.iloc[n]:%d %b\n%H:%M}'
+    long = runs.iloc[-1] - runs.iloc[0] > pd.Timedelta(days=300)
+    form = '%d %b\n%Y' if long else '%d %b\n%H:%M'
+    axes.set_xticks(list(ticks), [runs.iloc[n].strftime(form)
                                   for n in ticks])
     axes.set_xlim(-0.5, len(runs) - 0.5)
     axes.set_xlabel('run (UTC)')

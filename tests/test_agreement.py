@@ -1,0 +1,285 @@
+"""Page, report, verdict, JUnit and export say the same of every case.
+
+Histories are drawn at random, each from a seed: sessions that overlap, are
+killed, measure again or leave cases out, on one or two systems; cases of
+several sources, speeds and hashes, that begin late, vanish, get worse and
+recover; every outcome, metrics that are missing, and guards.
+"""
+from __future__ import annotations
+
+import datetime
+import json
+import random
+import re
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip('pandas')
+pytest.importorskip('jinja2')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make
+
+from postprocess import (
+    export,
+    figures,
+    outcomes,
+    page,
+    perflogs,
+    report,
+    telling,
+    verdict,
+)
+
+#: How a case may end; beside outcomes.ORDER what leaves no figures.
+ENDS = (*outcomes.ORDER, 'again', 'guard', 'guard and figures', 'nothing')
+METRICS = ('latency', 'bandwidth', 'wall_time')
+
+
+class Case:
+    """A case of a made-up site, and what becomes of it."""
+
+    def __init__(self, rng: random.Random, number: int, nights: int) -> None:
+        self.columns = {
+            'system': rng.choice(['alpha', 'alpha', 'beta']),
+            'partition': rng.choice(['cpu', 'cpu', 'gpu']),
+            'environ': rng.choice(['openmpi', 'mpich']),
+            'source': rng.choice(['embedded', 'embedded', 'spack']),
+            'check': rng.choice(['OsuPt2pt', 'OsuCollective']),
+            'params': f'n={number // 2}',
+            'program': rng.choice(['osu_latency', 'osu_bw']),
+            'emulated': int(rng.random() < 0.1)}
+        # ReFrame's hash knows the check and its parameters alone.
+        self.hash = f"{self.columns['check'][3]}{number // 2:07}"
+        self.rehashed = rng.choice([None, None, rng.randrange(nights)])
+        self.metrics = rng.sample(METRICS, rng.randint(1, 3))
+        self.sizes = rng.choice([(None,), (8,), (8, 1024)])
+        self.first = rng.choice([0, 0, 0, nights - 2])
+        self.last = rng.choice([nights, nights, nights, nights - 5])
+        self.worse = rng.choice([None, None, nights - 6, nights - 12])
+        self.better = rng.choice([nights, nights, nights - 3])
+        self.factor = rng.choice([1.1, 1.5])
+        self.speed = rng.choice(['fast', 'fast', '-'])
+
+    def records(self, rng: random.Random, run: str, night: int,
+                when: datetime.datetime, end: str) -> list[dict]:
+        """What it leaves of one session."""
+        def at(hours: int) -> str:
+            return f'{when + datetime.timedelta(hours=hours):%Y-%m-%dT%XZ}'
+
+        hashed = self.hash if self.rehashed is None or night < self.rehashed \
+            else self.hash + 'b'
+        same = self.columns | {
+            'run': run, 'time': at(0), 'case': hashed, 'speed': rng.choice(
+                [self.speed] * 20 + ['slow', 'slow', 'mixed'])}
+        found = []
+        if end.startswith('guard'):
+            found.append(make.record('completed', 0.0, **same, repeat=0,
+                                     result='fail', guard='ranks: 1 of 2'))
+        if end == 'again':
+            found += self._figures(rng, night, 'again', same)
+            same |= {'time': at(1)}
+            end = rng.choice(['pass', 'fail'])
+        if end not in ('guard', 'nothing'):
+            found += self._figures(rng, night, 'recorded' if end.startswith(
+                'guard') else end, same)
+        return found
+
+    def _figures(self, rng: random.Random, night: int, result: str,
+                 same: dict) -> list[dict]:
+        """The metrics that are there; one of them ended as is said."""
+        some = [m for m in self.metrics if rng.random() < 0.95
+                ] or self.metrics[:1]
+        worse = self.factor if self.worse is not None \
+            and self.worse <= night < self.better else 1.0
+        found = []
+        for metric in some:
+            lower = make.METRICS[metric]['better'] == 'lower'
+            points = self.sizes if make.METRICS[metric]['point'] else (None,)
+            for size in points:
+                mine = result if not found else rng.choice(
+                    [result, 'recorded', 'pass' if result != 'unfit'
+                     else 'unfit'])
+                bound = {} if mine in ('recorded', 'unfit') else {
+                    'reference': '10.0', 'upper' if lower else 'lower':
+                    '0.2' if lower else '-0.2'}
+                for repeat in rng.choice([(1,), (0, 1, 2)]):
+                    value = 10 * (worse if lower else 1 / worse) * (
+                        1 + 0.01 * rng.gauss(0, 1))
+                    found.append(make.record(
+                        metric, value, size, **same, **bound, result=mine,
+                        repeat=repeat))
+        return found
+
+
+def drawn(seed: int, folder: Path) -> set[str]:
+    """Writes a made-up site; returns how its newest sessions ended."""
+    rng = random.Random(seed)
+    nights = rng.randint(3, 34)
+    # Of two with one number, and so one hash, each runs somewhere else.
+    cases = {tuple(case.columns[c] for c in perflogs.CASE if c != 'family'):
+             case for case in (Case(rng, number, nights)
+                               for number in range(rng.randint(2, 9)))}
+    seen: set[str] = set()
+    records, some = [], list(cases.values())
+    for night in range(nights):
+        last = night == nights - 1
+        start = make.START + datetime.timedelta(
+            days=night, minutes=rng.choice([0, 0, 17, 1250]))
+        tag = f'{rng.randrange(16 ** 6):06x}'
+        sessions = [(start, tag, some)]
+        if rng.random() < 0.2:              # by hand, while the other runs
+            sessions.append((start + datetime.timedelta(minutes=rng.choice(
+                [5, 300])), f'{rng.randrange(16 ** 6):06x}',
+                rng.sample(some, 1 + len(some) // 3)))
+        if rng.random() < 0.2:              # what failed, once more
+            sessions.append((start + datetime.timedelta(hours=rng.choice(
+                [2, 9])), f'{tag}01', rng.sample(some, 1 + len(some) // 3)))
+        for began, name, mine in sessions:
+            run = f'{began:%Y%m%dT%H%M%SZ}-{name}'
+            planned: dict[str, list[Case]] = {}
+            for number, case in enumerate(mine):
+                if not case.first <= night < case.last:
+                    continue
+                end = rng.choice(ENDS) if rng.random() < (
+                    0.4 if last else 0.04) else 'pass'
+                planned.setdefault(case.columns['system'], []).append(case)
+                got = case.records(
+                    rng, run, night, began + datetime.timedelta(
+                        minutes=20 * number), end)
+                records += got
+                seen |= {end} & {'again', 'guard', 'guard and figures'} | {
+                    row['result'] for row in got if last}
+            if last and rng.random() < 0.5:
+                for system, planned_ in planned.items():
+                    plan(folder, run, began, system, planned_, night)
+                    seen.add('plan')
+    make.write(folder, records)
+    return seen
+
+
+def plan(folder: Path, run: str, began: datetime.datetime, system: str,
+         cases: list[Case], night: int) -> None:
+    """The plan of a session, which was killed if a case has no record."""
+    path = folder / system / 'sessions' / f'{run}.json'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({
+        'plan': 1, 'run': run, 'time': f'{began:%Y-%m-%dT%H:%M:%SZ}',
+        'system': system, 'suite': '0.1.0', 'commit': '0123456789ab',
+        'reframe': '4.10.4', 'cases': [
+            {name: one.columns[name] for name in (
+                'partition', 'environ', 'check', 'params', 'program',
+                'source')} | {
+                'emulated': str(one.columns['emulated']), 'family': 'osu',
+                'case': one.hash if one.rehashed is None
+                or night < one.rehashed else one.hash + 'b',
+                'version': '7.5', 'stack': 'openmpi 5.0.6',
+                'name': f"{one.columns['check']} {one.columns['params']}"}
+            for one in cases]}))
+
+
+def agrees(seed: int, folder: Path, capsys) -> set[str]:
+    """Checks one history; returns what was in it."""
+    logs, out = folder / 'logs', folder / 'page'
+    seen = drawn(seed, logs)
+    frame = perflogs.read(logs)
+    keys = set(map(tuple, frame[perflogs.CASE].astype(str).to_numpy()))
+    found = verdict.of_records(frame, [str(logs)])
+
+    # Verdict: each case once, and each failed or regressed one told.
+    states = {one.key: one for one in found.states}
+    assert len(states) == len(found.states) and set(states) == keys
+    assert sorted(one.key for one in found.failures) == sorted(
+        key for key, one in states.items() if one.outcome in outcomes.FAILED)
+    told: dict[tuple, set[str]] = {}
+    for line in found.regressions:
+        for member in line.members:
+            told.setdefault(member.key, set()).add(line.id)
+    assert told == {key: set(one.regressions)
+                    for key, one in states.items() if one.regressions}
+    ids = [line.id for line in [*found.regressions, *found.improved]]
+    assert len(set(ids)) == len(ids)
+    bad = {key for key, one in states.items() if not one.good}
+    assert found.code == bool(bad)
+    as_json = json.loads(found.json())
+    assert as_json['verdict'] == ('regressed' if told else
+                                  'failed' if bad else 'good')
+
+    # The page: each case once, with the same letter.
+    made = page.Page(frame, frozenset(), verdict=found)
+    of_page = {tuple(str(getattr(one.row, c)) for c in perflogs.CASE): one
+               for one in made.cases}
+    assert len(of_page) == len(made.cases) and set(of_page) == keys
+    for key, one in states.items():
+        letter = page.LETTERS[outcomes.ORDER.index(one.outcome)]
+        assert of_page[key].ended == (
+            page.WORSE if one.regressions and letter not in 'fX' else letter
+            ), (key, one)
+    rows, counts = made.verdicts()
+    assert {n for group in made.wrong(rows) if not group['why'].startswith(
+        'no record') for line in [*group['lines'], *group['more']]
+        for n in [line['number']]} == {
+            one.number for one in made.cases if one.ended in 'fX'}
+    assert made.counts['cases_failed'] + made.counts['cases_gone'] == len(
+        found.failures)
+    assert made.counts['regressed'] == len(found.regressions)
+
+    # JUnit, by the verdict and by export.
+    [suite] = ET.fromstring(telling.junit(found))
+    tests = [(one.get('classname'), one.get('name')) for one in suite]
+    assert len(set(tests)) == len(tests) == len(keys)
+    for one, test in zip(found.states, suite, strict=True):
+        kinds = {child.tag for child in test}
+        assert ('failure' in kinds) == (one.key in bad)
+        assert ('skipped' in kinds) == (one.good and one.outcome == 'unfit')
+        failure = test.find('failure')
+        if failure is not None:
+            assert failure.get('type') == (
+                one.outcome if one.outcome in outcomes.FAILED
+                else 'regressed')
+            assert all(ident in failure.text for ident in one.regressions)
+    assert suite.get('failures') == str(len(bad))
+    file = folder / 'junit.xml'
+    assert export.main(['--perflogs', str(logs), '--junit', str(file)]) == 0
+    assert file.read_text('utf-8') == telling.junit(found)
+
+    # The commands, and the page as it is written.
+    capsys.readouterr()
+    assert verdict.main(['--perflogs', str(logs)]) == found.code
+    assert telling.headline(found) in capsys.readouterr().out
+    assert report.main(['--perflogs', str(logs), '--output', str(out)]
+                       ) == found.code
+    text = (out / 'index.html').read_text('utf-8')
+    assert ('class="health bad"' in text) == bool(bad)
+    loud = dict(re.findall(
+        r'id="case-(\d+)"[^>]*><span class="who( fail)?"', text))
+    assert {int(number) for number, fail in loud.items() if fail} == {
+        one.number for one in made.cases
+        if one.ended in 'fXw' or one.cells.endswith('-')}
+    data = json.loads(re.search(
+        r'id="data" type="application/json">(.*?)</script>', text, re.S)[1])
+    assert [one['c'] for one in data['cases']] == [
+        one.cells for one in made.cases]
+    return seen | {one.outcome for one in found.states} | (
+        {'regressed'} if told else set()) | (
+        {'stale'} if found.stale else set())
+
+
+@pytest.mark.parametrize('seeds', [
+    range(14), pytest.param(range(14, 200), marks=pytest.mark.thorough)])
+def test_all_say_the_same_of_every_case(tmp_path, capsys, monkeypatch,
+                                        seeds):
+    # What is drawn is not looked at here.
+    monkeypatch.setattr(figures, 'drawings', lambda *_: ([], []))
+    monkeypatch.setattr(page.ratio, 'drawings', lambda *_, **__: [])
+    seen: set[str] = set()
+    for seed in seeds:
+        try:
+            seen |= agrees(seed, tmp_path / str(seed), capsys)
+        except Exception as err:
+            raise AssertionError(f'seed {seed}: {err}') from err
+    assert {*outcomes.ORDER, 'again', 'guard', 'guard and figures', 'plan',
+            'regressed', 'stale'} <= seen

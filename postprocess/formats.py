@@ -211,8 +211,8 @@ def _mapped(given: cells.Coded, change: Callable[[list[str]], list[str]]
     """Distinct texts after a change, and a code for each line."""
     texts, codes = given
     new = change(texts)
-    if new == texts:
-        return given
+    if len(set(new)) == len(texts):     # as a rule they stay distinct
+        return new, codes
     changed, again = cells.coded(new)
     return changed, again[codes]
 

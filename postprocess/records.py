@@ -347,7 +347,7 @@ def _plain_times(texts: Sequence[str]) -> np.ndarray | None:
     if set(map(len, texts)) != {len(_PLAIN)} or not whole.isascii():
         return None
     found = np.frombuffer(whole.encode(), np.uint8).reshape(-1, len(_PLAIN))
-    digits = _PLAIN == ord('0')
+    digits = ord('0') == _PLAIN
     if (found[:, ~digits] != _PLAIN[~digits]).any() or (
             found[:, digits] - ord('0') > 9).any():    # unsigned: less, too
         return None

@@ -121,4 +121,4 @@ def test_programs_of_one_name(tmp_path):
     frame = perflogs.read(file)
     assert frame['program'].tolist() == ['b'] * 3
     assert frame['version'].tolist() == ['0.0', '1.0', '2.0']
-    assert formats.EXCALIBUR == frame['format'].iloc[0]
+    assert frame['format'].iloc[0] == formats.EXCALIBUR

@@ -14,7 +14,6 @@ pd = pytest.importorskip('pandas')
 sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make  # noqa: E402
-
 from conftest import skip_missing  # noqa: E402
 
 from postprocess import export, history, outcomes, perflogs  # noqa: E402

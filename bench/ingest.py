@@ -45,8 +45,8 @@ WRITING = ('writing the store', _STORE + 'store.using(Path({files!r}), print,'
 TEXT = {
     'text to columns': _STORE + 'from postprocess import ingest; '
     'n = ingest.parts([{files!r}], print)',
-    'text to the table': _READ + 'store.WORTH = 1 << 60; '
-    'n = len(perflogs.read({files!r}))'}
+    'text to the table': _READ + 'from postprocess import ingest; '
+    'n = len(perflogs.frame(ingest.parts([{files!r}], print)))'}
 STORED = ('the table from the store', _READ + 'n = len(perflogs.read('
           '{files!r}))')
 _GLOB = 'import glob; f = sorted(glob.glob({files!r} + "/**/*.*", ' \

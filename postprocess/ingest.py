@@ -322,6 +322,7 @@ class _Foreign(_Parser):
 
     def __call__(self, data: bytes, first: int) -> Part:
         with _uncollected():
+            columns: cells.Grid | cells.Rows
             try:
                 columns, numbers = self._quick(data, first)
             except ValueError:

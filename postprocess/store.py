@@ -23,11 +23,11 @@ by the next. Small parts are joined, eight of a size at a time.
 DuckDB writes and reads Parquet here. On a million of our records, all columns
 as they come (CPU seconds with start-up, a loaded machine, one run), pyarrow
 took 3.9 s to read CSV and 4.2 s to read it and write Parquet, DuckDB 5.3 and
-7.1, our own reader, by heads, 4.2: no engine is needed for the text (polars
-is in the table of bench/README.md). What decides is what everybody pays: the
-wheel (DuckDB 24 MB, polars and pyarrow 55) and the import (0.15 s, 0.24,
-0.28), for `plumb history` is to take 0.3 s. With pyarrow installed pandas
-would import it too, each time.
+7.1, our own reader, which split each line then, 4.2; polars is in the table of
+bench/README.md, where it reads text fastest of all. What decides is what
+everybody pays: the wheel (DuckDB 24 MB, polars and pyarrow 55) and the import
+(0.15 s, 0.24, 0.28), for `plumb history` is to take 0.3 s. With pyarrow
+installed pandas would import it too, each time.
 """
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def kill(args: argparse.Namespace) -> int:
             if done.stdout.split() != [str(count)] * 2:
                 wrong += 1
                 print(f'round {turn}: {done.stdout.strip()} of {count} '
-                      f'{done.stderr[-300:]}')
+                      f'{done.stderr[-300:]}', flush=True)
     print(f'{args.kill} rounds, {landed} killed before they ended: {wrong} '
           'with a record lost or doubled')
     return 1 if wrong else 0

@@ -27,8 +27,9 @@ page does. JUnit is what `plumb verdict --junit` writes: a test a case, failed
 where it failed or regressed, skipped where nothing judged it (unfit, or no
 reference and too few nights). The OpenMetrics are gauges: plumb_METRIC for
 each judged figure, with the labels system, partition, environ, check, params,
-program, source, metric, point and unit; plumb_case_failed, 0 or 1;
-plumb_case_run_seconds, when the case ran.
+program, source, metric, point and unit (plumb_METRIC_value where the metric
+ends in what Prometheus keeps for counters, as cpu_total does);
+plumb_case_failed, 0 or 1; plumb_case_run_seconds, when the case ran.
 
 Several files can be written at once; each is replaced as a whole, or not.
 
@@ -43,6 +44,8 @@ damaged places in the perflogs (each is told on stderr), 2 usage, no records,
 or a file that cannot be written.
 """
 _COUNTS = ('schema', 'num_nodes', 'num_tasks', 'tasks_per_node', 'repeat')
+#: Endings of names that mean something to Prometheus, and not a gauge.
+_KEPT = re.compile('_(total|created|count|sum|bucket|info)$')
 _LABELS = ('system', 'partition', 'environ', 'check', 'params', 'program',
            'source')
 
@@ -233,6 +236,7 @@ def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
                 continue
             name = 'plumb_' + re.sub(r'\W', '_', str(row.metric),
                                      flags=re.ASCII)
+            name += '_value' * bool(_KEPT.search(name))
             means = known.get(str(row.metric), {}).get('means', '')
             # The last of several repeats that have no median.
             families.setdefault(name, (means, {}))[1][_labels(

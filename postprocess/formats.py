@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from . import records
+from . import cells, records
 from .records import FIGURE, HEAD, KIND, Part
 
 #: Values of the column `format`.
@@ -34,6 +34,8 @@ REFRAME, EXCALIBUR, JSON_LINES = 'reframe', 'excalibur-tests', 'reframe-json'
 #: What a figure's columns end in, and ReFrame's order in `perfvalues`.
 PERF = {'value': 'value', 'ref': 'reference', 'lower_thres': 'lower',
         'upper_thres': 'upper', 'unit': 'unit', 'result': 'result'}
+#: The other way round.
+_THEIRS = {ours: theirs for theirs, ours in PERF.items()}
 _ORDER = ('value', 'reference', 'lower', 'upper', 'unit', 'result')
 #: Column of HEAD -> names that ReFrame has for it, the best one first.
 _SOURCES = {
@@ -47,7 +49,7 @@ _SOURCES = {
     'program': ('spack_spec',)}
 _NAME = ('display_name', 'info', 'unique_name', 'name')
 _RESULTS = {'pass', 'fail', 'xfail', 'xpass'}
-_EMPTY = ('None', 'null', 'NULL')
+_EMPTY = frozenset(('None', 'null', 'NULL'))
 
 
 class Layout:
@@ -71,92 +73,91 @@ class Layout:
         self.format = (EXCALIBUR if {'spack_spec', 'spack_spec_dict'}
                        & set(names) else REFRAME)
 
-    def part(self, rows: list[list[str]], lines: Sequence[int], file: str,
-             report: records.Report) -> Part:
-        """Rows of cells, as many as the header has."""
-        if not rows:
+    def part(self, columns: cells.Grid | cells.Rows, lines: Sequence[int],
+             file: str, report: records.Report) -> Part:
+        """Records of lines, which have as many cells as the header."""
+        if not columns.size:
             return records.joined([])
-        columns = list(zip(*rows, strict=True))
         where = np.asarray(lines, np.int64)
-        head = self._heads(columns, file, len(rows))
+        head = self._heads(columns, file)
         found = [self._figure(name, columns, head, where, report)
                  for name in self.figures]
         return _checked(records.joined(found), report)
 
-    def _cells(self, columns: list[tuple[str, ...]], name: str
-               ) -> tuple[str, ...] | None:
+    def _cells(self, columns: cells.Grid | cells.Rows, name: str
+               ) -> cells.Coded | None:
         at = self.columns.get(name)
-        return None if at is None else columns[at]
+        return None if at is None else columns.coded(at)
 
-    def _heads(self, columns: list[tuple[str, ...]], file: str, size: int
+    def _heads(self, columns: cells.Grid | cells.Rows, file: str
                ) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
-        """Texts and codes of HEAD, a head for each row."""
+        """Texts and codes of HEAD, a head for each line."""
+        none = np.zeros(columns.size, np.int32)
         texts: dict[str, list[str]] = {name: [''] for name in HEAD}
-        codes = {name: np.zeros(size, np.int32) for name in HEAD}
+        codes = dict.fromkeys(HEAD, none)
         texts['file'], texts['format'] = [file], [self.format]
         parents = Path(file).absolute().parent
         texts['partition'] = [parents.name]
         texts['system'] = [parents.parent.name]
         for name, sources in _SOURCES.items():
             for source in sources:
-                if cells := self._cells(columns, source):
+                if given := self._cells(columns, source):
                     texts[name], codes[name] = _mapped(
-                        cells, _CLEAN.get(name, _clean))
+                        given, _CLEAN.get(name, _cleaned))
                     break
         name = next((n for n in _NAME if n in self.columns), '')
-        cells = self._cells(columns, name) or (_stem(file),) * size
-        names, named = _mapped(cells, str)
+        names, named = self._cells(columns, name) or ([_stem(file)], none)
         for column, parts in zip(('check', 'params', 'case'), zip(
                 *map(_named, names), strict=True), strict=True):
             if column != 'case' or texts['case'] == ['']:
-                again, code = records.coded({'': parts}, [''])
-                texts[column], codes[column] = again[''], code[''][named]
+                texts[column], code = cells.coded(parts)
+                codes[column] = code[named]
         if texts['run'] == ['']:
-            days, day = records.coded(
-                {'': [text[:10] for text in texts['time']]}, [''])
-            texts['run'], codes['run'] = days[''], day[''][codes['time']]
+            texts['run'], day = cells.coded(
+                [text[:10] for text in texts['time']])
+            codes['run'] = day[codes['time']]
         # The program's name and version are one spec.
         specs = texts['program']
         if specs != ['']:
-            texts['version'] = [s.partition('@')[2] for s in specs]
-            codes['version'] = codes['program']
-            texts['program'] = [s.partition('@')[0] for s in specs]
+            spec = codes['program']
+            for column, at in (('program', 0), ('version', 2)):
+                texts[column], code = cells.coded(
+                    [text.partition('@')[at] for text in specs])
+                codes[column] = code[spec]
         return texts, codes
 
-    def _figure(self, name: str, columns: list[tuple[str, ...]],
+    def _figure(self, name: str, columns: cells.Grid | cells.Rows,
                 head: tuple[dict[str, list[str]], dict[str, np.ndarray]],
                 lines: np.ndarray, report: records.Report) -> Part:
         """The records of one figure."""
         size = len(lines)
-        given = {ours: self._cells(columns, f'{name}_{theirs}')
-                 for theirs, ours in PERF.items()}
-        values = given['value'] or ()
         figure = np.full((len(FIGURE), size), np.nan)
         good = np.ones(size, bool)
         for at, ours in enumerate(FIGURE):
-            cells = given[ours]
-            if cells is None:
+            column = self.columns.get(f'{name}_{_THEIRS[ours]}')
+            if column is None:
                 continue
-            plain = records.quick_numbers(cells, ours == 'value')
+            # Figures differ from line to line, what bounds them does not.
+            plain = columns.floats(column) if ours == 'value' else None
             if plain is not None:
                 figure[at] = plain
                 continue
-            texts, codes = _mapped(cells, _clean)
-            known = np.full(len(texts), np.nan)
-            for n, text in enumerate(texts):
-                try:
-                    known[n] = records.finite(text) if text else np.nan
-                except ValueError as err:
-                    bad = np.flatnonzero((codes == n) & good)
-                    good[bad] = False
-                    if len(bad):
-                        report(int(lines[bad[0]]), f'{name}_{ours} '
-                               f'{text[:40]!r} {err}; {records.REPAIR}')
+            texts, codes = _mapped(columns.coded(column), _cleaned)
+            known, refused = _numbers(texts)
+            for n, reason in refused.items():
+                bad = np.flatnonzero((codes == n) & good)
+                good[bad] = False
+                if len(bad):
+                    report(int(lines[bad[0]]), f'{name}_{ours} {reason}; '
+                           f'{records.REPAIR}')
             figure[at] = known[codes]
-        units, unit = _mapped(given['unit'] or ('',) * size, _clean)
-        said = given['result'] or self._cells(columns, 'result') or (
-            '',) * size
-        results, result = _mapped(said, lambda text: text.strip().lower())
+        none = [''], np.zeros(size, np.int32)
+        units, unit = _mapped(self._cells(
+            columns, f'{name}_{_THEIRS["unit"]}') or none, _cleaned)
+        results, result = _mapped(
+            self._cells(columns, f'{name}_{_THEIRS["result"]}')
+            or self._cells(columns, 'result') or none,
+            lambda texts: [text.strip().lower() for text in texts])
         value, reference, lower, upper = figure
         judged = (reference == reference) & (reference != 0) & (
             (lower == lower) | (upper == upper))
@@ -165,7 +166,7 @@ class Layout:
                    | (value > reference + upper * bound))
         metric = self._cells(columns, 'perf_var') if name == 'perf' \
             else None
-        metrics, which = _mapped(metric or (name,) * size, _clean)
+        metrics, which = _mapped(metric or ([name], none[1]), _cleaned)
         # 0: higher is better, 1: lower, 2: ask the unit.
         way = np.where((lower == lower) & (upper != upper), 0, np.where(
             (upper == upper) & (lower != lower), 1, 2))
@@ -197,7 +198,7 @@ class Layout:
         each = np.arange(size, dtype=np.int32)
         part = Part(head[0] | words, head[1], kinds, each,
                     kind.astype(np.int32).ravel(), figure, lines)
-        return part.where(good) if values else records.joined([])
+        return part.where(good)
 
 
 def _checked(part: Part, report: records.Report) -> Part:
@@ -205,15 +206,29 @@ def _checked(part: Part, report: records.Report) -> Part:
     return records.checked(part, records.FOREIGN, report)
 
 
-def _mapped(cells: Sequence[str], change: Callable[[str], str]
-            ) -> tuple[list[str], np.ndarray]:
-    """Distinct texts after a change, and a code for each cell."""
-    texts, codes = records.coded({'': cells}, [''])
-    new = [change(text) for text in texts['']]
-    if new == texts['']:
-        return new, codes['']
-    changed, again = records.coded({'': new}, [''])
-    return changed[''], again[''][codes['']]
+def _mapped(given: cells.Coded, change: Callable[[list[str]], list[str]]
+            ) -> cells.Coded:
+    """Distinct texts after a change, and a code for each line."""
+    texts, codes = given
+    new = change(texts)
+    if len(set(new)) == len(texts):     # as a rule they stay distinct
+        return new, codes
+    changed, again = cells.coded(new)
+    return changed, again[codes]
+
+
+def _numbers(texts: list[str]) -> tuple[np.ndarray, dict[int, str]]:
+    """Finite numbers, NaN where there is none; which texts are refused, and
+    why."""
+    found, refused = cells.optional(texts), {}
+    if found is None:
+        found = np.full(len(texts), np.nan)
+        for n, text in enumerate(texts):
+            try:
+                found[n] = records.finite(text) if text else np.nan
+            except ValueError as err:
+                refused[n] = f'{text[:40]!r} {err}'
+    return found, refused
 
 
 def _clean(text: str) -> str:
@@ -221,23 +236,39 @@ def _clean(text: str) -> str:
     return '' if text in _EMPTY else text
 
 
+def _cleaned(texts: list[str]) -> list[str]:
+    whole = ''.join(texts)
+    if ' ' not in whole and whole.isascii() and whole.isprintable() \
+            and _EMPTY.isdisjoint(texts):
+        return texts                    # as a rule there is nothing to do
+    return [_clean(text) for text in texts]
+
+
 def _time(text: str) -> str:
     """RFC 3339; without a zone it is taken as UTC."""
-    text = _clean(text)
-    if len(text) == 19:                 # excalibur-tests'
-        return f'{text}Z'
     zoned = re.search(r'(Z|[-+]\d\d:?\d\d)$', text[10:])
     return text if zoned or not text else f'{text}Z'
 
 
-def _count(text: str) -> str:
-    text = _clean(text)
-    return text if text.isascii() and text.isdigit() else ''
+def _times(texts: list[str]) -> list[str]:
+    texts = _cleaned(texts)
+    if set(map(len, texts)) == {19}:    # excalibur-tests'
+        return [f'{text}Z' for text in texts]
+    return [_time(text) for text in texts]
 
 
-_CLEAN: dict[str, Callable[[str], str]] = {
-    'time': _time, 'num_tasks': _count, 'tasks_per_node': _count,
-    'reframe': lambda text: _clean(text).removeprefix('reframe ')}
+def _counts(texts: list[str]) -> list[str]:
+    return [text if text.isascii() and text.isdigit() else ''
+            for text in _cleaned(texts)]
+
+
+def _releases(texts: list[str]) -> list[str]:
+    return [text.removeprefix('reframe ') for text in _cleaned(texts)]
+
+
+_CLEAN: dict[str, Callable[[list[str]], list[str]]] = {
+    'time': _times, 'num_tasks': _counts, 'tasks_per_node': _counts,
+    'reframe': _releases}
 
 
 def _named(text: str) -> tuple[str, str, str]:

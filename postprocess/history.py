@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import store
+from . import records, store
 
 HELP = """How a metric went: a line a case and point, a column a night.
 
@@ -43,9 +43,10 @@ on stderr), 2 usage, or nothing that matches.
 """
 COLUMNS = ('time', 'run', 'system', 'partition', 'environ', 'check', 'params',
            'case', 'metric', 'point', 'value', 'unit', 'better', 'result')
-_HEAD = COLUMNS[:8]
-#: Columns of HEAD that make a case.
-_CASE = ('check', 'params', 'system', 'partition', 'environ')
+_KIND = ('repeat', 'metric', 'point', 'unit', 'better', 'result', 'guard')
+_CASE = store.CASE
+#: What people call a case, of _CASE.
+_NAME = '{} {} @{}:{}+{}'
 
 
 class Row(NamedTuple):
@@ -68,8 +69,8 @@ class Row(NamedTuple):
     @property
     def name(self) -> str:
         """What people call the case."""
-        return (f'{self.check} {self.params} '
-                f'@{self.system}:{self.partition}+{self.environ}')
+        return _NAME.format(self.check, self.params, self.system,
+                            self.partition, self.environ)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -152,100 +153,127 @@ def ask(folder: Path, metric: str, case: str, last: int, report: Any
 
 def _asked(place: store.Store, metric: str, case: str, last: int
            ) -> tuple[list[Row], set[str]]:
-    known: set[str] = set()
-    runs: set[str] = set()
-    parts = []
-    for tables in place.tables():
-        texts = tables.texts(*_HEAD, 'file', 'metric', 'point', 'unit',
-                             'better', 'result', 'guard', 'repeat')
-        known.update(texts['metric'])
-        if metric not in texts['metric']:
-            continue
-        heads = tables.get('heads', (*_HEAD, 'file'))
-        good = _cases(heads, texts, case, set(place.sources()))
-        if not good.any():
-            continue
-        runs.update(texts['run'][n] for n in np.unique(heads['run'][good]))
-        parts.append((tables, texts, heads, good))
-    newest = set(sorted(runs, key=_age)[-last:])
-    rows: dict[tuple, list[tuple[Row, int]]] = {}
-    for tables, texts, heads, good in parts:
-        if last:
-            late = np.array([text in newest for text in texts['run']], bool)
-            good = good & late[heads['run']]
-        for row, repeat in _rows(tables, texts, heads, good, metric):
-            rows.setdefault(
-                (*row.name.split(), _size(row.point), row.point,
-                 _age(row.run)), []).append((row, repeat))
-    return [_judged(rows[key]) for key in sorted(rows, key=_sortable)], known
+    if not place.manifest['parts']:
+        return [], set()
+    words = place.texts('run', 'file', *_CASE, *_KIND)
+    known = {name for texts in words.values() for name in texts['metric']}
+    parts = [_Part(place, number, texts, metric) for number, texts
+             in words.items() if metric in texts['metric']]
+    for part in parts:
+        part.choose(case)
+    if last:
+        newest = set(sorted({run for part in parts for run in part.runs()},
+                            key=records.age)[-last:])
+        for part in parts:
+            part.leave(newest)
+    rows: dict[tuple[str, str, str], list[tuple[Row, int]]] = {}
+    for part in parts:
+        for row, name, repeat in part.rows():
+            rows.setdefault((name, row.point, row.run), []).append(
+                (row, repeat))
+    cases = {name: name.split() for name, _, _ in rows}
+    sizes = {point: _size(point) for _, point, _ in rows}
+    ages = {run: records.age(run) for _, _, run in rows}
+    return [_judged(rows[key]) for key in sorted(rows, key=lambda key: (
+        cases[key[0]], sizes[key[1]], key[1], ages[key[2]]))], known
 
 
-def _cases(heads: dict[str, np.ndarray], texts: dict[str, list[str]],
-           case: str, sources: set[str]) -> np.ndarray:
-    """Which heads are of a case, and of a file that is there."""
-    live = np.array([text in sources for text in texts['file']], bool)
-    good = live[heads['file']]
-    if not case:
-        return good
-    names, which = np.unique(np.stack([heads[name] for name in _CASE]),
-                             axis=1, return_inverse=True)
-    match = np.array([case in '{} {} @{}:{}+{}'.format(*(
-        texts[name][code] for name, code in zip(_CASE, codes, strict=True)))
-        for codes in names.T.tolist()], bool)
-    hashes = np.array([text == case for text in texts['case']], bool)
-    return good & (match[which.ravel()] | hashes[heads['case']])
+class _Part:
+    """A part of the store, which has the metric."""
 
+    def __init__(self, place: store.Store, number: int,
+                 texts: dict[str, list[str]], metric: str) -> None:
+        self._place, self._number, self._texts = place, number, texts
+        self._metric = metric
+        self._heads = self._get('heads', 'what', 'run', 'file', 'time')
+        #: Which heads are asked for.
+        self._good = np.zeros(0, bool)
 
-def _rows(tables: store.Tables, texts: dict[str, list[str]],
-          heads: dict[str, np.ndarray], good: np.ndarray, metric: str
-          ) -> Iterator[tuple[Row, int]]:
-    """The records of a metric in some heads of a part, with their repeat."""
-    there = np.flatnonzero(good)
-    if not len(there):
-        return
-    columns = ('metric', 'point', 'unit', 'better', 'result', 'guard')
-    kinds = tables.get('kinds', ('kind', 'repeat', *columns), 'metric = ?',
-                       [texts['metric'].index(metric)])
-    words = {int(kind): ([texts[name][code] for name, code in zip(
-        columns, codes, strict=True)], texts['repeat'][repeat])
-        for kind, repeat, *codes in zip(*(
-            kinds[name].tolist() for name in ('kind', 'repeat', *columns)),
-            strict=True)}
-    figures = tables.get(
-        'figures', ('head', 'kind', 'value'),
-        'kind BETWEEN ? AND ? AND head BETWEEN ? AND ?',
-        [min(words), max(words), int(there[0]), int(there[-1])])
-    keep = good[figures['head']]
-    cache: dict[int, dict[str, Any]] = {}
-    for head, kind, value in zip(*(figures[name][keep].tolist() for name in (
-            'head', 'kind', 'value')), strict=True):
-        if head not in cache:
-            cache[head] = {name: texts[name][heads[name][head]]
-                           for name in _HEAD}
-        (name, point, unit, better, result, guard), repeat = words[kind]
-        yield Row(**cache[head], metric=name, point=point, value=value,
-                  unit=unit, better=better,
-                  result='fail' if guard else result), int(repeat or 1)
+    def _get(self, table: str, *columns: str, where: str = 'true',
+             values: Sequence[Any] = ()) -> dict[str, np.ndarray]:
+        return self._place.get(table, columns, where, values,
+                               [store.part_name(self._number)])
+
+    def choose(self, case: str) -> None:
+        """Asks for a case, and for files that are there."""
+        sources = self._place.sources()
+        live = np.array([text in sources for text in self._texts['file']],
+                        bool)
+        cases = self._get('cases', *_CASE)
+        #: Of each case what it is called, and its columns.
+        self._cases = [
+            [self._texts[name][code] for name, code in zip(
+                _CASE, codes, strict=True)] for codes in zip(
+                    *(cases[name].tolist() for name in _CASE), strict=True)]
+        self._names = [_NAME.format(*words) for words in self._cases]
+        match = np.array([case in name or case == words[-1] for name, words
+                          in zip(self._names, self._cases, strict=True)],
+                         bool)
+        self._good = live[self._heads['file']] & match[self._heads['what']]
+
+    def runs(self) -> list[str]:
+        """The runs that are asked for."""
+        return [self._texts['run'][code] for code in np.unique(
+            self._heads['run'][self._good]).tolist()]
+
+    def leave(self, runs: set[str]) -> None:
+        """Asks for some runs alone."""
+        late = np.array([text in runs for text in self._texts['run']], bool)
+        self._good &= late[self._heads['run']]
+
+    def rows(self) -> Iterator[tuple[Row, str, int]]:
+        """What is asked for: record, name of its case, number of its
+        repeat."""
+        there = np.flatnonzero(self._good)
+        if not len(there):
+            return
+        texts = self._texts
+        kinds = self._get('kinds', 'kind', *_KIND, where='metric = ?',
+                          values=[texts['metric'].index(self._metric)])
+        words = {kind: [texts[name][code] for name, code in zip(
+            _KIND, codes, strict=True)] for kind, *codes in zip(*(
+                column.tolist() for column in kinds.values()), strict=True)}
+        figures = self._get(
+            'figures', 'head', 'kind', 'value',
+            where='kind BETWEEN ? AND ? AND head BETWEEN ? AND ?',
+            values=[min(words), max(words), int(there[0]), int(there[-1])])
+        times = self._times(self._heads['time'][there])
+        heads = {}
+        for head, what, run, time in zip(there.tolist(), *(
+                self._heads[name][there].tolist() for name in (
+                    'what', 'run', 'time')), strict=True):
+            check, params, system, partition, environ, case = \
+                self._cases[what]
+            heads[head] = self._names[what], (
+                times[time], texts['run'][run], system, partition, environ,
+                check, params, case)
+        keep = self._good[figures['head']]
+        for head, kind, value in zip(*(column[keep].tolist() for column
+                                       in figures.values()), strict=True):
+            repeat, metric, point, unit, better, result, guard = words[kind]
+            name, columns = heads[head]
+            yield Row(*columns, metric, point, value, unit, better,
+                      'fail' if guard else result), name, int(repeat or 1)
+
+    def _times(self, codes: np.ndarray) -> dict[int, str]:
+        """Texts of times, of which there are too many to read all."""
+        found = self._get('texts', 'code', 'text', where="name = 'time' AND "
+                          'code BETWEEN ? AND ?',
+                          values=[int(codes.min()), int(codes.max())])
+        return dict(zip(found['code'].tolist(), found['text'].tolist(),
+                        strict=True))
 
 
 def _judged(rows: list[tuple[Row, int]]) -> Row:
     """One row of a run: what was judged, else the median of its repeats."""
     least = min(repeat for _, repeat in rows)
     mine = [row for row, repeat in rows if not repeat or least]
-    return mine[-1]._replace(value=statistics.median(r.value for r in mine))
-
-
-def _age(run: str) -> tuple[str, str]:
-    """Runs in order of time: 20261101T030000Z-..., or a date."""
-    return run.replace('-', '')[:8], run
+    return mine[-1] if len(mine) == 1 else mine[-1]._replace(
+        value=statistics.median(r.value for r in mine))
 
 
 def _size(point: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r'\d+', point, re.ASCII)[:1]))
-
-
-def _sortable(key: tuple) -> tuple:
-    return tuple(map(repr, key[:-3])) + key[-3:]
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
@@ -257,7 +285,7 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     for (name, unit, better), points in cases.items():
         runs = {run: row for line in points.values()
                 for run, row in line.items()}
-        order = sorted(runs, key=_age)
+        order = sorted(runs, key=records.age)
         way = '' if better == 'none' else f', {better} is better'
         yield f'{name}\n{rows[0].metric} ({unit}){way}'
         lines = [['', *(runs[run].time[5:16].replace('T', ' ')

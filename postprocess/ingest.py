@@ -22,7 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import formats, plans, records
+import numpy as np
+
+from . import cells, formats, plans, records
 from .records import REPAIR, Part
 
 CONFIG = Path(__file__).resolve().parent.parent / 'config'
@@ -46,7 +48,7 @@ _PACKED = ('.gz', '.zst')
 #: Folder of what a case attached to its records: <run>-<environ>-<case>.
 ATTACHED = re.compile(r'\d{8}T\d{6}Z-[0-9a-f]+-.+-\w+')
 #: Bytes of a file that are read at once, and that a line may have.
-PIECE, LONGEST = 1 << 20, 16 << 20
+PIECE, LONGEST = 8 << 20, 16 << 20
 
 
 class PerflogError(Exception):
@@ -180,7 +182,9 @@ class Reading:
         for data in self._pieces(handle):
             part = parse(data, self.line)
             self.offset += len(data)
-            self.line += data.count(b'\n')
+            # Several times as fast as data.count().
+            self.line += int(np.count_nonzero(
+                np.frombuffer(data, np.uint8) == ord('\n')))
             yield part
 
     def _pieces(self, handle: Any) -> Iterator[bytes]:
@@ -290,7 +294,7 @@ class _Ours(_Parser):
 
     def __call__(self, data: bytes, first: int) -> Part:
         with contextlib.suppress(UnicodeDecodeError), _uncollected():
-            part = records.quick(data.decode(), self.columns, self.schema,
+            part = records.quick(data, self.columns, self.schema,
                                  str(self.file), first)
             if part is not None:
                 return part
@@ -317,28 +321,44 @@ class _Foreign(_Parser):
         self.layout, self.between = layout, between
 
     def __call__(self, data: bytes, first: int) -> Part:
-        text = data.decode(errors='replace')
         with _uncollected():
-            lines = text[:-1].split('\n')
-            rows = [line.split(self.between) for line in lines]
-            size = len(self.layout.columns)
-            numbers: Sequence[int] = range(first, first + len(rows))
-            if set(map(len, rows)) != {size} or '\ufffd' in text \
-                    or '\0' in text:
-                good = []
-                for number, row, line in zip(numbers, rows, lines,
-                                             strict=True):
-                    if '\ufffd' in line or '\0' in line:
-                        self.report(number, f'not text; {REPAIR}')
-                    elif len(row) != size:
-                        self.report(number, f'{len(row)} columns, not {size}; '
-                                    f'{REPAIR}')
-                    else:
-                        good.append((row, number))
-                rows = [row for row, _ in good]
-                numbers = [number for _, number in good]
-            return self.layout.part(rows, numbers, str(self.file),
+            columns: cells.Grid | cells.Rows
+            try:
+                columns, numbers = self._quick(data, first)
+            except ValueError:
+                columns, numbers = self._good(data, first)
+            return self.layout.part(columns, numbers, str(self.file),
                                     self.report)
+
+    def _quick(self, data: bytes, first: int
+               ) -> tuple[cells.Grid, Sequence[int]]:
+        """All lines at once.
+
+        :raises ValueError: they are to be read one by one
+        """
+        between = self.between.encode()
+        if len(between) > 1 or b'\0' in data or (
+                not data.isascii() and '\ufffd' in data.decode()):
+            raise ValueError
+        columns = cells.Grid(data, between, len(self.layout.columns))
+        return columns, range(first, first + columns.size)
+
+    def _good(self, data: bytes, first: int
+              ) -> tuple[cells.Rows, Sequence[int]]:
+        """The lines that are well; the others are reported."""
+        rows, numbers = [], []
+        for number, line in enumerate(data[:-1].split(b'\n'), first):
+            text = line.decode(errors='replace')
+            row = text.split(self.between)
+            if '\ufffd' in text or '\0' in text:
+                self.report(number, f'not text; {REPAIR}')
+            elif len(row) != len(self.layout.columns):
+                self.report(number, f'{len(row)} columns, not '
+                            f'{len(self.layout.columns)}; {REPAIR}')
+            else:
+                rows.append(row)
+                numbers.append(number)
+        return cells.Rows(rows), numbers
 
 
 class _Json(_Parser):
@@ -364,8 +384,8 @@ class _Json(_Parser):
                 self.report(numbers[0], f"not ReFrame's: {err}; {REPAIR}")
                 continue
             layout.format = formats.JSON_LINES
-            found.append(layout.part(rows, numbers, str(self.file),
-                                     self.report))
+            found.append(layout.part(cells.Rows(rows), numbers,
+                                     str(self.file), self.report))
         return records.joined(found)
 
 

@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from . import cells
+
 #: Columns of all records of a case's run; `file` is where they stand.
 HEAD = (
     'schema', 'time', 'run', 'suite', 'commit', 'reframe', 'system',
@@ -43,8 +45,6 @@ REPAIR = 'remove the line, or restore the file'
 #: Where metrics are named.
 METRICS = 'config/metrics.yaml, checks/*/family.yaml'
 
-_NUMBERS = frozenset('0123456789.eE+-')
-_TIME = frozenset('0123456789-:TZ')
 #: Called with line and reason of a fault of the file at hand.
 Report = Callable[[int, str], None]
 
@@ -54,14 +54,6 @@ def metrics() -> dict[str, dict[str, str]]:
     """Every metric: name -> {unit, better, point, means}."""
     from config import families  # YAML, which history does without
     return families.metrics()
-
-
-class Numbers(dict):
-    """Distinct key -> its number, in order of appearance."""
-
-    def __missing__(self, key) -> int:
-        self[key] = number = len(self)
-        return number
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -117,10 +109,7 @@ def coded(columns: dict[str, Sequence[str]], names: Sequence[str]
     """Columns of texts as distinct texts and codes."""
     texts, codes = {}, {}
     for name in names:
-        numbers, cells = Numbers(), columns[name]
-        codes[name] = np.fromiter(map(numbers.__getitem__, cells), np.int32,
-                                  len(cells))
-        texts[name] = list(numbers)
+        texts[name], codes[name] = cells.coded(columns[name])
     return texts, codes
 
 
@@ -130,7 +119,7 @@ def joined(parts: Sequence[Part]) -> Part:
         return parts[0]
     texts, codes = {}, {}
     for name in (*HEAD, *KIND):
-        numbers, columns = Numbers(), [np.empty(0, np.int32)]
+        numbers, columns = cells.numbers(), [np.empty(0, np.int32)]
         for part in parts:
             known = np.fromiter(map(numbers.__getitem__, part.texts[name]),
                                 np.int32, len(part.texts[name]))
@@ -159,51 +148,63 @@ def joined(parts: Sequence[Part]) -> Part:
                         *(part.line for part in parts)]))
 
 
-def quick(text: str, columns: Sequence[str], schema: str, file: str,
+def quick(data: bytes, columns: Sequence[str], schema: str, file: str,
           first: int) -> Part | None:
     """Whole lines of a file of ours, checked; None: they are not all well,
     and are to be read cell by cell.
 
     :param columns: of the schema, which has its number in the first column
     :param first: number of the first line
+    :raises UnicodeDecodeError: it is not text
     """
-    if '\0' in text or '\r' in text or not text.endswith('\n'):
+    if b'\0' in data or b'\r' in data or not data.endswith(b'\n'):
         return None
-    rows = [line.rsplit(',', len(TAIL)) for line in text[:-1].split('\n')]
-    if set(map(len, rows)) != {1 + len(TAIL)}:
+    lines = cells.Lines(data, b',')
+    if (np.diff(lines.last, prepend=-1) < len(columns)).any():
         return None
-    begin, *tail = zip(*rows, strict=True)
-    cells = dict(zip(TAIL, tail, strict=True))
-    numbers = Numbers()
-    head = np.fromiter(map(numbers.__getitem__, begin), np.int32, len(rows))
-    heads = []
-    for start in numbers:
-        try:
-            [row] = csv.reader([start], strict=True)
-        except (ValueError, csv.Error):
-            return None
-        if len(row) != len(columns) - len(TAIL) or row[0] != schema:
-            return None
-        heads.append(row)
-    kinds = Numbers()
-    kind = np.fromiter(
-        map(kinds.__getitem__, zip(*(cells[name] for name in KIND),
-                                   strict=True)), np.int32, len(rows))
-    if any('"' in cell for key in kinds for cell in key):
+    # Of each line, where the head and each cell of the tail end. Only a head
+    # may have quotes, and commas inside of them.
+    ends = lines.ends[lines.last[:, None] + np.arange(-len(TAIL), 1)]
+
+    def between(begin: str, end: str) -> tuple[np.ndarray, np.ndarray]:
+        return (ends[:, TAIL.index(begin)] + 1, ends[:, TAIL.index(end) + 1])
+
+    value = lines.floats(*between('value', 'value'))
+    if value is None:
         return None
-    figure = np.empty((len(FIGURE), len(rows)))
-    for at, name in enumerate(FIGURE):
-        column = quick_numbers(cells[name], name == 'value')
-        if column is None:
-            return None
-        figure[at] = column
+    starts, head = lines.coded(lines.begins(), ends[:, 0])
+    words = [lines.coded(*between(*names)) for names in (
+        ('repeat', 'point'), ('unit', 'better'), ('result', 'guard'))]
+    bounds, bound = lines.coded(*between('reference', 'upper'))
+    if any('"' in text for texts, _ in words for text in texts):
+        return None
+    sizes = tuple(len(texts) for texts, _ in words)
+    keys, kind = np.unique(np.ravel_multi_index(
+        tuple(codes for _, codes in words), sizes), return_inverse=True)
+    kinds = [','.join(texts[n] for (texts, _), n in zip(
+        words, codes, strict=True)).split(',') for codes in zip(*(
+            part.tolist() for part in np.unravel_index(keys, sizes)),
+            strict=True)]
+    limits = cells.optional([cell for text in bounds
+                             for cell in text.split(',')])
+    try:
+        # A quote that is left open goes on in the next: fewer rows.
+        heads = list(csv.reader(starts, strict=True))
+    except csv.Error:
+        return None
+    if limits is None or len(heads) != len(starts) or any(
+            len(row) != len(columns) - len(TAIL) or row[0] != schema
+            for row in heads):
+        return None
     given: dict[str, Sequence[str]] = dict(zip(
         columns, zip(*heads, strict=True), strict=False))
     given |= {'file': (file,) * len(heads), 'format': (OURS,) * len(heads)}
     part = _part(given, dict(zip(KIND, zip(*kinds, strict=True),
                                  strict=True)),
-                 head, kind, figure,
-                 np.arange(first, first + len(rows)))
+                 head, kind.astype(np.int32).ravel(),
+                 np.concatenate([value[None], limits.reshape(
+                     -1, len(FIGURE) - 1).T[:, bound]]),
+                 np.arange(first, first + len(lines)))
     return None if next(_faults(part, _PARSERS), None) else part
 
 
@@ -215,24 +216,6 @@ def _part(heads: dict[str, Sequence[str]], kinds: dict[str, Sequence[str]],
     texts, codes = coded(dict.fromkeys(HEAD, ('',) * size) | heads, HEAD)
     more, which = coded(kinds, KIND)
     return Part(texts | more, codes, which, head, kind, figure, line)
-
-
-def quick_numbers(texts: Sequence[str], needed: bool) -> np.ndarray | None:
-    """Finite numbers of texts; NaN where one may be empty. None: not all."""
-    known: dict[str, float] = {} if needed else {'': math.nan}
-    try:
-        if needed:
-            if not set(''.join(texts)) <= _NUMBERS:
-                return None
-            found = np.fromiter(map(float, texts), float, len(texts))
-        else:
-            for text in set(texts) - set(known):
-                known[text] = finite(text)
-            found = np.fromiter(map(known.__getitem__, texts), float,
-                                len(texts))
-    except ValueError:
-        return None
-    return None if np.isinf(found).any() else found
 
 
 def from_rows(columns: Sequence[str], rows: Iterable[Sequence[str]],
@@ -267,8 +250,9 @@ def from_rows(columns: Sequence[str], rows: Iterable[Sequence[str]],
             except ValueError as err:
                 refused.setdefault(f'{name} {text[:40]!r} {err}',
                                    []).append(n)
-    return checked(part, _PARSERS if form == OURS else FOREIGN, report,
+    good = checked(part, _PARSERS if form == OURS else FOREIGN, report,
                    refused)
+    return joined([good, joined([])])   # each kind once
 
 
 def checked(part: Part, parsers: dict[str, Callable[[str], object]],
@@ -291,7 +275,7 @@ def checked(part: Part, parsers: dict[str, Callable[[str], object]],
     for reason, ats in kept.items():
         more = f' (and {len(ats) - 1} more)' if len(ats) > 1 else ''
         report(int(part.line[min(ats)]), f'{reason}; {REPAIR}{more}')
-    return joined([part.where(good), joined([])])
+    return part.where(good)
 
 
 def _faults(part: Part, parsers: dict[str, Callable[[str], object]]
@@ -353,14 +337,23 @@ def time_of(text: str) -> datetime.datetime:
         raise ValueError('is not a time (RFC 3339)') from None
 
 
+#: Times in the suite's own form.
+_PLAIN = np.frombuffer(b'0000-00-00T00:00:00Z', np.uint8)
+
+
 def _plain_times(texts: Sequence[str]) -> np.ndarray | None:
     """Times in the suite's own form, of UTC; None: not all are."""
-    if not texts or {(len(text), text[-1:], text[10:11])
-                     for text in texts} != {(20, 'Z', 'T')} \
-            or not set(''.join(texts)) <= _TIME:
+    whole = ''.join(texts)
+    if set(map(len, texts)) != {len(_PLAIN)} or not whole.isascii():
+        return None
+    found = np.frombuffer(whole.encode(), np.uint8).reshape(-1, len(_PLAIN))
+    digits = ord('0') == _PLAIN
+    if (found[:, ~digits] != _PLAIN[~digits]).any() or (
+            found[:, digits] - ord('0') > 9).any():    # unsigned: less, too
         return None
     try:
-        return np.array([text[:19] for text in texts], 'datetime64[us]')
+        return np.ascontiguousarray(found[:, :-1]).view(
+            f'S{len(_PLAIN) - 1}').ravel().astype('datetime64[us]')
     except ValueError:
         return None
 
@@ -372,10 +365,17 @@ def times(texts: Sequence[str]) -> np.ndarray:
                     'datetime64[us]') if plain is None else plain
 
 
+def age(run: str) -> tuple[str, str]:
+    """Sorts runs by time: they are 20261101T030000Z-..., or a date."""
+    return run.replace('-', '')[:8], run
+
+
+_FINITE = re.compile(r'[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?', re.ASCII)
+
+
 def finite(text: str) -> float:
     """A finite number in ASCII digits."""
-    if not re.fullmatch(r'[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?', text,
-                        re.ASCII) or math.isinf(float(text)):
+    if not _FINITE.fullmatch(text) or math.isinf(float(text)):
         raise ValueError('is not a finite number')
     return float(text)
 

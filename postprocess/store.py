@@ -7,8 +7,10 @@ be deleted at any time, and is made anew.
     .store/manifest.json    files (how far they were read, and their faults)
                             and parts; replaced atomically
     .store/p000042/         a part, never changed: figures.parquet, sorted by
-                            metric and case; heads.parquet and kinds.parquet
-                            (codes); texts.parquet (what the codes mean)
+                            metric, night and case; heads.parquet, sorted by
+                            night and case, and kinds.parquet (codes);
+                            cases.parquet (codes; heads say which case they
+                            are of); texts.parquet (what the codes mean)
     .store/lock             shared by those who read, held by who writes
 
 A file that has grown is read on from where reading stopped: it is the same
@@ -21,11 +23,11 @@ by the next. Small parts are joined, eight of a size at a time.
 DuckDB writes and reads Parquet here. On a million of our records, all columns
 as they come (CPU seconds with start-up, a loaded machine, one run), pyarrow
 took 3.9 s to read CSV and 4.2 s to read it and write Parquet, DuckDB 5.3 and
-7.1, our own reader, by heads, 4.2: no engine is needed for the text (polars
-is in the table of bench/README.md). What decides is what everybody pays: the
-wheel (DuckDB 24 MB, polars and pyarrow 55) and the import (0.15 s, 0.24,
-0.28), for `plumb history` is to take 0.3 s. With pyarrow installed pandas
-would import it too, each time.
+7.1, our own reader, which split each line then, 4.2; polars is in the table of
+bench/README.md, where it reads text fastest of all. What decides is what
+everybody pays: the wheel (DuckDB 24 MB, polars and pyarrow 55) and the import
+(0.15 s, 0.24, 0.28), for `plumb history` is to take 0.3 s. With pyarrow
+installed pandas would import it too, each time.
 """
 from __future__ import annotations
 
@@ -47,9 +49,11 @@ import numpy as np
 from . import ingest, plans, records
 from .records import FIGURE, HEAD, KIND, Part
 
-FOLDER, MANIFEST, VERSION = '.store', 'manifest.json', 1
+FOLDER, MANIFEST, VERSION = '.store', 'manifest.json', 2
 #: Records of a part at most; parts below SMALL are joined, MANY of a size.
 FULL, SMALL, MANY = 1_000_000, 250_000, 8
+#: Columns of HEAD that say what was measured, and where.
+CASE = ('check', 'params', 'system', 'partition', 'environ', 'case')
 #: Bytes before the place where reading stopped, of which the hash is kept.
 BLOCK = 4096
 #: Text below this is read as fast as the store is opened.
@@ -300,44 +304,49 @@ class Store:
             return
         number = self.manifest['next']
         self.manifest['next'] += 1
-        name = f'p{number:06}'
+        name = part_name(number)
         folder = self.place / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        # A metric is a range of kinds, a case one of heads.
-        kinds = _ranks(part, part.kinds, ('metric', 'point'))
-        heads = _ranks(part, part.heads, (
-            'check', 'params', 'system', 'partition', 'environ', 'time'))
-        kind, head = kinds[part.kind], heads[part.head]
-        order = np.lexsort((part.line, head, _metric_rank(part)[part.kind]))
-        figures: dict[str, np.ndarray] = {
-            'part': np.full(len(order), number, np.int32),
-            'head': head[order], 'kind': kind[order],
-            'line': part.line[order],
-            **{name: part.figure[n][order] for n, name in enumerate(FIGURE)}}
-        tables = {
-            'figures': figures,
-            'heads': {'part': np.full(len(heads), number, np.int32),
-                      'head': np.arange(len(heads), dtype=np.int32)}
-            | {name: codes[np.argsort(heads)]
-               for name, codes in part.heads.items()},
-            'kinds': {'part': np.full(len(kinds), number, np.int32),
-                      'kind': np.arange(len(kinds), dtype=np.int32)}
-            | {name: codes[np.argsort(kinds)]
-               for name, codes in part.kinds.items()},
+        ages, run = np.unique(_rank(part.texts['run'], records.age)[
+            part.heads['run']], return_inverse=True)
+        named = _sortable(*(_ranked(part, column) for column in CASE))
+        cases, case = np.unique(named, return_index=True)
+        what = np.searchsorted(cases, named).astype(np.int32)
+        # The newest nights of a metric stand together, and in a night the
+        # figures of a case do: that is what people ask for.
+        heads = np.argsort(_sortable((run, len(ages)), (what, len(cases)),
+                                     _ranked(part, 'time')), kind='stable')
+        kinds = np.argsort(_sortable(*(_ranked(part, column) for column in (
+            'metric', 'point'))), kind='stable')
+        head, kind = _places(heads)[part.head], _places(kinds)[part.kind]
+        metric = _ranked(part, 'metric')
+        order = np.argsort(_sortable(
+            (metric[0][part.kind], metric[1]), (head, len(heads)),
+            (part.line, int(part.line.max()) + 1)), kind='stable')
+        texts = {name: np.array(texts, object)
+                 for name, texts in part.texts.items()}
+        tables: dict[str, dict[str, np.ndarray]] = {
+            'figures': {'head': head[order], 'kind': kind[order],
+                        'line': part.line[order]} | {
+                name: part.figure[n][order] for n, name in enumerate(FIGURE)},
+            'heads': {'what': what[heads]} | {
+                name: codes[heads] for name, codes in part.heads.items()},
+            'kinds': {'kind': np.arange(len(kinds), dtype=np.int32)} | {
+                name: codes[kinds] for name, codes in part.kinds.items()},
+            'cases': {name: part.heads[name][case] for name in CASE},
             'texts': {
-                'part': np.full(sum(map(len, part.texts.values())), number,
-                                np.int32),
-                'name': np.repeat(np.array(list(part.texts), object),
-                                  [len(t) for t in part.texts.values()]),
+                'name': np.repeat(np.array(list(texts), object),
+                                  [len(t) for t in texts.values()]),
                 'code': np.concatenate([np.arange(len(t), dtype=np.int32)
-                                        for t in part.texts.values()]),
-                'text': np.array([t for texts in part.texts.values()
-                                  for t in texts], object)}}
+                                        for t in texts.values()]),
+                'text': np.concatenate([*texts.values()])}}
         con = connection()
         try:
             for table, columns in tables.items():
-                con.register('columns', columns)
+                con.register('columns', {'part': np.full(
+                    len(next(iter(columns.values()))), number, np.int32)}
+                    | columns)
                 con.execute(
                     f"COPY columns TO '{quoted(folder)}/{table}.parquet' "
                     '(FORMAT parquet, COMPRESSION zstd, '
@@ -391,19 +400,50 @@ class Store:
 
     def _part(self, name: str) -> Part:
         """A part as it was written; sources stand for files."""
-        self._con = self._con or connection()
-        of = Tables(self._con, self.place / name)
-        figures = of.get('figures', ('head', 'kind', 'line', *FIGURE))
-        heads, kinds = of.get('heads', HEAD), of.get('kinds', KIND)
-        texts = of.texts(*HEAD, *KIND)
+        figures = self.get('figures', ('head', 'kind', 'line', *FIGURE),
+                           parts=[name])
+        heads = self.get('heads', HEAD, parts=[name])
+        kinds = self.get('kinds', KIND, parts=[name])
+        [texts] = self.texts(*HEAD, *KIND, parts=[name]).values()
         return Part(texts, heads, kinds, figures['head'], figures['kind'],
                     np.stack([figures[n] for n in FIGURE]), figures['line'])
 
-    def tables(self) -> list[Tables]:
-        """The parts, to ask for some of their columns."""
+    def get(self, table: str, columns: Sequence[str], where: str = 'true',
+            values: Sequence[Any] = (), parts: Sequence[str] = ()
+            ) -> dict[str, np.ndarray]:
+        """Columns of figures, heads, kinds, cases or texts, in order.
+
+        :param parts: of which; empty: of all
+        :raises StoreError: a part is damaged
+        """
         self._con = self._con or connection()
-        return [Tables(self._con, self.place / name)
-                for name in self.manifest['parts']]
+        files = ', '.join(
+            f"'{quoted(self.place / name)}/{table}.parquet'"
+            for name in parts or self.manifest['parts'])
+        try:
+            found = self._con.execute(
+                'SELECT ' + ', '.join(f'"{name}"' for name in columns)
+                + f' FROM read_parquet([{files}]) WHERE {where}',
+                list(values)).fetchnumpy()
+        except Exception as err:
+            raise StoreError(f'{self.place}: {err}') from None
+        return {name: np.ma.filled(column, np.nan)
+                if column.dtype.kind == 'f' else np.asarray(column)
+                for name, column in found.items()}
+
+    def texts(self, *names: str, parts: Sequence[str] = ()
+              ) -> dict[int, dict[str, list[str]]]:
+        """What the codes of some columns mean: part -> column -> texts."""
+        which = ', '.join(f"'{name}'" for name in names)
+        rows = self.get('texts', ('part', 'name', 'text'),
+                        f'name IN ({which})', parts=parts)
+        found: dict[int, dict[str, list[str]]] = {
+            int(number): {name: [] for name in names}
+            for number in np.unique(rows['part'])}
+        for number, name, text in zip(*(column.tolist() for column
+                                        in rows.values()), strict=True):
+            found[number][name].append(text)
+        return found
 
     def close(self) -> None:
         """Ends all questions."""
@@ -441,60 +481,44 @@ class Store:
         return found
 
 
-class Tables:
-    """The tables of one part."""
-
-    def __init__(self, con: Any, folder: Path) -> None:
-        self._con, self._folder = con, folder
-
-    def get(self, table: str, columns: Sequence[str], where: str = 'true',
-            values: Sequence[Any] = ()) -> dict[str, np.ndarray]:
-        """Columns of figures, heads, kinds or texts.
-
-        :raises StoreError: the part is damaged
-        """
-        path = quoted(self._folder / f'{table}.parquet')
-        try:
-            found = self._con.execute(
-                'SELECT ' + ', '.join(f'"{name}"' for name in columns)
-                + f" FROM read_parquet('{path}') WHERE "
-                f'{where}', list(values)).fetchnumpy()
-        except Exception as err:
-            raise StoreError(f'{self._folder}: {err}') from None
-        return {name: np.ma.filled(column, np.nan)
-                if column.dtype.kind == 'f' else np.asarray(column)
-                for name, column in found.items()}
-
-    def texts(self, *names: str) -> dict[str, list[str]]:
-        """What the codes of some columns mean."""
-        found: dict[str, list[str]] = {name: [] for name in names}
-        which = ', '.join(f"'{name}'" for name in names)
-        rows = self.get('texts', ('name', 'text'), f'name IN ({which})')
-        for name, text in zip(rows['name'].tolist(), rows['text'].tolist(),
-                              strict=True):
-            found[name].append(text)
-        return found
+def part_name(number: int) -> str:
+    """Folder of a part."""
+    return f'p{number:06}'
 
 
-def _metric_rank(part: Part) -> np.ndarray:
-    """Of each kind, the rank of its metric by name."""
-    return _rank(part.texts['metric'])[part.kinds['metric']]
-
-
-def _rank(texts: Sequence[str]) -> np.ndarray:
+def _rank(texts: Sequence[str], key: Callable[[str], Any] = str
+          ) -> np.ndarray:
     """Of each text, its place among them in order."""
-    rank = np.empty(len(texts), np.int32)
-    rank[sorted(range(len(texts)), key=texts.__getitem__)] = range(len(texts))
-    return rank
+    return _places(np.array(sorted(
+        range(len(texts)), key=[key(text) for text in texts].__getitem__),
+        np.int64))
 
 
-def _ranks(part: Part, table: dict[str, np.ndarray], names: Sequence[str]
-           ) -> np.ndarray:
-    """Of each row of heads or kinds, its rank by the texts of columns."""
-    keys = [_rank(part.texts[name])[table[name]]
-            for name in reversed(names)]
-    found = np.empty(len(keys[0]), np.int32)
-    found[np.lexsort(keys)] = range(len(keys[0]))
+def _ranked(part: Part, column: str) -> tuple[np.ndarray, int]:
+    """Of each head or kind, the rank of its text in a column; how many
+    there are."""
+    codes = (part.heads if column in part.heads else part.kinds)[column]
+    return _rank(part.texts[column])[codes], len(part.texts[column])
+
+
+def _places(order: np.ndarray) -> np.ndarray:
+    """Of each row, its place in an order of them."""
+    found = np.empty(len(order), np.int32)
+    found[order] = np.arange(len(order))
+    return found
+
+
+def _sortable(*columns: tuple[np.ndarray, int]) -> np.ndarray:
+    """A number for each row that sorts as several columns do.
+
+    :param columns: whole numbers, and what is above all of them
+    """
+    found, most = np.zeros(len(columns[0][0]), np.int64), 1
+    for column, size in columns:
+        if most * size >= 1 << 62:
+            known, found = np.unique(found, return_inverse=True)
+            most = len(known)
+        found, most = found * size + column, most * size
     return found
 
 

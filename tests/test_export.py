@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -13,6 +14,7 @@ pd = pytest.importorskip('pandas')
 sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make  # noqa: E402
+from conftest import skip_missing  # noqa: E402
 
 from postprocess import export, history, outcomes, perflogs  # noqa: E402
 
@@ -131,6 +133,24 @@ def test_openmetrics_can_be_parsed(tree, tmp_path):
             families['plumb_latency'].samples} == {
         (f'program={name}', f'{size} B'): 1.5 for name in 'ab'
         for size in (8, 1024)}
+
+
+def test_promtool_takes_all_that_can_be_exported(tmp_path):
+    """Every metric there is: Prometheus reads it, and its linter is
+    content."""
+    if not shutil.which('promtool'):
+        skip_missing('promtool', 'no promtool, of Prometheus')
+    root, file = tmp_path / 'p', tmp_path / 'plumb.prom'
+    make.write(root, [make.record(
+        name, 1.5, 8 if row['point'] else None, repeat=0,
+        params='x=<"&\'> \\ µ') for name, row in make.METRICS.items()])
+    assert export.main(['--perflogs', str(root), '--openmetrics',
+                        str(file)]) == 0
+    assert len(file.read_text().splitlines()) > 3 * len(make.METRICS)
+    with open(file) as text:
+        done = subprocess.run(['promtool', 'check', 'metrics'], stdin=text,
+                              capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, '')
 
 
 def test_export_errors(tree, tmp_path, capsys):

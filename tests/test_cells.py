@@ -1,0 +1,124 @@
+"""Cells found all at once are those of lines that are split one by one."""
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+np = pytest.importorskip('numpy')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make  # noqa: E402
+
+from postprocess import cells, formats, ingest, perflogs  # noqa: E402
+
+WORDS = ['', 'a', 'Bench %n=1', 'ä µs', '1.5', '-2e3', 'None', 'x' * 40]
+
+
+def both(rows: list[list[str]]) -> tuple[cells.Grid, cells.Rows]:
+    data = ''.join('|'.join(row) + '\n' for row in rows).encode()
+    return cells.Grid(data, b'|', len(rows[0])), cells.Rows(rows)
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_all_at_once_or_one_by_one(seed):
+    rng = random.Random(seed)
+    pools = [rng.sample(WORDS, rng.randint(1, len(WORDS))) for _ in range(5)]
+    numbers = [repr(rng.gauss(0, 1e6)) for _ in range(50)]
+    rows = [[*(rng.choice(pool) for pool in pools), number]
+            for number in numbers]
+    grid, plain = both(rows)
+    assert grid.size == plain.size == 50
+    for at in range(6):
+        (texts, codes), (others, more) = grid.coded(at), plain.coded(at)
+        assert (texts, codes.tolist()) == (others, more.tolist())
+        assert [texts[code] for code in codes] == [row[at] for row in rows]
+    assert grid.floats(5).tolist() == plain.floats(5).tolist() == [
+        float(number) for number in numbers]
+
+
+@pytest.mark.parametrize('text', ['', 'nan', 'inf', '1e999', '1_0', ' 1',
+                                  '٣', '0x1', '1\x00', '-', '1.2.3'])
+def test_what_is_no_finite_number(text):
+    for columns in both([['1', '2'], [text, '3']]):
+        assert columns.floats(0) is None
+        assert columns.floats(1).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize('data', [
+    b'a|b\nc\n', b'a|b|c\nd\n', b'a|b\nc|d|e\n', b'a\n\nb|c|d\n', b'\n'])
+def test_lines_of_several_lengths(data):
+    with pytest.raises(ValueError):
+        cells.Grid(data, b'|', 2)
+
+
+HEADER = 'job_completion_time|display_name|a_value|a_unit|a_ref|a_lower_thres'
+
+
+@pytest.mark.parametrize('lines', [
+    [], ['x'], ['2026-11-01T03:00:00|B %n=1|nan|us|1|-0.1'],
+    ['2026-11-01T03:00:00|B %n=1|None|us|1|-0.1'],
+    ['2026-11-01T03:00:00|B ä %n=1| 7 |µs|null|None '],
+    ['2026-11-01T03:00:00|B \ufffd|7|us||'],
+    ['2026-13-01T03:00:00|B %n=1|7|us|1|-0.1'],
+    ['2026-11-01T03:00:00+01:00|B %n=1|7|us|1|-0.1|\r'],
+    ['2026-11-01T03:00:00|B %n=1|7|us|1|-0.1\r'],
+])
+def test_foreign_lines_are_read_alike(tmp_path, monkeypatch, lines):
+    """Good lines beside one that needs a look: the same both ways."""
+    good = [f'2026-11-01T03:{n:02}:00|B %n={n % 3}|{n / 7}|us|1|-0.1'
+            for n in range(30)]
+    file = tmp_path / 'B.log'
+    file.write_bytes('\n'.join([HEADER, *good[:9], *lines, *good[9:], '']
+                               ).encode())
+    frame, faults = perflogs.read(file, on_error='collect')
+
+    def refused(*_):
+        raise ValueError
+
+    monkeypatch.setattr(cells, 'Grid', refused)
+    other, told = perflogs.read(file, on_error='collect')
+    assert frame.to_csv() == other.to_csv()
+    assert list(map(str, faults)) == list(map(str, told))
+    assert len(frame) >= 30
+
+
+@pytest.mark.parametrize('change', [
+    {}, {'stack': 'a, "b"'}, {'guard': 'x, "y"'}, {'guard': 'a,b'},
+    {'nodes': 'n1,n2', 'value': float('nan')}, {'value': 1e999},
+    {'reference': '1.5', 'lower': '-0.1'}, {'reference': 'x'},
+    {'unit': 'ms'}, {'params': 'ä=1'}, {'result': 'good'},
+    {'time': '2026-11-01T03:00:00+01:00'}, {'time': '2026-02-30T03:00:00Z'}])
+def test_our_lines_are_read_alike(tmp_path, monkeypatch, change):
+    [file] = make.write(tmp_path, [
+        make.record('latency', size=2 ** (n % 9), day=n,
+                    **{'value': n / 7} | (change if n == 9 else {}))
+        for n in range(30)])
+    frame, faults = perflogs.read(file, on_error='collect')
+    monkeypatch.setattr(ingest.records, 'quick', lambda *_: None)
+    other, told = perflogs.read(file, on_error='collect')
+    assert frame.to_csv() == other.to_csv()
+    assert list(map(str, faults)) == list(map(str, told))
+    assert len(frame) >= 29
+
+
+def test_a_piece_at_a_time(tmp_path, monkeypatch):
+    """Pieces end inside of lines, and of cases."""
+    [file] = make.write(tmp_path, [make.record(day=n) for n in range(50)])
+    whole = perflogs.read(file)
+    monkeypatch.setattr(ingest, 'PIECE', 777)
+    assert perflogs.read(file).to_csv() == whole.to_csv()
+
+
+def test_programs_of_one_name(tmp_path):
+    """Two versions of a program: its name is one text."""
+    file = tmp_path / 'B.log'
+    file.write_text('job_completion_time|display_name|a_value|spack_spec\n'
+                    + ''.join(f'2026-11-01T03:00:0{n}|B|1|b@{n}.0\n'
+                              for n in range(3)))
+    frame = perflogs.read(file)
+    assert frame['program'].tolist() == ['b'] * 3
+    assert frame['version'].tolist() == ['0.0', '1.0', '2.0']
+    assert frame['format'].iloc[0] == formats.EXCALIBUR

@@ -8,7 +8,7 @@ gone when `plumb nightly` measured the case again is no pass.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ import pandas as pd
 from config import judged, run_id
 
 from .perflogs import CASE, judged_records
-from .plans import Left, Plan
+from .plans import Left, Partial, Plan
 from .progress import Progress, progress
 
 #: From the most telling one on: one record of it decides.
@@ -127,7 +127,7 @@ NONE, NOT_RUN = len(ORDER), len(ORDER) + 1
 
 
 def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
-            partial: Set[str] = frozenset()) -> History:
+            partial: Partial = {}) -> History:
     """How each case ended in each night.
 
     :param frame: as perflogs.read gives it, sorted by time
@@ -148,7 +148,7 @@ def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
     np.maximum.at(last, case, np.arange(len(case)))
     rows = frame.iloc[last]
     place = _groups(rows, ['family', 'system', 'partition']).to_numpy()
-    skipped = np.array([bool(partial) and set(runs) <= partial
+    skipped = np.array([bool(partial) and set(runs) <= partial.keys()
                         for runs in nights], bool)
     for group in np.unique(place):
         mine = np.flatnonzero(place == group)
@@ -278,8 +278,7 @@ def words(runs: int | None, lacks: str = '') -> str:
     return ': '.join(filter(None, ['recorded', lacks, what]))
 
 
-def stale(frame: pd.DataFrame, partial: Set[str] = frozenset()
-          ) -> pd.DataFrame:
+def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
     """Cases that have not run for longer than their neighbours.
 
     A case's neighbours are those of its family, system and partition that ran
@@ -287,7 +286,12 @@ def stale(frame: pd.DataFrame, partial: Set[str] = frozenset()
     three later sessions each ran half of them or more, and not it. So a few
     cases picked with -n make no other one stale, nor does another mode.
 
-    :param partial: runs that left cases out on purpose (`plans.partial`)
+    What a session left to other nights counts there as if it had run: a site
+    whose nights are all partial sees what none of them meant to run. And what
+    is left more often than the nights within which it was to have its turn is
+    stale, too.
+
+    :param partial: sessions that left cases out on purpose (`plans.partial`)
     :returns: the last record of each such case, the one that ran longest ago
         first
     """
@@ -297,14 +301,37 @@ def stale(frame: pd.DataFrame, partial: Set[str] = frozenset()
     lost: list[int] = []
     for _, mine in ran.groupby(['family', 'system', 'partition'],
                                observed=True):
-        sessions = [(run, set(rows['number'])) for run, rows in
+        sessions = [(str(run), set(rows['number'])) for run, rows in
                     mine.groupby('run', observed=True, sort=False)]
         sessions.sort(key=lambda s: s[0])
-        lost += [mine[mine['number'] == number].index[-1] for number in
-                 _left_out([numbers for _, numbers in sessions],
-                           [run in partial for run, _ in sessions])]
+        newest = mine.drop_duplicates('number', keep='last')
+        number_of = {tuple(map(str, row[:-1])): row[-1] for row in newest[
+            [*CASE, 'number']].itertuples(index=False, name=None)}
+        left = {run: None if some is None else
+                {number_of[key] for key in some if key in number_of}
+                for run, some in partial.items()}
+        found = {*_left_out([numbers for _, numbers in sessions],
+                            [left.get(run, set()) for run, _ in sessions]),
+                 *_beyond_their_turn(newest, number_of, partial)}
+        lost += [*newest.index[newest['number'].isin(found)]]
     return frame.loc[sorted(lost, key=list(frame.index).index)] if lost \
         else frame.iloc[:0]
+
+
+def _beyond_their_turn(newest: pd.DataFrame,
+                       number_of: Mapping[tuple[str, ...], int],
+                       partial: Partial) -> Iterator[int]:
+    """Cases that more nights left than should have passed until their turn.
+
+    :param newest: the last record of each case
+    """
+    last = dict(zip(newest['number'], newest['run'].astype(str),
+                    strict=True))
+    for key, number in number_of.items():
+        waits = [some[key] for run, some in sorted(partial.items())
+                 if some and key in some and run > last[number]]
+        if waits and 0 < waits[-1] < len(waits):
+            yield number
 
 
 def rotated(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
@@ -326,12 +353,12 @@ def rotated(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
     return sorted(found, key=lambda one: one.last)
 
 
-def _left_out(sessions: list[set[int]], partial: list[bool]
+def _left_out(sessions: list[set[int]], left: list[set[int] | None]
               ) -> Iterable[int]:
     """Cases that the last sessions left out, by the rule of `stale`.
 
     :param sessions: what each session ran, the oldest first
-    :param partial: whether it left cases out on purpose
+    :param left: what each left to others; None: nobody knows what
     """
     recent = set().union(*sessions[-SESSIONS:])
     last: dict[int, int] = {}
@@ -343,9 +370,10 @@ def _left_out(sessions: list[set[int]], partial: list[bool]
                 beside[case] = cases - {case}
     for case, at in last.items():
         near = beside.get(case, set())
-        later = zip(sessions[at + 1:], partial[at + 1:], strict=True)
-        without = [cases for cases, some in later if near and not some
-                   and len(cases & near) >= BESIDE * len(near)]
+        later = zip(sessions[at + 1:], left[at + 1:], strict=True)
+        without = [cases for cases, some in later
+                   if near and some is not None and case not in some
+                   and len((cases | some) & near) >= BESIDE * len(near)]
         if len(without) >= SESSIONS:
             yield case
 

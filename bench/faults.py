@@ -541,12 +541,12 @@ class Box:
             process = self.cluster.box(
                 'exec', '--', *command, env=dict(env), cwd=ROOT, stdout=out,
                 stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            began = time.monotonic()
             # ReFrame cancels its jobs at SIGTERM; else it is killed.
             timers = [threading.Timer(limit, process.terminate),
                       threading.Timer(limit + 30, process.kill)]
             for timer in timers:
                 timer.start()
-            began = time.monotonic()
             try:
                 _, status, used = os.wait4(process.pid, 0)
             except BaseException:

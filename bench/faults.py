@@ -5,17 +5,34 @@
     $P bench/faults.py --dry-run          # the nights, and what each fault is
     $P bench/faults.py                    # all of it, as root
     $P bench/faults.py --resume           # goes on where it stopped
+    $P bench/faults.py --report           # the tables, also while it runs
+
+One fault alone, with a short history (twelve clean nights leave eight or nine
+for a baseline, the fewest that judge; --dir must be one of its own):
+
+    $P bench/faults.py --only rate-half --clean 12 --after 0 --dir /tmp/half
+
+In the background, for hours; what was played is kept after each night, and
+the tables so far are in --dir/report.md:
+
+    nohup $P bench/faults.py --dir campaign > campaign.log 2>&1 &
+    nohup $P bench/faults.py --dir campaign --resume >> campaign.log 2>&1 &
 
 One campaign on a cluster in a box (tests/cluster): clean nights as a history,
 some nights of each fault, clean ones at the end. A night is one session of
-ReFrame with five short cases and the verdict on it: four pairs of nodes, so
-that each node is in two of them (osu_latency), and a store with clients on
-three other nodes. All links have the same limit, and the
-jobs run one after the other: the links set the pace, not the machine's CPUs.
+ReFrame with six short cases and the verdict on it: four pairs of nodes, so
+that each node is in two of them (osu_latency), a store with clients on three
+other nodes, and one pair's bandwidth (osu_put_bw). All links have the same
+limit, and the jobs run one after the other: the links set the pace, not the
+machine's CPUs.
 
 Nights follow each other at once. What makes them nights is the date in the
 identifier of their session, which the bench gives ($PLUMBLINE_RUN_ID, as
 `./plumb run` does); the times of the records are the real ones.
+
+A night that takes longer than 15 minutes is ended. Where the cluster breaks
+down it is started again, and the night too, once. A fault that cannot be had
+here (no root, no other store) is skipped and said; --resume tries it again.
 
 Prints a Markdown table; --dir keeps a line of JSON a night (nights.jsonl).
 
@@ -35,6 +52,7 @@ import secrets
 import shlex
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -55,24 +73,36 @@ from cluster import WORK, Cluster, ClusterError, compiled  # noqa: E402
 from compiler import cached_compiler  # noqa: E402
 from sick import Missing  # noqa: E402
 
-#: The node that has the fault, and the nodes of each pair of ranks.
-NODE = 'n2'
+#: The node that has the fault, and the nodes of each pair of ranks. It is that
+#: of the store's server, too (the first of its job): what ails one of three
+#: clients is in no median, what ails the server is in every answer.
+NODE = 'n1'
 PAIRS = ('n1,n3', 'n2,n4', 'n1,n4', 'n2,n3')
 #: Of all links.
 RATE, HALF, TENTH = '100mbit', '50mbit', '10mbit'
 
-#: What a night runs: options of ReFrame. `threads` only where it is the fault:
+#: What a night runs: options of ReFrame. `bandwidth` is of one pair: that a
+#: link has another rate shows there in one night, and hardly in latencies.
+#: `threads` comes in its place, and only where it is the fault:
 #: a store and clients with more threads than CPUs take half a minute.
 CASES = {
     'pairs': ['-n', 'program=osu_latency%placement=inter_node'],
     'store': ['-n', 'load=valkeygetclient_nodes=3$'],
+    'bandwidth': ['-n', '^OsuRma(?=.*window=allocate)(?=.*inter_node)'
+                  '(?=.*osu_put_bw)(?=.*synchronisation=flush(%|$))'],
     'threads': ['-n', 'load=valkeygetthreads=2$'],
 }
 SHORT = ['-Sbringup=1', '-Stime_limit=2m', '-Smax_pending_time=3m',
          '-SOsuPt2pt.max_size=16384', '-SOsuPt2pt.options=-i 200 -x 20',
+         '-SOsuRma.max_size=8192',
+         # Smaller ones move so little that a busy machine prints 0.00 MB/s.
+         '-SOsuRma.options=-i 12 -x 2 -m 1024:8192',
          '-SStoreServes.duration=1', '-SStoreServes.warmup=0.2',
          '-SStoreServes.rate=1500']
 CLEAN, AFTER = 'clean', 'after'
+#: Seconds of a night, after which it is ended; sessions that the cluster may
+#: cost a night by breaking down.
+LIMIT, TRIES = 900, 2
 
 
 # The nights ------------------------------------------------------------------
@@ -309,11 +339,11 @@ def site(box: Box) -> dict[str, Any]:
     """The site of a night without a fault; a fault changes it."""
     folder = box.folder
 
-    def partition(name: str, nodes: str, environ: str, cores: int = 2
-                  ) -> dict[str, Any]:
+    def partition(name: str, nodes: str, environs: Sequence[str],
+                  cores: int = 2) -> dict[str, Any]:
         return {
             'name': name, 'scheduler': 'slurm', 'launcher': 'srun',
-            'time_limit': '2m', 'max_jobs': 4, 'environs': [environ],
+            'time_limit': '2m', 'max_jobs': 4, 'environs': [*environs],
             'access': ['--exclusive', '--licenses=alone',
                        f'--nodelist={nodes}'],
             'features': [f'nodes_{len(nodes.split(","))}'],
@@ -336,21 +366,24 @@ def site(box: Box) -> dict[str, Any]:
             'outputdir': str(box.work / 'output'),
             'partitions': [
                 *(partition(f'pair{nodes.replace("n", "").replace(",", "")}',
-                            nodes, 'mpich') for nodes in PAIRS),
-                partition('all', 'n1,n2,n3,n4', 'valkey'),
+                            nodes, ['mpich', 'put_bw'] if nodes == PAIRS[2]
+                            else ['mpich']) for nodes in PAIRS),
+                partition('all', 'n1,n2,n3,n4', ['valkey']),
                 # More cores than the machine may have: the suite says so.
-                partition('one', 'n1', 'valkey', 4)]}],
+                partition('one', 'n1', ['valkey'], 4)]}],
         'environments': [
-            {'name': 'mpich', 'cc': f'{box.work}/mpich/bin/mpicc', 'cxx': '',
-             'ftn': '', 'features': ['mpi', 'osu', 'osu_latency'],
-             'env_vars': [['SLURM_MPI_TYPE', 'pmi2'],
-                          ['MPIR_CVAR_NOLOCAL', '1'],
-                          ['MPIR_CVAR_ENABLE_HEAVY_YIELD', '1']],
-             'extras': {'mpi_library': 'mpich 5.0', 'wheel': 'mpich',
-                        'programs': {'osu': {
-                            'source': 'system', 'version': 'embedded',
-                            'spec': 'osu-micro-benchmarks@7.5/1111111',
-                            'prefix': str(folder / 'osu')}}}},
+            *({'name': name, 'cc': f'{box.work}/mpich/bin/mpicc', 'cxx': '',
+               'ftn': '', 'features': ['mpi', 'osu', program],
+               'env_vars': [['SLURM_MPI_TYPE', 'pmi2'],
+                            ['MPIR_CVAR_NOLOCAL', '1'],
+                            ['MPIR_CVAR_ENABLE_HEAVY_YIELD', '1']],
+               'extras': {'mpi_library': 'mpich 5.0', 'wheel': 'mpich',
+                          'programs': {'osu': {
+                              'source': 'system', 'version': 'embedded',
+                              'spec': 'osu-micro-benchmarks@7.5/1111111',
+                              'prefix': str(folder / 'osu')}}}}
+              for name, program in (('mpich', 'osu_latency'),
+                                    ('put_bw', 'osu_put_bw'))),
             {'name': 'valkey', 'cc': 'cc', 'cxx': '', 'ftn': '',
              'features': ['valkey'],
              'extras': {'wheel': 'stores', 'programs': {'keyvalue': {
@@ -364,6 +397,9 @@ class Box:
     cluster: Cluster
     env: dict[str, str] = field(default_factory=dict)
     site: dict[str, Any] = field(default_factory=dict)
+    #: CPU seconds that a rank on NODE uses in a second, as the clean nights
+    #: have it; 0: nobody knows.
+    rank_cpu: float = 0.0
 
     @property
     def work(self) -> Path:
@@ -377,6 +413,11 @@ class Box:
     def real(self) -> Path:
         """The program behind osu/osu_latency."""
         return self.folder / 'built' / 'osu_latency'
+
+    @property
+    def times(self) -> Path:
+        """What bash says of the ranks on NODE."""
+        return self.folder / 'reports' / 'times'
 
     def write_site(self) -> None:
         path = self.folder / 'site' / 'system.py'
@@ -416,18 +457,27 @@ class Box:
                 capture_output=True)
             if done.returncode:
                 raise Missing(f'osu_latency cannot be built: {done.stderr}')
-        self.program('')
+        other = self.real.with_name('osu_put_bw')
+        if not other.exists():
+            other.symlink_to(self.real)
+        self.program()
 
-    def program(self, script: str) -> None:
-        """What the site has as osu_latency: the program itself, or a script
-        in front of it, which calls "$real"."""
-        path = self.folder / 'osu' / 'osu_latency'
-        path.unlink(missing_ok=True)
-        path.write_text('#!/bin/bash\n'
-                        f'real={shlex.quote(str(self.real))}\n'
-                        'read -r host </proc/sys/kernel/hostname\n'
-                        + (script or 'exec "$real" "$@"') + '\n')
-        path.chmod(0o755)
+    def program(self, script: str = '') -> None:
+        """What the site has as osu_latency: the program, or a script that
+        calls "$real". The ranks on NODE are timed: see `rank_cpu`."""
+        plain = (f'[ $host = {NODE} ] || exec "$real" "$@"\n'
+                 'TIMEFORMAT="%R %U %S"\n'
+                 '{ time "$real" "$@" 2>&3; } 3>&2 2>>'
+                 + shlex.quote(str(self.times)))
+        for name, text in (('osu_latency', script or plain),
+                           ('osu_put_bw', plain)):
+            path = self.folder / 'osu' / name
+            path.unlink(missing_ok=True)
+            path.write_text(
+                '#!/bin/bash\n'
+                f'real={shlex.quote(str(self.real.parent))}/${{0##*/}}\n'
+                f'read -r host </proc/sys/kernel/hostname\n{text}\n')
+            path.chmod(0o755)
 
     def up(self) -> None:
         self.cluster.down()
@@ -440,17 +490,21 @@ class Box:
         """One night: the session, and what it cost.
 
         :raises Missing: the fault cannot be had here.
+        :raises ClusterError: it can, and the cluster broke down.
         """
         for old in ('stage', 'output'):
             shutil.rmtree(self.work / old, ignore_errors=True)
         report = self.folder / 'reports' / 'night.json'
         report.unlink(missing_ok=True)
+        self.times.write_text('')
         self.site = site(self)
+        wanted = kinds(cases, fault.more if fault else ())
         parts = self.site['systems'][0]['partitions']
-        more = fault.more if fault else ()
-        parts[:] = [*parts[:cases], *parts[5:] * bool(more)]
-        words = [word for kind in [*list(CASES)[:cases - 3], *more]
-                 for word in CASES[kind]]
+        parts[:] = [one for one in parts
+                    if one['name'].startswith('pair')
+                    or one['name'] == 'all' and 'store' in wanted
+                    or one['name'] == 'one' and 'threads' in wanted]
+        words = [word for kind in wanted for word in CASES[kind]]
         with contextlib.ExitStack() as stack:
             variables = dict(stack.enter_context(fault.make(self))
                              if fault else {})
@@ -472,16 +526,27 @@ class Box:
                           if not case.get('fixture')
                           or case['result'] == 'fail'],
                 'session_s': round(took, 2), 'session_rss': memory,
+                'rank_cpu': busy(self.times.read_text()),
+                'load': os.getloadavg()[0],
                 'perflogs': logs, 'disk': size(self.work) - logs}
 
-    def session(self, command: Sequence[str], env: Mapping[str, str]
-                ) -> tuple[int, list[str], int]:
-        """Exit code, last words, and the most memory of a process (KiB)."""
+    def session(self, command: Sequence[str], env: Mapping[str, str],
+                limit: float = LIMIT) -> tuple[int, list[str], int]:
+        """Exit code, last words, and the most memory of a process (KiB).
+
+        :arg limit: seconds; what takes longer is ended, and says so
+        """
         log = self.folder / 'reports' / 'night.log'
         with open(log, 'w') as out:
             process = self.cluster.box(
                 'exec', '--', *command, env=dict(env), cwd=ROOT, stdout=out,
                 stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            began = time.monotonic()
+            # ReFrame cancels its jobs at SIGTERM; else it is killed.
+            timers = [threading.Timer(limit, process.terminate),
+                      threading.Timer(limit + 30, process.kill)]
+            for timer in timers:
+                timer.start()
             try:
                 _, status, used = os.wait4(process.pid, 0)
             except BaseException:
@@ -492,12 +557,38 @@ class Box:
                 process.kill()
                 process.wait()
                 raise
+            finally:
+                for timer in timers:
+                    timer.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
         text = re.sub(r'\x1b\[[\d;]*m', '', log.read_text(errors='replace'))
         words = [line.strip() for line in text.splitlines()
                  if line.strip(' -=') and not line.startswith(
                      ('Log file(s) saved', 'Current session stored'))]
+        if time.monotonic() - began > limit:
+            words.append(f'ended by bench/faults.py after {limit:.0f} s')
         return process.returncode, words, used.ru_maxrss
+
+
+def kinds(cases: int, more: Sequence[str]) -> list[str]:
+    """Names in CASES of what a night runs: of at most six cases."""
+    usual = ['pairs', 'store', 'bandwidth'][:cases - 3]
+    # What comes for a fault takes the place of the last.
+    return [*usual[:2], *more] if more else usual
+
+
+def busy(text: str) -> float:
+    """CPU seconds that a rank used in a second, the median over ranks; 0:
+    none was timed.
+
+    :arg text: lines of bash's `time`: elapsed, user and system seconds
+    """
+    shares = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError, ZeroDivisionError):
+            took, user, system = map(float, line.split())
+            shares.append((user + system) / took)
+    return round(statistics.median(shares), 4) if shares else 0.0
 
 
 def size(folder: Path) -> int:
@@ -582,7 +673,19 @@ def link(box: Box, what: str, value: str, usual: str
 
 @contextlib.contextmanager
 def quota(box: Box) -> Iterator[Mapping[str, str]]:
-    with sick.group() as its:
+    """The node gets half of the CPU that a rank on it used: a rank that
+    waits for a link, or beside other programs, never comes to half of one.
+
+    In short periods, for a size of osu_latency is measured for some 25 ms:
+    with the kernel's usual 100 ms it would miss all of it or nothing.
+    """
+    half = box.rank_cpu / 2
+    if not half:
+        raise Missing('no clean night of this campaign has timed a rank: what '
+                      'half of its CPU is, is not known')
+    # No quota may be below 1 ms.
+    period = max(10_000, round(1000 / half))
+    with sick.group(max(1000, round(half * period)), period) as its:
         for one in box.cluster.members(NODE):
             with contextlib.suppress(OSError):
                 (its / 'cgroup.procs').write_text(str(one.pid))
@@ -620,7 +723,7 @@ def program(box: Box, script: str) -> Iterator[Mapping[str, str]]:
     try:
         yield {}
     finally:
-        box.program('')
+        box.program()
 
 
 @contextlib.contextmanager
@@ -754,7 +857,8 @@ def lost(box: Box) -> Iterator[Mapping[str, str]]:
         raise Missing(f'no rank was seen on {NODE}: no power was cut')
 
 
-_HALF_A_CPU = f'all of {NODE} together may use half of a CPU (cgroup)'
+_HALF_A_CPU = (f'all of {NODE} gets half of the CPU that a rank on it used in '
+               'the clean nights (cgroup)')
 
 #: Name -> fault: what the issue asks for, in its order.
 FAULTS = {
@@ -790,7 +894,7 @@ FAULTS = {
     'node-lost': Fault('a power cut while a rank runs', lost, NODE),
     'hang': Fault('a rank that never ends', partial(
         program, script=f'case $host$SLURM_JOB_NODELIST in '
-        f'"{NODE}n[2,4]") exec sleep 1000;; esac; exec "$real" "$@"'),
+        f'"{NODE}n[1,4]") exec sleep 1000;; esac; exec "$real" "$@"'),
         NODE, options=('-Stime_limit=1m',)),
     'disk-stage': Fault('the disk of the stage folders is full',
                         partial(full, what='stage')),
@@ -839,7 +943,20 @@ class Diary:
 
     @property
     def skipped(self) -> dict[str, str]:
-        return {line['skipped']: line['why'] for line in self.of('skipped')}
+        """Fault -> why it could not be had, since the last --resume, which
+        tries it again."""
+        last = max((at for at, line in enumerate(self.lines)
+                    if 'resumed' in line), default=0)
+        return {line['skipped']: line['why'] for line in self.lines[last:]
+                if 'skipped' in line}
+
+    @property
+    def rank_cpu(self) -> float:
+        """See Box; of the clean nights that have it."""
+        shares = [night['rank_cpu'] for night in self.nights
+                  if night['kind'] in (CLEAN, AFTER)
+                  and night.get('rank_cpu')]
+        return statistics.median(shares) if shares else 0.0
 
 
 def memory() -> int:
@@ -849,7 +966,10 @@ def memory() -> int:
 
 
 def campaign(box: Box, diary: Diary) -> None:
-    """Plays the nights that are left."""
+    """Plays the nights that are left.
+
+    :raises ClusterError: the cluster broke down in TRIES sessions of a night
+    """
     asked = diary.of('clean')[0]
     first = datetime.date.fromisoformat(asked['first'])
     done = {night['number'] for night in diary.nights}
@@ -857,12 +977,9 @@ def campaign(box: Box, diary: Diary) -> None:
                       asked['faults']):
         if night.number in done or night.kind in diary.skipped:
             continue
-        began = diary.of('began')
-        run = session_of(first, len(began))
-        diary.add({'began': run})
+        box.rank_cpu = diary.rank_cpu
         try:
-            found = box.play(night, run, FAULTS.get(night.kind),
-                             asked['cases'])
+            found, run = played(box, diary, night, first, asked['cases'])
         except Missing as err:
             diary.add({'skipped': night.kind, 'why': str(err)})
             print(f'{night.kind}: skipped: {err}', flush=True)
@@ -874,11 +991,52 @@ def campaign(box: Box, diary: Diary) -> None:
         every, alone, took = verdicts(box.perflogs, run, others)
         diary.add({**found, 'verdict': every, 'alone': alone,
                    'verdict_s': round(took, 2), 'bench_rss': memory()})
+        write_report(box.folder, diary)
         print(f'{night.number} {night.kind} {night.of}: '
               f'{found["session_s"]:.0f} s, verdict {took:.1f} s: '
               f'{alone.get("headline") or found["said"]}', flush=True)
         for one in told(diary.lines[-1], day_of(run), 'alone'):
             print(f'    {one.kind}: {one.words}', flush=True)
+
+
+def played(box: Box, diary: Diary, night: Night, first: datetime.date,
+           cases: int) -> tuple[dict[str, Any], str]:
+    """A night, and its session; where the cluster breaks down it is started
+    again, and so is the night, as another session.
+
+    :raises Missing: the fault cannot be had here
+    :raises ClusterError: it broke down each time
+    """
+    for left in reversed(range(TRIES)):
+        run = session_of(first, len(diary.of('began')))
+        diary.add({'began': run})
+        try:
+            return box.play(night, run, FAULTS.get(night.kind), cases), run
+        except ClusterError as err:
+            if not left:
+                raise
+            print(f'{night.number} {night.kind}: the cluster is started '
+                  f'again: {err}', flush=True)
+            box.up()
+    raise AssertionError                        # one of them has returned
+
+
+def outcome(diary: Diary) -> tuple[list[str], bool, int]:
+    """The tables; whether all is well; nights that were not played."""
+    asked = diary.of('clean')[0]
+    lines, good = report(diary.nights, diary.skipped)
+    left = len(plan(asked['clean'], asked['nights'], asked['after'],
+                    asked['faults'])) - len(diary.nights)
+    if left:
+        lines += ['', f'{left} nights of the campaign were not played']
+    return lines, good, left
+
+
+def write_report(folder: Path, diary: Diary) -> None:
+    """report.md, as it stands after each night, replaced atomically."""
+    draft = folder / '.report.md'
+    draft.write_text('\n'.join(outcome(diary)[0]) + '\n')
+    draft.replace(folder / 'report.md')
 
 
 def show_plan(nights: Sequence[Night], faults: Sequence[str], cases: int
@@ -907,10 +1065,10 @@ def main() -> int:
     parser.add_argument('--only', action='append', metavar='FAULT',
                         choices=list(FAULTS), help='this fault; may be given '
                         'again: ' + ', '.join(FAULTS))
-    parser.add_argument('--cases', type=int, default=5, metavar='N',
-                        choices=(4, 5), help='cases of a night, 4 or 5: '
-                        'the pairs, and the store (default: 5); that of a '
-                        'fault comes besides')
+    parser.add_argument('--cases', type=int, default=6, metavar='N',
+                        choices=(4, 5, 6), help='cases of a night: 4, the '
+                        'pairs; 5, and the store; 6, and a bandwidth, or what '
+                        'a fault needs in its place (default: 6)')
     parser.add_argument('--dir', type=Path, default=WORK / 'faults',
                         help='folder of the campaign (default: %(default)s)')
     parser.add_argument('--resume', action='store_true',
@@ -941,13 +1099,8 @@ def main() -> int:
         code = run(args, diary, nights, faults)
         if code:
             return code
-    asked = diary.of('clean')[0]
-    lines, good = report(diary.nights, diary.skipped)
-    left = len(plan(asked['clean'], asked['nights'], asked['after'],
-                    asked['faults'])) - len(diary.nights)
+    lines, good, left = outcome(diary)
     print('', *lines, sep='\n')
-    if left:
-        print(f'\n{left} nights of the campaign were not played')
     return 2 if left else 0 if good else 1
 
 
@@ -974,6 +1127,8 @@ def run(args: argparse.Namespace, diary: Diary, nights: Sequence[Night],
             diary.add({'clean': args.clean, 'nights': args.nights,
                        'after': args.after, 'faults': list(faults),
                        'cases': args.cases, 'first': str(first)})
+        else:
+            diary.add({'resumed': datetime.datetime.now().isoformat()})
         campaign(box, diary)
     except (Missing, ClusterError, OSError) as err:
         print(f'faults: {err}', file=sys.stderr)

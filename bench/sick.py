@@ -312,9 +312,8 @@ class Sickness:
     on_cluster: bool = False
 
 
-def controller() -> tuple[Path, str, str]:
-    """The folder of groups that limit CPUs, the file with the limit, and
-    what half of a CPU is there.
+def controller() -> tuple[Path, str]:
+    """The folder of groups that limit CPUs, and the file with the limit.
 
     :raises Missing: this machine has none that may be used.
     """
@@ -323,9 +322,9 @@ def controller() -> tuple[Path, str, str]:
         _, where, kind, options, *_ = line.split()
         top = Path(where)
         if kind == 'cgroup' and 'cpu' in options.split(','):
-            return top, 'cpu.cfs_quota_us', str(QUOTA)
+            return top, 'cpu.cfs_quota_us'
         if kind == 'cgroup2' and 'cpu' in _words(top / 'cgroup.controllers'):
-            return top, 'cpu.max', f'{QUOTA} {PERIOD}'
+            return top, 'cpu.max'
     raise Missing('no cgroup controller `cpu` is mounted here')
 
 
@@ -337,12 +336,13 @@ def _words(path: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def group() -> Iterator[Path]:
-    """A group of processes that share half of a CPU.
+def group(quota: int = QUOTA, period: int = PERIOD) -> Iterator[Path]:
+    """A group of processes that share half of a CPU, or `quota` us of each
+    `period`.
 
     :raises Missing: it cannot be made.
     """
-    top, limit, half = controller()
+    top, limit = controller()
     for old in top.glob('plumb-sick-*'):        # of a bench that was killed
         with contextlib.suppress(OSError):
             old.rmdir()
@@ -355,8 +355,9 @@ def group() -> Iterator[Path]:
         its.mkdir()
         try:
             if limit == 'cpu.cfs_quota_us':
-                (its / 'cpu.cfs_period_us').write_text(str(PERIOD))
-            (its / limit).write_text(half)
+                (its / 'cpu.cfs_period_us').write_text(str(period))
+            (its / limit).write_text(
+                f'{quota} {period}' if limit == 'cpu.max' else str(quota))
             yield its
         finally:
             _remove(its, top)

@@ -243,8 +243,9 @@ def run(args: argparse.Namespace) -> int:
     with prepared(args) as work:
         if account.other_action(args.reframe):
             return measured(work).code
-        with ordering.handed(work.perflogs, work.system['name'],
-                             args.mode) as known:
+        with ordering.handed(ordering.of_run(
+                Path(work.perflogs), work.system['name'],
+                args.mode)) as known:
             ended = measured(work, '-r', **known)
         if ended.plan is None:
             return zero_cases(ended)

@@ -11,13 +11,14 @@ import json
 import os
 import re
 import subprocess
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
+from cli import nodes
+from cli.nodes import Partition
 from cli.setup import WORK, identify_mpi
 
 #: Packages that a site rather has than builds.
@@ -59,8 +60,7 @@ END
 #: Name -> command. The name is that of the file with a recorded output.
 COMMANDS: dict[str, list[str]] = {
     'hostname': ['hostname', '-s'],
-    'sinfo': ['sinfo', '--Node', '--noheader',
-              '--format=%P|%N|%T|%c|%X|%Y|%Z|%G|%s'],
+    'sinfo': nodes.SINFO,
     'scontrol-node': ['scontrol', '--oneliner', 'show', 'node'],
     'scontrol-config': ['scontrol', 'show', 'config'],
     'scontrol-partition': ['scontrol', '--oneliner', 'show', 'partition'],
@@ -147,73 +147,6 @@ class Gpus:
     model: str
     number: int
     source: str
-
-
-@dataclass(frozen=True)
-class Node:
-    name: str
-    usable: bool
-    cpus: int
-    sockets: int
-    cores: int                  # a socket
-    threads: int                # a core
-    gres: str
-
-    @property
-    def kind(self) -> tuple:
-        """What makes two nodes alike."""
-        return self.cpus, self.sockets, self.cores, self.threads, self.gres
-
-
-@dataclass
-class Partition:
-    name: str
-    default: bool
-    largest: int | None         # nodes of a job, None: no limit
-    nodes: list[Node]
-
-    @property
-    def kinds(self) -> list[tuple[tuple, int]]:
-        """Kinds of nodes and how many there are, the most common first."""
-        return Counter(node.kind for node in self.nodes).most_common()
-
-    @property
-    def node(self) -> Node:
-        """A node of the most common kind."""
-        return next(n for n in self.nodes if n.kind == self.kinds[0][0])
-
-    @property
-    def jobs(self) -> int:
-        """Nodes of the largest job that can run."""
-        usable = sum(n.usable and n.kind == self.node.kind
-                     for n in self.nodes) or 1
-        return min(usable, self.largest or usable)
-
-
-#: States in which a node takes no job; `idle~` (powered down) takes one.
-_GONE = re.compile('down|drain|fail|future|unknown|error|inval|planned_down')
-
-
-def partitions(text: str) -> list[Partition]:
-    """Partitions from `sinfo --Node`: a line for each node of each."""
-    found: dict[str, Partition] = {}
-    for line in text.splitlines():
-        cells = line.strip().split('|')
-        if len(cells) != 9:
-            continue
-        name, node, state, *numbers, gres, jobs = cells
-        try:
-            cpus, sockets, cores, threads = map(int, numbers)
-        except ValueError:
-            continue
-        largest = jobs.rpartition('-')[2]
-        part = found.setdefault(name.rstrip('*'), Partition(
-            name.rstrip('*'), name.endswith('*'),
-            int(largest) if largest.isdigit() else None, []))
-        part.nodes.append(Node(
-            node, not _GONE.match(state.lower()), cpus, sockets, cores,
-            threads, '' if gres == '(null)' else gres))
-    return list(found.values())
 
 
 def distinct(parts: list[Partition]) -> list[Partition]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from cli import account, commands, detect, partitions, sites
+from cli import account, commands, nodes, partitions, sites
 from cli.setup import WORK, SetupError, say
 from config import families, judged, pinned, run_id, topology
 from config import session as planned
@@ -40,9 +39,6 @@ KEPT = 20
 #: Guards of a case that says nothing of its nodes: it never began.
 NOT_BEGUN = ('build', 'cancelled', 'dependency', 'missing', 'setup',
              'skipped')
-#: Options of sbatch that leave a job some nodes of a partition only.
-NARROWER = ('--constraint', '--reservation', '--nodelist', '--exclude', '-C',
-            '-w', '-x')
 
 Case = Mapping[str, Any]
 
@@ -99,10 +95,10 @@ def searched(args: argparse.Namespace) -> Searched:
         **vars(args), 'mode': 'full', 'bringup': True, 'wait': True})
     with commands.prepared(known) as work:
         wanted = wish(args, folder, work)
-        nodes = nodes_of(wanted.partition, args.nodes)
+        there = nodes_of(wanted.partition, args.nodes)
         try:
             search = Search(
-                nodes, 'higher', above=_above(folder),
+                there, 'higher', above=_above(folder),
                 slowdown=args.slowdown / 100, every=args.all_pairs)
         except ValueError as err:
             raise SetupError(f'partition {wanted.partition["name"]}: {err}: '
@@ -237,57 +233,24 @@ def nodes_of(partition: Mapping[str, Any], wanted: str | None) -> list[str]:
 
     :raises SetupError: Slurm cannot be asked, or it cannot be told which
     """
-    access = [*map(str, partition.get('access', ()))]
-    try:
-        done = subprocess.run(detect.COMMANDS['sinfo'], text=True,
-                              capture_output=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as err:
-        raise SetupError(f'sinfo: {err}: is this a node where jobs are '
-                         'submitted?') from None
-    if done.returncode:
-        raise SetupError('sinfo: ' + (done.stderr.strip() or 'failed'))
-    found = detect.partitions(done.stdout)
-    asked = _partitions(access)
-    mine = [part for part in found
-            if part.name in asked or not asked and part.default]
-    if not mine:
-        raise SetupError(
-            'Slurm has no ' + (f'partition {", ".join(asked)}, which the '
-                               f'access of {partition["name"]} names'
-                               if asked else 'default partition')
-            + f'; it has {", ".join(part.name for part in found) or "none"}')
-    there = {node.name: node.usable for part in mine for node in part.nodes}
+    name = partition['name']
+    there, place = nodes.of_access(
+        map(str, partition.get('access', ())), name)
     if wanted is None:
-        narrower = [word for word in access
-                    if word.partition('=')[0] in NARROWER]
-        if narrower:
+        if place.chooses:
             raise SetupError(
-                f'the access of {partition["name"]} has {narrower[0]}: which '
-                'nodes that leaves is not known here, name them with --nodes')
+                f'the access of {name} has {place.chooses[0]}: which nodes '
+                'that leaves is not known here, name them with --nodes')
         names = list(there)
     else:
         names = list(dict.fromkeys(expanded(wanted)))
         if lost := [one for one in names if one not in there]:
-            raise SetupError(f'no node {", ".join(lost)} in Slurm\'s '
-                             'partition '
-                             + ', '.join(part.name for part in mine))
-    gone = [one for one in names if not there[one]]
+            raise SetupError(f'no node {", ".join(lost)} among those that '
+                             f'Slurm gives to jobs of {name}')
+    gone = [str(there[one]) for one in names if not there[one].usable]
     if gone:
         say(f'left out, for Slurm gives them to no job: {", ".join(gone)}')
-    return [one for one in names if there[one]]
-
-
-def _partitions(access: Iterable[str]) -> list[str]:
-    """Slurm's partitions that options of sbatch name."""
-    words = [part for word in access for part in word.split()]
-    for word, following in zip(words, words[1:] + [''], strict=False):
-        if word in ('--partition', '-p'):
-            return following.split(',')
-        if word.startswith('--partition='):
-            return word.partition('=')[2].split(',')
-        if word.startswith('-p'):
-            return word[2:].split(',')
-    return []
+    return [one for one in names if there[one].usable]
 
 
 def expanded(text: str) -> list[str]:

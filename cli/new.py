@@ -24,8 +24,9 @@ import yaml
 
 from checks.lib import hardware
 from checks.spack import stack
-from cli import detect, sites
-from cli.detect import Gpus, Machine, Mpi, Nic, Partition
+from cli import detect, nodes, sites
+from cli.detect import Gpus, Machine, Mpi, Nic
+from cli.nodes import Partition
 from cli.setup import ROOT, SetupError, say
 from cli.spack_yaml import near
 from config import topology
@@ -94,7 +95,7 @@ def look(recorded: Path | None, modules: list[str]) -> Found:
         raise SetupError(f'--recorded {recorded}: no such folder')
     machine = Machine(recorded)
     tell = machine.tell
-    parts = detect.partitions(tell('sinfo'))
+    parts = nodes.partitions(tell('sinfo'))
     # One node of each partition stands for all of its kind.
     names = ','.join(dict.fromkeys(p.node.name for p in parts))
     slurm = bool(parts)

@@ -38,7 +38,7 @@ from cli.setup import SetupError, say
 from cli.timers import KINDS
 from config import run_id
 from config import session as planned
-from postprocess import locating, outcomes, perflogs, telling
+from postprocess import locating, outcomes, telling
 from postprocess import verdict as verdicts
 
 if TYPE_CHECKING:
@@ -141,12 +141,14 @@ class Night:
         #: Nodes that are due, by the name of their pool.
         self.due: dict[str, list[str]] = {}
         self.plan: Any = None
-        #: All records, after each session.
+        #: All records of the system, before the first session and after each
+        #: one.
         self.frame: pd.DataFrame | None = None
 
     def go(self) -> None:
         """All of the night; what there is to say is in `found` then."""
         try:
+            self.read()
             self.look_at_nodes()
             first = self.measure('the cases of the night')
             if first is None or first.plan is None:
@@ -186,8 +188,8 @@ class Night:
             return None
         say(title)
         if cases is None:
-            with ordering.handed(self.work.perflogs, self.system,
-                                 self.mode) as known:
+            with ordering.handed(ordering.of_night(
+                    self.frame, self.mode)) as known:
                 ended = commands.measured(self.work, '-r', *options, **known)
         else:
             with tempfile.NamedTemporaryFile('w', suffix='.json') as only:
@@ -200,15 +202,12 @@ class Night:
             self.found.ended_by = (self.found.ended_by
                                    or f'ended by {ended.ended_by}')
         if ended.plan is not None:
-            self.frame = self.records()
+            self.read()
         return ended
 
-    def records(self) -> pd.DataFrame | None:
-        """All records; what is damaged is told by the page."""
-        if not (Path(self.work.perflogs) / self.system).is_dir():
-            return None
-        frame, _ = perflogs.read(self.work.perflogs, on_error='collect')
-        return frame
+    def read(self) -> None:
+        """All records of the system; what is damaged is told by the page."""
+        self.frame = ordering.records(Path(self.work.perflogs), self.system)
 
     def trials(self, ended: commands.Ended) -> list[Trial]:
         """How the cases of a session ended."""
@@ -242,9 +241,8 @@ class Night:
         self.pools, why = nodes.ask(self.work.system)
         if why:
             self.found.note(why)
-        frame = self.records() if self.pools else None
-        seen = {} if frame is None else nodes.last_measured(
-            frame, self.system)
+        seen = {} if self.frame is None else nodes.last_measured(
+            self.frame, self.system)
         for pool in self.distinct():
             if self.cover:
                 self.due[pool.name] = nodes.due(pool, seen, self.cover)

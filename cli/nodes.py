@@ -1,5 +1,5 @@
 """The nodes of a site's partitions: which can be had, which are due, and how
-jobs are kept to some of them.
+jobs are kept to some of them. All that asks sinfo is here (`told`).
 
 Slurm chooses the nodes of a job. A night does not: what it leaves to Slurm is
 measured on the nodes that are free, always the same ones on a quiet cluster.
@@ -18,18 +18,23 @@ import math
 import re
 import shlex
 import subprocess
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.partitions import SLURM
+from cli.setup import SetupError
 from config import topology
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Node, partition (`*`: the default one), state, and why it is out.
-SINFO = ['sinfo', '--Node', '--noheader', '--format=%N|%P|%T|%E']
+#: Partition (`*`: the default one), node, state, CPUs, sockets, cores of a
+#: socket, threads of a core, GRES, nodes of a job, and why the node is out:
+#: last, for it may have any letter in it.
+SINFO = ['sinfo', '--Node', '--noheader',
+         '--format=%P|%N|%T|%c|%X|%Y|%Z|%G|%s|%E']
 #: Seconds for sinfo to answer.
 LIMIT = 60
 #: States of nodes that take jobs, at once or later. Only what stands here is
@@ -40,6 +45,10 @@ TAKES = ('idle', 'mixed', 'allocated', 'completing', 'planned', 'powering_up',
 #: kept for maintenance. Others (`~`, `#`, `!`, `%`, `-`) tell of power saving
 #: and plans.
 OUT = re.compile(r'[*$@^]')
+#: Options of sbatch that leave a job some nodes of a partition only, and
+#: which ones is not known here.
+CHOOSES = (('-w', '--nodelist'), ('-C', '--constraint'), ('-F', '--nodefile'),
+           ('-M', '--clusters'), (None, '--reservation'))
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,13 @@ class Node:
     state: str
     #: Why it is out, in its administrator's words; '': nobody said.
     reason: str = ''
+    cpus: int = 1
+    sockets: int = 1
+    #: Of a socket.
+    cores: int = 1
+    #: Of a core.
+    threads: int = 1
+    gres: str = ''
 
     @property
     def base(self) -> str:
@@ -65,9 +81,41 @@ class Node:
         """Whether a job for it would start at once."""
         return self.usable and self.base in ('idle', 'powered_down')
 
+    @property
+    def kind(self) -> tuple[int, int, int, int, str]:
+        """What makes two nodes alike."""
+        return self.cpus, self.sockets, self.cores, self.threads, self.gres
+
     def __str__(self) -> str:
         return (f'{self.name} ({self.state}'
                 f'{": " + self.reason if self.reason else ""})')
+
+
+@dataclass
+class Partition:
+    """A partition of Slurm."""
+    name: str
+    default: bool
+    #: Nodes of a job; None: no limit.
+    largest: int | None
+    nodes: list[Node]
+
+    @property
+    def kinds(self) -> list[tuple[tuple, int]]:
+        """Kinds of nodes and how many there are, the most common first."""
+        return Counter(node.kind for node in self.nodes).most_common()
+
+    @property
+    def node(self) -> Node:
+        """A node of the most common kind."""
+        return next(n for n in self.nodes if n.kind == self.kinds[0][0])
+
+    @property
+    def jobs(self) -> int:
+        """Nodes of the largest job that can run."""
+        usable = sum(n.usable and n.kind == self.node.kind
+                     for n in self.nodes) or 1
+        return min(usable, self.largest or usable)
 
 
 @dataclass(frozen=True)
@@ -93,43 +141,90 @@ class Pool:
         return [n for n in self.nodes.values() if not n.usable]
 
 
-def of_sinfo(text: str) -> dict[str, dict[str, Node]]:
-    """Partition of Slurm -> its nodes; '' is the default one.
+def partitions(text: str) -> list[Partition]:
+    """Partitions from SINFO: a line for each node of each. Lines of another
+    form are none: a warning, or an older recording without the reason.
 
-    >>> of_sinfo('n1|batch*|idle|none\\n')['']['n1'].idle
+    >>> partitions('batch*|n1|idle|2|1|2|1|(null)|1-4|none')[0].node.idle
     True
     """
-    found: dict[str, dict[str, Node]] = {}
+    found: dict[str, Partition] = {}
     for line in text.splitlines():
-        cells = line.strip().split('|', 3)
-        if len(cells) != 4:
+        cells = line.strip().split('|', 9)
+        if len(cells) < 9:
             continue
-        name, partition, state, reason = cells
-        node = Node(name, state, '' if reason == 'none' else reason)
-        for key in {partition.rstrip('*'), ''} if partition.endswith('*') \
-                else {partition}:
-            found.setdefault(key, {})[name] = node
+        name, node, state, *numbers, gres, jobs = cells[:9]
+        try:
+            cpus, sockets, cores, threads = map(int, numbers)
+        except ValueError:
+            continue
+        largest = jobs.rpartition('-')[2]
+        part = found.setdefault(name.rstrip('*'), Partition(
+            name.rstrip('*'), name.endswith('*'),
+            int(largest) if largest.isdigit() else None, []))
+        reason = ''.join(cells[9:])
+        part.nodes.append(Node(
+            node, state, '' if reason == 'none' else reason, cpus, sockets,
+            cores, threads, '' if gres == '(null)' else gres))
+    return list(found.values())
+
+
+def told() -> list[Partition]:
+    """What sinfo says now.
+
+    :raises SetupError: it cannot be asked, or tells of no node
+    """
+    try:
+        done = subprocess.run(SINFO, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise SetupError(f'sinfo: no answer in {LIMIT} s') from None
+    except OSError as err:
+        raise SetupError(f'sinfo: {err.strerror}: is this a node where jobs '
+                         'are submitted?') from None
+    said = ' '.join(done.stderr.split())
+    if done.returncode:
+        raise SetupError(f'sinfo: {said or f"exit code {done.returncode}"}')
+    found = partitions(done.stdout)
+    if not found:
+        raise SetupError('sinfo tells of no node in any partition: '
+                         + (said or done.stdout.strip()[:80] or 'it said '
+                            'nothing'))
     return found
 
 
-def place_of(access: Sequence[str]) -> tuple[str, set[str]] | None:
-    """Partition of Slurm that options of sbatch name, '' for the default
-    one, and nodes that they exclude.
+def by_partition(found: Iterable[Partition]) -> dict[str, dict[str, Node]]:
+    """Partition of Slurm -> its nodes; '' is the default one."""
+    every = {}
+    for part in found:
+        every[part.name] = {node.name: node for node in part.nodes}
+        if part.default:
+            every[''] = every[part.name]
+    return every
 
-    None where they choose among the nodes by other means, too.
-    """
+
+class Access(NamedTuple):
+    """What options of sbatch say of the nodes of a job."""
+    #: Partitions of Slurm; '': its default one.
+    partitions: tuple[str, ...]
+    excluded: frozenset[str]
+    #: Options that choose among the nodes by other means.
+    chooses: tuple[str, ...]
+
+
+def access_of(access: Iterable[str]) -> Access:
+    """What the access of a partition of a site says of nodes."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument('-p', '--partition', default='')
     parser.add_argument('-x', '--exclude', default='')
-    for short, long in (('-w', '--nodelist'), ('-C', '--constraint'),
-                        ('-F', '--nodefile'), ('-M', '--clusters')):
-        parser.add_argument(short, long, dest='chooses')
-    parser.add_argument('--reservation', dest='chooses')
+    for names in CHOOSES:
+        parser.add_argument(*filter(None, names))
     found, _ = parser.parse_known_args(
         [word for text in access for word in shlex.split(text)])
-    if found.chooses or ',' in found.partition:
-        return None
-    return found.partition, set(topology.expand(found.exclude))
+    chosen = [f'{long}={value}' for _, long in CHOOSES
+              if (value := getattr(found, long[2:]))]
+    return Access(tuple(found.partition.split(',')),
+                  frozenset(topology.expand(found.exclude)), tuple(chosen))
 
 
 def ask(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
@@ -138,40 +233,69 @@ def ask(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
     :param system: of the site's configuration
     :returns: partition of the site -> pool, those of a pool have the same one
     """
-    places = {part['name']: place_of(part.get('access', ()))
+    places = {part['name']: access_of(part.get('access', ()))
               for part in system['partitions'] if part['scheduler'] in SLURM}
     if not places:
         return {}, ''
-    free = {name: place for name, place in places.items() if place}
-    why = ', '.join(sorted(set(places) - set(free)))
-    why = why and f'nodes of {why} are chosen by the site (access)'
+    free = {name: place for name, place in places.items()
+            if not place.chooses and len(place.partitions) == 1}
+    why = [f'nodes of {", ".join(sorted(set(places) - set(free)))} are '
+           'chosen by the site (access)'] * (len(free) < len(places))
     if not free:
-        return {}, why
+        return {}, why[0]
     try:
-        done = subprocess.run(SINFO, capture_output=True, text=True,
-                              check=True, timeout=LIMIT)
-    except (OSError, subprocess.SubprocessError) as err:
-        said = getattr(err, 'stderr', '') or str(err)
-        return {}, f'no node was chosen: sinfo: {" ".join(said.split())}'
-    return pools(free, of_sinfo(done.stdout)), why
+        there = by_partition(told())
+    except SetupError as err:
+        return {}, f'no node was chosen: {err}'
+    found = pools(free, there)
+    if lost := sorted(set(free) - set(found)):
+        why.append(f'no node was chosen for {", ".join(lost)}: '
+                   + _lacking(free[lost[0]].partitions, there))
+    return found, '; '.join(why)
 
 
-def pools(places: Mapping[str, tuple[str, set[str]]],
-          told: Mapping[str, Mapping[str, Node]]) -> dict[str, Pool]:
+def _lacking(wanted: Iterable[str], there: Mapping[str, Any]) -> str:
+    names = ', '.join(filter(None, wanted))
+    return ('Slurm has no ' + (f'partition {names}' if names else
+                               'default partition')
+            + f'; it has {", ".join(filter(None, there))}')
+
+
+def of_access(access: Iterable[str], name: str
+              ) -> tuple[dict[str, Node], Access]:
+    """The nodes of the partitions of Slurm that options of sbatch name, less
+    those that they exclude.
+
+    :param name: of the partition of the site, for the error
+    :raises SetupError: Slurm cannot be asked, or has no such partition
+    """
+    place, there = access_of(access), by_partition(told())
+    found: dict[str, Node] = {}
+    for one in place.partitions:
+        found |= there.get(one, {})
+    if not found:
+        raise SetupError(f'access of {name}: '
+                         + _lacking(place.partitions, there))
+    return {node: about for node, about in found.items()
+            if node not in place.excluded}, place
+
+
+def pools(places: Mapping[str, Access],
+          there: Mapping[str, Mapping[str, Node]]) -> dict[str, Pool]:
     """Partition of the site -> its pool.
 
-    :param places: partition of the site -> what `place_of` says
-    :param told: what `of_sinfo` says
+    :param places: partition of the site -> what `access_of` says
+    :param there: what `by_partition` says
     """
     made: dict[tuple[str, frozenset[str]], Pool] = {}
     found = {}
-    for name, (partition, without) in places.items():
-        key = partition, frozenset(without)
+    for name, ((partition, *_), without, _) in places.items():
+        key = partition, without
         if key not in made:
             made[key] = Pool(partition, {
                 node: about for node, about in
-                told.get(partition, {}).items() if node not in without},
-                frozenset(without))
+                there.get(partition, {}).items() if node not in without},
+                without)
         if made[key].nodes:
             found[name] = made[key]
     return found

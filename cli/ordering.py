@@ -34,13 +34,17 @@ MOST = 5
 
 
 def records(perflogs: Path, system: str) -> pd.DataFrame | None:
-    """The records of a system; None: there are none."""
+    """The records of a system; None: there are none.
+
+    All perflogs are read, as the page does, and not the system's folder: a
+    folder that is read has a store (postprocess/store.py), and one is enough.
+    """
     from postprocess.perflogs import read
     if not (perflogs / system).is_dir():
         return None
     # A broken line is told by the page; here it is only one time less.
-    frame, _ = read([perflogs / system], on_error='collect')
-    return frame
+    frame, _ = read(perflogs, on_error='collect')
+    return frame[frame['system'] == system].reset_index(drop=True)
 
 
 def times(frame: pd.DataFrame, of: Callable[[list[float]], float]
@@ -57,9 +61,19 @@ def times(frame: pd.DataFrame, of: Callable[[list[float]], float]
 
 
 def times_seen(perflogs: Path, system: str) -> dict[Key, float]:
-    """The same, of all records of a system."""
-    frame = records(perflogs, system)
-    return {} if frame is None else times(frame)
+    """The same, of all records of a system. Where there are many, the store
+    is asked for this one metric: a tenth of the time that all take."""
+    from postprocess import history, store
+    if not (perflogs / system).is_dir() or not store.worth(perflogs):
+        frame = records(perflogs, system)
+        return {} if frame is None else times(frame)
+    rows, _ = history.ask(perflogs, 'wall_time', f'@{system}:', 0,
+                          lambda *_: None)
+    found: dict[Key, list[float]] = {}
+    for row in rows:
+        found.setdefault((row.partition, row.environ, row.case), []).append(
+            row.value)
+    return {key: statistics.median(values) for key, values in found.items()}
 
 
 def last_runs(frame: pd.DataFrame) -> dict[Key, str]:
@@ -73,14 +87,24 @@ def last_runs(frame: pd.DataFrame) -> dict[Key, str]:
             str(row.run) for row in ran.itertuples()}
 
 
-@contextlib.contextmanager
-def handed(perflogs: str, system: str, mode: str
-           ) -> Iterator[dict[str, str]]:
-    """Variables of a session that orders its cases by what is known of them,
-    and in mode nightly keeps the site's budgets."""
-    frame = records(Path(perflogs), system)
-    known = Known(budgets=mode == NIGHT) if frame is None else Known(
+def of_night(frame: pd.DataFrame | None, mode: str) -> Known:
+    """What the records of a system tell a session; in mode nightly it keeps
+    the site's budgets."""
+    return Known(budgets=mode == NIGHT) if frame is None else Known(
         times(frame), last_runs(frame), mode == NIGHT)
+
+
+def of_run(perflogs: Path, system: str, mode: str) -> Known:
+    """The same for a session that is alone: without budgets nobody asks when
+    a case ran last."""
+    return (of_night(records(perflogs, system), mode) if mode == NIGHT
+            else Known(times_seen(perflogs, system)))
+
+
+@contextlib.contextmanager
+def handed(known: Known) -> Iterator[dict[str, str]]:
+    """Variables of a session that orders its cases by what is known of them.
+    """
     with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
         known.write(Path(file.name))
         yield {KNOWN: file.name}

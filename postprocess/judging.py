@@ -6,7 +6,7 @@ import datetime
 import functools
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from . import changes, detect, naming, outcomes, perflogs, reasons
 from .accepted import Accepted, names
 from .finding import Case, Failure, Member, Regression, State, Verdict
 from .nights import UNNAMED, History, history, nights
+from .plans import Partial
 
 #: Nights after which what no longer runs is no longer told.
 RECENT = 10
@@ -66,7 +67,7 @@ class Found:
 
 
 def judge(records: pd.DataFrame, night: str | None = None, *,
-          partial: Set[str] = frozenset(),
+          partial: Partial = {},
           accepted: Sequence[Accepted] = (),
           switches: Mapping[str, Mapping[str, Sequence[str]]] = {}
           ) -> Verdict:

@@ -67,6 +67,10 @@ import numpy as np
 
 #: Largest evidence of one pair, for or against.
 CAP = 4.0
+#: The same where levels are compared, of a pair that is faster than its level:
+#: no part explains that, so that a level among the slow ones must cost more
+#: than the part that makes them slow.
+FAST = 3 * CAP
 #: Chance of a false name in a search, and that a slow part passes.
 ACCUSE, MISS = 0.01, 0.02
 #: From this chance on that a node is slow it is tested alone.
@@ -251,6 +255,9 @@ class Search:
         self._rows: list[tuple[int, int]] = []
         self._x: list[float] = []
         self._climbs: list[int] = []
+        #: Which pair each job was of: the number of its first one.
+        self._of: list[int] = []
+        self._first_of: dict[Pair, int] = {}
         #: How often each pair, and node, and node with pairs that climb so
         #: far, was measured.
         self._times: Counter[Any] = Counter()
@@ -301,6 +308,7 @@ class Search:
         self._x.append(sign * math.log(value) if good and value
                        else math.nan)
         self._climbs.append(climbs := self.climbs(a, b))
+        self._of.append(self._first_of.setdefault(self._ordered(a, b), at))
         for part in self.parts(a, b):
             number = self._number.setdefault(part, len(self._number))
             self._rows.append((number, at))
@@ -480,14 +488,23 @@ class Search:
                 known, x, climbs, chosen, covers, levels)
         free = (len(x) - len(rest)) * CAP
         score = (-len(rest) * math.log(sigma)
-                 - float(np.minimum(rest ** 2 / (2 * sigma ** 2), CAP).sum())
+                 - float(np.minimum(rest ** 2 / (2 * sigma ** 2), np.where(
+                     rest < 0, FAST, CAP)).sum())
                  - float(known.prior[sorted(new)].sum())
                  - groups * math.log(len(x)) / 2 - free)
         return score, levels, sigma, new, covers, weight
 
     def _begun(self, x: np.ndarray, climbs: np.ndarray, share: float
                ) -> tuple[dict[int, float], float]:
-        """Levels and sigma by the lowest narrow window of each kind."""
+        """Levels and sigma by the lowest narrow window of each kind; of the
+        jobs of a pair their median, for it is the slow ones that are
+        repeated."""
+        of = np.array(self._of)
+        once = np.array([
+            np.median(x[of == at][~np.isnan(x[of == at])])
+            if not np.isnan(x[of == at]).all() else np.nan
+            for at in np.unique(of)])
+        climbs, x = climbs[np.unique(of)], once
         levels, widths = {}, []
         for kind in map(int, np.unique(climbs)):
             some = np.sort(x[(climbs == kind) & ~np.isnan(x)])
@@ -526,9 +543,9 @@ class Search:
         for pairs in alike.values():
             if len(pairs) >= FEW:
                 rests.append(x[pairs] - np.median(x[pairs]))
-        rest = np.abs(np.concatenate(rests)) if rests else np.zeros(0)
+        rest = np.concatenate(rests) if rests else np.zeros(0)
         size = len(rest)
-        sigma = 1.4826 * float(np.median(rest)) * FACTOR.get(
+        sigma = 1.4826 * float(np.median(np.abs(rest))) * FACTOR.get(
             size, size / (size - 0.8)) if size > 1 else self.d
         return levels, max(sigma, FINEST * self.d), rest, len(rests)
 
@@ -590,6 +607,11 @@ class Search:
                          f'much to tell {100 * self.slowdown:g} % by one of '
                          'them, or there are two kinds of nodes; more '
                          'repeats in a job make it less')
+        fast = self._faster(fit)
+        if fast:
+            notes.append(fast)
+            # What stands beside a wrong level passes for good.
+            good = [] if not named else good
         if len(links) < total:
             notes.append(f'links: {len(links)} of {total} were looked at; of '
                          'the others nothing is known but that they are '
@@ -605,6 +627,22 @@ class Search:
 
     def _figure(self, x: float) -> float:
         return math.exp(-x if self.better == 'higher' else x)
+
+    def _faster(self, fit: _Fit) -> str:
+        """Whether a level may be that of slow pairs: several pairs are faster
+        than any noise would have them. Empty: it is not."""
+        x, of = np.array(self._x), np.array(self._of)
+        level = np.array([fit.levels.get(kind, math.nan)
+                          for kind in self._climbs])
+        far = max(self.d / 2, 5 * fit.sigma)
+        pairs = len(set(of[(fit.covers == 0) & (x < level - far)]))
+        if pairs < max(FEW, 0.1 * len(set(of))):
+            return ''
+        return (f'{pairs} of {len(set(of))} pairs are more than '
+                f'{100 * (1 - math.exp(-far)):.0f} % faster than what counts '
+                'as good: most pairs may be slow by something that all of '
+                'them share, such as one of two or three switches; no node '
+                'is held to be good')
 
     def _all_slow(self, fit: _Fit, expected: float | None) -> list[str]:
         """Whether good pairs are slower than they were."""

@@ -8,7 +8,7 @@ gone when `plumb nightly` measured the case again is no pass.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from config import judged, run_id
 
 from . import naming
 from .perflogs import CASE
-from .plans import Left, Plan
+from .plans import Left, Partial, Plan
 from .progress import Progress, progress
 
 #: From the most telling one on: one record of it decides.
@@ -131,7 +131,7 @@ NONE, NOT_RUN = len(ORDER), len(ORDER) + 1
 
 
 def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
-            partial: Set[str] = frozenset()) -> History:
+            partial: Partial = {}) -> History:
     """How each case ended in each night.
 
     :param frame: as perflogs.read gives it, sorted by time
@@ -152,7 +152,7 @@ def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
     np.maximum.at(last, case, np.arange(len(case)))
     rows = frame.iloc[last]
     place = naming.number(rows, ['family', 'system', 'partition'])
-    skipped = np.array([bool(partial) and set(runs) <= partial
+    skipped = np.array([bool(partial) and set(runs) <= partial.keys()
                         for runs in nights], bool)
     for group in np.unique(place):
         mine = np.flatnonzero(place == group)
@@ -300,8 +300,7 @@ def words(runs: int | None, lacks: str = '') -> str:
     return ': '.join(filter(None, ['recorded', lacks, what]))
 
 
-def stale(frame: pd.DataFrame, partial: Set[str] = frozenset()
-          ) -> pd.DataFrame:
+def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:
     """Cases that have not run for longer than their neighbours.
 
     A case's neighbours are those of its family, system and partition that ran
@@ -309,7 +308,12 @@ def stale(frame: pd.DataFrame, partial: Set[str] = frozenset()
     three later sessions each ran half of them or more, and not it. So a few
     cases picked with -n make no other one stale, nor does another mode.
 
-    :param partial: runs that left cases out on purpose (`plans.partial`)
+    What a session left to other nights counts there as if it had run: a site
+    whose nights are all partial sees what none of them meant to run. And what
+    is left more often than the nights within which it was to have its turn is
+    stale, too.
+
+    :param partial: sessions that left cases out on purpose (`plans.partial`)
     :returns: the last record of each such case, the one that ran longest ago
         first
     """
@@ -328,12 +332,36 @@ def stale(frame: pd.DataFrame, partial: Set[str] = frozenset()
         for at in np.flatnonzero(place == group).tolist():
             number = int(case[ends[at]])
             sessions.setdefault(runs[at], set()).add(number)
-            last[number] = int(ends[at])
+            last[number] = at
+        numbers = dict(zip(
+            frame.iloc[ends[[*last.values()]]][CASE].astype(str).itertuples(
+                index=False, name=None), last, strict=True))
+        left = {run: None if some is None else
+                {numbers[key] for key in some if key in numbers}
+                for run, some in partial.items()}
         names = sorted(sessions)
-        lost += [last[number] for number in _left_out(
-            [sessions[name] for name in names],
-            [name in partial for name in names])]
+        found = {*_left_out([sessions[name] for name in names],
+                            [left.get(name, set()) for name in names]),
+                 *_beyond_their_turn(
+                     {number: runs[at] for number, at in last.items()},
+                     numbers, partial)}
+        lost += [int(ends[last[number]]) for number in found]
     return frame.iloc[sorted(lost)]
+
+
+def _beyond_their_turn(last: Mapping[int, str],
+                       numbers: Mapping[tuple[str, ...], int],
+                       partial: Partial) -> Iterator[int]:
+    """Cases that more nights left than should have passed until their turn.
+
+    :param last: case -> the run that had it last
+    :param numbers: key of a case -> its number
+    """
+    for key, number in numbers.items():
+        waits = [some[key] for run, some in sorted(partial.items())
+                 if some and key in some and run > last[number]]
+        if waits and 0 < waits[-1] < len(waits):
+            yield number
 
 
 def rotated(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
@@ -355,12 +383,12 @@ def rotated(frame: pd.DataFrame, plans: Iterable[Plan]) -> list[Left]:
     return sorted(found, key=lambda one: one.last)
 
 
-def _left_out(sessions: list[set[int]], partial: list[bool]
+def _left_out(sessions: list[set[int]], left: list[set[int] | None]
               ) -> Iterable[int]:
     """Cases that the last sessions left out, by the rule of `stale`.
 
     :param sessions: what each session ran, the oldest first
-    :param partial: whether it left cases out on purpose
+    :param left: what each left to others; None: nobody knows what
     """
     recent = set().union(*sessions[-SESSIONS:])
     last: dict[int, int] = {}
@@ -372,8 +400,9 @@ def _left_out(sessions: list[set[int]], partial: list[bool]
                 beside[case] = cases - {case}
     for case, at in last.items():
         near = beside.get(case, set())
-        later = zip(sessions[at + 1:], partial[at + 1:], strict=True)
-        without = [cases for cases, some in later if near and not some
-                   and len(cases & near) >= BESIDE * len(near)]
+        later = zip(sessions[at + 1:], left[at + 1:], strict=True)
+        without = [cases for cases, some in later
+                   if near and some is not None and case not in some
+                   and len((cases | some) & near) >= BESIDE * len(near)]
         if len(without) >= SESSIONS:
             yield case

@@ -12,7 +12,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from . import (
 )
 from .figures import ratio
 from .finding import Regression, Verdict
-from .plans import Left
+from .plans import Left, Partial
 from .progress import Progress
 from .tidy import tidy
 
@@ -108,7 +108,7 @@ class _Case(NamedTuple):
 class Page:
     """The page of some records."""
 
-    def __init__(self, frame: pd.DataFrame, partial: Set[str] = frozenset(),
+    def __init__(self, frame: pd.DataFrame, partial: Partial = {},
                  before: Path | None = None, png: bool = False,
                  verdict: Verdict | None = None) -> None:
         """
@@ -608,7 +608,7 @@ class Page:
 
 def build(frame: pd.DataFrame, faults: list | None = None,
           title: str | None = None, runs: series.Newest | None = None,
-          partial: Set[str] = frozenset(),
+          partial: Partial = {},
           ahead: list[Progress] | None = None,
           before: Path | None = None, png: bool = False,
           verdict: Verdict | None = None,

@@ -28,8 +28,8 @@ from .records import finite as finite
 from .records import metrics as metrics
 
 #: What makes a case: all its records of one run belong together.
-CASE = ['family', 'system', 'partition', 'environ', 'source', 'check',
-        'params', 'program']
+CASE = [*plans.CASE]
+
 
 @overload
 def read(paths: os.PathLike | str | Iterable[os.PathLike | str],

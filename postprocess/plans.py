@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,9 @@ MISSING = 'missing'
 COLUMNS = ('partition', 'environ', 'family', 'check', 'params', 'case',
            'program', 'emulated', 'source', 'version', 'stack')
 HEAD = ('run', 'time', 'system', 'commit', 'reframe')
+#: What makes a case: all its records of one run belong together.
+CASE = ('family', 'system', 'partition', 'environ', 'source', 'check',
+        'params', 'program')
 #: Columns that plans of before version 0.1.0 lack.
 LATER = ('suite',)
 
@@ -97,22 +100,41 @@ def lives(path: Path) -> bool:
     return False
 
 
-def partial(folders: Iterable[Path | str]) -> set[str]:
-    """Runs of sessions that left cases out on purpose, for these need no
-    more runs (turns of `plumb references learn`).
+#: Sessions that left cases out on purpose -> which ones, by CASE, and the
+#: nights within which each has its turn (0: never); None: it is not said.
+Partial = Mapping[str, Mapping[tuple[str, ...], int] | None]
+
+
+def partial(folders: Iterable[Path | str]
+            ) -> dict[str, dict[tuple[str, ...], int] | None]:
+    """Sessions that left cases out on purpose: what the budget of a night
+    left to others, or what needs no more runs (turns of `plumb references
+    learn`), of which no list is kept.
 
     :param folders: perflogs, or those of one system
     """
-    found = set()
+    found: dict[str, dict[tuple[str, ...], int] | None] = {}
     for folder in map(Path, folders):
         for path in {*folder.glob(f'*/{FOLDER}/*.json'),
                      *folder.glob(f'{FOLDER}/*.json')}:
             with contextlib.suppress(OSError, UnicodeDecodeError), open(
                     path, encoding='utf-8') as handle:
                 # The first line is the head, all else are cases.
-                if is_plan(path) and '"partial": true' in handle.readline():
-                    found.add(path.stem)
+                head = handle.readline() if is_plan(path) else ''
+                if '"partial": true' in head:
+                    found[path.stem] = _left_of(head)
     return found
+
+
+def _left_of(head: str) -> dict[tuple[str, ...], int] | None:
+    """The cases that a session left to others, by the head of its plan."""
+    try:
+        data = json.loads(head.rstrip().removesuffix(', "cases": [') + '}')
+        return {tuple(str({'system': data['system'], **row}[name])
+                      for name in CASE): int(row['nights'])
+                for row in data['left']}
+    except (ValueError, KeyError, TypeError):   # no list, or a damaged one
+        return None
 
 
 def rotated(folders: Iterable[Path | str]) -> list[Plan]:

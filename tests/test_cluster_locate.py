@@ -5,12 +5,17 @@ many a machine, set the pace; that of one node is 20 % lower.
 """
 from __future__ import annotations
 
+import contextlib
+import csv
+import datetime
 import json
 import os
+import re
+import signal
 import subprocess
 
 import pytest
-from conftest import ROOT, started_cluster
+from conftest import ROOT, started_cluster, until
 
 from cli.setup import ensure_wheel
 
@@ -59,3 +64,117 @@ def test_one_node_whose_link_is_20_percent_slower(limited, suite):
     assert not suite.records
     [place] = (suite.tmp / 'work' / 'locate').iterdir()
     assert list(place.rglob('OsuPt2pt.v3.csv'))
+
+
+#: The case that a search takes, as ReFrame's options say it.
+CASE = ['--system=devcluster:slurm-srun', '-p', '^mpich$', '-n', 'OsuPt2pt',
+        '-E', 'placement == "inter_node" and program == "osu_bw"']
+
+
+@contextlib.contextmanager
+def rates(cluster, **slow):
+    """A tenth of what a machine of two cores moves for all links, so that
+    they set the pace beside other work too, but for these nodes."""
+    for node in cluster.nodes:
+        cluster.rate(node, slow.get(node, '100mbit'))
+    try:
+        yield
+    finally:
+        for node in cluster.nodes:
+            if cluster.pid(node) is None:
+                cluster.boot(node)
+            cluster.rate(node, RATE)
+
+
+def searching(cluster, suite, *options):
+    """`plumb locate`, as it runs."""
+    return cluster.box(
+        'exec', '--', ROOT / 'plumb', 'locate', '--site', 'devcluster',
+        '--json', str(suite.tmp / 'found.json'), *options, '--', *SHORT,
+        cwd=suite.tmp,
+        # Else ReFrame looks after 9, 17, 27 s whether a job has ended.
+        env={**os.environ, **suite.variables, 'RFM_POLL_RATE_MIN': '2'},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def locate(cluster, suite, *options):
+    """Ends such a search: what it names, and what it says."""
+    job = searching(cluster, suite, *options)
+
+    def ended():
+        text, _ = job.communicate()
+        assert job.returncode == 1, text
+        found = json.loads((suite.tmp / 'found.json').read_text())
+        return [(one['kind'], one['name'], one['verdict'])
+                for one in found['named']], found, text
+    return ended
+
+
+def history(suite, days):
+    """Gives what was measured so many nights before, a little different each
+    time; the records of tonight come after them."""
+    for path in (suite.tmp / 'perflogs').rglob('*.v?.csv'):
+        with open(path, newline='') as handle:
+            rows = list(csv.DictReader(handle))
+        first = datetime.datetime.strptime(
+            rows[0]['time'], '%Y-%m-%dT%H:%M:%SZ')
+        every = []
+        for ago in range(days, 0, -1):
+            when = first - datetime.timedelta(days=ago)
+            # +-3 %, and no two neighbours alike.
+            factor = 1 + 0.03 * (ago * 7 % 5 - 2) / 2
+            every += [{**row, 'time': f'{when:%Y-%m-%dT%H:%M:%SZ}',
+                       'run': f'{when:%Y%m%dT%H%M%SZ}-{ago:06x}',
+                       'value': repr(float(row['value']) * factor)
+                       if row['metric'] == 'bandwidth' else row['value']}
+                      for row in rows]
+        with open(path, 'w', newline='') as handle:
+            out = csv.DictWriter(handle, rows[0], lineterminator='\n')
+            out.writeheader()
+            out.writerows(every)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(900)
+def test_after_a_verdict_with_a_node_that_is_down(limited, suite):
+    """Nothing is named: the regression says where to look, and with what.
+    A node that is down by then is left out and told."""
+    def night():
+        run = suite.on(limited, '-r', '-Sbringup=1', *CASE, *SHORT,
+                       '-J', 'nodelist=n[1-2]', RFM_POLL_RATE_MIN='2')
+        text, _ = run.communicate()
+        assert run.returncode == 0, text
+    with rates(limited):
+        night()
+    history(suite, 14)
+    with rates(limited, n2='50mbit'):
+        night()
+        said = subprocess.run(
+            [ROOT / 'plumb', 'verdict', '--perflogs',
+             suite.tmp / 'perflogs'], text=True, capture_output=True)
+        assert said.returncode == 1 and 'bandwidth' in said.stdout, said
+        limited.kill('n4')
+        until(lambda: limited.states()['n4'].startswith('down'), 60)
+        job, said = searching(limited, suite), ''
+        for line in job.stdout:
+            said += line
+            if re.search(r'\d+ jobs? in \d+ round', line):
+                job.send_signal(signal.SIGTERM)
+    assert 'after the regressions of slurm-srun' in said, said
+    assert re.search(r'left out, .*: n4 \(down', said), said
+    assert 'program=osu_bw on slurm-srun+mpich, 3 nodes' in said, said
+    # That it was cut short, by whichever process was the first to say so.
+    assert job.wait() in (1, 128 + signal.SIGTERM, -signal.SIGTERM)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(900)
+def test_a_node_that_dies_while_it_is_measured(limited, suite):
+    """Its jobs fail, those that wait for it are given up, and it is named."""
+    with rates(limited):
+        ended = locate(limited, suite, '--partition', 'slurm-srun')
+        until(lambda: limited.ask('squeue', '-h', '-t', 'R', '-w', 'n3',
+                                  '-o', '%i').split(), 120)
+        limited.kill('n3')
+        named, _, text = ended()
+    assert named == [('node', 'n3', 'fails')], text

@@ -1,11 +1,16 @@
 """bench/faults.py: its nights, its faults, and the table made of findings."""
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.util
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -44,6 +49,7 @@ def night(number, kind, verdict=None, alone=None, **more):
             'run': f'{day:%Y%m%d}T030000Z-aaaaaa', 'cases': ['some'],
             'session_s': 10.0 + number, 'verdict_s': 1.0,
             'session_rss': 102400, 'bench_rss': 204800, 'perflogs': 2048,
+            'rank_cpu': 0.2, 'load': 1.0,
             'disk': 4096, 'verdict': verdict,
             'alone': verdict if alone is None else {**data, **alone}, **more}
 
@@ -115,6 +121,144 @@ def test_what_stands_before_the_program(faults, tmp_path):
     assert len(said()) == 20
 
 
+def test_a_night_has_six_cases_at_most(faults):
+    assert faults.kinds(4, ()) == ['pairs']
+    assert faults.kinds(6, ()) == ['pairs', 'store', 'bandwidth']
+    # The seventh would be one too many.
+    assert faults.kinds(6, ('threads',)) == ['pairs', 'store', 'threads']
+    assert set(faults.CASES) == {'pairs', 'store', 'bandwidth', 'threads'}
+
+
+def test_the_fault_is_on_the_node_of_the_server(faults, tmp_path):
+    """All clients feel it there; and so does the pair of the bandwidth."""
+    box = faults.Box(tmp_path, None)
+    parts = {one['name']: one for one in
+             faults.site(box)['systems'][0]['partitions']}
+    assert parts['all']['access'][-1] == f'--nodelist={faults.NODE},n2,n3,n4'
+    measured, = (one for one in parts.values() if 'put_bw' in one['environs'])
+    assert faults.NODE in measured['access'][-1]
+
+
+def test_half_of_the_cpu_is_half_of_what_a_rank_used(faults, tmp_path,
+                                                     monkeypatch):
+    assert faults.busy('1.0 0.1 0.1\n2.000 0.30 0.30\nxx\n0 0 0\n'
+                       '1 0.5 0.5\n') == 0.3
+    assert faults.busy('') == 0.0
+    asked = []
+
+    @contextlib.contextmanager
+    def group(*given):
+        asked.append(given)
+        (tmp_path / 'cpu.stat').write_text('nr_periods 9\nnr_throttled 3\n')
+        yield tmp_path
+    monkeypatch.setattr(faults.sick, 'group', group)
+    cluster = types.SimpleNamespace(members=lambda node: [])
+    for share in (0.0, 0.1, 0.9):
+        box = faults.Box(tmp_path, cluster, rank_cpu=share)
+        if not share:
+            with pytest.raises(faults.Missing, match='is not known'), \
+                    faults.quota(box):
+                pass
+            continue
+        with faults.quota(box):
+            pass
+    assert asked == [(1000, 20000), (4500, 10000)]
+
+
+def test_ranks_on_the_node_of_the_fault_are_timed(faults, tmp_path,
+                                                  monkeypatch):
+    for name in ('built', 'osu', 'reports'):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(faults, 'NODE', socket.gethostname())
+    box = faults.Box(tmp_path, None)
+    box.real.write_text('#!/bin/sh\necho "$0 $1"; echo bad >&2; exit 3\n')
+    box.real.chmod(0o755)
+    box.program()
+    done = subprocess.run([tmp_path / 'osu' / 'osu_latency', '-x'], text=True,
+                          capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        3, f'{box.real} -x\n', 'bad\n')
+    elapsed, user, system = map(float, box.times.read_text().split())
+    assert user + system <= elapsed + 0.02
+
+
+def test_a_night_that_hangs_is_ended(faults, tmp_path):
+    (tmp_path / 'reports').mkdir()
+    box = faults.Box(tmp_path, types.SimpleNamespace(
+        box=lambda *words, **more: subprocess.Popen(words[2:], **more)))
+    code, said, _ = box.session(['sleep', '60'], {}, 0.2)
+    assert code == -signal.SIGTERM
+    assert said == ['ended by bench/faults.py after 0 s']
+    assert box.session(['echo', 'x'], dict(os.environ))[:2] == (0, ['x'])
+
+
+# The campaign ---------------------------------------------------------------
+
+class Campaign:
+    """A box whose nights are made up."""
+
+    def __init__(self, folder, faults):
+        self.folder = self.perflogs = folder
+        self.faults, self.rank_cpu = faults, 0.0
+        self.broken, self.ups, self.seen = [], 0, []
+
+    def play(self, one, run, fault, cases):
+        self.seen.append((one.number, self.rank_cpu))
+        if self.broken and self.broken[0] == one.number:
+            self.broken.pop(0)
+            raise self.faults.ClusterError('n3 does not answer')
+        if one.kind == 'version':
+            raise self.faults.Missing('no redis-server')
+        return {**night(one.number, one.kind), 'run': run}
+
+    def up(self):
+        self.ups += 1
+
+
+@pytest.fixture
+def campaign(faults, tmp_path, monkeypatch):
+    monkeypatch.setattr(faults, 'verdicts', lambda *a: (
+        *[{'failures': [], 'regressions': [], 'changed': [], 'common': []}
+          ] * 2, 0.1))
+    diary = faults.Diary(tmp_path / 'nights.jsonl')
+    diary.add({'clean': 2, 'nights': 2, 'after': 1, 'cases': 6,
+               'faults': ['version', 'spec'], 'first': '2026-01-01'})
+    return Campaign(tmp_path, faults), diary
+
+
+def test_a_cluster_that_breaks_down_costs_no_night(faults, campaign):
+    box, diary = campaign
+    box.broken = [2]
+    faults.campaign(box, diary)
+    # The first night of what cannot be had says so, the second is not tried.
+    assert [number for number, _ in box.seen] == [1, 2, 2, 3, 5, 6, 7]
+    assert box.ups == 1
+    assert [one['number'] for one in diary.nights] == [1, 2, 5, 6, 7]
+    assert len({one['began'] for one in diary.of('began')}) == 7
+    assert diary.skipped == {'version': 'no redis-server'}
+    # What a rank uses is that of the clean nights before.
+    assert [share for _, share in box.seen[:2]] == [0.0, 0.2]
+    report = (box.folder / 'report.md').read_text()
+    assert '| version | 0 | | | | | skipped: no redis-server |' in report
+    assert '2 nights of the campaign were not played' in report
+
+
+def test_a_cluster_that_breaks_down_twice_ends_the_campaign(faults,
+                                                            campaign):
+    box, diary = campaign
+    box.broken = [2, 2]
+    with pytest.raises(faults.ClusterError, match='n3 does not answer'):
+        faults.campaign(box, diary)
+    assert [one['number'] for one in diary.nights] == [1]
+    # Afterwards it goes on where it stopped, and tries again what it skipped.
+    faults.campaign(box, diary)
+    diary.add({'resumed': 'now'})
+    assert diary.skipped == {}
+    box.seen.clear()
+    faults.campaign(box, diary)
+    assert [number for number, _ in box.seen] == [3]
+
+
 # What a night says --------------------------------------------------------
 
 def test_what_a_night_tells(faults):
@@ -173,11 +317,11 @@ def test_the_row_of_a_fault(faults):
 def test_the_report_of_a_good_campaign(faults):
     lines, good = faults.report(
         [*(night(n, 'clean') for n in range(1, 6)),
-         night(6, 'clock', refused('clock', 'the clock of n2 is wrong')),
+         night(6, 'clock', refused('clock', 'the clock of n1 is wrong')),
          night(7, 'after')], {'version': 'no redis-server'})
     text = '\n'.join(lines)
     assert good
-    assert ('| clock | 1 | 1 | failure: clock | yes | 1 | the clock of n2 is '
+    assert ('| clock | 1 | 1 | failure: clock | yes | 1 | the clock of n1 is '
             'wrong |') in text
     assert '| version | 0 | | | | | skipped: no redis-server |' in text
     assert 'Clean nights before: 5, false alarms: 0' in text
@@ -215,7 +359,7 @@ def test_dry_run_starts_nothing(tmp_path):
     done = call('--dry-run', '--nights', 2, '--only', 'clock', '--dir',
                 tmp_path / 'none')
     assert done.returncode == 0, done.stderr
-    assert '52 nights of 5 cases:\n  clean: 30\n  clock: 2\n  after: 20' \
+    assert '52 nights of 6 cases:\n  clean: 30\n  clock: 2\n  after: 20' \
         in done.stdout
     assert 'clock: a clock two minutes ahead' in done.stdout
     assert 'spec:' not in done.stdout

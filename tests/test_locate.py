@@ -12,6 +12,7 @@ from data.perflogs_factory import record, write
 
 from bench.locate import Cluster
 from cli import commands, locate
+from cli import nodes as slurm
 from cli.setup import SetupError
 from config import pinned, topology
 from postprocess import plans
@@ -109,47 +110,36 @@ def test_without_options_it_looks_where_something_regressed(
 
 @pytest.fixture
 def sinfo(monkeypatch):
-    said = SimpleNamespace(returncode=0, stdout=SINFO, stderr='')
-    monkeypatch.setattr(locate.subprocess, 'run', lambda *_, **__: said)
-    return said
+    monkeypatch.setattr(slurm, 'told', lambda: slurm.partitions(SINFO))
 
 
-@pytest.mark.parametrize('access, wanted, nodes', [
+@pytest.mark.parametrize('access, wanted, found', [
     (['-pgpu'], None, 'g1 g2 g10'), (['-p gpu'], None, 'g1 g2 g10'),
     (['--partition=gpu'], 'g[1-2]', 'g1 g2'), ([], None, 'c1 c2'),
     (['--exclusive', '-p', 'gpu'], 'g10,g3', 'g10'),
+    (['-p', 'gpu', '-x', 'g[2-3]'], None, 'g1 g10'),
     (['--partition=cpu,gpu', '-C', 'fast'], 'c1,g1', 'c1 g1')])
 def test_nodes_are_those_that_slurm_gives_to_jobs(sinfo, access, wanted,
-                                                  nodes, capsys):
-    found = locate.nodes_of({**SLURM, 'access': access}, wanted)
-    assert found == nodes.split()
-    left = 'g3' in (wanted or 'g3') and 'gpu' in str(access)
-    assert ('left out, for Slurm gives them to no job: g3'
+                                                  found, capsys):
+    assert locate.nodes_of({**SLURM, 'access': access},
+                           wanted) == found.split()
+    left = ('g3' in (wanted or 'g3') and 'gpu' in str(access)
+            and '-x' not in access)
+    assert ('left out, for Slurm gives them to no job: g3 (down*)'
             in capsys.readouterr().err) == left
 
 
 @pytest.mark.parametrize('access, wanted, words', [
-    (['-pgone'], None, 'Slurm has no partition gone, which the access of '
-     'batch names; it has cpu, gpu'),
-    (['-pgpu'], 'g1,g7', "no node g7 in Slurm's partition gpu"),
+    (['-pgone'], None, 'access of batch: Slurm has no partition gone; it has '
+     'cpu, gpu'),
+    (['-pgpu'], 'g1,g7', 'no node g7 among those that Slurm gives to jobs of '
+     'batch'),
+    (['-pgpu', '-x', 'g1'], 'g1,g2', 'no node g1 among'),
     (['-pgpu'], 'g[1-x]', 'is no list of hosts'),
-    (['-pgpu', '--constraint=a100'], None,
-     'has --constraint=a100: .* with --nodes')])
+    (['-pgpu', '-Ca100'], None, 'has --constraint=a100: .* with --nodes')])
 def test_nodes_that_cannot_be_told(sinfo, access, wanted, words):
     with pytest.raises(SetupError, match=words):
         locate.nodes_of({**SLURM, 'access': access}, wanted)
-
-
-def test_no_slurm_here(sinfo, monkeypatch):
-    sinfo.returncode, sinfo.stderr = 1, 'cannot connect to slurmctld\n'
-    with pytest.raises(SetupError, match='sinfo: cannot connect to slurm'):
-        locate.nodes_of(SLURM, None)
-
-    def missing(*_: Any, **__: Any) -> None:
-        raise FileNotFoundError(2, 'No such file', 'sinfo')
-    monkeypatch.setattr(locate.subprocess, 'run', missing)
-    with pytest.raises(SetupError, match='where jobs are submitted'):
-        locate.nodes_of(SLURM, None)
 
 
 # ------------------------------------------------- a session

@@ -145,6 +145,28 @@ def test_a_switch_is_one_finding_and_its_nodes_are_unclear():
     assert found.levels[0] == pytest.approx(100, rel=0.05)
 
 
+@pytest.mark.parametrize('size, leaf, factor', [(6, 2, 0.5), (8, 2, 0.8),
+                                                (16, 4, 0.8), (8, 4, 0.5)])
+def test_a_slow_switch_of_few(size, leaf, factor):
+    """Most pairs go through it: they are not the level. Two nodes behind it
+    cannot be told from it, and one of two switches neither from the other."""
+    for seed in range(2):
+        found = Cluster(size, seed, noise=0.02, leaf=leaf,
+                        slow={'leaf1': factor}).search()
+        if size // leaf == 2:
+            assert not found.named and not found.good
+            assert any('faster than what counts as good' in note
+                       for note in found.notes)
+            continue
+        behind = {f'n{n}' for n in range(1, leaf + 1)}
+        assert set(found.good) == set(Cluster(size, 0).nodes) - behind
+        told = {one.name for one in (*found.named, *found.unclear)}
+        assert {'leaf1', *behind} <= told <= {'leaf1', *behind}
+        assert names(found) == (set() if leaf == 2 else {
+            ('switch', 'leaf1', 'slow')})
+        assert found.levels[1] == pytest.approx(100, rel=0.03)
+
+
 def test_an_uplink_is_seen_by_pairs_across_and_clears_its_nodes():
     cluster = Cluster(64, 1, leaf=8)
     search = Search(cluster.nodes, 'higher', above=cluster.above)

@@ -102,7 +102,7 @@ SINFO = (ROOT / 'tests' / 'data' / 'sinfo-nodes.txt').read_text()
 
 
 def test_what_sinfo_says_of_nodes():
-    told = nodes.of_sinfo(SINFO)
+    told = nodes.by_partition(nodes.partitions(SINFO))
     assert set(told) == {'', 'batch', 'gpu'}
     assert told[''] == told['batch']
     pool = Pool('batch', told['batch'])
@@ -114,29 +114,32 @@ def test_what_sinfo_says_of_nodes():
 
 
 @pytest.mark.parametrize('access, place', [
-    ([], ('', set())),
-    (['-p gpu', '--account=x'], ('gpu', set())),
-    (['--partition=gpu', '-x', 'n[1-2]'], ('gpu', {'n1', 'n2'})),
-    (['--partition=a,b'], None),
-    (['-p', 'gpu', '-C', 'a100'], None),
-    (['--reservation=night'], None),
+    ([], (('',), set(), ())),
+    (['-p gpu', '--account=x'], (('gpu',), set(), ())),
+    (['--partition=gpu', '-x', 'n[1-2]'], (('gpu',), {'n1', 'n2'}, ())),
+    (['--partition=a,b'], (('a', 'b'), set(), ())),
+    (['-p', 'gpu', '-C', 'a100'], (('gpu',), set(),
+                                   ('--constraint=a100',))),
+    (['--reservation=night'], (('',), set(), ('--reservation=night',))),
 ])
 def test_where_the_jobs_of_a_partition_go(access, place):
-    assert nodes.place_of(access) == place
+    assert nodes.access_of(access) == place
 
 
 SYSTEM = {'name': 'alpha', 'partitions': [
     {'name': 'cpu', 'scheduler': 'slurm', 'access': ['-p batch']},
     {'name': 'same', 'scheduler': 'squeue', 'access': ['-p', 'batch']},
     {'name': 'picked', 'scheduler': 'slurm', 'access': ['-p gpu', '-w g1']},
+    {'name': 'any', 'scheduler': 'slurm', 'access': ['-p', 'gpu,batch']},
     {'name': 'here', 'scheduler': 'local'}]}
 
 
-def sinfo_says(monkeypatch, tmp_path, text, code=0):
+def sinfo_says(monkeypatch, tmp_path, text, code=0, err=''):
     program = tmp_path / 'bin' / 'sinfo'
     program.parent.mkdir(exist_ok=True)
     (tmp_path / 'said').write_text(text)
-    program.write_text(f'#!/bin/sh\ncat {tmp_path}/said; exit {code}\n')
+    program.write_text(f'#!/bin/sh\ncat {tmp_path}/said; '
+                       f'echo "{err}" >&2; exit {code}\n')
     program.chmod(0o755)
     monkeypatch.setenv('PATH', str(program.parent), prepend=os.pathsep)
 
@@ -145,14 +148,48 @@ def test_partitions_of_the_site_share_a_pool(monkeypatch, tmp_path):
     sinfo_says(monkeypatch, tmp_path, SINFO)
     pools, why = nodes.ask(SYSTEM)
     assert set(pools) == {'cpu', 'same'} and pools['cpu'] is pools['same']
-    assert why == 'nodes of picked are chosen by the site (access)'
+    assert why == 'nodes of any, picked are chosen by the site (access)'
 
 
-def test_without_sinfo_no_node_is_chosen(monkeypatch, tmp_path):
-    sinfo_says(monkeypatch, tmp_path, '', code=1)
-    pools, why = nodes.ask(SYSTEM)
-    assert not pools and why.startswith('no node was chosen: sinfo: ')
-    assert nodes.ask({'partitions': SYSTEM['partitions'][3:]}) == ({}, '')
+def test_a_partition_that_slurm_has_not_is_told(monkeypatch, tmp_path):
+    sinfo_says(monkeypatch, tmp_path, SINFO)
+    one = {'name': 'old', 'scheduler': 'slurm', 'access': ['-p', 'gone']}
+    assert nodes.ask({'partitions': [one]}) == (
+        {}, 'no node was chosen for old: Slurm has no partition gone; it has '
+        'batch, gpu')
+    sinfo_says(monkeypatch, tmp_path, SINFO.replace('*|n', '|n'))
+    assert nodes.ask({'partitions': [{**one, 'access': []}]})[1].endswith(
+        'Slurm has no default partition; it has batch, gpu')
+
+
+@pytest.mark.parametrize('text, code, err, words', [
+    ('', 1, 'slurm_load_partitions: Unable\nto contact',
+     'sinfo: slurm_load_partitions: Unable to contact'),
+    ('', 1, '', 'sinfo: exit code 1'),
+    ('', 0, '', 'sinfo tells of no node in any partition: it said nothing'),
+    ('n1 idle\n', 0, '', 'sinfo tells of no node in any partition: n1 idle'),
+])
+def test_what_is_no_answer_of_sinfo(monkeypatch, tmp_path, text, code, err,
+                                    words):
+    """A night goes on without choosing nodes, and says so; who needs the
+    nodes gets the same words as an error."""
+    sinfo_says(monkeypatch, tmp_path, text, code, err)
+    assert nodes.ask(SYSTEM) == ({}, f'no node was chosen: {words}')
+    with pytest.raises(SetupError, match=f'^{re.escape(words)}$'):
+        nodes.of_access([], 'cpu')
+    assert nodes.ask({'partitions': SYSTEM['partitions'][4:]}) == ({}, '')
+
+
+def test_a_sinfo_that_hangs_or_is_not_there(monkeypatch, tmp_path):
+    sinfo_says(monkeypatch, tmp_path, '')
+    (tmp_path / 'bin' / 'sinfo').write_text('#!/bin/sh\nexec sleep 60\n')
+    monkeypatch.setattr(nodes, 'LIMIT', 0.2)
+    assert nodes.ask(SYSTEM)[1] == ('no node was chosen: sinfo: no answer in '
+                                    '0.2 s')
+    monkeypatch.setenv('PATH', str(tmp_path))
+    assert nodes.ask(SYSTEM)[1] == (
+        'no node was chosen: sinfo: No such file or directory: is this a '
+        'node where jobs are submitted?')
 
 
 def pool_of(number: int, busy: set[str] = frozenset()) -> Pool:

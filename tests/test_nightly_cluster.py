@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, until
+from conftest import ROOT, suite_in, until
 from test_cluster import GOLDEN, PAIR, faulty_in
 
 pytestmark = pytest.mark.cluster
@@ -103,3 +103,62 @@ def test_jobs_of_a_night_that_was_killed_are_cancelled(site, cluster):
         f'{orphan}')
     assert not cluster.ask('squeue', '-h').strip()
     assert {r['guard'] for r in site.records} == {''}
+
+
+#: Two partitions of the same nodes, one of them with a budget.
+BUDGET = '''
+import runpy
+site_configuration = runpy.run_path({system!r})['site_configuration']
+system, = site_configuration['systems']
+system['partitions'] = [one for one in system['partitions']
+                        if one['launcher'] == 'srun']
+for one in system['partitions']:
+    one['environs'] = ['mpich']
+    if one['scheduler'] == 'slurm':
+        one['extras']['night_budget'] = {budget}
+'''
+
+
+def test_a_budget_a_partition_and_the_longest_first(tmp_path, cluster):
+    """By their time limit of 5 min, cases of 4 nodes need 1/3 of a node-hour
+    each and those of 2 nodes 1/6: 0.7 have room for the first two alone."""
+    suite = suite_in(tmp_path)
+    site = tmp_path / 'site'
+    site.mkdir()
+    (site / 'system.py').write_text(BUDGET.format(
+        system=str(ROOT / 'site-configs' / 'devcluster' / 'system.py'),
+        budget=0.7))
+
+    def night():
+        before = {r['run'] for r in suite.records}
+        job = cluster.box(
+            'exec', '--', ROOT / 'plumb', 'nightly', '--site', site,
+            '--bringup', '--cover', '0', '--webhook', tmp_path
+            / 'night.json', '--', '-n', 'OsuStartup', '-E',
+            'layout in [(2, "one"), (4, "one")]', '-Srepeats=1',
+            '-Stime_limit=5m', cwd=tmp_path, env={
+                **os.environ, **suite.variables, 'RFM_POLL_RATE_MIN': '2'},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        text, _ = job.communicate(timeout=280)
+        assert job.returncode == 0, text
+        ran = {(r['partition'], r['params'], int(r['num_nodes'])):
+               int(r['job']) for r in suite.records if r['run'] not in before}
+        jobs = {name: sorted((number, nodes) for (part, _, nodes), number
+                             in ran.items() if part == name)
+                for name in ('slurm-srun', 'squeue-srun')}
+        return jobs, json.loads((tmp_path / 'night.json').read_text())
+
+    jobs, said = night()
+    # The one without a budget runs all of them, the widest are not longer.
+    assert len(jobs['squeue-srun']) == 4
+    assert [nodes for _, nodes in jobs['slurm-srun']] == [4, 4]
+    left, *names = (line for line in said['notes'] if 'OsuStartup' in line
+                    or line.startswith('Left to'))
+    assert left.startswith('Left to other nights: 2 cases of slurm-srun, '
+                           '0.333 node-hours beyond its 0.7 a night')
+    assert len(names) == 2 and all('never ran' in line for line in names)
+    # Tomorrow those are first in line, and by their time limit they are the
+    # longest; what is known by now fits beside them.
+    jobs, said = night()
+    assert [nodes for _, nodes in jobs['slurm-srun']] == [2, 2, 4, 4]
+    assert not any(line.startswith('Left to') for line in said['notes'])

@@ -17,7 +17,7 @@ from cli import doctor, ordering
 from cli import partitions as guard
 from config import ordering as rules
 from config import session
-from postprocess import outcomes, perflogs, plans, report
+from postprocess import outcomes, perflogs, plans, report, store
 
 
 def case(name: str, hours: float, nodes: int = 1) -> rules.Case:
@@ -268,9 +268,32 @@ def test_a_case_that_never_began_has_not_run(tmp_path):
 @pytest.mark.parametrize('mode, budgets', [('nightly', True),
                                            ('quick', False)])
 def test_budgets_hold_in_mode_nightly(tmp_path, monkeypatch, mode, budgets):
-    with ordering.handed(str(tmp_path), 'alpha', mode) as variables:
+    known = ordering.of_run(tmp_path, 'alpha', mode)
+    assert known == ordering.of_night(None, mode)
+    with ordering.handed(known) as variables:
         monkeypatch.setenv(*variables.popitem())
         assert rules.Known.handed() == rules.Known(budgets=budgets)
+
+
+def test_many_records_are_asked_for_times_alone(tmp_path, monkeypatch):
+    """The same from the store, of which there is one beside the perflogs and
+    none in the folder of the system."""
+    factory.write(tmp_path, [
+        factory.record('wall_time', float(day * number), day=day,
+                       case=f'c{number}', params=f'n={number}')
+        for day in (1, 2, 4) for number in (1, 2)])
+    factory.write(tmp_path, [factory.record('wall_time', 9.0, system='beta')])
+    plain = ordering.times_seen(tmp_path, 'alpha')
+    assert plain == {('cpu', 'openmpi', 'c1'): 2.0,
+                     ('cpu', 'openmpi', 'c2'): 4.0}
+    monkeypatch.setattr(store, 'WORTH', 0)
+    monkeypatch.setattr(ordering, 'records', None)
+    assert ordering.times_seen(tmp_path, 'alpha') == plain
+    assert ordering.of_run(tmp_path, 'alpha', 'quick').once == plain
+    monkeypatch.undo()
+    assert set(ordering.records(tmp_path, 'alpha')['system']) == {'alpha'}
+    assert (tmp_path / '.store').is_dir()
+    assert not (tmp_path / 'alpha' / '.store').exists()
 
 
 # ----------------------------------------------------- what people are told
@@ -316,7 +339,8 @@ def with_left(root: Path, day: int, cases: list[str] | None) -> None:
         'run', 'time', 'system', 'commit', 'reframe')}, 'partial': True}
     if cases is not None:
         head['left'] = [{**{name: str(one[name]) for name in plans.COLUMNS},
-                         'case': name, 'name': f'Check {name}', 'hours': 2.0,
+                         'case': name, 'name': f'Check {name}',
+                         'params': f'n={name}', 'hours': 2.0,
                          'budget': 10.0, 'nights': int(name != 'never') * 4,
                          'by': 'time', 'last': ''} for name in cases]
     path.write_text(json.dumps(head)[:-1] + ', "cases": [\n]}\n')
@@ -359,7 +383,48 @@ def test_the_page_fails_for_a_case_that_can_never_run(tmp_path, capsys):
 
 def test_a_session_under_a_budget_makes_nobody_stale(tmp_path):
     with_left(tmp_path, 1, ['c2'])
-    assert plans.partial([tmp_path]) == {factory.record(day=1)['run']}
+    assert set(plans.partial([tmp_path])) == {factory.record(day=1)['run']}
+
+
+def ran(root: Path, day: int, cases: str) -> None:
+    factory.write(root, [factory.record(day=day, case=name,
+                                        params=f'n={name}')
+                         for name in cases])
+
+
+def stale(root: Path) -> list[str]:
+    return sorted(outcomes.stale(perflogs.read(root), plans.partial([root])
+                                 )['case'])
+
+
+def test_where_every_night_is_partial_a_case_that_none_meant_is_stale(
+        tmp_path):
+    """b waits for its turn; c was taken out of the site, or is left out by
+    -x: nobody meant to run it, and no night says so by itself."""
+    ran(tmp_path, 0, 'abc')
+    for day in (1, 2):
+        ran(tmp_path, day, 'a')
+        with_left(tmp_path, day, ['b'])
+    assert stale(tmp_path) == []
+    ran(tmp_path, 3, 'a')
+    with_left(tmp_path, 3, ['b'])
+    assert stale(tmp_path) == ['c']
+    ran(tmp_path, 4, 'c')
+    with_left(tmp_path, 4, ['b'])
+    assert stale(tmp_path) == []
+
+
+def test_a_case_that_is_left_beyond_its_turn_is_stale(tmp_path):
+    """Its turn was to be within four nights."""
+    ran(tmp_path, 0, 'ab')
+    for day in range(1, 5):
+        with_left(tmp_path, day, ['b', 'never'])
+    assert stale(tmp_path) == []
+    with_left(tmp_path, 5, ['b', 'never'])
+    assert stale(tmp_path) == ['b']
+    ran(tmp_path, 6, 'b')
+    with_left(tmp_path, 7, ['b'])
+    assert stale(tmp_path) == []
 
 
 def test_doctor_says_in_how_many_nights_each_case_has_its_turn():

@@ -201,8 +201,8 @@ def test_a_session_that_left_cases_out_on_purpose_makes_none_stale(tmp_path):
         path.write_text(path.read_text().replace(
             '"plan": 1', '"plan": 1, "partial": true'))
     runs = {run_of(day) for day in (1, 2, 3)}
-    assert plans.partial([root]) == runs
-    assert plans.partial([root / 'alpha']) == runs
+    assert set(plans.partial([root])) == runs
+    assert set(plans.partial([root / 'alpha'])) == runs
     assert 'stale' not in page(root, tmp_path / 'after')[1]
 
 

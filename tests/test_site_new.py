@@ -16,7 +16,7 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from cli import detect, new, sites
+from cli import detect, new, nodes, sites
 from cli.setup import WORK, SetupError
 from config import topology
 
@@ -282,18 +282,18 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 # ----------------------------------------------------------------- parsers
 
 def test_partitions_of_sinfo():
-    parts = {p.name: p for p in detect.partitions(told(H100, 'sinfo'))}
+    parts = {p.name: p for p in nodes.partitions(told(H100, 'sinfo'))}
     assert list(parts) == ['gpu', 'debug', 'cpu', 'mixed.q']
     assert parts['gpu'].default and not parts['cpu'].default
     # drained and down are gone, powered down (~) is not
     assert (parts['gpu'].jobs, parts['debug'].jobs, parts['cpu'].jobs) == (
         14, 1, 8)
     assert len(parts['mixed.q'].kinds) == 2 and parts['mixed.q'].jobs == 3
-    assert detect.partitions('slurm_load_partitions: Unable to contact') == []
+    assert nodes.partitions('slurm_load_partitions: Unable to contact') == []
 
 
 def test_the_same_nodes_are_not_taken_twice():
-    parts = detect.partitions(told(H100, 'sinfo'))
+    parts = nodes.partitions(told(H100, 'sinfo'))
     assert [p.name for p in detect.distinct(parts)] == [
         'gpu', 'cpu', 'mixed.q']
     assert detect.distinct([parts[0], parts[0]]) == [parts[0]]

@@ -47,7 +47,8 @@ from tests import forks  # noqa: E402
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Marker -> the option of `./plumb test` that asks for the tests that have it.
-ASKED = {'cluster': '--cluster', 'thorough': '--complete'}
+ASKED = {'cluster': '--cluster', 'thorough': '--complete',
+         'lengthy': '-- --lengthy'}
 #: Marker -> number of tests that were not asked for.
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
@@ -58,6 +59,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption('--complete', action='store_true',
                      help='also the thorough tests; one that skips for want '
                           'of what a package of .ci/packages.txt has fails')
+    parser.addoption('--lengthy', action='store_true',
+                     help='also the tests that take minutes each, which CI '
+                          'has no time for')
     parser.addoption('--outcomes', type=Path, metavar='FILE',
                      help='write how each test ended there, as JSON')
 
@@ -66,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config,
                                   items: list[pytest.Item]) -> None:
     counts = config.stash[LEFT_OUT] = {}
     for marker, option in ASKED.items():
-        if config.getoption(option):
+        if config.getoption(option.split()[-1]):
             continue
         left = [i for i in items if i.get_closest_marker(marker)]
         items[:] = [i for i in items if not i.get_closest_marker(marker)]

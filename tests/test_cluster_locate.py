@@ -135,6 +135,7 @@ def history(suite, days):
 
 
 @pytest.mark.cluster
+@pytest.mark.lengthy
 @pytest.mark.timeout(900)
 def test_after_a_verdict_with_a_node_that_is_down(limited, suite):
     """Nothing is named: the regression says where to look, and with what.
@@ -168,6 +169,7 @@ def test_after_a_verdict_with_a_node_that_is_down(limited, suite):
 
 
 @pytest.mark.cluster
+@pytest.mark.lengthy
 @pytest.mark.timeout(900)
 def test_a_node_that_dies_while_it_is_measured(limited, suite):
     """Its jobs fail, those that wait for it are given up, and it is named."""

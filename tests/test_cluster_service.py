@@ -201,8 +201,9 @@ def test_nothing_is_left_whoever_is_killed(cluster, tools, tmp_path, victim,
     ('throughput', 'server', 'srun'), ('aggregation', 'ranks', 'mpirun')])
 def test_nothing_is_left_of_ranks_whoever_is_killed(
         cluster, ranks, tmp_path, what, victim, launcher):
+    # It is as long as its iterations take: many, so that it never ends.
     one = play(cluster, launcher, victim,
-               rounds.PLANS[what](10, ranks, launcher), tmp_path / 'job', 2,
+               rounds.PLANS[what](200, ranks, launcher), tmp_path / 'job', 2,
                random.Random(victim))
     assert one.killed and one.verdict and not one.faults, one
 

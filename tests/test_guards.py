@@ -142,10 +142,10 @@ def test_ranks_that_are_not_bound(tmp_path, err, words):
 def test_transport(tmp_path):
     asked = {'name': 'ucx', 'evidence': 'pml ucx'}
     run, = guards.read_runs(stage(tmp_path), 1)
-    refused('transport', guards.transport_is, run, asked)
+    refused('transport', guards.transport_is, run, asked, run.err)
     run, = guards.read_runs(stage(tmp_path, err='selected pml ucx'), 1)
-    guards.transport_is(run, asked)
-    guards.transport_is(run, None)
+    guards.transport_is(run, asked, run.err)
+    guards.transport_is(run, None, run.err)
 
 
 @pytest.mark.parametrize('guard, figures', [

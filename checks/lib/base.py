@@ -454,6 +454,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     def assert_whole(self, run: guards.Run) -> None:
         """Refuses an output that is not complete."""
 
+    def said(self, run: guards.Run) -> str:
+        """Where the library tells which transport it took."""
+        return run.err
+
     def judged_figures(self, figures: Any) -> set[str]:
         """The figures that need a reference with a bound."""
         return judged(self.family, map(metrics.split, figures))
@@ -497,7 +501,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             for run in runs:
                 guards.ranks_are(run, self.num_tasks, self.num_nodes)
                 self.check_binding(run)
-                guards.transport_is(run, self.transport())
+                guards.transport_is(run, self.transport(), self.said(run))
                 self.assert_whole(run)
                 figures = self.figures_of(run)
                 guards.time_is_enough(run, self.claimed_seconds(figures))

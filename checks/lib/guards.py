@@ -236,10 +236,10 @@ def ranks_are_bound(run: Run, threads: int, cores: int) -> None:
             taken |= rank.cores
 
 
-def transport_is(run: Run, asked: Mapping[str, Any] | None) -> None:
-    """The transport that the environment asks for was used, as the library
-    told on stderr."""
-    if asked and not re.search(asked['evidence'], run.err):
+def transport_is(run: Run, asked: Mapping[str, Any] | None, said: str
+                 ) -> None:
+    """The transport that is asked for was used, by what the library said."""
+    if asked and not re.search(asked['evidence'], said):
         refuse('transport', f"{run.name}: {asked['name']} was asked for, but "
                f"nothing in {run.name}.err matches {asked['evidence']!r}; "
                'another transport was taken')

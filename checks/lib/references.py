@@ -404,12 +404,10 @@ def _of_some_version(check: Any, speed: str) -> strict.Mapping | None:
     for _ in table['$index'][:table['$index'].index('version')]:
         level = [below for one in level for key, below in one.items()
                  if key != '$index' and isinstance(below, dict)]
+    found = None
     for check.version in sorted({v for one in level for v in one}):
-        found = _at_speed(check, speed)
-        if found is not None:
-            break
-    else:
-        found = None
+        if found is None:
+            found = _at_speed(check, speed)
     check.version = ''
     return found
 
@@ -423,34 +421,33 @@ def known(check: Any, figures: Mapping[str, float]
     :raises ReferenceError_: a wrong one; none where the file is complete.
     """
     found = entry(check)
-    # Who judges: the file, or the vendor profile.
-    who = found.note if found.kind == 'vendor' else file(check.family)
-    who = f'{who}:{found.line}' if found.line else who
+    # Who judges: the vendor profile, or the file.
+    who = found.note if found.kind == 'vendor' else \
+        f'{file(check.family)}{f":{found.line}" if found.line else ""}'
     where = f'{who}: {type(check).variant_name()}: {check.params}'
     to_judge = check.judged_figures(figures)
     if found.kind == 'none':
         if not to_judge:
             return {}, ''
         if load(check.family).complete:
-            lacks = found.note.partition(':')[0]
             raise ReferenceError_(
-                f'{where}: {lacks}, on {check.current_partition.fullname} '
+                f'{where}: {found.note.partition(":")[0]}, on '
+                f'{check.current_partition.fullname} '
                 f'{check.current_environ.name} {check.source} {check.speed},'
                 f' and the file says `complete: true`; {LEARN}')
     plain = {f: _plain(e) for f, e in found.figures.items()}
     # A dry run knows only the figures that are planned.
-    there = set(figures) | set(plain if check.is_dry_run() else ())
-    result: dict[str, Any] = dict(validate(plain, there, where))
+    result: dict[str, Any] = dict(validate(plain, {
+        *figures, *(plain if check.is_dry_run() else ())}, where))
     better = [] if check.is_dry_run() else [
-        figure for figure, (value, lower, upper, _) in result.items()
-        if improved(metrics.metric(metrics.split(figure)[0]).better,
+        figure for figure, (value, lower, upper, _) in result.items() if
+        improved(metrics.metric(metrics.split(figure)[0]).better,
                     figures[figure], value, lower, upper)]
     needs = {} if found.kind != 'own' else unjudged(
         check.family, {**found.figures, **found.about}, figures)
-    missing = [f for f in needs if needs[f] is None and f in to_judge]
-    if missing:
-        raise ReferenceError_(f'{where}: no reference for the judged '
-                              f'{", ".join(missing)}')
+    if missing := [f for f in needs if needs[f] is None and f in to_judge]:
+        raise ReferenceError_(
+            f'{where}: no reference for the judged {", ".join(missing)}')
     notes = [found.note, _words(needs), 'improved: propose again '
              f'({", ".join(better)})' if better else '']
     for figure, reference in found.figures.items():

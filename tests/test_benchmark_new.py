@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -79,8 +80,10 @@ def test_a_new_family_runs_and_holds_the_contracts(
     source = family / 'src' / f'{name}.c'
     source.write_text(source.read_text().replace(r'1.0\n', r'1.0 '))
     said = checkout('run', '--', '-n', check, code=1)
-    assert f'refused: table: run.1.1.out:1: not the output of {name}' \
-        in said, said
+    # The second try of two, where others disturbed the first.
+    assert re.search(
+        rf'refused: table: run.1.[12].out:1: not the output of {name}',
+        said), said
     assert 'Traceback' not in said
     checkout('test', '--', '-n0', '-q', f'tests/{name}',
              'tests/test_contracts.py')

@@ -142,6 +142,9 @@ def arguments() -> argparse.ArgumentParser:
                       help='also those that repeat at length what others '
                            'show; what a package of .ci/packages.txt has is '
                            'no reason to skip: it fails (as CI asks)')
+    test.add_argument('--lengthy', action='store_true',
+                      help='also those that take minutes each, which CI has '
+                           'no time for')
     test.add_argument('pytest', nargs='*', metavar='-- OPTION',
                       help='options for pytest, after --')
     return parser

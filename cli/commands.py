@@ -466,7 +466,8 @@ def test(args: argparse.Namespace) -> int:
     if mpi['origin'] == 'wheel':
         path = f"{Path(mpi['mpirun']).parent}:{path}"
     pytest = [str(python), '-m', 'pytest', *['--cluster'] * args.cluster,
-              *['--complete'] * args.complete]
+              *['--complete'] * args.complete,
+              *['--lengthy'] * args.lengthy]
     together = [*pytest, *side_by_side(args.cluster), *args.pytest]
     how: dict[str, Any] = {'cwd': ROOT, 'env': {**os.environ, 'PATH': path}}
     if args.pytest:                         # a person looks at a few

@@ -54,10 +54,15 @@ def first(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return frame.iloc[np.unique(number(frame, columns), return_index=True)[1]]
 
 
-def judged(frame: pd.DataFrame) -> np.ndarray:
-    """Whether each record counts for its run, as perflogs.judged_records has
-    it: all but single repeats whose median is there."""
-    figure = number(frame, [*perflogs.CASE, 'run', 'metric', 'point'])
+def judged(frame: pd.DataFrame, figure: np.ndarray | None = None
+           ) -> np.ndarray:
+    """Whether each record counts for its run: all but single repeats whose
+    median (repeat 0) is there.
+
+    :param figure: the number of each record's figure of one run, where known
+    """
+    if figure is None:
+        figure = number(frame, [*perflogs.CASE, 'run', 'metric', 'point'])
     repeat = frame['repeat'].to_numpy(np.int64)
     least = np.full(figure.max(initial=-1) + 1, np.iinfo(np.int64).max)
     np.minimum.at(least, figure, repeat)

@@ -135,7 +135,7 @@ def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
     """How each case ended in each night.
 
     :param frame: as perflogs.read gives it, sorted by time
-    :param judged: whether a record counts (perflogs.judged_records)
+    :param judged: whether a record counts (naming.judged)
     :param case: the number of each record's case, from 0
     :param partial: runs that left cases out on purpose (`plans.partial`)
     """

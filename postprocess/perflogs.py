@@ -150,13 +150,6 @@ def expand(frame: pd.DataFrame) -> pd.DataFrame:
          for n in names}, index=frame.index)
 
 
-def judged_records(frame: pd.DataFrame) -> pd.DataFrame:
-    """Without the single repeats where their median (repeat 0) is there."""
-    where = [frame[c] for c in [*CASE, 'run', 'metric', 'point']]
-    least = frame['repeat'].groupby(where, observed=True).transform('min')
-    return frame[(frame['repeat'] == 0) | (least > 0)]
-
-
 def frame(parts: Sequence[Part]) -> pd.DataFrame:
     """Parts as the table that `read` gives."""
     part = records.joined(parts)

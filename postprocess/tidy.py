@@ -64,10 +64,7 @@ def tidy(frame: pd.DataFrame) -> Tidy:
     figure = naming.number(frame[['metric', 'point']].assign(run=run), [
         'run', 'metric', 'point'])
     repeat = frame['repeat'].to_numpy(np.int64)
-    many = figure.max() + 1 if len(figure) else 0
-    least = np.full(many, np.iinfo(np.int64).max)
-    np.minimum.at(least, figure, repeat)
-    alone = np.bincount(figure, minlength=many)[figure] == 1
+    alone = np.bincount(figure)[figure] == 1
     return Tidy(frame, case, kind, table,
-                judged=(repeat == 0) | (least[figure] > 0),
+                judged=naming.judged(frame, figure),
                 sample=(repeat > 0) | alone)

@@ -48,7 +48,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Marker -> the option of `./plumb test` that asks for the tests that have it.
 ASKED = {'cluster': '--cluster', 'thorough': '--complete',
-         'lengthy': '-- --lengthy'}
+         'lengthy': '--lengthy'}
 #: Marker -> number of tests that were not asked for.
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config,
                                   items: list[pytest.Item]) -> None:
     counts = config.stash[LEFT_OUT] = {}
     for marker, option in ASKED.items():
-        if config.getoption(option.split()[-1]):
+        if config.getoption(option):
             continue
         left = [i for i in items if i.get_closest_marker(marker)]
         items[:] = [i for i in items if not i.get_closest_marker(marker)]

@@ -16,7 +16,13 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import perflogs_factory as make  # noqa: E402
 from conftest import skip_missing  # noqa: E402
 
-from postprocess import export, history, outcomes, perflogs  # noqa: E402
+from postprocess import (  # noqa: E402
+    export,
+    history,
+    naming,
+    outcomes,
+    perflogs,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -51,8 +57,8 @@ def test_history_shows_each_night(tree, capsys):
 def test_history_as_data_is_the_table(tree, capsys):
     assert history.main(['latency', '--json', '--perflogs', str(tree)]) == 0
     rows = json.loads(capsys.readouterr().out)
-    frame = perflogs.judged_records(perflogs.read(tree))
-    frame = frame[frame['metric'] == 'latency']
+    frame = perflogs.read(tree)
+    frame = frame[naming.judged(frame) & (frame['metric'] == 'latency')]
     assert sorted((r['run'], r['params'], r['point'], r['value'])
                   for r in rows) == sorted(zip(*(
                       frame[name] for name in (

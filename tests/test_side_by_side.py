@@ -87,7 +87,8 @@ def test_a_test_that_hangs_ends_by_its_time_out(side_by_side):
 
 
 @pytest.mark.parametrize('marker, option', [
-    ('cluster', '--cluster'), ('thorough', '--complete')])
+    ('cluster', '--cluster'), ('thorough', '--complete'),
+    ('lengthy', '--lengthy')])
 def test_what_was_left_out_is_told(side_by_side, marker, option):
     text = (f'import pytest\n@pytest.mark.{marker}\ndef test_a(): pass\n'
             'def test_b(): pass\n')

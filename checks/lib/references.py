@@ -440,8 +440,8 @@ def known(check: Any, figures: Mapping[str, float]
     result: dict[str, Any] = dict(validate(plain, {
         *figures, *(plain if check.is_dry_run() else ())}, where))
     better = [] if check.is_dry_run() else [
-        figure for figure, (value, lower, upper, _) in result.items() if
-        improved(metrics.metric(metrics.split(figure)[0]).better,
+        figure for figure, (value, lower, upper, _) in result.items()
+        if improved(metrics.metric(metrics.split(figure)[0]).better,
                     figures[figure], value, lower, upper)]
     needs = {} if found.kind != 'own' else unjudged(
         check.family, {**found.figures, **found.about}, figures)

@@ -94,9 +94,9 @@ CASES = {
 }
 SHORT = ['-Sbringup=1', '-Stime_limit=2m', '-Smax_pending_time=3m',
          '-SOsuPt2pt.max_size=16384', '-SOsuPt2pt.options=-i 200 -x 20',
-         '-SOsuRma.max_size=8192',
          # Smaller ones move so little that a busy machine prints 0.00 MB/s.
-         '-SOsuRma.options=-i 12 -x 2 -m 1024:8192',
+         '-SOsuRma.min_size=1024', '-SOsuRma.max_size=8192',
+         '-SOsuRma.options=-i 12 -x 2',
          '-SStoreServes.duration=1', '-SStoreServes.warmup=0.2',
          '-SStoreServes.rate=1500']
 CLEAN, AFTER = 'clean', 'after'

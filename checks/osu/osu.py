@@ -107,7 +107,9 @@ class OsuBenchmark(Benchmark, special=True):
     #: More options for the program, e.g. '-i 100'; makes another case.
     options = variable(str, value='')
 
-    #: Largest message. Unit: bytes. 0: the program's own largest.
+    #: Smallest and largest message, powers of two. Unit: bytes. 0: the
+    #: program's own.
+    min_size = variable(int, value=0)
     max_size = variable(int, value=0)
 
     #: Modes that this case belongs to.
@@ -190,7 +192,8 @@ class OsuBenchmark(Benchmark, special=True):
         """The program's options."""
         args = self.options.split()
         if self.largest() and self.largest() > 8:
-            args += ['-m', str(self.largest())]
+            first = f'{self.min_size}:' if self.min_size else ''
+            args += ['-m', f'{first}{self.largest()}']
         if self.memory() != 'host':
             args += ['-d', self.buffers]
         return args
@@ -214,7 +217,7 @@ class OsuBenchmark(Benchmark, special=True):
             return []
         # The first size depends on the version (0, 1 or 4 B).
         sizes = [2**n for n in range(3, size.bit_length()) if 2**n <= size]
-        return [metrics.key(name, n) for n in sizes]
+        return [metrics.key(name, n) for n in sizes if n >= self.min_size]
 
     # What all share ------------------------------------------------------
 
@@ -228,8 +231,9 @@ class OsuBenchmark(Benchmark, special=True):
         more: dict[str, Any] = {'program': self.program}
         if self.options:
             more['options'] = self.options
-        if self.max_size:
-            more['max_size'] = self.max_size
+        for name in ('min_size', 'max_size'):
+            if getattr(self, name):
+                more[name] = getattr(self, name)
         return more
 
     def figures_of(self, run: guards.Run) -> dict[str, float]:

@@ -446,13 +446,14 @@ def plot(args: argparse.Namespace) -> int:
 def side_by_side(cluster: bool) -> list[str]:
     """Options of pytest for as many tests at a time as this machine bears.
 
-    Tests wait more than they compute: for jobs, servers, time limits; those
-    on a cluster most of all, and each of their files keeps a worker.
+    Tests wait more than they compute: for jobs, servers, time limits. A
+    worker keeps a core busy for a third of the time; one that has a file of
+    those on a cluster, for less.
     """
-    workers = len(os.sched_getaffinity(0)) + 2 + 2 * cluster
+    workers = len(os.sched_getaffinity(0)) + 3 + 5 * cluster
     # What kills a worker would be run again in the next one: the first ends
     # it all.
-    return [f'-n{min(workers, 8)}', '--dist=loadgroup',
+    return [f'-n{min(workers, 12)}', '--dist=loadgroup',
             '--no-loadscope-reorder', '--max-worker-restart=0']
 
 

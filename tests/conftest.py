@@ -266,6 +266,19 @@ def programs(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     return once('programs', make)
 
 
+@pytest.fixture(scope='session')
+def types_checked(once: Callable[[str, Callable[[Path], object]], Path]
+                  ) -> tuple[int, str]:
+    """Exit code and output of mypy, which takes long without its cache: one
+    worker fills that, and those who check a copy wait for it."""
+    def make(folder: Path) -> None:
+        done = subprocess.run([sys.executable, '-m', 'mypy'], cwd=ROOT,
+                              capture_output=True, text=True)
+        (folder / 'said.json').write_text(json.dumps(
+            [done.returncode, done.stdout + done.stderr]))
+    return tuple(json.loads((once('mypy', make) / 'said.json').read_text()))
+
+
 def free_port() -> int:
     """A free port of 127.0.0.1, below the range of ephemeral ports and in a
     range of this worker's own, so that it stays free until it is used."""
@@ -328,6 +341,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.down()
 
 
+@pytest.fixture
+def own(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+        ) -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters of one test, and ends them."""
+    made = []
+
+    def up(name: str = 'box', **more: Any) -> Cluster:
+        folder = tmp_path / name
+        made.append(Cluster(folder))
+        return started_cluster(folder, tmp_path_factory.getbasetemp(),
+                               **{'nodes': 2, **more})
+    yield up
+    for cluster in made:
+        cluster.down()
+
+
 def until(true: Callable[[], object], seconds: float = 60) -> None:
     """Waits until a condition is true."""
     end = time.monotonic() + seconds
@@ -365,7 +394,11 @@ class Suite:
                 ) -> subprocess.CompletedProcess[str]:
         """Plain reframe with what `plumb env` exports, from elsewhere."""
         job = self.start(*args, stderr=subprocess.PIPE, **more)
-        out, err = job.communicate(timeout=250)
+        try:
+            out, err = job.communicate(timeout=250)
+        except subprocess.TimeoutExpired:
+            job.terminate()
+            raise
         return subprocess.CompletedProcess(args, job.returncode, out, err)
 
     def start(self, *args: str, stderr: int = subprocess.STDOUT,
@@ -453,6 +486,8 @@ def suite_in(tmp_path: Path) -> Suite:
         'RFM_PREFIX': str(tmp_path / 'rfm'),
         # Ranks that wait for a message yield the CPU to other tests.
         'OMPI_MCA_mpi_yield_when_idle': '1',
+        # Else ReFrame looks after 9, 17, 27 s whether a job has ended.
+        'RFM_POLL_RATE_MIN': '2',
         # Other tests use the CPUs, too: no limit on their share.
         'PLUMBLINE_OTHERS_LIMIT': '1e6',
         # What is beyond a reference is so in each try.

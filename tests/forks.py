@@ -198,6 +198,9 @@ class Popen(_Popen):
     def _internal_poll(self, *args: Any, **more: Any) -> int | None:
         if self._told is None:
             return super()._internal_poll(*args, **more)  # type: ignore[misc]
+        if self.returncode is None and self._told.fileno() == -1:
+            # Both were garbage: subprocess asks at each start that follows.
+            self.returncode = -signal.SIGKILL       # nobody can know
         if self.returncode is None and self._waitpid_lock.acquire(False):  # type: ignore[attr-defined]
             try:
                 pid, status = self._try_wait(os.WNOHANG)

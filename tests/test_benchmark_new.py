@@ -63,7 +63,7 @@ def python_and_yaml(folder: Path) -> int:
     pytest.param('echo', ['--service'], 'Echo', 'echo_rate',
                  marks=pytest.mark.thorough)])
 def test_a_new_family_runs_and_holds_the_contracts(
-        checkout, suite, name, options, check, figure):
+        checkout, suite, name, options, check, figure, types_checked):
     said = checkout('benchmark', 'new', name, *options)
     assert f'./plumb run -- -n {check}' in said
     family = checkout.folder / 'checks' / name

@@ -1,10 +1,8 @@
-"""The cluster in a box, OSU on it, and broken jobs under a real Slurm."""
+"""The cluster in a box: its nodes, links and ends."""
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -23,13 +21,11 @@ from cluster import (
     nanoseconds,
     of_a_million,
 )
-from conftest import ROOT, skip_missing, started_cluster, suite_in, until
-from test_faults import GOLDEN, SCRIPT
+from conftest import ROOT, skip_missing, until
 
-from config import lock, topology
+from config import topology
 
 BOX = ROOT / 'tests' / 'cluster' / 'box'
-BACKENDS = ('slurm', 'squeue')
 
 
 # ------------------------------------------------- without a cluster
@@ -130,35 +126,6 @@ def interfaces() -> set[str]:
             Path('/proc/net/dev').read_text().splitlines()[2:]}
 
 
-@pytest.fixture
-def own(tmp_path, tmp_path_factory):
-    """Makes clusters of one test, and ends them."""
-    made = []
-
-    def up(name='box', **more):
-        folder = tmp_path / name
-        made.append(Cluster(folder))
-        return started_cluster(folder, tmp_path_factory.getbasetemp(),
-                          **{'nodes': 2, **more})
-    yield up
-    for cluster in made:
-        cluster.down()
-
-
-@pytest.fixture(scope='module')
-def out_of_time(tmp_path_factory):
-    """A program that hangs, on a cluster of its own.
-
-    Slurm counts in minutes, and looks every half: the first test asks for
-    it, so that the others run meanwhile.
-    """
-    tmp = tmp_path_factory.mktemp('late')
-    cluster = started_cluster(tmp / 'box', tmp, nodes=2)
-    suite = faulty_in(tmp)
-    yield suite, suite.start(cluster, 'time_limit', *PAIR, '-Stime_limit=1m')
-    cluster.down()
-
-
 def test_a_site_made_here_has_the_switches_of_slurm(own, suite, tmp_path):
     """`scontrol show topology` of a real Slurm with leaf switches."""
     env = {k: v for k, v in os.environ.items() if k != 'SPACK_ROOT'}
@@ -178,9 +145,8 @@ def test_a_site_made_here_has_the_switches_of_slurm(own, suite, tmp_path):
     assert 'accounting' not in done.stdout
 
 
-
 @pytest.mark.cluster
-def test_every_node_is_a_machine_of_its_own(cluster, out_of_time):
+def test_every_node_is_a_machine_of_its_own(cluster):
     names = cluster.ask('srun', '-N4', 'hostname').split()
     assert sorted(names) == cluster.nodes
     cluster.ask('sh', '-c', 'echo mine >/tmp/a; echo mine >/dev/shm/b',
@@ -436,290 +402,3 @@ def test_up_that_is_killed_half_way(cluster, tmp_path, after):
     half.down()
     until(lambda: not left_over(half.folder))
     assert not half.folder.exists()
-
-
-# ------------------------------------------------- the site
-
-@pytest.mark.cluster
-def test_the_site_is_sound(suite):
-    done = suite.plumb('site', 'check', 'devcluster')
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-#: Little of each, so that sixteen ranks on two cores end within seconds.
-SHORT = ['-SOsuPt2pt.max_size=4096', '-SOsuPt2pt.options=-i 50 -x 5',
-         '-SOsuCollective.max_size=256', '-SOsuCollective.options=-i 20 -x 2']
-CASES = ['-E', '(program == "osu_latency" or program == "osu_allreduce" and '
-         'layout in ((2, "one"), (4, "one")) or program == "osu_hello" and '
-         'layout == (4, "full"))', '-n', 'OsuPt2pt|OsuCollective|OsuStartup']
-
-
-@pytest.mark.cluster
-def test_osu_on_one_two_and_four_nodes(suite, cluster):
-    """Both launchers, both backends: all partitions of the site at once."""
-    run = suite.on(cluster, '-r', '-Sbringup=1', *SHORT, *CASES)
-    text, _ = run.communicate()
-    assert run.returncode == 0, text
-    ran = {(r['partition'], r['program'], r['num_nodes'], r['num_tasks'])
-           for r in suite.records}
-    assert ran == {(f'{backend}-{launcher}', *case) for backend in BACKENDS
-                   for launcher in ('srun', 'mpirun') for case in (
-                       ('osu_latency', '1', '2'), ('osu_latency', '2', '2'),
-                       ('osu_allreduce', '2', '2'),
-                       ('osu_allreduce', '4', '4'), ('osu_hello', '4', '8'))}
-    assert {r['result'] for r in suite.records} == {'recorded'}
-
-
-#: The devcluster with ranks that are bound, as a site of its own.
-BOUND = '''
-import runpy
-from config.launch import LAUNCH
-site_configuration = runpy.run_path({system!r})['site_configuration']
-for partition in site_configuration['systems'][0]['partitions']:
-    kind = 'srun' if partition['launcher'] == 'srun' else 'openmpi'
-    del partition['extras']['launcher_free']
-    partition['extras']['launcher_pin'] = LAUNCH[kind][0]
-'''
-
-
-@pytest.fixture
-def bound(suite, tmp_path):
-    """Cases there: the text, and (program, placement) -> CPUs they had."""
-    site = tmp_path / 'bound'
-    site.mkdir()
-    (site / 'system.py').write_text(BOUND.format(
-        system=str(ROOT / 'site-configs' / 'devcluster' / 'system.py')))
-
-    def run(cluster, *options):
-        job = suite.on(
-            cluster, '-r', '-Sbringup=1', '-n', 'OsuPt2pt',
-            '-SOsuPt2pt.max_size=64', '-SOsuPt2pt.options=-i 20 -x 2',
-            '-E', 'program in ("osu_latency", "osu_latency_mt")', *options,
-            site=str(site))
-        text, _ = job.communicate()
-        report = json.loads(Path(suite.variables['PLUMBLINE_WORK'],
-                                 'report.json').read_text())
-        return text, {
-            (case['program'], case['placement']): re.sub(
-                r'n\d:', '', case['binding'])
-            for case in report['runs'][0]['testcases']
-            if 'placement' in case}
-    return run
-
-
-#: CPUs of the ranks of each node, nodes apart.
-PLACED = {('osu_latency', 'intra_node'): '0,1',
-          ('osu_latency_mt', 'intra_node'): '0,1',
-          ('osu_latency', 'inter_node'): '0 0',
-          ('osu_latency_mt', 'inter_node'): '0-1 0-1'}
-
-
-@pytest.mark.cluster
-def test_threads_of_a_rank_have_a_core_each(bound, own):
-    """srun and mpirun, on one node and on two: as seen from inside."""
-    text, had = bound(own(bind=True), '--system', 'devcluster:slurm-srun')
-    assert had == PLACED, text
-
-
-@pytest.mark.cluster
-def test_ranks_that_slurm_did_not_bind_are_refused(bound, cluster):
-    """TaskPlugin=task/none: --cpu-bind=cores is taken, and does nothing."""
-    text, _ = bound(cluster, '--system', 'devcluster:slurm-srun')
-    reasons = [line for line in text.splitlines() if 'Reason: ' in line]
-    # A rank of two threads on a node of two cores has what it needs.
-    assert len(reasons) == 3, text
-    assert all('binding: run.1.1: n' in line and 'may run on all CPUs (0-1)'
-               in line for line in reasons), reasons
-
-
-@pytest.mark.cluster
-def test_mpirun_binds_on_every_node(bound, cluster):
-    text, had = bound(cluster, '--system', 'devcluster:slurm-mpirun')
-    assert had == PLACED, text
-
-
-# ------------------------------------------------- broken jobs
-
-#: The devcluster with a program that misbehaves, as a site of its own.
-FAULTY = '''
-import runpy
-from checks.lib.features import node_features
-site_configuration = runpy.run_path({system!r})['site_configuration']
-for environment in site_configuration['environments']:
-    environment['features'] = ['mpi', 'osu', 'osu_latency', 'osu_hello']
-    environment['extras'] = {{'programs': {{'osu': {{
-        'source': 'system', 'prefix': {prefix!r}}}}}}}
-for partition in site_configuration['systems'][0]['partitions']:
-    partition['features'] = node_features(8)
-'''
-
-
-@pytest.fixture
-def faulty(tmp_path):
-    return faulty_in(tmp_path)
-
-
-def faulty_in(tmp_path):
-    """Starts the program with a fault under both backends at once."""
-    suite = suite_in(tmp_path)
-    prefix, site = tmp_path / 'omb', tmp_path / 'site'
-    prefix.mkdir()
-    site.mkdir()
-    for name in ('osu_latency', 'osu_hello'):
-        # No longer than a minute would be within Slurm's shortest limit.
-        (prefix / name).write_text(SCRIPT.replace('sleep 60', 'sleep 1000'))
-        (prefix / name).chmod(0o755)
-    (site / 'system.py').write_text(FAULTY.format(
-        system=str(ROOT / 'site-configs' / 'devcluster' / 'system.py'),
-        prefix=str(prefix)))
-
-    def start(cluster, fault, *options):
-        return suite.on(
-            cluster, '-r', '-Sbringup=1', '-p', 'mpich', *options,
-            site=str(site), FAULT=fault,
-            GOLDEN=str(GOLDEN / 'osu_latency.txt'))
-    suite.start = start
-    return suite
-
-
-PAIR = ['-n', 'OsuPt2pt', '-E', 'placement == "inter_node" and '
-        'program == "osu_latency"']
-
-
-def both_failed(suite, run, words):
-    """One line a backend with the words, and no figure kept."""
-    text, _ = run.communicate()
-    assert run.returncode == 1, text
-    reasons = [line for line in text.splitlines() if 'Reason: ' in line]
-    assert len(reasons) == 2 and all(words in r for r in reasons), text
-    return text
-
-
-@pytest.mark.cluster
-def test_the_stand_in_passes_when_it_behaves(faulty, cluster):
-    run = faulty.start(cluster, 'none', *PAIR)
-    text, _ = run.communicate()
-    assert run.returncode == 0, text
-
-
-# ------------------------------------------------- plumb run, on the site
-
-def plumb_run(suite, cluster, fault='none'):
-    """`plumb run` on the login node, of one case that needs two nodes."""
-    return cluster.box(
-        'exec', '--', ROOT / 'plumb', 'run', '--site', suite.tmp / 'site',
-        '--bringup', '--no-wait', '--', '--system=devcluster:slurm-srun',
-        '-p', 'mpich', *PAIR, cwd=suite.tmp, env={
-            **os.environ, **suite.variables, 'FAULT': fault,
-            'GOLDEN': str(GOLDEN / 'osu_latency.txt')},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-
-@pytest.mark.cluster
-def test_two_runs_at_once_both_go_on(faulty, cluster):
-    # Nor does any of them heed that somebody measures on the login node.
-    with lock.held(Path(faulty.variables['PLUMBLINE_LOCK'])):
-        runs = [plumb_run(faulty, cluster) for _ in range(2)]
-        for run in runs:
-            text, _ = run.communicate(timeout=120)
-            assert run.returncode == 0, text
-            assert '1 cases, 0 failed' in text, text
-    folders = sorted((faulty.tmp / 'work').glob('sessions/[0-9]*'))
-    stages = {json.loads((folder / 'report.json').read_text())
-              ['session_info']['prefix_stage'] for folder in folders}
-    assert len(folders) == len(stages) == 2
-    assert {r['run'] for r in faulty.records} == {
-        folder.name for folder in folders}
-    assert {r['result'] for r in faulty.records} == {'recorded'}
-
-
-@pytest.mark.cluster
-def test_a_run_that_is_ended_cancels_its_jobs_and_says_so(faulty, cluster):
-    run = plumb_run(faulty, cluster, 'time_limit')
-    until(lambda: 'RUNNING' in cluster.ask('squeue', '-h', '-o', '%T'), 90)
-    run.send_signal(signal.SIGTERM)
-    text, _ = run.communicate(timeout=60)
-    assert run.returncode == 1, text
-    assert 'Ended by SIGTERM' in text
-    assert re.search('^fail +OsuPt2pt %program=osu_latency', text, re.M), text
-    assert 'Traceback' not in text
-    assert {r['guard'] for r in faulty.records} == {'cancelled'}
-    # Slurm takes a moment to end what it was told to.
-    until(lambda: not cluster.ask('squeue', '-h').strip())
-
-
-@pytest.mark.cluster
-def test_exit_code_after_good_output(faulty, cluster):
-    both_failed(faulty, faulty.start(cluster, 'exit_code', *PAIR),
-                'exit code 3')
-
-
-@pytest.mark.cluster
-def test_what_is_left_on_every_node_is_named(faulty, cluster):
-    text = both_failed(faulty, faulty.start(cluster, 'leftover', *PAIR),
-                       'leftover: run.1.1.err: 2 processes still ran')
-    assert text.count('sleep (') >= 4
-    for node in cluster.nodes:
-        assert not any('987.4' in process.command
-                       for process in cluster.processes(node))
-
-
-@pytest.mark.cluster
-def test_what_others_did_on_a_node_is_told(faulty, cluster):
-    faulty.variables |= {'GO': str(faulty.tmp / 'go'),
-                         'PLUMBLINE_OTHERS_LIMIT': '-1'}
-    run = faulty.start(cluster, 'slow', *PAIR)
-    text, _ = run.communicate()
-    assert run.returncode == 0, text
-    assert {r['result'] for r in faulty.records} == {'unfit'}
-    # Two nodes of one kind: one file says what they are.
-    name, = {r['machine'] for r in faulty.records}
-    file, = faulty.tmp.glob('perflogs/devcluster/machines/*')
-    assert file.name == f'{name}.json'
-
-
-@pytest.mark.cluster
-def test_time_limit_after_good_output(out_of_time):
-    both_failed(*out_of_time, 'refused: time_limit: job')
-
-
-@pytest.mark.cluster
-def test_node_that_dies_after_good_output(faulty, cluster):
-    run = faulty.start(cluster, 'time_limit', *PAIR)
-    wrote = Path(faulty.variables['PLUMBLINE_WORK'], 'stage')
-    until(lambda: sum('\n4194304 ' in p.read_text()
-                      for p in wrote.rglob('run.1.1.out')) == 2)
-    victims = set(cluster.ask('squeue', '-h', '-o', '%B').split())
-    for node in victims:
-        cluster.kill(node)
-    try:
-        text = both_failed(faulty, run, 'refused: ')
-        # One backend knows, the other sees that the job is gone.
-        assert 'ended in state NODE_FAIL' in text
-        assert 'a node died?' in text
-    finally:
-        for node in victims:
-            cluster.boot(node)
-
-
-@pytest.mark.cluster
-def test_more_nodes_than_there_are(faulty, cluster):
-    text = both_failed(faulty, faulty.start(
-        cluster, 'none', '-n', 'OsuStartup', '-E', 'layout == (8, "one")'),
-        'sbatch')
-    assert 'Requested node configuration is not available' in text
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize('nodes, waits', [(4, 'the build'), (3, 'the run')])
-def test_nodes_that_do_not_come_free(faulty, cluster, nodes, waits):
-    job = cluster.submit('#!/bin/sh\nsleep 1000\n', f'-N{nodes}',
-                         '--exclusive')
-    until(lambda: cluster.job(job)['JobState'] == 'RUNNING')
-    try:
-        both_failed(faulty, faulty.start(
-            cluster, 'none', *PAIR, '-Smax_pending_time=8s'),
-            'before it started (max_pending_time is 8')
-    finally:
-        cluster.ask('scancel', job)
-        cluster.wait(job)

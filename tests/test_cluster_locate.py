@@ -19,6 +19,10 @@ from conftest import ROOT, started_cluster, until
 
 from cli.setup import ensure_wheel
 
+# Searches take minutes each.
+pytestmark = [pytest.mark.cluster, pytest.mark.lengthy,
+              pytest.mark.timeout(900)]
+
 RATE, SLOW = '400mbit', '320mbit'
 #: Little of each: a job has a second to run.
 SHORT = ['-SOsuPt2pt.max_size=16384', '-SOsuPt2pt.options=-i 12 -x 2']
@@ -37,9 +41,6 @@ def limited(tmp_path_factory):
     cluster.down()
 
 
-@pytest.mark.cluster
-# On a busy machine a search takes minutes.
-@pytest.mark.timeout(900)
 def test_one_node_whose_link_is_20_percent_slower(limited, suite):
     slow = 'n2'
     limited.rate(slow, SLOW)
@@ -48,8 +49,7 @@ def test_one_node_whose_link_is_20_percent_slower(limited, suite):
             'exec', '--', ROOT / 'plumb', 'locate', '--site', 'devcluster',
             '--partition', 'slurm-srun', '--nodes', 'n[1-4]', '--json',
             str(suite.tmp / 'found.json'), '--', *SHORT, cwd=suite.tmp,
-            # Else ReFrame looks after 9, 17, 27 s whether a job has ended.
-            env={**os.environ, **suite.variables, 'RFM_POLL_RATE_MIN': '2'},
+            env={**os.environ, **suite.variables},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         text, _ = done.communicate()
     finally:
@@ -92,8 +92,7 @@ def searching(cluster, suite, *options):
         'exec', '--', ROOT / 'plumb', 'locate', '--site', 'devcluster',
         '--json', str(suite.tmp / 'found.json'), *options, '--', *SHORT,
         cwd=suite.tmp,
-        # Else ReFrame looks after 9, 17, 27 s whether a job has ended.
-        env={**os.environ, **suite.variables, 'RFM_POLL_RATE_MIN': '2'},
+        env={**os.environ, **suite.variables},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
@@ -134,15 +133,12 @@ def history(suite, days):
             out.writerows(every)
 
 
-@pytest.mark.cluster
-@pytest.mark.lengthy
-@pytest.mark.timeout(900)
 def test_after_a_verdict_with_a_node_that_is_down(limited, suite):
     """Nothing is named: the regression says where to look, and with what.
     A node that is down by then is left out and told."""
     def night():
         run = suite.on(limited, '-r', '-Sbringup=1', *CASE, *SHORT,
-                       '-J', 'nodelist=n[1-2]', RFM_POLL_RATE_MIN='2')
+                       '-J', 'nodelist=n[1-2]')
         text, _ = run.communicate()
         assert run.returncode == 0, text
     with rates(limited):
@@ -168,9 +164,6 @@ def test_after_a_verdict_with_a_node_that_is_down(limited, suite):
     assert job.wait() in (1, 128 + signal.SIGTERM, -signal.SIGTERM)
 
 
-@pytest.mark.cluster
-@pytest.mark.lengthy
-@pytest.mark.timeout(900)
 def test_a_node_that_dies_while_it_is_measured(limited, suite):
     """Its jobs fail, those that wait for it are given up, and it is named."""
     with rates(limited):

@@ -395,9 +395,12 @@ def test_what_all_have_is_short():
     assert lines < 2500
 
 
-@pytest.mark.parametrize('tool', [
-    ['ruff', 'check', '.'], ['mypy']])
-def test_linters_are_clean(tool):
-    done = subprocess.run([sys.executable, '-m', *tool], cwd=ROOT,
-                          capture_output=True, text=True)
+def test_the_linter_is_content():
+    done = subprocess.run([sys.executable, '-m', 'ruff', 'check', '.'],
+                          cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_types_are_right(types_checked):
+    code, said = types_checked
+    assert code == 0, said

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -170,6 +171,17 @@ def test_what_a_fork_cannot_give_is_started(more):
     assert not forks.script_of([ROOT / 'plumb', 'env'], {**env, **more})
     assert not forks.script_of(['bash', ROOT / 'plumb'], env)
     assert not forks.script_of(['reframe'], {**env, 'PATH': '/usr/bin'})
+
+
+def test_a_process_that_nobody_asked_about_is_in_nobodys_way(suite):
+    left = suite.start('--version')
+    left.communicate()
+    left.returncode = None
+    # Both are collected as garbage at once, the socket first.
+    left._told = socket.socket()
+    left._told.close()
+    del left
+    assert suite.reframe('--version').returncode == 0
 
 
 def test_a_server_that_is_gone_is_told(suite, tmp_path, monkeypatch):

@@ -76,6 +76,8 @@ def test_names_are_the_fields():
 def test_comments_have_no_archaic_words():
     found = [place_of(path, number, word.group())
              for path in sources('.py', '.c', '.h')
+             # Most files have none anywhere, and need not be parsed.
+             if WORDS.search(path.read_text())
              for number, text in comments(path)
              for word in [WORDS.search(text)] if word]
     assert found == []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, suite_in, until
-from test_cluster import GOLDEN, PAIR, faulty_in
+from test_cluster_jobs import GOLDEN, PAIR, faulty_in
 
 pytestmark = pytest.mark.cluster
 
@@ -137,7 +137,7 @@ def test_a_budget_a_partition_and_the_longest_first(tmp_path, cluster):
             / 'night.json', '--', '-n', 'OsuStartup', '-E',
             'layout in [(2, "one"), (4, "one")]', '-Srepeats=1',
             '-Stime_limit=5m', cwd=tmp_path, env={
-                **os.environ, **suite.variables, 'RFM_POLL_RATE_MIN': '2'},
+                **os.environ, **suite.variables},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         text, _ = job.communicate(timeout=280)
         assert job.returncode == 0, text

@@ -55,6 +55,9 @@ def test_a_further_session_names_the_night_that_it_belongs_to():
     further = run_id.new(first)
     other = run_id.new()
     assert plans.NAME.fullmatch(f'{further}.json')
+    # In their order, however soon they follow on each other.
+    many = [first, further, *(run_id.new(first) for _ in range(50))]
+    assert many == sorted(set(many))
     assert run_id.first_of([further, other, first]) == {
         first: first, further: first, other: other}
     # Alone it is a night of its own.

@@ -202,8 +202,10 @@ TURNS = pytest.StashKey[Turns]()
 def pytest_configure(config: Any) -> None:
     if not hasattr(config, 'workerinput'):
         stack = config.stash[SHARED] = contextlib.ExitStack()
-        forks.address = stack.enter_context(tempfile.TemporaryDirectory(
-            prefix='plumbline-tests')) + '/forks'
+        shared = stack.enter_context(tempfile.TemporaryDirectory(
+            prefix='plumbline-tests'))
+        stack.callback(end_clusters, Path(shared))
+        forks.address = f'{shared}/forks'
         stack.enter_context(forks.server(forks.address))
         if config.getoption('--outcomes'):
             config.pluginmanager.register(
@@ -318,11 +320,24 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]
     return report
 
 
+#: End of the name of a folder that has a link to that of a cluster.
+CLUSTER = '.cluster'
+
+
+def end_clusters(shared: Path) -> None:
+    """Ends what a worker that was killed (^C) has left of its clusters."""
+    for link in shared.glob(f'*{CLUSTER}/folder'):
+        Cluster(link.resolve()).down()
+
+
 def started_cluster(folder: Path, share: Path, **more: Any) -> Cluster:
     """Starts a cluster; skips the test, with the reason, where it cannot."""
     if lost():
         skip_missing(lost()[0], f'cluster: {missing()}')
     cluster = Cluster(folder)
+    if forks.address:
+        Path(tempfile.mkdtemp(CLUSTER, dir=Path(forks.address).parent),
+             'folder').symlink_to(folder)
     try:
         cluster.up(share=[share], **more)
     except CannotRunHere as err:

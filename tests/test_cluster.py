@@ -382,6 +382,33 @@ def test_where_namespaces_are_forbidden(cluster, tmp_path):
     assert not (tmp_path / 'box').exists()
 
 
+INTERRUPTED = """
+import time
+def test_it(cluster):
+    open({begun!r}, 'w').write(str(cluster.folder))
+    time.sleep(100)
+"""
+
+
+@pytest.mark.cluster
+def test_tests_that_are_interrupted_leave_none(tmp_path):
+    begun = tmp_path / 'begun'
+    (tmp_path / 'conftest.py').write_text(
+        f'import sys\nsys.path.insert(0, {str(ROOT)!r})\n'
+        'from tests.conftest import *\n')
+    (tmp_path / 'test_it.py').write_text(INTERRUPTED.format(begun=str(begun)))
+    tests = subprocess.Popen(
+        [sys.executable, '-m', 'pytest', '-c', ROOT / 'pyproject.toml',
+         '--rootdir', tmp_path, '-p', 'no:cacheprovider', '--cluster', '-n1',
+         '--basetemp', tmp_path / 'base', tmp_path], cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    until(begun.exists)
+    tests.send_signal(signal.SIGINT)
+    text, _ = tests.communicate(timeout=60)
+    assert tests.returncode == 2, text
+    assert left_over(Path(begun.read_text())) == []
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize('victim', ['n1', LOGIN, SWITCH])
 def test_down_after_a_part_was_killed(own, victim):

@@ -382,11 +382,14 @@ def test_where_namespaces_are_forbidden(cluster, tmp_path):
     assert not (tmp_path / 'box').exists()
 
 
+#: A worker that does not end by itself in time: it is killed.
 INTERRUPTED = """
-import time
+import contextlib, time
 def test_it(cluster):
     open({begun!r}, 'w').write(str(cluster.folder))
-    time.sleep(100)
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(100)
 """
 
 

@@ -297,11 +297,12 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def backlogs(self) -> list[str]:
         """Limits of the nodes on connections that are being made at once,
         where they are below what this case makes."""
-        limits = {'somaxconn': 0, 'tcp_max_syn_backlog': 0}
-        for text in self.facts_files.values():
-            facts = json.loads(text)
-            for name in limits:
-                limits[name] = int(facts.get(name) or 0)
+        nodes = [json.loads(text) for text in self.facts_files.values()]
+        # The fewest count: the server may be on that node. 0: not known.
+        limits = {name: min((has for facts in nodes
+                             if (has := int(facts.get(name) or 0))),
+                            default=0)
+                  for name in ('somaxconn', 'tcp_max_syn_backlog')}
         return [f'{self.connections()} clients connect to a server at once, '
                 f'{name} of its node is {value}: the others wait for a '
                 'second try of the kernel (client_time)'

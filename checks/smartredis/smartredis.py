@@ -26,7 +26,7 @@ from ..lib import base, guards, metrics
 from ..serving.parser import Services
 from ..serving.plan import Clients, Plan, Program, Server, Step
 from ..serving.service import ServiceBenchmark, nodes_feature
-from ..stores import aimodule
+from ..stores import aimodule, torchscript
 from ..stores.servers import Needs, server
 from . import parser, settings
 from .points import FEW, SIZES, Point, modes_of, points
@@ -56,8 +56,12 @@ class TensorPrograms(base.Programs):
 
     def build_commands(self) -> list[str]:
         cc = self.current_environ.cc or 'mpicc'
+        with_torch = 'libtorch' in self.current_environ.features
         return [f'CC={cc} {shlex.quote(str(SRC / "build.sh"))} tensorload',
-                aimodule.build_command('ai.so', cc)]
+                aimodule.build_command('ai.so', cc),
+                *(['TORCH_PREFIX="$LIBTORCH" '
+                   + aimodule.build_command('ai_torch.so', cc)]
+                  if with_torch else [])]
 
 
 class TensorBenchmark(ServiceBenchmark, special=True):
@@ -154,7 +158,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                  else point.db_nodes if apart else 1)
         return server(
             point.db, prefix,
-            Needs(point.db_cpus, 96 + (3 * data >> 20),
+            # A model of TorchScript: up to 102 MB, sent and kept.
+            Needs(point.db_cpus, (320 if point.torchscript else 96)
+                  + (3 * data >> 20),
                   2 * self.connections() + 16,
                   cluster=point.db_nodes > 1, socket=self.uds,
                   modules=self.loaded()),
@@ -165,7 +171,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """What the servers load."""
         if self.point.commands == 'plain':
             return ()
-        return (aimodule.load_line(f'{self.programs.stagedir}/ai.so',
+        name = 'ai_torch.so' if self.point.torchscript else 'ai.so'
+        return (aimodule.load_line(f'{self.programs.stagedir}/{name}',
                                    threads=self.point.db_tpq,
                                    intra=self.asked.intra_op_threads),)
 
@@ -366,13 +373,16 @@ class SmartRedisInference(TensorBenchmark):
 
     @run_before('run')
     def write_model(self) -> None:
-        Path(self.stagedir, 'model.pt').write_bytes(
-            aimodule.blob(self.point.network))
-        Path(self.stagedir, 'script.txt').write_text(aimodule.SCRIPT)
+        name = self.point.network.removesuffix('.pt')
+        model, script = ((torchscript.network(name), torchscript.SCRIPT)
+                         if self.point.torchscript else
+                         (aimodule.blob(name), aimodule.SCRIPT))
+        Path(self.stagedir, 'model.pt').write_bytes(model)
+        Path(self.stagedir, 'script.txt').write_text(script)
 
     @property
     def network(self) -> aimodule.Network:
-        return aimodule.NETWORKS[self.point.network]
+        return aimodule.NETWORKS[self.point.network.removesuffix('.pt')]
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -52,14 +52,12 @@ def blob(network: str, size: int = 0) -> bytes:
     return f'plumbline-network 1 {network}\n'.encode().ljust(size, b'\0')
 
 
-def build_command(out: str, cc: str = 'cc', torch: str = '') -> str:
+def build_command(out: str, cc: str = 'cc') -> str:
     """A line of shell that compiles the module to `out`.
 
-    :arg torch: prefix of a libtorch, for a module that runs TorchScript.
+    Where TORCH_PREFIX names a libtorch, it runs TorchScript as well.
     """
-    with_torch = f'TORCH_PREFIX={shlex.quote(torch)} ' if torch else ''
-    return (f'{with_torch}CC={shlex.quote(cc)} {shlex.quote(str(BUILD))} '
-            f'{out}')
+    return f'CC={shlex.quote(cc)} {shlex.quote(str(BUILD))} {out}'
 
 
 def load_line(path: str, *, threads: int = 1, intra: int = 1,

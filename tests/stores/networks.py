@@ -50,26 +50,21 @@ class Network:
     def __init__(self) -> None:
         self.used = self.flops = 0
 
-    def weights(self, channels: int, outputs: int, size: int, gain: float
-                ) -> tuple[np.ndarray, np.ndarray]:
-        """Those of the next convolution, and its bias."""
+    def convolve(self, image: np.ndarray, outputs: int, size: int = 1,
+                 stride: int = 1, relu: bool = False, gain: float = 1,
+                 around: np.ndarray | float = 0) -> np.ndarray:
+        channels = image.shape[1]
         each = channels * size * size
         scale = np.float32(np.float32(gain) * np.sqrt(6 / each))
         weights = uniform(self.used, each * outputs) * scale
         bias = uniform(self.used + each * outputs, outputs) * np.float32(.1)
         self.used += (each + 1) * outputs
-        return weights.reshape(outputs, channels, size, size), bias
-
-    def convolve(self, image: np.ndarray, outputs: int, size: int = 1,
-                 stride: int = 1, relu: bool = False, gain: float = 1,
-                 around: np.ndarray | float = 0) -> np.ndarray:
-        weights, bias = self.weights(image.shape[1], outputs, size, gain)
         seen = windows(padded(image, size // 2, 0), size, stride)
-        out = np.tensordot(seen, weights.astype(float),
-                           ((1, 4, 5), (1, 2, 3)))
+        out = np.tensordot(seen, weights.astype(float).reshape(
+            outputs, channels, size, size), ((1, 4, 5), (1, 2, 3)))
         out = out.transpose(0, 3, 1, 2) + bias.astype(
             float)[:, None, None] + around
-        self.flops += 2 * weights[0].size * out[0].size
+        self.flops += 2 * each * out[0].size
         return np.maximum(out, 0) if relu else out
 
     def bottleneck(self, image: np.ndarray, middle: int, stride: int,

@@ -14,28 +14,17 @@ import zipfile
 import numpy as np
 import pytest
 
-from checks.stores import aimodule
+from checks.stores import aimodule, torchscript
 from tests.conftest import free_port
-from tests.stores import networks, torchscript
+from tests.stores import networks
 from tests.stores.resp import Client, serving
 from tests.stores.test_aimodule import put, refused, servers, tensor
 
 ADD = '''def forward(self: __torch__.Net, x: Tensor, y: Tensor) -> Tensor:
   return torch.add(x, y)'''
 
-#: As RedisAI's manual and SmartSim-Scaling have them, and one that writes
-#: into its argument.
-SCRIPT = '''
-def pre_process_3ch(image):
-    mean = torch.zeros([3]).float()
-    deviation = torch.zeros([3]).float()
-    mean[0], mean[1], mean[2] = 0.485, 0.456, 0.406
-    deviation[0], deviation[1], deviation[2] = 0.229, 0.224, 0.225
-    mean = mean.unsqueeze(1).unsqueeze(1)
-    deviation = deviation.unsqueeze(1).unsqueeze(1)
-    return ((image.permute(2, 0, 1).float().div(255) - mean)
-            / deviation).unsqueeze(0)
-
+#: With a list of tensors, a write into an argument, and no tensor.
+SCRIPT = torchscript.SCRIPT + '''
 def two(a, b):
     return a + b, a - b
 
@@ -55,8 +44,9 @@ def half(a):
 
 def test_a_prefix_without_libtorch_is_refused(tmp_path):
     done = subprocess.run(
-        aimodule.build_command(str(tmp_path / 'ai.so'), torch=str(tmp_path)),
-        shell=True, text=True, capture_output=True)
+        aimodule.build_command(str(tmp_path / 'ai.so')), shell=True,
+        text=True, capture_output=True,
+        env={**os.environ, 'TORCH_PREFIX': str(tmp_path)})
     assert done.returncode == 1
     assert done.stderr == (f'build.sh: {tmp_path}: no libtorch_cpu.so in its '
                            'lib\n')
@@ -82,9 +72,10 @@ def torch_module(once):
 
     def make(folder):
         done = subprocess.run(
-            aimodule.build_command(str(folder / 'ai.so'), torch=prefix),
-            shell=True, text=True, capture_output=True,
-            env={**os.environ, 'CFLAGS': '-Werror', 'CXXFLAGS': '-Werror'})
+            aimodule.build_command(str(folder / 'ai.so')), shell=True,
+            text=True, capture_output=True,
+            env={**os.environ, 'TORCH_PREFIX': prefix, 'CFLAGS': '-Werror',
+                 'CXXFLAGS': '-Werror'})
         assert done.returncode == 0, done.stderr
     return once('aitorch', make) / 'ai.so'
 
@@ -176,11 +167,19 @@ def test_functions_of_a_script(ask):
     assert ask('AI.SCRIPTSET', 's', 'CPU', 'SOURCE', SCRIPT) == 'OK'
     image = np.random.default_rng(5).integers(0, 255, (6, 7, 3)).astype('u1')
     put(ask, 'image', image)
-    assert ask('AI.SCRIPTRUN', 's', 'pre_process_3ch', 'INPUTS', 'image',
-               'OUTPUTS', 'out') == 'OK'
     want = ((image / 255 - [.485, .456, .406]) / [.229, .224, .225])
-    np.testing.assert_allclose(tensor(ask, 'out')[0],
-                               want.transpose(2, 0, 1), rtol=1e-5, atol=1e-5)
+    put(ask, 'rgba', np.concatenate([image, image[:, :, :1]], 2))
+    for function, key in (('pre_process_3ch', 'image'),
+                          ('pre_process_4ch', 'rgba')):
+        assert ask('AI.SCRIPTRUN', 's', function, 'INPUTS', key, 'OUTPUTS',
+                   'out') == 'OK'
+        np.testing.assert_allclose(
+            tensor(ask, 'out')[0], want.transpose(2, 0, 1), rtol=1e-5,
+            atol=1e-5)
+    put(ask, 'scores', np.float32([[1, 3, 2], [-1, -2, -3]]))
+    assert ask('AI.SCRIPTRUN', 's', 'post_process', 'INPUTS', 'scores',
+               'OUTPUTS', 'out') == 'OK'
+    assert tensor(ask, 'out').tolist() == [1, 0]
     put(ask, 'a', np.int64([1, 2]))
     put(ask, 'b', np.int64([5, 7]))
     assert ask('AI.SCRIPTRUN', 's', 'two', 'INPUTS', 'a', 'b', 'OUTPUTS',

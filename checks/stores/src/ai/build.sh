@@ -21,13 +21,17 @@ if [ ! -e "$lib/libtorch_cpu.so" ]; then
     echo "build.sh: $TORCH_PREFIX: no libtorch_cpu.so in its lib" >&2
     exit 1
 fi
-trap 'rm -rf "$out.o"' EXIT
-mkdir -p "$out.o"
+objects=$out.o
+trap 'rm -rf "$objects"' EXIT
+mkdir -p "$objects"
+for source in $sources; do
+    # shellcheck disable=SC2086
+    $cc $flags -std=gnu11 -DWITH_TORCH ${CFLAGS:-} -c "$source" \
+        -o "$objects/$(basename "$source").o"
+done
 # shellcheck disable=SC2086
-$cc $flags -std=gnu11 -DWITH_TORCH -r -nostdlib ${CFLAGS:-} \
-    -o "$out.o/module.o" $sources
 ${CXX:-c++} $flags -std=c++17 -DWITH_TORCH ${CXXFLAGS:-} -shared -o "$out" \
     -isystem "$TORCH_PREFIX/include" \
     -isystem "$TORCH_PREFIX/include/torch/csrc/api/include" \
-    "$here/torch.cpp" "$out.o/module.o" -L"$lib" -Wl,-rpath,"$lib" \
+    "$here/torch.cpp" "$objects"/*.o -L"$lib" -Wl,-rpath,"$lib" \
     -ltorch -ltorch_cpu -lc10 -lm

@@ -146,7 +146,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def connections(self) -> int:
         """Connections of all clients to a server, at the most."""
-        return self.point.ranks
+        return (self.point.clients_per_node if self.colocated
+                else self.point.ranks)
 
     def database(self) -> Server:
         """The server role."""

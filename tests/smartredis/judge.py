@@ -5,7 +5,8 @@
 A process of its own: a check asks the system for its parameters while it is
 imported. A run has the `check`, the text of each of its programs for each size
 (`texts`: the end of a file's name -> text), what the servers counted
-(`commands`, `evicted`) and the facts of the nodes. Nothing is run.
+(`commands`, `evicted`) and the facts of the nodes; `point` and `asked` are
+fields of the check's that are not those of its plain case. Nothing is run.
 """
 import json
 import sys
@@ -34,7 +35,9 @@ for check, partition, environ in generate_testcases(loader.load_all()):
 found = {}
 for name, told in json.load(sys.stdin).items():
     check = checks[told['check']]
-    check.point = replace(check.point, iterations=100)
+    check.point = replace(check.point, iterations=100,
+                          **told.get('point', {}))
+    check.asked = replace(check.asked, **told.get('asked', {}))
     folder = Path(sys.argv[2], name)
     folder.mkdir(parents=True)
     for end, text in told['texts'].items():

@@ -92,6 +92,13 @@ def judged(tmp_path_factory):
     runs = {name: run for name, (run, _) in RUNS.items()}
     # Of several nodes the one that holds the fewest counts.
     runs['backlogs'] = throughput(facts=facts(4096, 2, 4096))
+    # Last, as it changes the check: four ranks for each of two servers.
+    runs['colocated'] = throughput(
+        facts=facts(3, 4), asked={'net_type': 'tcp'}, commands=1600,
+        point={'deployment': 'colocated', 'client_nodes': 2})
+    for end, text in runs['colocated']['texts'].items():
+        runs['colocated']['texts'][end] = text.replace(
+            'ranks 4', 'ranks 8').replace('verified 400', 'verified 800')
     done = subprocess.run(
         [sys.executable, HERE / 'judge.py', site, folder / 'runs'],
         input=json.dumps(runs), capture_output=True, text=True, timeout=240,
@@ -119,3 +126,6 @@ def test_a_limit_on_connections_is_told(judged):
     assert judged['backlogs']['limits'] == [
         '4 clients connect to a server at once, somaxconn of its node is 2: '
         'the others wait for a second try of the kernel (client_time)']
+    (said,) = judged['colocated']['limits']
+    assert said.startswith('4 clients connect to a server at once, '
+                           'somaxconn of its node is 3: ')

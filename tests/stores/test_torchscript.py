@@ -80,8 +80,9 @@ def torch_module(once):
     return once('aitorch', make) / 'ai.so'
 
 
-@pytest.fixture(scope='module', params=['redis-server',
-                                        'valkey-server of a wheel'])
+@pytest.fixture(scope='module', params=[
+    'redis-server', 'valkey-server of a wheel',
+    *({'keydb-server'} & {*servers()})])
 def store(request, torch_module, tmp_path_factory):
     """A server with the module: its port."""
     if request.param not in servers():

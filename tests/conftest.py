@@ -473,6 +473,13 @@ class Suite:
                     header += line
             path.write_text(header + ''.join(lines))
 
+    def write_site(self, folder: Path, text: str) -> None:
+        """A new folder of a site with this system.py; runs use it from now
+        on."""
+        folder.mkdir()
+        (folder / 'system.py').write_text(text)
+        self.variables['PLUMBLINE_SITE'] = str(folder)
+
     def write_references(self, data: object, family: str = 'osu') -> None:
         folder = self.tmp / 'references'
         folder.mkdir(exist_ok=True)

@@ -198,11 +198,8 @@ def test_time_out_after_good_output(faulty):
 def another_site(suite, tmp_path, more):
     """The local site with more Python at its end, in another folder."""
     suite.plumb('env')                          # detects the real MPI
-    site = tmp_path / 'site'
-    site.mkdir()
     text = (ROOT / 'site-configs' / 'local' / 'system.py').read_text()
-    (site / 'system.py').write_text(text + more)
-    suite.variables['PLUMBLINE_SITE'] = str(site)
+    suite.write_site(tmp_path / 'site', text + more)
 
 
 def test_wrong_rank_count(faulty, tmp_path):

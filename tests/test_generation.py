@@ -38,10 +38,7 @@ site_configuration = {
 
 @pytest.fixture
 def cluster(suite, tmp_path):
-    site = tmp_path / 'cluster'
-    site.mkdir()
-    (site / 'system.py').write_text(SITE)
-    suite.variables['PLUMBLINE_SITE'] = str(site)
+    suite.write_site(tmp_path / 'cluster', SITE)
     return suite
 
 

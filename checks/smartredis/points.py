@@ -53,7 +53,8 @@ class Point:
     #: AI: tensors as RedisAI's module keeps them; plain: strings of a
     #: database without a module.
     commands: str = 'AI'
-    #: Threads of each of the module's devices, and what they run.
+    #: Threads of each of the module's devices, and what they run: a network
+    #: of its own, or with `.pt` the same as TorchScript, by libtorch.
     db_tpq: int = 1
     network: str = ''
     batch_size: int = 1
@@ -69,6 +70,11 @@ class Point:
     def in_files(self) -> bool:
         """Datasets are files, and not in the database."""
         return self.client.endswith('files')
+
+    @property
+    def torchscript(self) -> bool:
+        """Model and script are TorchScript."""
+        return self.network.endswith('.pt')
 
     @property
     def ranks(self) -> int:
@@ -90,7 +96,8 @@ class Point:
     def needs(self) -> tuple[str, ...]:
         """Features of an environment."""
         return (DATABASES[self.db], *(
-            ['smartredis_library'] if self.client == 'smartredis' else []))
+            ['smartredis_library'] if self.client == 'smartredis' else []),
+            *(['libtorch'] if self.torchscript else []))
 
     def __str__(self) -> str:
         """The database, and what is not as usual."""
@@ -125,6 +132,9 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'network': 'small', 'db_cpus': 2, 'db_tpq': 2},
             # 8 GFLOP an image: seconds of a CPU.
             {'network': 'resnet50', 'iterations': 5, 'db_cpus': 4,
+             'db_tpq': 4},
+            {'network': 'small.pt'},
+            {'network': 'resnet50.pt', 'iterations': 20, 'db_cpus': 4,
              'db_tpq': 4}),
         # Eight nodes of ranks for a database at the most: with more the
         # images take longer than a step may.

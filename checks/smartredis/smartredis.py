@@ -26,7 +26,7 @@ from ..lib import base, guards, metrics
 from ..serving.parser import Services
 from ..serving.plan import Clients, Plan, Program, Server, Step
 from ..serving.service import ServiceBenchmark, nodes_feature
-from ..stores import aimodule
+from ..stores import aimodule, torchscript
 from ..stores.servers import Needs, server
 from . import parser, settings
 from .points import FEW, SIZES, Point, modes_of, points
@@ -56,8 +56,12 @@ class TensorPrograms(base.Programs):
 
     def build_commands(self) -> list[str]:
         cc = self.current_environ.cc or 'mpicc'
+        with_torch = 'libtorch' in self.current_environ.features
         return [f'CC={cc} {shlex.quote(str(SRC / "build.sh"))} tensorload',
-                aimodule.build_command('ai.so', cc)]
+                aimodule.build_command('ai.so', cc),
+                *(['TORCH_PREFIX="$LIBTORCH" '
+                   + aimodule.build_command('ai_torch.so', cc)]
+                  if with_torch else [])]
 
 
 class TensorBenchmark(ServiceBenchmark, special=True):
@@ -142,7 +146,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def connections(self) -> int:
         """Connections of all clients to a server, at the most."""
-        return self.point.ranks
+        return (self.point.clients_per_node if self.colocated
+                else self.point.ranks)
 
     def database(self) -> Server:
         """The server role."""
@@ -154,7 +159,9 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                  else point.db_nodes if apart else 1)
         return server(
             point.db, prefix,
-            Needs(point.db_cpus, 96 + (3 * data >> 20),
+            # A model of TorchScript: up to 102 MB, sent and kept.
+            Needs(point.db_cpus, (320 if point.torchscript else 96)
+                  + (3 * data >> 20),
                   2 * self.connections() + 16,
                   cluster=point.db_nodes > 1, socket=self.uds,
                   modules=self.loaded()),
@@ -165,7 +172,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """What the servers load."""
         if self.point.commands == 'plain':
             return ()
-        return (aimodule.load_line(f'{self.programs.stagedir}/ai.so',
+        name = 'ai_torch.so' if self.point.torchscript else 'ai.so'
+        return (aimodule.load_line(f'{self.programs.stagedir}/{name}',
                                    threads=self.point.db_tpq,
                                    intra=self.asked.intra_op_threads),)
 
@@ -297,11 +305,12 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def backlogs(self) -> list[str]:
         """Limits of the nodes on connections that are being made at once,
         where they are below what this case makes."""
-        limits = {'somaxconn': 0, 'tcp_max_syn_backlog': 0}
-        for text in self.facts_files.values():
-            facts = json.loads(text)
-            for name in limits:
-                limits[name] = int(facts.get(name) or 0)
+        nodes = [json.loads(text) for text in self.facts_files.values()]
+        # The fewest count: the server may be on that node. 0: not known.
+        limits = {name: min((has for facts in nodes
+                             if (has := int(facts.get(name) or 0))),
+                            default=0)
+                  for name in ('somaxconn', 'tcp_max_syn_backlog')}
         return [f'{self.connections()} clients connect to a server at once, '
                 f'{name} of its node is {value}: the others wait for a '
                 'second try of the kernel (client_time)'
@@ -365,13 +374,16 @@ class SmartRedisInference(TensorBenchmark):
 
     @run_before('run')
     def write_model(self) -> None:
-        Path(self.stagedir, 'model.pt').write_bytes(
-            aimodule.blob(self.point.network))
-        Path(self.stagedir, 'script.txt').write_text(aimodule.SCRIPT)
+        name = self.point.network.removesuffix('.pt')
+        model, script = ((torchscript.network(name), torchscript.SCRIPT)
+                         if self.point.torchscript else
+                         (aimodule.blob(name), aimodule.SCRIPT))
+        Path(self.stagedir, 'model.pt').write_bytes(model)
+        Path(self.stagedir, 'script.txt').write_text(script)
 
     @property
     def network(self) -> aimodule.Network:
-        return aimodule.NETWORKS[self.point.network]
+        return aimodule.NETWORKS[self.point.network.removesuffix('.pt')]
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -53,7 +53,10 @@ def blob(network: str, size: int = 0) -> bytes:
 
 
 def build_command(out: str, cc: str = 'cc') -> str:
-    """A line of shell that compiles the module to `out`."""
+    """A line of shell that compiles the module to `out`.
+
+    Where TORCH_PREFIX names a libtorch, it runs TorchScript as well.
+    """
     return f'CC={shlex.quote(cc)} {shlex.quote(str(BUILD))} {out}'
 
 

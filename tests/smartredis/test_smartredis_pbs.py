@@ -34,10 +34,7 @@ site_configuration = {
 @pytest.fixture
 def scripts(suite, tmp_path):
     """Check -> its script and its plan."""
-    site = tmp_path / 'cluster'
-    site.mkdir()
-    (site / 'system.py').write_text(SITE)
-    suite.variables['PLUMBLINE_SITE'] = str(site)
+    suite.write_site(tmp_path / 'cluster', SITE)
     done = suite.reframe(
         '--dry-run', '-Sbringup=1', '-n', 'SmartRedis', '-E',
         'point.client_nodes == 2 and point.clients_per_node == 4 and '

@@ -4,7 +4,13 @@ from __future__ import annotations
 import pytest
 
 from checks.smartredis import settings
-from checks.smartredis.points import ARRANGEMENTS, Point, modes_of, points
+from checks.smartredis.points import (
+    ARRANGEMENTS,
+    DATABASES,
+    Point,
+    modes_of,
+    points,
+)
 
 
 def test_options_under_their_own_names():
@@ -80,3 +86,13 @@ def test_arrangements_and_their_modes(kind):
     # Never a database colocated with nothing, nor a cluster of such.
     assert all(point.deployment == 'standard' or point.db_nodes == 1
                for point, _ in found)
+
+
+def test_torchscript_wants_a_libtorch():
+    found = [point for point, mode in points('inference')
+             if point.torchscript and mode == 'nightly']
+    assert {point.network for point in found} == {'small.pt', 'resnet50.pt'}
+    assert all(point.needs == (DATABASES[point.db], 'libtorch')
+               for point in found)
+    assert not any('libtorch' in point.needs for kind in ARRANGEMENTS
+                   for point, _ in points(kind) if not point.torchscript)

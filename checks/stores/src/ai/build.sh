@@ -1,9 +1,37 @@
 #!/bin/sh
 # Builds the module: build.sh OUT, with $CC (cc) and $CFLAGS. It needs a C
-# compiler and libc, no header of a server.
+# compiler and libc, no header of a server. With TORCH_PREFIX, where libtorch
+# is installed, it runs TorchScript too, and $CXX (c++) is needed.
 set -eu
 out=$1
 cc=${CC:-cc}
 here=$(dirname "$0")
-$cc -O2 -std=gnu11 -pthread -fPIC -shared -fvisibility=hidden -Wall -Wextra \
-    ${CFLAGS:-} -o "$out" "$here"/*.c -lm
+sources="$here/*.c"
+flags='-O2 -pthread -fPIC -fvisibility=hidden -Wall -Wextra'
+if [ -z "${TORCH_PREFIX:-}" ]; then
+    # shellcheck disable=SC2086
+    $cc $flags -std=gnu11 -shared ${CFLAGS:-} -o "$out" $sources -lm
+    exit
+fi
+for lib in "$TORCH_PREFIX"/lib/*-linux-gnu "$TORCH_PREFIX"/lib64 \
+        "$TORCH_PREFIX"/lib; do
+    [ -e "$lib/libtorch_cpu.so" ] && break
+done
+if [ ! -e "$lib/libtorch_cpu.so" ]; then
+    echo "build.sh: $TORCH_PREFIX: no libtorch_cpu.so in its lib" >&2
+    exit 1
+fi
+objects=$out.o
+trap 'rm -rf "$objects"' EXIT
+mkdir -p "$objects"
+for source in $sources; do
+    # shellcheck disable=SC2086
+    $cc $flags -std=gnu11 -DWITH_TORCH ${CFLAGS:-} -c "$source" \
+        -o "$objects/$(basename "$source").o"
+done
+# shellcheck disable=SC2086
+${CXX:-c++} $flags -std=c++17 -DWITH_TORCH ${CXXFLAGS:-} -shared -o "$out" \
+    -isystem "$TORCH_PREFIX/include" \
+    -isystem "$TORCH_PREFIX/include/torch/csrc/api/include" \
+    "$here/torch.cpp" "$objects"/*.o -L"$lib" -Wl,-rpath,"$lib" \
+    -ltorch -ltorch_cpu -lc10 -lm

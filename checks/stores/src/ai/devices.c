@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "devices.h"
+#include "torch.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +67,27 @@ static const char *run_model(struct job *jobs, struct room *room,
     return error;
 }
 
+#ifdef WITH_TORCH
+static const char *run_program(struct job *jobs, size_t count)
+{
+    struct call *calls = malloc(count * sizeof *calls), *call = calls;
+    if (!calls)
+        return "ERR not enough memory to run the program";
+    for (struct job *job = jobs; job; job = job->next)
+        *call++ = (struct call){job->in, job->out, job->inputs,
+                                job->outputs};
+    const char *error = torch_run(
+        jobs->object->program, jobs->function
+        ? RM_StringPtrLen(jobs->function, NULL) : "forward", calls,
+        (int)count);
+    free(calls);
+    /* The text is this thread's; answers are the server's thread's. */
+    for (struct job *job = jobs; error && job; job = job->next)
+        job->error = strncpy(job->words, error, sizeof job->words - 1);
+    return error;
+}
+#endif
+
 /* These are off the queue; their clients are answered by the server's own
  * thread, which frees them as well. */
 static void do_jobs(struct device *device, struct job *jobs,
@@ -74,17 +96,23 @@ static void do_jobs(struct device *device, struct job *jobs,
     long long begin = now();
     const char *error = NULL;
     size_t images = 0, count = 0;
+    for (struct job *job = jobs; job; job = job->next)
+        count++;
     if (!jobs->timed_out) {
         if (jobs->object->network)
             error = run_model(jobs, room, team);
+#ifdef WITH_TORCH
+        else if (jobs->object->program)
+            error = run_program(jobs, count);
+#endif
         else
             error = jobs->kernel->run(jobs->in, jobs->inputs, jobs->out);
     }
     long long spent = now() - begin;
     for (struct job *job = jobs; job; job = job->next) {
-        job->error = error;
+        if (!job->error)
+            job->error = error;
         images += job->images;
-        count++;
         if (!job->timed_out)
             object_count(job->object, error ? 0 : spent, !!error,
                          error ? 0 : job->images);
@@ -103,16 +131,36 @@ static void do_jobs(struct device *device, struct job *jobs,
 
 /* --- batches -------------------------------------------------------------- */
 
-/* Takes jobs of the leader's model off the queue, from the leader on, until
+/* Can two jobs of a model be one run: their inputs differ in the number of
+ * rows alone? A network's always can. */
+static int fit_together(const struct job *a, const struct job *b)
+{
+    if (a->object != b->object || a->inputs != b->inputs ||
+        a->outputs != b->outputs)
+        return 0;
+    for (int i = 0; a != b && i < a->inputs; i++) {
+        const struct tensor *one = a->in[i], *other = b->in[i];
+        if (one->type != other->type || !one->dims ||
+            one->dims != other->dims ||
+            one->shape[0] != a->in[0]->shape[0] ||
+            other->shape[0] != b->in[0]->shape[0] ||
+            memcmp(one->shape + 1, other->shape + 1,
+                   (one->dims - 1) * sizeof *one->shape))
+            return 0;
+    }
+    return 1;
+}
+
+/* Takes jobs that fit to the leader off the queue, from the leader on, until
  * they have as many images as the model takes at once. */
 static struct job *take_batch(struct device *device, struct job **leader)
 {
     struct job *jobs = *leader, **end = &jobs;
-    struct object *model = jobs->object;
+    struct job *first = jobs;
     long long images = 0;
     for (struct job **at = leader; *at;) {
         struct job *job = *at;
-        if (job->object != model) {
+        if (!fit_together(first, job)) {
             at = &job->next;
             continue;
         }
@@ -120,7 +168,7 @@ static struct job *take_batch(struct device *device, struct job **leader)
         images += job->images;
         *end = job;
         end = &job->next;
-        if (images >= model->batch)
+        if (images >= first->object->batch)
             break;
     }
     *end = NULL;
@@ -135,7 +183,7 @@ static long long waiting(const struct job *leader)
 {
     long long images = 0;
     for (const struct job *job = leader; job; job = job->next)
-        if (job->object == leader->object)
+        if (fit_together(leader, job))
             images += job->images;
     return images;
 }
@@ -190,6 +238,9 @@ static void *work(void *argument)
     struct device *device = argument;
     struct team *team = team_start((int)settings.intra_op);
     struct room *room = room_new();
+#ifdef WITH_TORCH
+    torch_threads((int)settings.intra_op);
+#endif
     if (!team || !room)
         abort();                        /* as the server does without memory */
     pthread_mutex_lock(&device->lock);

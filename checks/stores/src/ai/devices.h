@@ -15,11 +15,14 @@ struct job {
     struct job *next;
     Blocked *client;
     struct object *object;
-    const struct kernel *kernel;        /* of a script */
+    /* Of a script: what it runs; a function of its program by name. */
+    const struct kernel *kernel;
+    String *function;
     size_t images;                      /* of a model: its batch */
     long long queued, deadline;         /* us; 0: none */
     int timed_out, inputs, outputs;     /* or nobody waits any more */
     const char *error;
+    char words[300];                    /* of an error that is no constant */
     String **names;                     /* of the outputs */
     struct tensor **in, **out;
 };

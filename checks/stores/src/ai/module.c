@@ -2,6 +2,7 @@
  * which SmartRedis sends, with built-in networks and kernels. */
 #include "devices.h"
 #include "run.h"
+#include "torch.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -394,6 +395,9 @@ static void module_info(Info *to, int crashed)
     RM_InfoAddSection(to, "module");
     RM_InfoAddFieldCString(to, "program", "plumbline embedded");
     RM_InfoAddFieldULongLong(to, "version", VERSION);
+#ifdef WITH_TORCH
+    RM_InfoAddFieldCString(to, "libtorch", (char *)torch_version());
+#endif
     RM_InfoAddFieldCString(to, "networks", (char *)network_names);
     RM_InfoAddFieldULongLong(to, "threads_per_queue",
                              settings.threads_per_queue);
@@ -495,6 +499,9 @@ int RedisModule_OnLoad(Context *context, String **argv, int argc)
                              commands[i].flags, key, key, !!key) != GOOD)
             return BAD;
     }
+#ifdef WITH_TORCH
+    torch_start((int)settings.inter_op);
+#endif
     /* A payload that is wrong is our answer, not the server's end. */
     RM_SetModuleOptions(context, HANDLES_IO_ERRORS);
     RM_Log(context, "notice", "plumbline ai %d (embedded, no RedisAI): "

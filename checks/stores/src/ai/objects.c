@@ -1,5 +1,6 @@
 #include "objects.h"
 #include "devices.h"
+#include "torch.h"
 #include <string.h>
 
 static const char model_mark[] = "plumbline-network 1 ";
@@ -20,6 +21,9 @@ void object_drop(struct object *object)
         RM_FreeString(NULL, object->held);
     else
         RM_Free(object->text);
+#ifdef WITH_TORCH
+    torch_drop(object->program);
+#endif
     for (int i = 0; i < object->entries; i++)
         RM_FreeString(NULL, object->entry[i]);
     RM_Free(object->tag);
@@ -91,10 +95,16 @@ static const char *read_model(struct object *model)
         return model->network ? NULL
             : "ERR no such network: this module has tiny, small, resnet50";
     }
-    /* A file of torch.jit.save (an archive) can be kept, but not run. */
-    return begins(text, size, "PK\3\4") ? NULL
-        : "ERR the blob is no model: its first line must be "
-          "'plumbline-network 1 NAME', NAME one of tiny, small, resnet50";
+    /* A file of torch.jit.save is an archive. */
+    const char *error = NULL;
+    if (begins(text, size, "PK\3\4")) {
+#ifdef WITH_TORCH
+        model->program = torch_model(text, size, &error);
+#endif
+        return error;               /* without libtorch it is kept, no more */
+    }
+    return "ERR the blob is no model: its first line must be "
+           "'plumbline-network 1 NAME', NAME one of tiny, small, resnet50";
 }
 
 /* Names of a TensorFlow model's inputs or outputs; this module has no such
@@ -246,12 +256,19 @@ static const char *read_script(struct object *script)
     size_t at = 0, size;
     const char *name;
     int functions = 0;
+    const char *error = NULL;
     script->marked = begins(script->text, script->size, script_mark);
     for (; (name = next_function(script, &at, &size)); functions++)
         if (script->marked && !kernel_named(name, size))
             return "ERR no such kernel: this module has pre_process_3ch, "
                    "pre_process_4ch, post_process, copy";
-    return functions ? NULL : "ERR the script defines no function";
+    if (!functions)
+        return "ERR the script defines no function";
+#ifdef WITH_TORCH
+    if (!script->marked)
+        script->program = torch_script(script->text, script->size, &error);
+#endif
+    return error;
 }
 
 struct object *script_parse(String **argv, int argc, int entries,

@@ -5,6 +5,7 @@
 #include "network.h"
 
 struct device;
+struct program;
 
 enum { MAX_ENTRIES = 64 };
 
@@ -25,6 +26,8 @@ struct object {
      * nothing that this module can). */
     long long batch, min_batch, batch_timeout;
     const struct network *network;
+    /* What libtorch made of it, or NULL. */
+    struct program *program;
     /* Of a script: does it name kernels, and entry points of SCRIPTSTORE. */
     int marked, entries;
     String *entry[MAX_ENTRIES];

@@ -1,5 +1,6 @@
 #include "run.h"
 #include "devices.h"
+#include "torch.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -261,6 +262,8 @@ static void discard(Context *context, void *data)
         tensor_drop(job->out[i]);
         RM_FreeString(NULL, job->names[i]);
     }
+    if (job->function)
+        RM_FreeString(NULL, job->function);
     object_drop(job->object);
     RM_Free(job);
 }
@@ -305,6 +308,10 @@ static const char *fit_model(struct request *r, struct job *job)
 {
     const struct network *network = job->object->network;
     const struct tensor *in = job->in[0];
+    if (!network) {                     /* its program says what it takes */
+        job->images = in->dims ? in->shape[0] : 1;
+        return NULL;
+    }
     long long shape[3], classes;
     char has[64];
     network_shape(network, shape, &classes);
@@ -326,6 +333,8 @@ static const char *fit_counts(const struct object *object,
                               const struct kernel **kernel)
 {
     if (!object->script) {
+        if (object->program)
+            return NULL;                /* seen when it is run */
         if (!object->network)
             return "ERR the model is TorchScript, which this module cannot "
                    "run: it has the networks tiny, small, resnet50, named by "
@@ -341,6 +350,8 @@ static const char *fit_counts(const struct object *object,
     const char *name = RM_StringPtrLen(function, &size);
     if (!script_defines(object, name, size))
         return with_word(r, "ERR Function does not exist: ", function);
+    if (object->program)
+        return NULL;
     if (!object->marked)
         return "ERR the script is TorchScript, which this module cannot run: "
                "it has the kernels pre_process_3ch, pre_process_4ch, "
@@ -400,6 +411,8 @@ static int execute(Context *context, String **argv, int argc, int script,
         return RM_ReplyWithError(context, error);
     }
     job->kernel = kernel;
+    if (script && object->program)
+        job->function = RM_HoldString(NULL, argv[2]);
     job->deadline = r.timeout * 1000;
     for (; job->outputs < r.outputs.count; job->outputs++)
         job->names[job->outputs] =

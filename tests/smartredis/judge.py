@@ -1,0 +1,61 @@
+"""What the checks make of runs, as JSON: name -> figures, or why refused.
+
+    python judge.py FOLDER_OF_A_SITE FOLDER < runs.json
+
+A process of its own: a check asks the system for its parameters while it is
+imported. A run has the `check`, the text of each of its programs for each size
+(`texts`: the end of a file's name -> text), what the servers counted
+(`commands`, `evicted`) and the facts of the nodes; `point` and `asked` are
+fields of the check's that are not those of its plain case. Nothing is run.
+"""
+import json
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+from reframe.frontend.executors import generate_testcases
+from reframe.frontend.loader import RegressionCheckLoader
+
+from checks.lib.guards import Run
+from checks.serving.parser import Counters, Step
+from cli import cases
+from cli.setup import ROOT
+
+NONE = Counters(**{one.name: 0 for one in fields(Counters)})
+
+cases.load(Path(sys.argv[1]))
+loader = RegressionCheckLoader([str(ROOT / 'checks' / 'smartredis')])
+checks = {}
+for check, partition, environ in generate_testcases(loader.load_all()):
+    check._current_partition, check._current_environ = partition, environ
+    # The plain case of the quick mode is the first.
+    if not check.is_fixture():
+        checks.setdefault(type(check).__name__.partition('_')[0], check)
+found = {}
+for name, told in json.load(sys.stdin).items():
+    check = checks[told['check']]
+    check.point = replace(check.point, iterations=100,
+                          **told.get('point', {}))
+    check.asked = replace(check.asked, **told.get('asked', {}))
+    folder = Path(sys.argv[2], name)
+    folder.mkdir(parents=True)
+    for end, text in told['texts'].items():
+        (folder / f'run.1.1.{end}.out').write_text(text)
+    check._stagedir = str(folder)
+    check.programs = SimpleNamespace(stagedir='', origin=lambda *_: {})
+    check.facts_files = told.get('facts', {})
+    grown = replace(NONE, commands=told['commands'],
+                    evicted=told.get('evicted', 0))
+    services = SimpleNamespace(
+        servers=[SimpleNamespace(version='7.0.15')],
+        steps={f'size{size}': Step(1.0, 0.0, NONE, grown)
+               for size in check.sizes})
+    try:
+        found[name] = {
+            **check.figures_served(services, '', Run(
+                1, 1, True, 0, 1e3, 0, 0, 0, 0, '', '', 'run.1.1')),
+            'limits': check.backlogs()}
+    except Exception as error:  # ReFrame's copies of our classes
+        found[name] = str(error)
+json.dump(found, sys.stdout)

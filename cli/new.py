@@ -553,16 +553,12 @@ def environments(found: Found, choices: Choices) -> dict[str, list[str]]:
             *(comment(0, source) if source else finish(
                 0, 'no MPI was found: load one and name its compiler and '
                 'version here, or add a stack')),
-            '{', f"    'name': {name!r},",
-            f"    'cc': '{mpi.cc}', 'cxx': '', 'ftn': '',",
-            *(lines(4, "'modules': ", list(mpi.modules))
+            f'environs.of_mpi({name!r}, {label!r}, cc={mpi.cc!r},',
+            *(lines(16, 'modules=', list(mpi.modules))
               if mpi.modules else []),
-            *(f"    'env_vars': {pairs!r},"
-              for pairs in [mpi_type(found, choices, mpi)] if pairs),
-            *lines(4, "'features': ", ['mpi', 'osu', '*programs.EMBEDDED']),
-            f"    'extras': {{'mpi_library': {label!r},",
-            "               'programs': {'osu': {'source': 'embedded'}}},",
-            '},']
+            *(f'{"":16}env_vars={pairs!r},'
+              for pairs in [mpi_type(found, choices, mpi)] if pairs)]
+        made[name][-1] = made[name][-1].removesuffix(',') + '),'
     for name in choices.stacks:
         made[name] = stack_lines(name, found, choices, mpis[0])
     return made
@@ -603,8 +599,7 @@ def system_py(name: str, found: Found, choices: Choices) -> str:
             '', 'A comment above a value says which command told it.', '"""',
             'import os', '',
             *imports(body, made),
-            'from checks.lib.features import node_features',
-            'from checks.osu import programs', '',
+            'from checks.lib.features import node_features', '',
             "_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')",
             *launch(found, choices), '', 'site_configuration = {',
             "    'systems': [{", f"        'name': '{name}',",

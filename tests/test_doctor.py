@@ -126,6 +126,22 @@ def test_the_reasons_why_a_family_has_no_case():
         doctor.why_none('osu', SITE))
 
 
+def test_the_parts_of_a_family_are_told_with_what_to_do(capsys):
+    doctor.parts_told('osu', SITE)
+    doctor.parts_told('keyvalue', SITE)
+    real, bench, memcached = capsys.readouterr().out.splitlines()
+    assert real == (
+        '  not here   real OMB and all collectives: set OMB_PREFIX to an '
+        'installation of the OSU micro-benchmarks; or name a stack that has '
+        'it: mpi-cuda, mpi-host, mpi-rocm')
+    assert ('load a module; or name a stack that has it: keyvalue'
+            ) in bench and 'memcached: install' in memcached
+    doctor.parts_told('osu', site(features=['osu_alltoall']))
+    doctor.parts_told('taobench', SITE)
+    assert capsys.readouterr().out == (
+        '  offered    real OMB and all collectives\n')
+
+
 # ------------------------------------------------------------ the cost
 
 def case(where: str, digest: str, nodes: int = 1) -> dict:

@@ -441,6 +441,14 @@ def test_what_all_have_is_short():
     assert lines < 2500
 
 
+def test_no_family_has_a_line_in_the_settings_of_the_tools():
+    """mypy reads checks of families like all else: what ReFrame's metaclass
+    makes of a class is told to it once, in checks/lib/base.py."""
+    words = set(re.split(r'\W+', (ROOT / 'pyproject.toml').read_text()))
+    assert not words & families.families().keys()
+    assert 'overrides' not in words and 'mypy' in words
+
+
 @pytest.mark.parametrize('tool', [
     ['ruff', 'check', '.'], ['mypy']])
 def test_linters_are_clean(tool):

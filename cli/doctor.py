@@ -58,6 +58,8 @@ def doctor(args: argparse.Namespace) -> int:
     seen = times_seen(Path(variables['PLUMBLINE_PERFLOGS']),
                       configuration['systems'][0]['name'])
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
+    learn = './plumb references learn' + (
+        '' if is_local(folder) else f' --site {args.site}')
     for family in families():
         mine = [c for c in answer['cases'] if c['family'] == family]
         print(f'\nfamily {family}')
@@ -68,7 +70,7 @@ def doctor(args: argparse.Namespace) -> int:
         parts_told(family, configuration)
         there = (prefix / f'{family}.yaml').is_file()
         print(f'  references {prefix / family}.yaml'
-              f'{"" if there else ": none yet: ./plumb references learn"}')
+              f'{"" if there else f": none yet: {learn}"}')
     print('\nA mode as a whole (cases, as `plumb site check` counts: of a '
           'check on a partition\nin an environment; checks as `reframe -l`); '
           'node-hours without builds and queues')
@@ -236,11 +238,14 @@ def why_none(family: str, configuration: Mapping[str, Any]) -> str:
     offers = [env['name'] for env in configuration['environments']
               if wanted & set(env.get('features', ()))]
     if not offers:
-        lines = [f'environs.embedded(NAME, {family!r})'
-                 for name in environs.offered(family, 'embedded')
-                 if name in wanted] + [
-            f'environs.of_stack(NAME, {name!r})' for name in stack.names()
-            if wanted & set(stack.about(name)['features'])]
+        built = any(one.built_with
+                    for one in families()[family].features.values())
+        alone = wanted & set(environs.offered(family, 'embedded'))
+        lines = [
+            *([f'environs.embedded(NAME, {family!r})'] if alone else []),
+            *(['environs.of_mpi(NAME, LIBRARY)'] if built else []),
+            *(f'environs.of_stack(NAME, {name!r})' for name in stack.names()
+              if wanted & set(stack.about(name)['features']))]
         return (f'no environment offers {" or ".join(sorted(wanted))}: add '
                 f'{"".join(f"{line} or " for line in lines)}one with a prefix '
                 'of programs that are there to system.py (checks/'

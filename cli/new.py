@@ -520,7 +520,8 @@ def host_lines(name: str, found: Found, choices: Choices,
     return ['{', f"    'name': '{name}-node',",
             *finish(4, 'no Slurm was found, so this machine alone is '
                     'measured; for a cluster name its scheduler as ReFrame '
-                    'does (slurm, squeue, pbs, torque, lsf, flux, sge, oar)'),
+                    'does (slurm, squeue, pbs, torque, lsf, flux, sge, oar), '
+                    'and copy this partition for each kind of node'),
             "    'scheduler': 'local',",
             *finish(4, 'on a cluster: how ranks are started (srun, mpirun, '
                     '...), with its options in _LAUNCH above'),
@@ -538,6 +539,9 @@ def host_lines(name: str, found: Found, choices: Choices,
                       f'{counted(cpu.numa, "NUMA node")}') if found.cpu else
               finish(4, 'lscpu told nothing: write what a node has')),
             *processor(4, cpu.cpus, cpu.threads, cpu.sockets),
+            *([] if found.nics else finish(
+                4, "on a cluster: a node's GPUs and network cards, which give "
+                'the limits of physics (devices, ../README.md)')),
             *devices(gpus, found.nics, found), '},']
 
 
@@ -553,6 +557,9 @@ def environments(found: Found, choices: Choices) -> dict[str, list[str]]:
             *(comment(0, source) if source else finish(
                 0, 'no MPI was found: load one and name its compiler and '
                 'version here, or add a stack')),
+            *([] if found.partitions else finish(
+                0, "on a cluster: its own MPI, with modules=['...'] where it "
+                'comes from them, and modules_system above')),
             f'environs.of_mpi({name!r}, {label!r}, cc={mpi.cc!r},',
             *(lines(16, 'modules=', list(mpi.modules))
               if mpi.modules else []),

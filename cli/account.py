@@ -36,6 +36,11 @@ WHY = {
     'dependency': 'not run: what it depends on failed',
 }
 
+#: Why a case that did not fail was measured again: by its result, where that
+#: has not been held against a reference.
+AT_FIRST = {'recorded': 'disturbed at first', 'unfit': 'disturbed each time'}
+BEYOND = 'beyond its reference or disturbed at first'
+
 
 def other_action(words: list[str]) -> str:
     """The action among ReFrame's options that is not a run; empty: none."""
@@ -84,8 +89,8 @@ def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
         note = case.get('unjudged') or ''
         if number > 1 and result not in outcomes.FAILED:
             note = '; '.join(filter(None, [
-                note, 'beyond its reference at first, measured '
-                f'{number} times']))
+                note, f'{AT_FIRST.get(result, BEYOND)}, measured {number} '
+                'times']))
         case['unjudged'] = note
         lacks = LACKS.search(note)
         case['waits'] = bool(lacks) and result == 'recorded'

@@ -27,22 +27,36 @@ Wrote {count} files in checks/{name}/ and tests/{name}/. It runs already:
   ./plumb test -- tests/{name} tests/test_contracts.py
 
 Then make it yours, in this order:
-  checks/{name}/src/{name}.c       the program: figures on stdout, exit code 1
-                               where what it computed or got is wrong
-  tests/{name}/golden/{name}.txt   what it really printed
-  checks/{name}/parser.py        that text to figures; refuses all else
-  tests/{name}/test_{name}.py      and damaged copies of it
-  checks/{name}/family.yaml      metrics, what is judged, limits, figures
-  checks/{name}/{name}.py          the check: parameters, command line{more}
-  checks/{name}/README.md
+{rows}
   ./plumb site check --all --update    adds its cases to the sites' cases.txt
 
 A metric that you rename makes the perflogs of before unreadable: remove
 perflogs/*/*/{check}.v*.csv then. ruff and mypy read all of it, too.
 """
 
-SERVICE = """,
-                               what is started (checks/serving/plan.py)"""
+#: File -> what to write in it.
+ROWS = {
+    'checks/{name}/src/{name}.c':
+        'the program: figures on stdout, exit code 1\nwhere what it computed '
+        'or got is wrong',
+    'tests/{name}/golden/{name}.txt': 'what it really printed',
+    'checks/{name}/parser.py': 'that text to figures; refuses all else',
+    'tests/{name}/test_{name}.py': 'and damaged copies of it',
+    'checks/{name}/family.yaml': 'metrics, what is judged, limits, figures',
+    'checks/{name}/{name}.py': 'the check: parameters, command line{more}',
+    'checks/{name}/README.md': 'what it measures, and its parameters',
+}
+SERVICE = ',\nwhat is started (checks/serving/plan.py)'
+
+
+def rows(name: str, more: str) -> str:
+    """ROWS as two columns."""
+    files = {path.format(name=name): text.format(more=more)
+             for path, text in ROWS.items()}
+    width = max(map(len, files)) + 4
+    return '\n'.join(
+        f'  {path}'.ljust(width) + text.replace('\n', '\n' + ' ' * width)
+        for path, text in files.items())
 
 
 def class_name(name: str) -> str:
@@ -104,5 +118,6 @@ def new(args: argparse.Namespace) -> int:
             raise
     print(PROGRAM.format(count=len(made), name=args.name,
                          check=class_name(args.name),
-                         more=SERVICE if args.service else ''), end='')
+                         rows=rows(args.name, SERVICE if args.service
+                                   else '')), end='')
     return 0

@@ -50,6 +50,7 @@ def doctor(args: argparse.Namespace) -> int:
     environments(configuration)
     if is_local(folder):
         stores()
+    places(configuration)
     if 'error' in answer:
         print(*answer['said'], answer['error'], sep='\n', file=sys.stderr)
         return 1
@@ -57,6 +58,8 @@ def doctor(args: argparse.Namespace) -> int:
     seen = times_seen(Path(variables['PLUMBLINE_PERFLOGS']),
                       configuration['systems'][0]['name'])
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
+    learn = './plumb references learn' + (
+        '' if is_local(folder) else f' --site {args.site}')
     for family in families():
         mine = [c for c in answer['cases'] if c['family'] == family]
         print(f'\nfamily {family}')
@@ -64,11 +67,10 @@ def doctor(args: argparse.Namespace) -> int:
             print(f'  not here   {why_none(family, configuration)}')
             continue
         family_told(mine, blocked)
+        parts_told(family, configuration)
         there = (prefix / f'{family}.yaml').is_file()
         print(f'  references {prefix / family}.yaml'
-              f'{"" if there else ": none yet: ./plumb references learn"}')
-    print()
-    parts_told(configuration)
+              f'{"" if there else f": none yet: {learn}"}')
     print('\nA mode as a whole (cases, as `plumb site check` counts: of a '
           'check on a partition\nin an environment; checks as `reframe -l`); '
           'node-hours without builds and queues')
@@ -109,7 +111,7 @@ def environments(configuration: Mapping[str, Any]) -> None:
 
 
 def stores() -> None:
-    """The stores found on this machine; how to get memcached."""
+    """The stores found on this machine."""
     print()
     found = json.loads((WORK / 'local.json').read_text())['stores']
     for store in found:
@@ -122,16 +124,24 @@ def stores() -> None:
     if missing.is_file():
         print(f'no store from wheels: {missing.read_text().strip()}; to try '
               f'again, remove {missing.parent}')
-    if not any(store['store'] == 'memcached' for store in found):
-        print("no memcached: install the distribution's package, load a "
-              'module that has it on PATH, or '
-              f'`./plumb spack install --stack {stacks_with("memcached")}`')
 
 
-def stacks_with(feature: str) -> str:
-    """The stacks that offer a feature."""
-    return ' or '.join(name for name in stack.names()
-                       if feature in stack.about(name)['features'])
+def places(configuration: Mapping[str, Any]) -> None:
+    """What cases of any family may need of a partition."""
+    print()
+    offers = {feature for system in configuration['systems']
+              for part in system['partitions']
+              for feature in part.get('features', ())}
+    for what, feature, without in (
+            ('several nodes', 'nodes_2',
+             'the site has one node: use a site with several (--site)'),
+            ('NVIDIA GPUs', 'gpu_nvidia',
+             'no partition offers gpu_nvidia: on a machine that has them, '
+             'add the feature in its site folder'),
+            ('AMD GPUs', 'gpu_amd',
+             'no partition offers gpu_amd: on a machine that has them, add '
+             'the feature in its site folder')):
+        told_part(what, feature in offers, without)
 
 
 # ------------------------------------------------- what would start
@@ -228,11 +238,14 @@ def why_none(family: str, configuration: Mapping[str, Any]) -> str:
     offers = [env['name'] for env in configuration['environments']
               if wanted & set(env.get('features', ()))]
     if not offers:
-        lines = [f'environs.embedded(NAME, {family!r})'
-                 for name in environs.offered(family, 'embedded')
-                 if name in wanted] + [
-            f'environs.of_stack(NAME, {name!r})' for name in stack.names()
-            if wanted & set(stack.about(name)['features'])]
+        built = any(one.built_with
+                    for one in families()[family].features.values())
+        alone = wanted & set(environs.offered(family, 'embedded'))
+        lines = [
+            *([f'environs.embedded(NAME, {family!r})'] if alone else []),
+            *(['environs.of_mpi(NAME, LIBRARY)'] if built else []),
+            *(f'environs.of_stack(NAME, {name!r})' for name in stack.names()
+              if wanted & set(stack.about(name)['features']))]
         return (f'no environment offers {" or ".join(sorted(wanted))}: add '
                 f'{"".join(f"{line} or " for line in lines)}one with a prefix '
                 'of programs that are there to system.py (checks/'
@@ -248,39 +261,23 @@ def why_none(family: str, configuration: Mapping[str, Any]) -> str:
             f'for (checks/{family}/README.md)')
 
 
-def parts_told(configuration: Mapping[str, Any]) -> None:
-    """Kinds of cases that need something of their own."""
-    features = {f for system in configuration['systems']
-                for part in system['partitions']
-                for f in part.get('features', ())}
-    reasons = {
-        'inter-node placement': (
-            'nodes_2' in features,
-            'the site has one node: use a site with several (--site)'),
-        'CUDA buffers': (
-            'gpu_nvidia' in features,
-            'no partition offers gpu_nvidia: on a machine with NVIDIA GPUs, '
-            'add the feature in its site folder'),
-        'ROCm buffers': (
-            'gpu_amd' in features,
-            'no partition offers gpu_amd: on a machine with AMD GPUs, add '
-            'the feature in its site folder'),
-        'real OMB, and all collectives': (
-            # A collective that the embedded programs do not have.
-            any('osu_alltoall' in env.get('features', ())
-                for env in configuration['environments']),
-            'set OMB_PREFIX to an installation of the OSU micro-benchmarks, '
-            'or add a stack that has them'),
-        'stores under their own load generator': (
-            any('store_bench' in env.get('features', ())
-                for env in configuration['environments']),
-            'wheels have servers only: install redis-tools or valkey-tools '
-            'beside the server, load a module, or with Spack, '
-            f'PLUMBLINE_STACKS={stacks_with("store_bench")}'),
-    }
-    for what, (there, why) in reasons.items():
-        print(f'  {"offered  " if there else "not here "}  {what}'
-              f'{"" if there else ": " + why}')
+def parts_told(family: str, configuration: Mapping[str, Any]) -> None:
+    """What a site has of a family's parts, and how to get those that it has
+    not: `parts` of its family.yaml."""
+    offers = {feature for env in configuration['environments']
+              for feature in env.get('features', ())}
+    for what, part in families()[family].parts.items():
+        named = [name for name in stack.names() if part['feature'] in
+                 environs.of_stack('', name)['features']]
+        told_part(what, part['feature'] in offers, part['without'] + (
+            f'; or name a stack that has it: {", ".join(named)}'
+            if named else ''))
+
+
+def told_part(what: str, there: bool, without: str) -> None:
+    """A line: it is offered, or what to do."""
+    print(f'  {"offered  " if there else "not here "}  {what}'
+          f'{"" if there else ": " + without}')
 
 
 # ------------------------------------------------------------- the cost

@@ -520,7 +520,8 @@ def host_lines(name: str, found: Found, choices: Choices,
     return ['{', f"    'name': '{name}-node',",
             *finish(4, 'no Slurm was found, so this machine alone is '
                     'measured; for a cluster name its scheduler as ReFrame '
-                    'does (slurm, squeue, pbs, torque, lsf, flux, sge, oar)'),
+                    'does (slurm, squeue, pbs, torque, lsf, flux, sge, oar), '
+                    'and copy this partition for each kind of node'),
             "    'scheduler': 'local',",
             *finish(4, 'on a cluster: how ranks are started (srun, mpirun, '
                     '...), with its options in _LAUNCH above'),
@@ -538,6 +539,9 @@ def host_lines(name: str, found: Found, choices: Choices,
                       f'{counted(cpu.numa, "NUMA node")}') if found.cpu else
               finish(4, 'lscpu told nothing: write what a node has')),
             *processor(4, cpu.cpus, cpu.threads, cpu.sockets),
+            *([] if found.nics else finish(
+                4, "on a cluster: a node's GPUs and network cards, which give "
+                'the limits of physics (devices, ../README.md)')),
             *devices(gpus, found.nics, found), '},']
 
 
@@ -553,16 +557,15 @@ def environments(found: Found, choices: Choices) -> dict[str, list[str]]:
             *(comment(0, source) if source else finish(
                 0, 'no MPI was found: load one and name its compiler and '
                 'version here, or add a stack')),
-            '{', f"    'name': {name!r},",
-            f"    'cc': '{mpi.cc}', 'cxx': '', 'ftn': '',",
-            *(lines(4, "'modules': ", list(mpi.modules))
+            *([] if found.partitions else finish(
+                0, "on a cluster: its own MPI, with modules=['...'] where it "
+                'comes from them, and modules_system above')),
+            f'environs.of_mpi({name!r}, {label!r}, cc={mpi.cc!r},',
+            *(lines(16, 'modules=', list(mpi.modules))
               if mpi.modules else []),
-            *(f"    'env_vars': {pairs!r},"
-              for pairs in [mpi_type(found, choices, mpi)] if pairs),
-            *lines(4, "'features': ", ['mpi', 'osu', '*programs.EMBEDDED']),
-            f"    'extras': {{'mpi_library': {label!r},",
-            "               'programs': {'osu': {'source': 'embedded'}}},",
-            '},']
+            *(f'{"":16}env_vars={pairs!r},'
+              for pairs in [mpi_type(found, choices, mpi)] if pairs)]
+        made[name][-1] = made[name][-1].removesuffix(',') + '),'
     for name in choices.stacks:
         made[name] = stack_lines(name, found, choices, mpis[0])
     return made
@@ -603,8 +606,7 @@ def system_py(name: str, found: Found, choices: Choices) -> str:
             '', 'A comment above a value says which command told it.', '"""',
             'import os', '',
             *imports(body, made),
-            'from checks.lib.features import node_features',
-            'from checks.osu import programs', '',
+            'from checks.lib.features import node_features', '',
             "_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')",
             *launch(found, choices), '', 'site_configuration = {',
             "    'systems': [{", f"        'name': '{name}',",

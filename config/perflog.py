@@ -29,7 +29,7 @@ import reframe
 from reframe.core.exceptions import LoggingError
 from reframe.core.logging import register_log_handler
 
-from config import run_id, samples, strict
+from config import metrics, run_id, samples, strict
 from config.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -294,8 +294,6 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     figure that is no finite number. One whose references are wrong or missing
     leaves that record besides its figures.
     """
-    # Imported late: the configuration is read before the checks.
-    from checks.lib import metrics
     # A machine that changed its speed has a column of its own.
     result = ('unfit' if check.unfit
               and (check.invalid or check.disturbed

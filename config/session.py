@@ -34,6 +34,7 @@ import reframe
 from reframe.core import fields, runtime, variables
 from reframe.core import logging as rfm_logging
 from reframe.core.exceptions import RunSessionTimeout
+from reframe.core.schedulers.slurm import SlurmJobScheduler
 from reframe.core.warnings import (
     ReframeDeprecationWarning,
     user_deprecation_warning,
@@ -55,6 +56,7 @@ from config.version import VERSION
 _parse_args = ArgumentParser.parse_args
 _inject = variables.VarSpace._inject
 _validate_check = RegressionCheckLoader._validate_check
+_make_scheduler = SlurmJobScheduler.__init__
 #: Types of values that need no copy.
 _UNCHANGING = {bool, float, int, str, type(None)}
 
@@ -679,6 +681,16 @@ def validate_check(self: Any, check: Any) -> bool:
     return sound
 
 
+def make_scheduler(self: Any) -> None:
+    """ReFrame's, which takes every SBATCH_* away before it calls sbatch, but
+    for those that a site names (`slurm_envvar_whitelist`).
+
+    The account is a person's, and not the site's: it is not written down.
+    """
+    _make_scheduler(self)
+    self._envvar_whitelist.add('SBATCH_ACCOUNT')
+
+
 def install() -> None:
     """Installs the hooks; most of them in ReFrame's command line."""
     module: Any
@@ -686,6 +698,7 @@ def install() -> None:
         module.user_deprecation_warning = deprecation_warning
     variables.VarSpace._inject = inject
     RegressionCheckLoader._validate_check = validate_check
+    SlurmJobScheduler.__init__ = make_scheduler
     loading.install()
     cli: Any = sys.modules.get('reframe.frontend.cli')
     if cli is not None:

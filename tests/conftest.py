@@ -39,7 +39,8 @@ from cluster import CannotRunHere, Cluster, lost, missing  # noqa: E402
 from compiler import cached_compiler  # noqa: E402
 from packages import package_of  # noqa: E402
 
-from cli.setup import ensure_wheel, identify_store  # noqa: E402
+from checks.stores.found import identify  # noqa: E402
+from cli.setup import ensure_wheel  # noqa: E402
 from tests import forks  # noqa: E402
 
 # In a shell's background job SIGINT is ignored, and children inherit that:
@@ -542,7 +543,7 @@ def stores() -> list[Store]:
         path = shutil.which(f'{name}-server')
         if path:
             found[f'{name}-system'] = (name, Path(path))
-    known = [(binary, identify_store(name, binary, ''), environ)
+    known = [(binary, identify(name, binary, ''), environ)
              for environ, (name, binary) in found.items()
              if binary.exists() and name in ('redis', 'valkey')]
     return [Store(one['store'], binary, one['version'], one['tls'], environ)

@@ -242,10 +242,12 @@ def test_no_place_of_a_machine_and_no_registry_is_named():
 
 # A family is a folder -------------------------------------------------------
 
-#: Code that knows a family by name, and why.
+#: Code that names a family or a program of one, and why.
 NAMED = {
-    'cli/new.py': 'writes into a new site that its MPI has OSU programs',
+    'postprocess/plot.py': {'osu_barrier': 'the example of its --help'},
 }
+#: Where no family's programs and features are named either.
+COMMON = ('cli', 'config', 'postprocess', 'checks/lib')
 
 
 def test_links_between_the_docs_lead_somewhere():
@@ -268,9 +270,7 @@ def families_named_in(path: Path) -> set[str]:
     Only a family that sites offer by a feature: no other is called by name
     anywhere, and may be called like a word (stream, copy).
     """
-    words = {word for text in texts_of(path) for line in text.splitlines()
-             if './plumb ' not in line
-             for word in re.split(r'[\s:+%|,/.=]+', line)}
+    words = said_in(path)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             words |= {*(node.module or '').split('.'),
@@ -280,6 +280,31 @@ def families_named_in(path: Path) -> set[str]:
                       for word in alias.name.split('.')}
     return words & {name for name, family in families.families().items()
                     if family.features}
+
+
+def said_in(path: Path) -> set[str]:
+    """Words of a file's texts, but for examples of command lines."""
+    return {word for text in texts_of(path) for line in text.splitlines()
+            if './plumb ' not in line for word in re.split(r'\W+', line)}
+
+
+def parts_named_in(path: Path) -> set[str]:
+    """Features and programs of families that a file's texts name.
+
+    A program that is called like its family, which has no feature, may be a
+    word (stream, copy).
+    """
+    names, patterns = set(), []
+    for family in families.families().values():
+        names |= {*family.programs, *family.about, *(
+            one.program for one in family.features.values() if one.program)}
+        for name, feature in family.features.items():
+            (patterns.append if feature.pattern else names.add)(name)
+        if not family.features:
+            names.discard(family.name)
+    words = said_in(path)
+    return words & names | {word for word in words for pattern in patterns
+                            if re.fullmatch(pattern, word)}
 
 
 def test_no_code_but_its_own_knows_a_family_by_name():
@@ -293,7 +318,10 @@ def test_no_code_but_its_own_knows_a_family_by_name():
                 found = families_named_in(path) - {own, 'nccl'}
             else:
                 found = families_named_in(path)
-            if found and name not in NAMED:
+            if name.startswith(COMMON):
+                found |= parts_named_in(path)
+            found -= NAMED.get(name, {}).keys()
+            if found:
                 bad[name] = found
     assert not bad, ('ask config.families; what it does not say yet is a key '
                      'of family.yaml')
@@ -304,6 +332,24 @@ def test_the_search_for_families_finds_one(tmp_path):
     bad.write_text('"""About osu."""\nfrom checks.keyvalue import x\n'
                    "A = 'checks/osu/src'\nB = './plumb parse taobench F'\n")
     assert families_named_in(bad) == {'keyvalue', 'osu'}
+    bad.write_text("SERVER = ('redis-server', 'a/memtier_benchmark')\n"
+                   "if 'osu_alltoall' in features or 'store_bench' in x: y\n"
+                   "'all_reduce_perf', 'tensorload', './plumb run -n valkey'"
+                   "\n'a program', 'optcast'\n")
+    assert parts_named_in(bad) == {
+        'redis', 'memtier_benchmark', 'osu_alltoall', 'store_bench',
+        'all_reduce_perf', 'tensorload'}
+
+
+def test_what_was_named_outside_of_its_folder_would_be_seen(tmp_path):
+    """As cli/new.py and cli/doctor.py were until version 1."""
+    bad = tmp_path / 'new.py'
+    bad.write_text('''lines(4, "'features': ", ['mpi', 'osu'])
+'from checks.osu import programs'
+any('osu_alltoall' in env.get('features', ()) for env in environments)
+''')
+    assert families_named_in(bad) == {'osu'}
+    assert {'osu', 'osu_alltoall'} <= parts_named_in(bad)
 
 
 def lacks(root: Path, name: str) -> list[str]:
@@ -393,6 +439,14 @@ def test_what_all_have_is_short():
     lines = sum(len(path.read_text().splitlines())
                 for path in (ROOT / 'checks' / 'lib').rglob('*.py'))
     assert lines < 2500
+
+
+def test_no_family_has_a_line_in_the_settings_of_the_tools():
+    """mypy reads checks of families like all else: what ReFrame's metaclass
+    makes of a class is told to it once, in checks/lib/base.py."""
+    words = set(re.split(r'\W+', (ROOT / 'pyproject.toml').read_text()))
+    assert not words & families.families().keys()
+    assert 'overrides' not in words and 'mypy' in words
 
 
 def test_the_linter_is_content():

@@ -119,11 +119,32 @@ def test_the_reasons_why_a_family_has_no_case():
     assert ("add environs.embedded(NAME, 'taobench') or environs.of_stack("
             "NAME, 'taobench') or one with a prefix"
             in doctor.why_none('taobench', SITE))
+    bare = {**SITE, 'environments': []}
+    assert 'add environs.of_mpi(NAME, LIBRARY) or environs.of_stack(' in (
+        doctor.why_none('osu', bare))
+    assert doctor.why_none('nccl', bare).count('environs.embedded') == 1
     idle = site(name='other')
     assert doctor.why_none('osu', idle).startswith(
         'no partition names environment other: ')
     assert 'environment gnu offers its programs, but on no partition' in (
         doctor.why_none('osu', SITE))
+
+
+def test_the_parts_of_a_family_are_told_with_what_to_do(capsys):
+    doctor.parts_told('osu', SITE)
+    doctor.parts_told('keyvalue', SITE)
+    real, bench, memcached = capsys.readouterr().out.splitlines()
+    assert real == (
+        '  not here   real OMB and all collectives: give an environment the '
+        'prefix of an installation of the OSU micro-benchmarks (on the site '
+        'local: OMB_PREFIX); or name a stack that has '
+        'it: mpi-cuda, mpi-host, mpi-rocm')
+    assert ('load a module; or name a stack that has it: keyvalue'
+            ) in bench and 'memcached: install' in memcached
+    doctor.parts_told('osu', site(features=['osu_alltoall']))
+    doctor.parts_told('taobench', SITE)
+    assert capsys.readouterr().out == (
+        '  offered    real OMB and all collectives\n')
 
 
 # ------------------------------------------------------------ the cost

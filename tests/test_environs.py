@@ -44,6 +44,15 @@ def test_every_stack_can_be_an_environment(name):
     assert environs.of_stack('any', name)['extras']['stack'] == name
 
 
+def test_an_mpi_brings_the_programs_that_are_built_with_it():
+    assert environs.of_mpi('gnu', 'openmpi 5.0.3', modules=['openmpi/5']) == {
+        'name': 'gnu', 'cc': 'mpicc', 'cxx': '', 'ftn': '',
+        'modules': ['openmpi/5'],
+        'features': ['mpi', 'osu', *programs.EMBEDDED],
+        'extras': {'mpi_library': 'openmpi 5.0.3',
+                   'programs': {'osu': {'source': 'embedded'}}}}
+
+
 def test_an_embedded_environment_needs_a_compiler_alone():
     assert environs.embedded('tao', 'taobench', 'cc', ['tao_tls']) == {
         'name': 'tao', 'cc': 'cc', 'cxx': '', 'ftn': '',

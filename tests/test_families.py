@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 GOOD = '''\
 title: Memory bandwidth
 features:
-  stream: {means: a STREAM, program: stream}
+  stream: {means: a STREAM, program: stream, built_with: mpi}
 sources: [embedded]
 metrics:
   triad: {unit: MB/s, better: higher, point: B, means: a triad}
@@ -33,6 +33,7 @@ about: {stream: what memory gives, 'stream_*': the same}
 series: {server: {rate: 1/s}}
 bands: {rate: [1, 2]}
 bands_when: {fast: {rate: [2, 3.5]}}
+parts: {all loops: {feature: stream, without: build it anew}}
 '''
 
 
@@ -55,7 +56,9 @@ def test_a_good_file_is_read_whole(tmp_path):
     made(tmp_path)
     one = families.load(tmp_path, families.shared_metrics())['stream']
     assert one.title == 'Memory bandwidth' and not one.versions_apart
-    assert one.features['stream'] == families.Feature('a STREAM', 'stream')
+    assert one.features['stream'] == families.Feature(
+        'a STREAM', 'stream', built_with='mpi')
+    assert one.parts['all loops']['without'] == 'build it anew'
     assert one.headline[0] == {'metric': 'triad'}
     assert one.tells('stream_mpi') == 'the same'
     assert one.tells('other') == ''
@@ -70,6 +73,14 @@ def test_a_good_file_is_read_whole(tmp_path):
     ('title: Memory bandwidth', 'title: 3', '1: title: expected text, got 3'),
     ('means: a STREAM', 'meens: a STREAM', "3: features: stream: unknown key "
      "'meens': did you mean 'means'"),
+    ('built_with: mpi', 'built_with: mpicc', "3: features: stream: "
+     "built_with is 'mpicc': did you mean 'mpi'"),
+    ('feature: stream', 'feature: steam', "22: parts: all loops: feature is "
+     "'steam': did you mean 'stream'"),
+    (', without: build it anew', '', '22: parts: all loops: without is '
+     'missing: it says feature, without'),
+    ('without: build it anew', 'without: 3', '22: parts: all loops: '
+     'without: expected text, got 3'),
     ('[embedded]', '[embeded]', "4: sources: 'embeded': did you mean "
      "'embedded'"),
     ('[embedded]', '[]', '4: sources: name one or more of spack, module, '),
@@ -111,6 +122,18 @@ def test_what_is_wrong_has_a_line_and_what_is_allowed(tmp_path, old, new,
     with pytest.raises(families.FamilyError) as first:
         families.load(tmp_path, families.shared_metrics())
     assert str(first.value) == faults[0]
+
+
+def test_a_part_may_be_one_of_the_programs_that_a_pattern_stands_for(
+        tmp_path):
+    text = GOOD.replace('sources:', "  'stream_[a-z]+': {means: one loop, "
+                        'pattern: true}\nsources:')
+    path = made(tmp_path, text.replace('feature: stream', 'feature: stream_a'))
+    assert families.faults(path, families.shared_metrics()) == []
+    path.write_text(path.read_text().replace('feature: stream_a',
+                                             'feature: stream_'))
+    fault, = families.faults(path, families.shared_metrics())
+    assert "parts: all loops: feature is 'stream_': did you mean" in fault
 
 
 @pytest.mark.parametrize('key, name, advice', [

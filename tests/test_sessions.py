@@ -16,6 +16,7 @@ from conftest import OSU, ROOT, command_lines, until
 
 from cli import session
 from config import lock
+from config import session as hooks
 
 #: A case of some 20 minutes, unless it is ended.
 LONG = [*OSU, '-n', 'OsuPt2pt', '-E', 'program == "osu_latency"',
@@ -225,3 +226,28 @@ def test_a_run_that_is_killed_takes_reframe_and_its_jobs_along(suite):
     until(lambda: not processes(suite), 20)
     with lock.held(lock.Path(suite.variables['PLUMBLINE_LOCK']), wait=False):
         pass
+
+
+def test_the_account_of_a_person_reaches_sbatch(tmp_path, monkeypatch):
+    """ReFrame takes every SBATCH_* away but for those that a site names."""
+    sbatch = tmp_path / 'sbatch'
+    sbatch.write_text('#!/bin/sh\necho "Submitted batch job 1 of '
+                      '$SBATCH_ACCOUNT,$SBATCH_QOS,$SBATCH_RESERVATION"\n')
+    sbatch.chmod(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr('reframe.core.runtime.temp_environment',
+                        contextlib.nullcontext)
+    for name in ('ACCOUNT', 'QOS', 'RESERVATION'):
+        monkeypatch.setenv(f'SBATCH_{name}', f'my_{name}'.lower())
+
+    class Scheduler(hooks.SlurmJobScheduler):
+        __init__ = hooks.make_scheduler
+
+        def get_option(self, name):
+            return {'slurm_envvar_whitelist': ['SBATCH_QOS'],
+                    'job_submit_timeout': 60}.get(name, [])
+
+        def log(self, *words):
+            pass
+
+    assert 'of my_account,my_qos,\n' in Scheduler().sbatch([]).stdout

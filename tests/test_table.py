@@ -74,6 +74,21 @@ def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
     assert row['waits'] is note.startswith('no reference')
 
 
+@pytest.mark.parametrize('result, words', [
+    ('pass', 'beyond its reference or disturbed at first, measured 2 times'),
+    ('recorded', 'disturbed at first, measured 2 times'),
+    ('unfit', 'disturbed each time, measured 2 times')])
+def test_rows_say_why_a_case_was_measured_again(monkeypatch, result, words):
+    key = 'cpu', 'gnu', 'c0ffee'
+    monkeypatch.setattr(outcomes, 'of_session', lambda *_: {key: (result, '')})
+    monkeypatch.setattr(outcomes, 'tries', lambda *_: {key: 2})
+    plan = plans.Plan(ROOT, {'run': 'r'}, [
+        {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
+         'name': 'Latency'}])
+    row, = account.told(plan, None, [])
+    assert row['unjudged'] == words
+
+
 def test_what_a_case_needs_is_found_in_the_records(tmp_path):
     """By its speed, whatever else has run."""
     write(tmp_path, [record(day=day, size=8, speed=speed, value=1 + day / 1e3)

@@ -14,7 +14,7 @@ import shlex
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import reframe as rfm
 import reframe.core.runtime as rt
@@ -48,7 +48,21 @@ SRC = Path(__file__).resolve().parent / 'src'
 FACTS = 'facts'
 
 
-class Settings(rfm.RegressionTestPlugin):
+if TYPE_CHECKING:
+    class Plugin(rfm.RegressionTestPlugin):
+        """What ReFrame's metaclass makes of a class, for mypy."""
+
+        executable: str
+        executable_opts: list[str]
+        keep_files: list[str]
+        prerun_cmds: list[str]
+
+        def __init_subclass__(cls, special: bool = False) -> None: ...
+else:
+    Plugin = rfm.RegressionTestPlugin
+
+
+class Settings(Plugin):
     """What the modes set with -S.
 
     Fixtures have these too: ReFrame warns of an unknown variable of a test,
@@ -75,7 +89,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     need no build.
     """
 
-    build_system = 'CustomBuild'
+    build_system: Any = 'CustomBuild'
     keep_files = ['stack.*']
     max_pending_time = '1h'
 
@@ -173,7 +187,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
                           f'(all of it: {said})')
 
 
-class Glossary(rfm.RegressionTestPlugin):
+class Glossary(Plugin):
     """Refuses requirements that are not in the glossary of features."""
 
     @run_after('init', always_last=True)
@@ -182,7 +196,7 @@ class Glossary(rfm.RegressionTestPlugin):
                              type(self).__name__)
 
 
-class Launch(rfm.RegressionTestPlugin):
+class Launch(Plugin):
     """Pins ranks where cores suffice, oversubscribes where they do not."""
 
     #: Threads or processes that each rank has while it measures.
@@ -224,7 +238,7 @@ class Launch(rfm.RegressionTestPlugin):
         self.env_vars.update((self.transport() or {}).get('env', {}))
 
 
-class NoRequeue(rfm.RegressionTestPlugin):
+class NoRequeue(Plugin):
     """A job that lost a node fails; Slurm does not start it again in the
     same stage directory."""
 
@@ -235,7 +249,7 @@ class NoRequeue(rfm.RegressionTestPlugin):
             self.job.options.append('--no-requeue')
 
 
-class Measured(rfm.RegressionTestPlugin):
+class Measured(Plugin):
     """Puts measure.sh before the launcher and rank.sh before the program,
     with an observer (observe.c) behind each of them.
 
@@ -307,7 +321,7 @@ class Measured(rfm.RegressionTestPlugin):
             Path(self.programs.stagedir, FACTS), self.job.nodelist or [])
 
 
-class Referenced(rfm.RegressionTestPlugin):
+class Referenced(Plugin):
     """References from the site's file, judged strictly (contract 6)."""
 
     #: What is wrong with the case's references.
@@ -395,13 +409,13 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     sourcesdir = None
     require_reference = True
-    time_limit = '10m'
+    time_limit: Any = '10m'
     max_pending_time = '1h'
 
     @run_after('init')
     def show_program(self) -> None:
         # ReFrame's -E looks at what the object has itself.
-        vars(self).setdefault('program', getattr(self, 'program', ''))
+        self.__dict__.setdefault('program', getattr(self, 'program', ''))
 
     @property
     def params(self) -> str:
@@ -410,7 +424,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         own: dict[str, Any] = {}
         for name in sorted(type(self).raw_params):
             value = getattr(self, name)
-            if dataclasses.is_dataclass(value):
+            if dataclasses.is_dataclass(type(value)):
                 own |= dataclasses.asdict(value)
             elif not name.startswith('.'):
                 own[name] = type(self).raw_params[name].format(value)

@@ -6,6 +6,7 @@ A site names them, and adds what is true of it alone::
         environs.of_stack('openmpi', 'mpi-host', mpi='openmpi 5.0.x',
                           transport=_UCX),
         environs.of_stack('stores', 'keyvalue'),
+        environs.of_mpi('cray', 'cray-mpich 8.1.29', cc='cc'),
         environs.embedded('tao', 'taobench')],
 
 What an environment with a stack offers is said in the stack's stack.yaml;
@@ -17,6 +18,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable
 from typing import Any
+
+from config.families import families as all_families
 
 from ..spack import stack as stacks
 
@@ -54,6 +57,30 @@ def of_stack(name: str, stack: str, *, mpi: str = '',
     if transport:
         extras['transport'] = transport
     return {'name': name, **more, 'features': features, 'extras': extras}
+
+
+def of_mpi(name: str, library: str, *, cc: str = 'mpicc', **more: Any
+           ) -> dict[str, Any]:
+    """The environment of an MPI that is there: the suite builds with it the
+    programs of every family that asks for no more (`built_with: mpi` of a
+    feature in its family.yaml).
+
+    :arg name: what the environment is called in records and references.
+    :arg library: name and version of the MPI, for the records.
+    :arg cc: its compiler wrapper.
+    :arg more: keys of ReFrame's environment: modules, env_vars, ...
+    """
+    built = {family.name: [
+        feature for feature, row in family.features.items()
+        if row.built_with == 'mpi'] for family in all_families().values()}
+    built = {family: features for family, features in built.items()
+             if features}
+    return {'name': name, 'cc': cc, 'cxx': '', 'ftn': '', **more,
+            'features': ['mpi', *(
+                feature for family, features in built.items()
+                for feature in (*features, *offered(family, 'embedded')))],
+            'extras': {'mpi_library': library, 'programs': {
+                family: {'source': 'embedded'} for family in built}}}
 
 
 def embedded(name: str, family: str, cc: str = 'gcc',

@@ -10,6 +10,8 @@ import shlex
 
 from reframe.core.builtins import run_after, run_before
 
+from config.families import families
+
 from . import guards
 from .base import Benchmark, Programs
 from .parsers import parser_of
@@ -56,6 +58,12 @@ class ProgramBenchmark(Benchmark, special=True):
         self.executable = shlex.quote(
             f'{self.programs.stagedir}/{self.family}')
         self.executable_opts = [*map(shlex.quote, self.arguments())]
+
+    def planned_figures(self) -> list[str]:
+        """All metrics of the family's own; those of a curve (point: B) are
+        for the check to name."""
+        return [name for name, row in families()[self.family].metrics.items()
+                if not row['point']]
 
     def figures_of(self, run: guards.Run) -> dict[str, float]:
         records = guards.read_table(parser_of(self.family).parse,

@@ -107,7 +107,7 @@ def as_layout(layout: Layout) -> str:
     return f'{layout.nodes}x{layout.gpus}'
 
 
-def where_there_are_gpus(check: type) -> type:
+def where_there_are_gpus(check: Any) -> Any:
     """Registers a check that has a case here: a parameter without values
     would be an error."""
     return rfm.simple_test(check) if check.num_variants else check

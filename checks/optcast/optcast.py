@@ -20,6 +20,7 @@ from ..serving.service import ServiceBenchmark
 from . import settings, timeline
 from .evaluation import Evaluation
 from .points import POINTS, SCALES, Point
+from .settings import Config
 
 
 class OptcastPrograms(EmbeddedPrograms):
@@ -69,7 +70,7 @@ class OptcastAllReduce(ServiceBenchmark):
         return self.repeats * self.attempts * (2 * self.evaluation.limit + 60)
 
     @property
-    def config(self) -> settings.Config | None:
+    def config(self) -> Config | None:
         """Of the file in the original's format that the settings name."""
         path = self.settings.get('config')
         return settings.read_config(Path(path)) if path else None

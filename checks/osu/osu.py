@@ -61,7 +61,7 @@ def layouts() -> list[tuple[int, str]]:
             for ranks in ('one', 'full') if (n, ranks) != (1, 'one')]
 
 
-def where_offered(check: type) -> type:
+def where_offered(check: Any) -> Any:
     """Registers a check that has a case here.
 
     A check whose programs no environment offers is no error; to ReFrame a
@@ -191,9 +191,10 @@ class OsuBenchmark(Benchmark, special=True):
     def arguments(self) -> list[str]:
         """The program's options."""
         args = self.options.split()
-        if self.largest() and self.largest() > 8:
+        largest = self.largest()
+        if largest and largest > 8:
             first = f'{self.min_size}:' if self.min_size else ''
-            args += ['-m', f'{first}{self.largest()}']
+            args += ['-m', f'{first}{largest}']
         if self.memory() != 'host':
             args += ['-d', self.buffers]
         return args

@@ -214,7 +214,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def outputs(self, run: guards.Run, size: int) -> list[parser.Run]:
         """What the programs of a step said."""
-        found = []
+        found: list[parser.Run] = []
         for number, _ in enumerate(self.programs_of(size)):
             name = f'{run.name}.size{size}.{number}.out'
             text = Path(self.stagedir, name).read_text(errors='replace')

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from checks.stores.found import identify
 from cli import setup
 
 SERVERS = {
@@ -43,7 +44,7 @@ def store_in(folder, server, says=None, tls=''):
 def test_a_store_is_what_its_version_says(tmp_path, server, version):
     store = server.removesuffix('-server')
     path = store_in(tmp_path / 'bin', server)
-    assert setup.identify_store(store, path, 'system') == {
+    assert identify(store, path, 'system') == {
         'store': store, 'version': version, 'prefix': str(tmp_path),
         'source': 'system', 'tls': False, 'bench': False}
 
@@ -52,12 +53,12 @@ def test_a_server_that_is_no_such_store(tmp_path):
     valkey = store_in(tmp_path / 'bin', 'valkey-server')
     link = tmp_path / 'bin' / 'redis-server'
     link.symlink_to(valkey)
-    assert setup.identify_store('redis', link, 'system') is None
+    assert identify('redis', link, 'system') is None
     broken = store_in(tmp_path / 'bin', 'keydb-server', says='')
-    assert setup.identify_store('keydb', broken, 'system') is None
+    assert identify('keydb', broken, 'system') is None
     # What runs them looks in bin/.
     loose = store_in(tmp_path / 'src', 'redis-server')
-    assert setup.identify_store('redis', loose, 'system') is None
+    assert identify('redis', loose, 'system') is None
 
 
 def test_a_server_that_is_known_by_the_name_of_its_link(tmp_path):
@@ -73,7 +74,7 @@ def test_a_server_that_is_known_by_the_name_of_its_link(tmp_path):
     elsewhere.parent.mkdir()
     elsewhere.symlink_to(link)
     for path in (link, elsewhere):
-        found = setup.identify_store('redis', path, 'system')
+        found = identify('redis', path, 'system')
         assert found and found['prefix'] == str(tmp_path), path
 
 
@@ -81,9 +82,9 @@ def test_what_a_store_brings_along(tmp_path):
     path = store_in(tmp_path / 'bin', 'redis-server',
                     tls='No tls-cert-file configured!')
     for part in ('redis-cli', 'redis-benchmark'):
-        assert not setup.identify_store('redis', path, 'system')['bench']
+        assert not identify('redis', path, 'system')['bench']
         (tmp_path / 'bin' / part).touch(0o755)
-    found = setup.identify_store('redis', path, 'system')
+    found = identify('redis', path, 'system')
     assert found['bench'] and found['tls']
 
 
@@ -162,10 +163,11 @@ def test_doctor_tells_of_stores(suite, tmp_path):
             'generator\n') in done.stdout
     assert 'offered    stores under their own load generator' in done.stdout
     if not shutil.which('memcached'):
-        assert 'no memcached: install the distribution' in done.stdout
+        assert "not here   memcached: install the distribution's" in (
+            done.stdout)
     store_in(folder, 'memcached')
     said = suite.plumb('doctor', PATH=path).stdout
-    assert 'no memcached' not in said and 'memcached-system' in said
+    assert 'offered    memcached' in said and 'memcached-system' in said
     stores = suite.tmp / 'work' / 'stores'
     target = stores.resolve()
     stores.unlink()

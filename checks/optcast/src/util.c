@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+void (*before_the_end)(void);
+
 void die(const char *format, ...)
 {
     char line[512];
@@ -16,7 +18,8 @@ void die(const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    trace_flush();
+    if (before_the_end)
+        before_the_end();
     fprintf(stderr, "optcast: %s\n", line);
     fflush(stderr);
     _exit(1);                           /* other threads may hold locks     */

@@ -15,10 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-const struct bench *bench;
-struct options opt;
-int my_rank, num_ranks = 1;
-
 #define MIB ((size_t)1 << 20)
 #define MAX_TEAM 128                 /* threads or processes of -t        */
 #define MAX_MESSAGE ((size_t)1 << 30) /* counts are of type int           */

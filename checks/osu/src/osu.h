@@ -63,6 +63,7 @@ struct options {
     enum sync sync;
 };
 
+/* What was asked for; main.c says it once. */
 extern const struct bench *bench;
 extern struct options opt;
 extern int my_rank, num_ranks;

@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+const struct bench *bench;
+struct options opt;
+int my_rank, num_ranks = 1;
+
 /* One rank may be stuck in a call the others will never answer, so an error
  * in the middle of a measurement has to take the whole job down. */
 _Noreturn void die(const char *format, ...)

@@ -3,30 +3,10 @@
 #include "tensor.h"
 
 #include <mpi.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-void in_threads(int count, void *(*run)(void *), void *shares, size_t size)
-{
-    pthread_t *ids = calloc((size_t)count, sizeof *ids);
-    char *share = shares;
-
-    if (!ids)
-        die("no memory for %d threads", count);
-    for (int i = 1; i < count; i++) {
-        int code = pthread_create(&ids[i], NULL, run,
-                                  share + (size_t)i * size);
-        if (code)
-            die("no %d threads: %s", count, strerror(code));
-    }
-    run(share);
-    for (int i = 1; i < count; i++)
-        pthread_join(ids[i], NULL);
-    free(ids);
-}
 
 static void nap(double seconds)
 {

@@ -77,7 +77,7 @@ struct arguments {
 extern struct arguments arg;
 extern int rank, ranks;
 
-/* --- main.c: times of this rank, in the original's names ---------------- */
+/* --- rank.c: times of this rank, in the original's names ---------------- */
 double now(void);
 void add_time(const char *function, double seconds);
 /* Ends the program with one line, and all other ranks with it. */
@@ -96,6 +96,9 @@ void check_values(const float *data, size_t n, unsigned stamp,
 
 const char *key_of(char *out, size_t room, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+void write_csv(void);         /* the times, in arg.folder                  */
+void report(const char *mode);  /* of all ranks, by rank 0                 */
 
 /* Runs a function on each of `count` shares of `size` bytes at once, on the
  * first in this thread. */

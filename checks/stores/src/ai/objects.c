@@ -30,15 +30,6 @@ void object_drop(struct object *object)
     RM_Free(object);
 }
 
-void object_count(struct object *object, long long duration, int error,
-                  unsigned long long samples)
-{
-    __atomic_add_fetch(&object->calls, 1, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&object->errors, error, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&object->samples, samples, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&object->duration, duration, __ATOMIC_RELAXED);
-}
-
 static struct object *object_new(int script, struct device *device,
                                  const String *tag)
 {

@@ -48,7 +48,14 @@ int script_defines(const struct object *script, const char *name,
                    size_t size);
 struct object *object_hold(struct object *object);
 void object_drop(struct object *object);
-void object_count(struct object *object, long long duration, int error,
-                  unsigned long long samples);
+
+static inline void object_count(struct object *object, long long duration,
+                                int error, unsigned long long samples)
+{
+    __atomic_add_fetch(&object->calls, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&object->errors, error, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&object->samples, samples, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&object->duration, duration, __ATOMIC_RELAXED);
+}
 
 #endif

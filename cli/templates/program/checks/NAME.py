@@ -25,6 +25,3 @@ class Name(ProgramBenchmark):
 
     def arguments(self) -> list[str]:
         return [str(self.size)]
-
-    def planned_figures(self) -> list[str]:
-        return ['NAME_bandwidth']

@@ -1,0 +1,251 @@
+/* rank.c - what a rank knows and counts: times, values, and the report. */
+#define _GNU_SOURCE
+#include "tensor.h"
+
+#include <errno.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TENSORLOAD "1.0"
+
+/* Defaults of SmartSim-Scaling. */
+struct arguments arg = {
+    .bytes = 1024, .iterations = 100, .tensors = 4, .threads = 1,
+    .producers = 1, .poll = 0.005, .limit = 60, .batch = 1, .devices = 1,
+    .device = "CPU", .list_name = "iteration", .side = 224,
+    .classes = 1000};
+int rank, ranks;
+const struct client *client;
+uint64_t verified;
+double bytes_moved, loops;
+
+/* --- times --------------------------------------------------------------- */
+struct series { char name[32]; double *seconds; size_t count, room; };
+enum { FUNCTIONS = 16 };
+static struct series series[FUNCTIONS];
+static int functions;
+
+double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+_Noreturn void die(const char *format, ...)
+{
+    char text[600];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    /* In one piece: other ranks write there too. */
+    dprintf(STDERR_FILENO, "tensorload: %s\n", text);
+    _exit(1);
+}
+
+void add_time(const char *function, double seconds)
+{
+    int i = 0;
+
+    while (i < functions && strcmp(series[i].name, function))
+        i++;
+    struct series *s = &series[i];
+    if (i == functions) {
+        if (functions++ == FUNCTIONS)
+            die("more than %d functions", FUNCTIONS);
+        snprintf(s->name, sizeof s->name, "%s", function);
+    }
+    if (s->count == s->room) {
+        s->room = s->room ? 2 * s->room : 128;
+        if (!(s->seconds = realloc(s->seconds,
+                                   s->room * sizeof *s->seconds)))
+            die("no memory for times");
+    }
+    s->seconds[s->count++] = seconds;
+}
+
+/* --- values -------------------------------------------------------------- */
+enum { STRIDE = 1024 };
+
+/* Counts up, as the original's; every STRIDE-th value, the first and the last
+ * are the stamp, so that an older write is not taken for this one. A float
+ * holds integers up to 2^24. */
+void fill(float *data, size_t n, unsigned stamp)
+{
+    static size_t filled;
+    static float *last;
+
+    if (data != last || filled != n)
+        for (size_t i = 0; i < n; i++)
+            data[i] = (float)(i & 0xffffff);
+    last = data, filled = n;
+    for (size_t i = 0; i < n; i += STRIDE)
+        data[i] = (float)(stamp & 0xffffff);
+    data[n - 1] = (float)(stamp & 0xffffff);
+}
+
+void check_values(const float *data, size_t n, unsigned stamp,
+                  const char *key)
+{
+    for (size_t i = 0; i < n; i++) {
+        float due = (float)((i % STRIDE == 0 || i == n - 1 ? stamp : i)
+                            & 0xffffff);
+        if (data[i] != due)
+            die("%s: element %zu of %zu is %g, written was %g: the store "
+                "gave back another value", key, i, n, (double)data[i],
+                (double)due);
+    }
+    verified++;
+}
+
+const char *key_of(char *out, size_t room, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    if ((size_t)vsnprintf(out, room, format, args) >= room)
+        die("a name is longer than %zu bytes: %.60s...", room - 1, out);
+    va_end(args);
+    return out;
+}
+
+/* {aggregation_rank_R} */
+long producer_of(const char *dataset)
+{
+    const char *number = strstr(dataset, "_rank_");
+    char *end = NULL;
+    long r = number ? strtol(number + 6, &end, 10) : -1;
+
+    if (!number || end == number + 6 || r < 0 || r >= arg.producers)
+        die("a dataset of the list is called '%.60s'", dataset);
+    return r;
+}
+
+/* --- threads ------------------------------------------------------------- */
+void in_threads(int count, void *(*run)(void *), void *shares, size_t size)
+{
+    pthread_t *ids = calloc((size_t)count, sizeof *ids);
+    char *share = shares;
+
+    if (!ids)
+        die("no memory for %d threads", count);
+    for (int i = 1; i < count; i++) {
+        int code = pthread_create(&ids[i], NULL, run,
+                                  share + (size_t)i * size);
+        if (code)
+            die("no %d threads: %s", count, strerror(code));
+    }
+    run(share);
+    for (int i = 1; i < count; i++)
+        pthread_join(ids[i], NULL);
+    free(ids);
+}
+
+/* --- report --------------------------------------------------------------- */
+void write_csv(void)
+{
+    char path[4096];
+
+    if (!arg.folder)
+        return;
+    if (mkdir(arg.folder, 0777) && errno != EEXIST)
+        die("%s: %s", arg.folder, strerror(errno));
+    snprintf(path, sizeof path, "%s/rank_%d_timing.csv", arg.folder, rank);
+    FILE *file = fopen(path, "w");
+    if (!file)
+        die("%s: %s", path, strerror(errno));
+    for (int i = 0; i < functions; i++)
+        for (size_t k = 0; k < series[i].count; k++)
+            fprintf(file, "%d,%s,%.9f\n", rank, series[i].name,
+                    series[i].seconds[k]);
+    if (ferror(file) | fclose(file))
+        die("%s: %s", path, strerror(errno));
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The times of all ranks, sorted, on rank 0; their number. */
+static size_t gathered(const struct series *s, double **all)
+{
+    int own = (int)s->count, *counts = calloc((size_t)ranks, sizeof *counts);
+    int *places = calloc((size_t)ranks, sizeof *places);
+    size_t total = 0;
+
+    if (!counts || !places)
+        die("no memory for the report");
+    MPI_Gather(&own, 1, MPI_INT, counts, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    for (int r = 0; r < ranks; r++) {
+        places[r] = (int)total;
+        total += (size_t)counts[r];
+    }
+    *all = malloc((total ? total : 1) * sizeof **all);
+    if (!*all)
+        die("no memory for the report");
+    MPI_Gatherv(s->seconds, own, MPI_DOUBLE, *all, counts, places,
+                MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    free(counts);
+    free(places);
+    qsort(*all, total, sizeof **all, compare);
+    return total;
+}
+
+static double quantile(const double *sorted, size_t n, double share)
+{
+    double at = share * (double)(n - 1);
+    size_t low = (size_t)at;
+
+    return low + 1 < n ? sorted[low] + (at - (double)low)
+                         * (sorted[low + 1] - sorted[low]) : sorted[low];
+}
+
+void report(const char *mode)
+{
+    double *all, sum, own[2] = {0, 0}, all_of_it[2];
+    uint64_t checked = 0;
+
+    if (rank == 0)
+        printf("# tensorload " TENSORLOAD " %s\n# client %s commands %s\n"
+               "# ranks %d iterations %d bytes %zu\n"
+               "%-16s %9s %13s %13s %13s %13s %13s %13s\n", mode,
+               client->name, client->commands(), ranks, arg.iterations,
+               arg.bytes, "# function (s)", "calls", "min", "mean", "p50",
+               "p95", "p99", "max");
+    for (int i = 0; i < functions; i++) {
+        size_t n = gathered(&series[i], &all);
+        if (rank == 0 && n) {
+            sum = 0;
+            for (size_t k = 0; k < n; k++)
+                sum += all[k];
+            printf("%-16s %9zu %13.9f %13.9f %13.9f %13.9f %13.9f %13.9f\n",
+                   series[i].name, n, all[0], sum / (double)n,
+                   quantile(all, n, 0.5), quantile(all, n, 0.95),
+                   quantile(all, n, 0.99), all[n - 1]);
+        }
+        free(all);
+        if (!strcmp(series[i].name, "loop_time") && series[i].count)
+            own[0] = bytes_moved / series[i].seconds[0] / 1e6,
+            own[1] = loops / series[i].seconds[0];
+    }
+    MPI_Reduce(own, all_of_it, 2, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Reduce(&verified, &checked, 1, MPI_UINT64_T, MPI_SUM, 0,
+               MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("# moved %.6f MB/s\n# loops %.6f 1/s\n# verified %llu\n"
+               "# end\n", all_of_it[0], all_of_it[1],
+               (unsigned long long)checked);
+}

@@ -1,0 +1,57 @@
+"""Which stores a machine has, told by their servers."""
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from config.programs import said_by
+
+#: Store -> its server.
+SERVERS = {'redis': 'redis-server', 'valkey': 'valkey-server',
+           'keydb': 'keydb-server', 'dragonfly': 'dragonfly',
+           'memcached': 'memcached'}
+
+#: Store -> what the server's `--version` begins with.
+BANNERS = {
+    'redis': re.compile(r'Redis server v=(\S+)'),
+    'valkey': re.compile(r'Valkey server v=(\S+)'),
+    'keydb': re.compile(r'KeyDB server v=(\S+)'),
+    'dragonfly': re.compile(r'dragonfly v([\d.]+)'),
+    'memcached': re.compile(r'memcached (\S+)'),
+}
+
+
+def identify(store: str, server: Path, source: str) -> dict[str, Any] | None:
+    """What is known of a store's server, or None where it is none.
+
+    Keys: store, version, prefix (its bin/ has the server), source, tls
+    (built in), bench (its own load generator and client are beside it).
+    """
+    # A link under a store's name may lead to another store (Valkey brings a
+    # redis-server), and one elsewhere to a folder that has the rest. Debian's
+    # is one to a program that does what the name it is called by says.
+    beside = server.resolve().with_name(server.name)
+    server = beside if beside.exists() else server
+    found = BANNERS[store].match(said_by(str(server), '--version', limit=10))
+    if not found or server.parent.name != 'bin':
+        return None
+    return {'store': store, 'version': found[1],
+            'prefix': str(server.parents[1]), 'source': source,
+            'tls': _has_tls(store, server),
+            'bench': all(os.access(server.parent / f'{store}-{part}', os.X_OK)
+                         for part in ('benchmark', 'cli'))}
+
+
+def _has_tls(store: str, server: Path) -> bool:
+    """Whether the server was built with TLS; asked in a way that ends it."""
+    if store == 'memcached':
+        return '--enable-ssl' in said_by(str(server), '-h', limit=10)
+    if store == 'dragonfly':
+        return '--tls' in said_by(str(server), '--helpfull', limit=10)
+    # One with TLS ends for want of a certificate, before it listens; one
+    # without does not know what a port for TLS is.
+    return 'tls-cert-file' in said_by(
+        str(server), '--port', '0', '--tls-port', '1', '--bind', '127.0.0.1',
+        '--save', '', limit=10)

@@ -1,0 +1,53 @@
+"""Every metric by its name (config/families.py), and the keys of figures."""
+from __future__ import annotations
+
+import difflib
+import functools
+from dataclasses import dataclass
+
+from . import families
+from .judged import key
+
+__all__ = ['Metric', 'key', 'metric', 'split', 'table']
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One row of the table; `better` is higher, lower or none."""
+    name: str
+    unit: str
+    better: str
+    point: str
+    means: str
+
+
+@functools.cache
+def table() -> dict[str, Metric]:
+    """Every metric by its name."""
+    return {name: Metric(name, **row)
+            for name, row in families.metrics().items()}
+
+
+def metric(name: str) -> Metric:
+    """The metric of that name.
+
+    :raises KeyError: with the nearest name that exists.
+    """
+    try:
+        return table()[name]
+    except KeyError:
+        near = difflib.get_close_matches(name, table(), 1, 0)
+        raise KeyError(f'unknown metric {name!r}: did you mean {near[0]!r}? '
+                       '(metrics: of a family.yaml, config/metrics.yaml)'
+                       ) from None
+
+
+def split(figure: str) -> tuple[str, int | None]:
+    """The inverse of `key`: metric name and size in bytes."""
+    name, _, point = figure.partition('@')
+    if not point:
+        return name, None
+    if not point.endswith('B') or not point[:-1].isdigit():
+        raise ValueError(f'{figure!r} is no metric: after @ comes a size '
+                         'like 8B')
+    return name, int(point[:-1])

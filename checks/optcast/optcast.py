@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import reframe as rfm
+import reframe.core.runtime as rt
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, parameter, run_after, variable
 
@@ -16,7 +17,7 @@ from ..lib.parsers import ParseError
 from ..lib.program import EmbeddedPrograms
 from ..serving.parser import Services
 from ..serving.plan import Plan
-from ..serving.service import ServiceBenchmark
+from ..serving.service import ServiceBenchmark, nodes_feature
 from . import settings, timeline
 from .evaluation import Evaluation
 from .points import POINTS, SCALES, Point
@@ -49,14 +50,18 @@ class OptcastAllReduce(ServiceBenchmark):
     #: -): -S OptcastAllReduce.settings=chunksize:2M,num_jobs:4
     settings = variable(typ.Dict[str, str], value={})
 
+    #: Servers of a node, each with an InfiniBand NIC of its own where the
+    #: partition has them; 0: one a NIC. A config says it itself.
+    servers_each = variable(int, value=1)
+
     #: For a peer that says nothing. Unit: s.
     timeout = variable(int, value=60)
 
     @run_after('init')
     def set_requirements(self) -> None:
         self.descr = f'Optcast {self.point}'
-        nodes = 1 << (self.layout.nodes - 1).bit_length()
-        self.valid_systems = [f'+nodes_{nodes}']
+        self.valid_systems = [nodes_feature(max(
+            1, self.layout.client_nodes + self.server_nodes))]
         self.tags = {'full', 'nccl', 'optcast', *POINTS[self.point]}
         self.spans: list[samples.Sample] = []
 
@@ -87,6 +92,17 @@ class OptcastAllReduce(ServiceBenchmark):
             client_nodes=0 if one else config.client_nodes)
 
     @property
+    def server_nodes(self) -> int:
+        """Nodes of the servers alone."""
+        if not self.layout.server_nodes:
+            return 0
+        return (self.config.server_nodes if self.config else
+                settings.server_nodes(
+                    self.layout.servers, self.servers_each,
+                    [part.devices for part in
+                     rt.runtime().system.partitions]))
+
+    @property
     def evaluation(self) -> Evaluation:
         """What is run.
 
@@ -103,21 +119,22 @@ class OptcastAllReduce(ServiceBenchmark):
             raise ValueError('nrank, nservers, type and data_type are '
                              'parameters of the case: select another one, or '
                              'give a config')
-        of_config = (config.server_nodes if config and layout.client_nodes
-                     and layout.type == 'optcast' else layout.server_nodes)
         return Evaluation(
             replace(found, port=config.port if config else 0),
             f'{self.programs.stagedir}/optcast', max(1, layout.client_nodes),
-            of_config, self.current_partition.processor.num_cpus or 1,
+            self.server_nodes,
+            self.current_partition.processor.num_cpus or 1,
             self.timeout, config.environments if config else
             settings.nic_each(self.current_partition.devices, max(
-                1, layout.servers // max(1, of_config))))
+                1, layout.servers // max(1, self.server_nodes))))
 
     def plan(self) -> Plan:
         return self.evaluation.plan()
 
     def more_params(self) -> dict[str, Any]:
-        return dict(self.settings)
+        each = self.servers_each
+        return {**self.settings,
+                **({'servers_each': str(each)} if each != 1 else {})}
 
     def planned_figures(self) -> list[str]:
         return ['ready_time', *self.evaluation.figures_planned()]

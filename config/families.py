@@ -10,7 +10,8 @@ Keys of a family.yaml; title, sources, judged and headline must be there:
     features        what an environment can offer of it: name ->
                     {means, program: the program that it promises,
                     pattern: true where the name is a regular expression}
-    sources         where its programs may come from, of SOURCES
+    sources         where its programs may come from, of SOURCES; embedded
+                    first: wherever an environment says nothing else
     versions_apart  true: another version of a program is another program,
                     with references of its own
     metrics         those that it alone has: name -> {unit, better, point,
@@ -186,7 +187,7 @@ def offering(program: str, family: str) -> str:
 def origin(extras: Mapping[str, Any], program: str, family: str) -> Row:
     """Where an environment has a program from: {source, prefix, version}.
 
-    What it says of the program's family. A family whose programs are all
+    What it says of the program's family. A family whose first source is
     embedded is there wherever its checks can be built: no site says so.
 
     :param extras: those of the environment
@@ -195,7 +196,7 @@ def origin(extras: Mapping[str, Any], program: str, family: str) -> Row:
     """
     family = offering(program, family)
     told = extras.get('programs', {}).get(family)
-    if told is None and families()[family].sources == ['embedded']:
+    if told is None and families()[family].sources[:1] == ['embedded']:
         return {'source': 'embedded'}
     return dict(told or {})
 

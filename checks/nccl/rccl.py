@@ -202,8 +202,9 @@ class _File:
         if entry['wrong'] not in ('0', 'N/A'):
             self.refuse(f'{entry["wrong"]} wrong elements at '
                         f'{entry["size"]} B: data arrived wrong', line)
-        return Half(*(exactly(float(entry[name])) for name in
-                      ('time', 'algBw', 'busBw')), entry['wrong'] == '0')
+        time, algbw, busbw = (exactly(float(entry[name])) for name in (
+            'time', 'algBw', 'busBw'))
+        return Half(time, algbw, busbw, entry['wrong'] == '0')
 
     def blocks(self, entries: Sequence[tuple[int, dict[str, Any]]]
                ) -> list[list[Row]]:

@@ -1,6 +1,7 @@
 """Optcast: all-reduce through reduction servers, and the ring to beat."""
 from __future__ import annotations
 
+import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from ..lib.program import EmbeddedPrograms
 from ..serving.parser import Services
 from ..serving.plan import Plan
 from ..serving.service import ServiceBenchmark, nodes_feature
-from . import settings, timeline
+from . import programs, settings, timeline
 from .evaluation import Evaluation
-from .points import POINTS, SCALES, Point
+from .original import Original
+from .points import ORIGINAL, POINTS, SCALES, Point
 
 
 class OptcastPrograms(EmbeddedPrograms):
@@ -41,6 +43,9 @@ class OptcastAllReduce(ServiceBenchmark):
 
     family = program = 'optcast'
     programs = fixture(OptcastPrograms, scope='environment')
+
+    #: All cases and their modes.
+    POINTS = POINTS
     valid_prog_environs = ['+mpi']
 
     #: What all-reduces, with how many clients and servers, and where.
@@ -60,9 +65,9 @@ class OptcastAllReduce(ServiceBenchmark):
     @run_after('init')
     def set_requirements(self) -> None:
         self.descr = f'Optcast {self.point}'
-        self.valid_systems = [nodes_feature(max(
-            1, self.layout.client_nodes + self.server_nodes))]
-        self.tags = {'full', 'nccl', 'optcast', *POINTS[self.point]}
+        nodes = max(1, self.layout.client_nodes + self.server_nodes)
+        self.valid_systems = [f'+{nodes_feature(nodes)}']
+        self.tags = {'full', 'nccl', 'optcast', *self.POINTS[self.point]}
         self.spans: list[samples.Sample] = []
 
     @run_after('setup')
@@ -112,21 +117,30 @@ class OptcastAllReduce(ServiceBenchmark):
         found = settings.setup(
             {**SCALES[layout.scale], 'type': layout.type,
              'data_type': layout.data_type, **self.settings},
-            layout.clients, layout.servers)
+            layout.clients, layout.servers, **self.limits())
         if (found.clients, found.servers, found.type, found.data_type) != (
                 layout.clients, layout.servers, layout.type,
                 layout.data_type):
             raise ValueError('nrank, nservers, type and data_type are '
                              'parameters of the case: select another one, or '
                              'give a config')
-        return Evaluation(
+        return self.evaluation_of(
             replace(found, port=config.port if config else 0),
-            f'{self.programs.stagedir}/optcast', max(1, layout.client_nodes),
-            self.server_nodes,
+            self.installed(), max(1, layout.client_nodes), self.server_nodes,
             self.current_partition.processor.num_cpus or 1,
             self.timeout, config.environments if config else
             settings.nic_each(self.current_partition.devices, max(
                 1, layout.servers // max(1, self.server_nodes))))
+
+    evaluation_of: type[Evaluation] = Evaluation
+
+    def limits(self) -> dict[str, bool]:
+        """What the programs cannot do, see settings.setup."""
+        return {}
+
+    def installed(self) -> str:
+        """The program."""
+        return f'{self.programs.stagedir}/optcast'
 
     def plan(self) -> Plan:
         return self.evaluation.plan()
@@ -140,9 +154,8 @@ class OptcastAllReduce(ServiceBenchmark):
         return ['ready_time', *self.evaluation.figures_planned()]
 
     def claimed_seconds(self, figures: dict[str, float]) -> float:
-        of = self.evaluation.setup
-        return sum(size / figures[metrics.key('algbw', size)] * 1e-9
-                   for size in of.sizes) * of.iterations
+        return sum(count * size / figures[metrics.key('algbw', size)] * 1e-9
+                   for size, count in self.evaluation.timed().items())
 
     def figures_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
@@ -151,8 +164,7 @@ class OptcastAllReduce(ServiceBenchmark):
         try:
             found = evaluation.analyse(folder)
             figures = guards.figures_in(found.records, folder.name)
-            if evaluation.setup.type == 'optcast':
-                figures |= evaluation.against_the_ring(found)
+            figures |= evaluation.beside(found)
         except ParseError as err:
             guards.refuse('table', f'{folder.name}: {err.file}:{err}')
         self.version = found.version
@@ -169,3 +181,31 @@ class OptcastAllReduce(ServiceBenchmark):
     def attached(self) -> dict[str, str]:
         """What threads and requests did at the end of the last run."""
         return {samples.FILE: samples.text(self.spans)} if self.spans else {}
+
+
+@rfm.simple_test
+class OptcastOriginal(OptcastAllReduce):
+    """The original's servers with their own clients, over TCP: chunks go to
+    each server and their sums come back. The sums are not compared."""
+
+    program = programs.SERVER
+    valid_prog_environs = ['+optcast_server']
+    point = parameter(list(ORIGINAL), fmt=lambda point: str(point))
+    POINTS = ORIGINAL
+    evaluation_of = Original
+
+    def limits(self) -> dict[str, bool]:
+        return {'bf16': False,
+                'x86_original': platform.machine() == 'x86_64'}
+
+    def installed(self) -> str:
+        """The prefix of the installation.
+
+        :raises Refused: it lacks the server, or the plugin
+        """
+        prefix = str(self.programs.origin(self.program).get('prefix', ''))
+        for name in (programs.SERVER, programs.LIBRARY):
+            if not programs.found(prefix, name):
+                guards.refuse('programs', f'there is no {name} below '
+                              f'{prefix or "a prefix, which is not told"}')
+        return prefix

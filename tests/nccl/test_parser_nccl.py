@@ -14,6 +14,7 @@ from checks.nccl import parser as nccl
 from checks.nccl.programs import PROGRAMS
 from cli import parse
 from config import families
+from tests.mutations import MUTATIONS, digit
 from tests.nccl.printed import STYLES, output, written
 
 GOLDEN = Path(__file__).parent / 'golden'
@@ -365,53 +366,6 @@ def test_plumb_parse_says_what_it_left_out():
 
 # ------------------------------------------------------------ mutations
 
-def cut(draw, lines):
-    """The end is lost, in the middle of a line."""
-    text = '\n'.join(lines)
-    return text[:draw.randrange(len(text))].split('\n')
-
-
-def lose(draw, lines):
-    del lines[draw.randrange(len(lines))]
-    return lines
-
-
-def double(draw, lines):
-    at = draw.randrange(len(lines))
-    return [*lines[:at + 1], *lines[at:]]
-
-
-def weave(draw, lines):
-    """Another rank writes the same, some lines later."""
-    at, late = draw.randrange(len(lines)), draw.randrange(1, 6)
-    other = lines[at:at + draw.randrange(1, 12)]
-    return [*lines[:at + late], *other, *lines[at + late:]]
-
-
-def break_in(draw, lines):
-    """Another rank writes in the middle of a line."""
-    at, other = draw.randrange(len(lines)), draw.choice(lines)
-    place = draw.randrange(len(lines[at]) + 1)
-    lines[at] = lines[at][:place] + other + lines[at][place:]
-    return lines
-
-
-def digit(draw, lines):
-    text = '\n'.join(lines)
-    place = draw.choice([m.start() for m in re.finditer(r'\d', text)])
-    new = draw.choice([d for d in '0123456789' if d != text[place]])
-    return (text[:place] + new + text[place + 1:]).split('\n')
-
-
-def lose_character(draw, lines):
-    at = draw.choice([n for n, line in enumerate(lines) if line])
-    place = draw.randrange(len(lines[at]))
-    lines[at] = lines[at][:place] + lines[at][place + 1:]
-    return lines
-
-
-MUTATIONS = [cut, lose, double, weave, break_in, digit, digit, digit,
-             lose_character]
 TEXTS = {name: text_of(name) for name in (
     'formats/v2.19.6_stub_mpi_np2_g2.txt',
     'formats/v2.19.6_stub_all_reduce.txt',

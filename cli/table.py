@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from config.families import families
+from config.sizes import exact
 
 #: Figures in a row, at most, where nothing is judged.
 MOST = 3
@@ -73,7 +74,7 @@ def _headline(rules: Iterable[Mapping[str, Any]],
 def _told(one: Figure) -> str:
     text = f'{one.metric} {quantity(one.value, one.unit)}'
     if one.size is not None:
-        text += f' at {size(one.size)}'
+        text += f' at {exact(one.size)}'
     if one.reference:
         text += f' (reference {quantity(one.reference, one.unit)})'
     return text
@@ -93,15 +94,6 @@ def number(value: float) -> str:
     if value == int(value) and abs(value) < 1e15:
         return str(int(value))
     return f'{value:.{max(2 - math.floor(math.log10(abs(value))), 0)}f}'
-
-
-def size(count: int) -> str:
-    """A size of a message: 8 B, 4 MiB."""
-    for unit in ('B', 'KiB', 'MiB'):
-        if count < 1024 or count % 1024:
-            return f'{count} {unit}'
-        count //= 1024
-    return f'{count} GiB'
 
 
 def _micro() -> str:

@@ -16,7 +16,8 @@ Keys of a family.yaml; title, sources, judged and headline must be there:
                     {feature: of this family, that the part needs,
                     without: what to do where no environment offers it; the
                     stacks that do are told beside it}
-    sources         where its programs may come from, of SOURCES
+    sources         where its programs may come from, of SOURCES; embedded
+                    first: wherever an environment says nothing else
     versions_apart  true: another version of a program is another program,
                     with references of its own
     metrics         those that it alone has: name -> {unit, better, point,
@@ -199,7 +200,7 @@ def offering(program: str, family: str) -> str:
 def origin(extras: Mapping[str, Any], program: str, family: str) -> Row:
     """Where an environment has a program from: {source, prefix, version}.
 
-    What it says of the program's family. A family whose programs are all
+    What it says of the program's family. A family whose first source is
     embedded is there wherever its checks can be built: no site says so.
 
     :param extras: those of the environment
@@ -208,7 +209,7 @@ def origin(extras: Mapping[str, Any], program: str, family: str) -> Row:
     """
     family = offering(program, family)
     told = extras.get('programs', {}).get(family)
-    if told is None and families()[family].sources == ['embedded']:
+    if told is None and families()[family].sources[:1] == ['embedded']:
         return {'source': 'embedded'}
     return dict(told or {})
 

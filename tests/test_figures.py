@@ -64,6 +64,8 @@ def test_every_kind_is_documented():
     ('- {kind: curve, metric: latncy}', 2, "curve: metric: 'latncy' is no "
      "metric; did you mean 'latency'?"),
     ('- {kind: curve, metric: []}', 2, 'curve: metric: [] is no name'),
+    ('- {kind: curve, limit: [latency, bandwidth]}', 2,
+     "curve: limit: ['latency', 'bandwidth'] is not one metric"),
     ('- {kind: bars, where: program}', 2, "bars: where: 'program' is no "
      'mapping of fields to patterns'),
     ('- {kind: bars, where: {program: []}}', 2, 'where: program: [] is no'),
@@ -192,6 +194,33 @@ def test_figures_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
         tmp_path, 'figures:\n- {kind: curve, metric: bandwidth}\n'))
     page(tmp_path, [])
     assert list(file.parent.iterdir()) == [mine]
+
+
+def test_a_limit_of_the_devices_is_a_line_of_the_curve(tmp_path, monkeypatch):
+    """Only where a case has one, and in its own colour."""
+    from postprocess.figures import curve
+    lines = []
+    draw = curve.curve
+
+    def count(frame, *more):
+        figure = draw(frame, *more)
+        lines.append([line for line in figure.axes[0].lines
+                      if line.get_linestyle() == '-.'])
+        return figure
+    monkeypatch.setattr(curve, 'curve', count)
+    monkeypatch.setitem(FAMILIES, 'osu', family(
+        tmp_path, 'figures:\n'
+        '- {kind: curve, metric: bandwidth, limit: message_rate}\n'))
+    records = [
+        make.record(metric, value, size, case=case, program=case, params=case)
+        for case, bound in (('osu_bw', True), ('osu_bibw', False))
+        for size in (1, 8) for metric, value in (
+            ('bandwidth', 100.0 * size), *([('message_rate', 900.0)]
+                                           * bound))]
+    page(tmp_path, records)
+    assert sorted(map(len, lines)) == [0, 1], lines
+    [line] = max(lines, key=len)
+    assert list(line.get_ydata()) == [900.0, 900.0]
 
 
 def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):

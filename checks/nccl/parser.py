@@ -1,10 +1,11 @@
 """Output of nccl-tests 2.0 to 2.19 and of rccl-tests: text, and JSON (-J).
 
 The format is what `common.cu` and `util.cu` print. It has no fixed set of
-columns: 2.0 has neither root nor (where there is none) redop, rccl-tests -O 0
-only the half in place, -I eight more, -S a time of day. So columns are
-named by the header and end where it says; a field that is wider than its
-column moves those after it, as printf does.
+columns: 2.0 has neither root nor (where there is none) redop, rccl-tests -O
+only one of the halves and -M three more, -I eight more, -S a time of day. So
+columns are named by the header and end where it says; a field that is wider
+than its column moves those after it, as printf does. What rccl-tests write
+into a file (-x) is another format, for which see rccl.py.
 
 A text gives figures only where all of it holds together: one table, all sizes
 from the least to the largest one asked for, data checked and right, and in
@@ -50,8 +51,9 @@ _END = re.compile(r'# Collective test concluded: (\S+)')
 _HEADER = re.compile(r'# +size +count +type\b')
 _UNITS = re.compile(r'# +\(B\) +\(elements\) +(?:\((?:us|GB/s|%)\) *)+'
                     r'(?:%Y-%m-%d %H:%M:%S)?')
-_HALVES = re.compile(r'# +(?P<first>out-of-place)?(?: \(\+ per-iteration\))?'
-                     r' *in-place(?: \(\+ per-iteration\))?')
+_HALVES = re.compile(r'# +(?=out|in)(?P<first>out-of-place)?'
+                     r'(?: \(\+ per-iteration\))? *'
+                     r'(?P<second>in-place(?: \(\+ per-iteration\))?)?')
 _BOUNDS = re.compile(r'# Out of bounds values +: (\d+) (OK|FAILED)')
 _AVERAGE = re.compile(r'# Avg bus bandwidth +: (\S+)(?: (OK|FAILED))?')
 _ROW = re.compile(r'#? *\d+ +\d+ +(?:' + '|'.join(TYPES) + r')\b')
@@ -61,7 +63,7 @@ _HIDDEN = re.compile(
     r'\d +\d+ +(?:' + '|'.join(TYPES) + r') +|# nThread|# Using devices|'
     r'Rank +\d+ .*Pid|Out of bounds v|Avg bus b|size +count|\(elements\)|'
     r'^#? *(?:\d+\.\d\d? +){2}|\d\.\d\d? +(?:N/A|0) +\d+\.\d|'
-    r'in-place|minBytes \d|ccl-tests:? [vV]ersion|Collective test|'
+    r'out-of-p|in-place|minBytes \d|ccl-tests:? [vV]ersion|Collective test|'
     r'^[-+.\deE]+$')
 
 _NUMBER = re.compile(r'(?:0|[1-9]\d{0,15})(?:\.\d{1,2})?')
@@ -70,6 +72,8 @@ _INTEGER = re.compile(r'0|[1-9]\d{0,17}')
 #: Columns of a half of the table, those of the whole row, and those of -I.
 _HALF = ('time', 'cputime', 'algbw', 'busbw', '#wrong', 'error')
 _ITERATION = ('i_min', 'i_max', 'i_p99', 'i_cv%')
+#: Of rccl-tests -M, at the end: what RCCL chose.
+_CHOSEN = ('algo', 'proto', 'nchannels')
 _WHOLE = ('size', 'count', 'type', 'redop', 'root')
 _MAY_BE_EMPTY = ('redop', 'root')
 
@@ -215,7 +219,8 @@ class Output:
     #: (host, pid, device) of all ranks.
     places: tuple[tuple[str, int, int], ...] = ()
     rows: list[Row] = field(default_factory=list)
-    average: Printed = Printed(0.0, 0.0)
+    #: None: the format has none (rccl-tests -x).
+    average: Printed | None = Printed(0.0, 0.0)
     #: Line of the average, from 1.
     end: int = 1
     #: Column names of the table; empty: JSON.
@@ -415,8 +420,9 @@ class _Reader:
 
     def read_halves(self, match: re.Match[str]) -> None:
         self.title_at = self.once('the title of the table', self.title_at)
-        self.halves = (('out_of_place',) if match['first'] else ()) + (
-            'in_place',)
+        self.halves = tuple(half for half, there in (
+            ('out_of_place', match['first']), ('in_place', match['second']))
+            if there)
 
     def read_units(self, match: re.Match[str]) -> None:
         if not self.header_at:
@@ -475,13 +481,14 @@ class _Reader:
             self.refuse('a header without out-of-place and in-place above it')
         words = [(m[0], m.end()) for m in re.finditer(r'[^ ]+', line[1:])]
         names = [name for name, _ in words]
-        known = {*_WHOLE, *_HALF, *_ITERATION, 'timestamp'}
+        known = {*_WHOLE, *_HALF, *_ITERATION, *_CHOSEN, 'timestamp'}
         for name in names:
             if name not in known:
                 self.refuse(f'unknown column {name!r} in the header')
         whole = [name for name in names if name in _WHOLE]
         rest = [name for name in names
-                if name not in _WHOLE and name != 'timestamp']
+                if name not in (*_WHOLE, *_CHOSEN, 'timestamp')]
+        chosen = tuple(name for name in names if name in _CHOSEN)
         each, left = divmod(len(rest), len(self.halves))
         first = rest[:each]
         if (left or not first or first * len(self.halves) != rest
@@ -492,6 +499,7 @@ class _Reader:
                 or first[1:3] != ['algbw', 'busbw']
                 or first[3:4] not in (['#wrong'], ['error'])
                 or tuple(first[4:]) not in ((), _ITERATION)
+                or chosen not in ((), tuple(names[-3:]))
                 or 'timestamp' in names[:-1]):
             self.refuse('columns of the header are missing or misplaced')
         self.out.columns = tuple(names)
@@ -522,7 +530,10 @@ class _Reader:
             word, stop = words[at] if at < len(words) else ('', -1)
             # Since 2.17.5 N/A is a character narrower than its column.
             narrow = word == 'N/A' and width == 6
-            if word and stop == before + 2 + max(width - narrow, len(word)):
+            due = before + 2 + max(width - narrow, len(word))
+            if name == _CHOSEN[0]:      # 8 wide, and no blanks before it
+                due = before + max(8, len(word))
+            if word and stop == due:
                 found.append(word)
                 at, before = at + 1, stop
             elif name in _MAY_BE_EMPTY:
@@ -543,7 +554,8 @@ class _Reader:
         words = self.fields(line)
         names = [name for name in self.out.columns if name in _WHOLE]
         whole = dict(zip(names, words[:len(names)], strict=True))
-        rest = words[len(names):]
+        last = None if _CHOSEN[0] not in self.out.columns else -len(_CHOSEN)
+        rest = words[len(names):last]
         each = len(rest) // len(self.halves)
         columns = self.out.columns[len(names):]
         halves = {
@@ -826,6 +838,7 @@ class Judge:
 
     def mean(self) -> None:
         """The average is that of all rows."""
+        assert self.out.average
         said = [half.busbw for row in self.out.rows for _, half in row.halves]
         least = sum(one.least for one in said) / len(said)
         most = sum(one.most for one in said) / len(said)
@@ -898,7 +911,7 @@ def _json_output(data: dict[str, Any], refuse: Any) -> Output:
         by_factor='step_factor' in config, checks=config['validation'],
         ranks=len(group) * each,
         hosts=tuple(dict.fromkeys(one['hostname'] for one in devices)),
-        average=_exactly(average['bandwidth']))
+        average=exactly(average['bandwidth']))
     for one in data['results']:
         out.rows.append(_json_row(one, refuse))
     out.warnings = [(1, str(said)) for said in data.get('errors', ())
@@ -906,7 +919,7 @@ def _json_output(data: dict[str, Any], refuse: Any) -> Output:
     return out
 
 
-def _exactly(value: Any) -> Printed:
+def exactly(value: Any) -> Printed:
     """A number with six decimals."""
     if isinstance(value, bool) or not isinstance(value, int | float) \
             or not math.isfinite(value) or value < 0:
@@ -925,8 +938,8 @@ def _json_row(row: dict[str, Any], refuse: Any) -> Row:
             refuse(f'{wrong:g} wrong elements at {row["size"]} B: data '
                    'arrived wrong')
         halves[half] = Half(
-            _exactly(body['time']) if 'time' in body else None,
-            _exactly(body['alg_bw']), _exactly(body['bus_bw']),
+            exactly(body['time']) if 'time' in body else None,
+            exactly(body['alg_bw']), exactly(body['bus_bw']),
             wrong is not None)
         if f'{half}_per_iter' in row:
             iterations[half] = _iterations(row[f'{half}_per_iter'], refuse)
@@ -958,7 +971,12 @@ def read(text: str) -> Output:
 
     :raises ParseError: where any of it cannot be trusted.
     """
-    if text.lstrip(' \r\n\t\ufeff').startswith(('{', '[{')):
+    from . import rccl
+
+    text = text.removeprefix('\ufeff')
+    if rccl.wrote(text):
+        return rccl.read(text)
+    if text.lstrip().startswith('{'):
         return _from_json(text)
     return _Reader(text).read()
 
@@ -995,7 +1013,7 @@ def records(out: Output) -> tuple[Record, ...]:
             told = row.iterations.get(suffix[1:] or 'out_of_place', {})
             for name, value in told.items():
                 add(row, f'time_{name}{suffix}{mark}', value, 'us')
-    if out.ranks > 1:
+    if out.ranks > 1 and out.average:
         found.append(Record(program, out.version, None, 'busbw_average',
                             out.average.value, 'GB/s', out.end))
     found.append(Record(program, out.version, None, 'wrong', 0.0, '1',

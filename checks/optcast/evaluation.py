@@ -94,6 +94,10 @@ class Evaluation:
 
     # What it left -----------------------------------------------------------
 
+    def timed(self) -> dict[int, int]:
+        """Size of an all-reduce -> how many of them are timed."""
+        return dict.fromkeys(self.setup.sizes, self.setup.iterations)
+
     def figures_planned(self) -> list[str]:
         """Figures that every run has."""
         of = self.setup
@@ -113,16 +117,21 @@ class Evaluation:
         and the logs of the first client and server; and ring.txt, what the
         ring of the same clients printed."""
         of = self.setup
-        folder = stage / f'{run}.logs'
-        folder.mkdir(exist_ok=True)
+        folder = self.folder(stage, run, services)
         made = {'client.log': f'{run}.{of.type}.0.trace'}
         if of.type == 'optcast':
             made |= {'server.log': f'{run}.server0.log',
                      'ring.txt': f'{run}.ring.0.out'}
         for name, path in made.items():
             (folder / name).write_bytes((stage / path).read_bytes())
+        return folder
+
+    def folder(self, stage: Path, run: str, services: Services) -> Path:
+        """A folder with the settings and the config of a run."""
+        folder = stage / f'{run}.logs'
+        folder.mkdir(exist_ok=True)
         (folder / 'settings.yaml').write_text(yaml.safe_dump(
-            of.as_settings()))
+            self.setup.as_settings()))
         (folder / 'config.yaml').write_text(settings.config_text(
             [(one.node, one.address, one.port) for one in services.servers],
             list(services.client_nodes), self.environments))
@@ -144,6 +153,11 @@ class Evaluation:
                 not found.ring or list(found.ring.curve) != there):
             raise ParseError(1, '', 'the table is not whole', 'ring.txt')
         return found
+
+    def beside(self, found: Analysis) -> dict[str, float]:
+        """Figures beside those of the logs."""
+        return (self.against_the_ring(found)
+                if self.setup.type == 'optcast' else {})
 
     def against_the_ring(self, found: Analysis) -> dict[str, float]:
         """busbw of the ring of the same clients, and the ratio to it."""

@@ -39,7 +39,8 @@ _PREFIX = re.compile(r'(?:(?:client|server) std(?:out|err): )?'
 _RUST = re.compile(
     r'\[(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d\.\d{9})Z '
     r'(?:TRACE|DEBUG|INFO |INFO|WARN |WARN|ERROR) +([\w:]+)\] (.*)')
-_NCCL = re.compile(r'(\d+\.\d+) \w+:\d+ NCCL TRACE (req\(.*)')
+_NCCL = re.compile(r'(?:\[[\d: -]+\] )?(?:[^\s:]+:\d+:\d+ \[\d+\] )?'
+                   r'(\d+\.\d+) \w+:\d+ NCCL TRACE (req\(.*)')
 _SERVER = re.compile(
     r'rank\((\d+)\)/job\((\d+)\) (?:'
     r'(recv|send) (?:(start|requested|barrier)|'
@@ -182,7 +183,7 @@ class _Reader:
                 if not self.over and not self.log.panic:
                     self.log.panic = number, panicked[1].rstrip(':')
                 continue
-            rust, nccl = _RUST.fullmatch(words), _NCCL.search(words)
+            rust, nccl = _RUST.fullmatch(words), _NCCL.fullmatch(words)
             if rust:
                 self.rust(rust)
             elif nccl:
@@ -359,7 +360,8 @@ class _Reader:
             self.wrong('clients tell of different numbers of requests')
         ring = ('reduce', '') in self.taken
         due = math.prod(self.asked[0]) if self.asked else traced
-        if traced != due and not ring:
+        # Where nobody traced, there is the result alone.
+        if traced and traced != due and not ring:
             self.wrong(f'{due} parts were asked for, {traced} are in the '
                        'log: lines are missing')
 

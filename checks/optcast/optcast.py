@@ -1,11 +1,13 @@
 """Optcast: all-reduce through reduction servers, and the ring to beat."""
 from __future__ import annotations
 
+import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import reframe as rfm
+import reframe.core.runtime as rt
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, parameter, run_after, variable
 
@@ -16,10 +18,11 @@ from ..lib.parsers import ParseError
 from ..lib.program import EmbeddedPrograms
 from ..serving.parser import Services
 from ..serving.plan import Plan
-from ..serving.service import ServiceBenchmark
-from . import settings, timeline
+from ..serving.service import ServiceBenchmark, nodes_feature
+from . import programs, settings, timeline
 from .evaluation import Evaluation
-from .points import POINTS, SCALES, Point
+from .original import Original
+from .points import ORIGINAL, POINTS, SCALES, Point
 from .settings import Config
 
 
@@ -41,6 +44,9 @@ class OptcastAllReduce(ServiceBenchmark):
 
     family = program = 'optcast'
     programs = fixture(OptcastPrograms, scope='environment')
+
+    #: All cases and their modes.
+    POINTS = POINTS
     valid_prog_environs = ['+mpi']
 
     #: What all-reduces, with how many clients and servers, and where.
@@ -50,15 +56,19 @@ class OptcastAllReduce(ServiceBenchmark):
     #: -): -S OptcastAllReduce.settings=chunksize:2M,num_jobs:4
     settings = variable(typ.Dict[str, str], value={})
 
+    #: Servers of a node, each with an InfiniBand NIC of its own where the
+    #: partition has them; 0: one a NIC. A config says it itself.
+    servers_each = variable(int, value=1)
+
     #: For a peer that says nothing. Unit: s.
     timeout = variable(int, value=60)
 
     @run_after('init')
     def set_requirements(self) -> None:
         self.descr = f'Optcast {self.point}'
-        nodes = 1 << (self.layout.nodes - 1).bit_length()
-        self.valid_systems = [f'+nodes_{nodes}']
-        self.tags = {'full', 'nccl', 'optcast', *POINTS[self.point]}
+        nodes = max(1, self.layout.client_nodes + self.server_nodes)
+        self.valid_systems = [f'+{nodes_feature(nodes)}']
+        self.tags = {'full', 'nccl', 'optcast', *self.POINTS[self.point]}
         self.spans: list[samples.Sample] = []
 
     @run_after('setup')
@@ -88,6 +98,17 @@ class OptcastAllReduce(ServiceBenchmark):
             client_nodes=0 if one else config.client_nodes)
 
     @property
+    def server_nodes(self) -> int:
+        """Nodes of the servers alone."""
+        if not self.layout.server_nodes:
+            return 0
+        return (self.config.server_nodes if self.config else
+                settings.server_nodes(
+                    self.layout.servers, self.servers_each,
+                    [part.devices for part in
+                     rt.runtime().system.partitions]))
+
+    @property
     def evaluation(self) -> Evaluation:
         """What is run.
 
@@ -97,36 +118,45 @@ class OptcastAllReduce(ServiceBenchmark):
         found = settings.setup(
             {**SCALES[layout.scale], 'type': layout.type,
              'data_type': layout.data_type, **self.settings},
-            layout.clients, layout.servers)
+            layout.clients, layout.servers, **self.limits())
         if (found.clients, found.servers, found.type, found.data_type) != (
                 layout.clients, layout.servers, layout.type,
                 layout.data_type):
             raise ValueError('nrank, nservers, type and data_type are '
                              'parameters of the case: select another one, or '
                              'give a config')
-        of_config = (config.server_nodes if config and layout.client_nodes
-                     and layout.type == 'optcast' else layout.server_nodes)
-        return Evaluation(
+        return self.evaluation_of(
             replace(found, port=config.port if config else 0),
-            f'{self.programs.stagedir}/optcast', max(1, layout.client_nodes),
-            of_config, self.current_partition.processor.num_cpus or 1,
+            self.installed(), max(1, layout.client_nodes), self.server_nodes,
+            self.current_partition.processor.num_cpus or 1,
             self.timeout, config.environments if config else
             settings.nic_each(self.current_partition.devices, max(
-                1, layout.servers // max(1, of_config))))
+                1, layout.servers // max(1, self.server_nodes))))
+
+    evaluation_of: type[Evaluation] = Evaluation
+
+    def limits(self) -> dict[str, bool]:
+        """What the programs cannot do, see settings.setup."""
+        return {}
+
+    def installed(self) -> str:
+        """The program."""
+        return f'{self.programs.stagedir}/optcast'
 
     def plan(self) -> Plan:
         return self.evaluation.plan()
 
     def more_params(self) -> dict[str, Any]:
-        return dict(self.settings)
+        each = self.servers_each
+        return {**self.settings,
+                **({'servers_each': str(each)} if each != 1 else {})}
 
     def planned_figures(self) -> list[str]:
         return ['ready_time', *self.evaluation.figures_planned()]
 
     def claimed_seconds(self, figures: dict[str, float]) -> float:
-        of = self.evaluation.setup
-        return sum(size / figures[metrics.key('algbw', size)] * 1e-9
-                   for size in of.sizes) * of.iterations
+        return sum(count * size / figures[metrics.key('algbw', size)] * 1e-9
+                   for size, count in self.evaluation.timed().items())
 
     def figures_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
@@ -135,8 +165,7 @@ class OptcastAllReduce(ServiceBenchmark):
         try:
             found = evaluation.analyse(folder)
             figures = guards.figures_in(found.records, folder.name)
-            if evaluation.setup.type == 'optcast':
-                figures |= evaluation.against_the_ring(found)
+            figures |= evaluation.beside(found)
         except ParseError as err:
             guards.refuse('table', f'{folder.name}: {err.file}:{err}')
         self.version = found.version
@@ -153,3 +182,31 @@ class OptcastAllReduce(ServiceBenchmark):
     def attached(self) -> dict[str, str]:
         """What threads and requests did at the end of the last run."""
         return {samples.FILE: samples.text(self.spans)} if self.spans else {}
+
+
+@rfm.simple_test
+class OptcastOriginal(OptcastAllReduce):
+    """The original's servers with their own clients, over TCP: chunks go to
+    each server and their sums come back. The sums are not compared."""
+
+    program = programs.SERVER
+    valid_prog_environs = ['+optcast_server']
+    point = parameter(list(ORIGINAL), fmt=lambda point: str(point))
+    POINTS = ORIGINAL
+    evaluation_of = Original
+
+    def limits(self) -> dict[str, bool]:
+        return {'bf16': False,
+                'x86_original': platform.machine() == 'x86_64'}
+
+    def installed(self) -> str:
+        """The prefix of the installation.
+
+        :raises Refused: it lacks the server, or the plugin
+        """
+        prefix = str(self.programs.origin(self.program).get('prefix', ''))
+        for name in (programs.SERVER, programs.LIBRARY):
+            if not programs.found(prefix, name):
+                guards.refuse('programs', f'there is no {name} below '
+                              f'{prefix or "a prefix, which is not told"}')
+        return prefix

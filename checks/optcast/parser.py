@@ -56,6 +56,10 @@ def parse(text: str) -> tuple[Record, ...]:
         panic = logs.first_panic(text)
         if panic:
             raise ParseError(panic[0], '', f'a thread panicked at {panic[1]}')
+        if len({one.len for side, one, _ in printed if side == 'client'
+                and one.name != 'reduce'}) > 1:
+            raise ParseError(printed[0][2], '', 'classes of the client have '
+                             'different numbers of samples')
         log = logs.Log('output')
         if any(logs.RESULT.search(line) for line in rest.splitlines()):
             log = logs.client('\n'.join(

@@ -12,7 +12,8 @@ class Point:
     clients: int
     servers: int
     client_nodes: int
-    #: small: up to 16 MiB, for every machine; original: 512 MiB.
+    #: small: up to 16 MiB, for every machine; original: 512 MiB; requests:
+    #: of the original's own client, 64 MiB.
     scale: str
 
     @property
@@ -53,8 +54,16 @@ POINTS: dict[Point, tuple[str, ...]] = {
     Point('ring', 'f32', 4, 1, 4, 'original'): (),
 }
 
+#: Likewise, of the original's programs.
+ORIGINAL: dict[Point, tuple[str, ...]] = {
+    **{Point('optcast', 'f32', clients, servers, nodes, 'requests'):
+       ('nightly',) for clients, servers, nodes in (
+           (2, 1, 0), (2, 2, 2), (4, 2, 4), (4, 4, 4))},
+    Point('optcast', 'f16', 2, 1, 0, 'requests'): ()}
+
 #: Settings of a scale.
 SCALES: dict[str, dict[str, str | int]] = {
     'small': {'size': '1M,4M,16M', 'chunksize': '128K',
               'nccl_test_options': '-c 1 -n 5 -w 2'},
-    'original': {'nccl_test_options': '-c 1 -n 5 -w 1'}}
+    'original': {'nccl_test_options': '-c 1 -n 5 -w 1'},
+    'requests': {'size': '64M', 'nccl_test_options': '-c 1 -n 1 -w 1'}}

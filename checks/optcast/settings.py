@@ -243,6 +243,35 @@ def read_config(path: Path) -> Config:
                   tuple(env for _, _, env in servers[:each]))
 
 
+def nics(devices: Iterable[Any]) -> int:
+    """InfiniBand NICs of a node.
+
+    :param devices: a partition's, as ReFrame has them
+    """
+    return sum(device.num_devices or 1 for device in devices
+               if (device.type, device.arch) == ('nic', 'infiniband'))
+
+
+def server_nodes(servers: int, each: int,
+                 partitions: Iterable[Iterable[Any]]) -> int:
+    """Nodes for so many servers.
+
+    :param each: servers of a node; 0: one a NIC, or the most below that
+        number that divide them equally
+    :param partitions: devices of the partitions where they may run
+    :raises ValueError: nodes would have different numbers of them
+    """
+    if not each:
+        most = max([1, *(count for devices in partitions
+                         if (count := nics(devices)))])
+        each = max(count for count in range(1, min(most, servers) + 1)
+                   if servers % count == 0)
+    if each < 0 or servers % each:
+        raise ValueError(f'servers_each {each} does not divide the '
+                         f'{servers} servers')
+    return servers // each
+
+
 def nic_each(devices: Iterable[Any], each: int) -> tuple[dict[str, str], ...]:
     """Environments of the servers of a node, a NIC each: NCCL_IB_HCA. Empty
     without InfiniBand, or with fewer NICs than servers.
@@ -252,10 +281,8 @@ def nic_each(devices: Iterable[Any], each: int) -> tuple[dict[str, str], ...]:
 
     :param devices: a partition's, as ReFrame has them
     """
-    nics = sum(device.num_devices or 1 for device in devices
-               if (device.type, device.arch) == ('nic', 'infiniband'))
     return tuple({'NCCL_IB_HCA': f'=mlx5_{number}:1'}
-                 for number in range(each)) if nics >= each else ()
+                 for number in range(each)) if nics(devices) >= each else ()
 
 
 def config_text(servers: list[tuple[str, str, int]], clients: list[str],

@@ -4,18 +4,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from config.sizes import exact
+
 from .timeline import saved
 
 #: Size in B -> busbw in GB/s.
 Curve = Mapping[int, float]
-
-
-def human(size: int) -> str:
-    """`4 MiB`; exact, else in B."""
-    for unit, name in ((1 << 30, 'GiB'), (1 << 20, 'MiB'), (1 << 10, 'KiB')):
-        if size % unit == 0:
-            return f'{size // unit} {name}'
-    return f'{size} B'
 
 
 def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
@@ -46,7 +40,7 @@ def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
             axes.plot([], [], '--', color='#777777', label='model')
         ticks = sorted({size for curve in curves.values() for size in curve})
         axes.set_xscale('log', base=2)
-        axes.set_xticks(ticks, map(human, ticks))
+        axes.set_xticks(ticks, map(exact, ticks))
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
         axes.set_xlabel('size')

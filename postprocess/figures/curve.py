@@ -7,32 +7,54 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from config.families import Family
+
 from .. import charts
-from . import CHOICE, Drawing, Records, limits, panels
+from . import CHOICE, Drawing, Records, limits, metrics, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-OPTIONS = CHOICE
+
+def ceiling(value: Any, family: Family | None = None) -> str:
+    """Option `limit`: a metric that is the most, or the least, that the one
+    drawn can be at each size; '': none.
+
+    :raises ValueError: what is wrong with it
+    """
+    names = metrics(value, family)
+    if len(names) > 1:
+        raise ValueError(f'{value!r} is not one metric')
+    return names[0] if names else ''
+
+
+OPTIONS = CHOICE | {'limit': ceiling}
 READING = ('Curves: the newest run strong; the median of all runs thin, and '
            'shaded where eight of ten of them are; the reference dotted, what '
            'a bound allows as a thick bar; grey, hatched: what physics '
-           'forbids.')
+           'forbids; dashed and dotted: what the devices of the site allow '
+           'this case.')
 COLUMNS = ['label', 'speed', 'size', 'runs', 'low', 'median', 'high', 'value',
            'reference', 'lower', 'upper']
 #: A limit farther than this from what was measured is not drawn.
 FAR = 4
 
 
-def drawings(records: Records, **choice: Any) -> Iterator[Drawing]:
+def drawings(records: Records, limit: str = '', **choice: Any
+             ) -> Iterator[Drawing]:
     """A figure for each metric and panel that has sizes."""
+    bounds = records.points[records.points['metric'] == limit]
+    bounds = bounds.drop_duplicates(['kind', 'size'], keep='last').set_index(
+        ['kind', 'size'])['value'].rename('limit')
     for panel in panels(records, **choice):
-        points = panel.points
+        points = panel.points.join(bounds, on=['kind', 'size'])
         # A single size is no curve: bars show it.
         several = points.groupby(['label', 'speed'], observed=True)[
             'size'].transform('nunique') > 1
-        points = points[several][COLUMNS]
+        points = points[several]
+        points = points[COLUMNS + ['limit'] * bool(
+            points['limit'].notna().any())]
         if len(points):
             yield panel.drawing('curve', curve, points, panel.title,
                                 panel.unit, limits(panel))
@@ -42,7 +64,7 @@ def curve(frame: pd.DataFrame, title: str, unit: str,
           limits: list[Mapping[str, Any]] = []) -> Figure:
     """A figure over size.
 
-    :param frame: COLUMNS, a row a series and size
+    :param frame: COLUMNS, a row a series and size; `limit` where it has one
     :param limits: rows of config/limits.yaml and the like
     """
     figure, axes = charts.figure(title, charts.names(frame))
@@ -57,6 +79,8 @@ def curve(frame: pd.DataFrame, title: str, unit: str,
                       alpha=0.8)
         axes.plot(x, mine['value'], line, color=colour, lw=1.6,
                   marker=marker, ms=2.4, mew=0)
+        if 'limit' in mine:
+            axes.plot(x, mine['limit'], color=colour, lw=1, ls='-.')
         known = mine['reference'].notna().to_numpy()
         axes.plot(x[known], mine['reference'][known], color=colour, lw=1,
                   ls=':')

@@ -11,6 +11,7 @@ from pathlib import Path
 from checks.lib import environs
 from checks.lib.features import node_features
 from checks.machine import cpus
+from checks.optcast import programs as optcast
 from checks.osu import programs
 from config.launch import LAUNCH
 
@@ -171,6 +172,18 @@ if os.environ.get('TAOBENCH_PREFIX'):
         'name': 'tao-dcperf', 'cc': '', 'cxx': '', 'ftn': '',
         'features': ['tao_bench'],
         'extras': {'programs': {'taobench': {
+            'source': 'system', 'prefix': _prefix}}}})
+
+
+if os.environ.get('OPTCAST_PREFIX'):
+    _prefix = os.environ['OPTCAST_PREFIX']
+    for _name in (optcast.SERVER, optcast.LIBRARY):
+        if not optcast.found(_prefix, _name):
+            raise RuntimeError(f'OPTCAST_PREFIX={_prefix}: no {_name} there')
+    _environments.append({
+        'name': 'optcast', 'cc': '', 'cxx': '', 'ftn': '',
+        'features': ['optcast_server'],
+        'extras': {'programs': {'optcast': {
             'source': 'system', 'prefix': _prefix}}}})
 
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 from checks.nccl.programs import PROGRAMS, TYPES
 
 STYLES = ('2.0', '2.11', '2.13', '2.13.13', '2.16', '2.17', '2.17.5',
-          '2.17.6', '2.19', 'rccl', 'rccl-O0')
+          '2.17.6', '2.19', 'rccl', 'rccl-O0', 'rccl-O1', 'rccl-M')
+
+#: Names in the files that rccl-tests write (-x).
+NAMES = {name: ''.join(
+    word.capitalize() for word in name.removesuffix('_perf').split('_'))
+    for name in PROGRAMS} | {'alltoall_perf': 'AlltoAll',
+                             'alltoallv_perf': 'AlltoAllv',
+                             'sendrecv_perf': 'SendRecv',
+                             'hypercube_perf': 'HyperCube'}
 
 
 def _time(value, style):
@@ -81,10 +89,12 @@ def output(style='2.19', program='all_reduce_perf', ranks=4, least=1024,
     names = [('size', 10), ('count', 12), ('type', w)]
     names += [('redop', 6)] * redop + [('root', 6)] * root
     lead = '# ' + '  '.join(f'{"":>{n}}' for _, n in names)
-    halves = 1 if style == 'rccl-O0' else 2
-    out.append(lead + (
-        '           in-place          ' if halves == 1 else
-        '           out-of-place                       in-place          '))
+    halves = {'rccl-O0': (1,), 'rccl-O1': (0,)}.get(style, (0, 1))
+    out.append(lead + {
+        (1,): '           in-place          ',
+        (0,): '           out-of-place         '}.get(
+        halves, '           out-of-place                       in-place'
+        '          '))
     wrong = 'error' if old else '#wrong'
     gap = '  ' if style in ('2.17.5', '2.17.6', '2.19') or old else ' '
     size = 6 if not old else 5
@@ -92,12 +102,14 @@ def output(style='2.19', program='all_reduce_perf', ranks=4, least=1024,
             f'{gap}{wrong:>{size}}')
     unit = (f'  {"(us)":>7}  {"(GB/s)":>6}  {"(GB/s)":>6}'
             f'  {"":>{5 if gap == " " or old else 6}}')
+    chosen = f' {"algo":>8}  {"proto":>8}  {"nchannels":>10}' * (
+        style == 'rccl-M')
     out.append('# ' + '  '.join(f'{t:>{n}}' for t, n in names)
-               + each * halves)
+               + each * len(halves) + chosen)
     out.append('# ' + '  '.join(
         f'{t:>{n}}' for t, (_, n) in zip(
             ['(B)', '(elements)', '', '', ''], names, strict=False))
-        + unit * halves)
+        + unit * len(halves) + ' ' * 30 * rccl)
     total, number, nominal, rows = 0.0, 0, least, 0
     while nominal <= most:
         count = nominal // width
@@ -111,12 +123,13 @@ def output(style='2.19', program='all_reduce_perf', ranks=4, least=1024,
             line += f'  {"sum" if kind.reduces else "none":>6}'
         if root:
             line += f'  {0 if kind.rooted else -1:>6}'
-        for half in range(2 - halves, 2):
+        for half in halves:
             usec = latency + 0.37 * half + rows % 3 + bytes_ / rate / 1e3
             text, busbw = _half(bytes_, usec, ranks, program, style,
                                 not half or kind.checks_in_place)
             line, total, number = line + text, total + busbw, number + 1
-        out.append(line)
+        out.append(line + f'{"Ring":>8}  {"Simple":>8}  {64:>10}' * bool(
+            chosen))
         rows, nominal = rows + 1, nominal * 2
     if rccl:
         out.append('# Errors with asterisks indicate errors that have '
@@ -126,3 +139,46 @@ def output(style='2.19', program='all_reduce_perf', ranks=4, least=1024,
     if style.startswith(('2.17', '2.19')):
         out += [f'# Collective test concluded: {program}', '#']
     return '\n'.join([*out, '', ''])
+
+
+def written(style='json', program='all_reduce_perf', ranks=8, least=64,
+            most=1 << 20, cycles=1, halves=(0, 1), type_='float', wrong='0',
+            factor=2, latency=12.3, rate=80.0):
+    """What rccl-tests write into a file: json (an array), lines (an entry
+    each, at first), csv, csv-old (with blanks, at first)."""
+    kind, width, entries = PROGRAMS[program], TYPES[type_], []
+    for cycle in range(cycles):
+        nominal = least
+        while nominal <= most:
+            size = nominal // width * width
+            if kind.split:
+                size = nominal // ranks // 16 * 16 * ranks
+            for half in halves:
+                usec = (latency + 0.37 * half + 0.21 * cycle
+                        + len(entries) % 5 / 7 + size / rate / 1e3)
+                algbw = size * kind.moved(ranks) / usec / 1e3
+                checked = not half or kind.checks_in_place
+                entries.append({
+                    'numCycle': cycle, 'name': f'"{NAMES[program]}"',
+                    'nodes': 1, 'ranks': ranks, 'ranksPerNode': ranks,
+                    'gpusPerRank': 1, 'size': size, 'type': f'"{type_}"',
+                    'redop': '"sum"' if kind.reduces else '"none"',
+                    'inPlace': half, 'time': f'{usec:.6f}',
+                    'algBw': f'{algbw:.6f}',
+                    'busBw': f'{algbw * kind.factor(ranks):.6f}',
+                    'wrong': f'"{wrong}"' if checked else '"N/A"'})
+            nominal *= factor
+    if style in ('lines', 'csv-old'):
+        for entry in entries:
+            del entry['numCycle']
+    if style in ('json', 'lines'):
+        texts = ['{' + ', '.join(f'"{key}":{value}' for key, value
+                                 in entry.items()) + '}' for entry in entries]
+        return ('[\n' + ',\n'.join(texts) + '\n]\n' if style == 'json'
+                else '\n'.join([*texts, '']))
+    comma = ', ' if style == 'csv-old' else ','
+    names = [*(['numCycle'] if style == 'csv' else []), 'collective', 'ranks',
+             'rankspernode', 'gpusperrank', 'size', 'type', 'redop',
+             'inplace', 'time', 'algbw', 'busbw', '#wrong']
+    return '\n'.join([comma.join(names), *(
+        comma.join(map(str, entry.values())) for entry in entries), ''])

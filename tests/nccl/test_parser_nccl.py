@@ -14,7 +14,8 @@ from checks.nccl import parser as nccl
 from checks.nccl.programs import PROGRAMS
 from cli import parse
 from config import families
-from tests.nccl.printed import STYLES, output
+from tests.mutations import MUTATIONS, digit
+from tests.nccl.printed import STYLES, output, written
 
 GOLDEN = Path(__file__).parent / 'golden'
 
@@ -117,12 +118,73 @@ def test_every_version_and_program(style, program):
     if style == 'rccl-O0' and not PROGRAMS[program].checks_in_place:
         assert 'was checked' in reason(text)
         return
+    only = style.removeprefix('rccl-O')
     found = nccl.read(text)
     assert found.ranks == 8 and found.hosts == ('node1', 'node2')
     assert len(found.rows) == 17
     assert found.program == (program if 'test starting' in text else '')
-    half = found.rows[-1].in_place
+    half = (found.rows[-1].out_of_place if only == '1' else
+            found.rows[-1].in_place)
     assert half.algbw.value > 0 and half.busbw.value > 0
+    if style == 'rccl-M':
+        assert found.columns[-3:] == ('algo', 'proto', 'nchannels')
+
+
+@pytest.mark.parametrize('style', ['json', 'lines', 'csv', 'csv-old'])
+@pytest.mark.parametrize('program', PROGRAMS)
+def test_files_that_rccl_tests_write(style, program):
+    """-x, of every program; also with tags, CRLF and a byte order mark."""
+    text = written(style, program)
+    found = nccl.read(text)
+    assert (found.program, found.ranks, len(found.rows)) == (program, 8, 15)
+    figures_ = values(text)
+    assert 'busbw_average' not in {metric for metric, _ in figures_}
+    large = PROGRAMS[program].factor(8) * figures_['algbw', 1 << 20]
+    assert figures_['busbw', 1 << 20] == pytest.approx(large, rel=1e-5)
+    assert (('time_in_place', 1 << 20) in figures_) == (
+        PROGRAMS[program].checks_in_place)
+    for same in ('\ufeff' + text, text.replace('\n', '\r\n'), text + '\n\n'):
+        assert values(same) == figures_
+
+
+def test_files_with_several_cycles_and_with_one_half():
+    found = values(written('csv', cycles=3))
+    assert found['time', 64] != found['time[cycle=3]', 64]
+    assert ('time_in_place', 64) not in values(written(halves=(0,)))
+    assert ('time', 64) not in values(written(halves=(1,)))
+    assert len(values(written(least=64, most=64))) == 7
+
+
+@pytest.mark.parametrize('change, said', [
+    (lambda lines: lines[:9] + lines[10:], 'lack a half'),
+    (lambda lines: lines[:9] + lines[11:], 'sizes do not follow'),
+    (lambda lines: lines[:9] + lines[8:], 'lack a half'),
+    (lambda lines: [*lines[:10], lines[10].replace('"0"', '"2"'),
+                    *lines[11:]], '2 wrong elements'),
+    (lambda lines: [line.replace('"0"', '"N/A"') for line in lines],
+     'was checked'),
+    (lambda lines: [*lines[:10], lines[10][:40], *lines[11:]], 'values for'),
+    (lambda lines: [line.replace('"AllReduce"', '"AllReduceX"')
+                    for line in lines], 'no program of rccl-tests'),
+    (lambda lines: lines[:1], 'nothing was measured'),
+    (lambda lines: [*lines, *lines[1:]], 'twice'),
+    (lambda lines: [line.replace(',8,8,1,', ',8,4,1,') for line in lines],
+     'damaged'),
+    (lambda lines: [lines[0].replace('algbw', 'algbandwidth'), *lines[1:]],
+     'unknown column'),
+    (lambda lines: [*lines[:5], lines[5].replace('AllReduce', 'AllGather'),
+                    *lines[6:]], 'two runs in one'),
+    (lambda lines: [*lines[:5], lines[5].replace('.', '.9', 1),
+                    *lines[6:]], 'six decimals'),
+])
+def test_damaged_files_of_rccl_tests(change, said):
+    lines = written('csv').rstrip().split('\n')
+    assert re.search(said, reason('\n'.join(change(lines)) + '\n'))
+
+
+def test_other_json_in_brackets_is_told():
+    for text in ('[]', '[{}]', '[{"size": 1}]', '[\n{"numCycle":0}\n]'):
+        assert 'rccl-tests' in reason(text) or 'nothing' in reason(text)
 
 
 def tagged(text, tag):
@@ -304,53 +366,6 @@ def test_plumb_parse_says_what_it_left_out():
 
 # ------------------------------------------------------------ mutations
 
-def cut(draw, lines):
-    """The end is lost, in the middle of a line."""
-    text = '\n'.join(lines)
-    return text[:draw.randrange(len(text))].split('\n')
-
-
-def lose(draw, lines):
-    del lines[draw.randrange(len(lines))]
-    return lines
-
-
-def double(draw, lines):
-    at = draw.randrange(len(lines))
-    return [*lines[:at + 1], *lines[at:]]
-
-
-def weave(draw, lines):
-    """Another rank writes the same, some lines later."""
-    at, late = draw.randrange(len(lines)), draw.randrange(1, 6)
-    other = lines[at:at + draw.randrange(1, 12)]
-    return [*lines[:at + late], *other, *lines[at + late:]]
-
-
-def break_in(draw, lines):
-    """Another rank writes in the middle of a line."""
-    at, other = draw.randrange(len(lines)), draw.choice(lines)
-    place = draw.randrange(len(lines[at]) + 1)
-    lines[at] = lines[at][:place] + other + lines[at][place:]
-    return lines
-
-
-def digit(draw, lines):
-    text = '\n'.join(lines)
-    place = draw.choice([m.start() for m in re.finditer(r'\d', text)])
-    new = draw.choice([d for d in '0123456789' if d != text[place]])
-    return (text[:place] + new + text[place + 1:]).split('\n')
-
-
-def lose_character(draw, lines):
-    at = draw.choice([n for n, line in enumerate(lines) if line])
-    place = draw.randrange(len(lines[at]))
-    lines[at] = lines[at][:place] + lines[at][place + 1:]
-    return lines
-
-
-MUTATIONS = [cut, lose, double, weave, break_in, digit, digit, digit,
-             lose_character]
 TEXTS = {name: text_of(name) for name in (
     'formats/v2.19.6_stub_mpi_np2_g2.txt',
     'formats/v2.19.6_stub_all_reduce.txt',
@@ -361,7 +376,10 @@ TEXTS = {name: text_of(name) for name in (
         ('2.0', 'all_gather_perf'), ('2.11', 'alltoall_perf'),
         ('2.13', 'all_reduce_perf'), ('2.16', 'reduce_scatter_perf'),
         ('2.17', 'broadcast_perf'), ('rccl', 'all_reduce_perf'),
-        ('rccl-O0', 'all_gather_perf'))}
+        ('rccl-O0', 'all_gather_perf'), ('rccl-M', 'reduce_scatter_perf'))
+} | {f'written {style}': written(style, program, cycles=2) for
+     style, program in (('json', 'all_gather_perf'), ('csv', 'broadcast_perf'),
+                        ('lines', 'all_reduce_perf'))}
 
 
 def unconfirmed(whole, key, value):

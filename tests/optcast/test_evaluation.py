@@ -101,6 +101,26 @@ def test_a_server_has_a_nic_of_the_sites_devices(tmp_path):
     assert settings.read_config(path).environments == evaluation.environments
 
 
+def test_several_servers_a_node_with_a_nic_each():
+    """Without a config: as many as the partition has NICs."""
+    two = [SimpleNamespace(type='nic', arch='infiniband', num_devices=2)]
+    many = [SimpleNamespace(type='nic', arch='infiniband', num_devices=8)]
+    other = [SimpleNamespace(type='nic', arch='slingshot', num_devices=4)]
+    nodes = settings.server_nodes
+    assert nodes(4, 1, [many]) == 4 and nodes(4, 2, []) == 2
+    assert nodes(4, 0, [other, two]) == 2 and nodes(4, 0, [many]) == 1
+    assert nodes(3, 0, [two]) == 3 and nodes(4, 0, [other]) == 4
+    with pytest.raises(ValueError, match='3 does not divide the 4 servers'):
+        nodes(4, 3, [])
+    evaluation = Evaluation(settings.setup({}, 4, 4), 'optcast', 4,
+                            nodes(4, 0, [two]), 4,
+                            environments=settings.nic_each(two, 2))
+    plan = evaluation.plan()
+    assert (plan.nodes, plan.server.nodes, plan.server.instances) == (6, 2, 2)
+    assert [command[1] for command in plan.server.commands] == [
+        f'NCCL_IB_HCA==mlx5_{nic}:1' for nic in (0, 1, 0, 1)]
+
+
 @pytest.mark.parametrize('old, new, why', [
     ('8081', '8090', 'follow each other'),
     ('port: 8081', 'port: 8080', 'ports of'),

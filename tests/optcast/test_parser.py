@@ -14,6 +14,7 @@ from checks.lib.parsers import ParseError, parser_of
 from checks.optcast import logs, parser, table, timeline, words
 from cli.parse import parse_files
 from config import samples
+from tests.mutations import MUTATIONS
 
 GOLDEN = Path(__file__).parent / 'golden'
 EVAL = {number: (GOLDEN / f'eval_run{number}.txt').read_text()
@@ -255,13 +256,17 @@ def test_spans_that_stay_with_the_records():
     assert len(text.splitlines()) == len(kept) + 1
 
 
+#: The table of that client.
+TABLE = (
+    '#  Rank  0 Group  0 Pid 1 on node device 0\n'
+    '#  Rank  1 Group  0 Pid 2 on node device 0\n'
+    '#       size  count  type  redop  root  time  algbw  busbw  #wrong\n'
+    '        4096   1024  float  sum  -1  2.00  2.05  2.05  0\n'
+    '# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 2.048\n')
+
+
 def test_table_of_out_of_place_alone():
-    text = (
-        '#  Rank  0 Group  0 Pid 1 on node device 0\n'
-        '#  Rank  1 Group  0 Pid 2 on node device 0\n'
-        '#       size  count  type  redop  root  time  algbw  busbw  #wrong\n'
-        '        4096   1024  float  sum  -1  2.00  2.05  2.05  0\n'
-        '# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 2.048\n')
+    text = TABLE
     found = table.read(enumerate(text.split('\n'), 1))
     assert [row.in_place for row in found.rows] == [False]
     with pytest.raises(ParseError, match='rank 1 stands twice'):
@@ -323,3 +328,47 @@ def test_words():
         ('recv', 1.0), ('reduce', 9.0), ('send', 1.0))]
     name, said = words.bottleneck(slow, {'recv': 4, 'reduce': 2, 'send': 4})
     assert name == 'reduce' and '--num-threads' in said
+
+
+# ------------------------------------------------------------ mutations
+
+#: Text -> how often it is damaged: 1 000 times in all.
+DAMAGED = {**{f'eval {n}': (text, 230) for n, text in EVAL.items()},
+           'nccl': (NCCL + TABLE, 200),
+           'printed': ((GOLDEN / 'run_nogpu_2x2.txt').read_text(), 80),
+           'client': (CLIENT, 15), 'server': (SERVER, 15)}
+
+
+def unconfirmed(metric, old, new):
+    """Whether nothing in a text can tell a changed digit: of a statistic, of
+    a time stamp, of the last place of a bandwidth or of the average."""
+    if metric.startswith(('client_', 'server_')):
+        return not metric.startswith('client_') or not metric.endswith('_len')
+    return abs(new - old) <= (0.0101 if metric == 'busbw_average' else 0.0201)
+
+
+@pytest.mark.parametrize('name', DAMAGED)
+def test_a_thousand_mutations_and_no_wrong_figure(name):
+    """Refused, or the same figures; a server's last rounds may be lost with
+    the end of its log, for nobody waits for it."""
+    text, rounds = DAMAGED[name]
+    whole, draw, refused = by_name(parser.parse(text)), random.Random(name), 0
+    for number in range(rounds):
+        mutation = MUTATIONS[number % len(MUTATIONS)]
+        broken = '\n'.join(mutation(draw, text.split('\n')))
+        try:
+            found = by_name(parser.parse(broken))
+        except ParseError:
+            refused += 1
+            continue
+        for key, value in found.items():
+            assert key in whole, (mutation, key)
+            if value != whole[key] and (name, mutation.__name__) != (
+                    'server', 'cut'):
+                # A statistic that run.py printed may lose one as well.
+                assert mutation.__name__ == 'digit' or (
+                    mutation.__name__ == 'lose_character'
+                    and key[0].startswith(('client_', 'server_'))), (
+                        mutation, key, value)
+                assert unconfirmed(key[0], whole[key], value), (key, value)
+    assert refused > rounds / 4

@@ -1,0 +1,132 @@
+"""The original's server with its own client, on the services.
+
+Its client sends a chunk to each server and takes its sum from there, one
+request after the other: its socket transport allows no more. It needs neither
+a GPU nor NCCL, and does not check the sums. Servers and clients spin where
+they wait.
+"""
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..lib import metrics
+from ..lib.parsers import ParseError
+from ..serving.parser import Services
+from ..serving.plan import Clients, Plan, Program, Server, Step
+from . import parser, programs
+from .evaluation import Evaluation
+from .parser import Analysis
+
+SHIM = Path(__file__).with_name('shim.py')
+
+#: The figure that the client prints has two decimals; and its clock starts
+#: before the first line of its trace.
+TOLERANCE = 0.1
+
+
+@dataclass(frozen=True)
+class Original(Evaluation):
+    """A run of the original; `program` is the prefix of its installation."""
+
+    def __post_init__(self) -> None:
+        if self.setup.nsplit != 1:
+            raise ValueError("nsplit: the server's own client sends a chunk "
+                             'to each server: leave it out')
+
+    @property
+    def size(self) -> int:
+        """Of a request: a chunk to each server. Unit: B."""
+        return self.setup.chunksize * self.setup.servers
+
+    @property
+    def requests(self) -> int:
+        """As many as the largest size takes, for each iteration."""
+        return max(1, self.setup.sizes[-1] // self.size
+                   ) * self.setup.iterations
+
+    def call(self, number: int, *words: str) -> tuple[str, ...]:
+        """The script; only the first of a kind traces."""
+        library = programs.found(self.program, programs.LIBRARY)
+        return ('env', f'RUST_LOG={"INFO" if number else "TRACE"}',
+                sys.executable, str(SHIM), words[0],
+                str(Path(library).parent), *words[1:],
+                programs.found(self.program, programs.SERVER),
+                '--data-type', self.setup.data_type,
+                '--count', str(self.setup.count))
+
+    def server(self) -> Server:
+        of, mine = self.setup, super().server()
+        return replace(
+            mine, program=programs.SERVER, config='', password=False,
+            memory=2 * mine.memory, commands=tuple(
+                (*self.environment(number),
+                 *self.call(number, 'serve', '{address}', '{port}'),
+                 '--nrank', str(of.clients), '--reduce-jobs', str(of.jobs),
+                 '--reduce-threads', str(of.threads),
+                 '--recv-threads', str(of.recvs),
+                 '--send-threads', str(of.sends))
+                for number in range(of.servers)))
+
+    def plan(self) -> Plan:
+        of = self.setup
+        clients = Clients(self.client_nodes, of.clients // self.client_nodes,
+                          unbound=True)
+        return Plan(self.server(), (clients,), (Step('optcast', (Program(
+            commands=tuple(
+                (*self.call(rank, 'ask', '{service}'),
+                 '--try-count', str(self.requests), '--nreq', '1')
+                for rank in range(of.clients))),), self.limit, gate=True),),
+            sample=0.25)
+
+    # What it left -----------------------------------------------------------
+
+    def timed(self) -> dict[int, int]:
+        return {self.size: self.requests}
+
+    def figures_planned(self) -> list[str]:
+        return ['client_bandwidth', metrics.key('algbw', self.size),
+                metrics.key('busbw', self.size),
+                *(f'{side}_{name}_{one}' for side, names in (
+                    ('client', ('send', 'recv')),
+                    ('server', ('recv', 'reduce', 'send')))
+                  for name in names for one in parser.STATISTICS)]
+
+    def collect(self, stage: Path, run: str, services: Services) -> Path:
+        folder = self.folder(stage, run, services)
+        (folder / 'client.log').write_bytes(b''.join(
+            (stage / f'{run}.optcast.{rank}.err').read_bytes()
+            for rank in range(self.setup.clients)))
+        (folder / 'server.log').write_bytes(
+            (stage / f'{run}.server0.log').read_bytes())
+        return folder
+
+    def analyse(self, folder: Path) -> Analysis:
+        found = parser.analyse(folder)
+        if len(found.client.bandwidths) != self.setup.clients:
+            raise ParseError(1, '', f'{len(found.client.bandwidths)} clients '
+                             'have come to their end, '
+                             f'{self.setup.clients} were started',
+                             'client.log')
+        return found
+
+    def beside(self, found: Analysis) -> dict[str, float]:
+        """algbw and busbw of the client that traced, by its time stamps;
+        what it prints has two decimals."""
+        spans, n = found.client.spans, self.setup.clients
+        took = max(one.end for one in spans) - min(one.start for one in spans)
+        algbw = self.size * self.requests / took / 1e6
+        # Gb/s of 2^30 bit.
+        printed = found.client.bandwidths[0] * 2 ** 30 / 8e9
+        if abs(algbw - printed) > TOLERANCE * printed + 0.001:
+            raise ParseError(1, '', f'{self.requests} requests of '
+                             f'{self.size} B in {took:.1f} ms are '
+                             f'{algbw:.4g} GB/s, and {printed:.4g} were '
+                             'printed', 'client.log')
+        return {metrics.key('algbw', self.size): algbw,
+                metrics.key('busbw', self.size): algbw * 2 * (n - 1) / n}
+
+    def sentences(self, found: Analysis, figures: dict[str, float]
+                  ) -> list[str]:
+        return found.sentences()

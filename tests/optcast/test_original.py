@@ -1,0 +1,203 @@
+"""The original's programs on the services, with a stand-in for them that
+speaks as they do and moves nothing; with $OPTCAST_PREFIX the real ones."""
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from checks.lib.parsers import ParseError
+from checks.optcast import programs, settings, shim
+from checks.optcast.original import Original
+from checks.optcast.points import ORIGINAL, SCALES
+from checks.serving.parser import split
+from tests.serving.test_service import Job
+
+#: Server and client; a server counts everybody who connects, as the real one.
+STANDIN = """#!PYTHON
+import os, socket, sys, time
+words = dict(zip(sys.argv[1:], sys.argv[2:]))
+size = int(words['--count']) * 4
+def say(text, level='TRACE', module='server'):
+    t = time.time_ns()
+    if level != 'TRACE' or os.environ['RUST_LOG'] == 'TRACE':
+        print(time.strftime('[%Y-%m-%dT%H:%M:%S', time.gmtime(t // 10**9))
+              + f'.{t % 10**9:09d}Z {level:5} optcast_reduction_server::'
+              f'{module}] {text}', flush=True)
+def timed(row, what, moved):
+    say(f'{row} {what} ' + ('requested' if moved else 'start'))
+    begin = time.time_ns()
+    time.sleep(0.002)
+    us = (time.time_ns() - begin) // 1000
+    say(f'{row} {what} latency: {us}us'
+        + f', {size * 8e-3 / us:.2f}Gbps' * moved)
+assert os.environ['NCCL_PLUGIN_P2P'] == 'socket'
+assert os.environ['NCCL_SOCKET_IFNAME'] == 'lo'
+assert os.environ['LD_LIBRARY_PATH'].startswith(os.path.dirname(sys.argv[0]))
+if '-c' in sys.argv:
+    where = words['-a'].split(',')
+    held = [socket.create_connection((h, int(p))) for h, p in
+            (one.split(':') for one in where)]
+    for one in held:
+        assert one.recv(2) == b'go'
+    n, begin = int(words['--try-count']), time.time_ns()
+    for _ in range(n):
+        for j in range(len(where)):
+            for kind in ('send  ', 'recv '):
+                say(f'{kind}: idx: 0, j: {j} start', module='client')
+        time.sleep(0.002)
+        if os.environ.get('STANDIN') == 'panic':
+            say("thread '<unnamed>' panicked at src/client.rs:1:1:", 'INFO')
+            sys.exit(101)
+        for j in range(len(where)):
+            for kind in ('send  ', 'recv '):
+                say(f'{kind}: idx: 0, j: {j} done', module='client')
+    took = (time.time_ns() - begin) / 1e9 / n
+    all = size * len(where)
+    say(f'type: agg, nchannel: 1, nsplit: {len(where)}, nreq: 1, '
+        f'count: {size // 4}, try_count: {n} #', 'INFO', 'utils')
+    say(f'size: {all / 2**20:.2f}MB, bandwidth: {all * 8 / took / 2**30:.2f}'
+        'Gbps #', 'INFO', 'utils')
+else:
+    with socket.create_server((words['--address'], int(words['--port']))) as s:
+        held = [s.accept()[0] for _ in range(int(words['--nrank']))]
+    if os.environ.get('STANDIN') == 'server':
+        sys.exit(3)
+    say(f'recv thread(0) all ranks get connected!, size: {size}', 'INFO')
+    for one in held:
+        one.sendall(b'go')
+    for n in range(8):
+        timed(f'rank(0)/job({n % 2})', 'recv', 1)
+        timed(f'rank(0)/job({n % 2})', 'reduce', 0)
+        timed(f'rank(0)/job({n % 2})', 'send', 1)
+    for one in held:
+        one.recv(1)
+    say('handle_connection: exiting ret Ok(0)', 'INFO')
+"""
+
+
+@pytest.fixture
+def started(tmp_path):
+    """started(servers, ...): an evaluation and its job."""
+    jobs = []
+
+    def start(servers=1, clients=2, real='', **more):
+        prefix = Path(real or tmp_path / 'prefix')
+        if not real:
+            (prefix / 'bin').mkdir(parents=True)
+            (prefix / 'bin' / programs.LIBRARY).touch()
+            program = prefix / 'bin' / programs.SERVER
+            program.write_text(STANDIN.replace('PYTHON', sys.executable))
+            program.chmod(0o755)
+        of = settings.setup(
+            {'size': '1M', 'chunksize': '128K', 'num_threads': 1,
+             'num_recvs': 1, 'num_sends': 1,
+             'nccl_test_options': '-n 2'}, clients, servers, bf16=False)
+        evaluation = Original(of, str(prefix), timeout=20)
+        jobs.append(Job(tmp_path / 'job', evaluation.plan(), **more))
+        return evaluation, jobs[-1]
+    yield start
+    for job in jobs:
+        for pid in [*job.processes(), job.process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        job.end()
+        shutil.rmtree(job.scratch, ignore_errors=True)
+
+
+def figures(evaluation, job, limit=60):
+    assert job.process.wait(limit) == 0, job.said()
+    services, _ = split((job.folder / 'out').read_text())
+    folder = evaluation.collect(job.folder, 'run', services)
+    found = evaluation.analyse(folder)
+    assert evaluation.sentences(found, {})
+    return {record.metric if record.size is None
+            else f'{record.metric}@{record.size}B': record.value
+            for record in found.records} | evaluation.beside(found)
+
+
+@pytest.mark.parametrize('servers', [1, 2])
+def test_the_original_on_the_services(started, servers):
+    evaluation, job = started(servers)
+    assert evaluation.requests == 16 // servers
+    found = figures(evaluation, job)
+    assert set(found) == set(evaluation.figures_planned())
+    size = servers * (128 << 10)
+    # Two clients: the factor is 1. A request takes 2 ms and a little more.
+    assert found[f'busbw@{size}B'] == found[f'algbw@{size}B']
+    assert 0 < found[f'busbw@{size}B'] < size / 2e6
+    assert job.leftovers() == []
+
+
+@pytest.mark.skipif('OPTCAST_PREFIX' not in os.environ,
+                    reason='OPTCAST_PREFIX names no Optcast')
+def test_the_real_one(started):
+    evaluation, job = started(2, real=os.environ['OPTCAST_PREFIX'])
+    found = figures(evaluation, job, 110)
+    assert set(found) == set(evaluation.figures_planned())
+    assert found['busbw@262144B'] > 0
+
+
+def test_a_server_that_ends_early_and_a_client_that_panics(started):
+    _, job = started(STANDIN='server')
+    assert job.process.wait(60) == 1
+    [line] = job.said()
+    assert 'server 0' in line or 'client' in line
+
+
+def test_a_client_that_panics(started):
+    _, job = started(STANDIN='panic')
+    assert job.process.wait(60) == 1
+    [line] = job.said()
+    assert 'exit code 101' in line and 'panicked at src/client.rs' in line
+
+
+def test_figures_that_contradict_each_other(started):
+    evaluation, job = started()
+    assert job.process.wait(60) == 0, job.said()
+    services, _ = split((job.folder / 'out').read_text())
+    folder = evaluation.collect(job.folder, 'run', services)
+    log = folder / 'client.log'
+    text = log.read_text()
+    log.write_text(text.replace('bandwidth: 0', 'bandwidth: 3'))
+    with pytest.raises(ParseError, match='were printed'):
+        evaluation.beside(evaluation.analyse(folder))
+    log.write_text(''.join(line for line in text.splitlines(True)
+                           if ' #' not in line))
+    with pytest.raises(ParseError):
+        evaluation.analyse(folder)
+
+
+@pytest.mark.parametrize('point', ORIGINAL, ids=str)
+def test_every_case_of_the_original_has_a_plan(point, tmp_path):
+    (tmp_path / programs.SERVER).touch()
+    (tmp_path / programs.LIBRARY).touch()
+    of = settings.setup({**SCALES[point.scale], 'data_type': point.data_type},
+                        point.clients, point.servers, bf16=False,
+                        x86_original=True)
+    evaluation = Original(of, str(tmp_path), max(1, point.client_nodes),
+                          point.server_nodes, 4)
+    plan = evaluation.plan()
+    assert plan.nodes == point.nodes
+    assert len(plan.server.commands) == point.servers
+    assert evaluation.requests * evaluation.size == 64 << 20
+    # One server and one client trace.
+    assert [sum('RUST_LOG=TRACE' in command for command in commands)
+            for commands in (plan.server.commands,
+                             plan.steps[0].programs[0].commands)] == [1, 1]
+
+
+def test_what_the_original_lacks(tmp_path):
+    of = settings.setup({'nsplit': 2}, 4, 2, bf16=False)
+    with pytest.raises(ValueError, match='sends a chunk to each server'):
+        Original(of, str(tmp_path))
+    assert programs.found(str(tmp_path), programs.SERVER) == ''
+    assert programs.offered('system') == ('optcast_server',)
+    assert programs.offered('embedded') == ()
+    assert shim.interface('127.0.0.1') == 'lo'
+    assert shim.interface('192.0.2.1') == ''

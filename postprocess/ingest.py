@@ -15,7 +15,6 @@ import gzip
 import importlib
 import io
 import os
-import re
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,10 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from . import cells, formats, plans, records
+from . import cells, formats, plans, records, tree, vocabulary
 from .records import REPAIR, Part
-
-CONFIG = Path(__file__).resolve().parent.parent / 'config'
 
 _FIRST = (
     'schema', 'time', 'run', 'commit', 'reframe', 'system', 'partition',
@@ -40,13 +37,6 @@ _FIRST = (
 OLD_SCHEMAS: dict[int, tuple[str, ...]] = {
     1: _FIRST, 2: (*_FIRST[:14], 'machine', 'binding', *_FIRST[14:])}
 
-_NAME = re.compile(r'.+\.v(\d+)\.(?:[\d-]+\.)?csv(\.h\d+)?')
-#: What ReFrame's own handlers write; a compressed file is named after the
-#: plain one.
-_FOREIGN = re.compile(r'.+\.(log|csv|jsonl|ndjson)(\.h\d+)?')
-_PACKED = ('.gz', '.zst')
-#: Folder of what a case attached to its records: <run>-<environ>-<case>.
-ATTACHED = re.compile(r'\d{8}T\d{6}Z-[0-9a-f]+-.+-\w+')
 #: Bytes of a file that are read at once, and that a line may have.
 PIECE, LONGEST = 8 << 20, 16 << 20
 
@@ -60,48 +50,10 @@ class PerflogError(Exception):
         self.file, self.line, self.reason = str(file), line, reason
 
 
-@functools.cache
 def schemas() -> dict[int, tuple[str, ...]]:
     """Every schema that can be read: number -> names of its columns."""
-    from config import strict  # YAML, which history does without
-    current = strict.table(CONFIG / 'perflog.yaml')
-    return OLD_SCHEMAS | {current['schema']: tuple(current['columns'])}
-
-
-def _plain(name: str) -> str:
-    """A file's name without that of its compression."""
-    for suffix in _PACKED:
-        name = name.removesuffix(suffix)
-    return name
-
-
-def files(paths: Iterable, report: Callable) -> Iterator[Path]:
-    """Every perflog once, in the order of its path."""
-    found: set[Path] = set()
-
-    def unreadable(err: OSError) -> None:
-        report(err.filename, 1, f'cannot be read ({err.strerror}); '
-               'check the path and its permissions')
-
-    for path in map(Path, paths):
-        if not path.exists():
-            report(path, 1, 'does not exist; run `./plumb run` first, or '
-                   'give another path')
-        elif not path.is_dir():
-            found.add(path)
-        else:
-            for folder, below, names in os.walk(path, onerror=unreadable):
-                below[:] = [n for n in below if not n.startswith('.')
-                            and not ATTACHED.fullmatch(n)]
-                there = set(names)
-                found.update(
-                    Path(folder, n) for n in names if not n.startswith('.')
-                    and (_FOREIGN.fullmatch(plain := _plain(n))
-                         or plans.is_plan(Path(folder, n)))
-                    # It is being compressed: the plain one counts.
-                    and (plain == n or plain not in there))
-    # Plans first: what is recorded later is not missing.
-    yield from sorted(found, key=lambda p: (not plans.is_plan(p), p))
+    number, columns = vocabulary.schema()
+    return OLD_SCHEMAS | {number: columns}
 
 
 def missing(parts: list[Part], files: list[Path], report: Callable
@@ -131,7 +83,7 @@ def parts(paths: Iterable[os.PathLike | str], report: Callable
     """
     found: list[Part] = []
     planned = []
-    for file in files(paths, report):
+    for file in tree.files(paths, report):
         if plans.is_plan(file):
             # Before the records: a session may end between the two.
             planned.append((file, plans.lives(file)))
@@ -208,7 +160,7 @@ class Reading:
     def _parser(self, header: bytes) -> _Parser | None:
         """What reads the lines after this one; None: it was reported why
         none does."""
-        name = _NAME.fullmatch(_plain(self.file.name))
+        name = tree.OURS.fullmatch(tree.plain(self.file.name))
         if name:
             columns = schemas().get(int(name[1]))
             if not columns:

@@ -10,7 +10,8 @@ be deleted at any time, and is made anew.
                             metric, night and case; heads.parquet, sorted by
                             night and case, and kinds.parquet (codes);
                             cases.parquet (codes; heads say which case they
-                            are of); texts.parquet (what the codes mean)
+                            are of); texts.parquet (what the codes mean);
+                            lookup.bin (postprocess/lookup.py)
     .store/lock             shared by those who read, held by who writes
 
 A file that has grown is read on from where reading stopped: it is the same
@@ -36,7 +37,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 import zlib
@@ -46,10 +46,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from . import ingest, plans, records
+from . import ingest, lookup, plans, records, tree
+from .manifest import (
+    DAMAGED,
+    FOLDER,
+    MANIFEST,
+    Known,
+    StoreError,
+    stat,
+)
 from .records import FIGURE, HEAD, KIND, Part
 
-FOLDER, MANIFEST, VERSION = '.store', 'manifest.json', 2
 #: Records of a part at most; parts below SMALL are joined, MANY of a size.
 FULL, SMALL, MANY = 1_000_000, 250_000, 8
 #: Columns of HEAD that say what was measured, and where.
@@ -61,10 +68,6 @@ WORTH = 8 << 20
 
 
 T = TypeVar('T')
-
-
-class StoreError(Exception):
-    """The store cannot be used; the perflogs can."""
 
 
 def connection() -> Any:
@@ -118,7 +121,7 @@ def opened(folder: Path, report: Callable, keep: bool = True
 def worth(folder: Path) -> bool:
     """Whether a folder has so much text that its store is faster."""
     return folder.is_dir() and ((folder / FOLDER / MANIFEST).exists() or sum(
-        _stat(file)[1] for file in ingest.files(
+        stat(file)[1] for file in tree.files(
             [folder], lambda *_: None)) >= WORTH)
 
 
@@ -131,9 +134,7 @@ def using(folder: Path, report: Callable, question: Callable[[Store], T]
             with opened(folder, lambda *fault, told=told: told.append(fault),
                         keep) as store:
                 found = question(store)
-        except (StoreError, LookupError, TypeError, ValueError,
-                AttributeError):
-            # Damaged, or somebody's nonsense; a store just made is neither.
+        except DAMAGED:                 # a store just made is not
             if not keep:
                 raise
             forget(folder)
@@ -159,7 +160,7 @@ def parts(paths: Sequence[os.PathLike | str], report: Callable
     folder = Path(paths[0]) if len(paths) == 1 else None
     if folder is None or not worth(folder):
         return ingest.parts(paths, report)
-    planned = [(file, plans.lives(file)) for file in ingest.files(
+    planned = [(file, plans.lives(file)) for file in tree.files(
         [folder], lambda *_: None) if plans.is_plan(file)]
     found = read(folder, report)
     ended = [file for file, lives in planned if not lives]
@@ -172,69 +173,12 @@ def forget(folder: Path) -> None:
         (folder / FOLDER / MANIFEST).unlink()
 
 
-class Store:
+class Store(Known):
     """A store; `opened` gives one that is up to date and locked."""
 
     def __init__(self, folder: Path, place: Path) -> None:
-        self.folder, self.place = folder, place
-        self.manifest = self._manifest()
-        self._broken: list[tuple[Path, int, str]] = []
+        super().__init__(folder, place)
         self._con: Any = None
-
-    def _key(self) -> str:
-        """What the records depend on besides the perflogs: their format, and
-        the metrics there are. Of the files, for to parse them takes longer
-        than all that a question to the store takes."""
-        found = hashlib.sha256(repr((VERSION, ingest.OLD_SCHEMAS)).encode())
-        for path in sorted([*ingest.CONFIG.glob('*.yaml'),
-                            *ingest.CONFIG.parent.glob(
-                                'checks/*/family.yaml')]):
-            found.update(path.read_bytes())
-        return found.hexdigest()[:16]
-
-    def _manifest(self) -> dict[str, Any]:
-        empty = {'key': self._key(), 'next': 1, 'files': {}, 'parts': {}}
-        try:
-            found = json.loads((self.place / MANIFEST).read_text())
-            if found['key'] != empty['key']:
-                return empty
-            for name, part in found['parts'].items():
-                if not re.fullmatch(r'p\d+', name):
-                    return empty
-                for file, size in part['sizes'].items():
-                    if (self.place / name / file).stat().st_size != size:
-                        return empty
-            return found
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return empty
-
-    def faults(self) -> list[tuple[Path, int, str]]:
-        """File, line and reason of all that was wrong with the perflogs."""
-        return self._broken + [
-            (self.folder / name, line, reason)
-            for name, file in self.manifest['files'].items()
-            for line, reason in file['faults'] + file['ends']]
-
-    def current(self) -> bool:
-        """Whether no perflog has changed since."""
-        there = self._files()
-        known = self.manifest['files']
-        return (self.place / MANIFEST).exists() and not self._broken \
-            and there.keys() == known.keys() and all(
-                _stat(self.folder / name) == known[name]['stat']
-                for name in there)
-
-    def _files(self) -> dict[str, Path]:
-        """Perflogs by their name below the folder; `_broken`: what could
-        not be searched."""
-        self._broken = []
-
-        def report(file: Path, line: int, reason: str) -> None:
-            self._broken.append((file, line, reason))
-
-        return {os.path.relpath(file, self.folder): file
-                for file in ingest.files([self.folder], report)
-                if not plans.is_plan(file)}
 
     # ------------------------------------------------------------ writing
 
@@ -270,7 +214,7 @@ class Store:
     def _entry(self, name: str, file: Path, known: dict[str, Any] | None
                ) -> dict[str, Any] | None:
         """What is known of a file that is to be read; None: nothing new."""
-        now = _stat(file)
+        now = stat(file)
         if known and known['stat'] == now:
             return None
         if known and known['offset'] and file.suffix not in ('.gz', '.zst') \
@@ -308,7 +252,7 @@ class Store:
         folder = self.place / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        ages, run = np.unique(_rank(part.texts['run'], records.age)[
+        ages, run = np.unique(_rank(part.texts['run'], plans.age)[
             part.heads['run']], return_inverse=True)
         named = _sortable(*(_ranked(part, column) for column in CASE))
         cases, case = np.unique(named, return_index=True)
@@ -353,7 +297,28 @@ class Store:
                     'ROW_GROUP_SIZE 16384)')
         finally:
             con.close()
-        files = [folder / f'{table}.parquet' for table in tables]
+        figures, begun = tables['figures'], tables['heads']
+        ends = np.searchsorted(metric[0][part.kind][order],
+                               np.arange(metric[1] + 1)).tolist()
+        runs = sorted(part.texts['run'], key=plans.age)
+        times = [text.encode() for text in part.texts['time']]
+        lookup.write(folder / lookup.FILE, {
+            'runs': [runs[age] for age in ages.tolist()],
+            'cases': _rows(part.texts, tables['cases']),
+            'kinds': _rows(part.texts, {
+                name: tables['kinds'][name] for name in KIND}),
+            'sources': part.texts['file'],
+            'metrics': {name: [ends[at], ends[at + 1]] for at, name
+                        in enumerate(sorted(part.texts['metric']))
+                        if ends[at] < ends[at + 1]}}, {
+            'run': np.searchsorted(run[heads], np.arange(len(ages) + 1)),
+            'what': begun['what'], 'time': begun['time'],
+            'source': begun['file'],
+            'times': np.cumsum([0, *map(len, times)]),
+            'text': b''.join(times),
+            **{name: figures[name] for name in ('head', 'kind', 'value')}})
+        files = [folder / lookup.FILE,
+                 *(folder / f'{table}.parquet' for table in tables)]
         added[name] = {
             'records': len(order), 'sources': sorted(
                 {int(s) for s in part.texts['file']}),
@@ -450,11 +415,6 @@ class Store:
         if self._con:
             self._con.close()
 
-    def sources(self) -> dict[str, str]:
-        """Text of the column `file` in the store -> the file's path."""
-        return {str(file['source']): str(self.folder / name)
-                for name, file in self.manifest['files'].items()}
-
     def _live(self, part: Part) -> Part:
         """Without the records of sources that are none any more."""
         live = {str(file['source'])
@@ -508,6 +468,14 @@ def _places(order: np.ndarray) -> np.ndarray:
     return found
 
 
+def _rows(texts: dict[str, list[str]], codes: dict[str, np.ndarray]
+          ) -> list[list[str]]:
+    """Texts of each row of some columns of codes."""
+    return [list(row) for row in zip(*(
+        [texts[name][code] for code in column.tolist()]
+        for name, column in codes.items()), strict=True)]
+
+
 def _sortable(*columns: tuple[np.ndarray, int]) -> np.ndarray:
     """A number for each row that sorts as several columns do.
 
@@ -526,15 +494,6 @@ def _of_source(part: Part, source: int) -> Part:
     """A part whose column `file` is the number of a source."""
     part.texts['file'][:] = [str(source)] * len(part.texts['file'])
     return part
-
-
-def _stat(file: Path) -> list[int]:
-    """Inode, size and time of change; zeros: it is not there."""
-    try:
-        found = file.stat()
-    except OSError:
-        return [0, 0, 0]
-    return [found.st_ino, found.st_size, found.st_mtime_ns]
 
 
 def _hash(file: Path, offset: int) -> str:

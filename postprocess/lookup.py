@@ -5,55 +5,57 @@ columns in which it searches and cuts. The file is mapped, so that nothing is
 read but what is asked for, and the standard library is enough: to import numpy
 and DuckDB takes longer than the answer should.
 
-    8 bytes    length of the header, little-endian
-    header     JSON: texts, and of each column its type, begin and length
-    columns    as the machine has them:
-      run      of each run, oldest first, its first head; and the number of all
-      what     of each head its case, in order within a run
-      time     of each head the number of its time
-      source   of each head the number of its file
-      times    of each time where it begins in `text`; and its end
-      text     times, one after the other
-      head     of each figure its head, in order within a metric
-      kind     of each figure the number of its kind
-      value    of each figure
+A file of columns (postprocess/columns.py):
+
+    run      of each run, oldest first, its first head; and the number of all
+    what     of each head its case, in order within a run
+    time     of each head the number of its time
+    source   of each head the number of its file
+    times    of each time where it begins in `text`; and its end
+    text     times, one after the other
+    head     of each figure its head, in order within a metric
+    kind     of each figure the number of its kind
+    value    of each figure
 """
 from __future__ import annotations
 
-import json
-import mmap
-import sys
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+
+from . import columns
 
 FILE = 'lookup.bin'
-#: Columns begin at multiples of this.
-_ALIGN = 8
 
 
-def write(file: Path, texts: Mapping[str, Any], columns: Mapping[str, Any]
-          ) -> None:
+class Texts(TypedDict):
+    """The texts of a lookup."""
+    #: Oldest first.
+    runs: list[str]
+    #: Columns of each case, of each kind.
+    cases: list[list[str]]
+    kinds: list[list[str]]
+    #: Of each source its text.
+    sources: list[str]
+    #: Of each metric where its figures begin and end.
+    metrics: dict[str, list[int]]
+
+
+def write(file: Path, texts: Texts, times: Iterable[str],
+          given: Mapping[str, Any]) -> None:
     """Writes the lookup of a part.
 
-    :param texts: runs (oldest first), cases (texts of each), kinds (texts of
-        each), sources, and of each metric where its figures begin and end
-    :param columns: what supports Python's buffers
+    :param times: of each number of a time, its text
+    :param given: all columns but `times` and `text`
     """
-    views = {name: memoryview(column) for name, column in columns.items()}
-    places, at = {}, 0
-    for name, view in views.items():
-        places[name] = (view.format, at, view.nbytes)
-        at += -(-view.nbytes // _ALIGN) * _ALIGN
-    header = json.dumps({**texts, 'columns': places, 'order': sys.byteorder},
-                        separators=(',', ':')).encode()
-    header += b' ' * (-len(header) % _ALIGN)
-    with open(file, 'wb') as handle:
-        handle.write(len(header).to_bytes(8, 'little') + header)
-        for view in views.values():
-            handle.write(view)
-            handle.write(bytes(-view.nbytes % _ALIGN))
+    cut = [text.encode() for text in times]
+    begins = array('q', [0])
+    for text in cut:
+        begins.append(begins[-1] + len(text))
+    columns.write(file, texts, {
+        **given, 'times': begins, 'text': b''.join(cut)})
 
 
 class Lookup:
@@ -63,21 +65,12 @@ class Lookup:
     """
 
     def __init__(self, file: Path) -> None:
-        with open(file, 'rb') as handle:
-            view = memoryview(mmap.mmap(handle.fileno(), 0,
-                                        access=mmap.ACCESS_READ))
-        begin = 8 + int.from_bytes(view[:8], 'little')
-        texts = json.loads(view[8:begin].tobytes())
-        if texts['order'] != sys.byteorder:
-            raise ValueError('of another machine')
+        texts, self._columns = columns.read(file)
         self.runs: list[str] = texts['runs']
         self.cases: list[list[str]] = texts['cases']
         self.kinds: list[tuple[str, ...]] = list(map(tuple, texts['kinds']))
         self.metrics: dict[str, list[int]] = texts['metrics']
         self._sources: list[str] = texts['sources']
-        self._columns = {
-            name: view[begin + at:begin + at + size].cast(form)
-            for name, (form, at, size) in texts['columns'].items()}
         #: Ranges of cases that are asked for.
         self._ranges: list[tuple[int, int]] = []
         #: Of each source whether it counts; None: all do.
@@ -106,10 +99,10 @@ class Lookup:
                 ) -> Iterator[tuple[int, Sequence[int], Sequence[float]]]:
         """Of each head of a run with cases that are asked for: its number,
         and kinds and values of its figures of a metric."""
-        columns = self._columns
-        heads, kinds, values = (columns[n] for n in ('head', 'kind', 'value'))
-        what, source = columns['what'], columns['source']
-        first, last = columns['run'][run:run + 2]
+        heads, kinds, values, what, source, runs = (
+            self._columns[name] for name in (
+                'head', 'kind', 'value', 'what', 'source', 'run'))
+        first, last = runs[run:run + 2]
         begin, end = self.metrics[metric]
         begin = bisect_left(heads, first, begin, end)
         for low, high in self._ranges:

@@ -9,9 +9,9 @@ be deleted at any time, and is made anew.
     .store/p000042/         a part, never changed: figures.parquet, sorted by
                             metric, night and case; heads.parquet, sorted by
                             night and case, and kinds.parquet (codes);
-                            cases.parquet (codes; heads say which case they
-                            are of); texts.parquet (what the codes mean);
-                            lookup.bin (postprocess/lookup.py)
+                            texts.parquet (what the codes mean); of a small
+                            part all of it in part.bin (columns.py) instead.
+                            lookup.bin: what history asks (lookup.py)
     .store/lock             shared by those who read, held by who writes
 
 A file that has grown is read on from where reading stopped: it is the same
@@ -19,7 +19,8 @@ when its inode is, and the hash of the bytes before that place. Any other
 change makes it a new source: its records are read again, and those of the
 old source do not count any more. A part is written beside, and counts from
 the moment when the manifest names it; what a killed writer left is removed
-by the next. Small parts are joined, eight of a size at a time.
+by the next. Small parts are joined, eight of a size at a time; they are no
+Parquet, for to import DuckDB takes longer than to read a night.
 
 DuckDB writes and reads Parquet here. On a million of our records, all columns
 as they come (CPU seconds with start-up, a loaded machine, one run), pyarrow
@@ -46,7 +47,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from . import ingest, lookup, plans, records, tree
+from . import columns, ingest, lookup, plans, records, tree, vocabulary
 from .manifest import (
     DAMAGED,
     FOLDER,
@@ -59,6 +60,7 @@ from .records import FIGURE, HEAD, KIND, Part
 
 #: Records of a part at most; parts below SMALL are joined, MANY of a size.
 FULL, SMALL, MANY = 1_000_000, 250_000, 8
+SMALL_PART = 'part.bin'
 #: Columns of HEAD that say what was measured, and where.
 CASE = ('check', 'params', 'system', 'partition', 'environ', 'case')
 #: Bytes before the place where reading stopped, of which the hash is kept.
@@ -184,6 +186,7 @@ class Store(Known):
 
     def update(self) -> None:
         """Reads what is new in the perflogs; the lock is held."""
+        vocabulary.take(self.manifest.get('vocabulary'))
         found = self._files()
         known = self.manifest['files']
         new = {name: known[name] for name in known if name in found}
@@ -208,6 +211,7 @@ class Store(Known):
             self._add(records.joined(waiting), added)
         self.manifest['files'] = new
         self.manifest['parts'] |= added
+        self.manifest['vocabulary'] = vocabulary.kept()
         self._join()
         self._save()
 
@@ -246,81 +250,22 @@ class Store(Known):
         """Writes a part, which counts once the manifest names it."""
         if not len(part.line):
             return
-        number = self.manifest['next']
+        name = f'p{self.manifest["next"]:06}'
         self.manifest['next'] += 1
-        name = part_name(number)
         folder = self.place / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        ages, run = np.unique(_rank(part.texts['run'], plans.age)[
-            part.heads['run']], return_inverse=True)
-        named = _sortable(*(_ranked(part, column) for column in CASE))
-        cases, case = np.unique(named, return_index=True)
-        what = np.searchsorted(cases, named).astype(np.int32)
-        # The newest nights of a metric stand together, and in a night the
-        # figures of a case do: that is what people ask for.
-        heads = np.argsort(_sortable((run, len(ages)), (what, len(cases)),
-                                     _ranked(part, 'time')), kind='stable')
-        kinds = np.argsort(_sortable(*(_ranked(part, column) for column in (
-            'metric', 'point'))), kind='stable')
-        head, kind = _places(heads)[part.head], _places(kinds)[part.kind]
-        metric = _ranked(part, 'metric')
-        order = np.argsort(_sortable(
-            (metric[0][part.kind], metric[1]), (head, len(heads)),
-            (part.line, int(part.line.max()) + 1)), kind='stable')
-        texts = {name: np.array(texts, object)
-                 for name, texts in part.texts.items()}
-        tables: dict[str, dict[str, np.ndarray]] = {
-            'figures': {'head': head[order], 'kind': kind[order],
-                        'line': part.line[order]} | {
-                name: part.figure[n][order] for n, name in enumerate(FIGURE)},
-            'heads': {'what': what[heads]} | {
-                name: codes[heads] for name, codes in part.heads.items()},
-            'kinds': {'kind': np.arange(len(kinds), dtype=np.int32)} | {
-                name: codes[kinds] for name, codes in part.kinds.items()},
-            'cases': {name: part.heads[name][case] for name in CASE},
-            'texts': {
-                'name': np.repeat(np.array(list(texts), object),
-                                  [len(t) for t in texts.values()]),
-                'code': np.concatenate([np.arange(len(t), dtype=np.int32)
-                                        for t in texts.values()]),
-                'text': np.concatenate([*texts.values()])}}
-        con = connection()
-        try:
-            for table, columns in tables.items():
-                con.register('columns', {'part': np.full(
-                    len(next(iter(columns.values()))), number, np.int32)}
-                    | columns)
-                con.execute(
-                    f"COPY columns TO '{quoted(folder)}/{table}.parquet' "
-                    '(FORMAT parquet, COMPRESSION zstd, '
-                    'ROW_GROUP_SIZE 16384)')
-        finally:
-            con.close()
-        figures, begun = tables['figures'], tables['heads']
-        ends = np.searchsorted(metric[0][part.kind][order],
-                               np.arange(metric[1] + 1)).tolist()
-        runs = sorted(part.texts['run'], key=plans.age)
-        times = [text.encode() for text in part.texts['time']]
-        lookup.write(folder / lookup.FILE, {
-            'runs': [runs[age] for age in ages.tolist()],
-            'cases': _rows(part.texts, tables['cases']),
-            'kinds': _rows(part.texts, {
-                name: tables['kinds'][name] for name in KIND}),
-            'sources': part.texts['file'],
-            'metrics': {name: [ends[at], ends[at + 1]] for at, name
-                        in enumerate(sorted(part.texts['metric']))
-                        if ends[at] < ends[at + 1]}}, {
-            'run': np.searchsorted(run[heads], np.arange(len(ages) + 1)),
-            'what': begun['what'], 'time': begun['time'],
-            'source': begun['file'],
-            'times': np.cumsum([0, *map(len, times)]),
-            'text': b''.join(times),
-            **{name: figures[name] for name in ('head', 'kind', 'value')}})
-        files = [folder / lookup.FILE,
-                 *(folder / f'{table}.parquet' for table in tables)]
+        part = _looked_up(part, folder / lookup.FILE)
+        if len(part.line) < SMALL:
+            columns.write(folder / SMALL_PART, part.texts, {
+                **part.heads, **part.kinds, 'at head': part.head,
+                'at kind': part.kind, 'at line': part.line,
+                **dict(zip(FIGURE, part.figure, strict=True))})
+        else:
+            _parquet(part, folder)
+        files = sorted(folder.iterdir())
         added[name] = {
-            'records': len(order), 'sources': sorted(
+            'records': len(part.line), 'sources': sorted(
                 {int(s) for s in part.texts['file']}),
             'sizes': {file.name: file.stat().st_size for file in files},
             'sums': {file.name: zlib.crc32(file.read_bytes())
@@ -364,51 +309,44 @@ class Store(Known):
     # ------------------------------------------------------------ reading
 
     def _part(self, name: str) -> Part:
-        """A part as it was written; sources stand for files."""
-        figures = self.get('figures', ('head', 'kind', 'line', *FIGURE),
-                           parts=[name])
-        heads = self.get('heads', HEAD, parts=[name])
-        kinds = self.get('kinds', KIND, parts=[name])
-        [texts] = self.texts(*HEAD, *KIND, parts=[name]).values()
+        """A part as it was written; sources stand for files.
+
+        :raises StoreError, ValueError, LookupError, TypeError: it is damaged
+        """
+        folder = self.place / name
+        if (file := folder / SMALL_PART).exists():
+            texts, given = columns.read(file)
+            there = {column: np.array(view) for column, view in given.items()}
+            figures = {column: there[f'at {column}']
+                       for column in ('head', 'kind', 'line')} | there
+            heads, kinds = ({column: there[column] for column in names}
+                            for names in (HEAD, KIND))
+        else:
+            figures = self._read(folder / 'figures.parquet')
+            heads = self._read(folder / 'heads.parquet')
+            kinds = self._read(folder / 'kinds.parquet')
+            words = self._read(folder / 'texts.parquet')
+            texts = {column: [] for column in (*HEAD, *KIND)}
+            for column, text in zip(words['name'].tolist(),
+                                    words['text'].tolist(), strict=True):
+                texts[column].append(text)
         return Part(texts, heads, kinds, figures['head'], figures['kind'],
                     np.stack([figures[n] for n in FIGURE]), figures['line'])
 
-    def get(self, table: str, columns: Sequence[str], where: str = 'true',
-            values: Sequence[Any] = (), parts: Sequence[str] = ()
-            ) -> dict[str, np.ndarray]:
-        """Columns of figures, heads, kinds, cases or texts, in order.
+    def _read(self, file: Path) -> dict[str, np.ndarray]:
+        """The columns of a Parquet file.
 
-        :param parts: of which; empty: of all
-        :raises StoreError: a part is damaged
+        :raises StoreError: it is damaged
         """
         self._con = self._con or connection()
-        files = ', '.join(
-            f"'{quoted(self.place / name)}/{table}.parquet'"
-            for name in parts or self.manifest['parts'])
         try:
             found = self._con.execute(
-                'SELECT ' + ', '.join(f'"{name}"' for name in columns)
-                + f' FROM read_parquet([{files}]) WHERE {where}',
-                list(values)).fetchnumpy()
+                f"SELECT * FROM read_parquet('{quoted(file)}')").fetchnumpy()
         except Exception as err:
             raise StoreError(f'{self.place}: {err}') from None
         return {name: np.ma.filled(column, np.nan)
                 if column.dtype.kind == 'f' else np.asarray(column)
                 for name, column in found.items()}
-
-    def texts(self, *names: str, parts: Sequence[str] = ()
-              ) -> dict[int, dict[str, list[str]]]:
-        """What the codes of some columns mean: part -> column -> texts."""
-        which = ', '.join(f"'{name}'" for name in names)
-        rows = self.get('texts', ('part', 'name', 'text'),
-                        f'name IN ({which})', parts=parts)
-        found: dict[int, dict[str, list[str]]] = {
-            int(number): {name: [] for name in names}
-            for number in np.unique(rows['part'])}
-        for number, name, text in zip(*(column.tolist() for column
-                                        in rows.values()), strict=True):
-            found[number][name].append(text)
-        return found
 
     def close(self) -> None:
         """Ends all questions."""
@@ -441,9 +379,72 @@ class Store(Known):
         return found
 
 
-def part_name(number: int) -> str:
-    """Folder of a part."""
-    return f'p{number:06}'
+def _looked_up(part: Part, file: Path) -> Part:
+    """A part in the order of the store; its lookup is written.
+
+    The newest nights of a metric stand together, and in a night the figures
+    of a case do: that is what people ask for.
+    """
+    ages, run = np.unique(_rank(part.texts['run'], plans.age)[
+        part.heads['run']], return_inverse=True)
+    named = _sortable(*(_ranked(part, column) for column in CASE))
+    cases, case = np.unique(named, return_index=True)
+    what = np.searchsorted(cases, named).astype(np.int32)
+    heads = np.argsort(_sortable((run, len(ages)), (what, len(cases)),
+                                 _ranked(part, 'time')), kind='stable')
+    kinds = np.argsort(_sortable(*(_ranked(part, column) for column in (
+        'metric', 'point'))), kind='stable')
+    head, kind = _places(heads)[part.head], _places(kinds)[part.kind]
+    ranks, metrics = _ranked(part, 'metric')
+    metric = ranks[part.kind]
+    order = np.argsort(_sortable(
+        (metric, metrics), (head, len(heads)),
+        (part.line, int(part.line.max()) + 1)), kind='stable')
+    named_cases = {name: part.heads[name][case] for name in CASE}
+    part = Part(
+        part.texts,
+        {name: codes[heads] for name, codes in part.heads.items()},
+        {name: codes[kinds] for name, codes in part.kinds.items()},
+        head[order], kind[order],
+        np.stack([row[order] for row in part.figure]), part.line[order])
+    runs = sorted(part.texts['run'], key=plans.age)
+    ends = np.searchsorted(metric[order], np.arange(metrics + 1)).tolist()
+    lookup.write(file, {
+        'runs': [runs[age] for age in ages.tolist()],
+        'cases': _rows(part.texts, named_cases),
+        'kinds': _rows(part.texts, {n: part.kinds[n] for n in KIND}),
+        'sources': part.texts['file'],
+        'metrics': {name: [ends[at], ends[at + 1]] for at, name
+                    in enumerate(sorted(part.texts['metric']))
+                    if ends[at] < ends[at + 1]}},
+        part.texts['time'], {
+        'run': np.searchsorted(run[heads], np.arange(len(ages) + 1)),
+        'what': what[heads], 'time': part.heads['time'],
+        'source': part.heads['file'], 'head': part.head, 'kind': part.kind,
+        'value': part.figure[FIGURE.index('value')]})
+    return part
+
+
+def _parquet(part: Part, folder: Path) -> None:
+    """Writes a part."""
+    words = {name: np.array(texts, object)
+             for name, texts in part.texts.items()}
+    tables: dict[str, dict[str, np.ndarray]] = {
+        'figures': {'head': part.head, 'kind': part.kind, 'line': part.line}
+        | dict(zip(FIGURE, part.figure, strict=True)),
+        'heads': part.heads, 'kinds': part.kinds,
+        'texts': {'name': np.repeat(np.array(list(words), object),
+                                    [len(t) for t in words.values()]),
+                  'text': np.concatenate([*words.values()])}}
+    con = connection()
+    try:
+        for table, given in tables.items():
+            con.register('columns', given)
+            con.execute(
+                f"COPY columns TO '{quoted(folder)}/{table}.parquet' "
+                '(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 16384)')
+    finally:
+        con.close()
 
 
 def _rank(texts: Sequence[str], key: Callable[[str], Any] = str

@@ -63,34 +63,21 @@ def optional(cells: Sequence[str]) -> np.ndarray | None:
     return found
 
 
-class Lines:
-    """Whole lines of text, and where their separators are."""
+class _Text:
+    """Some text, of which cells are cut."""
 
-    def __init__(self, data: bytes, separator: bytes) -> None:
-        """
-        :param separator: one byte between cells
-        """
+    def __init__(self, data: bytes) -> None:
         self.data = data
-        self._bytes = np.frombuffer(data, np.uint8)
+        self.bytes = np.frombuffer(data, np.uint8)
         # Of each place, eight bytes as a number.
         self._eights = np.ndarray(
             len(data) + SHORT, '<u8', data + bytes(SHORT + 8), strides=(1,))
         # A number ends in zeros where a cell ends.
         self._zeros = b'\0' in data
-        found = self._bytes == separator[0]
-        found |= self._bytes == ord('\n')
-        #: Places of all separators, and which of them end a line.
-        self.ends = np.flatnonzero(found)
-        self.last = np.flatnonzero(self._bytes[self.ends] == ord('\n'))
 
-    def __len__(self) -> int:
-        return len(self.last)
-
-    def begins(self) -> np.ndarray:
-        """Where each line begins."""
-        found = np.zeros(len(self), np.int64)
-        found[1:] = self.ends[self.last[:-1]] + 1
-        return found
+    def places(self, byte: bytes) -> np.ndarray:
+        """Where a byte is found."""
+        return np.flatnonzero(self.bytes == byte[0])
 
     def coded(self, begin: np.ndarray, end: np.ndarray) -> Coded:
         """What stands between two places of each line.
@@ -116,6 +103,8 @@ class Lines:
             # Two cells have one key.
             found, codes = coded(self._sliced(begin, end))
             return _texts(found), codes
+        if len(first) == len(key):
+            return _texts(_cut(numbers)), np.arange(len(key), dtype=np.int32)
         order = np.argsort(first)
         places = np.empty(len(order), np.int32)
         places[order] = np.arange(len(order))
@@ -150,6 +139,30 @@ class Lines:
             begin.tolist(), end.tolist(), strict=True)]
 
 
+class Lines(_Text):
+    """Whole lines of text, and where their separators are."""
+
+    def __init__(self, data: bytes, separator: bytes) -> None:
+        """
+        :param separator: one byte between cells
+        """
+        super().__init__(data)
+        found = self.bytes == separator[0]
+        found |= self.bytes == ord('\n')
+        #: Places of all separators, and which of them end a line.
+        self.ends = np.flatnonzero(found)
+        self.last = np.flatnonzero(self.bytes[self.ends] == ord('\n'))
+
+    def __len__(self) -> int:
+        return len(self.last)
+
+    def begins(self) -> np.ndarray:
+        """Where each line begins."""
+        found = np.zeros(len(self), np.int64)
+        found[1:] = self.ends[self.last[:-1]] + 1
+        return found
+
+
 def _cut(numbers: Sequence[np.ndarray]) -> list[bytes]:
     """Cells of numbers of eight bytes each, without the zeros at the end."""
     return np.stack(numbers, axis=1).view(
@@ -163,32 +176,45 @@ def _texts(cells: list[bytes]) -> list[str]:
     return b'\n'.join(cells).decode().split('\n')
 
 
-class Grid:
+class Grid(_Text):
     """Columns of lines that have as many cells each, without quotes."""
 
     def __init__(self, data: bytes, separator: bytes, columns: int) -> None:
         """
         :raises ValueError: a line has another number of cells
         """
-        self._lines = Lines(data, separator)
-        self.size = len(self._lines)
-        whole = self.size * columns
-        if len(self._lines.ends) != whole or not np.array_equal(
-                self._lines.last, np.arange(columns - 1, whole, columns)):
+        super().__init__(data)
+        self._last = self.places(b'\n')
+        self.size = len(self._last)
+        self._begins = np.zeros(self.size, np.int64)
+        self._begins[1:] = self._last[:-1] + 1
+        between = self.places(separator)
+        if len(between) != self.size * (columns - 1):
             raise ValueError('lines of several lengths')
-        self._ends = self._lines.ends.reshape(-1, columns)
+        self._between = between.reshape(self.size, columns - 1)
+        # As many as they should be in all: each line has its own, if the
+        # first and the last of each stand in it.
+        if columns > 1 and (
+                (self._between[:, 0] < self._begins)
+                | (self._between[:, -1] > self._last)).any():
+            raise ValueError('lines of several lengths')
 
-    def _between(self, at: int) -> tuple[np.ndarray, np.ndarray]:
-        return (self._ends[:, at - 1] + 1 if at else self._lines.begins(),
-                self._ends[:, at])
+    def _cells(self, at: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the cells of a column begin and end."""
+        last = self._between.shape[1]
+        return (self._between[:, at - 1] + 1 if at else self._begins,
+                self._between[:, at] if at < last else self._last)
 
-    def coded(self, at: int) -> Coded:
-        """A column."""
-        return self._lines.coded(*self._between(at))
+    def column(self, at: int) -> Coded:
+        """A column.
 
-    def floats(self, at: int) -> np.ndarray | None:
+        :raises UnicodeDecodeError: it is not text
+        """
+        return self.coded(*self._cells(at))
+
+    def numbers(self, at: int) -> np.ndarray | None:
         """A column of finite numbers; None: not all are."""
-        return self._lines.floats(*self._between(at))
+        return self.floats(*self._cells(at))
 
 
 class Rows:
@@ -198,11 +224,11 @@ class Rows:
         self._columns = list(zip(*rows, strict=True))
         self.size = len(rows)
 
-    def coded(self, at: int) -> Coded:
+    def column(self, at: int) -> Coded:
         """A column."""
         return coded(self._columns[at])
 
-    def floats(self, at: int) -> np.ndarray | None:
+    def numbers(self, at: int) -> np.ndarray | None:
         """A column of finite numbers; None: not all are."""
         given = [cell.encode(errors='replace') for cell in self._columns[at]]
         return floats(given, b''.join(given))

@@ -32,10 +32,10 @@ def test_all_at_once_or_one_by_one(seed):
     grid, plain = both(rows)
     assert grid.size == plain.size == 50
     for at in range(6):
-        (texts, codes), (others, more) = grid.coded(at), plain.coded(at)
+        (texts, codes), (others, more) = grid.column(at), plain.column(at)
         assert (texts, codes.tolist()) == (others, more.tolist())
         assert [texts[code] for code in codes] == [row[at] for row in rows]
-    assert grid.floats(5).tolist() == plain.floats(5).tolist() == [
+    assert grid.numbers(5).tolist() == plain.numbers(5).tolist() == [
         float(number) for number in numbers]
 
 
@@ -43,8 +43,8 @@ def test_all_at_once_or_one_by_one(seed):
                                   '٣', '0x1', '1\x00', '-', '1.2.3'])
 def test_what_is_no_finite_number(text):
     for columns in both([['1', '2'], [text, '3']]):
-        assert columns.floats(0) is None
-        assert columns.floats(1).tolist() == [2, 3]
+        assert columns.numbers(0) is None
+        assert columns.numbers(1).tolist() == [2, 3]
 
 
 @pytest.mark.parametrize('data', [

@@ -127,10 +127,14 @@ class _Text:
         longest = int(sizes.max())
         if longest > SHORT or self._zeros:
             return None
+        same = longest == sizes.min()
         found = []
         for at in range(0, max(longest, 1), 8):
-            number = self._eights[begin + at]
-            number &= _FIRST[np.clip(sizes - at, 0, 8)]
+            number = self._eights[begin + at if at else begin]
+            if not same:
+                number &= _FIRST[np.clip(sizes - at, 0, 8)]
+            elif longest < at + 8:
+                number &= _FIRST[longest - at]
             found.append(number)
         return found
 

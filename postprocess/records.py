@@ -95,7 +95,7 @@ def _used(table: dict[str, np.ndarray], codes: np.ndarray
 
 def _columns(table: dict[str, np.ndarray], names: Sequence[str]
              ) -> dict[str, np.ndarray]:
-    return {name: table[name].astype(np.int32) for name in names}
+    return {name: table[name].astype(np.int32, copy=False) for name in names}
 
 
 def coded(columns: dict[str, Sequence[str]], names: Sequence[str]

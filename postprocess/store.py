@@ -8,8 +8,9 @@ be deleted at any time, and is made anew.
                             and parts; replaced atomically
     .store/p000042/         a part, never changed: figures.parquet, sorted by
                             metric, night and case; heads.parquet, sorted by
-                            night and case, and kinds.parquet (codes);
-                            texts.parquet (what the codes mean); of a small
+                            night and case, but for same.parquet, columns
+                            that are the same in all of them; kinds.parquet
+                            (codes); texts.parquet (their meaning). Of a small
                             part all of it in part.bin (columns.py) instead.
                             lookup.bin: what history asks (lookup.py)
     .store/lock             shared by those who read, held by who writes
@@ -28,8 +29,8 @@ took 3.9 s to read CSV and 4.2 s to read it and write Parquet, DuckDB 5.3 and
 7.1, our own reader, which split each line then, 4.2; polars is in the table of
 bench/README.md, where it reads text fastest of all. What decides is what
 everybody pays: the wheel (DuckDB 24 MB, polars and pyarrow 55) and the import
-(0.15 s, 0.24, 0.28), for `plumb history` is to take 0.3 s. With pyarrow
-installed pandas would import it too, each time.
+(0.15 s, 0.24, 0.28). With pyarrow installed pandas would import it too, each
+time.
 """
 from __future__ import annotations
 
@@ -298,7 +299,7 @@ class Store(Known):
         """The manifest, atomically; then what it does not name is removed."""
         draft = self.place / f'.{MANIFEST}'
         with open(draft, 'w') as handle:
-            json.dump(self.manifest, handle, separators=(',', ':'))
+            handle.write(json.dumps(self.manifest, separators=(',', ':')))
             handle.flush()
             os.fsync(handle.fileno())
         draft.replace(self.place / MANIFEST)
@@ -324,6 +325,11 @@ class Store(Known):
         else:
             figures = self._read(folder / 'figures.parquet')
             heads = self._read(folder / 'heads.parquet')
+            same = self._read(folder / 'same.parquet')
+            size = len(heads['time'])
+            heads |= {name: np.full(size, code, np.int32) for name, code
+                      in zip(same['name'].tolist(), same['code'].tolist(),
+                             strict=True) if name}
             kinds = self._read(folder / 'kinds.parquet')
             words = self._read(folder / 'texts.parquet')
             texts = {column: [] for column in (*HEAD, *KIND)}
@@ -429,10 +435,17 @@ def _parquet(part: Part, folder: Path) -> None:
     """Writes a part."""
     words = {name: np.array(texts, object)
              for name, texts in part.texts.items()}
+    # Most columns of the heads are the same in all of them.
+    same = {name: int(codes[0]) for name, codes in part.heads.items()
+            if name != 'time' and (codes == codes[0]).all()}
     tables: dict[str, dict[str, np.ndarray]] = {
         'figures': {'head': part.head, 'kind': part.kind, 'line': part.line}
         | dict(zip(FIGURE, part.figure, strict=True)),
-        'heads': part.heads, 'kinds': part.kinds,
+        'heads': {name: codes for name, codes in part.heads.items()
+                  if name not in same},
+        'same': {'name': np.array([*same, ''], object),
+                 'code': np.array([*same.values(), 0], np.int32)},
+        'kinds': part.kinds,
         'texts': {'name': np.repeat(np.array(list(words), object),
                                     [len(t) for t in words.values()]),
                   'text': np.concatenate([*words.values()])}}
@@ -442,7 +455,7 @@ def _parquet(part: Part, folder: Path) -> None:
             con.register('columns', given)
             con.execute(
                 f"COPY columns TO '{quoted(folder)}/{table}.parquet' "
-                '(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 16384)')
+                '(FORMAT parquet, COMPRESSION zstd)')
     finally:
         con.close()
 

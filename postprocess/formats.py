@@ -210,7 +210,8 @@ def _mapped(given: cells.Coded, change: Callable[[list[str]], list[str]]
     """Distinct texts after a change, and a code for each line."""
     texts, codes = given
     new = change(texts)
-    if new is texts or len(set(new)) == len(texts):     # as a rule they stay distinct
+    # As a rule they stay distinct.
+    if new is texts or len(set(new)) == len(texts):
         return new, codes
     changed, again = cells.coded(new)
     return changed, again[codes]

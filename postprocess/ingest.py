@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from . import cells, formats, plans, records, tree, vocabulary
 from .records import REPAIR, Part
 

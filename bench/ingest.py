@@ -193,11 +193,14 @@ def kill(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(dir=args.dir) as place:
         folder = Path(place)
         count = ingest_data.ours(folder, 30_000)
-        code = (_STORE + 'store.FULL = 5000; parts = store.read(Path('
-                '{files!r}), print)').format(root=str(ROOT),
-                                             files=str(folder))
-        subprocess.run([sys.executable, '-c', code], check=True)
+        form = (_STORE + 'store.FULL, store.SMALL = 5000, {{small}}; parts = '
+                'store.read(Path({files!r}), print)').format(
+                    root=str(ROOT), files=str(folder))
+        subprocess.run([sys.executable, '-c', form.format(small=0)],
+                       check=True)
         for turn in range(-2, args.kill):
+            # Parquet, or what stands for it where a part is small.
+            code = form.format(small=(0, 250_000)[turn // 2 % 2])
             new = turn % 2              # a new store; else one that grows
             if new:
                 shutil.rmtree(folder / '.store', ignore_errors=True)

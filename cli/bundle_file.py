@@ -20,11 +20,12 @@ import os
 import platform
 import re
 import sys
-import tarfile
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:       # every command imports this, few read a bundle
+    import tarfile
 
 #: Names the bundle that set-up is to take.
 VARIABLE = 'PLUMBLINE_BUNDLE'
@@ -104,6 +105,8 @@ def write(file: Path, contents: Mapping[str, Any],
     :param contents: of bundle.json, but its format's number
     :param wheels: name -> file
     """
+    import tarfile
+
     def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.mtime = member.uid = member.gid = 0
         member.uname = member.gname = ''
@@ -133,6 +136,8 @@ def unpacked(file: Path, lock: Path, work: Path) -> Iterator[Path]:
     :param work: where the folder is made
     :raises BundleError: it is not for this machine or checkout, or damaged
     """
+    import tarfile
+    import tempfile
     with contextlib.ExitStack() as stack:
         try:
             tar = stack.enter_context(tarfile.open(file, 'r:'))

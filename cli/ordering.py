@@ -67,8 +67,8 @@ def times_seen(perflogs: Path, system: str) -> dict[Key, float]:
     if not (perflogs / system).is_dir() or not store.worth(perflogs):
         frame = records(perflogs, system)
         return {} if frame is None else times(frame)
-    rows, _ = history.ask(perflogs, 'wall_time', f'@{system}:', 0,
-                          lambda *_: None)
+    rows = history.ask(perflogs, 'wall_time', f'@{system}:', 0,
+                       lambda *_: None)
     found: dict[Key, list[float]] = {}
     for row in rows:
         found.setdefault((row.partition, row.environ, row.case), []).append(

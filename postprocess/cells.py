@@ -17,9 +17,13 @@ import numpy as np
 #: Distinct texts, and of each line a code into them (int32).
 Coded = tuple[list[str], np.ndarray]
 
-#: Longest cells (bytes) of which single bytes are compared and copied; to make
-#: objects of longer ones costs less.
-SHORT = 32
+#: Longest cells (bytes) that are compared as numbers of eight bytes each; to
+#: make objects of longer ones costs less.
+SHORT = 64
+#: Of a number of eight bytes, as many of the first as count.
+_FIRST = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
+#: Odd, without a pattern: what several numbers are made one with.
+_MIX = np.uint64(0x9e3779b97f4a7c15)
 _DIGITS = b'0123456789.eE+-'
 
 
@@ -59,20 +63,99 @@ def optional(cells: Sequence[str]) -> np.ndarray | None:
     return found
 
 
-class Lines:
+class _Text:
+    """Some text, of which cells are cut."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.bytes = np.frombuffer(data, np.uint8)
+        # Of each place, eight bytes as a number.
+        self._eights = np.ndarray(
+            len(data) + SHORT, '<u8', data + bytes(SHORT + 8), strides=(1,))
+        # A number ends in zeros where a cell ends.
+        self._zeros = b'\0' in data
+
+    def places(self, byte: bytes) -> np.ndarray:
+        """Where a byte is found."""
+        return np.flatnonzero(self.bytes == byte[0])
+
+    def coded(self, begin: np.ndarray, end: np.ndarray) -> Coded:
+        """What stands between two places of each line.
+
+        :raises UnicodeDecodeError: it is not text
+        """
+        numbers = self._numbers(begin, end)
+        if numbers is None:
+            found, codes = coded(self._sliced(begin, end))
+            return _texts(found), codes
+        if all((number == number[0]).all() for number in numbers):
+            return ([self.data[begin[0]:end[0]].decode()],
+                    np.zeros(len(begin), np.int32))
+        key = numbers[0].copy()
+        for number in numbers[1:]:
+            key *= _MIX
+            key ^= key >> np.uint64(29)
+            key ^= number
+        _, first, codes = np.unique(key, return_index=True,
+                                    return_inverse=True)
+        if len(numbers) > 1 and any(
+                (number[first][codes] != number).any() for number in numbers):
+            # Two cells have one key.
+            found, codes = coded(self._sliced(begin, end))
+            return _texts(found), codes
+        if len(first) == len(key):
+            return _texts(_cut(numbers)), np.arange(len(key), dtype=np.int32)
+        order = np.argsort(first)
+        places = np.empty(len(order), np.int32)
+        places[order] = np.arange(len(order))
+        first = first[order]
+        return (_texts(_cut([number[first] for number in numbers])),
+                places[codes])
+
+    def floats(self, begin: np.ndarray, end: np.ndarray
+               ) -> np.ndarray | None:
+        """The same, as finite numbers; None: not all are."""
+        numbers = self._numbers(begin, end)
+        cells = self._sliced(begin, end) if numbers is None else _cut(numbers)
+        return floats(cells, b''.join(cells))
+
+    def _numbers(self, begin: np.ndarray, end: np.ndarray
+                 ) -> list[np.ndarray] | None:
+        """What stands between two places of each line, as numbers of eight
+        bytes; None: it cannot, or should not."""
+        sizes = end - begin
+        longest = int(sizes.max())
+        if longest > SHORT or self._zeros:
+            return None
+        same = longest == sizes.min()
+        found = []
+        for at in range(0, max(longest, 1), 8):
+            number = self._eights[begin + at if at else begin]
+            if not same:
+                number &= _FIRST[np.clip(sizes - at, 0, 8)]
+            elif longest < at + 8:
+                number &= _FIRST[longest - at]
+            found.append(number)
+        return found
+
+    def _sliced(self, begin: np.ndarray, end: np.ndarray) -> list[bytes]:
+        return [self.data[a:b] for a, b in zip(
+            begin.tolist(), end.tolist(), strict=True)]
+
+
+class Lines(_Text):
     """Whole lines of text, and where their separators are."""
 
     def __init__(self, data: bytes, separator: bytes) -> None:
         """
         :param separator: one byte between cells
         """
-        self.data = data
-        self._bytes = np.frombuffer(data, np.uint8)
-        found = self._bytes == separator[0]
-        found |= self._bytes == ord('\n')
+        super().__init__(data)
+        found = self.bytes == separator[0]
+        found |= self.bytes == ord('\n')
         #: Places of all separators, and which of them end a line.
         self.ends = np.flatnonzero(found)
-        self.last = np.flatnonzero(self._bytes[self.ends] == ord('\n'))
+        self.last = np.flatnonzero(self.bytes[self.ends] == ord('\n'))
 
     def __len__(self) -> int:
         return len(self.last)
@@ -83,72 +166,59 @@ class Lines:
         found[1:] = self.ends[self.last[:-1]] + 1
         return found
 
-    def coded(self, begin: np.ndarray, end: np.ndarray) -> Coded:
-        """What stands between two places of each line.
 
-        :raises UnicodeDecodeError: it is not text
-        """
-        if self._constant(begin, end):
-            return ([self.data[begin[0]:end[0]].decode()],
-                    np.zeros(len(begin), np.int32))
-        if (end - begin).sum() <= SHORT * len(begin):
-            return coded(self._joined(begin, end).decode().split('\n')[:-1])
-        found, codes = coded([self.data[a:b] for a, b in zip(
-            begin.tolist(), end.tolist(), strict=True)])
-        return b'\n'.join(found).decode().split('\n'), codes
-
-    def floats(self, begin: np.ndarray, end: np.ndarray
-               ) -> np.ndarray | None:
-        """The same, as finite numbers; None: not all are."""
-        whole = self._joined(begin, end)
-        return floats(whole.split(b'\n')[:-1], whole.replace(b'\n', b''))
-
-    def _joined(self, begin: np.ndarray, end: np.ndarray) -> bytes:
-        """The same, a line each: to copy it at once and split that is
-        faster than to slice cells that are short."""
-        sizes = end - begin + 1
-        last = np.cumsum(sizes)
-        found = self._bytes[np.arange(last[-1]) + np.repeat(
-            begin - (last - sizes), sizes)]
-        found[last - 1] = ord('\n')
-        return found.tobytes()
-
-    def _constant(self, begin: np.ndarray, end: np.ndarray) -> bool:
-        """Whether it is the same in all lines; False: perhaps."""
-        first = self.data[begin[0]:end[0]]
-        return (len(first) <= SHORT
-                and first == self.data[begin[-1]:end[-1]]
-                and not (end - begin != len(first)).any()
-                and all(not (self._bytes[begin + at] != byte).any()
-                        for at, byte in enumerate(first)))
+def _cut(numbers: Sequence[np.ndarray]) -> list[bytes]:
+    """Cells of numbers of eight bytes each, without the zeros at the end."""
+    return np.stack(numbers, axis=1).view(
+        f'S{8 * len(numbers)}').ravel().tolist()
 
 
-class Grid:
+def _texts(cells: list[bytes]) -> list[str]:
+    """
+    :raises UnicodeDecodeError: they are none
+    """
+    return b'\n'.join(cells).decode().split('\n')
+
+
+class Grid(_Text):
     """Columns of lines that have as many cells each, without quotes."""
 
     def __init__(self, data: bytes, separator: bytes, columns: int) -> None:
         """
         :raises ValueError: a line has another number of cells
         """
-        self._lines = Lines(data, separator)
-        self.size = len(self._lines)
-        whole = self.size * columns
-        if len(self._lines.ends) != whole or not np.array_equal(
-                self._lines.last, np.arange(columns - 1, whole, columns)):
+        super().__init__(data)
+        self._last = self.places(b'\n')
+        self.size = len(self._last)
+        self._begins = np.zeros(self.size, np.int64)
+        self._begins[1:] = self._last[:-1] + 1
+        between = self.places(separator)
+        if len(between) != self.size * (columns - 1):
             raise ValueError('lines of several lengths')
-        self._ends = self._lines.ends.reshape(-1, columns)
+        self._between = between.reshape(self.size, columns - 1)
+        # As many as they should be in all: each line has its own, if the
+        # first and the last of each stand in it.
+        if columns > 1 and (
+                (self._between[:, 0] < self._begins)
+                | (self._between[:, -1] > self._last)).any():
+            raise ValueError('lines of several lengths')
 
-    def _between(self, at: int) -> tuple[np.ndarray, np.ndarray]:
-        return (self._ends[:, at - 1] + 1 if at else self._lines.begins(),
-                self._ends[:, at])
+    def _cells(self, at: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the cells of a column begin and end."""
+        last = self._between.shape[1]
+        return (self._between[:, at - 1] + 1 if at else self._begins,
+                self._between[:, at] if at < last else self._last)
 
-    def coded(self, at: int) -> Coded:
-        """A column."""
-        return self._lines.coded(*self._between(at))
+    def column(self, at: int) -> Coded:
+        """A column.
 
-    def floats(self, at: int) -> np.ndarray | None:
+        :raises UnicodeDecodeError: it is not text
+        """
+        return self.coded(*self._cells(at))
+
+    def numbers(self, at: int) -> np.ndarray | None:
         """A column of finite numbers; None: not all are."""
-        return self._lines.floats(*self._between(at))
+        return self.floats(*self._cells(at))
 
 
 class Rows:
@@ -158,11 +228,11 @@ class Rows:
         self._columns = list(zip(*rows, strict=True))
         self.size = len(rows)
 
-    def coded(self, at: int) -> Coded:
+    def column(self, at: int) -> Coded:
         """A column."""
         return coded(self._columns[at])
 
-    def floats(self, at: int) -> np.ndarray | None:
+    def numbers(self, at: int) -> np.ndarray | None:
         """A column of finite numbers; None: not all are."""
         given = [cell.encode(errors='replace') for cell in self._columns[at]]
         return floats(given, b''.join(given))

@@ -87,7 +87,7 @@ class Layout:
     def _cells(self, columns: cells.Grid | cells.Rows, name: str
                ) -> cells.Coded | None:
         at = self.columns.get(name)
-        return None if at is None else columns.coded(at)
+        return None if at is None else columns.column(at)
 
     def _heads(self, columns: cells.Grid | cells.Rows, file: str
                ) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
@@ -113,8 +113,7 @@ class Layout:
                 texts[column], code = cells.coded(parts)
                 codes[column] = code[named]
         if texts['run'] == ['']:
-            texts['run'], day = cells.coded(
-                [text[:10] for text in texts['time']])
+            texts['run'], day = _days(texts['time'])
             codes['run'] = day[codes['time']]
         # The program's name and version are one spec.
         specs = texts['program']
@@ -138,11 +137,11 @@ class Layout:
             if column is None:
                 continue
             # Figures differ from line to line, what bounds them does not.
-            plain = columns.floats(column) if ours == 'value' else None
+            plain = columns.numbers(column) if ours == 'value' else None
             if plain is not None:
                 figure[at] = plain
                 continue
-            texts, codes = _mapped(columns.coded(column), _cleaned)
+            texts, codes = _mapped(columns.column(column), _cleaned)
             known, refused = _numbers(texts)
             for n, reason in refused.items():
                 bad = np.flatnonzero((codes == n) & good)
@@ -211,7 +210,8 @@ def _mapped(given: cells.Coded, change: Callable[[list[str]], list[str]]
     """Distinct texts after a change, and a code for each line."""
     texts, codes = given
     new = change(texts)
-    if len(set(new)) == len(texts):     # as a rule they stay distinct
+    # As a rule they stay distinct.
+    if new is texts or len(set(new)) == len(texts):
         return new, codes
     changed, again = cells.coded(new)
     return changed, again[codes]
@@ -238,8 +238,8 @@ def _clean(text: str) -> str:
 
 def _cleaned(texts: list[str]) -> list[str]:
     whole = ''.join(texts)
-    if ' ' not in whole and whole.isascii() and whole.isprintable() \
-            and _EMPTY.isdisjoint(texts):
+    if len(whole.split(None, 1)) < 2 and whole == whole.strip() \
+            and not any(word in whole for word in _EMPTY):
         return texts                    # as a rule there is nothing to do
     return [_clean(text) for text in texts]
 
@@ -253,8 +253,23 @@ def _time(text: str) -> str:
 def _times(texts: list[str]) -> list[str]:
     texts = _cleaned(texts)
     if set(map(len, texts)) == {19}:    # excalibur-tests'
-        return [f'{text}Z' for text in texts]
+        found = f'{"Z |".join(texts)}Z'.split(' |')
+        if len(found) == len(texts):
+            return found
     return [_time(text) for text in texts]
+
+
+def _days(times: list[str]) -> cells.Coded:
+    """The first ten letters of each."""
+    whole = ''.join(times)
+    if not whole.isascii() or set(map(len, times)) != {20}:
+        return cells.coded([text[:10] for text in times])
+    # As a rule some follow on each other that are of one day.
+    days = np.frombuffer(whole.encode(), np.uint8).reshape(-1, 20)[:, :10]
+    begins = np.flatnonzero(np.append(
+        True, (days[1:] != days[:-1]).any(axis=1)))
+    found, codes = cells.coded([times[at][:10] for at in begins.tolist()])
+    return found, np.repeat(codes, np.diff(begins, append=len(times)))
 
 
 def _counts(texts: list[str]) -> list[str]:

@@ -1,24 +1,23 @@
 """`plumb history`: how a metric went, night by night, from the store.
 
-Only the columns and row groups that the question needs are read, and pandas
-is not imported, for that alone takes longer than the answer should.
+Asked are the lookups of the store (postprocess/lookup.py), which need the
+standard library alone: numpy, DuckDB and pandas are imported only where new
+perflogs are to be read first, for that takes longer than the answer should.
 """
 from __future__ import annotations
 
 import argparse
-import csv
-import difflib
+import functools
+import itertools
 import json
 import re
-import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from . import records, store
+from . import manifest, plans
+from .lookup import FILE, Lookup
 
 HELP = """How a metric went: a line a case and point, a column a night.
 
@@ -43,9 +42,9 @@ on stderr), 2 usage, or nothing that matches.
 """
 COLUMNS = ('time', 'run', 'system', 'partition', 'environ', 'check', 'params',
            'case', 'metric', 'point', 'value', 'unit', 'better', 'result')
-_KIND = ('repeat', 'metric', 'point', 'unit', 'better', 'result', 'guard')
-_CASE = store.CASE
-#: What people call a case, of _CASE.
+#: Places in a kind of figure (records.KIND).
+_REPEAT, _POINT = 0, 2
+#: What people call a case, of store.CASE.
 _NAME = '{} {} @{}:{}+{}'
 
 
@@ -66,11 +65,52 @@ class Row(NamedTuple):
     better: str
     result: str
 
-    @property
-    def name(self) -> str:
-        """What people call the case."""
-        return _NAME.format(self.check, self.params, self.system,
-                            self.partition, self.environ)
+
+#: Point, unit, better: a line of the table.
+Key = tuple[str, str, str]
+
+
+class Layout(NamedTuple):
+    """What the figures of a metric of a case in a run are."""
+    keys: tuple[Key, ...]
+    #: Of each key, its result, and which of the figures count; of several
+    #: the median does.
+    results: list[str]
+    which: list[list[int]]
+    #: Of each key the one figure that it has.
+    plain: bool
+
+
+class Night(NamedTuple):
+    """A metric of a case in a run."""
+    name: str
+    run: str
+    layout: Layout
+    #: All that was measured, and of each the time and the columns of its case.
+    values: list[float]
+    origin: list[tuple[str, list[str]]]
+
+    def judged(self) -> list[float]:
+        """Of each key what was judged, else the median of its repeats."""
+        values = self.values
+        return values if self.layout.plain else [
+            _median([values[at] for at in which])
+            for which in self.layout.which]
+
+    def column(self, keys: tuple[Key, ...]
+               ) -> tuple[list[str], list[float | None]]:
+        """Texts and values of keys; '-' and None where there is none."""
+        values: list[float | None] = [*self.judged()]
+        texts = ('%.4g\n' * len(values) % tuple(values)).split('\n')[:-1]
+        for at, result in enumerate(self.layout.results):
+            if result in ('fail', 'xpass'):
+                texts[at] += '!'
+        if keys == self.layout.keys:
+            return texts, values
+        there = {key: at for at, key in enumerate(self.layout.keys)}
+        places = [there.get(key) for key in keys]
+        return (['-' if at is None else texts[at] for at in places],
+                [None if at is None else values[at] for at in places])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -109,19 +149,23 @@ def main(argv: list[str] | None = None) -> int:
     def report(file: Path, line: int, reason: str) -> None:
         faults.append(f'{file}:{line}: {reason}')
 
-    rows, known = ask(args.perflogs, args.metric, args.case, last, report)
+    found, known = nights(args.perflogs, args.metric, args.case, last,
+                          report)
     for fault in faults:
         print(f'plumb history: {fault}', file=sys.stderr)
-    if not rows:
+    if not found:
         print(f'plumb history: {_nothing(args, known)}', file=sys.stderr)
         return 2
     if args.json:
-        print(json.dumps([row._asdict() for row in rows], indent=1))
+        print(json.dumps([row._asdict() for row in rows(found, args.metric)],
+                         indent=1))
     elif args.csv:
+        import csv
         out = csv.writer(sys.stdout, lineterminator='\n')
-        out.writerows([COLUMNS, *rows])
+        out.writerow(COLUMNS)
+        out.writerows(rows(found, args.metric))
     else:
-        print('\n'.join(table(rows)))
+        print('\n'.join(table(found, args.metric)))
     return 1 if faults else 0
 
 
@@ -133,6 +177,7 @@ def _nothing(args: argparse.Namespace, known: set[str]) -> str:
     if not known:
         return (f'no records in {args.perflogs}: run `./plumb run` first, or '
                 'name another folder with --perflogs')
+    import difflib
     near = difflib.get_close_matches(args.metric, known, 1)
     hint = f'nearest: {near[0]!r}; ' if near else ''
     names = ', '.join(sorted(known)[:12])
@@ -141,173 +186,179 @@ def _nothing(args: argparse.Namespace, known: set[str]) -> str:
 
 
 def ask(folder: Path, metric: str, case: str, last: int, report: Any
-        ) -> tuple[list[Row], set[str]]:
-    """The rows of a metric, in order of case, point and time, and the names
-    of all metrics.
+        ) -> list[Row]:
+    """The rows of a metric, in order of case, point and time.
 
-    :param last: only so many nights; 0: all
+    :param last: only the newest nights that have it; 0: all
     """
-    return store.using(folder, report,
-                       lambda place: _asked(place, metric, case, last))
+    found, _ = nights(folder, metric, case, last, report)
+    return list(rows(found, metric))
 
 
-def _asked(place: store.Store, metric: str, case: str, last: int
-           ) -> tuple[list[Row], set[str]]:
-    if not place.manifest['parts']:
-        return [], set()
-    words = place.texts('run', 'file', *_CASE, *_KIND)
-    known = {name for texts in words.values() for name in texts['metric']}
-    parts = [_Part(place, number, texts, metric) for number, texts
-             in words.items() if metric in texts['metric']]
+def nights(folder: Path, metric: str, case: str, last: int, report: Any
+           ) -> tuple[list[Night], set[str]]:
+    """A metric in each night, in order of case and time, and the names of all
+    metrics."""
+    def question(known: manifest.Known) -> tuple[list[Night], set[str]]:
+        return _asked(known, metric, case, last)
+
+    found = manifest.asked(folder, report, question)
+    if found is None:                   # there is something new to be read
+        from . import store
+        found = store.using(folder, report, question)
+    return found
+
+
+def _asked(known: manifest.Known, metric: str, case: str, last: int
+           ) -> tuple[list[Night], set[str]]:
+    parts = [Lookup(known.place / name / FILE)
+             for name in known.manifest['parts']]
+    metrics = {name for part in parts for name in part.metrics}
+    live = known.sources()
+    runs: dict[str, list[tuple[Lookup, list[str], int]]] = {}
     for part in parts:
-        part.choose(case)
-    if last:
-        newest = set(sorted({run for part in parts for run in part.runs()},
-                            key=records.age)[-last:])
-        for part in parts:
-            part.leave(newest)
-    rows: dict[tuple[str, str, str], list[tuple[Row, int]]] = {}
-    for part in parts:
-        for row, name, repeat in part.rows():
-            rows.setdefault((name, row.point, row.run), []).append(
-                (row, repeat))
-    cases = {name: name.split() for name, _, _ in rows}
-    sizes = {point: _size(point) for _, point, _ in rows}
-    ages = {run: records.age(run) for _, _, run in rows}
-    return [_judged(rows[key]) for key in sorted(rows, key=lambda key: (
-        cases[key[0]], sizes[key[1]], key[1], ages[key[2]]))], known
+        if metric not in part.metrics:
+            continue
+        names = [_NAME.format(*words) for words in part.cases]
+        part.choose([case in name or case == words[-1] for name, words
+                     in zip(names, part.cases, strict=True)], live)
+        for at, run in enumerate(part.runs):
+            runs.setdefault(run, []).append((part, names, at))
+    found: dict[str, list[Night]] = {}
+    layouts: dict[tuple[tuple[str, ...], ...], Layout] = {}
+    left = last or len(runs)
+    for run in sorted(runs, key=plans.age, reverse=True):
+        if not left:
+            break
+        seen = _figures(runs[run], metric)
+        left -= bool(seen)
+        for name, (kinds, values, origin) in seen.items():
+            if (key := tuple(kinds)) not in layouts:
+                layouts[key] = _layout(key)
+            found.setdefault(name, []).append(
+                Night(name, run, layouts[key], values, origin))
+    return [night for name in sorted(found, key=str.split)
+            for night in reversed(found[name])], metrics
 
 
-class _Part:
-    """A part of the store, which has the metric."""
-
-    def __init__(self, place: store.Store, number: int,
-                 texts: dict[str, list[str]], metric: str) -> None:
-        self._place, self._number, self._texts = place, number, texts
-        self._metric = metric
-        self._heads = self._get('heads', 'what', 'run', 'file', 'time')
-        #: Which heads are asked for.
-        self._good = np.zeros(0, bool)
-
-    def _get(self, table: str, *columns: str, where: str = 'true',
-             values: Sequence[Any] = ()) -> dict[str, np.ndarray]:
-        return self._place.get(table, columns, where, values,
-                               [store.part_name(self._number)])
-
-    def choose(self, case: str) -> None:
-        """Asks for a case, and for files that are there."""
-        sources = self._place.sources()
-        live = np.array([text in sources for text in self._texts['file']],
-                        bool)
-        cases = self._get('cases', *_CASE)
-        #: Of each case what it is called, and its columns.
-        self._cases = [
-            [self._texts[name][code] for name, code in zip(
-                _CASE, codes, strict=True)] for codes in zip(
-                    *(cases[name].tolist() for name in _CASE), strict=True)]
-        self._names = [_NAME.format(*words) for words in self._cases]
-        match = np.array([case in name or case == words[-1] for name, words
-                          in zip(self._names, self._cases, strict=True)],
-                         bool)
-        self._good = live[self._heads['file']] & match[self._heads['what']]
-
-    def runs(self) -> list[str]:
-        """The runs that are asked for."""
-        return [self._texts['run'][code] for code in np.unique(
-            self._heads['run'][self._good]).tolist()]
-
-    def leave(self, runs: set[str]) -> None:
-        """Asks for some runs alone."""
-        late = np.array([text in runs for text in self._texts['run']], bool)
-        self._good &= late[self._heads['run']]
-
-    def rows(self) -> Iterator[tuple[Row, str, int]]:
-        """What is asked for: record, name of its case, number of its
-        repeat."""
-        there = np.flatnonzero(self._good)
-        if not len(there):
-            return
-        texts = self._texts
-        kinds = self._get('kinds', 'kind', *_KIND, where='metric = ?',
-                          values=[texts['metric'].index(self._metric)])
-        words = {kind: [texts[name][code] for name, code in zip(
-            _KIND, codes, strict=True)] for kind, *codes in zip(*(
-                column.tolist() for column in kinds.values()), strict=True)}
-        figures = self._get(
-            'figures', 'head', 'kind', 'value',
-            where='kind BETWEEN ? AND ? AND head BETWEEN ? AND ?',
-            values=[min(words), max(words), int(there[0]), int(there[-1])])
-        times = self._times(self._heads['time'][there])
-        heads = {}
-        for head, what, run, time in zip(there.tolist(), *(
-                self._heads[name][there].tolist() for name in (
-                    'what', 'run', 'time')), strict=True):
-            check, params, system, partition, environ, case = \
-                self._cases[what]
-            heads[head] = self._names[what], (
-                times[time], texts['run'][run], system, partition, environ,
-                check, params, case)
-        keep = self._good[figures['head']]
-        for head, kind, value in zip(*(column[keep].tolist() for column
-                                       in figures.values()), strict=True):
-            repeat, metric, point, unit, better, result, guard = words[kind]
-            name, columns = heads[head]
-            yield Row(*columns, metric, point, value, unit, better,
-                      'fail' if guard else result), name, int(repeat or 1)
-
-    def _times(self, codes: np.ndarray) -> dict[int, str]:
-        """Texts of times, of which there are too many to read all."""
-        found = self._get('texts', 'code', 'text', where="name = 'time' AND "
-                          'code BETWEEN ? AND ?',
-                          values=[int(codes.min()), int(codes.max())])
-        return dict(zip(found['code'].tolist(), found['text'].tolist(),
-                        strict=True))
+#: Of a case in a run: kind, value, and time and case of each figure.
+_Figures = tuple[list[tuple[str, ...]], list[float],
+                 list[tuple[str, list[str]]]]
 
 
-def _judged(rows: list[tuple[Row, int]]) -> Row:
-    """One row of a run: what was judged, else the median of its repeats."""
-    least = min(repeat for _, repeat in rows)
-    mine = [row for row, repeat in rows if not repeat or least]
-    return mine[-1] if len(mine) == 1 else mine[-1]._replace(
-        value=statistics.median(r.value for r in mine))
+def _figures(parts: Iterable[tuple[Lookup, list[str], int]], metric: str
+             ) -> dict[str, _Figures]:
+    """All figures of a metric in a run, by the name of their case.
+
+    :param parts: those that have the run, the names of their cases, and the
+        run's number there
+    """
+    found: dict[str, _Figures] = {}
+    for part, names, run in parts:
+        for head, which, values in part.figures(metric, run):
+            case = part.case(head)
+            mine = found.setdefault(names[case], ([], [], []))
+            mine[0].extend([part.kinds[kind] for kind in which])
+            mine[1].extend(values)
+            mine[2].extend([(part.time(head), part.cases[case])]
+                           * len(values))
+    return found
 
 
+def _layout(kinds: Sequence[tuple[str, ...]]) -> Layout:
+    """Of figures of these kinds, those that count at each point: what was
+    judged, else all repeats."""
+    there: dict[str, list[int]] = {}
+    for at, kind in enumerate(kinds):
+        there.setdefault(kind[_POINT], []).append(at)
+    keys, results, found = [], [], []
+    for point, which in there.items():
+        judged = [at for at in which
+                  if int(kinds[at][_REPEAT] or 1) == 0] or which
+        _, _, _, unit, better, result, guard = kinds[judged[-1]]
+        keys.append((point, unit, better))
+        results.append('fail' if guard else result)
+        found.append(judged)
+    return Layout(tuple(keys), results, found,
+                  found == [[at] for at in range(len(kinds))])
+
+
+def rows(nights: Iterable[Night], metric: str) -> Iterator[Row]:
+    """A row a night and point, in order of case, point and time."""
+    for _, group in _by_case(nights):
+        for _, number, at, value in sorted(
+                (_order(key), number, at, value)
+                for number, night in enumerate(group) for at, (key, value)
+                in enumerate(zip(night.layout.keys, night.judged(),
+                                 strict=True))):
+            night = group[number]
+            (point, unit, better), which = (
+                night.layout.keys[at], night.layout.which[at])
+            time, (check, params, system, partition, environ, case) = \
+                night.origin[which[-1]]
+            yield Row(time, night.run, system, partition, environ, check,
+                      params, case, metric, point, value, unit, better,
+                      night.layout.results[at])
+
+
+def _by_case(nights: Iterable[Night]) -> Iterator[tuple[str, list[Night]]]:
+    """Name of each case, and its nights."""
+    for name, group in itertools.groupby(nights, lambda night: night.name):
+        yield name, list(group)
+
+
+def _median(values: list[float]) -> float:
+    """To import `statistics` takes as long as all else here."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 \
+        else (ordered[half - 1] + ordered[half]) / 2
+
+
+@functools.cache
 def _size(point: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r'\d+', point, re.ASCII)[:1]))
 
 
-def table(rows: Sequence[Row]) -> Iterator[str]:
+def table(nights: Iterable[Night], metric: str) -> Iterator[str]:
     """Lines of text: a table a case and unit, a column a night."""
-    cases: dict[tuple[str, str, str], dict[str, dict[str, Row]]] = {}
-    for row in rows:
-        cases.setdefault((row.name, row.unit, row.better), {}).setdefault(
-            row.point, {})[row.run] = row
-    for (name, unit, better), points in cases.items():
-        runs = {run: row for line in points.values()
-                for run, row in line.items()}
-        order = sorted(runs, key=records.age)
-        way = '' if better == 'none' else f', {better} is better'
-        yield f'{name}\n{rows[0].metric} ({unit}){way}'
-        lines = [['', *(runs[run].time[5:16].replace('T', ' ')
-                        for run in order), 'change']]
-        for point, line in points.items():
-            values = [line[run].value for run in order if run in line]
-            lines.append([point or 'all', *(
-                f'{line[run].value:.4g}' + '!' * (
-                    line[run].result in ('fail', 'xpass'))
-                if run in line else '-' for run in order), _change(values)])
-        widths = [max(map(len, column)) for column in zip(
-            *lines, strict=True)]
-        for cells in lines:
-            yield '  '.join(cell.rjust(width) for cell, width in zip(
-                cells, widths, strict=True))
-        yield ''
+    for name, group in _by_case(nights):
+        keys = tuple(sorted({key for layout in {
+            night.layout.keys for night in group} for key in layout},
+            key=_order))
+        columns = [night.column(keys) for night in group]
+        tables: dict[tuple[str, ...], list[int]] = {}
+        for at, key in enumerate(keys):
+            tables.setdefault(key[1:], []).append(at)
+        for (unit, better), places in tables.items():
+            way = '' if better == 'none' else f', {better} is better'
+            yield f'{name}\n{metric} ({unit}){way}'
+            shown, texts, values = [''], [], []
+            for night, (words, numbers) in zip(group, columns, strict=True):
+                mine = [numbers[at] for at in places]
+                if mine.count(None) < len(mine):
+                    shown.append(night.origin[-1][0][5:16].replace('T', ' '))
+                    texts.append([words[at] for at in places])
+                    values.append(mine)
+            lines = [
+                [keys[at][0] or 'all' for at in places], *texts,
+                [_change([value for value in line if value is not None])
+                 for line in zip(*values, strict=True)]]
+            shown.append('change')
+            form = '  '.join(
+                f'%{max(len(head), *map(len, column))}s'
+                for head, column in zip(shown, lines, strict=True))
+            yield form % tuple(shown)
+            for line in zip(*lines, strict=True):
+                yield form % line
+            yield ''
     yield '! failed'
+
+
+def _order(key: Key) -> tuple[tuple[int, ...], Key]:
+    return _size(key[0]), key
 
 
 def _change(values: list[float]) -> str:
     """The last value against the median of those before it."""
-    before = statistics.median(values[:-1]) if values[1:] else 0
+    before = _median(values[:-1]) if values[1:] else 0
     return f'{values[-1] / before - 1:+.1%}' if before else ''
-
-

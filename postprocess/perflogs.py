@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from . import plans, records, store
-from .ingest import ATTACHED as ATTACHED
 from .ingest import OLD_SCHEMAS as OLD_SCHEMAS
 from .ingest import PerflogError as PerflogError
 from .ingest import schemas as schemas
@@ -26,6 +25,7 @@ from .records import REPAIR as REPAIR
 from .records import RESULTS, Part
 from .records import finite as finite
 from .records import metrics as metrics
+from .tree import ATTACHED as ATTACHED
 
 #: What makes a case: all its records of one run belong together.
 CASE = [*plans.CASE]

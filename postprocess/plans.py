@@ -100,6 +100,11 @@ def lives(path: Path) -> bool:
     return False
 
 
+def age(run: str) -> tuple[str, str]:
+    """Sorts runs by time: they are 20261101T030000Z-..., or a date."""
+    return run.replace('-', '')[:8], run
+
+
 #: Sessions that left cases out on purpose -> which ones, by CASE, and the
 #: nights within which each has its turn (0: never); None: it is not said.
 Partial = Mapping[str, Mapping[tuple[str, ...], int] | None]

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from . import cells
+from .vocabulary import metrics as metrics
 
 #: Columns of all records of a case's run; `file` is where they stand.
 HEAD = (
@@ -47,13 +48,6 @@ METRICS = 'config/metrics.yaml, checks/*/family.yaml'
 
 #: Called with line and reason of a fault of the file at hand.
 Report = Callable[[int, str], None]
-
-
-@functools.cache
-def metrics() -> dict[str, dict[str, str]]:
-    """Every metric: name -> {unit, better, point, means}."""
-    from config import families  # YAML, which history does without
-    return families.metrics()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -101,7 +95,7 @@ def _used(table: dict[str, np.ndarray], codes: np.ndarray
 
 def _columns(table: dict[str, np.ndarray], names: Sequence[str]
              ) -> dict[str, np.ndarray]:
-    return {name: table[name].astype(np.int32) for name in names}
+    return {name: table[name].astype(np.int32, copy=False) for name in names}
 
 
 def coded(columns: dict[str, Sequence[str]], names: Sequence[str]
@@ -363,11 +357,6 @@ def times(texts: Sequence[str]) -> np.ndarray:
     plain = _plain_times(texts)
     return np.array([time_of(text).replace(tzinfo=None) for text in texts],
                     'datetime64[us]') if plain is None else plain
-
-
-def age(run: str) -> tuple[str, str]:
-    """Sorts runs by time: they are 20261101T030000Z-..., or a date."""
-    return run.replace('-', '')[:8], run
 
 
 _FINITE = re.compile(r'[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?', re.ASCII)

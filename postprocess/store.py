@@ -8,9 +8,11 @@ be deleted at any time, and is made anew.
                             and parts; replaced atomically
     .store/p000042/         a part, never changed: figures.parquet, sorted by
                             metric, night and case; heads.parquet, sorted by
-                            night and case, and kinds.parquet (codes);
-                            cases.parquet (codes; heads say which case they
-                            are of); texts.parquet (what the codes mean)
+                            night and case, but for same.parquet, columns
+                            that are the same in all of them; kinds.parquet
+                            (codes); texts.parquet (their meaning). Of a small
+                            part all of it in part.bin (columns.py) instead.
+                            lookup.bin: what history asks (lookup.py)
     .store/lock             shared by those who read, held by who writes
 
 A file that has grown is read on from where reading stopped: it is the same
@@ -18,7 +20,8 @@ when its inode is, and the hash of the bytes before that place. Any other
 change makes it a new source: its records are read again, and those of the
 old source do not count any more. A part is written beside, and counts from
 the moment when the manifest names it; what a killed writer left is removed
-by the next. Small parts are joined, eight of a size at a time.
+by the next. Small parts are joined, eight of a size at a time; they are no
+Parquet, for to import DuckDB takes longer than to read a night.
 
 DuckDB writes and reads Parquet here. On a million of our records, all columns
 as they come (CPU seconds with start-up, a loaded machine, one run), pyarrow
@@ -26,8 +29,8 @@ took 3.9 s to read CSV and 4.2 s to read it and write Parquet, DuckDB 5.3 and
 7.1, our own reader, which split each line then, 4.2; polars is in the table of
 bench/README.md, where it reads text fastest of all. What decides is what
 everybody pays: the wheel (DuckDB 24 MB, polars and pyarrow 55) and the import
-(0.15 s, 0.24, 0.28), for `plumb history` is to take 0.3 s. With pyarrow
-installed pandas would import it too, each time.
+(0.15 s, 0.24, 0.28). With pyarrow installed pandas would import it too, each
+time.
 """
 from __future__ import annotations
 
@@ -36,7 +39,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 import zlib
@@ -46,12 +48,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from . import ingest, plans, records
+from . import columns, ingest, lookup, plans, records, tree, vocabulary
+from .manifest import (
+    DAMAGED,
+    FOLDER,
+    MANIFEST,
+    Known,
+    StoreError,
+    stat,
+)
 from .records import FIGURE, HEAD, KIND, Part
 
-FOLDER, MANIFEST, VERSION = '.store', 'manifest.json', 2
 #: Records of a part at most; parts below SMALL are joined, MANY of a size.
 FULL, SMALL, MANY = 1_000_000, 250_000, 8
+SMALL_PART = 'part.bin'
 #: Columns of HEAD that say what was measured, and where.
 CASE = ('check', 'params', 'system', 'partition', 'environ', 'case')
 #: Bytes before the place where reading stopped, of which the hash is kept.
@@ -61,10 +71,6 @@ WORTH = 8 << 20
 
 
 T = TypeVar('T')
-
-
-class StoreError(Exception):
-    """The store cannot be used; the perflogs can."""
 
 
 def connection() -> Any:
@@ -118,7 +124,7 @@ def opened(folder: Path, report: Callable, keep: bool = True
 def worth(folder: Path) -> bool:
     """Whether a folder has so much text that its store is faster."""
     return folder.is_dir() and ((folder / FOLDER / MANIFEST).exists() or sum(
-        _stat(file)[1] for file in ingest.files(
+        stat(file)[1] for file in tree.files(
             [folder], lambda *_: None)) >= WORTH)
 
 
@@ -131,9 +137,7 @@ def using(folder: Path, report: Callable, question: Callable[[Store], T]
             with opened(folder, lambda *fault, told=told: told.append(fault),
                         keep) as store:
                 found = question(store)
-        except (StoreError, LookupError, TypeError, ValueError,
-                AttributeError):
-            # Damaged, or somebody's nonsense; a store just made is neither.
+        except DAMAGED:                 # a store just made is not
             if not keep:
                 raise
             forget(folder)
@@ -159,7 +163,7 @@ def parts(paths: Sequence[os.PathLike | str], report: Callable
     folder = Path(paths[0]) if len(paths) == 1 else None
     if folder is None or not worth(folder):
         return ingest.parts(paths, report)
-    planned = [(file, plans.lives(file)) for file in ingest.files(
+    planned = [(file, plans.lives(file)) for file in tree.files(
         [folder], lambda *_: None) if plans.is_plan(file)]
     found = read(folder, report)
     ended = [file for file, lives in planned if not lives]
@@ -172,74 +176,18 @@ def forget(folder: Path) -> None:
         (folder / FOLDER / MANIFEST).unlink()
 
 
-class Store:
+class Store(Known):
     """A store; `opened` gives one that is up to date and locked."""
 
     def __init__(self, folder: Path, place: Path) -> None:
-        self.folder, self.place = folder, place
-        self.manifest = self._manifest()
-        self._broken: list[tuple[Path, int, str]] = []
+        super().__init__(folder, place)
         self._con: Any = None
-
-    def _key(self) -> str:
-        """What the records depend on besides the perflogs: their format, and
-        the metrics there are. Of the files, for to parse them takes longer
-        than all that a question to the store takes."""
-        found = hashlib.sha256(repr((VERSION, ingest.OLD_SCHEMAS)).encode())
-        for path in sorted([*ingest.CONFIG.glob('*.yaml'),
-                            *ingest.CONFIG.parent.glob(
-                                'checks/*/family.yaml')]):
-            found.update(path.read_bytes())
-        return found.hexdigest()[:16]
-
-    def _manifest(self) -> dict[str, Any]:
-        empty = {'key': self._key(), 'next': 1, 'files': {}, 'parts': {}}
-        try:
-            found = json.loads((self.place / MANIFEST).read_text())
-            if found['key'] != empty['key']:
-                return empty
-            for name, part in found['parts'].items():
-                if not re.fullmatch(r'p\d+', name):
-                    return empty
-                for file, size in part['sizes'].items():
-                    if (self.place / name / file).stat().st_size != size:
-                        return empty
-            return found
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return empty
-
-    def faults(self) -> list[tuple[Path, int, str]]:
-        """File, line and reason of all that was wrong with the perflogs."""
-        return self._broken + [
-            (self.folder / name, line, reason)
-            for name, file in self.manifest['files'].items()
-            for line, reason in file['faults'] + file['ends']]
-
-    def current(self) -> bool:
-        """Whether no perflog has changed since."""
-        there = self._files()
-        known = self.manifest['files']
-        return (self.place / MANIFEST).exists() and not self._broken \
-            and there.keys() == known.keys() and all(
-                _stat(self.folder / name) == known[name]['stat']
-                for name in there)
-
-    def _files(self) -> dict[str, Path]:
-        """Perflogs by their name below the folder; `_broken`: what could
-        not be searched."""
-        self._broken = []
-
-        def report(file: Path, line: int, reason: str) -> None:
-            self._broken.append((file, line, reason))
-
-        return {os.path.relpath(file, self.folder): file
-                for file in ingest.files([self.folder], report)
-                if not plans.is_plan(file)}
 
     # ------------------------------------------------------------ writing
 
     def update(self) -> None:
         """Reads what is new in the perflogs; the lock is held."""
+        vocabulary.take(self.manifest.get('vocabulary'))
         found = self._files()
         known = self.manifest['files']
         new = {name: known[name] for name in known if name in found}
@@ -264,13 +212,14 @@ class Store:
             self._add(records.joined(waiting), added)
         self.manifest['files'] = new
         self.manifest['parts'] |= added
+        self.manifest['vocabulary'] = vocabulary.kept()
         self._join()
         self._save()
 
     def _entry(self, name: str, file: Path, known: dict[str, Any] | None
                ) -> dict[str, Any] | None:
         """What is known of a file that is to be read; None: nothing new."""
-        now = _stat(file)
+        now = stat(file)
         if known and known['stat'] == now:
             return None
         if known and known['offset'] and file.suffix not in ('.gz', '.zst') \
@@ -302,60 +251,22 @@ class Store:
         """Writes a part, which counts once the manifest names it."""
         if not len(part.line):
             return
-        number = self.manifest['next']
+        name = f'p{self.manifest["next"]:06}'
         self.manifest['next'] += 1
-        name = part_name(number)
         folder = self.place / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        ages, run = np.unique(_rank(part.texts['run'], records.age)[
-            part.heads['run']], return_inverse=True)
-        named = _sortable(*(_ranked(part, column) for column in CASE))
-        cases, case = np.unique(named, return_index=True)
-        what = np.searchsorted(cases, named).astype(np.int32)
-        # The newest nights of a metric stand together, and in a night the
-        # figures of a case do: that is what people ask for.
-        heads = np.argsort(_sortable((run, len(ages)), (what, len(cases)),
-                                     _ranked(part, 'time')), kind='stable')
-        kinds = np.argsort(_sortable(*(_ranked(part, column) for column in (
-            'metric', 'point'))), kind='stable')
-        head, kind = _places(heads)[part.head], _places(kinds)[part.kind]
-        metric = _ranked(part, 'metric')
-        order = np.argsort(_sortable(
-            (metric[0][part.kind], metric[1]), (head, len(heads)),
-            (part.line, int(part.line.max()) + 1)), kind='stable')
-        texts = {name: np.array(texts, object)
-                 for name, texts in part.texts.items()}
-        tables: dict[str, dict[str, np.ndarray]] = {
-            'figures': {'head': head[order], 'kind': kind[order],
-                        'line': part.line[order]} | {
-                name: part.figure[n][order] for n, name in enumerate(FIGURE)},
-            'heads': {'what': what[heads]} | {
-                name: codes[heads] for name, codes in part.heads.items()},
-            'kinds': {'kind': np.arange(len(kinds), dtype=np.int32)} | {
-                name: codes[kinds] for name, codes in part.kinds.items()},
-            'cases': {name: part.heads[name][case] for name in CASE},
-            'texts': {
-                'name': np.repeat(np.array(list(texts), object),
-                                  [len(t) for t in texts.values()]),
-                'code': np.concatenate([np.arange(len(t), dtype=np.int32)
-                                        for t in texts.values()]),
-                'text': np.concatenate([*texts.values()])}}
-        con = connection()
-        try:
-            for table, columns in tables.items():
-                con.register('columns', {'part': np.full(
-                    len(next(iter(columns.values()))), number, np.int32)}
-                    | columns)
-                con.execute(
-                    f"COPY columns TO '{quoted(folder)}/{table}.parquet' "
-                    '(FORMAT parquet, COMPRESSION zstd, '
-                    'ROW_GROUP_SIZE 16384)')
-        finally:
-            con.close()
-        files = [folder / f'{table}.parquet' for table in tables]
+        part = _looked_up(part, folder / lookup.FILE)
+        if len(part.line) < SMALL:
+            columns.write(folder / SMALL_PART, part.texts, {
+                **part.heads, **part.kinds, 'at head': part.head,
+                'at kind': part.kind, 'at line': part.line,
+                **dict(zip(FIGURE, part.figure, strict=True))})
+        else:
+            _parquet(part, folder)
+        files = sorted(folder.iterdir())
         added[name] = {
-            'records': len(order), 'sources': sorted(
+            'records': len(part.line), 'sources': sorted(
                 {int(s) for s in part.texts['file']}),
             'sizes': {file.name: file.stat().st_size for file in files},
             'sums': {file.name: zlib.crc32(file.read_bytes())
@@ -388,7 +299,7 @@ class Store:
         """The manifest, atomically; then what it does not name is removed."""
         draft = self.place / f'.{MANIFEST}'
         with open(draft, 'w') as handle:
-            json.dump(self.manifest, handle, separators=(',', ':'))
+            handle.write(json.dumps(self.manifest, separators=(',', ':')))
             handle.flush()
             os.fsync(handle.fileno())
         draft.replace(self.place / MANIFEST)
@@ -399,61 +310,54 @@ class Store:
     # ------------------------------------------------------------ reading
 
     def _part(self, name: str) -> Part:
-        """A part as it was written; sources stand for files."""
-        figures = self.get('figures', ('head', 'kind', 'line', *FIGURE),
-                           parts=[name])
-        heads = self.get('heads', HEAD, parts=[name])
-        kinds = self.get('kinds', KIND, parts=[name])
-        [texts] = self.texts(*HEAD, *KIND, parts=[name]).values()
+        """A part as it was written; sources stand for files.
+
+        :raises StoreError, ValueError, LookupError, TypeError: it is damaged
+        """
+        folder = self.place / name
+        if (file := folder / SMALL_PART).exists():
+            texts, given = columns.read(file)
+            there = {column: np.array(view) for column, view in given.items()}
+            figures = {column: there[f'at {column}']
+                       for column in ('head', 'kind', 'line')} | there
+            heads, kinds = ({column: there[column] for column in names}
+                            for names in (HEAD, KIND))
+        else:
+            figures = self._read(folder / 'figures.parquet')
+            heads = self._read(folder / 'heads.parquet')
+            same = self._read(folder / 'same.parquet')
+            size = len(heads['time'])
+            heads |= {name: np.full(size, code, np.int32) for name, code
+                      in zip(same['name'].tolist(), same['code'].tolist(),
+                             strict=True) if name}
+            kinds = self._read(folder / 'kinds.parquet')
+            words = self._read(folder / 'texts.parquet')
+            texts = {column: [] for column in (*HEAD, *KIND)}
+            for column, text in zip(words['name'].tolist(),
+                                    words['text'].tolist(), strict=True):
+                texts[column].append(text)
         return Part(texts, heads, kinds, figures['head'], figures['kind'],
                     np.stack([figures[n] for n in FIGURE]), figures['line'])
 
-    def get(self, table: str, columns: Sequence[str], where: str = 'true',
-            values: Sequence[Any] = (), parts: Sequence[str] = ()
-            ) -> dict[str, np.ndarray]:
-        """Columns of figures, heads, kinds, cases or texts, in order.
+    def _read(self, file: Path) -> dict[str, np.ndarray]:
+        """The columns of a Parquet file.
 
-        :param parts: of which; empty: of all
-        :raises StoreError: a part is damaged
+        :raises StoreError: it is damaged
         """
         self._con = self._con or connection()
-        files = ', '.join(
-            f"'{quoted(self.place / name)}/{table}.parquet'"
-            for name in parts or self.manifest['parts'])
         try:
             found = self._con.execute(
-                'SELECT ' + ', '.join(f'"{name}"' for name in columns)
-                + f' FROM read_parquet([{files}]) WHERE {where}',
-                list(values)).fetchnumpy()
+                f"SELECT * FROM read_parquet('{quoted(file)}')").fetchnumpy()
         except Exception as err:
             raise StoreError(f'{self.place}: {err}') from None
         return {name: np.ma.filled(column, np.nan)
                 if column.dtype.kind == 'f' else np.asarray(column)
                 for name, column in found.items()}
 
-    def texts(self, *names: str, parts: Sequence[str] = ()
-              ) -> dict[int, dict[str, list[str]]]:
-        """What the codes of some columns mean: part -> column -> texts."""
-        which = ', '.join(f"'{name}'" for name in names)
-        rows = self.get('texts', ('part', 'name', 'text'),
-                        f'name IN ({which})', parts=parts)
-        found: dict[int, dict[str, list[str]]] = {
-            int(number): {name: [] for name in names}
-            for number in np.unique(rows['part'])}
-        for number, name, text in zip(*(column.tolist() for column
-                                        in rows.values()), strict=True):
-            found[number][name].append(text)
-        return found
-
     def close(self) -> None:
         """Ends all questions."""
         if self._con:
             self._con.close()
-
-    def sources(self) -> dict[str, str]:
-        """Text of the column `file` in the store -> the file's path."""
-        return {str(file['source']): str(self.folder / name)
-                for name, file in self.manifest['files'].items()}
 
     def _live(self, part: Part) -> Part:
         """Without the records of sources that are none any more."""
@@ -481,9 +385,79 @@ class Store:
         return found
 
 
-def part_name(number: int) -> str:
-    """Folder of a part."""
-    return f'p{number:06}'
+def _looked_up(part: Part, file: Path) -> Part:
+    """A part in the order of the store; its lookup is written.
+
+    The newest nights of a metric stand together, and in a night the figures
+    of a case do: that is what people ask for.
+    """
+    ages, run = np.unique(_rank(part.texts['run'], plans.age)[
+        part.heads['run']], return_inverse=True)
+    named = _sortable(*(_ranked(part, column) for column in CASE))
+    cases, case = np.unique(named, return_index=True)
+    what = np.searchsorted(cases, named).astype(np.int32)
+    heads = np.argsort(_sortable((run, len(ages)), (what, len(cases)),
+                                 _ranked(part, 'time')), kind='stable')
+    kinds = np.argsort(_sortable(*(_ranked(part, column) for column in (
+        'metric', 'point'))), kind='stable')
+    head, kind = _places(heads)[part.head], _places(kinds)[part.kind]
+    ranks, metrics = _ranked(part, 'metric')
+    metric = ranks[part.kind]
+    order = np.argsort(_sortable(
+        (metric, metrics), (head, len(heads)),
+        (part.line, int(part.line.max()) + 1)), kind='stable')
+    named_cases = {name: part.heads[name][case] for name in CASE}
+    part = Part(
+        part.texts,
+        {name: codes[heads] for name, codes in part.heads.items()},
+        {name: codes[kinds] for name, codes in part.kinds.items()},
+        head[order], kind[order],
+        np.stack([row[order] for row in part.figure]), part.line[order])
+    runs = sorted(part.texts['run'], key=plans.age)
+    ends = np.searchsorted(metric[order], np.arange(metrics + 1)).tolist()
+    lookup.write(file, {
+        'runs': [runs[age] for age in ages.tolist()],
+        'cases': _rows(part.texts, named_cases),
+        'kinds': _rows(part.texts, {n: part.kinds[n] for n in KIND}),
+        'sources': part.texts['file'],
+        'metrics': {name: [ends[at], ends[at + 1]] for at, name
+                    in enumerate(sorted(part.texts['metric']))
+                    if ends[at] < ends[at + 1]}},
+        part.texts['time'], {
+        'run': np.searchsorted(run[heads], np.arange(len(ages) + 1)),
+        'what': what[heads], 'time': part.heads['time'],
+        'source': part.heads['file'], 'head': part.head, 'kind': part.kind,
+        'value': part.figure[FIGURE.index('value')]})
+    return part
+
+
+def _parquet(part: Part, folder: Path) -> None:
+    """Writes a part."""
+    words = {name: np.array(texts, object)
+             for name, texts in part.texts.items()}
+    # Most columns of the heads are the same in all of them.
+    same = {name: int(codes[0]) for name, codes in part.heads.items()
+            if name != 'time' and (codes == codes[0]).all()}
+    tables: dict[str, dict[str, np.ndarray]] = {
+        'figures': {'head': part.head, 'kind': part.kind, 'line': part.line}
+        | dict(zip(FIGURE, part.figure, strict=True)),
+        'heads': {name: codes for name, codes in part.heads.items()
+                  if name not in same},
+        'same': {'name': np.array([*same, ''], object),
+                 'code': np.array([*same.values(), 0], np.int32)},
+        'kinds': part.kinds,
+        'texts': {'name': np.repeat(np.array(list(words), object),
+                                    [len(t) for t in words.values()]),
+                  'text': np.concatenate([*words.values()])}}
+    con = connection()
+    try:
+        for table, given in tables.items():
+            con.register('columns', given)
+            con.execute(
+                f"COPY columns TO '{quoted(folder)}/{table}.parquet' "
+                '(FORMAT parquet, COMPRESSION zstd)')
+    finally:
+        con.close()
 
 
 def _rank(texts: Sequence[str], key: Callable[[str], Any] = str
@@ -508,6 +482,14 @@ def _places(order: np.ndarray) -> np.ndarray:
     return found
 
 
+def _rows(texts: dict[str, list[str]], codes: dict[str, np.ndarray]
+          ) -> list[list[str]]:
+    """Texts of each row of some columns of codes."""
+    return [list(row) for row in zip(*(
+        [texts[name][code] for code in column.tolist()]
+        for name, column in codes.items()), strict=True)]
+
+
 def _sortable(*columns: tuple[np.ndarray, int]) -> np.ndarray:
     """A number for each row that sorts as several columns do.
 
@@ -526,15 +508,6 @@ def _of_source(part: Part, source: int) -> Part:
     """A part whose column `file` is the number of a source."""
     part.texts['file'][:] = [str(source)] * len(part.texts['file'])
     return part
-
-
-def _stat(file: Path) -> list[int]:
-    """Inode, size and time of change; zeros: it is not there."""
-    try:
-        found = file.stat()
-    except OSError:
-        return [0, 0, 0]
-    return [found.st_ino, found.st_size, found.st_mtime_ns]
 
 
 def _hash(file: Path, offset: int) -> str:

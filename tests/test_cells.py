@@ -32,10 +32,10 @@ def test_all_at_once_or_one_by_one(seed):
     grid, plain = both(rows)
     assert grid.size == plain.size == 50
     for at in range(6):
-        (texts, codes), (others, more) = grid.coded(at), plain.coded(at)
+        (texts, codes), (others, more) = grid.column(at), plain.column(at)
         assert (texts, codes.tolist()) == (others, more.tolist())
         assert [texts[code] for code in codes] == [row[at] for row in rows]
-    assert grid.floats(5).tolist() == plain.floats(5).tolist() == [
+    assert grid.numbers(5).tolist() == plain.numbers(5).tolist() == [
         float(number) for number in numbers]
 
 
@@ -43,8 +43,8 @@ def test_all_at_once_or_one_by_one(seed):
                                   '٣', '0x1', '1\x00', '-', '1.2.3'])
 def test_what_is_no_finite_number(text):
     for columns in both([['1', '2'], [text, '3']]):
-        assert columns.floats(0) is None
-        assert columns.floats(1).tolist() == [2, 3]
+        assert columns.numbers(0) is None
+        assert columns.numbers(1).tolist() == [2, 3]
 
 
 @pytest.mark.parametrize('data', [
@@ -102,6 +102,64 @@ def test_our_lines_are_read_alike(tmp_path, monkeypatch, change):
     assert frame.to_csv() == other.to_csv()
     assert list(map(str, faults)) == list(map(str, told))
     assert len(frame) >= 29
+
+
+def mutated(rng: random.Random, data: bytes) -> bytes:
+    """A file after its header, with some bytes gone, new or others."""
+    head, _, rest = data.partition(b'\n')
+    found = bytearray(rest)
+    for _ in range(rng.randint(1, 6)):
+        at = rng.randrange(len(found))
+        piece = rng.choice([
+            b'|', b',', b'\n', b'', b'"', b'\r', b'\0', b' ', b'-', b'9', b'e',
+            b'nan', b'None', 'ä'.encode(), b'\xff', b'x' * 70, b'\n\n',
+            found[at:at + rng.randrange(90)]])
+        found[at:at + rng.choice([0, 1, len(piece)])] = piece
+    return head + b'\n' + bytes(found)
+
+
+def read_both_ways(file: Path, monkeypatch, slow) -> None:
+    """At once, and cell by cell: the same records, the same faults."""
+    frame, faults = perflogs.read(file, on_error='collect')
+    with monkeypatch.context() as patch:
+        slow(patch)
+        other, told = perflogs.read(file, on_error='collect')
+    assert frame.to_csv() == other.to_csv()
+    assert list(map(str, faults)) == list(map(str, told))
+    lines = file.read_bytes().count(b'\n') - 1
+    assert len(frame) <= lines and (faults or len(frame) == lines)
+
+
+def refused(*_):
+    raise ValueError
+
+
+@pytest.mark.parametrize('seed', range(12))
+def test_mutated_files_are_read_alike(tmp_path, monkeypatch, seed):
+    rng = random.Random(seed)
+    theirs, ours = tmp_path / 'B.log', make.write(tmp_path, [
+        make.record('latency', n / 7, 2 ** (n % 9), day=n // 9, stack='a, "b"')
+        for n in range(40)])[0]
+    theirs.write_text(HEADER + '|jobid|spack_spec\n' + ''.join(
+        f'2026-11-{n // 9 + 1:02}T03:{n:02}:00|B %n={n % 3}|{n / 7}|us|1|-0.1|'
+        f'{n * 11}|b@1.{n % 2}\n' for n in range(40)))
+    for file, slow in (
+            (theirs, lambda patch: patch.setattr(cells, 'Grid', refused)),
+            (ours, lambda patch: patch.setattr(
+                ingest.records, 'quick', lambda *_: None))):
+        whole = file.read_bytes()
+        read_both_ways(file, monkeypatch, slow)
+        for _ in range(3):
+            file.write_bytes(mutated(rng, whole))
+            read_both_ways(file, monkeypatch, slow)
+
+
+def test_cells_of_one_key(monkeypatch):
+    """Cells longer than a number are never taken for one another."""
+    monkeypatch.setattr(cells, '_MIX', np.uint64(0))    # only the end counts
+    rows = [[f'{n:09}ab'] for n in range(99)] + [['x' * 8 + '000ab']]
+    grid, plain = both([[*row, '1'] for row in rows])
+    assert grid.column(0)[0] == plain.column(0)[0] == [r[0] for r in rows]
 
 
 def test_a_piece_at_a_time(tmp_path, monkeypatch):

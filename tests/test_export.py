@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+import statistics
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -22,6 +24,7 @@ from postprocess import (  # noqa: E402
     naming,
     outcomes,
     perflogs,
+    store,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,12 +83,74 @@ def test_history_of_nothing(tree, capsys, words, why):
     assert why in line
 
 
-def test_history_needs_no_pandas():
-    """Its import alone would take longer than the answer may."""
-    subprocess.run([sys.executable, '-c', 'import sys\n'
-                    'from postprocess import history\n'
-                    'assert "pandas" not in sys.modules'], cwd=ROOT,
-                   check=True)
+def test_history_needs_the_standard_library_alone(tree):
+    """To import numpy, DuckDB or pandas takes longer than the answer may."""
+    history.main(['latency', '--perflogs', str(tree)])  # the store is made
+    done = subprocess.run(
+        [sys.executable, '-c', 'import sys\n'
+         'from postprocess import history\n'
+         'assert history.main(sys.argv[1:]) == 0\n'
+         'assert not {"pandas", "numpy", "duckdb", "yaml"} & {*sys.modules}',
+         'latency', '--perflogs', str(tree)], cwd=ROOT, capture_output=True,
+        text=True, check=True)
+    assert 'OsuPt2pt program=b' in done.stdout
+
+
+def expected(frame: pd.DataFrame, case: str, last: int) -> list[tuple]:
+    """The rows of history, from the table: newest runs that have any."""
+    kept: dict[tuple, list] = {}
+    for row in frame[frame['metric'] == 'latency'].itertuples():
+        name = (f'{row.check} {row.params} @{row.system}:{row.partition}+'
+                f'{row.environ}')
+        if case in name:
+            kept.setdefault((name, row.size, row.run), []).append(row)
+    runs = sorted({run for *_, run in kept})[-last:]
+    found = []
+    for (name, size, run), rows in kept.items():
+        judged = [r for r in rows if r.repeat == 0] or rows
+        if run in runs:
+            found.append((name, size, run, statistics.median(
+                r.value for r in judged)))
+    return sorted(found)
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_history_of_a_store_in_pieces(tmp_path, monkeypatch, seed):
+    """Several parts, files that are gone, cases that were measured twice in
+    a run, repeats: what history says is what the table has."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(store, 'WORTH', 0)
+    monkeypatch.setattr(store, 'FULL', 20)
+    day = 0
+    for _ in range(4):
+        records = []
+        for _ in range(rng.randrange(1, 4)):
+            day += 1
+            for _ in range(rng.randrange(9)):
+                records += [make.record(
+                    'latency', rng.random(), size, day=day, repeat=repeat,
+                    check=rng.choice(['A', 'B']), job=rng.randrange(99),
+                    params=f'size={rng.randrange(12)}')
+                    for size in rng.sample([1, 8, 64], 2)
+                    for repeat in rng.choice([[0, 1, 2], [1, 2], [1]])]
+            records.append(make.record('wall_time', 3.0, day=day))
+        make.write(tmp_path, records)
+        if rng.random() < 0.3 and (file := next(tmp_path.rglob('A.*'), None)):
+            file.unlink()
+        for case, last in (('', 99), ('size=1 ', 2), ('A ', 3)):
+            found, _ = history.nights(tmp_path, 'latency', case, last, print)
+            rows = list(history.rows(found, 'latency'))
+            assert sorted(
+                (f'{r.check} {r.params} @{r.system}:{r.partition}+'
+                 f'{r.environ}', int(r.point[:-2]), r.run,
+                 pytest.approx(r.value)) for r in rows) == expected(
+                     perflogs.read(tmp_path), case, last)
+            text = '\n'.join(history.table(found, 'latency'))
+            assert text.count('(us)') == len({r[5:8] for r in rows})
+            shown = [cell for line in text.splitlines()
+                     if ' B  ' in line for cell in line.split()[2:]
+                     if cell != '-' and not cell.endswith('%')]
+            assert len(shown) == len(rows)
 
 
 def test_tidy_tables(tree, tmp_path):

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make  # noqa: E402
 
-from postprocess import ingest, perflogs, store  # noqa: E402
+from postprocess import ingest, perflogs, store, vocabulary  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.timeout(120)
@@ -70,7 +70,13 @@ def reads(monkeypatch) -> list[tuple[str, int]]:
     return seen
 
 
-def test_the_store_gives_what_the_text_says(tree):
+#: Records of a part from which on it is Parquet, and not a small one.
+SIZES = pytest.mark.parametrize('small', [0, store.SMALL])
+
+
+@SIZES
+def test_the_store_gives_what_the_text_says(tree, monkeypatch, small):
+    monkeypatch.setattr(store, 'SMALL', small)
     assert len(agree(tree)) == 40
     assert len(agree(tree)) == 40
 
@@ -123,13 +129,15 @@ def test_bad_lines_are_told_each_time(tree):
     agree(tree)
 
 
+@SIZES
 @pytest.mark.parametrize('harm', ['truncate', 'flip', 'remove', 'manifest',
                                   'nonsense', 'orphan', 'shape'])
-def test_a_damaged_store_is_made_anew(tree, harm):
+def test_a_damaged_store_is_made_anew(tree, monkeypatch, harm, small):
+    monkeypatch.setattr(store, 'SMALL', small)
     agree(tree)
     place = tree / store.FOLDER
     part = next(place.glob('p*'))
-    figures = part / 'figures.parquet'
+    figures = part / ('part.bin' if small else 'figures.parquet')
     data = figures.read_bytes()
     if harm == 'truncate':
         figures.write_bytes(data[:-9])
@@ -157,12 +165,54 @@ def test_a_damaged_store_is_made_anew(tree, harm):
     assert not (place / 'p999999').exists()
 
 
-def test_small_parts_are_joined(tree, monkeypatch):
+@pytest.mark.parametrize('small', [35, store.SMALL])
+def test_small_parts_are_joined(tree, monkeypatch, small):
+    monkeypatch.setattr(store, 'SMALL', small)
     for day in range(10, 22):
         nights(tree, [day])
         perflogs.read(tree)
     assert len(list((tree / store.FOLDER).glob('p*'))) < store.MANY
     assert len(agree(tree)) == 160
+    assert any((tree / store.FOLDER).glob('p*/*.parquet')) == (small == 35)
+
+
+def test_a_night_is_read_with_little(tree):
+    """What takes longer to import than a night takes to read is not."""
+    perflogs.read(tree)
+    nights(tree, [9])
+    subprocess.run([sys.executable, '-c', 'import sys\n'
+                    'from pathlib import Path\n'
+                    'from postprocess import store\n'
+                    'store.using(Path(sys.argv[1]), print, lambda s: None)\n'
+                    'assert not {"pandas", "duckdb", "yaml"} & {*sys.modules}',
+                    str(tree)], cwd=ROOT, check=True)
+    assert len(agree(tree)) == 50
+
+
+def test_a_strange_vocabulary_is_not_taken(tree):
+    perflogs.read(tree)
+    manifest = tree / store.FOLDER / store.MANIFEST
+    for nonsense in (None, 7, {'schema': [3, ['a']], 'metrics': {'a': {}}}):
+        data = json.loads(manifest.read_text())
+        data['vocabulary'] = nonsense
+        manifest.write_text(json.dumps(data))
+        nights(tree, [9])
+        done = subprocess.run(
+            [sys.executable, '-c', 'import sys\n'
+             'from pathlib import Path\n'
+             'from postprocess import store\n'
+             'store.using(Path(sys.argv[1]), print, lambda s: None)\n',
+             str(tree)], cwd=ROOT, check=True, capture_output=True)
+        assert not done.stdout
+    assert len(agree(tree)) == 70
+
+
+def test_the_vocabulary_is_that_of_the_files():
+    from config import families, perflog
+    known = vocabulary.kept()
+    assert known['metrics'] == families.metrics()
+    assert json.loads(json.dumps(known)) == known
+    assert tuple(known['schema'][1]) == tuple(perflog.columns()[1])
 
 
 def test_a_folder_that_cannot_be_written_to(tree, monkeypatch):

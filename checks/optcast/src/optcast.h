@@ -75,7 +75,7 @@ struct options {
 
 /* util.c */
 void die(const char *, ...) __attribute__((format(printf, 1, 2), noreturn));
-extern void (*before_the_end)(void);    /* what die() calls first         */
+extern void (*die_hook)(void);      /* what die() calls first                */
 double now(void);
 void *get(size_t);                  /* memory at the begin of a page          */
 size_t size_of(enum type);

@@ -17,7 +17,7 @@ static bool spans;
 void trace_own(FILE *to, const char *host)
 {
     out = to;
-    before_the_end = trace_flush;
+    die_hook = trace_flush;
     snprintf(name, sizeof name, "%s", host);
 }
 

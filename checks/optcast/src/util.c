@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-void (*before_the_end)(void);
+void (*die_hook)(void);
 
 void die(const char *format, ...)
 {
@@ -18,8 +18,8 @@ void die(const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    if (before_the_end)
-        before_the_end();
+    if (die_hook)
+        die_hook();
     fprintf(stderr, "optcast: %s\n", line);
     fflush(stderr);
     _exit(1);                           /* other threads may hold locks     */

@@ -335,7 +335,7 @@ def test_the_search_for_families_finds_one(tmp_path):
     bad.write_text("SERVER = ('redis-server', 'a/memtier_benchmark')\n"
                    "if 'osu_alltoall' in features or 'store_bench' in x: y\n"
                    "'all_reduce_perf', 'tensorload', './plumb run -n valkey'"
-                   "\n'a program', 'optcast'\n")
+                   "\n'a program', 'nothing of it'\n")
     assert parts_named_in(bad) == {
         'redis', 'memtier_benchmark', 'osu_alltoall', 'store_bench',
         'all_reduce_perf', 'tensorload'}

@@ -186,7 +186,8 @@ def test_data_that_arrives_wrong(faulty, tmp_path):
         f'{shlex.quote(found["mpicc"])} -O2 -std=gnu11 -pthread '
         f'-DOSU_EMBEDDED_FAULT -o {shlex.quote(str(program))} *.c -lm',
         shell=True, check=True, cwd=ROOT / 'checks' / 'osu' / 'src')
-    done = faulty.run('none', '-Sbringup=1', '-S', 'OsuPt2pt.max_size=1024')
+    done = faulty.run('none', '-Sbringup=1', '-S', 'OsuPt2pt.max_size=1024',
+                      '-SOsuPt2pt.options=-i 200 -x 20')
     failed_for(faulty, done, 'validation: validate.out: ended with exit')
 
 

@@ -591,3 +591,14 @@ def test_the_node_that_was_lost_is_named(tmp_path, said, lost):
         state='NODE_FAIL', nodelist=['n1', 'n2', 'n3'],
         stderr=str(tmp_path / 'job.err')))
     assert f'NODE_FAIL ({lost} was lost)' in text
+
+
+def test_a_rank_alone_is_not_asked_how_mpi_went():
+    """It sends nothing, and its program may know nothing of MPI."""
+    transport = {'name': 'UCX', 'evidence': 'selected pml ucx'}
+    check = types.SimpleNamespace(
+        num_tasks=1, current_environ=types.SimpleNamespace(
+            extras={'transport': transport}))
+    assert base.Benchmark.transport(check) is None
+    check.num_tasks = 2
+    assert base.Benchmark.transport(check) == transport

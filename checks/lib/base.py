@@ -209,8 +209,9 @@ class Launch(Plugin):
     transient = variable(bool, value=False)
 
     def transport(self) -> Mapping[str, Any] | None:
-        """The transport of MPI that must be used; None: none is asked for."""
-        return self.current_environ.extras.get('transport')
+        """The transport of MPI that must be used; None: one rank has none."""
+        extras = {} if self.num_tasks == 1 else self.current_environ.extras
+        return extras.get('transport')
 
     def lay_out_ranks(self) -> None:
         """Sets ranks, nodes and threads, in a hook after the setup."""

@@ -60,8 +60,7 @@ class ProgramBenchmark(Benchmark, special=True):
         self.executable_opts = [*map(shlex.quote, self.arguments())]
 
     def planned_figures(self) -> list[str]:
-        """All metrics of the family's own; those of a curve (point: B) are
-        for the check to name."""
+        """The family's own metrics, but those of a curve (point: B)."""
         return [name for name, row in families()[self.family].metrics.items()
                 if not row['point']]
 

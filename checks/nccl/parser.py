@@ -17,17 +17,15 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from ..lib.parsers import ParseError, Record, Remark
-from .programs import OPERATIONS, PROGRAMS, TYPES, Program, plain
+from . import rccl
+from .output import MOST_ROWS, Half, Judge, Output, Printed, Row, exactly
+from .programs import OPERATIONS, PROGRAMS, TYPES, plain
 
 #: No line of these programs, of NCCL or of a launcher is as long.
 LONGEST = 4096
-#: Nor has a table as many rows.
-MOST_ROWS = 100_000
 
 #: srun -l, Open MPI 4 and 5 --tag-output, Hydra -prepend-rank.
 _TAG = re.compile(r'(?:\[[\w.@-]+,\d+\](?:<std(?:out|err)>)?:'
@@ -144,111 +142,6 @@ _DIED = re.compile(
 _CHATTER = re.compile('[NR]CCL (?:INFO|TRACE|ABORT|VERSION)')
 _FAILURES = {re.compile(pattern): reason
              for pattern, reason in FAILURES.items()}
-
-
-class Printed(NamedTuple):
-    """A number as it was printed, and half of its last digit."""
-    value: float
-    half: float
-
-    @property
-    def least(self) -> float:
-        return self.value - self.half
-
-    @property
-    def most(self) -> float:
-        return self.value + self.half
-
-
-@dataclass(frozen=True)
-class Half:
-    """A row's figures out of place, or in place."""
-    #: us; None: -C printed the CPU's time instead.
-    time: Printed | None
-    #: GB/s
-    algbw: Printed
-    busbw: Printed
-    #: Whether the program checked the data.
-    checked: bool
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of the table."""
-    line: int
-    size: int
-    count: int
-    type: str
-    redop: str
-    root: int | None
-    out_of_place: Half | None
-    in_place: Half | None
-    #: One line each of -I, from the JSON alone: us.
-    iterations: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    @property
-    def halves(self) -> Iterator[tuple[str, Half]]:
-        """What each half's metrics end with, and it."""
-        for suffix, half in (('', self.out_of_place),
-                             ('_in_place', self.in_place)):
-            if half is not None:
-                yield suffix, half
-
-
-@dataclass
-class Output:
-    """What a whole run says of itself."""
-    #: Name as in `programs.PROGRAMS`; '': it does not say (before 2.17).
-    program: str = ''
-    version: str = ''
-    #: NCCL's version as a number, 22809; 0: not told.
-    library: int = 0
-    #: Threads of a process, and GPUs of a thread.
-    threads: int = 1
-    gpus: int = 1
-    #: Least and largest size asked for, in B; how one follows on another.
-    least: int = 0
-    most: int = 0
-    step: int = 1
-    by_factor: bool = True
-    #: Iterations that check data; 0: none did.
-    checks: int = 1
-    #: Ranks of the communicator that was measured, and the hosts of all.
-    ranks: int = 0
-    hosts: tuple[str, ...] = ()
-    #: (host, pid, device) of all ranks.
-    places: tuple[tuple[str, int, int], ...] = ()
-    rows: list[Row] = field(default_factory=list)
-    #: None: the format has none (rccl-tests -x).
-    average: Printed | None = Printed(0.0, 0.0)
-    #: Line of the average, from 1.
-    end: int = 1
-    #: Column names of the table; empty: JSON.
-    columns: tuple[str, ...] = ()
-    #: Lines with warnings of NCCL and with its last error.
-    warnings: list[tuple[int, str]] = field(default_factory=list)
-
-    @property
-    def sizes(self) -> list[int]:
-        """The sizes asked for, in B."""
-        found: list[int] = []
-        size = self.least
-        while size <= self.most and len(found) <= MOST_ROWS:
-            found.append(size)
-            size = size * self.step if self.by_factor else size + self.step
-            if self.step < (2 if self.by_factor else 1) or size == 0:
-                break
-        return found
-
-    @property
-    def largest(self) -> int:
-        """The largest size of a row, in B."""
-        return max(row.size for row in self.rows)
-
-    @property
-    def types(self) -> set[str]:
-        """The data types of the rows."""
-        return {row.type for row in self.rows}
 
 
 class _Reader:
@@ -672,184 +565,6 @@ class _Reader:
         self.out.ranks = self.groups.count(self.groups[0])
 
 
-class Judge:
-    """Whether the rows hold together; the same for text and JSON."""
-
-    def __init__(self, out: Output, refuse: Any) -> None:
-        self.out, self.refuse = out, refuse
-
-    def judge(self) -> None:
-        out = self.out
-        if not out.checks:
-            self.refuse('no data was checked (-c 0): "Out of bounds values : '
-                        '0 OK" says nothing then', out.rows[0].line)
-        for row in out.rows:
-            if row.type not in TYPES:
-                self.refuse(f'unknown data type {row.type!r}', row.line)
-            if not any(half.checked for _, half in row.halves):
-                self.refuse('no data of this row was checked (N/A)', row.line)
-        self.sizes()
-        self.order()
-        kinds = ([PROGRAMS[out.program]] if out.program
-                 else self.kinds_by_columns())
-        faults = [self.fault(kind) for kind in kinds]
-        if all(faults):
-            # Where no program is named the one that fits most rows tells.
-            line, reason = max(fault for fault in faults if fault)
-            self.refuse(reason, line)
-        self.kind = kinds[[bool(fault) for fault in faults].index(False)]
-        self.mean()
-
-    def kinds_by_columns(self) -> list[Program]:
-        """Ways to count that an output before 2.17 may have."""
-        kinds = [Program(bus, split=split) for split in (False, True)
-                 for bus in ('2(n-1)/n', '(n-1)/n', '1')]
-        # all_gather and reduce_scatter before June 2020, and hypercube.
-        return [*kinds, Program('1', split=True, received=True)]
-
-    def sizes(self) -> None:
-        """All sizes asked for are there, in their order."""
-        asked = self.out.sizes
-        rows = self.out.rows
-        if not asked or len(asked) > MOST_ROWS:
-            self.refuse('the sizes asked for (minBytes, maxBytes, step) make '
-                        'no table', rows[0].line)
-        if len(rows) % len(asked):
-            self.refuse(f'{len(rows)} rows, and {len(asked)} sizes from '
-                        f'{self.out.least} to {self.out.most} B were asked '
-                        'for: lines were lost or doubled', rows[-1].line)
-        for number, row in enumerate(rows):
-            wanted = asked[number % len(asked)]
-            if row.size not in self.rounded(wanted, row):
-                self.refuse(f'size {row.size} where {wanted} B were asked '
-                            'for: rows lost or damaged'
-                            + (' (or NCCL_TESTS_ALLTOALLV_SPREAD is neither '
-                               '0 nor 1: what it moves is not told then)'
-                               if 'alltoallv' in self.out.program else ''),
-                            row.line)
-
-    def rounded(self, asked: int, row: Row) -> set[int]:
-        """Sizes that a row may have for one that was asked for, by its
-        count: whole, or a part for each rank, rounded down."""
-        width, ranks = TYPES[row.type], self.out.ranks
-        whole = asked // width
-        found = {whole * width} if row.count == whole else set()
-        part = whole // ranks
-        parts = {part, part & ~(16 // width - 1), part // 4 * 4}
-        if whole < ranks * ranks // 2:
-            parts.add(0)                # alltoallv of rccl-tests
-        if row.count in parts:
-            found.add(row.count * ranks * width)
-            if self.out.program in ('alltoallv_perf', ''):
-                found.add(self.weighted(row.count * ranks * width, width))
-        return found
-
-    def weighted(self, total: int, width: int) -> int:
-        """alltoallv of nccl-tests sends more to ranks that are far."""
-        ranks = self.out.ranks
-        if ranks == 1:
-            return total & ~15
-        distances = ranks * (ranks - 1) // 2
-        return sum((int(far * total / distances) & ~15) // width
-                   for far in range(ranks)) * width
-
-    def order(self) -> None:
-        """Types, reductions and roots follow as the program runs them."""
-        asked, rows = len(self.out.sizes), self.out.rows
-        blocks = [rows[at:at + asked] for at in range(0, len(rows), asked)]
-        for one, other in itertools.pairwise(blocks):
-            if [replace(row, line=0) for row in one] == [
-                    replace(row, line=0) for row in other]:
-                self.refuse('the same rows twice, to the last digit: lines '
-                            'were doubled', other[0].line)
-        keys = []
-        for block in blocks:
-            found = {(row.type, row.redop, row.root) for row in block}
-            if len(found) > 1:
-                self.refuse('type, reduction or root changes between two '
-                            'sizes: rows lost or damaged', block[0].line)
-            keys.append(found.pop())
-        runs = [len(list(run)) for _, run in itertools.groupby(keys)]
-        if len(set(runs)) > 1:
-            self.refuse('one cycle (-N) has fewer rows: lines were lost',
-                        rows[-1].line)
-        distinct = list(dict.fromkeys(keys))
-        if len(distinct) != len(runs):
-            self.refuse('the same type, reduction and root come twice',
-                        rows[-1].line)
-        roots = list(dict.fromkeys(key[2] for key in keys))
-        if len(roots) > 1 and roots != list(range(self.out.ranks)):
-            self.refuse('some roots are missing: lines were lost',
-                        rows[-1].line)
-        counts = [len({key[place] for key in keys}) for place in range(3)]
-        if len(distinct) != math.prod(counts) and not self.short(distinct):
-            self.refuse('some of type, reduction and root are missing: lines '
-                        'were lost', rows[-1].line)
-
-    def short(self, keys: list[tuple[str, str, int | None]]) -> bool:
-        """Integers have no average and other things: types may have fewer
-        reductions, but each has those before its last one."""
-        for _, group in itertools.groupby(keys, lambda key: key[0]):
-            names = list(dict.fromkeys(key[1] for key in group))
-            if names != list(OPERATIONS[:len(names)]):
-                return False
-        return True
-
-    def fault(self, kind: Program) -> tuple[int, str] | None:
-        """The first row that does not suit a way to count."""
-        ranks = self.out.ranks
-        for row in self.out.rows:
-            width = TYPES[row.type]
-            whole = row.count * width * (ranks if kind.split else 1)
-            if row.size not in (whole, self.weighted(whole, width)
-                                if kind.split else whole):
-                return row.line, (f'{row.count} elements of {row.type} are '
-                                  f'not {row.size} B')
-            for suffix, half in row.halves:
-                said = self.disagrees(kind, row.size, half)
-                if said:
-                    where = 'in place' if suffix else 'out of place'
-                    return row.line, f'{said} ({where})'
-        return None
-
-    def disagrees(self, kind: Program, size: int, half: Half) -> str:
-        """Why the three figures cannot be of one run; empty: they can."""
-        if half.algbw.value < 0:
-            return 'a bandwidth is negative'
-        least, most = half.algbw.least, half.algbw.most
-        if half.time is not None:
-            if half.time.value <= 0:
-                return f'time is {half.time.value:g}'
-            # 1 B in 1 us is 1e-3 GB/s.
-            moved = size * kind.moved(self.out.ranks) / 1e3
-            low = moved / half.time.most
-            high = (moved / half.time.least if half.time.least > 0
-                    else math.inf)
-            if low > most * (1 + 1e-9) or high < least * (1 - 1e-9):
-                return (f'algbw {half.algbw.value:g} GB/s is not '
-                        f'{size} B in {half.time.value:g} us')
-            least, most = max(least, low), min(most, high)
-        factor = kind.factor(self.out.ranks)
-        if (factor * least > half.busbw.most * (1 + 1e-9) + 1e-12
-                or factor * most < half.busbw.least * (1 - 1e-9) - 1e-12):
-            return (f'busbw {half.busbw.value:g} GB/s is not {factor:g} '
-                    f'times algbw {half.algbw.value:g}')
-        return ''
-
-    def mean(self) -> None:
-        """The average is that of all rows."""
-        assert self.out.average
-        said = [half.busbw for row in self.out.rows for _, half in row.halves]
-        least = sum(one.least for one in said) / len(said)
-        most = sum(one.most for one in said) / len(said)
-        if not (least - self.out.average.half <= self.out.average.value
-                <= most + self.out.average.half):
-            self.refuse(
-                f'the average {self.out.average.value:g} GB/s is not that of '
-                f'the rows, {(least + most) / 2:.2f}: lines lost or damaged',
-                self.out.end)
-
-
 # ------------------------------------------------------------------- JSON
 
 def _from_json(text: str) -> Output:
@@ -919,14 +634,6 @@ def _json_output(data: dict[str, Any], refuse: Any) -> Output:
     return out
 
 
-def exactly(value: Any) -> Printed:
-    """A number with six decimals."""
-    if isinstance(value, bool) or not isinstance(value, int | float) \
-            or not math.isfinite(value) or value < 0:
-        raise ValueError(f'{value!r} is no number')
-    return Printed(float(value), 0.5e-6)
-
-
 def _json_row(row: dict[str, Any], refuse: Any) -> Row:
     halves, iterations = {}, {}
     for half in ('out_of_place', 'in_place'):
@@ -971,8 +678,6 @@ def read(text: str) -> Output:
 
     :raises ParseError: where any of it cannot be trusted.
     """
-    from . import rccl
-
     text = text.removeprefix('\ufeff')
     if rccl.wrote(text):
         return rccl.read(text)

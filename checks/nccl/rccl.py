@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from ..lib.parsers import ParseError
-from .parser import Half, Judge, Output, Row, exactly
+from .output import Half, Judge, Output, Row, exactly
 from .programs import PROGRAMS, TYPES
 
 #: Names of the CSV -> those of the JSON.

@@ -364,7 +364,8 @@ def with_stack(suite, monkeypatch):
 
 
 CASE = ['run', '--bringup', '--', *OSU, '-n', 'OsuPt2pt', '-p', '^mpi$',
-        '-SOsuPt2pt.max_size=1024', '-E', 'program == "osu_latency"']
+        '-SOsuPt2pt.max_size=1024', '-SOsuPt2pt.options=-i 200 -x 20', '-E',
+        'program == "osu_latency"']
 
 
 def test_checks_run_from_a_stack_and_say_which(with_stack):

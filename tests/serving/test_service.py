@@ -517,7 +517,7 @@ def test_a_store_that_keeps_no_file_where_it_is_to(job, store):
 @pytest.mark.parametrize('left_on, told', [
     (['--appendonly', 'yes', '--appendfsync', 'always'],
      'an append-only file'),
-    (['--save', "'900 1'"], 'snapshots')])
+    (['--save', '900', '1'], 'snapshots')])
 def test_persistence_that_was_left_on(job, store, tmp_path, left_on, told):
     # As a wrapper does that a site has put before the store.
     wrapper = tmp_path / 'wrapper'

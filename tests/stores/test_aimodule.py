@@ -588,7 +588,8 @@ def test_a_restart_and_a_replica(module, tmp_path, how):
     options = ['--repl-diskless-sync', 'no', '--loadmodule', module,
                'EMULATE_GPUS', 1]
     if how == 'rdb':
-        options = ['--save', '3600 1', *options]
+        # Apart: before 7.0 one word for both is ignored.
+        options = ['--save', 3600, 1, *options]
     else:
         options = ['--appendonly', 'yes', '--save', '',
                    '--aof-use-rdb-preamble', 'no', *options]

@@ -65,6 +65,12 @@ class Row(NamedTuple):
     better: str
     result: str
 
+    @property
+    def name(self) -> str:
+        """What people call the case."""
+        return _NAME.format(self.check, self.params, self.system,
+                            self.partition, self.environ)
+
 
 #: Point, unit, better: a line of the table.
 Key = tuple[str, str, str]

@@ -35,9 +35,9 @@ def rows_of(perflogs: Path, case: str, runs: int) -> list[history.Row]:
     def damaged(file: Path, line: int, reason: str) -> None:
         print(f'{file}:{line}: {reason}', file=sys.stderr)
 
-    _, known = history.ask(perflogs, '', case, 1, damaged)
+    _, known = history.nights(perflogs, '', case, 1, damaged)
     return [row for metric in sorted(known)
-            for row in history.ask(perflogs, metric, case, runs, damaged)[0]]
+            for row in history.ask(perflogs, metric, case, runs, damaged)]
 
 
 def table(rows: Iterable[history.Row]) -> Iterator[tuple[int, str]]:

@@ -282,6 +282,18 @@ def types_checked(once: Callable[[str, Callable[[Path], object]], Path]
     return tuple(json.loads((once('mypy', make) / 'said.json').read_text()))
 
 
+def nested_tests(folder: Path, text: str) -> list[str]:
+    """Writes a file of tests there, with this suite's own conftest: the
+    command that runs it, which the folder ends, after more options."""
+    (folder / 'conftest.py').write_text(
+        f'import sys\nsys.path.insert(0, {str(ROOT)!r})\n'
+        'from tests.conftest import *\n')
+    (folder / 'test_it.py').write_text(text)
+    return [sys.executable, '-m', 'pytest', '-c',
+            str(ROOT / 'pyproject.toml'), '--rootdir', str(folder),
+            '-p', 'no:cacheprovider']
+
+
 def free_port() -> int:
     """A free port of 127.0.0.1, below the range of ephemeral ports and in a
     range of this worker's own, so that it stays free until it is used."""

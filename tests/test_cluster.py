@@ -21,7 +21,7 @@ from cluster import (
     nanoseconds,
     of_a_million,
 )
-from conftest import ROOT, skip_missing, until
+from conftest import ROOT, nested_tests, skip_missing, until
 
 from config import topology
 
@@ -396,15 +396,11 @@ def test_it(cluster):
 @pytest.mark.cluster
 def test_tests_that_are_interrupted_leave_none(tmp_path):
     begun = tmp_path / 'begun'
-    (tmp_path / 'conftest.py').write_text(
-        f'import sys\nsys.path.insert(0, {str(ROOT)!r})\n'
-        'from tests.conftest import *\n')
-    (tmp_path / 'test_it.py').write_text(INTERRUPTED.format(begun=str(begun)))
     tests = subprocess.Popen(
-        [sys.executable, '-m', 'pytest', '-c', ROOT / 'pyproject.toml',
-         '--rootdir', tmp_path, '-p', 'no:cacheprovider', '--cluster', '-n1',
-         '--basetemp', tmp_path / 'base', tmp_path], cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        [*nested_tests(tmp_path, INTERRUPTED.format(begun=str(begun))),
+         '--cluster', '-n1', '--basetemp', tmp_path / 'base', tmp_path],
+        cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT)
     until(begun.exists)
     tests.send_signal(signal.SIGINT)
     text, _ = tests.communicate(timeout=60)

@@ -4,11 +4,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, nested_tests
 from packages import package_of
 
 PACKAGES = ROOT / '.ci' / 'packages'
@@ -126,13 +125,8 @@ def test_e(): skip_missing('slurmctld', 'no cluster')
     (('--complete',), '1 failed, 2 skipped, 2 errors'),
     (('--complete', '-n2'), '1 failed, 2 skipped, 2 errors')])
 def test_what_ci_installed_is_no_reason_to_skip(tmp_path, option, summary):
-    (tmp_path / 'conftest.py').write_text(
-        f'import sys\nsys.path.insert(0, {str(ROOT)!r})\n'
-        'from tests.conftest import *\n')
-    (tmp_path / 'test_it.py').write_text(PROBE)
     done = subprocess.run(
-        [sys.executable, '-m', 'pytest', '-c', ROOT / 'pyproject.toml',
-         '--rootdir', tmp_path, '-p', 'no:cacheprovider', *option, tmp_path],
+        [*nested_tests(tmp_path, PROBE), *option, tmp_path],
         text=True, capture_output=True, cwd=tmp_path, timeout=120)
     assert summary in done.stdout, done.stdout
     assert done.returncode == bool(option)

@@ -3,10 +3,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 
 import pytest
-from conftest import ASKED, ROOT
+from conftest import ASKED, nested_tests
 
 from cli import commands
 
@@ -49,16 +48,10 @@ def test_once_more(once):
 def side_by_side(tmp_path):
     """Runs tests of a file with this suite's own conftest and options."""
     def run(text, *more):
-        (tmp_path / 'conftest.py').write_text(
-            f'import sys\nsys.path.insert(0, {str(ROOT)!r})\n'
-            'from tests.conftest import *\n')
-        (tmp_path / 'test_it.py').write_text(text)
         return subprocess.run(
-            [sys.executable, '-m', 'pytest', '-c', ROOT / 'pyproject.toml',
-             '--rootdir', tmp_path, '-p', 'no:cacheprovider',
-             *commands.side_by_side(cluster=False),
-             *more, tmp_path], text=True, capture_output=True, cwd=tmp_path,
-            timeout=120)
+            [*nested_tests(tmp_path, text),
+             *commands.side_by_side(cluster=False), *more, tmp_path],
+            text=True, capture_output=True, cwd=tmp_path, timeout=120)
     return run
 
 

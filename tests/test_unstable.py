@@ -2,12 +2,11 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import pytest
-from conftest import ROOT
 
 from cli import commands, unstable
+from tests.conftest import nested_tests
 
 #: Fails in a worker of xdist, and where the file `always` is.
 LUCK = '''
@@ -38,14 +37,8 @@ def tests(tmp_path, capfd, monkeypatch):
         monkeypatch.delenv(name)
 
     def run(text, again='pass'):
-        (tmp_path / 'conftest.py').write_text(
-            f'import sys\nsys.path.insert(0, {str(ROOT)!r})\n'
-            'from tests.conftest import *\n')
-        (tmp_path / 'test_it.py').write_text(text)
         (tmp_path / 'again').write_text(again)
-        pytest = [sys.executable, '-m', 'pytest', '-c',
-                  str(ROOT / 'pyproject.toml'), '--rootdir', str(tmp_path),
-                  '-p', 'no:cacheprovider']
+        pytest = nested_tests(tmp_path, text)
         code = unstable.run(
             [*pytest, *commands.side_by_side(cluster=False), str(tmp_path)],
             [*pytest, '-n0'], cwd=tmp_path)

@@ -6,6 +6,7 @@ env` (or `plumb run`), which left them in $PLUMBLINE_WORK/local.json.
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from checks.lib import environs
@@ -162,29 +163,34 @@ _tls = (['tao_tls'] if Path('/usr/include/openssl/ssl.h').exists()
         and shutil.which('openssl') else [])
 _environments.append(environs.embedded('tao', 'taobench', _mpi['compiler'],
                                        _tls))
-if os.environ.get('TAOBENCH_PREFIX'):
-    _prefix = os.environ['TAOBENCH_PREFIX']
-    for _name in ('tao_bench_server', 'tao_bench_client',
-                  'leader_sizes.json'):
-        if not Path(_prefix, _name).exists():
-            raise RuntimeError(f'TAOBENCH_PREFIX={_prefix}: no {_name} there')
-    _environments.append({
-        'name': 'tao-dcperf', 'cc': '', 'cxx': '', 'ftn': '',
-        'features': ['tao_bench'],
-        'extras': {'programs': {'taobench': {
-            'source': 'system', 'prefix': _prefix}}}})
 
 
-if os.environ.get('OPTCAST_PREFIX'):
-    _prefix = os.environ['OPTCAST_PREFIX']
-    for _name in (optcast.SERVER, optcast.LIBRARY):
-        if not optcast.found(_prefix, _name):
-            raise RuntimeError(f'OPTCAST_PREFIX={_prefix}: no {_name} there')
-    _environments.append({
-        'name': 'optcast', 'cc': '', 'cxx': '', 'ftn': '',
-        'features': ['optcast_server'],
-        'extras': {'programs': {'optcast': {
-            'source': 'system', 'prefix': _prefix}}}})
+def _of_prefix(variable: str, family: str, name: str, feature: str,
+               missing: Callable[[str], list[str]]) -> list[dict]:
+    """The environment of programs in the folder that a variable names; none
+    where it is not set.
+
+    :arg missing: what is not in that folder.
+    """
+    prefix = os.environ.get(variable)
+    if not prefix:
+        return []
+    for lost in missing(prefix):
+        raise RuntimeError(f'{variable}={prefix}: no {lost} there')
+    return [{'name': name, 'cc': '', 'cxx': '', 'ftn': '',
+             'features': [feature], 'extras': {'programs': {
+                 family: {'source': 'system', 'prefix': prefix}}}}]
+
+
+_environments += _of_prefix(
+    'TAOBENCH_PREFIX', 'taobench', 'tao-dcperf', 'tao_bench',
+    lambda prefix: [name for name in (
+        'tao_bench_server', 'tao_bench_client', 'leader_sizes.json')
+        if not Path(prefix, name).exists()])
+_environments += _of_prefix(
+    'OPTCAST_PREFIX', 'optcast', 'optcast', 'optcast_server',
+    lambda prefix: [name for name in (optcast.SERVER, optcast.LIBRARY)
+                    if not optcast.found(prefix, name)])
 
 
 def _stack(name: str) -> dict:

@@ -1,10 +1,8 @@
 """Optcast's evaluation on the services: settings, plans, runs, faults."""
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -185,11 +183,7 @@ def started(program, tmp_path):
         return evaluation, jobs[-1]
     yield start
     for job in jobs:
-        for pid in [*job.processes(), job.process.pid]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        job.end()
-        shutil.rmtree(job.scratch, ignore_errors=True)
+        job.kill()
 
 
 def done(job):

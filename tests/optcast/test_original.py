@@ -2,10 +2,7 @@
 speaks as they do and moves nothing; with $OPTCAST_PREFIX the real ones."""
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import signal
 import sys
 from pathlib import Path
 
@@ -103,11 +100,7 @@ def started(tmp_path):
         return evaluation, jobs[-1]
     yield start
     for job in jobs:
-        for pid in [*job.processes(), job.process.pid]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        job.end()
-        shutil.rmtree(job.scratch, ignore_errors=True)
+        job.kill()
 
 
 def figures(evaluation, job, limit=60):

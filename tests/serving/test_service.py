@@ -127,6 +127,16 @@ class Job:
         self.err.close()
         return code
 
+    def kill(self):
+        """Ends what there is of it, whatever it does."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        # Not os.kill: the pid of what has ended may be another's by now.
+        self.process.kill()
+        self.end()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
     def said(self):
         lines = (self.folder / 'err').read_text().splitlines()
         return [line for line in lines if line.startswith('service: ')] \
@@ -154,13 +164,7 @@ def job(tmp_path):
 
     yield start
     for one in jobs:
-        for pid in one.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        # Not os.kill: the pid of what has ended may be another's by now.
-        one.process.kill()
-        one.process.wait()
-        shutil.rmtree(one.scratch, ignore_errors=True)
+        one.kill()
 
 
 def refused(job, plan, **more):

@@ -50,18 +50,24 @@ def module(once) -> Path:
     return once('aimodule', make) / 'ai.so'
 
 
+@contextlib.contextmanager
+def loaded(name, module, folder):
+    """A server with the module: its port."""
+    if name not in servers():
+        skip_missing(name, f'{name} is not here')
+    line = aimodule.load_line(str(module), threads=2, emulated_gpus=2)
+    port = free_port()
+    with serving(servers()[name], port, folder, '--save', '',
+                 '--loadmodule', *line.split()):
+        yield port
+
+
 @pytest.fixture(scope='module', params=[
     'redis-server', 'redis-server of a wheel', 'valkey-server of a wheel',
     *({'valkey-server', 'keydb-server'} & {*servers()})])
 def store(request, module, tmp_path_factory):
-    """A server with the module: its port."""
-    if request.param not in servers():
-        skip_missing(request.param, f'{request.param} is not here')
-    folder = tmp_path_factory.mktemp('store')
-    line = aimodule.load_line(str(module), threads=2, emulated_gpus=2)
-    port = free_port()
-    with serving(servers()[request.param], port, folder, '--save', '',
-                 '--loadmodule', *line.split()):
+    with loaded(request.param, module,
+                tmp_path_factory.mktemp('store')) as port:
         yield port
 
 

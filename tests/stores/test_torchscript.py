@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 from checks.stores import aimodule, torchscript
-from tests.conftest import free_port
 from tests.stores import networks
-from tests.stores.resp import Client, serving
-from tests.stores.test_aimodule import put, refused, servers, tensor
+from tests.stores.resp import Client
+from tests.stores.test_aimodule import loaded, put, refused, servers, tensor
 
 ADD = '''def forward(self: __torch__.Net, x: Tensor, y: Tensor) -> Tensor:
   return torch.add(x, y)'''
@@ -84,13 +83,8 @@ def torch_module(once):
     'redis-server', 'valkey-server of a wheel',
     *({'keydb-server'} & {*servers()})])
 def store(request, torch_module, tmp_path_factory):
-    """A server with the module: its port."""
-    if request.param not in servers():
-        pytest.skip(f'{request.param} is not here')
-    folder, port = tmp_path_factory.mktemp('torch'), free_port()
-    line = aimodule.load_line(str(torch_module), threads=2, emulated_gpus=2)
-    with serving(servers()[request.param], port, folder, '--save', '',
-                 '--loadmodule', *line.split()):
+    with loaded(request.param, torch_module,
+                tmp_path_factory.mktemp('torch')) as port:
         yield port
 
 

@@ -988,11 +988,11 @@ def test_a_night_has_an_end(suite):
     """One that would take long is over after its hours, and leaves nothing;
     what failed for that is not measured again."""
     done = suite.plumb(
-        'nightly', '--mode', 'quick', '--hours', '0.008', '--', *OSU, '-n',
+        'nightly', '--mode', 'quick', '--hours', '0.003', '--', *OSU, '-n',
         'OsuPt2pt', '-E', 'program == "osu_latency"', '-Srepeats=400',
         '-Stime_limit=30m')
     assert done.returncode == 1, done.stdout + done.stderr
-    assert 'ENDED: its 0.008 h were over (--hours)' in done.stdout
+    assert 'ENDED: its 0.003 h were over (--hours)' in done.stdout
     assert 'again (1 of' not in done.stderr
     assert not [line for line in command_lines() if str(suite.tmp) in line]
 

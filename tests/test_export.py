@@ -84,7 +84,7 @@ def test_history_of_nothing(tree, capsys, words, why):
 
 
 def test_history_needs_the_standard_library_alone(tree):
-    """To import numpy, DuckDB or pandas takes longer than the answer may."""
+    """To import numpy, polars or pandas takes longer than the answer may."""
     history.main(['latency', '--perflogs', str(tree)])  # the store is made
     done = subprocess.run(
         [sys.executable, '-c', 'import sys\n'

@@ -109,7 +109,7 @@ def sizes(args: argparse.Namespace) -> None:
           '|---|---|---|---|---|---|')
     measure([Row(name, [sys.executable, '-c', code]) for name, code in (
         ('an empty Python', 'pass'), ('import numpy', 'import numpy'),
-        ('import duckdb', 'import duckdb'),
+        ('import polars', 'import polars'),
         ('import pandas', 'import pandas'))], 0, '-', args.rounds)
     for size in (int(float(s)) for s in args.sizes):
         if not args.ours:

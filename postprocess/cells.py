@@ -1,16 +1,17 @@
 """Cells of whole lines, found all at once.
 
 To split a million lines one by one costs more than all else that is done with
-them. Here numpy finds the separators of some MiB of text; a column is its
-distinct texts and a code a line, and of a column that nobody asks for, or that
-does not change, no cell is ever made. What is not well is not looked into: the
-caller reads it line by line then, and tells what is wrong.
+them. A column is its distinct texts and a code a line. Of the suite's own
+lines numpy finds the separators, since most of a line is that of the one
+before: no cell is made of what does not change. Lines of others are read by
+polars. What is not well is not looked into: the caller reads it line by line
+then, and tells what is wrong.
 """
 from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -63,10 +64,13 @@ def optional(cells: Sequence[str]) -> np.ndarray | None:
     return found
 
 
-class _Text:
-    """Some text, of which cells are cut."""
+class Lines:
+    """Whole lines of text, and where their separators are."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, separator: bytes) -> None:
+        """
+        :param separator: one byte between cells
+        """
         self.data = data
         self.bytes = np.frombuffer(data, np.uint8)
         # Of each place, eight bytes as a number.
@@ -74,10 +78,20 @@ class _Text:
             len(data) + SHORT, '<u8', data + bytes(SHORT + 8), strides=(1,))
         # A number ends in zeros where a cell ends.
         self._zeros = b'\0' in data
+        found = self.bytes == separator[0]
+        found |= self.bytes == ord('\n')
+        #: Places of all separators, and which of them end a line.
+        self.ends = np.flatnonzero(found)
+        self.last = np.flatnonzero(self.bytes[self.ends] == ord('\n'))
 
-    def places(self, byte: bytes) -> np.ndarray:
-        """Where a byte is found."""
-        return np.flatnonzero(self.bytes == byte[0])
+    def __len__(self) -> int:
+        return len(self.last)
+
+    def begins(self) -> np.ndarray:
+        """Where each line begins."""
+        found = np.zeros(len(self), np.int64)
+        found[1:] = self.ends[self.last[:-1]] + 1
+        return found
 
     def coded(self, begin: np.ndarray, end: np.ndarray) -> Coded:
         """What stands between two places of each line.
@@ -143,30 +157,6 @@ class _Text:
             begin.tolist(), end.tolist(), strict=True)]
 
 
-class Lines(_Text):
-    """Whole lines of text, and where their separators are."""
-
-    def __init__(self, data: bytes, separator: bytes) -> None:
-        """
-        :param separator: one byte between cells
-        """
-        super().__init__(data)
-        found = self.bytes == separator[0]
-        found |= self.bytes == ord('\n')
-        #: Places of all separators, and which of them end a line.
-        self.ends = np.flatnonzero(found)
-        self.last = np.flatnonzero(self.bytes[self.ends] == ord('\n'))
-
-    def __len__(self) -> int:
-        return len(self.last)
-
-    def begins(self) -> np.ndarray:
-        """Where each line begins."""
-        found = np.zeros(len(self), np.int64)
-        found[1:] = self.ends[self.last[:-1]] + 1
-        return found
-
-
 def _cut(numbers: Sequence[np.ndarray]) -> list[bytes]:
     """Cells of numbers of eight bytes each, without the zeros at the end."""
     return np.stack(numbers, axis=1).view(
@@ -180,45 +170,59 @@ def _texts(cells: list[bytes]) -> list[str]:
     return b'\n'.join(cells).decode().split('\n')
 
 
-class Grid(_Text):
+class Table:
     """Columns of lines that have as many cells each, without quotes."""
 
-    def __init__(self, data: bytes, separator: bytes, columns: int) -> None:
+    def __init__(self, data: bytes, separator: bytes, columns: int,
+                 figures: Collection[int]) -> None:
         """
-        :raises ValueError: a line has another number of cells
+        :param figures: columns of which `numbers` will be asked
+        :raises ValueError: a line has another number of cells, or it is not
+            text
         """
-        super().__init__(data)
-        self._last = self.places(b'\n')
-        self.size = len(self._last)
-        self._begins = np.zeros(self.size, np.int64)
-        self._begins[1:] = self._last[:-1] + 1
-        between = self.places(separator)
-        if len(between) != self.size * (columns - 1):
-            raise ValueError('lines of several lengths')
-        self._between = between.reshape(self.size, columns - 1)
-        # As many as they should be in all: each line has its own, if the
-        # first and the last of each stand in it.
-        if columns > 1 and (
-                (self._between[:, 0] < self._begins)
-                | (self._between[:, -1] > self._last)).any():
-            raise ValueError('lines of several lengths')
-
-    def _cells(self, at: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where the cells of a column begin and end."""
-        last = self._between.shape[1]
-        return (self._between[:, at - 1] + 1 if at else self._begins,
-                self._between[:, at] if at < last else self._last)
+        import polars as pl
+        between = np.count_nonzero(
+            np.frombuffer(data, np.uint8) == separator[0])
+        wrong: Exception = ValueError('lines of several lengths')
+        for types in (dict.fromkeys(figures, pl.Float64), {}):
+            try:
+                table = pl.read_csv(
+                    data, has_header=False, separator=separator.decode(),
+                    quote_char=None, empty_string_is_null=False, schema={
+                        str(at): types.get(at, pl.String)
+                        for at in range(columns)})
+            except pl.exceptions.PolarsError as err:
+                wrong = err
+                continue
+            # It takes a line for whole that has too few cells, but none that
+            # has too many.
+            if between != len(table) * (columns - 1):
+                break
+            self.size, self._columns = len(table), table.get_columns()
+            # It has words for what is not finite.
+            if all(self._columns[at].is_finite().all() for at in types):
+                return
+        raise ValueError(str(wrong))
 
     def column(self, at: int) -> Coded:
-        """A column.
-
-        :raises UnicodeDecodeError: it is not text
-        """
-        return self.coded(*self._cells(at))
+        """A column."""
+        import polars as pl
+        cells = self._columns[at]
+        if (cells == cells[0]).all():
+            return [cells[0]], np.zeros(self.size, np.int32)
+        distinct = cells.unique(maintain_order=True)
+        if len(distinct) == self.size:
+            codes = np.arange(self.size, dtype=np.int32)
+        else:
+            codes = cells.cast(pl.Enum(distinct)).to_physical().to_numpy(
+                ).astype(np.int32)
+        return distinct.to_list(), codes
 
     def numbers(self, at: int) -> np.ndarray | None:
-        """A column of finite numbers; None: not all are."""
-        return self.floats(*self._cells(at))
+        """A column of finite numbers, NaN where a cell is empty; None: not
+        all are."""
+        cells = self._columns[at]
+        return cells.to_numpy() if cells.dtype.is_float() else None
 
 
 class Rows:

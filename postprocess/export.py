@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ Exit codes: 0 good (also where a case failed), 1 written, but there are
 damaged places in the perflogs (each is told on stderr), 2 usage, no records,
 or a file that cannot be written.
 """
+#: Rows that are made at a time: each has forty cells.
+_BATCH = 200_000
 _COUNTS = ('schema', 'num_nodes', 'num_tasks', 'tasks_per_node', 'repeat')
 #: Endings of names that mean something to Prometheus, and not a gauge.
 _KEPT = re.compile('_(total|created|count|sum|bucket|info)$')
@@ -135,69 +137,66 @@ def _text(text: str, file: Path) -> None:
     file.write_text(text, encoding='utf-8')
 
 
-def tidy(parts: Iterable[Part], form: str, file: Path) -> None:
-    """All records in one table, as Parquet or CSV.
+def tidy(parts: Sequence[Part], form: str, file: Path) -> None:
+    """All records in one table, in order of time, as Parquet or CSV.
 
     :raises OSError: the file cannot be written
     """
-    con = store.connection()
+    import polars as pl
+    from polars.io.plugins import register_io_source
+    part = records.joined(parts)
+    words = {name: pl.Series(name, *_typed(name, part.texts[name]))
+             for name in (*HEAD, *KIND)}
+    sizes = pl.Series('size', [*map(records.size, part.texts['point'])],
+                      pl.Int64)
+
+    def rows(at: np.ndarray) -> pl.DataFrame:
+        head, kind = part.head[at], part.kind[at]
+        return pl.DataFrame([
+            *(words[name].gather(part.heads[name][head]) for name in HEAD),
+            *(words[name].gather(part.kinds[name][kind]) for name in KIND),
+            sizes.gather(part.kinds['point'][kind]),
+            *(pl.Series(name, figure[at], nan_to_null=True) for name, figure
+              in zip(FIGURE, part.figure, strict=True)),
+            pl.Series('line', part.line[at])])
+
+    order = _order(part, words['time'].to_numpy())
+
+    def source(*_: Any) -> Iterator[pl.DataFrame]:
+        for at in range(0, len(order), _BATCH):
+            yield rows(order[at:at + _BATCH])
+
+    table = register_io_source(source, schema=rows(order[:1]).schema)
     try:
-        selects = [_select(con, n, part) for n, part in enumerate(parts)
-                   if len(part.line)]
-        options = 'FORMAT parquet, COMPRESSION zstd' if form == 'parquet' \
-            else 'FORMAT csv, HEADER'
-        star = '*' if form == 'parquet' else (
-            "* REPLACE (strftime(time, '%Y-%m-%dT%H:%M:%SZ') AS time)")
-        con.execute(f"COPY (SELECT {star} FROM ("
-                    f"{' UNION ALL '.join(selects)} ORDER BY time, file, "
-                    f"line)) TO '{store.quoted(file)}' ({options})")
-    except OSError:
-        raise
-    except Exception as err:
+        with open(file, 'wb') as handle:
+            if form == 'parquet':
+                table.sink_parquet(handle)
+            else:
+                table.sink_csv(handle, datetime_format='%Y-%m-%dT%H:%M:%SZ')
+    except pl.exceptions.PolarsError as err:
         raise OSError(0, str(err).splitlines()[0], str(file)) from None
-    finally:
-        con.close()
 
 
-def _select(con: Any, number: int, part: Part) -> str:
-    """SQL of the tidy rows of a part, whose tables it registers."""
-    def table(name: str, columns: dict[str, np.ndarray]) -> str:
-        con.register(f'{name}_{number}', columns)
-        return f'{name}_{number}'
+def _typed(name: str, texts: list[str]) -> tuple[Any, Any]:
+    """The values of a column's texts, None where one is empty; their type
+    in polars, None where it is plain."""
+    import polars as pl
+    if name == 'time':
+        return records.times(texts), None
+    if name == 'emulated':
+        return [text == '1' for text in texts], pl.Boolean
+    if name in _COUNTS:
+        return [*map(records.count, texts)], pl.Int64
+    return [text or None for text in texts], pl.String
 
-    def texts(name: str) -> np.ndarray:
-        if name == 'time':
-            return records.times(part.texts[name])
-        return np.array([text or None for text in part.texts[name]], object)
 
-    def words(name: str, names: Iterable[str],
-              codes: dict[str, np.ndarray]) -> str:
-        """A table of heads or kinds with their texts."""
-        rows = len(next(iter(codes.values())))
-        return table(name, {'id': np.arange(rows, dtype=np.int32)} | {
-            n: texts(n)[codes[n]] for n in names})
-
-    heads = words('heads', HEAD, part.heads)
-    kinds = words('kinds', KIND, part.kinds)
-    figures = table('figures', {
-        'head': part.head, 'kind': part.kind, 'line': part.line,
-        **dict(zip(FIGURE, part.figure, strict=True))})
-    columns = []
-    for name in (*HEAD, *KIND):
-        of = f'{"h" if name in HEAD else "k"}."{name}"'
-        if name in _COUNTS:
-            of = f'TRY_CAST({of} AS BIGINT)'
-        elif name == 'emulated':
-            of = f"coalesce({of} = '1', false)"
-        elif name != 'time':
-            of = f'CAST({of} AS VARCHAR)'
-        columns.append(f'{of} AS "{name}"')
-    columns += ['TRY_CAST(regexp_extract(CAST(k.point AS VARCHAR), '
-                "'^([0-9]+) B$', 1) AS BIGINT) AS size",
-                *(f'f."{name}"' for name in FIGURE), 'f.line']
-    return (f"SELECT {', '.join(columns)} FROM {figures} f "
-            f'JOIN {heads} h ON h.id = f.head '
-            f'JOIN {kinds} k ON k.id = f.kind')
+def _order(part: Part, times: np.ndarray) -> np.ndarray:
+    """The records in order of time, file and line."""
+    names = part.texts['file']
+    rank = np.empty(len(names), np.int64)
+    rank[sorted(range(len(names)), key=names.__getitem__)] = range(len(names))
+    return np.lexsort((part.line, rank[part.heads['file']][part.head],
+                       times[part.heads['time']][part.head]))
 
 
 def newest(frame: Any) -> list[tuple[Any, str, Any]]:

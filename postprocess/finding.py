@@ -91,6 +91,9 @@ class Regression:
     #: What to do.
     todo: str
     members: list[Member] = field(default_factory=list)
+    #: Nodes of its jobs since then, as the scheduler writes them, where these
+    #: were always the same and the system has others; else ''.
+    nodes: str = ''
     #: Why it is known, and until when: accepted faults alone.
     reason: str = ''
     until: str = ''

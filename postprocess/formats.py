@@ -70,10 +70,12 @@ class Layout:
         if not self.figures:
             raise ValueError('its header has no column of a figure '
                              '(NAME_value)')
+        #: Places of their values.
+        self.values = [self.columns[f'{name}_value'] for name in self.figures]
         self.format = (EXCALIBUR if {'spack_spec', 'spack_spec_dict'}
                        & set(names) else REFRAME)
 
-    def part(self, columns: cells.Grid | cells.Rows, lines: Sequence[int],
+    def part(self, columns: cells.Table | cells.Rows, lines: Sequence[int],
              file: str, report: records.Report) -> Part:
         """Records of lines, which have as many cells as the header."""
         if not columns.size:
@@ -84,12 +86,12 @@ class Layout:
                  for name in self.figures]
         return _checked(records.joined(found), report)
 
-    def _cells(self, columns: cells.Grid | cells.Rows, name: str
+    def _cells(self, columns: cells.Table | cells.Rows, name: str
                ) -> cells.Coded | None:
         at = self.columns.get(name)
         return None if at is None else columns.column(at)
 
-    def _heads(self, columns: cells.Grid | cells.Rows, file: str
+    def _heads(self, columns: cells.Table | cells.Rows, file: str
                ) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
         """Texts and codes of HEAD, a head for each line."""
         none = np.zeros(columns.size, np.int32)
@@ -125,7 +127,7 @@ class Layout:
                 codes[column] = code[spec]
         return texts, codes
 
-    def _figure(self, name: str, columns: cells.Grid | cells.Rows,
+    def _figure(self, name: str, columns: cells.Table | cells.Rows,
                 head: tuple[dict[str, list[str]], dict[str, np.ndarray]],
                 lines: np.ndarray, report: records.Report) -> Part:
         """The records of one figure."""

@@ -1,7 +1,7 @@
 """`plumb history`: how a metric went, night by night, from the store.
 
 Asked are the lookups of the store (postprocess/lookup.py), which need the
-standard library alone: numpy, DuckDB and pandas are imported only where new
+standard library alone: numpy, polars and pandas are imported only where new
 perflogs are to be read first, for that takes longer than the answer should.
 """
 from __future__ import annotations

@@ -37,6 +37,9 @@ OLD_SCHEMAS: dict[int, tuple[str, ...]] = {
 
 #: Bytes of a file that are read at once, and that a line may have.
 PIECE, LONGEST = 8 << 20, 16 << 20
+#: The same of lines of others, each piece of which polars begins anew; below
+#: the least it takes longer to import than to split them.
+FOREIGN_PIECE, FOREIGN_LEAST = 64 << 20, 4 << 20
 
 
 class PerflogError(Exception):
@@ -129,16 +132,16 @@ class Reading:
             self.offset, self.line = begin, 1 + (not parse.headless)
         if self.offset != len(header):
             handle.seek(self.offset)
-        for data in self._pieces(handle):
+        for data in self._pieces(handle, parse.piece()):
             part, lines = parse(data, self.line)
             self.offset += len(data)
             self.line += lines
             yield part
 
-    def _pieces(self, handle: Any) -> Iterator[bytes]:
+    def _pieces(self, handle: Any, size: int) -> Iterator[bytes]:
         """Whole lines; what is no line is reported."""
         rest, none = b'', True
-        while piece := handle.read(PIECE):
+        while piece := handle.read(size):
             piece = rest + piece
             whole = piece.rfind(b'\n') + 1
             rest = piece[whole:]
@@ -230,6 +233,11 @@ class _Parser:
     def __init__(self, file: Path, report: Callable) -> None:
         self.file, self.report = file, report
 
+    @staticmethod
+    def piece() -> int:
+        """Bytes that are read at once."""
+        return PIECE
+
     def __call__(self, data: bytes, first: int) -> tuple[Part, int]:
         """The records, and how many lines there are.
 
@@ -274,9 +282,13 @@ class _Foreign(_Parser):
         super().__init__(file, report)
         self.layout, self.between = layout, between
 
+    @staticmethod
+    def piece() -> int:
+        return FOREIGN_PIECE
+
     def __call__(self, data: bytes, first: int) -> tuple[Part, int]:
         with _uncollected():
-            columns: cells.Grid | cells.Rows
+            columns: cells.Table | cells.Rows
             try:
                 columns, numbers = self._quick(data, first)
                 lines = columns.size
@@ -287,16 +299,17 @@ class _Foreign(_Parser):
                                     self.report), lines
 
     def _quick(self, data: bytes, first: int
-               ) -> tuple[cells.Grid, Sequence[int]]:
+               ) -> tuple[cells.Table, Sequence[int]]:
         """All lines at once.
 
         :raises ValueError: they are to be read one by one
         """
         between = self.between.encode()
-        if len(between) > 1 or b'\0' in data or (
-                not data.isascii() and '\ufffd' in data.decode()):
+        if len(data) < FOREIGN_LEAST or len(between) > 1 or b'\0' in data \
+                or not data.isascii() and '\ufffd' in data.decode():
             raise ValueError
-        columns = cells.Grid(data, between, len(self.layout.columns))
+        columns = cells.Table(data, between, len(self.layout.columns),
+                              self.layout.values)
         return columns, range(first, first + columns.size)
 
     def _good(self, data: bytes, first: int

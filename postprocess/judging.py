@@ -673,7 +673,8 @@ class _Judging:
             sure=round(sure, 6), cause=cause,
             todo='' if improved else _todo(kind, name, ident, cause, cases,
                                            sure),
-            members=members, reason=fault.reason if fault else '',
+            members=members, nodes=self._ran_on(ofs, start),
+            reason=fault.reason if fault else '',
             until=str(fault.until) if fault else '')
 
     def _ratio(self, row: int, start: int) -> float | None:
@@ -683,6 +684,15 @@ class _Judging:
         if not len(log) or self.hist.linear[row, 1]:
             return None
         return math.exp(float(self.hist.sign()[row]) * float(np.mean(log)))
+
+    def _ran_on(self, cases: list[int], start: int) -> str:
+        """The nodes on which cases ran since a night, if always the same of
+        several."""
+        ran = self.hist.ran
+        nodes = ran['nodes'][ran['of'].isin(cases) & (ran['night'] >= start)
+                             ].unique()
+        return (str(nodes[0]) if len(nodes) == 1 and ran['nodes'].nunique() > 1
+                else '')
 
     def _cause(self, cases: list[int], start: int) -> str:
         """What else changed on the first night of a change."""

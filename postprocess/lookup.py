@@ -3,7 +3,7 @@
 What `plumb history` needs of a part, as it stands in memory: texts, and
 columns in which it searches and cuts. The file is mapped, so that nothing is
 read but what is asked for, and the standard library is enough: to import numpy
-and DuckDB takes longer than the answer should.
+and polars takes longer than the answer should.
 
 A file of columns (postprocess/columns.py):
 

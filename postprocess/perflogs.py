@@ -153,6 +153,8 @@ def expand(frame: pd.DataFrame) -> pd.DataFrame:
 def frame(parts: Sequence[Part]) -> pd.DataFrame:
     """Parts as the table that `read` gives."""
     part = records.joined(parts)
+    # Of ten million records all of this is some GB: what was used is let go.
+    del parts
     # Texts in the order in which they stand in the files, whatever the order
     # in which these were read.
     names = {name: at for at, name in enumerate(part.texts['file'])}
@@ -164,17 +166,21 @@ def frame(parts: Sequence[Part]) -> pd.DataFrame:
     stamps = texts['time']
     times = records.times(list(stamps.categories))[stamps.codes][part.head]
     order = np.lexsort((part.line, file, times))
-    head, kind = part.head[order], part.kind[order]
+    of = {**dict.fromkeys(part.heads, part.head[order]),
+          **dict.fromkeys(part.kinds, part.kind[order])}
     table: dict[str, Any] = dict.fromkeys(_NAMES)
-    for name, column in texts.items():
-        codes = kind if name in part.kinds else head
-        table[name] = _counts(column, codes) if name in _COUNTS else \
-            pd.Categorical.from_codes(column.codes[codes], dtype=column.dtype)
     table |= dict(zip(records.FIGURE, part.figure[:, order], strict=True))
     table |= {'time': pd.DatetimeIndex(times[order]).tz_localize('UTC'),
-              'emulated': np.asarray(table['emulated'] == '1'),
-              'line': part.line[order],
-              'size': _counts(texts['point'], kind, records.size)}
+              'line': part.line[order]}
+    del part, file, times, order
+    for name, column in texts.items():
+        if name in _COUNTS:
+            table[name] = _counts(column, of[name])
+        elif name != 'time':
+            table[name] = pd.Categorical.from_codes(
+                column.codes[of[name]], dtype=column.dtype)
+    table |= {'emulated': np.asarray(table['emulated'] == '1'),
+              'size': _counts(texts['point'], of['point'], records.size)}
     table['repeat'][table['repeat'].isna()] = 1
     return decided(pd.DataFrame(table, copy=False))
 

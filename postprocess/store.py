@@ -21,16 +21,11 @@ change makes it a new source: its records are read again, and those of the
 old source do not count any more. A part is written beside, and counts from
 the moment when the manifest names it; what a killed writer left is removed
 by the next. Small parts are joined, eight of a size at a time; they are no
-Parquet, for to import DuckDB takes longer than to read a night.
+Parquet, for to import polars takes longer than to read a night.
 
-DuckDB writes and reads Parquet here. On a million of our records, all columns
-as they come (CPU seconds with start-up, a loaded machine, one run), pyarrow
-took 3.9 s to read CSV and 4.2 s to read it and write Parquet, DuckDB 5.3 and
-7.1, our own reader, which split each line then, 4.2; polars is in the table of
-bench/README.md, where it reads text fastest of all. What decides is what
-everybody pays: the wheel (DuckDB 24 MB, polars and pyarrow 55) and the import
-(0.15 s, 0.24, 0.28). With pyarrow installed pandas would import it too, each
-time.
+polars writes and reads Parquet here: it reads the lines of others, too
+(cells.py), and comes with ReFrame in any case. bench/README.md has what it
+costs beside DuckDB, which was used before, and pyarrow.
 """
 from __future__ import annotations
 
@@ -73,15 +68,6 @@ WORTH = 8 << 20
 T = TypeVar('T')
 
 
-def connection() -> Any:
-    """A DuckDB of its own, in memory, that touches nothing else."""
-    import duckdb
-    return duckdb.connect(config={
-        'memory_limit': '1GB', 'threads': min(4, os.cpu_count() or 1),
-        'autoinstall_known_extensions': False,
-        'autoload_known_extensions': False})
-
-
 @contextlib.contextmanager
 def opened(folder: Path, report: Callable, keep: bool = True
            ) -> Iterator[Store]:
@@ -115,7 +101,6 @@ def opened(folder: Path, report: Callable, keep: bool = True
                 tempfile.TemporaryDirectory(prefix='plumbline-')))
             store = Store(folder, place)
             store.update()
-        stack.callback(store.close)
         for file, line, reason in store.faults():
             report(file, line, reason)
         yield store
@@ -178,10 +163,6 @@ def forget(folder: Path) -> None:
 
 class Store(Known):
     """A store; `opened` gives one that is up to date and locked."""
-
-    def __init__(self, folder: Path, place: Path) -> None:
-        super().__init__(folder, place)
-        self._con: Any = None
 
     # ------------------------------------------------------------ writing
 
@@ -329,7 +310,7 @@ class Store(Known):
             size = len(heads['time'])
             heads |= {name: np.full(size, code, np.int32) for name, code
                       in zip(same['name'].tolist(), same['code'].tolist(),
-                             strict=True) if name}
+                             strict=True)}
             kinds = self._read(folder / 'kinds.parquet')
             words = self._read(folder / 'texts.parquet')
             texts = {column: [] for column in (*HEAD, *KIND)}
@@ -344,20 +325,12 @@ class Store(Known):
 
         :raises StoreError: it is damaged
         """
-        self._con = self._con or connection()
+        import polars as pl
         try:
-            found = self._con.execute(
-                f"SELECT * FROM read_parquet('{quoted(file)}')").fetchnumpy()
-        except Exception as err:
+            found = pl.read_parquet(file)
+        except (OSError, pl.exceptions.PolarsError) as err:
             raise StoreError(f'{self.place}: {err}') from None
-        return {name: np.ma.filled(column, np.nan)
-                if column.dtype.kind == 'f' else np.asarray(column)
-                for name, column in found.items()}
-
-    def close(self) -> None:
-        """Ends all questions."""
-        if self._con:
-            self._con.close()
+        return {column.name: column.to_numpy() for column in found}
 
     def _live(self, part: Part) -> Part:
         """Without the records of sources that are none any more."""
@@ -433,31 +406,23 @@ def _looked_up(part: Part, file: Path) -> Part:
 
 def _parquet(part: Part, folder: Path) -> None:
     """Writes a part."""
-    words = {name: np.array(texts, object)
-             for name, texts in part.texts.items()}
+    import polars as pl
     # Most columns of the heads are the same in all of them.
     same = {name: int(codes[0]) for name, codes in part.heads.items()
             if name != 'time' and (codes == codes[0]).all()}
-    tables: dict[str, dict[str, np.ndarray]] = {
+    tables: dict[str, dict[str, Any]] = {
         'figures': {'head': part.head, 'kind': part.kind, 'line': part.line}
         | dict(zip(FIGURE, part.figure, strict=True)),
         'heads': {name: codes for name, codes in part.heads.items()
                   if name not in same},
-        'same': {'name': np.array([*same, ''], object),
-                 'code': np.array([*same.values(), 0], np.int32)},
+        'same': {'name': [*same], 'code': [*same.values()]},
         'kinds': part.kinds,
-        'texts': {'name': np.repeat(np.array(list(words), object),
-                                    [len(t) for t in words.values()]),
-                  'text': np.concatenate([*words.values()])}}
-    con = connection()
-    try:
-        for table, given in tables.items():
-            con.register('columns', given)
-            con.execute(
-                f"COPY columns TO '{quoted(folder)}/{table}.parquet' "
-                '(FORMAT parquet, COMPRESSION zstd)')
-    finally:
-        con.close()
+        'texts': {'name': [name for name, texts in part.texts.items()
+                           for _ in texts],
+                  'text': [text for texts in part.texts.values()
+                           for text in texts]}}
+    for table, given in tables.items():
+        pl.DataFrame(given).write_parquet(folder / f'{table}.parquet')
 
 
 def _rank(texts: Sequence[str], key: Callable[[str], Any] = str
@@ -518,8 +483,3 @@ def _hash(file: Path, offset: int) -> str:
             return hashlib.sha256(handle.read(min(BLOCK, offset))).hexdigest()
     except OSError:
         return ''
-
-
-def quoted(path: Path) -> str:
-    """A path inside quotes of SQL."""
-    return str(path).replace("'", "''")

@@ -83,7 +83,7 @@ def regression(one: Regression) -> list[str]:
         where += f' ({len(one.cases)} cases)'
     text = f'[{one.id}] {what}: {_ratio(one)}, {where}, since {one.since}'
     found = [f"{text} ({_count(one.nights, 'night')}), "
-             f'{min(100 * one.sure, 99.99):.4g} % sure']
+             f'{min(100 * one.sure, 99.99):.4g} % sure{_on(one)}']
     if one.reason:
         found.append(f'  accepted until {one.until}: {one.reason}')
     if one.cause:
@@ -130,7 +130,7 @@ def _guarded(one: Failure) -> str:
         else f'{one.guard}: {one.reason}'
 
 
-def _on(one: Failure) -> str:
+def _on(one: Failure | Regression) -> str:
     return f' [ran on {one.nodes}]' if one.nodes else ''
 
 

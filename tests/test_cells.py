@@ -17,9 +17,16 @@ from postprocess import cells, formats, ingest, perflogs  # noqa: E402
 WORDS = ['', 'a', 'Bench %n=1', 'ä µs', '1.5', '-2e3', 'None', 'x' * 40]
 
 
-def both(rows: list[list[str]]) -> tuple[cells.Grid, cells.Rows]:
+@pytest.fixture(autouse=True)
+def all_at_once(monkeypatch):
+    """However few the lines are."""
+    monkeypatch.setattr(ingest, 'FOREIGN_LEAST', 0)
+
+
+def both(rows: list[list[str]]) -> tuple[cells.Table, cells.Rows]:
     data = ''.join('|'.join(row) + '\n' for row in rows).encode()
-    return cells.Grid(data, b'|', len(rows[0])), cells.Rows(rows)
+    return (cells.Table(data, b'|', len(rows[0]), [len(rows[0]) - 1]),
+            cells.Rows(rows))
 
 
 @pytest.mark.parametrize('seed', range(20))
@@ -31,7 +38,7 @@ def test_all_at_once_or_one_by_one(seed):
             for number in numbers]
     grid, plain = both(rows)
     assert grid.size == plain.size == 50
-    for at in range(6):
+    for at in range(5):
         (texts, codes), (others, more) = grid.column(at), plain.column(at)
         assert (texts, codes.tolist()) == (others, more.tolist())
         assert [texts[code] for code in codes] == [row[at] for row in rows]
@@ -39,19 +46,25 @@ def test_all_at_once_or_one_by_one(seed):
         float(number) for number in numbers]
 
 
-@pytest.mark.parametrize('text', ['', 'nan', 'inf', '1e999', '1_0', ' 1',
-                                  '٣', '0x1', '1\x00', '-', '1.2.3'])
+@pytest.mark.parametrize('text', ['nan', 'inf', '1e999', '1_0', '٣', '0x1',
+                                  '1\x00', '-', '1.2.3', 'null'])
 def test_what_is_no_finite_number(text):
-    for columns in both([['1', '2'], [text, '3']]):
-        assert columns.numbers(0) is None
-        assert columns.numbers(1).tolist() == [2, 3]
+    for columns in both([['1', '2'], ['3', text]]):
+        assert columns.numbers(1) is None
+        assert columns.column(1)[0] == ['2', text]
+
+
+def test_an_empty_cell_is_no_number():
+    table, rows = both([['1', '2'], ['3', '']])
+    assert rows.numbers(1) is None
+    assert [value == value for value in table.numbers(1)] == [True, False]
 
 
 @pytest.mark.parametrize('data', [
     b'a|b\nc\n', b'a|b|c\nd\n', b'a|b\nc|d|e\n', b'a\n\nb|c|d\n', b'\n'])
 def test_lines_of_several_lengths(data):
     with pytest.raises(ValueError):
-        cells.Grid(data, b'|', 2)
+        cells.Table(data, b'|', 2, [])
 
 
 HEADER = 'job_completion_time|display_name|a_value|a_unit|a_ref|a_lower_thres'
@@ -78,7 +91,7 @@ def test_foreign_lines_are_read_alike(tmp_path, monkeypatch, lines):
     def refused(*_):
         raise ValueError
 
-    monkeypatch.setattr(cells, 'Grid', refused)
+    monkeypatch.setattr(cells, 'Table', refused)
     other, told = perflogs.read(file, on_error='collect')
     assert frame.to_csv() == other.to_csv()
     assert list(map(str, faults)) == list(map(str, told))
@@ -144,7 +157,7 @@ def test_mutated_files_are_read_alike(tmp_path, monkeypatch, seed):
         f'2026-11-{n // 9 + 1:02}T03:{n:02}:00|B %n={n % 3}|{n / 7}|us|1|-0.1|'
         f'{n * 11}|b@1.{n % 2}\n' for n in range(40)))
     for file, slow in (
-            (theirs, lambda patch: patch.setattr(cells, 'Grid', refused)),
+            (theirs, lambda patch: patch.setattr(cells, 'Table', refused)),
             (ours, lambda patch: patch.setattr(
                 ingest.records, 'quick', lambda *_: None))):
         whole = file.read_bytes()
@@ -157,9 +170,11 @@ def test_mutated_files_are_read_alike(tmp_path, monkeypatch, seed):
 def test_cells_of_one_key(monkeypatch):
     """Cells longer than a number are never taken for one another."""
     monkeypatch.setattr(cells, '_MIX', np.uint64(0))    # only the end counts
-    rows = [[f'{n:09}ab'] for n in range(99)] + [['x' * 8 + '000ab']]
-    grid, plain = both([[*row, '1'] for row in rows])
-    assert grid.column(0)[0] == plain.column(0)[0] == [r[0] for r in rows]
+    texts = [*(f'{n:09}ab' for n in range(99)), 'x' * 8 + '000ab']
+    lines = cells.Lines(''.join(f'{text},1\n' for text in texts).encode(),
+                        b',')
+    found, codes = lines.coded(lines.begins(), lines.ends[::2])
+    assert [found[code] for code in codes] == texts
 
 
 def test_a_piece_at_a_time(tmp_path, monkeypatch):
@@ -168,6 +183,13 @@ def test_a_piece_at_a_time(tmp_path, monkeypatch):
     whole = perflogs.read(file)
     monkeypatch.setattr(ingest, 'PIECE', 777)
     assert perflogs.read(file).to_csv() == whole.to_csv()
+    theirs = tmp_path / 'B.log'
+    theirs.write_text(HEADER + '\n' + ''.join(
+        f'2026-11-01T03:{n:02}:00|B %n={n % 3}|{n / 7}|us|1|-0.1\n'
+        for n in range(50)))
+    whole = perflogs.read(theirs)
+    monkeypatch.setattr(ingest, 'FOREIGN_PIECE', 777)
+    assert perflogs.read(theirs).to_csv() == whole.to_csv()
 
 
 def test_programs_of_one_name(tmp_path):

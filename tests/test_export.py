@@ -84,13 +84,13 @@ def test_history_of_nothing(tree, capsys, words, why):
 
 
 def test_history_needs_the_standard_library_alone(tree):
-    """To import numpy, DuckDB or pandas takes longer than the answer may."""
+    """To import numpy, polars or pandas takes longer than the answer may."""
     history.main(['latency', '--perflogs', str(tree)])  # the store is made
     done = subprocess.run(
         [sys.executable, '-c', 'import sys\n'
          'from postprocess import history\n'
          'assert history.main(sys.argv[1:]) == 0\n'
-         'assert not {"pandas", "numpy", "duckdb", "yaml"} & {*sys.modules}',
+         'assert not {"pandas", "numpy", "polars", "yaml"} & {*sys.modules}',
          'latency', '--perflogs', str(tree)], cwd=ROOT, capture_output=True,
         text=True, check=True)
     assert 'OsuPt2pt program=b' in done.stdout
@@ -162,10 +162,9 @@ def test_tidy_tables(tree, tmp_path):
     assert plain['value'].tolist() == frame['value'].tolist()
     assert plain['guard'].fillna('').tolist() == frame['guard'].tolist()
     assert pd.to_datetime(plain['time']).tolist() == frame['time'].tolist()
-    import duckdb
-    con = duckdb.connect()
-    rows = con.execute('SELECT value, size, metric, emulated, line FROM '
-                       f"read_parquet('{files[0]}')").fetchall()
+    import polars as pl
+    rows = pl.read_parquet(files[0]).select(
+        'value', 'size', 'metric', 'emulated', 'line').rows()
     assert [r[0] for r in rows] == frame['value'].tolist()
     assert {r[1] for r in rows} == {8, 1024, None}
     assert {r[3] for r in rows} == {False}

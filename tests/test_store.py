@@ -184,7 +184,7 @@ def test_a_night_is_read_with_little(tree):
                     'from pathlib import Path\n'
                     'from postprocess import store\n'
                     'store.using(Path(sys.argv[1]), print, lambda s: None)\n'
-                    'assert not {"pandas", "duckdb", "yaml"} & {*sys.modules}',
+                    'assert not {"pandas", "polars", "yaml"} & {*sys.modules}',
                     str(tree)], cwd=ROOT, check=True)
     assert len(agree(tree)) == 50
 

@@ -361,6 +361,17 @@ def test_a_bad_node_of_jobs_on_several_nodes_is_one_line(judge):
     assert (line.kind, line.group) == ('node', 'node n2 of alpha')
 
 
+@pytest.mark.parametrize('where, words', [
+    (lambda c, n: f'n{c} n{c + 1}', ' % sure [ran on n3 n4]'),
+    (lambda c, n: f'n{c} n{c + n % 2}', ' % sure'),     # not always the same
+    (lambda c, n: 'n3 n4', ' % sure')])                 # there are no others
+def test_a_figure_is_told_with_its_nodes(judge, where, words):
+    """Nobody knows which of the two it was: it is one of them."""
+    found = judge(nights(step(3, 35), nodes=where))
+    line, = found.regressions
+    assert telling.regression(line)[0].endswith(words)
+
+
 @pytest.mark.parametrize('more, words', [
     ({'spec': lambda c, n: 'abc' if n < NIGHTS - 1 else 'def'},
      'spec hash abc -> def'),

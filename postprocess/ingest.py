@@ -16,6 +16,7 @@ import importlib
 import io
 import os
 import stat
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -37,9 +38,10 @@ OLD_SCHEMAS: dict[int, tuple[str, ...]] = {
 
 #: Bytes of a file that are read at once, and that a line may have.
 PIECE, LONGEST = 8 << 20, 16 << 20
-#: The same of lines of others, each piece of which polars begins anew; below
-#: the least it takes longer to import than to split them.
-FOREIGN_PIECE, FOREIGN_LEAST = 64 << 20, 4 << 20
+#: The same of lines of others, which polars reads a piece at a time: pieces
+#: of some size, once so much was split without it that to import it is worth
+#: the while.
+FOREIGN_PIECE, FOREIGN_LEAST, WORTH_IMPORT = 64 << 20, 1 << 16, 4 << 20
 
 
 class PerflogError(Exception):
@@ -276,6 +278,8 @@ class _Ours(_Parser):
 
 class _Foreign(_Parser):
     """Lines of ReFrame's file handler."""
+    #: Bytes of all files that were split line by line.
+    split = 0
 
     def __init__(self, file: Path, layout: formats.Layout, between: str,
                  report: Callable) -> None:
@@ -305,8 +309,10 @@ class _Foreign(_Parser):
         :raises ValueError: they are to be read one by one
         """
         between = self.between.encode()
-        if len(data) < FOREIGN_LEAST or len(between) > 1 or b'\0' in data \
-                or not data.isascii() and '\ufffd' in data.decode():
+        if (len(data) < FOREIGN_LEAST or len(between) > 1
+                or _Foreign.split + len(data) < WORTH_IMPORT
+                and 'polars' not in sys.modules or b'\0' in data
+                or not data.isascii() and '\ufffd' in data.decode()):
             raise ValueError
         columns = cells.Table(data, between, len(self.layout.columns),
                               self.layout.values)
@@ -315,6 +321,7 @@ class _Foreign(_Parser):
     def _good(self, data: bytes, first: int
               ) -> tuple[cells.Rows, Sequence[int]]:
         """The lines that are well; the others are reported."""
+        _Foreign.split += len(data)
         rows, numbers = [], []
         for number, line in enumerate(data[:-1].split(b'\n'), first):
             text = line.decode(errors='replace')

@@ -21,6 +21,7 @@ WORDS = ['', 'a', 'Bench %n=1', 'ä µs', '1.5', '-2e3', 'None', 'x' * 40]
 def all_at_once(monkeypatch):
     """However few the lines are."""
     monkeypatch.setattr(ingest, 'FOREIGN_LEAST', 0)
+    monkeypatch.setattr(ingest, 'WORTH_IMPORT', 0)
 
 
 def both(rows: list[list[str]]) -> tuple[cells.Table, cells.Rows]:

@@ -96,7 +96,13 @@ def worse_by(family: str, metric: str, better: str, value: float,
     where the two differ by less than the program can print, or where one
     is 0 and there is no ratio.
     """
-    near = abs(value - reference) <= resolution(family, metric) * 1.001
+    return ratio(better, value, reference, resolution(family, metric))
+
+
+def ratio(better: str, value: float, reference: float, digit: float
+          ) -> float:
+    """The same, where the last digit that the program prints is known."""
+    near = abs(value - reference) <= digit * 1.001
     if near or not value or not reference:
         return 1.0
     return value / reference if better == 'lower' else reference / value

@@ -104,11 +104,20 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
               for rule in rules for name in (
                   rule['metric'], judged.instead(family, rule['metric']))}
     good = good[good['metric'].isin(list(wanted - {'worst_ratio', None}))]
-    for *names, metric, size, run, value in medians(good, KEYS).itertuples(
-            index=False, name=None):
-        figures = cases[tuple(map(str, names))][1]
+    table = medians(good, KEYS)
+    figure = table.groupby([*KEYS, 'metric', 'size'], observed=True,
+                           dropna=False, sort=False).ngroup().to_numpy()
+    order = np.argsort(figure, kind='stable')
+    runs_of = table['run'].to_numpy(object)[order].tolist()
+    values = table['value'].to_numpy()[order].tolist()
+    begins = np.flatnonzero(np.diff(figure[order], prepend=-1))
+    firsts = table.iloc[order[begins]][[*KEYS, 'metric', 'size']]
+    for (*names, metric, size), begin, end in zip(
+            firsts.itertuples(index=False, name=None), begins,
+            np.append(begins[1:], len(order)), strict=False):
         point = None if math.isnan(size) else int(size)
-        figures.setdefault((str(metric), point), {})[run] = value
+        cases[tuple(map(str, names))][1][str(metric), point] = dict(zip(
+            runs_of[begin:end], values[begin:end], strict=True))
     return [_of_case(key, len(runs), judgements(key[0], figures, floors),
                      key in mixed)
             for key, (runs, figures) in sorted(
@@ -189,10 +198,11 @@ def worst_ratios(family: str, figures: Figures) -> list[float]:
     for (metric, size), runs in figures.items():
         centre = statistics.median(runs.values())
         if metric in names and size is not None and centre > 0:
+            better = rows[metric]['better']
+            digit = judged.resolution(family, metric)
             for run, value in runs.items():
-                ratio = judged.worse_by(family, metric,
-                                        rows[metric]['better'], value, centre)
-                worst[run] = max(worst.get(run, 0.0), ratio)
+                worst[run] = max(worst.get(run, 0.0), judged.ratio(
+                    better, value, centre, digit))
     return list(worst.values())
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from . import plans, tree
 
-FOLDER, MANIFEST, VERSION = '.store', 'manifest.json', 3
+FOLDER, MANIFEST, VERSION = '.store', 'manifest.json', 4
 ROOT = Path(__file__).resolve().parent.parent
 
 T = TypeVar('T')

@@ -25,7 +25,7 @@ Parquet, for to import polars takes longer than to read a night.
 
 polars writes and reads Parquet here: it reads the lines of others, too
 (cells.py), and comes with ReFrame in any case. bench/README.md has what it
-costs beside DuckDB, which was used before, and pyarrow.
+costs beside DuckDB and pyarrow.
 """
 from __future__ import annotations
 

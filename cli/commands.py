@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -457,38 +457,27 @@ def side_by_side(cluster: bool) -> list[str]:
             '--no-loadscope-reorder', '--max-worker-restart=0']
 
 
-@contextlib.contextmanager
-def _rewritten(pytest: Sequence[str]) -> Iterator[None]:
-    """Has pytest rewrite all tests beside what else is done, and keep them:
-    in a new checkout each worker would do it, seconds each."""
-    one = subprocess.Popen([*pytest, '--collect-only', '-qq'], cwd=ROOT,
-                           stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL)
-    try:
-        yield
-        one.wait()
-    finally:
-        one.kill()
-        one.wait()
-
-
 def test(args: argparse.Namespace) -> int:
     """Runs the tests; zero tests are a failure (pytest's exit code 5)."""
     mpi = ensure_mpi()
     python = ensure_venv(tests=True)
-    with contextlib.ExitStack() as stack:
-        if not args.pytest:
-            stack.enter_context(_rewritten([str(python), '-m', 'pytest']))
-        # Some tests start the stores that were found.
-        detect_local(mpi, ensure_stores())
     path = os.environ.get('PATH', '')
     if mpi['origin'] == 'wheel':
         path = f"{Path(mpi['mpirun']).parent}:{path}"
+    how: dict[str, Any] = {'cwd': ROOT, 'env': {**os.environ, 'PATH': path}}
     pytest = [str(python), '-m', 'pytest', *['--cluster'] * args.cluster,
               *['--complete'] * args.complete,
               *['--lengthy'] * args.lengthy]
+    with contextlib.ExitStack() as stack:
+        if not args.pytest:
+            # pytest rewrites each file of tests when it first reads it, and
+            # keeps that: in a new checkout each worker would, for seconds.
+            stack.enter_context(subprocess.Popen(
+                [*pytest, '--collect-only', '-qq'],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **how))
+        # Some tests start the stores that were found.
+        detect_local(mpi, ensure_stores())
     together = [*pytest, *side_by_side(args.cluster), *args.pytest]
-    how: dict[str, Any] = {'cwd': ROOT, 'env': {**os.environ, 'PATH': path}}
     if args.pytest:                         # a person looks at a few
         return 1 if subprocess.run(together, **how).returncode else 0
     return unstable.run(together, [*pytest, '-n0'], **how)

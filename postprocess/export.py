@@ -192,10 +192,8 @@ def _typed(name: str, texts: list[str]) -> tuple[Any, Any]:
 
 def _order(part: Part, times: np.ndarray) -> np.ndarray:
     """The records in order of time, file and line."""
-    names = part.texts['file']
-    rank = np.empty(len(names), np.int64)
-    rank[sorted(range(len(names)), key=names.__getitem__)] = range(len(names))
-    return np.lexsort((part.line, rank[part.heads['file']][part.head],
+    file = store.rank(part.texts['file'])
+    return np.lexsort((part.line, file[part.heads['file']][part.head],
                        times[part.heads['time']][part.head]))
 
 

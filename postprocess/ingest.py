@@ -38,10 +38,9 @@ OLD_SCHEMAS: dict[int, tuple[str, ...]] = {
 
 #: Bytes of a file that are read at once, and that a line may have.
 PIECE, LONGEST = 8 << 20, 16 << 20
-#: The same of lines of others, which polars reads a piece at a time: pieces
-#: of some size, once so much was split without it that to import it is worth
-#: the while.
-FOREIGN_PIECE, FOREIGN_LEAST, WORTH_IMPORT = 64 << 20, 1 << 16, 4 << 20
+#: Bytes of lines of others from which on polars reads them faster than they
+#: are split: of a piece, and of all so far where it is not imported yet.
+FOREIGN_LEAST, WORTH_IMPORT = 1 << 16, 4 << 20
 
 
 class PerflogError(Exception):
@@ -134,7 +133,7 @@ class Reading:
             self.offset, self.line = begin, 1 + (not parse.headless)
         if self.offset != len(header):
             handle.seek(self.offset)
-        for data in self._pieces(handle, parse.piece()):
+        for data in self._pieces(handle, parse.piece):
             part, lines = parse(data, self.line)
             self.offset += len(data)
             self.line += lines
@@ -231,14 +230,11 @@ class _Parser:
     """Whole lines of a file -> the good records in them."""
     #: The first line is a record.
     headless = False
+    #: Bytes that are read at once.
+    piece = PIECE
 
     def __init__(self, file: Path, report: Callable) -> None:
         self.file, self.report = file, report
-
-    @staticmethod
-    def piece() -> int:
-        """Bytes that are read at once."""
-        return PIECE
 
     def __call__(self, data: bytes, first: int) -> tuple[Part, int]:
         """The records, and how many lines there are.
@@ -278,6 +274,8 @@ class _Ours(_Parser):
 
 class _Foreign(_Parser):
     """Lines of ReFrame's file handler."""
+    #: polars begins each piece anew.
+    piece = 64 << 20
     #: Bytes of all files that were split line by line.
     split = 0
 
@@ -285,10 +283,6 @@ class _Foreign(_Parser):
                  report: Callable) -> None:
         super().__init__(file, report)
         self.layout, self.between = layout, between
-
-    @staticmethod
-    def piece() -> int:
-        return FOREIGN_PIECE
 
     def __call__(self, data: bytes, first: int) -> tuple[Part, int]:
         with _uncollected():

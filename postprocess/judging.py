@@ -657,8 +657,9 @@ class _Judging:
         self.ids.add(ident)
         ofs = list(dict.fromkeys(figures['of']))
         cause = self._cause(ofs, start)
-        mine = self.hist.ran
-        mine = mine[mine['of'].isin(ofs) & (mine['night'] == start)]
+        ran = self.hist.ran
+        ran = ran[ran['of'].isin(ofs) & (ran['night'] >= start)]
+        first = ran['run'][ran['night'] == start]
         members = [
             Member(**_place(r), metric=str(r.metric), point=str(r.point),
                    ratio=self._ratio(row, start))
@@ -668,12 +669,12 @@ class _Judging:
             metric=metric, metrics=metrics, point=point,
             unit=common('unit') or str(figures['unit'].iloc[0]) * single,
             better=better, since=str(since), since_run=str(
-                mine['run'].iloc[0]) if len(mine) else '', nights=count,
+                first.iloc[0]) if len(first) else '', nights=count,
             before=before, now=now, ratio=ratio, low=low, high=high,
             sure=round(sure, 6), cause=cause,
             todo='' if improved else _todo(kind, name, ident, cause, cases,
                                            sure),
-            members=members, nodes=self._ran_on(ofs, start),
+            members=members, nodes=self._always(ran['nodes']),
             reason=fault.reason if fault else '',
             until=str(fault.until) if fault else '')
 
@@ -685,14 +686,11 @@ class _Judging:
             return None
         return math.exp(float(self.hist.sign()[row]) * float(np.mean(log)))
 
-    def _ran_on(self, cases: list[int], start: int) -> str:
-        """The nodes on which cases ran since a night, if always the same of
-        several."""
-        ran = self.hist.ran
-        nodes = ran['nodes'][ran['of'].isin(cases) & (ran['night'] >= start)
-                             ].unique()
-        return (str(nodes[0]) if len(nodes) == 1 and ran['nodes'].nunique() > 1
-                else '')
+    def _always(self, nodes: pd.Series) -> str:
+        """The nodes of jobs, if always the same of several."""
+        known = nodes.unique()
+        return (str(known[0]) if len(known) == 1
+                and self.hist.ran['nodes'].nunique() > 1 else '')
 
     def _cause(self, cases: list[int], start: int) -> str:
         """What else changed on the first night of a change."""

@@ -364,7 +364,7 @@ def _looked_up(part: Part, file: Path) -> Part:
     The newest nights of a metric stand together, and in a night the figures
     of a case do: that is what people ask for.
     """
-    ages, run = np.unique(_rank(part.texts['run'], plans.age)[
+    ages, run = np.unique(rank(part.texts['run'], plans.age)[
         part.heads['run']], return_inverse=True)
     named = _sortable(*(_ranked(part, column) for column in CASE))
     cases, case = np.unique(named, return_index=True)
@@ -425,7 +425,7 @@ def _parquet(part: Part, folder: Path) -> None:
         pl.DataFrame(given).write_parquet(folder / f'{table}.parquet')
 
 
-def _rank(texts: Sequence[str], key: Callable[[str], Any] = str
+def rank(texts: Sequence[str], key: Callable[[str], Any] = str
           ) -> np.ndarray:
     """Of each text, its place among them in order."""
     return _places(np.array(sorted(
@@ -437,7 +437,7 @@ def _ranked(part: Part, column: str) -> tuple[np.ndarray, int]:
     """Of each head or kind, the rank of its text in a column; how many
     there are."""
     codes = (part.heads if column in part.heads else part.kinds)[column]
-    return _rank(part.texts[column])[codes], len(part.texts[column])
+    return rank(part.texts[column])[codes], len(part.texts[column])
 
 
 def _places(order: np.ndarray) -> np.ndarray:

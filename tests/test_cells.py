@@ -182,14 +182,14 @@ def test_a_piece_at_a_time(tmp_path, monkeypatch):
     """Pieces end inside of lines, and of cases."""
     [file] = make.write(tmp_path, [make.record(day=n) for n in range(50)])
     whole = perflogs.read(file)
-    monkeypatch.setattr(ingest, 'PIECE', 777)
+    monkeypatch.setattr(ingest._Ours, 'piece', 777)
     assert perflogs.read(file).to_csv() == whole.to_csv()
     theirs = tmp_path / 'B.log'
     theirs.write_text(HEADER + '\n' + ''.join(
         f'2026-11-01T03:{n:02}:00|B %n={n % 3}|{n / 7}|us|1|-0.1\n'
         for n in range(50)))
     whole = perflogs.read(theirs)
-    monkeypatch.setattr(ingest, 'FOREIGN_PIECE', 777)
+    monkeypatch.setattr(ingest._Foreign, 'piece', 777)
     assert perflogs.read(theirs).to_csv() == whole.to_csv()
 
 

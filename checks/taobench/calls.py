@@ -71,13 +71,16 @@ def server(program: str, instance: Instance, prefix: str,
 
 
 def client(program: str, one: Client, prefix: str, seconds: int,
-           interval: float, seed: int, sizes: str = '') -> tuple[str, ...]:
+           interval: float, seed: int, sizes: str = '', requests: int = 0
+           ) -> tuple[str, ...]:
     """The command of one client for one phase.
 
     :param prefix: folder of the program
     :param interval: between two rows of its figures over time. Unit: s
     :param seed: of its keys
     :param sizes: file of sizes for what it stores
+    :param requests: that end the phase before its time, where the client can
+        count them; 0: none do
     """
     if program == 'tao_bench_server':
         words = client_command(
@@ -89,7 +92,8 @@ def client(program: str, one: Client, prefix: str, seconds: int,
         return tuple(words)
     words = [f'{prefix}/plumbload', '--service', '{service}', '--name',
              'client{index}', '--share', '{index}/{count}',
-             *_load(one, seconds, seed)]
+             *_load(one, seconds, seed),
+             *(['--requests', str(requests)] if requests else [])]
     if program == 'memcached':
         # Other keys in each phase, but always the same values.
         words += ['--on-miss', 'set', '--value-size', f'@{sizes}',

@@ -109,6 +109,11 @@ class Plan:
         return sum(client.threads * client.connections
                    for client in self.clients if client.server == server)
 
+    def keys_of(self, client: Client) -> int:
+        """A client's part of the keys that its server is asked for."""
+        peers = sum(one.server == client.server for one in self.clients)
+        return -(-client.keys // peers)
+
     def client_connections(self, machine: int) -> int:
         """Connections that one client machine opens: its open files."""
         return sum(client.threads * client.connections

@@ -86,7 +86,6 @@ COUNTED = ['--on-miss', 'count']
     ([*HERE, '--protocol', 'meta', '--operation', 'lpush'],
      'memcached has none'),
     ([*HERE, '--protocol', 'binary', '--cluster'], 'speaks RESP'),
-    ([*HERE, '--duration', '1', '--requests', '9'], 'contradict'),
     ([*HERE, '--service', 'x'], 'contradict'),
     ([*HERE, '--operation', 'fill', '--duration', '1'], 'not for .*fill'),
     ([*HERE, '--operation', 'connect', '--rate', '1'], 'not for .*connect'),
@@ -902,6 +901,12 @@ def test_operations_of_a_redis_like_store(load, tmp_path, store, protocol):
         assert found['connection_rate'] > 0
         password.write_text('falsch\n')
         refused(load(*at), 1, "WRONGPASS.*: user or password is not")
+
+
+def test_enough_requests_end_a_load_before_its_time(load, fake):
+    at = ['--server', fake().where, '--operation', 'set', '--requests']
+    assert figures(load(*at, 50, '--duration', 60))['operations'] == 50
+    assert figures(load(*at, 10 ** 9, '--duration', 0.2))['operations'] > 0
 
 
 def test_a_command_of_ones_own(load, tmp_path):

@@ -116,8 +116,12 @@ def test_commands_of_the_embedded_server_and_of_the_original(built):
     load = calls.client('tao_server', made.clients[0], '/p', 60, 1.0, 2)
     assert len(calls.PREFIX) == sizing.KEY_BYTES - 1
     assert str(made.clients[0].keys) in load
+    counted = calls.client('tao_server', made.clients[0], '/p', 60, 1.0, 2,
+                           requests=made.keys_of(made.clients[0]))
+    assert set(counted) - set(load) == {
+        '--requests', str(-(-made.clients[0].keys // len(made.clients)))}
     theirs = ' '.join(calls.client('tao_bench_server', made.clients[0],
-                                   '/opt/tao', 60, 1.0, 2))
+                                   '/opt/tao', 60, 1.0, 2, requests=9))
     assert '--ratio=0:1' in theirs and '--test-time=60' in theirs
     assert '-s {host} -p {port} ' in theirs
 
@@ -352,7 +356,7 @@ def test_a_good_run(suite):
     done = suite.reframe(
         '-r', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
         'str(point) == "standalone tao_server small"',
-        '-STaoBench.settings=warmup_time:12,test_time:6,stats_interval:500',
+        '-STaoBench.settings=test_time:6,stats_interval:500',
         '-STaoBench.attempts=1')
     assert 'PASSED' in done.stdout, done.stdout
     figures = {r['metric']: float(r['value']) for r in suite.records}

@@ -117,8 +117,8 @@ static const struct setting {
      .choices = since_names},
     {"duration", "S", "seconds to measure (10)", REAL, &opt.duration, 1e-3,
      .high = 1e6},
-    {"requests", "N", "instead: requests to measure", LONG, &opt.requests, 1,
-     .high = 1e15},
+    {"requests", "N", "requests to measure; with --duration: what is first",
+     LONG, &opt.requests, 1, .high = 1e15},
     {"warmup", "S", "seconds of load before that (0)", REAL, &opt.warmup, 0,
      .high = 1e6},
     {"timeout", "S", "without any answer on a connection: failure (10)",
@@ -483,8 +483,6 @@ static void check_how(void)
     needs("requests", !fill, "is not for --operation fill: each key once");
     needs("warmup", !fill, "is not for --operation fill");
     needs("pipeline", !connect, "is not for --operation connect");
-    needs("requests", !is_given("duration"),
-          "and --duration contradict each other");
     if (!opt.series != !opt.interval)
         usage("--series and --interval go together");
     if (opt.threads > opt.connections)

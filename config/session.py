@@ -25,7 +25,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from reframe.frontend.executors import (
     RegressionTask,
     Runner,
     TaskEventListener,
+    policies,
 )
 from reframe.frontend.loader import RegressionCheckLoader
 
@@ -69,6 +70,10 @@ REASONS, MOST_REASON = '.reasons', 400
 #: Variable with the seconds until a case that is beyond its reference, or was
 #: disturbed, is measured again, or `never`.
 AGAIN = 'PLUMBLINE_AGAIN_AFTER'
+#: What was disturbed is measured again where that takes at most this part of
+#: the time of all jobs, or so long (s): a machine that is restless for longer
+#: will go on, and a night would take several.
+AGAIN_PART, AGAIN_SECONDS = 0.25, 300
 
 #: Stage that a case failed in -> the guard of its record, where no guard of
 #: the suite refused it.
@@ -187,6 +192,8 @@ class Tries:
         self.made: Counter[Any] = Counter()
         #: Those that are to be measured again.
         self.again: list[RegressionTask] = []
+        #: What all further tries are expected to take. Unit: s.
+        self.seconds = 0.0
 
     def add(self, task: RegressionTask) -> bool:
         """Whether another try follows this one."""
@@ -200,6 +207,11 @@ class Tries:
         """What is to be measured again, which is then no longer due."""
         tasks, self.again = self.again, []
         return tasks
+
+
+def seconds_of(tasks: Iterable[RegressionTask]) -> float:
+    """Time of the tasks' jobs together, that in a queue too. Unit: s."""
+    return sum(task.duration('run_complete') or 0.0 for task in tasks)
 
 
 class Accounts(Listener):
@@ -478,18 +490,40 @@ class AccountedRunner(Runner):
             self.accounts.begin()
         for some in pinned.rounds(testcases):
             super()._runall(self.in_order(some))
+        done = self.stats._alltasks[runtime.runtime().current_run]
+        limit = max(AGAIN_SECONDS, AGAIN_PART * seconds_of(done))
         while self.accounts and (due := [
-                tries for tries in (self.accounts.beyond,
-                                    self.accounts.disturbed) if tries.again]):
+                tries for tries in (
+                    self.accounts.beyond,
+                    self.bounded(self.accounts.disturbed, limit))
+                if tries.again]):
             pause = max(map(self.announced, due))
             tasks = [task for tries in due for task in tries.take()]
-            done = self.stats._alltasks[runtime.runtime().current_run]
             for task in tasks:
                 done.remove(task)
             time.sleep(pause)
             cases = [task.testcase.clone() for task in tasks]
             graph, _ = dependencies.build_deps(cases, testcases)
             super()._runall(dependencies.toposort(graph, is_subgraph=True))
+
+    def bounded(self, tries: Tries, limit: float) -> Tries:
+        """Tries that take at most so many seconds, else none of them."""
+        tries.seconds += seconds_of(tries.again)
+        if not tries.again or tries.seconds <= limit:
+            return tries
+        tasks = tries.take()
+        self._printer.info(
+            f'{tries.why}: {len(tasks)} cases, not measured again: that '
+            f'would take {tries.seconds / 60:.0f} min, more than '
+            f'{limit / 60:.0f}, on a machine that is not quiet')
+        # What was built for them waits for their next try.
+        for task in tasks:
+            for case in task.testcase.deps:
+                if case in self.policy._task_index:
+                    self.policy._task_index[case].ref_count -= 1
+        policies._cleanup_all(self.policy._retired_tasks,
+                              not self.policy.keep_stage_files)
+        return tries
 
     def announced(self, tries: Tries) -> float:
         """Seconds until something is measured again, which is told.

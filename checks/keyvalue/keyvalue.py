@@ -26,6 +26,10 @@ from .points import GENERATORS, Load, modes_of, points
 #: Loads that make the store grow: bounded by a number, not by a time.
 GROWING = ('lpush', 'xadd')
 
+#: Of each connection, values that are on their way while the store is
+#: filled. Unit: bytes.
+FILL_AT_ONCE = 2048
+
 #: What store can do what: memcached keeps no lists and writes no files, and
 #: only those of Redis' kind form its cluster.
 WITHOUT = {
@@ -211,9 +215,11 @@ class StoreServes(StoreBenchmark):
             how += ['--pipeline', str(load.pipeline)]
         if self.rate:
             how += ['--rate', str(self.rate // clients.nodes)]
+        # No figure: as fast as it goes, one connection or many.
+        fill = ['--operation', 'fill', '--pipeline',
+                str(max(1, FILL_AT_ONCE // load.payload))]
         return Plan(self.store_server(), (clients,), (
-            Step('fill', (Program((*call, *keys, '--operation', 'fill')),),
-                 limit=120),
+            Step('fill', (Program((*call, *keys, *fill)),), limit=120),
             Step('measure', (Program((*call, '--operation', load.operation,
                                       *how)),),
                  limit=self.duration + self.warmup + 60, gate=True)))

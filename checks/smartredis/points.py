@@ -104,11 +104,12 @@ class Point:
         return ' '.join([self.db, *unusual(self, 'db')])
 
 
-#: Kind -> mode -> arrangements that this mode adds. The last ones have the
-#: original's size: 48 clients a node, 4 to 16 databases, 4 to 128 nodes.
+#: Kind -> mode -> arrangements that this mode adds. With one client there is
+#: something to see on two CPUs, too. The last ones have the original's size:
+#: 48 clients a node, 4 to 16 databases, 4 to 128 nodes.
 ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
     'throughput': {
-        'quick': ({},),
+        'quick': ({}, {'clients_per_node': 1}),
         'nightly': (
             {'sizes': 'all'}, {'db_nodes': 3}, {'deployment': 'colocated'},
             {'client_nodes': 2}, {'client_nodes': 1, 'db_nodes': 3},
@@ -120,7 +121,9 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
                       for db in (4, 8, 16) for nodes in (4, 16, 64, 128)),
     },
     'inference': {
-        'quick': ({'network': 'small', 'iterations': 20},),
+        'quick': ({'network': 'small', 'iterations': 20},
+                  {'network': 'small', 'iterations': 20,
+                   'clients_per_node': 1}),
         'nightly': (
             {'network': 'small', 'deployment': 'colocated'},
             {'network': 'small', 'deployment': 'colocated',
@@ -145,7 +148,9 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
                       if nodes <= 8 * db),
     },
     'aggregation': {
-        'quick': ({'tensors_per_dataset': 4, 'iterations': 20},),
+        'quick': ({'tensors_per_dataset': 4, 'iterations': 20},
+                  {'tensors_per_dataset': 4, 'iterations': 20,
+                   'clients_per_node': 1}),
         'nightly': (
             {'tensors_per_dataset': 4, 'sizes': 'all'},
             {'tensors_per_dataset': 4, 'client_threads': 4, 'db_nodes': 3},

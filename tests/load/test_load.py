@@ -905,8 +905,12 @@ def test_operations_of_a_redis_like_store(load, tmp_path, store, protocol):
 
 def test_enough_requests_end_a_load_before_its_time(load, fake):
     at = ['--server', fake().where, '--operation', 'set', '--requests']
-    assert figures(load(*at, 50, '--duration', 60))['operations'] == 50
-    assert figures(load(*at, 10 ** 9, '--duration', 0.2))['operations'] > 0
+    done = load(*at, 50, '--duration', 60)
+    assert figures(done)['operations'] > 50
+    told = json.loads(done.stdout)
+    assert told['kinds']['set']['count'] == 50 and told['measured_s'] < 1
+    told = json.loads(load(*at, 10 ** 9, '--duration', 0.2).stdout)
+    assert 0.2 <= told['measured_s'] < 1
 
 
 def test_a_command_of_ones_own(load, tmp_path):

@@ -209,7 +209,7 @@ static void print_kinds(void)
 void print_report(double wall)
 {
     static struct sum s;
-    uint64_t last = begin_ns, lag = 0, lag_max = 0;
+    uint64_t last = begin_ns, lag = 0, lag_max = 0, left = 0;
     double user = 0, system = 0, waited, share = 0;
     char host[256] = "";
     cpu_set_t cpus;
@@ -223,13 +223,15 @@ void print_report(double wall)
         double mine = busy(t, &waited);
         share = mine > share ? mine : share;
         last = t->last_answer > last ? t->last_answer : last;
+        left += t->left;
         lag = t->lag_last > lag ? t->lag_last : lag;
         lag_max = t->lag_max > lag_max ? t->lag_max : lag_max;
         user += t->usage[1].user - t->usage[0].user;
         system += t->usage[1].system - t->usage[0].system;
     }
-    /* A window of fixed length counts in full. */
-    if (end_ns != UINT64_MAX && last < end_ns)
+    /* A window of fixed length counts in full, unless all was asked before
+     * its end. */
+    if (end_ns != UINT64_MAX && last < end_ns && !(opt.requests && !left))
         last = end_ns;
     double seconds = (double)(last - begin_ns) / 1e9;
     double rate = (double)s.count / seconds;

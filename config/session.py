@@ -491,7 +491,9 @@ class AccountedRunner(Runner):
         for some in pinned.rounds(testcases):
             super()._runall(self.in_order(some))
         done = self.stats._alltasks[runtime.runtime().current_run]
-        limit = max(AGAIN_SECONDS, AGAIN_PART * seconds_of(done))
+        # What builds waits for others within this time.
+        limit = max(AGAIN_SECONDS, AGAIN_PART * seconds_of(
+            task for task in done if measures(task.check)))
         while self.accounts and (due := [
                 tries for tries in (
                     self.accounts.beyond,

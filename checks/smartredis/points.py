@@ -106,8 +106,8 @@ class Point:
 
 #: Kind -> mode -> arrangements that this mode adds. With one client there is
 #: something to see on two CPUs, too; the original's number of iterations would
-#: take it 15 ms, and be a matter of luck. The last ones have the original's size:
-#: 48 clients a node, 4 to 16 databases, 4 to 128 nodes.
+#: take it 15 ms, and be a matter of luck. The last ones have the original's
+#: size: 48 clients a node, 4 to 16 databases, 4 to 128 nodes.
 ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
     'throughput': {
         'quick': ({}, {'clients_per_node': 1, 'iterations': 1000}),

@@ -235,12 +235,16 @@ def position(sizes, every: list[int]) -> np.ndarray:
 
 
 def size_axis(axes: Axes, every: list[int]) -> None:
-    """Ticks at seven of the sizes at most, the first and last included."""
-    shown = [every[int(n)] for n in np.unique(np.linspace(
-        0, len(every) - 1, min(7, len(every))).round())]
-    axes.set_xticks(position(shown, every), [human(s) for s in shown])
-    axes.set_xlabel('size')
+    """Ticks at seven of the sizes at most, the last one included, so far
+    apart that their labels are."""
     at = position(every, every)
+    shown: list[int] = []
+    for n in reversed(np.unique(np.linspace(
+            0, len(every) - 1, min(7, len(every))).round()).astype(int)):
+        if not shown or at[shown[-1]] - at[n] >= (at[-1] - at[0]) / 8:
+            shown.append(n)
+    axes.set_xticks(at[shown], [human(every[n]) for n in shown])
+    axes.set_xlabel('size')
     axes.set_xlim(at[0] - 0.6, at[-1] + 0.6)
 
 

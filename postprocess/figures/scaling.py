@@ -69,11 +69,13 @@ def drawings(records: Records, over: str, fit: str, at: tuple[Any, ...],
              by: naming.Names = (), **choice: Any) -> Iterator[Drawing]:
     """A figure for each metric and panel with several numbers of nodes."""
     def drop(table: pd.DataFrame) -> list[str]:
-        # What has each of its values at one x only says the same as x.
+        # What has each of its values at one x only (of a series) says the
+        # same as x.
+        known = [name for name in by if name in table and name != over]
         return [over, *(['num_tasks'] if over == 'num_nodes' else []), *(
             name for name in table if name != over and name not in by
             and table[name].nunique() > 1
-            and table.groupby(name)[over].nunique().max() == 1
+            and table.groupby([name, *known])[over].nunique().max() == 1
             and name not in naming.WHO)]
 
     if over not in records.table:

@@ -66,10 +66,11 @@ _OPENMPI = [['OMPI_MCA_mpi_yield_when_idle', '1'], ['OMPI_MCA_osc', '^ucx']]
 
 def _tensors(mpi: str, wheel: str, env_vars: list[list[str]]
              ) -> dict[str, Any]:
-    """Ranks of this MPI that put tensors into a Valkey."""
+    """Ranks of this MPI that put tensors into a Redis or a Valkey."""
     return {'name': f"tensors-{mpi.partition(' ')[0]}",
             'cc': f'{_WORK}/{wheel}/bin/mpicc', 'cxx': '', 'ftn': '',
-            'env_vars': env_vars, 'features': ['tensor_valkey'],
+            'env_vars': env_vars,
+            'features': ['tensor_redis', 'tensor_valkey'],
             'extras': {'mpi_library': mpi, 'wheel': f'{wheel} stores',
                        'programs': {
                            'keyvalue': {'source': 'wheel',

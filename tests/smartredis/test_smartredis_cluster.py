@@ -20,7 +20,8 @@ def test_ranks_and_their_database(suite, cluster, partition, name):
     more = ',tensor_bytes:1024+65536' * ('Inference' not in name)
     text, _ = suite.on(
         cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
-        '-n', name, '-E', f'{CASES[name]} and point.clients_per_node == 4',
+        '-n', name, '-E', f'{CASES[name]} and point.clients_per_node == 4'
+        ' and point.db == "valkey"',
         f'-S{name}.settings=iterations:10{more}').communicate()
     assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
     # Four ranks share the two CPUs of a node: recorded, and never judged.

@@ -70,7 +70,7 @@ def loop(tools, store, mode, *options, config='', servers=1, ranks=2,
     if servers > 1:
         lines += 'cluster-enabled yes\n'
     program = (str(tools / 'tensorload'), mode, '--service', '{service}',
-               '--limit', '5', *(() if module else ('--plain',)), *options)
+               '--limit', '20', *(() if module else ('--plain',)), *options)
     return Plan(
         replace(real(store, instances=servers, cluster=servers > 1),
                 config=lines),
@@ -126,7 +126,7 @@ def aggregation(tools, store, iterations, *options, program=(), files='',
               str(iterations), *(['--files', files] if files else []))
     consumer = (*(program or (str(tools / 'tensorload'),)), 'consumer',
                 *common, '--producers', '2', '--client-threads', '2',
-                '--limit', '5', '--folder', '{output}.ranks', *options,
+                '--limit', '20', '--folder', '{output}.ranks', *options,
                 *([] if files and program else ['--service', '{service}']),
                 *([] if module else ['--plain']))
     return loop(tools, store, 'producer', *common, '--put-each',

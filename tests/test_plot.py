@@ -127,6 +127,31 @@ def test_cases_are_compared_with_the_same_case_elsewhere(tmp_path):
     figure.chart(*figure.args)
 
 
+def test_each_case_that_is_compared_has_a_name_of_its_own(tmp_path):
+    """However many there are, and whatever tells them apart."""
+    mine = records(tmp_path, [record for system in ('alpha', 'beta')
+                   for depth in range(4) for width in range(4)
+                   for record in make.curve(
+                       'latency', float, [1, 8], system=system,
+                       params=f'depth={depth} width={width}')])
+    [(_, _, pairs)] = ratio.compared(mine, mine.table, 'system')
+    assert len(set(pairs['label'])) == 16
+    assert pairs.groupby('label')['size'].agg(list).tolist() == [[1, 8]] * 16
+
+
+def test_nodes_that_follow_from_what_is_on_the_axis_split_no_line(tmp_path):
+    """Nodes of clients on the axis, those of the database are a line's."""
+    rows = [make.record('latency', clients, num_nodes=clients + servers,
+                        num_tasks=clients + servers, tasks_per_node=1,
+                        params=f'db_nodes={servers} client_nodes={clients}')
+            for servers in (1, 3) for clients in (1, 2, 3)]
+    [figure] = scaling.drawings(
+        records(tmp_path, rows), over='client_nodes', fit='linear', at=(),
+        metric=('latency',), by=('db_nodes',))
+    assert figure.args[0].groupby('label')['x'].agg(list).to_dict() == {
+        'db_nodes 1': [1, 2, 3], 'db_nodes 3': [1, 2, 3]}
+
+
 def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
     row = make.record('latency', 1.0, 8)
     [file] = make.write(tmp_path / 'perflogs', [row])

@@ -92,8 +92,9 @@ def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
             on=['kind_base', 'speed', 'metric', 'size'],
             suffixes=('', '_base'))
         both = both[(both['median_base'] > 0)]
-        labels = naming.named(one.loc[pairs['kind'].unique()],
-                              ('program',))['label']
+        # All that tells them apart: they are split into figures above.
+        labels = naming.named(one.loc[pairs['kind'].unique()], ('program',),
+                              most=len(pairs))['label']
         yield other, first, both.assign(
             label=both['kind'].map(labels),
             ratio=both['median'] / both['median_base'])

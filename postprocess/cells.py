@@ -10,13 +10,20 @@ then, and tells what is wrong.
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+if TYPE_CHECKING:
+    import polars as pl
+
 #: Distinct texts, and of each line a code into them (int32).
-Coded = tuple[list[str], np.ndarray]
+Coded = tuple[Sequence[str], np.ndarray]
+#: So many texts of a column stay in polars.
+MANY = 1000
 
 #: Longest cells (bytes) that are compared as numbers of eight bytes each; to
 #: make objects of longer ones costs less.
@@ -62,6 +69,71 @@ def optional(cells: Sequence[str]) -> np.ndarray | None:
     if found is not None:
         found[[not cell for cell in cells]] = np.nan
     return found
+
+
+class Many(Sequence[str]):
+    """Many texts, as polars has them: as objects of Python, of which there are
+    none before they are asked for, they cost more than all else."""
+
+    def __init__(self, series: pl.Series) -> None:
+        self.series = series
+
+    @functools.cached_property
+    def _texts(self) -> list[str]:
+        return self.series.to_list()
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._texts[at]
+
+
+def whole(texts: Sequence[str]) -> str:
+    """Texts, one after the other."""
+    return (texts.series.str.join('').item() if isinstance(texts, Many)
+            else ''.join(texts))
+
+
+def even(texts: Sequence[str], size: int) -> str | None:
+    """The same, of texts that have so many letters of ASCII each; None:
+    they have not."""
+    same = ((texts.series.str.len_bytes() == size).all() if isinstance(
+        texts, Many) else set(map(len, texts)) == {size})
+    found = whole(texts) if same else None
+    return found if found and found.isascii() else None
+
+
+def distinct(texts: Sequence[str]) -> int:
+    """How many texts differ."""
+    return (texts.series.n_unique() if isinstance(texts, Many)
+            else len(set(texts)))
+
+
+def merged(columns: Sequence[Sequence[str]]
+           ) -> tuple[list[str], list[np.ndarray]]:
+    """The distinct texts of several columns, and codes for each column."""
+    if any(isinstance(texts, Many) for texts in columns):
+        import polars as pl
+        codes = _codes(pl.concat([
+            texts.series if isinstance(texts, Many)
+            else pl.Series(texts, dtype=pl.String) for texts in columns]))
+        return codes[0].to_list(), np.split(codes[1], np.cumsum(
+            [len(texts) for texts in columns])[:-1])
+    known = numbers()
+    found = [np.fromiter(map(known.__getitem__, texts), np.int32, len(texts))
+             for texts in columns]
+    return list(known), found
+
+
+def _codes(cells: pl.Series) -> tuple[pl.Series, np.ndarray]:
+    """Distinct cells, and a code for each."""
+    import polars as pl
+    found = cells.unique(maintain_order=True)
+    if len(found) == len(cells):
+        return found, np.arange(len(cells), dtype=np.int32)
+    return found, cells.cast(pl.Enum(found)).to_physical().to_numpy().astype(
+        np.int32)
 
 
 class Lines:
@@ -181,24 +253,28 @@ class Table:
             text
         """
         import polars as pl
-        between = np.count_nonzero(
-            np.frombuffer(data, np.uint8) == separator[0])
         wrong: Exception = ValueError('lines of several lengths')
         for types in (dict.fromkeys(figures, pl.Float64), {}):
             try:
                 table = pl.read_csv(
                     data, has_header=False, separator=separator.decode(),
-                    quote_char=None, empty_string_is_null=False, schema={
+                    quote_char=None, empty_string_is_null=False,
+                    # To look whether it is empty copies it.
+                    raise_if_empty=False, schema={
                         str(at): types.get(at, pl.String)
                         for at in range(columns)})
             except pl.exceptions.PolarsError as err:
                 wrong = err
                 continue
-            # It takes a line for whole that has too few cells, but none that
-            # has too many.
-            if between != len(table) * (columns - 1):
-                break
             self.size, self._columns = len(table), table.get_columns()
+            # It takes a line for whole that has too few cells, but none that
+            # has too many: then the last one is empty.
+            last = self._columns[-1]
+            if (last.null_count() or last.dtype == pl.String
+                    and (last == '').any()) and np.count_nonzero(
+                        np.frombuffer(data, np.uint8) == separator[0]
+                        ) != self.size * (columns - 1):
+                break
             # It has words for what is not finite.
             if all(self._columns[at].is_finite().all() for at in types):
                 return
@@ -206,17 +282,11 @@ class Table:
 
     def column(self, at: int) -> Coded:
         """A column."""
-        import polars as pl
         cells = self._columns[at]
         if (cells == cells[0]).all():
             return [cells[0]], np.zeros(self.size, np.int32)
-        distinct = cells.unique(maintain_order=True)
-        if len(distinct) == self.size:
-            codes = np.arange(self.size, dtype=np.int32)
-        else:
-            codes = cells.cast(pl.Enum(distinct)).to_physical().to_numpy(
-                ).astype(np.int32)
-        return distinct.to_list(), codes
+        found, codes = _codes(cells)
+        return (found.to_list() if len(found) < MANY else Many(found)), codes
 
     def numbers(self, at: int) -> np.ndarray | None:
         """A column of finite numbers, NaN where a cell is empty; None: not

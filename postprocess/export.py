@@ -177,7 +177,7 @@ def tidy(parts: Sequence[Part], form: str, file: Path) -> None:
         raise OSError(0, str(err).splitlines()[0], str(file)) from None
 
 
-def _typed(name: str, texts: list[str]) -> tuple[Any, Any]:
+def _typed(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
     """The values of a column's texts, None where one is empty; their type
     in polars, None where it is plain."""
     import polars as pl

@@ -84,7 +84,8 @@ class Layout:
         head = self._heads(columns, file)
         found = [self._figure(name, columns, head, where, report)
                  for name in self.figures]
-        return _checked(records.joined(found), report)
+        part = found[0] if len(found) == 1 else records.joined(found)
+        return records.checked(part, records.FOREIGN, report)
 
     def _cells(self, columns: cells.Table | cells.Rows, name: str
                ) -> cells.Coded | None:
@@ -92,10 +93,10 @@ class Layout:
         return None if at is None else columns.column(at)
 
     def _heads(self, columns: cells.Table | cells.Rows, file: str
-               ) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
+               ) -> tuple[dict[str, Sequence[str]], dict[str, np.ndarray]]:
         """Texts and codes of HEAD, a head for each line."""
         none = np.zeros(columns.size, np.int32)
-        texts: dict[str, list[str]] = {name: [''] for name in HEAD}
+        texts: dict[str, Sequence[str]] = {name: [''] for name in HEAD}
         codes = dict.fromkeys(HEAD, none)
         texts['file'], texts['format'] = [file], [self.format]
         parents = Path(file).absolute().parent
@@ -128,7 +129,7 @@ class Layout:
         return texts, codes
 
     def _figure(self, name: str, columns: cells.Table | cells.Rows,
-                head: tuple[dict[str, list[str]], dict[str, np.ndarray]],
+                head: tuple[dict[str, Sequence[str]], dict[str, np.ndarray]],
                 lines: np.ndarray, report: records.Report) -> Part:
         """The records of one figure."""
         size = len(lines)
@@ -197,29 +198,24 @@ class Layout:
         words, kinds = records.coded(dict(zip(
             KIND, zip(*rows, strict=True), strict=True)), KIND)
         each = np.arange(size, dtype=np.int32)
-        part = Part(head[0] | words, head[1], kinds, each,
+        part = Part({**head[0], **words}, head[1], kinds, each,
                     kind.astype(np.int32).ravel(), figure, lines)
         return part.where(good)
 
 
-def _checked(part: Part, report: records.Report) -> Part:
-    """Without the records of which a text is refused."""
-    return records.checked(part, records.FOREIGN, report)
-
-
-def _mapped(given: cells.Coded, change: Callable[[list[str]], list[str]]
-            ) -> cells.Coded:
+def _mapped(given: cells.Coded,
+            change: Callable[[Sequence[str]], Sequence[str]]) -> cells.Coded:
     """Distinct texts after a change, and a code for each line."""
     texts, codes = given
     new = change(texts)
     # As a rule they stay distinct.
-    if new is texts or len(set(new)) == len(texts):
+    if new is texts or cells.distinct(new) == len(texts):
         return new, codes
     changed, again = cells.coded(new)
     return changed, again[codes]
 
 
-def _numbers(texts: list[str]) -> tuple[np.ndarray, dict[int, str]]:
+def _numbers(texts: Sequence[str]) -> tuple[np.ndarray, dict[int, str]]:
     """Finite numbers, NaN where there is none; which texts are refused, and
     why."""
     found, refused = cells.optional(texts), {}
@@ -238,8 +234,8 @@ def _clean(text: str) -> str:
     return '' if text in _EMPTY else text
 
 
-def _cleaned(texts: list[str]) -> list[str]:
-    whole = ''.join(texts)
+def _cleaned(texts: Sequence[str]) -> Sequence[str]:
+    whole = cells.whole(texts)
     if len(whole.split(None, 1)) < 2 and whole == whole.strip() \
             and not any(word in whole for word in _EMPTY):
         return texts                    # as a rule there is nothing to do
@@ -252,38 +248,40 @@ def _time(text: str) -> str:
     return text if zoned or not text else f'{text}Z'
 
 
-def _times(texts: list[str]) -> list[str]:
+def _times(texts: Sequence[str]) -> Sequence[str]:
     texts = _cleaned(texts)
-    if set(map(len, texts)) == {19}:    # excalibur-tests'
+    if cells.even(texts, 19):           # excalibur-tests'
+        if isinstance(texts, cells.Many):
+            return cells.Many(texts.series + 'Z')
         found = f'{"Z |".join(texts)}Z'.split(' |')
         if len(found) == len(texts):
             return found
     return [_time(text) for text in texts]
 
 
-def _days(times: list[str]) -> cells.Coded:
+def _days(times: Sequence[str]) -> cells.Coded:
     """The first ten letters of each."""
-    whole = ''.join(times)
-    if not whole.isascii() or set(map(len, times)) != {20}:
+    whole = cells.even(times, 20)
+    if not whole:
         return cells.coded([text[:10] for text in times])
     # As a rule some follow on each other that are of one day.
-    days = np.frombuffer(whole.encode(), np.uint8).reshape(-1, 20)[:, :10]
-    begins = np.flatnonzero(np.append(
-        True, (days[1:] != days[:-1]).any(axis=1)))
-    found, codes = cells.coded([times[at][:10] for at in begins.tolist()])
+    days = np.frombuffer(whole.encode(), [('', 'S10')] * 2)['f0']
+    begins = np.flatnonzero(np.append(True, days[1:] != days[:-1]))
+    found, codes = cells.coded([whole[20 * at:20 * at + 10]
+                                for at in begins.tolist()])
     return found, np.repeat(codes, np.diff(begins, append=len(times)))
 
 
-def _counts(texts: list[str]) -> list[str]:
+def _counts(texts: Sequence[str]) -> list[str]:
     return [text if text.isascii() and text.isdigit() else ''
             for text in _cleaned(texts)]
 
 
-def _releases(texts: list[str]) -> list[str]:
+def _releases(texts: Sequence[str]) -> list[str]:
     return [text.removeprefix('reframe ') for text in _cleaned(texts)]
 
 
-_CLEAN: dict[str, Callable[[list[str]], list[str]]] = {
+_CLEAN: dict[str, Callable[[Sequence[str]], Sequence[str]]] = {
     'time': _times, 'num_tasks': _counts, 'tasks_per_node': _counts,
     'reframe': _releases}
 

@@ -18,7 +18,13 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 
 import numpy as np
 
@@ -54,7 +60,7 @@ Report = Callable[[int, str], None]
 class Part:
     """Records as columns."""
     #: Column of HEAD or KIND -> its distinct texts.
-    texts: dict[str, list[str]]
+    texts: Mapping[str, Sequence[str]]
     #: Column of HEAD -> int32, a code into `texts` for each head; of KIND.
     heads: dict[str, np.ndarray]
     kinds: dict[str, np.ndarray]
@@ -77,6 +83,11 @@ class Part:
             texts[name] = [self.texts[name][n] for n in used]
         return Part(texts, _columns(codes, HEAD), _columns(codes, KIND),
                     head, kind, self.figure[:, good], self.line[good])
+
+    def of_files(self, name: Callable[[str], str]) -> Part:
+        """The same records, of files of other names."""
+        return dataclasses.replace(self, texts={
+            **self.texts, 'file': [*map(name, self.texts['file'])]})
 
     def text(self, name: str) -> list[str]:
         """A column of HEAD or KIND as texts, one a head or kind."""
@@ -113,13 +124,14 @@ def joined(parts: Sequence[Part]) -> Part:
         return parts[0]
     texts, codes = {}, {}
     for name in (*HEAD, *KIND):
-        numbers, columns = cells.numbers(), [np.empty(0, np.int32)]
-        for part in parts:
-            known = np.fromiter(map(numbers.__getitem__, part.texts[name]),
-                                np.int32, len(part.texts[name]))
-            columns.append(known[(part.heads if name in part.heads
-                                  else part.kinds)[name]])
-        texts[name], codes[name] = list(numbers), np.concatenate(columns)
+        texts[name], known = cells.merged([part.texts[name]
+                                           for part in parts])
+        given = [(part.heads if name in part.heads else part.kinds)[name]
+                 for part in parts]
+        codes[name] = np.zeros(sum(map(len, given)), np.int32) \
+            if len(texts[name]) == 1 else np.concatenate([
+                np.empty(0, np.int32), *(of[column] for of, column in zip(
+                    known, given, strict=True))])
     kinds, kind = np.unique(np.stack([codes[name] for name in KIND]), axis=1,
                             return_inverse=True)
 
@@ -337,13 +349,14 @@ _PLAIN = np.frombuffer(b'0000-00-00T00:00:00Z', np.uint8)
 
 def _plain_times(texts: Sequence[str]) -> np.ndarray | None:
     """Times in the suite's own form, of UTC; None: not all are."""
-    whole = ''.join(texts)
-    if set(map(len, texts)) != {len(_PLAIN)} or not whole.isascii():
+    whole = cells.even(texts, len(_PLAIN))
+    if not whole:
         return None
     found = np.frombuffer(whole.encode(), np.uint8).reshape(-1, len(_PLAIN))
-    digits = ord('0') == _PLAIN
-    if (found[:, ~digits] != _PLAIN[~digits]).any() or (
-            found[:, digits] - ord('0') > 9).any():    # unsigned: less, too
+    most = np.where(ord('0') == _PLAIN, ord('9'), _PLAIN)
+    columns = np.ascontiguousarray(found.T)
+    if (columns.min(axis=1) < _PLAIN).any() or (
+            columns.max(axis=1) > most).any():
         return None
     try:
         return np.ascontiguousarray(found[:, :-1]).view(

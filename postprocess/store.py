@@ -37,7 +37,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -184,7 +184,8 @@ class Store(Known):
                 entry['seen'].append([line, reason]),
                 entry['offset'], entry['line'])
             for part in reading.parts():
-                waiting.append(_of_source(part, entry['source']))
+                waiting.append(part.of_files({
+                    str(file): str(entry['source'])}.__getitem__))
                 if sum(len(p.line) for p in waiting) >= FULL:
                     self._add(records.joined(waiting), added)
                     waiting = []
@@ -239,7 +240,8 @@ class Store(Known):
         folder.mkdir()
         part = _looked_up(part, folder / lookup.FILE)
         if len(part.line) < SMALL:
-            columns.write(folder / SMALL_PART, part.texts, {
+            columns.write(folder / SMALL_PART, {
+                name: list(texts) for name, texts in part.texts.items()}, {
                 **part.heads, **part.kinds, 'at head': part.head,
                 'at kind': part.kind, 'at line': part.line,
                 **dict(zip(FIGURE, part.figure, strict=True))})
@@ -351,10 +353,8 @@ class Store(Known):
                 if zlib.crc32((self.place / name / file).read_bytes()
                               ) != wanted:
                     raise StoreError(f'{self.place / name}: damaged')
-            part = self._live(self._part(name))
-            part.texts['file'][:] = [names[text]
-                                     for text in part.texts['file']]
-            found.append(part)
+            found.append(self._live(self._part(name)).of_files(
+                names.__getitem__))
         return found
 
 
@@ -364,8 +364,8 @@ def _looked_up(part: Part, file: Path) -> Part:
     The newest nights of a metric stand together, and in a night the figures
     of a case do: that is what people ask for.
     """
-    ages, run = np.unique(rank(part.texts['run'], plans.age)[
-        part.heads['run']], return_inverse=True)
+    ages, run = _numbered(rank(part.texts['run'], plans.age)[
+        part.heads['run']])
     named = _sortable(*(_ranked(part, column) for column in CASE))
     cases, case = np.unique(named, return_index=True)
     what = np.searchsorted(cases, named).astype(np.int32)
@@ -380,19 +380,22 @@ def _looked_up(part: Part, file: Path) -> Part:
         (metric, metrics), (head, len(heads)),
         (part.line, int(part.line.max()) + 1)), kind='stable')
     named_cases = {name: part.heads[name][case] for name in CASE}
+    figure = np.empty(part.figure.shape)
+    for row, sorted_row in zip(part.figure, figure, strict=True):
+        np.take(row, order, out=sorted_row, mode='clip')
     part = Part(
         part.texts,
-        {name: codes[heads] for name, codes in part.heads.items()},
+        {name: codes if len(part.texts[name]) == 1 else codes[heads]
+         for name, codes in part.heads.items()},
         {name: codes[kinds] for name, codes in part.kinds.items()},
-        head[order], kind[order],
-        np.stack([row[order] for row in part.figure]), part.line[order])
+        head[order], kind[order], figure, part.line[order])
     runs = sorted(part.texts['run'], key=plans.age)
     ends = np.searchsorted(metric[order], np.arange(metrics + 1)).tolist()
     lookup.write(file, {
         'runs': [runs[age] for age in ages.tolist()],
         'cases': _rows(part.texts, named_cases),
         'kinds': _rows(part.texts, {n: part.kinds[n] for n in KIND}),
-        'sources': part.texts['file'],
+        'sources': list(part.texts['file']),
         'metrics': {name: [ends[at], ends[at + 1]] for at, name
                     in enumerate(sorted(part.texts['metric']))
                     if ends[at] < ends[at + 1]}},
@@ -447,7 +450,13 @@ def _places(order: np.ndarray) -> np.ndarray:
     return found
 
 
-def _rows(texts: dict[str, list[str]], codes: dict[str, np.ndarray]
+def _numbered(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct codes in order, and of each its place among them."""
+    used = np.bincount(codes) > 0
+    return np.flatnonzero(used), (np.cumsum(used) - 1)[codes]
+
+
+def _rows(texts: Mapping[str, Sequence[str]], codes: dict[str, np.ndarray]
           ) -> list[list[str]]:
     """Texts of each row of some columns of codes."""
     return [list(row) for row in zip(*(
@@ -465,14 +474,9 @@ def _sortable(*columns: tuple[np.ndarray, int]) -> np.ndarray:
         if most * size >= 1 << 62:
             known, found = np.unique(found, return_inverse=True)
             most = len(known)
-        found, most = found * size + column, most * size
+        if size > 1:
+            found, most = found * size + column, most * size
     return found
-
-
-def _of_source(part: Part, source: int) -> Part:
-    """A part whose column `file` is the number of a source."""
-    part.texts['file'][:] = [str(source)] * len(part.texts['file'])
-    return part
 
 
 def _hash(file: Path, offset: int) -> str:

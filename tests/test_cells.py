@@ -12,14 +12,22 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make  # noqa: E402
 
-from postprocess import cells, formats, ingest, perflogs  # noqa: E402
+from postprocess import (  # noqa: E402
+    cells,
+    formats,
+    ingest,
+    perflogs,
+    store,
+)
 
 WORDS = ['', 'a', 'Bench %n=1', 'ä µs', '1.5', '-2e3', 'None', 'x' * 40]
 
 
-@pytest.fixture(autouse=True)
-def all_at_once(monkeypatch):
+@pytest.fixture(autouse=True, params=[2, cells.MANY],
+                ids=['texts in polars', 'texts in Python'])
+def all_at_once(monkeypatch, request):
     """However few the lines are."""
+    monkeypatch.setattr(cells, 'MANY', request.param)
     monkeypatch.setattr(ingest, 'FOREIGN_LEAST', 0)
     monkeypatch.setattr(ingest, 'WORTH_IMPORT', 0)
 
@@ -41,7 +49,7 @@ def test_all_at_once_or_one_by_one(seed):
     assert grid.size == plain.size == 50
     for at in range(5):
         (texts, codes), (others, more) = grid.column(at), plain.column(at)
-        assert (texts, codes.tolist()) == (others, more.tolist())
+        assert (list(texts), codes.tolist()) == (others, more.tolist())
         assert [texts[code] for code in codes] == [row[at] for row in rows]
     assert grid.numbers(5).tolist() == plain.numbers(5).tolist() == [
         float(number) for number in numbers]
@@ -52,7 +60,7 @@ def test_all_at_once_or_one_by_one(seed):
 def test_what_is_no_finite_number(text):
     for columns in both([['1', '2'], ['3', text]]):
         assert columns.numbers(1) is None
-        assert columns.column(1)[0] == ['2', text]
+        assert list(columns.column(1)[0]) == ['2', text]
 
 
 def test_an_empty_cell_is_no_number():
@@ -61,11 +69,13 @@ def test_an_empty_cell_is_no_number():
     assert [value == value for value in table.numbers(1)] == [True, False]
 
 
+@pytest.mark.parametrize('figures', [[], [1]])
 @pytest.mark.parametrize('data', [
-    b'a|b\nc\n', b'a|b|c\nd\n', b'a|b\nc|d|e\n', b'a\n\nb|c|d\n', b'\n'])
-def test_lines_of_several_lengths(data):
+    b'a|1\nc\n', b'a|b\nc\n', b'a|b|c\nd\n', b'a|b\nc|d|e\n',
+    b'a\n\nb|c|d\n', b'\n'])
+def test_lines_of_several_lengths(data, figures):
     with pytest.raises(ValueError):
-        cells.Table(data, b'|', 2, [])
+        cells.Table(data, b'|', 2, figures)
 
 
 HEADER = 'job_completion_time|display_name|a_value|a_unit|a_ref|a_lower_thres'
@@ -203,3 +213,18 @@ def test_programs_of_one_name(tmp_path):
     assert frame['program'].tolist() == ['b'] * 3
     assert frame['version'].tolist() == ['0.0', '1.0', '2.0']
     assert frame['format'].iloc[0] == formats.EXCALIBUR
+
+
+@pytest.mark.parametrize('small', [0, store.SMALL])
+@pytest.mark.parametrize('files', [1, 3])
+def test_a_store_of_theirs(tmp_path, monkeypatch, files, small):
+    """Small or not, of one piece or of several that share texts."""
+    for file in range(files):
+        (tmp_path / f'B{file}.log').write_text(HEADER + '|jobid\n' + ''.join(
+            f'2026-11-01T03:{n:02}:00|B %n={n % 3}|{n / 7}|us|1|-0.1|'
+            f'{n * file}\n' for n in range(50)))
+    plain = perflogs.read(sorted(tmp_path.iterdir()))
+    monkeypatch.setattr(store, 'SMALL', small)
+    kept = store.read(tmp_path, pytest.fail)
+    assert perflogs.frame(kept).to_csv() == plain.to_csv()
+    assert len(plain) == 50 * files

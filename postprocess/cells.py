@@ -126,6 +126,12 @@ def merged(columns: Sequence[Sequence[str]]
     return list(known), found
 
 
+def _filled(cells: pl.Series) -> bool:
+    """Whether no cell is empty."""
+    return not cells.null_count() and (cells.dtype.is_numeric()
+                                       or bool((cells != '').all()))
+
+
 def _codes(cells: pl.Series) -> tuple[pl.Series, np.ndarray]:
     """Distinct cells, and a code for each."""
     import polars as pl
@@ -246,37 +252,45 @@ class Table:
     """Columns of lines that have as many cells each, without quotes."""
 
     def __init__(self, data: bytes, separator: bytes, columns: int,
-                 figures: Collection[int]) -> None:
+                 asked: Collection[int], figures: Collection[int]) -> None:
         """
-        :param figures: columns of which `numbers` will be asked
+        :param asked: columns of which `column` or `numbers` will be asked
+        :param figures: those of which `numbers` will be
         :raises ValueError: a line has another number of cells, or it is not
             text
         """
         import polars as pl
         wrong: Exception = ValueError('lines of several lengths')
-        for types in (dict.fromkeys(figures, pl.Float64), {}):
+        last = columns - 1
+        # polars takes a line for whole that has too few cells: then the last
+        # one is empty. Of one that has too many it tells only where it reads
+        # all columns, so else all separators are counted, too.
+        ways = [(all, sorted({*asked, *figures, last})), (any, range(columns))]
+        if separator + b'\n' in data:
+            del ways[0]                 # it is empty in any case
+        for (need, chosen), types in itertools.product(
+                ways, (dict.fromkeys(figures, pl.Float64), {})):
             try:
                 table = pl.read_csv(
                     data, has_header=False, separator=separator.decode(),
                     quote_char=None, empty_string_is_null=False,
                     # To look whether it is empty copies it.
-                    raise_if_empty=False, schema={
+                    raise_if_empty=False, columns=[*chosen], schema={
                         str(at): types.get(at, pl.String)
                         for at in range(columns)})
             except pl.exceptions.PolarsError as err:
                 wrong = err
                 continue
-            self.size, self._columns = len(table), table.get_columns()
-            # It takes a line for whole that has too few cells, but none that
-            # has too many: then the last one is empty.
-            last = self._columns[-1]
-            if (last.null_count() or last.dtype == pl.String
-                    and (last == '').any()) and np.count_nonzero(
-                        np.frombuffer(data, np.uint8) == separator[0]
-                        ) != self.size * (columns - 1):
-                break
+            self.size = len(table)
+            self._columns = dict(zip(chosen, table.get_columns(),
+                                     strict=True))
+            checks = (lambda: _filled(self._columns[last]),
+                      lambda: np.count_nonzero(
+                          np.frombuffer(data, np.uint8) == separator[0]
+                          ) == self.size * last)
             # It has words for what is not finite.
-            if all(self._columns[at].is_finite().all() for at in types):
+            if need(check() for check in checks) and all(
+                    self._columns[at].is_finite().all() for at in types):
                 return
         raise ValueError(str(wrong))
 

@@ -48,6 +48,8 @@ _SOURCES = {
     'reframe': ('version',), 'case': ('hashcode',),
     'program': ('spack_spec',)}
 _NAME = ('display_name', 'info', 'unique_name', 'name')
+_ASKED = {*_NAME, *(name for names in _SOURCES.values() for name in names),
+          'result', 'perf_var'}
 _RESULTS = {'pass', 'fail', 'xfail', 'xpass'}
 _EMPTY = frozenset(('None', 'null', 'NULL'))
 
@@ -70,8 +72,12 @@ class Layout:
         if not self.figures:
             raise ValueError('its header has no column of a figure '
                              '(NAME_value)')
-        #: Places of their values.
+        #: Places of their values, and of all columns that are looked at.
         self.values = [self.columns[f'{name}_value'] for name in self.figures]
+        self.asked = [at for name, at in self.columns.items()
+                      if name in _ASKED or any(
+                          name == f'{figure}_{end}' for figure in self.figures
+                          for end in PERF)]
         self.format = (EXCALIBUR if {'spack_spec', 'spack_spec_dict'}
                        & set(names) else REFRAME)
 

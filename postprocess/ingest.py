@@ -310,7 +310,7 @@ class _Foreign(_Parser):
                 or not data.isascii() and '\ufffd' in data.decode()):
             raise ValueError
         columns = cells.Table(data, between, len(self.layout.columns),
-                              self.layout.values)
+                              self.layout.asked, self.layout.values)
         return columns, range(first, first + columns.size)
 
     def _good(self, data: bytes, first: int

@@ -34,7 +34,8 @@ def all_at_once(monkeypatch, request):
 
 def both(rows: list[list[str]]) -> tuple[cells.Table, cells.Rows]:
     data = ''.join('|'.join(row) + '\n' for row in rows).encode()
-    return (cells.Table(data, b'|', len(rows[0]), [len(rows[0]) - 1]),
+    return (cells.Table(data, b'|', len(rows[0]), range(len(rows[0])),
+                        [len(rows[0]) - 1]),
             cells.Rows(rows))
 
 
@@ -69,13 +70,14 @@ def test_an_empty_cell_is_no_number():
     assert [value == value for value in table.numbers(1)] == [True, False]
 
 
+@pytest.mark.parametrize('asked', [[], [0]])
 @pytest.mark.parametrize('figures', [[], [1]])
 @pytest.mark.parametrize('data', [
     b'a|1\nc\n', b'a|b\nc\n', b'a|b|c\nd\n', b'a|b\nc|d|e\n',
     b'a\n\nb|c|d\n', b'\n'])
-def test_lines_of_several_lengths(data, figures):
+def test_lines_of_several_lengths(data, figures, asked):
     with pytest.raises(ValueError):
-        cells.Table(data, b'|', 2, figures)
+        cells.Table(data, b'|', 2, asked, figures)
 
 
 HEADER = 'job_completion_time|display_name|a_value|a_unit|a_ref|a_lower_thres'

@@ -52,6 +52,22 @@ def test_a_prefix_without_libtorch_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_headers_of_usr_keep_their_place(tmp_path):
+    """Before those of the C++ library, they would hide its <stdlib.h>."""
+    (tmp_path / 'lib').mkdir()
+    (tmp_path / 'lib' / 'libtorch_cpu.so').touch()
+    (tmp_path / 'include').symlink_to('/usr/include')
+    (tmp_path / 'cxx').write_text(
+        'while [ "$1" != -isystem ]; do shift; done\n'
+        'echo "#include <cstdlib>" | c++ -E -x c++ "$1" "$2" - >/dev/null\n')
+    done = subprocess.run(
+        aimodule.build_command(str(tmp_path / 'ai.so'), 'true'), shell=True,
+        text=True, capture_output=True,
+        env={**os.environ, 'TORCH_PREFIX': str(tmp_path),
+             'CXX': f'sh {tmp_path / "cxx"}'})
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_archive_has_all_weights():
     with zipfile.ZipFile(io.BytesIO(torchscript.network('tiny'))) as file:
         sizes = [len(file.read(name)) // 4 for name in file.namelist()

@@ -29,9 +29,13 @@ for source in $sources; do
     $cc $flags -std=gnu11 -DWITH_TORCH ${CFLAGS:-} -c "$source" \
         -o "$objects/$(basename "$source").o"
 done
+# /usr/include said once more would come before the headers of the C++
+# library, which look for <stdlib.h> behind themselves.
+set --
+[ "$TORCH_PREFIX/include" -ef /usr/include ] ||
+    set -- -isystem "$TORCH_PREFIX/include"
 # shellcheck disable=SC2086
 ${CXX:-c++} $flags -std=c++17 -DWITH_TORCH ${CXXFLAGS:-} -shared -o "$out" \
-    -isystem "$TORCH_PREFIX/include" \
-    -isystem "$TORCH_PREFIX/include/torch/csrc/api/include" \
+    "$@" -isystem "$TORCH_PREFIX/include/torch/csrc/api/include" \
     "$here/torch.cpp" "$objects"/*.o -L"$lib" -Wl,-rpath,"$lib" \
     -ltorch -ltorch_cpu -lc10 -lm

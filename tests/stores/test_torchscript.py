@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import zipfile
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from checks.stores import aimodule, torchscript
+from tests.conftest import skip_missing
 from tests.stores import networks
 from tests.stores.resp import Client
 from tests.stores.test_aimodule import loaded, put, refused, servers, tensor
@@ -54,6 +56,8 @@ def test_a_prefix_without_libtorch_is_refused(tmp_path):
 
 def test_the_headers_of_usr_keep_their_place(tmp_path):
     """Before those of the C++ library, they would hide its <stdlib.h>."""
+    if not shutil.which('c++'):
+        skip_missing('c++', 'no C++ compiler is here')
     (tmp_path / 'lib').mkdir()
     (tmp_path / 'lib' / 'libtorch_cpu.so').touch()
     (tmp_path / 'include').symlink_to('/usr/include')

@@ -1,4 +1,4 @@
-"""The cluster in a box of tests/cluster: four nodes on one machine.
+"""The cluster in a box of tests/cluster: some nodes on one machine.
 
 A partition for each way to start ranks and each way to ask Slurm about a
 job: ReFrame's backend belongs to the partition, and so each can be named.
@@ -14,7 +14,8 @@ from config.launch import SPREAD
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 
 #: As `tests/cluster/box up` makes them when it is not told otherwise.
-_NODES, _CORES = 4, 2
+_NODES = int(os.environ.get('PLUMBLINE_BOX_NODES', 4))
+_CORES = 2
 
 #: All nodes share the cores of one machine: ranks stay where the kernel
 #: puts them, and let others run while they wait.

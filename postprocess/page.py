@@ -291,7 +291,7 @@ class Page:
         found = []
         for case in sorted(self.cases, key=lambda c: (
                 c.cells[-1:] != '-' and c.ended not in 'fX' + WORSE,
-                str(c.row.family), figures._natural(c.name), _place(c.row))):
+                str(c.row.family), figures.natural(c.name), _place(c.row))):
             cells = case.cells[first:]
             paths: dict[str, list[str]] = {}
             for match in re.finditer(r'(.)\1*', cells):

@@ -440,10 +440,10 @@ def panels(records: Records, metric: tuple[str, ...] = (),
                                            name, split])),
                     ', '.join(filter(None, [head, split])),
                     part.sort_values('label', key=lambda texts: texts.map(
-                        _natural)))
+                        natural)))
 
 
-def _natural(text: str) -> str:
+def natural(text: str) -> str:
     """A key that sorts '2 nodes' before '10 nodes'."""
     return re.sub(r'\d+', lambda number: number[0].zfill(9), text)
 

@@ -17,6 +17,7 @@ from . import (
     Records,
     chosen,
     fields,
+    natural,
     where,
     words,
 )
@@ -39,8 +40,8 @@ def calls(value: Any, family: Family | None = None) -> tuple[str, ...]:
 OPTIONS = {'call': calls, 'where': where, 'by': fields, 'panel': fields,
            'title': words}
 READING = ('Violins: how all calls of the newest run are distributed, as wide '
-           'as there are many; the line at the mean, ends at the fastest and '
-           'the slowest.')
+           'as there are many; a line at the mean, its number beside; ends at '
+           'the fastest and the slowest.')
 #: Calls that a violin is made of: quantiles of more look the same.
 MOST_CALLS = 600
 
@@ -82,6 +83,8 @@ def grouped(records: Records, by: naming.Names, panel: naming.Names,
         if mine.empty:
             continue
         labels = naming.named(mine, by, panel, 12)
+        labels = labels.sort_values('label', key=lambda texts: texts.map(
+            natural))
         for split, part in labels.groupby('panel', sort=False):
             yield str(split), title or str(program) or 'all programs', [
                 (str(label), runs[kind]) for kind, label in
@@ -104,36 +107,47 @@ def quantiles(values: pd.Series) -> np.ndarray:
 
 
 def violins(frame: pd.DataFrame, title: str) -> Figure:
-    """A violin a label; times of a wide range on a log axis.
+    """A violin a label, its mean beside it; times of a wide range on a log
+    axis.
 
     :param frame: columns label and seconds
     """
     labels = list(dict.fromkeys(frame['label']))
     unit, scale = _unit(frame['seconds'].median())
-    figure, axes = charts.figure(title, [], height=2.6)
     values = frame['seconds'] * scale
     good = values[values > 0]
     log = len(good) == len(values) and good.max() > 20 * good.min()
     parts = [values[frame['label'] == label].to_numpy() for label in labels]
+    names = [f"{label or 'all calls'} ({len(part)}"
+             f"{'+' * (len(part) == MOST_CALLS)})"
+             for label, part in zip(labels, parts, strict=True)]
+    figure, axes = charts.figure(title, [], height=0.35 + 0.3 * len(labels),
+                                 names_beside=max(map(len, names)))
     for n, part in enumerate(parts):
         colour = charts.COLOURS[n % len(charts.COLOURS)]
-        _violin(axes, n, np.log10(part) if log else part, colour)
+        shown = np.log10(part) if log else part
+        _violin(axes, n, shown, colour)
         mean = part.mean()
         at = np.log10(mean) if log else mean
-        axes.plot([n - 0.3, n + 0.3], [at, at], color=charts.INK, lw=1)
-        axes.annotate(charts.short(mean), (n + 0.3, at), xytext=(2, 0),
-                      textcoords='offset points', fontsize=6.6, va='center')
+        axes.plot([at, at], [n - 0.36, n + 0.36], color=charts.INK, lw=1)
+        axes.annotate(f'{charts.short(mean)} {unit}', (shown.max(), n),
+                      xytext=(4, 0), textcoords='offset points', fontsize=7,
+                      va='center', color=charts.INK)
+    least, most = np.log10([good.min(), good.max()]) if log else (
+        values.min(), values.max())
+    wide = (most - least) or abs(most) or 1
+    axes.set_xlim(least - 0.03 * wide, most + 0.3 * wide)
     if log:
         from matplotlib import ticker
-        axes.yaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
+        axes.xaxis.set_major_formatter(ticker.FuncFormatter(
             lambda v, _: charts.tick(10 ** v)))
-    axes.set_ylabel(unit, labelpad=2)
-    axes.set_xticks(range(len(labels)), [
-        (label.replace(', ', '\n') or 'all calls') + f'\n{len(part)}'
-        + '+' * (len(part) == MOST_CALLS) + ' calls'
-        for label, part in zip(labels, parts, strict=True)])
-    axes.set_xlim(-0.6, len(labels) - 0.3)
+    else:
+        charts.few_ticks(axes.xaxis, False)
+    axes.set_xlabel(f'{unit}; in brackets: calls')
+    axes.set_yticks(range(len(labels)), names, fontsize=7)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.grid(axis='y', visible=False)
     return figure
 
 
@@ -141,10 +155,10 @@ def _violin(axes, at: int, values: np.ndarray, colour: str) -> None:
     """The outline, from the least to the most; a line where all are alike."""
     if len(values) > 2 and np.ptp(values) > 1e-12 * abs(values).max():
         shape = axes.violinplot([values], [at], widths=0.75, points=60,
-                                showextrema=False)
+                                showextrema=False, orientation='horizontal')
         for body in shape['bodies']:
             body.set(facecolor=colour, edgecolor=colour, alpha=0.45, lw=0.8)
-    axes.plot([at, at], [values.min(), values.max()], color=colour, lw=0.8)
+    axes.plot([values.min(), values.max()], [at, at], color=colour, lw=0.8)
 
 
 def _unit(seconds: float) -> tuple[str, float]:

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """What the page costs: CPU to make it, its size, and how soon it is usable.
 
-    .plumbline/venv/bin/python bench/page.py --records 1e5
-    .plumbline/venv/bin/python bench/page.py --records 1e5 1e6 --last 150
+    .plumbline/venv/bin/python bench/page.py --records 1e5 1e6
     .plumbline/venv/bin/python bench/page.py --perflogs perflogs
 
 Made-up nights of 53 cases (tests/data/perflogs_factory.py). Each page is made

@@ -13,7 +13,7 @@ Stat. 35, 1964), the autocorrelation p that of neighbouring nights, corrected
 for its bias, (r + 1/n) / (1 - 3/n) (Kendall, Biometrika 41, 1954). Few nights
 tell little of s and p: where eight or more series are judged together, both
 are drawn towards what these have in common, s^2 by the moderated variance of
-Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p is drawn towards 0.35.
+Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004); alone, p is drawn towards 0.5.
 
 **Alarm.** z = (x - c) / s, cut at CAP (in the shortest windows, none of whose
 nights may be well, at more); for each window of the last w nights
@@ -49,14 +49,15 @@ import numpy as np
 #: Nights (w), how many of the w may be no worse than the last but one number,
 #: normal quantile of the alarm, and what a night counts at most, in spreads:
 #: more where none of them may be well, so that no outlier alarms alone.
-WINDOWS = ((3, 0, 3.4, 2.2, 7.0), (4, 0, 3.9, 1.3, 5.0), (6, 1, 2.8, 1.0, 5.0),
+WINDOWS = ((3, 0, 3.4, 2.2, 7.0), (4, 0, 3.9, 1.3, 5.0), (6, 1, 3.4, 1.0, 5.0),
            (10, 3, 3.6, 0.8, 5.0), (18, 6, 3.8, 0.6, 5.0),
            (30, 10, 3.8, 0.5, 5.0))
 LONGEST = 30
-#: What 60 nights of baseline add to the quantile: they can afford it.
-RISE = 1.3
+#: Nights of baseline, and what is added to the quantile: few tell little of
+#: their spread, many can afford it.
+AGES, ADDED = (5, 10, 15, 25, 40), (1.0, 0.6, 0.1, 0.1, 0.6)
 #: Nights of a baseline: most, newest that wait, fewest to judge by.
-ANCHOR, GAP, FEWEST = 60, 4, 5
+ANCHOR, GAP, FEWEST = 60, 6, 5
 #: What a single night counts at most, in spreads.
 CAP = 5.0
 HUBER, HUBER_LEFT = 2.5, 0.978
@@ -64,13 +65,13 @@ HUBER, HUBER_LEFT = 2.5, 0.978
 #: from which on it is a drift and no noise.
 DRIFT, DRIFT_NIGHTS = 0.5, 40
 #: Autocorrelation of a series alone, and nights that this counts as much as.
-PHI, PHI_NIGHTS, PHI_MOST = 0.35, 25, 0.85
+PHI, PHI_NIGHTS, PHI_MOST = 0.5, 10, 0.85
 #: Fewest series that tell something of each other; most degrees of freedom
 #: and nights that they count as much as.
 FEWEST_SERIES, MOST_DF, MOST_NIGHTS = 8, 30, 200
 #: Added to the quantiles of series that stand alone: what they tell of their
 #: own spread and autocorrelation is all there is.
-ALONE = 0.4
+ALONE = 0.3
 #: A step in spreads that a mean over a window must show.
 LEAST_STEP = 0.8
 #: Runs of a night from which on it can alarm alone, and its quantile.
@@ -381,8 +382,8 @@ def _alarm(z: np.ndarray, now: _Stats, least: np.ndarray, age: np.ndarray,
             continue
         t = mean[rows] / np.sqrt(variance_of_mean(nights, now.phi[rows])
                                  + own[rows])
-        higher = quantile + caution[rows] + RISE * np.clip(
-            (now.nights[rows] - 25) / 35, 0, 1)
+        higher = quantile + caution[rows] + np.interp(
+            now.nights[rows], AGES, ADDED)
         rows = rows[t > student(now.df[rows], higher)]
         hit[rows] |= np.partition(window[rows], few, 1)[:, few] > worse
     return hit

@@ -232,7 +232,7 @@ class Page:
     def worse(self) -> list[dict]:
         """What is worse than it was: the lines of each."""
         return [{'first': first, 'rest': rest} for one in self.regressions
-                for first, *rest in [telling.regression(one)]]
+                for first, *rest in [telling.details(one)]]
 
     def news(self, rows: list[dict]) -> list[dict]:
         """What is not as it was the night before: {what, lines, count}."""

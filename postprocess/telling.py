@@ -75,21 +75,28 @@ def _lines(found: Verdict) -> Iterator[str]:
 
 def regression(one: Regression) -> list[str]:
     """A change: what, where, since when, how much, how sure, what to do."""
+    what, *more = details(one)
+    return [f'{what}, {more[0]}', *(f'  {line}' for line in more[1:])]
+
+
+def details(one: Regression) -> list[str]:
+    """The same: what and how much; where, since when and how sure; and what
+    else is known."""
     what = one.metric or ', '.join(one.metrics)
     if one.point:
         what += f' at {one.point}'
     where = place(one) if one.kind in ('figure', 'case') else one.group
     if len(one.cases) > 1:
         where += f' ({len(one.cases)} cases)'
-    text = f'[{one.id}] {what}: {_ratio(one)}, {where}, since {one.since}'
-    found = [f"{text} ({_count(one.nights, 'night')}), "
+    found = [f'[{one.id}] {what}: {_ratio(one)}',
+             f"{where}, since {one.since} ({_count(one.nights, 'night')}), "
              f'{min(100 * one.sure, 99.99):.4g} % sure{_on(one)}']
     if one.reason:
-        found.append(f'  accepted until {one.until}: {one.reason}')
+        found.append(f'accepted until {one.until}: {one.reason}')
     if one.cause:
-        found.append(f'  changed that night: {one.cause}')
+        found.append(f'changed that night: {one.cause}')
     if one.todo and not one.reason:
-        found.append(f'  to do: {one.todo}')
+        found.append(f'to do: {one.todo}')
     return found
 
 

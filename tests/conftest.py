@@ -525,6 +525,8 @@ def suite_in(tmp_path: Path) -> Suite:
         'RFM_POLL_RATE_MIN': '2',
         # Other tests use the CPUs, too: no limit on their share.
         'PLUMBLINE_OTHERS_LIMIT': '1e6',
+        # They change its speed, too: one class of all readings.
+        'PLUMBLINE_SPEED_BOUNDARY_NS': 'inf',
         # What is beyond a reference is so in each try.
         'PLUMBLINE_AGAIN_AFTER': 'never',
         # Tests wait neither for each other nor for the user's runs.

@@ -330,8 +330,6 @@ OF_IT = ['-c', str(ROOT / 'checks' / 'taobench')]
 
 
 def run(suite, *options, point='standalone', **settings):
-    # One speed class: what is left out is so for the reason that is tested.
-    suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS'] = 'inf'
     given = ','.join(f'{k}:{v}' for k, v in {**SHORT, **settings}.items())
     return ['-r', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
             f'str(point) == "{point} tao_server small"',

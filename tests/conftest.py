@@ -282,6 +282,11 @@ def types_checked(once: Callable[[str, Callable[[Path], object]], Path]
     return tuple(json.loads((once('mypy', make) / 'said.json').read_text()))
 
 
+#: After the options of `./plumb test`: two workers are side by side, too, and
+#: each takes half a second to start.
+FEWER = '-n2'
+
+
 def nested_tests(folder: Path, text: str) -> list[str]:
     """Writes a file of tests there, with this suite's own conftest: the
     command that runs it, which the folder ends, after more options."""

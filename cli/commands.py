@@ -464,7 +464,11 @@ def test(args: argparse.Namespace) -> int:
     path = os.environ.get('PATH', '')
     if mpi['origin'] == 'wheel':
         path = f"{Path(mpi['mpirun']).parent}:{path}"
-    how: dict[str, Any] = {'cwd': ROOT, 'env': {**os.environ, 'PATH': path}}
+    env = {**os.environ, 'PATH': path}
+    # Python starts a thousand times, and would compile what it reads anew each
+    # time: a fifth of the CPU time. Git ignores what is kept.
+    env.pop('PYTHONDONTWRITEBYTECODE', None)
+    how: dict[str, Any] = {'cwd': ROOT, 'env': env}
     pytest = [str(python), '-m', 'pytest', *['--cluster'] * args.cluster,
               *['--complete'] * args.complete,
               *['--lengthy'] * args.lengthy]

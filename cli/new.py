@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import ast
 import datetime
+import functools
 import os
 import re
 import shutil
@@ -191,6 +192,7 @@ def externals(machine: Machine, mpis: list[Mpi],
 
 # ----------------------------------------------------------------- choices
 
+@functools.cache
 def words_of_checks() -> set[str]:
     """Words in the checks' strings: no place may be called by one."""
     words: set[str] = set()

@@ -606,6 +606,15 @@ class Page:
                 'stem': stem, 'note': drawing.note, 'png': self.png}
 
 
+@functools.cache
+def _templates() -> Any:
+    """The page's templates, each compiled once."""
+    import jinja2
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True, trim_blocks=True, lstrip_blocks=True)
+
+
 def build(frame: pd.DataFrame, faults: list | None = None,
           title: str | None = None, runs: series.Newest | None = None,
           partial: Partial = {},
@@ -621,7 +630,6 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     :param ahead: `progress` of these records; None: it is asked
     :param left: cases that budgets left to other nights (`outcomes.rotated`)
     """
-    import jinja2
     page = Page(frame, partial, before, png, verdict)
     faults = [] if faults is None else faults
     rows, counts = page.verdicts()
@@ -643,12 +651,9 @@ def build(frame: pd.DataFrame, faults: list | None = None,
                 for name in sorted(page.data.table['family'].unique())]
     sites = page.sites()
     faults += page.faults
-    env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True, trim_blocks=True, lstrip_blocks=True)
     first = max(len(page.past.nights) - NIGHTS, 0)
     nights = [page.night(n) for n in range(first, len(page.past.nights))]
-    text = env.get_template('report.html').render(
+    text = _templates().get_template('report.html').render(
         title=title or 'Plumbline · '
         + ', '.join(sorted(frame['system'].unique())),
         made=f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M}',

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import random
@@ -65,6 +66,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                           'has no time for')
     parser.addoption('--outcomes', type=Path, metavar='FILE',
                      help='write how each test ended there, as JSON')
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects without the garbage collector, which would look again and
+    again at thousands of tests that stay: a quarter of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config,
@@ -280,6 +293,11 @@ def types_checked(once: Callable[[str, Callable[[Path], object]], Path]
         (folder / 'said.json').write_text(json.dumps(
             [done.returncode, done.stdout + done.stderr]))
     return tuple(json.loads((once('mypy', make) / 'said.json').read_text()))
+
+
+#: After the options of `./plumb test`: two workers are side by side, too, and
+#: each takes half a second to start.
+FEWER = '-n2'
 
 
 def nested_tests(folder: Path, text: str) -> list[str]:
@@ -525,6 +543,8 @@ def suite_in(tmp_path: Path) -> Suite:
         'RFM_POLL_RATE_MIN': '2',
         # Other tests use the CPUs, too: no limit on their share.
         'PLUMBLINE_OTHERS_LIMIT': '1e6',
+        # They change its speed, too: one class of all readings.
+        'PLUMBLINE_SPEED_BOUNDARY_NS': 'inf',
         # What is beyond a reference is so in each try.
         'PLUMBLINE_AGAIN_AFTER': 'never',
         # Tests wait neither for each other nor for the user's runs.

@@ -70,7 +70,6 @@ def with_stand_in(suite):
     (prefix / 'osu_latency').write_text(SCRIPT)
     (prefix / 'osu_latency').chmod(0o755)
     suite.variables |= {'OMB_PREFIX': str(prefix),
-                        'PLUMBLINE_SPEED_BOUNDARY_NS': 'inf',
                         'GOLDEN': str(GOLDEN / 'osu_latency.txt')}
 
     def run(fault, *args, env='.*-omb', **more):

@@ -258,7 +258,6 @@ def test_a_session_runs_only_the_cases_that_are_named(suite, tmp_path):
 
 def test_from_a_bare_machine_to_a_judgement(suite):
     """The README's path: run, learn, run."""
-    suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS'] = 'inf'
     pick = ['--', *OSU, '-n', 'OsuStartup', '-E',
             'program == "osu_init"']
     done = suite.plumb('run', *pick)

@@ -63,8 +63,6 @@ def test_repository_is_left_as_it_was(suite):
 
 
 def test_from_runs_to_references_to_a_verdict(suite):
-    # One speed class: this machine may change its speed between the runs.
-    suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS'] = 'inf'
     pick = ['--', *OSU, '-E', 'program == "osu_put_latency"', '--tag',
             'quick', '-SOsuRma.max_size=1024', *FEW]
     done = suite.plumb('references', 'propose')

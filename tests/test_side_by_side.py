@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import ASKED, nested_tests
+from conftest import ASKED, FEWER, nested_tests
 
 from cli import commands
 
@@ -50,7 +50,7 @@ def side_by_side(tmp_path):
     def run(text, *more):
         return subprocess.run(
             [*nested_tests(tmp_path, text),
-             *commands.side_by_side(cluster=False), *more, tmp_path],
+             *commands.side_by_side(cluster=False), FEWER, *more, tmp_path],
             text=True, capture_output=True, cwd=tmp_path, timeout=120)
     return run
 

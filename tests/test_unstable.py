@@ -6,7 +6,7 @@ import os
 import pytest
 
 from cli import commands, unstable
-from tests.conftest import nested_tests
+from tests.conftest import FEWER, nested_tests
 
 #: Fails in a worker of xdist, and where the file `always` is.
 LUCK = '''
@@ -40,7 +40,8 @@ def tests(tmp_path, capfd, monkeypatch):
         (tmp_path / 'again').write_text(again)
         pytest = nested_tests(tmp_path, text)
         code = unstable.run(
-            [*pytest, *commands.side_by_side(cluster=False), str(tmp_path)],
+            [*pytest, *commands.side_by_side(cluster=False), FEWER,
+             str(tmp_path)],
             [*pytest, '-n0'], cwd=tmp_path)
         return code, capfd.readouterr().out
     return run

@@ -76,9 +76,10 @@ _WHOLE = ('size', 'count', 'type', 'redop', 'root')
 _MAY_BE_EMPTY = ('redop', 'root')
 
 #: What a run says that ends with an error, or does other than was asked:
-#: pattern -> what it means and what to do.
+#: pattern -> what it means and what to do. None begins with what may be of any
+#: length, but where the line begins: long lines would take its square.
 FAILURES = {
-    r'\w+ driver version is insufficient':
+    r'\w driver version is insufficient':
         'no GPU driver on this node: did the job get a node with GPUs?',
     'no (?:CUDA|ROCm)-capable device is detected':
         'no GPU is visible: does the job ask for GPUs, is '
@@ -115,7 +116,7 @@ FAILURES = {
         '{said} (exit code 255)',
     r'(?P<said>Option -\w .*(?:not supported|requires NCCL).*)':
         'an option has no effect here: {said}',
-    r'(?P<said>.*(?:per-iteration|blocking mode).*Disabling\.)':
+    r'^(?P<said>.*(?:per-iteration|blocking mode).*Disabling\.)':
         'an option has no effect here: {said}',
     r'(?P<said>device_cta_count.*Using default value.*)':
         'an option has no effect here: {said}',
@@ -123,7 +124,7 @@ FAILURES = {
     'NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY:':
         'NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY writes into the rows of the '
         'table: unset it',
-    r'(?P<said>.*alltoallv traffic matrix.*|maxBytes \(-e\) must be at .*)':
+    r'(?P<said>^.*alltoallv traffic matrix.*|maxBytes \(-e\) must be at .*)':
         '{said}',
     r'error while loading shared libraries: (?P<said>\S+?):':
         '{said} is not found (exit code 127): its folder must be in '

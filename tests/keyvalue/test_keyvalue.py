@@ -37,15 +37,12 @@ def case(store, what):
 
 def measure(suite, store, what, *more, mode='quick', **env):
     """One load of a store; without a mode what two CPUs are too few for."""
-    # One speed class: nothing is run again when the machine changes its own.
-    env.setdefault('PLUMBLINE_SPEED_BOUNDARY_NS', 'inf')
     return suite.reframe(*RUN, *(['--mode', mode] if mode else []),
                          *case(store, what), *more, **env)
 
 
 def test_a_store_is_measured(suite, store):
-    done = suite.plumb('run', '--bringup', '--', *OF_IT, *case(store, 'get'),
-                       PLUMBLINE_SPEED_BOUNDARY_NS='inf')
+    done = suite.plumb('run', '--bringup', '--', *OF_IT, *case(store, 'get'))
     assert done.returncode == 0, done.stdout + done.stderr
     records = {r['metric']: r for r in suite.records}
     assert {'operations', 'bandwidth', 'latency_p50', 'latency_p99',

@@ -330,8 +330,6 @@ OF_IT = ['-c', str(ROOT / 'checks' / 'taobench')]
 
 
 def run(suite, *options, point='standalone', **settings):
-    # One speed class: what is left out is so for the reason that is tested.
-    suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS'] = 'inf'
     given = ','.join(f'{k}:{v}' for k, v in {**SHORT, **settings}.items())
     return ['-r', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
             f'str(point) == "{point} tao_server small"',
@@ -431,10 +429,10 @@ def test_a_starved_client(suite, victim):
     # Each client has a server of its own; one is stopped for the test.
     job, client = victim(
         b'plumbload', '-STaoBench.client_settings=tunning_factor:0.6',
-        file='run.1.1.test.0.out', num_servers=2, memsize=0.008, test_time=6)
+        file='run.1.1.test.0.out', num_servers=2, memsize=0.008, test_time=4)
     time.sleep(1)                        # both have begun
     os.kill(client, signal.SIGSTOP)
-    time.sleep(4)
+    time.sleep(2.5)
     os.kill(client, signal.SIGCONT)
     text, _ = job.communicate(timeout=120)
     assert 'validity: ' in text and 'a starved client' in text, text
@@ -479,7 +477,7 @@ def test_clients_from_outside_run_what_the_run_prints(suite, built):
 def test_a_later_repeat_does_not_hide_one_that_is_not_valid(suite):
     done = suite.reframe(*run(
         suite, '-STaoBench.client_settings=tunning_factor:0.3',
-        '-STaoBench.rule=guide', '-Srepeats=2'))
+        '-STaoBench.rule=guide', '-Srepeats=2', warmup_time=1, test_time=1))
     said = why(done)
     assert 'run.1.1: hit ratio' in said and 'run.2.1: hit ratio' in said
     assert 'too few keys' in said

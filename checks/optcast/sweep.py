@@ -23,18 +23,23 @@ def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
     matplotlib.use('agg')
     from matplotlib import pyplot as plt
 
+    scale, unit = (1, 'GB/s') if max(
+        max(curve.values()) for curve in curves.values()) >= 1 else (
+        1000, 'MB/s')
     with plt.rc_context({'svg.hashsalt': 'plumbline', 'font.size': 9}):
         figure, axes = plt.subplots(figsize=(7, 4.5), layout='constrained')
         for label, curve in curves.items():
             sizes = sorted(curve)
-            [line] = axes.plot(sizes, [curve[size] for size in sizes], 'o-',
-                               label=label, markersize=5)
+            [line] = axes.plot(sizes, [scale * curve[size] for size in sizes],
+                               'o-', label=label, markersize=5)
             for size in sizes:
-                axes.annotate(f'{curve[size]:.4g}', (size, curve[size]),
+                value = scale * curve[size]
+                axes.annotate(f'{value:.4g}', (size, value),
                               xytext=(4, 4), textcoords='offset points',
                               fontsize=7, color=line.get_color())
             model = models.get(label, {})
-            axes.plot(sorted(model), [model[size] for size in sorted(model)],
+            axes.plot(sorted(model), [scale * model[size]
+                                      for size in sorted(model)],
                       '--', color=line.get_color(), linewidth=1)
         if models:
             axes.plot([], [], '--', color='#777777', label='model')
@@ -43,8 +48,9 @@ def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
         axes.set_xticks(ticks, map(exact, ticks))
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
+        axes.margins(x=0.1)             # the last numbers stand beside
         axes.set_xlabel('size')
-        axes.set_ylabel('busbw (GB/s)')
+        axes.set_ylabel(f'busbw ({unit})')
         axes.set_title(title)
         axes.grid(alpha=0.3)
         axes.legend(loc='upper left', bbox_to_anchor=(1, 1))

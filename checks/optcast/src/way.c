@@ -3,7 +3,9 @@
  *
  * The data are cut into chunks, each into nsplit parts; part p goes to server
  * p % servers, and its sum comes back from there. At most nreq chunks are
- * under way.
+ * under way: with more of them clients run ahead of each other, and servers
+ * wait. The servers have a part each in turn: one that had all of its parts at
+ * once would wait for those that other clients send elsewhere meanwhile.
  *
  * chunksize is the most. A small all-reduce is cut into smaller parts, for
  * the first sum comes down when the first parts of all clients are up, and the
@@ -123,6 +125,8 @@ static bool send_parts(struct way_state *w, struct link *link)
             link->sent++;
             if (++slot->sent == slot->parts)
                 TRACE(305, "send done");
+            if (w->o->servers > 1)
+                break;                  /* the others have their turn   */
         }
     }
     return moved;
@@ -234,17 +238,6 @@ static uint64_t part_of(const struct way_state *w, uint64_t bytes)
     return part < most ? part : most;
 }
 
-/* Chunks under way: as many bytes as of whole ones, at most a quarter of all;
- * with more of them clients run ahead of each other, and servers wait. */
-static uint32_t under_way(const struct way_state *w)
-{
-    uint64_t most = w->o->count * size_of(w->o->type);
-    uint64_t n = w->o->nreq * (most / w->part);
-    uint64_t slots = OVERLAP / 4 * w->o->servers;
-    n = n < slots ? n : slots;
-    return n > w->o->nreq ? n : w->o->nreq;
-}
-
 static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
                        bool traced)
 {
@@ -253,7 +246,7 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
     w->to = out;
     w->bytes = bytes;
     w->part = part_of(w, bytes);
-    w->nreq = under_way(w);
+    w->nreq = w->o->nreq;
     w->parts = (bytes + w->part - 1) / w->part;
     w->chunks = (w->parts + w->o->nsplit - 1) / w->o->nsplit;
     w->magic = DATA;
@@ -290,7 +283,7 @@ void *optcast_way(const struct options *o, struct way *way)
     struct way_state *w = get(sizeof *w);
     w->o = o;
     w->links = get(o->servers * sizeof *w->links);
-    w->slots = get((o->nreq + OVERLAP / 4 * o->servers) * sizeof *w->slots);
+    w->slots = get(o->nreq * sizeof *w->slots);
     for (int s = 0; s < o->servers; s++) {
         struct link *link = w->links + s;
         snprintf(link->name, sizeof link->name, "%s:%u", o->server[s].host,

@@ -180,8 +180,8 @@ def _compile(venv: Path, python: Path) -> None:
     """Byte code of the venv's packages, without that of their own tests: pip
     would write both, in twice the time. What cannot be compiled is found by
     who imports it."""
-    subprocess.run([str(python), '-m', 'compileall', '-qq', '-x', '/tests?/',
-                    str(venv / 'lib')], stdin=subprocess.DEVNULL,
+    subprocess.run([str(python), '-m', 'compileall', '-qq', '-j0', '-x',
+                    '/tests?/', str(venv / 'lib')], stdin=subprocess.DEVNULL,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

@@ -450,7 +450,7 @@ def side_by_side(cluster: bool) -> list[str]:
     worker keeps a core busy for a third of the time; one that has a file of
     those on a cluster, for less.
     """
-    workers = len(os.sched_getaffinity(0)) + 8
+    workers = len(os.sched_getaffinity(0)) + 5 + 3 * cluster
     # What kills a worker would be run again in the next one: the first ends
     # it all.
     return [f'-n{min(workers, 12)}', '--dist=loadgroup',

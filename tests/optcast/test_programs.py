@@ -123,7 +123,8 @@ def run(optcast, tmp_path):
 def test_results_are_right_bit_for_bit(run, type, ranks, servers, nsplit,
                                        ring):
     job = run(ranks, servers, type, 16, nsplit, ring, more=('-n', '3'))
-    assert job.serve().ask('4,64K,100K').ends() == [0] * ranks
+    assert job.serve().ask('4,64K,100K').ends() == [0] * ranks, [
+        file.read_text() for file in sorted(job.folder.glob('*.err'))]
     text = (job.folder / 'client0.out').read_text()
     found = table.read(enumerate(text.split('\n'), 1))
     assert found.ranks == ranks

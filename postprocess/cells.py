@@ -42,9 +42,8 @@ def numbers() -> collections.defaultdict:
 
 def coded(cells: Sequence) -> tuple[list, np.ndarray]:
     """Distinct cells, and a code for each."""
-    known = numbers()
-    codes = np.fromiter(map(known.__getitem__, cells), np.int32, len(cells))
-    return list(known), codes
+    found, [codes] = merged([cells])
+    return found, codes
 
 
 def floats(cells: Sequence[bytes], whole: bytes) -> np.ndarray | None:
@@ -110,9 +109,8 @@ def distinct(texts: Sequence[str]) -> int:
             else len(set(texts)))
 
 
-def merged(columns: Sequence[Sequence[str]]
-           ) -> tuple[list[str], list[np.ndarray]]:
-    """The distinct texts of several columns, and codes for each column."""
+def merged(columns: Sequence[Sequence]) -> tuple[list, list[np.ndarray]]:
+    """The distinct cells of several columns, and codes for each column."""
     if any(isinstance(texts, Many) for texts in columns):
         import polars as pl
         codes = _codes(pl.concat([

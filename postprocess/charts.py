@@ -13,7 +13,7 @@ import html
 import io
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -316,6 +316,16 @@ def boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
                          np.stack(ys, -1).ravel()])[::turn]
         axes.plot(*line, color=colour, solid_capstyle='butt', **look)
     axes.autoscale_view()
+
+
+def named_rows(axes: Axes, names: Sequence[str]) -> None:
+    """A row for each name, the first one at the top; `names_beside` has room
+    for so many letters."""
+    axes.set_yticks(range(len(names)), [
+        name if len(name) < 44 else name[:43] + '…' for name in names],
+        fontsize=7)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(axis='y', visible=False)
 
 
 def few_ticks(axis, log: bool) -> None:

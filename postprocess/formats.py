@@ -74,10 +74,10 @@ class Layout:
                              '(NAME_value)')
         #: Places of their values, and of all columns that are looked at.
         self.values = [self.columns[f'{name}_value'] for name in self.figures]
+        asked = _ASKED | {f'{figure}_{end}' for figure in self.figures
+                          for end in PERF}
         self.asked = [at for name, at in self.columns.items()
-                      if name in _ASKED or any(
-                          name == f'{figure}_{end}' for figure in self.figures
-                          for end in PERF)]
+                      if name in asked]
         self.format = (EXCALIBUR if {'spack_spec', 'spack_spec_dict'}
                        & set(names) else REFRAME)
 

@@ -84,10 +84,11 @@ class Part:
         return Part(texts, _columns(codes, HEAD), _columns(codes, KIND),
                     head, kind, self.figure[:, good], self.line[good])
 
-    def of_files(self, name: Callable[[str], str]) -> Part:
+    def of_files(self, names: Mapping[str, str]) -> Part:
         """The same records, of files of other names."""
         return dataclasses.replace(self, texts={
-            **self.texts, 'file': [*map(name, self.texts['file'])]})
+            **self.texts, 'file': [names[file]
+                                   for file in self.texts['file']]})
 
     def text(self, name: str) -> list[str]:
         """A column of HEAD or KIND as texts, one a head or kind."""

@@ -185,7 +185,7 @@ class Store(Known):
                 entry['offset'], entry['line'])
             for part in reading.parts():
                 waiting.append(part.of_files({
-                    str(file): str(entry['source'])}.__getitem__))
+                    str(file): str(entry['source'])}))
                 if sum(len(p.line) for p in waiting) >= FULL:
                     self._add(records.joined(waiting), added)
                     waiting = []
@@ -353,8 +353,7 @@ class Store(Known):
                 if zlib.crc32((self.place / name / file).read_bytes()
                               ) != wanted:
                     raise StoreError(f'{self.place / name}: damaged')
-            found.append(self._live(self._part(name)).of_files(
-                names.__getitem__))
+            found.append(self._live(self._part(name)).of_files(names))
         return found
 
 

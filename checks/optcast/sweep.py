@@ -23,23 +23,25 @@ def draw(curves: Mapping[str, Curve], title: str, folder: Path, name: str,
     matplotlib.use('agg')
     from matplotlib import pyplot as plt
 
-    scale, unit = (1, 'GB/s') if max(
-        max(curve.values()) for curve in curves.values()) >= 1 else (
-        1000, 'MB/s')
+    unit = 'GB/s'
+    if all(busbw < 1 for curve in curves.values()
+           for busbw in curve.values()):
+        unit = 'MB/s'
+        curves, models = ({
+            label: {size: 1000 * busbw for size, busbw in curve.items()}
+            for label, curve in some.items()} for some in (curves, models))
     with plt.rc_context({'svg.hashsalt': 'plumbline', 'font.size': 9}):
         figure, axes = plt.subplots(figsize=(7, 4.5), layout='constrained')
         for label, curve in curves.items():
             sizes = sorted(curve)
-            [line] = axes.plot(sizes, [scale * curve[size] for size in sizes],
-                               'o-', label=label, markersize=5)
+            [line] = axes.plot(sizes, [curve[size] for size in sizes], 'o-',
+                               label=label, markersize=5)
             for size in sizes:
-                value = scale * curve[size]
-                axes.annotate(f'{value:.4g}', (size, value),
+                axes.annotate(f'{curve[size]:.4g}', (size, curve[size]),
                               xytext=(4, 4), textcoords='offset points',
                               fontsize=7, color=line.get_color())
             model = models.get(label, {})
-            axes.plot(sorted(model), [scale * model[size]
-                                      for size in sorted(model)],
+            axes.plot(sorted(model), [model[size] for size in sorted(model)],
                       '--', color=line.get_color(), linewidth=1)
         if models:
             axes.plot([], [], '--', color='#777777', label='model')

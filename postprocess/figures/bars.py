@@ -96,9 +96,6 @@ def bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
     else:
         axes.set_xlim(0, top * 1.28)
     charts.few_ticks(axes.xaxis, wide)
-    axes.set_yticks(rows, [name if len(name) < 44 else name[:43] + '…'
-                           for name in names], fontsize=7)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.grid(axis='y', visible=False)
+    charts.named_rows(axes, names)
     axes.set_xlabel(unit or 'a plain number')
     return figure

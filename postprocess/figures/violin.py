@@ -145,9 +145,7 @@ def violins(frame: pd.DataFrame, title: str) -> Figure:
     else:
         charts.few_ticks(axes.xaxis, False)
     axes.set_xlabel(f'{unit}; in brackets: calls')
-    axes.set_yticks(range(len(labels)), names, fontsize=7)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.grid(axis='y', visible=False)
+    charts.named_rows(axes, names)
     return figure
 
 

@@ -248,3 +248,12 @@ def test_a_fault_is_one_line(started, victim, number, why):
     lines = [line for line in (job.folder / 'err').read_text().splitlines()
              if line.startswith('service: ')]
     assert len(lines) == 1 and re.search(why, lines[0]), lines
+
+
+@pytest.mark.parametrize('busbw, unit', [(0.5, 'MB/s'), (7.27, 'GB/s')])
+def test_a_sweep_is_told_in_a_unit_of_its_size(tmp_path, busbw, unit):
+    """Also beside a curve of which nothing was measured."""
+    from checks.optcast import sweep
+    [_, svg] = sorted(sweep.draw({'optcast': {1 << 20: busbw}, 'ring': {}},
+                                 'sweep', tmp_path, 'sweep'))
+    assert f'busbw ({unit})' in svg.read_text()

@@ -45,7 +45,7 @@ struct way_state {
     const uint8_t *from;
     uint8_t *to;
     uint64_t bytes, part, parts, chunks, started, done;
-    uint32_t magic, nreq;
+    uint32_t magic;
     bool traced;
 };
 
@@ -57,7 +57,7 @@ static size_t bytes_of(const struct way_state *w, uint64_t part)
 
 static struct slot *slot_of(struct way_state *w, uint64_t part)
 {
-    return w->slots + part / w->o->nsplit % w->nreq;
+    return w->slots + part / w->o->nsplit % w->o->nreq;
 }
 
 #define TRACE(line, what) \
@@ -68,7 +68,7 @@ static struct slot *slot_of(struct way_state *w, uint64_t part)
 static void start(struct way_state *w)
 {
     while (w->started < w->chunks) {
-        struct slot *slot = w->slots + w->started % w->nreq;
+        struct slot *slot = w->slots + w->started % w->o->nreq;
         if (slot->busy)
             return;
         uint64_t first = w->started * w->o->nsplit;
@@ -246,7 +246,6 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
     w->to = out;
     w->bytes = bytes;
     w->part = part_of(w, bytes);
-    w->nreq = w->o->nreq;
     w->parts = (bytes + w->part - 1) / w->part;
     w->chunks = (w->parts + w->o->nsplit - 1) / w->o->nsplit;
     w->magic = DATA;
@@ -262,7 +261,7 @@ static void barrier(void *self)
     w->from = (void *)&in;
     w->to = (void *)&out;
     w->bytes = w->part = size_of(w->o->type);
-    w->parts = w->chunks = w->nreq = 1;
+    w->parts = w->chunks = 1;
     w->magic = BARRIER;
     w->traced = false;
     transfer(w);

@@ -63,8 +63,11 @@ _PANIC = re.compile(r"thread '[^']*'(?: \(\d+\))? panicked at (.*)")
 _OF_A_SPAN = re.compile(
     r'rank\(|/job\(|(?:recv|send|reduce) latency|\ballreduce (?:start|req)|'
     r'idx: ?\d+, |task_id: \d+,|req\(0x')
-#: A server whose clients are gone ends its threads, in any way.
-_OVER = 'handle_connection: exiting'
+#: A server whose clients are gone ends its threads, in any way; the first to
+#: notice is often one that waits for data. A client that went too early has no
+#: result.
+_OVER = re.compile('handle_connection: exiting|'
+                   'Connection closed by remote peer')
 
 #: No line is longer; some expressions take the square of the length.
 LONGEST = 10_000
@@ -213,7 +216,7 @@ class _Reader:
                 and minute < 60 and float(found[6]) < 61):
             self.wrong('a time that there is not')
         words = found[8]
-        if _OVER in words:
+        if self.log.side == 'server' and _OVER.search(words):
             self.over = True
         sized = _SIZE.fullmatch(words)
         if sized and not self.size:

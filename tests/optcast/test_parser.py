@@ -171,6 +171,20 @@ def test_a_panic_at_the_very_end_of_a_server_is_its_way_to_end(folder):
     assert logs.server(SERVER).panic is None
 
 
+@pytest.mark.parametrize('side, text', [('server', SERVER),
+                                        ('client', CLIENT)])
+def test_a_panic_of_a_thread_whose_peer_has_gone(side, text):
+    """The server's way to end, seen before the line for a client's leave; of
+    a client it is a failure."""
+    text = re.sub(r'.*handle_connection: exiting.*\n', '', text) + (
+        '[2026-11-23T13:16:08.032507857Z WARN  optcast_reduction_server::'
+        'nccl_net] [src/socket.c:63] socketProgress: Connection closed by '
+        "remote peer localhost<47604>\n\nthread '<unnamed>' (9) panicked at "
+        f'src/{side}.rs:451:80:\n')
+    read = {'client': logs.client, 'server': logs.server}[side]
+    assert bool(read(text).panic) == (side == 'client')
+
+
 def test_a_client_that_panicked_where_run_py_ended_well():
     text = (GOLDEN / 'client_panic.txt').read_text()
     assert 'run.py rc=0' in text

@@ -54,8 +54,8 @@ POINTS: dict[Point, tuple[str, ...]] = {
     Point('ring', 'f32', 4, 1, 4, 'original'): (),
 }
 
-#: Likewise, of the original's programs. Its clients may panic at their very
-#: end: no case for every night.
+#: Likewise, of the original's programs. They spin on all cores that they get,
+#: and few nodes have enough: no case for every night.
 ORIGINAL: dict[Point, tuple[str, ...]] = {
     **{Point('optcast', 'f32', clients, servers, nodes, 'requests'): ()
        for clients, servers, nodes in (

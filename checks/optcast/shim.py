@@ -6,15 +6,21 @@
 The original's server takes everybody who connects for a client, so that
 nobody may try whether its port answers. It gets a port of its own; once that
 is open, this script listens on the port of the job and tells those who
-connect where the server is. `ask` asks so all servers of the job (SERVICE
-names them), waits with the other clients for the start, and becomes the
-client. LIBRARY is the folder of the plugin.
+connect where clients are awaited. `ask` asks so all servers of the job
+(SERVICE names them), waits with the other clients for the start, and becomes
+the client. LIBRARY is the folder of the plugin.
+
+The server also takes the end of one client's connection for the end of all,
+and drops the last sums of those who are a little later. So `serve` carries
+these connections, and the server loses them together. Few bytes go over them:
+client and server connect for the data by themselves.
 
 Where the environment names no transport it is the plugin's TCP, over the
 interface that has the job's address.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -23,10 +29,12 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
-#: For a server to open its port. Unit: s.
+#: For a server to open its port, and for clients to end after the first.
+#: Unit: s.
 LIMIT = 20.0
 SIOCGIFADDR = 0x8915
 PR_SET_PDEATHSIG = 1
@@ -65,6 +73,34 @@ def listens(port: int) -> bool:
                for words in [line.split()])
 
 
+def copy(source: socket.socket, sink: socket.socket) -> None:
+    """What one says, to the other, until it leaves."""
+    with contextlib.suppress(OSError):
+        while said := source.recv(4096):
+            sink.sendall(said)
+
+
+def carry(client: socket.socket, server: socket.socket,
+          left: threading.Barrier) -> None:
+    """A client's connection; the server loses it when all clients have left,
+    or LIMIT after the first, because one may hang."""
+    threading.Thread(target=copy, args=(server, client), daemon=True).start()
+    copy(client, server)
+    with contextlib.suppress(threading.BrokenBarrierError):
+        left.wait(LIMIT)
+    with contextlib.suppress(OSError):
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def relay(inner: socket.socket, server: tuple[str, int], clients: int) -> None:
+    """Connects clients with their server."""
+    left = threading.Barrier(clients)
+    for _ in range(clients):
+        client, _ = inner.accept()
+        threading.Thread(target=carry, daemon=True, args=(
+            client, socket.create_connection(server), left)).start()
+
+
 def serve(library: str, address: str, port: str, program: str,
           *options: str) -> None:
     """Runs a server until this script is ended.
@@ -91,7 +127,11 @@ def serve(library: str, address: str, port: str, program: str,
                              f'(exit status {server.poll()}): its log says '
                              'why')
         time.sleep(0.02)
-    with socket.create_server((address, int(port))) as door:
+    with socket.create_server((address, int(port))) as door, \
+            socket.create_server((address, 0)) as inner:
+        threading.Thread(target=relay, daemon=True, args=(
+            inner, (address, own),
+            int(options[options.index('--nrank') + 1]))).start()
         door.settimeout(0.2)
         while not server.poll():        # 0: its clients have left
             try:
@@ -99,7 +139,7 @@ def serve(library: str, address: str, port: str, program: str,
             except TimeoutError:
                 continue
             with guest:
-                guest.sendall(f'{own}\n'.encode())
+                guest.sendall(f'{inner.getsockname()[1]}\n'.encode())
     raise SystemExit(f'{program} ended with status {server.poll()}')
 
 

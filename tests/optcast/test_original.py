@@ -3,7 +3,10 @@ speaks as they do and moves nothing; with $OPTCAST_PREFIX the real ones."""
 from __future__ import annotations
 
 import os
+import socket
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,9 +18,11 @@ from checks.optcast.points import ORIGINAL, SCALES
 from checks.serving.parser import split
 from tests.serving.test_service import Job
 
-#: Server and client; a server counts everybody who connects, as the real one.
+#: Server and client. As the real one, a server counts everybody who connects,
+#: and it leaves when one of them does: the last sums, which go over other
+#: connections, may be due to others then. Where these end it panics.
 STANDIN = """#!PYTHON
-import os, socket, sys, time
+import os, select, socket, sys, time
 words = dict(zip(sys.argv[1:], sys.argv[2:]))
 size = int(words['--count']) * 4
 def say(text, level='TRACE', module='server'):
@@ -40,21 +45,26 @@ if '-c' in sys.argv:
     where = words['-a'].split(',')
     held = [socket.create_connection((h, int(p))) for h, p in
             (one.split(':') for one in where)]
-    for one in held:
-        assert one.recv(2) == b'go'
+    data = [socket.create_connection((one.getpeername()[0],
+                                      int(one.recv(5)))) for one in held]
     n, begin = int(words['--try-count']), time.time_ns()
     for _ in range(n):
         for j in range(len(where)):
             for kind in ('send  ', 'recv '):
                 say(f'{kind}: idx: 0, j: {j} start', module='client')
         time.sleep(0.002)
-        if os.environ.get('STANDIN') == 'panic':
+        if (os.environ.get('STANDIN') == 'panic'
+                and os.environ['RUST_LOG'] == 'TRACE'):
             say("thread '<unnamed>' panicked at src/client.rs:1:1:", 'INFO')
             sys.exit(101)
         for j in range(len(where)):
             for kind in ('send  ', 'recv '):
                 say(f'{kind}: idx: 0, j: {j} done', module='client')
     took = (time.time_ns() - begin) / 1e9 / n
+    for one in data:
+        if one.recv(3) != b'sum':
+            say("thread '<unnamed>' panicked at src/client.rs:134:90:", 'INFO')
+            sys.exit(101)
     all = size * len(where)
     say(f'type: agg, nchannel: 1, nsplit: {len(where)}, nreq: 1, '
         f'count: {size // 4}, try_count: {n} #', 'INFO', 'utils')
@@ -66,12 +76,24 @@ else:
     if os.environ.get('STANDIN') == 'server':
         sys.exit(3)
     say(f'recv thread(0) all ranks get connected!, size: {size}', 'INFO')
-    for one in held:
-        one.sendall(b'go')
+    with socket.create_server((words['--address'], 0)) as s:
+        for one in held:
+            one.sendall(b'%05d' % s.getsockname()[1])
+        data = [s.accept()[0] for _ in held]
     for n in range(8):
         timed(f'rank(0)/job({n % 2})', 'recv', 1)
         timed(f'rank(0)/job({n % 2})', 'reduce', 0)
         timed(f'rank(0)/job({n % 2})', 'send', 1)
+    if os.environ.get('STANDIN') == 'panic':
+        time.sleep(99)
+    data[0].sendall(b'sum')
+    if select.select(data[:1], [], [], 0.5)[0]:
+        say('[socket.c:63] Connection closed by remote peer <9>', 'WARN')
+        say("thread '<unnamed>' (9) panicked at src/server.rs:451:80:", 'INFO')
+    if select.select(held, [], [], 0.1)[0]:
+        sys.exit()
+    for one in data[1:]:
+        one.sendall(b'sum')
     for one in held:
         one.recv(1)
     say('handle_connection: exiting ret Ok(0)', 'INFO')
@@ -144,10 +166,54 @@ def test_a_server_that_ends_early_and_a_client_that_panics(started):
 
 
 def test_a_client_that_panics(started):
+    """The other one, which gets no sum then, does not wait for its limit."""
     _, job = started(STANDIN='panic')
+    since = time.monotonic()
     assert job.process.wait(60) == 1
+    assert time.monotonic() - since < shim.LIMIT
     [line] = job.said()
     assert 'exit code 101' in line and 'panicked at src/client.rs' in line
+    assert job.leftovers() == []
+
+
+def carried(count):
+    """Clients' connections through the shim: (client's end, server's)."""
+    left, made = threading.Barrier(count), []
+    for _ in range(count):
+        (client, outer), (inner, server) = (socket.socketpair(),
+                                            socket.socketpair())
+        threading.Thread(target=shim.carry, args=(outer, inner, left),
+                         daemon=True).start()
+        server.settimeout(20)
+        made.append((client, server))
+    return made
+
+
+def test_the_server_loses_its_clients_when_the_last_one_has_left():
+    (client, server), (later, other) = carried(2)
+    server.sendall(b'where')
+    client.sendall(b'here')
+    assert (client.recv(9), server.recv(9)) == (b'where', b'here')
+    client.close()
+    server.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        server.recv(9)
+    server.settimeout(20)
+    other.sendall(b'sum')
+    assert later.recv(9) == b'sum'
+    later.close()
+    assert (server.recv(9), other.recv(9)) == (b'', b'')
+
+
+def test_the_server_loses_a_client_when_another_never_leaves(monkeypatch):
+    monkeypatch.setattr(shim, 'LIMIT', 0.2)
+    (client, server), (later, other) = carried(2)
+    client.close()
+    assert server.recv(9) == b''
+    later.sendall(b'here')
+    assert other.recv(9) == b'here'
+    later.close()
+    assert other.recv(9) == b''
 
 
 def test_figures_that_contradict_each_other(started):

@@ -57,13 +57,6 @@ class Layout:
         return self.gpus * self.nodes
 
 
-@dataclass(frozen=True)
-class Setting:
-    """An option of the programs that is not at its default."""
-    option: str
-    value: str
-
-
 def gpus_of(part: Any) -> int:
     """GPUs of a node of a partition; 0: it has none, or does not say."""
     if not {'gpu_nvidia', 'gpu_amd'} & set(part.features):
@@ -566,8 +559,8 @@ class NcclLarge(NcclBenchmark):
         return {'sizes': 'large', **super().more_params()}
 
 
-def settings() -> list[Setting]:
-    """Options and values that an operator turns."""
+def settings() -> list[str]:
+    """Options and values that an operator turns: OPTION=VALUE."""
     wide = {'threads_per_rank': ['0'], 'gpus_per_thread': ['0'],
             'parallel_init': ['1']}
     values: dict[str, list[str]] = {
@@ -580,7 +573,7 @@ def settings() -> list[Setting]:
         values |= {'cta_policy': ['1'], 'device_implementation': ['1']}
     if any('gpu_amd' in part.features for part in some):
         values |= {'memory_type': ['fine']}
-    return [Setting(option, value) for option, some_values in values.items()
+    return [f'{option}={value}' for option, some_values in values.items()
             for value in some_values]
 
 
@@ -592,12 +585,11 @@ class NcclOptions(NcclBenchmark):
     layout = parameter(layouts((1, 2), full=True), fmt=as_layout)
 
     #: The option, under the name of the variable, and its value.
-    setting = parameter(settings() if partitions() else [],
-                        fmt=lambda one: f'{one.option}={one.value}')
+    setting = parameter(settings() if partitions() else [])
 
     @run_after('init')
     def turn_the_option(self) -> None:
-        name, value = self.setting.option, self.setting.value
+        name, _, value = self.setting.partition('=')
         setattr(self, name, type(DEFAULTS[name])(value))
         if name == 'parallel_init':     # of the threads of one process
             self.threads_per_rank = 0
@@ -608,7 +600,7 @@ class NcclOptions(NcclBenchmark):
         return {'cta_policy': ('gpu_nvidia',),
                 'device_implementation': ('gpu_nvidia',),
                 'memory_type': ('gpu_amd',)}.get(
-                    self.setting.option, super().vendors())
+                    self.setting.partition('=')[0], super().vendors())
 
     def more_params(self) -> dict[str, Any]:
         # The setting is a parameter already.

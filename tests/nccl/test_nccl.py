@@ -111,7 +111,7 @@ def test_the_matrix_has_what_it_should(big):
                         ('NCCL_NVLS_ENABLE', '0')):
         assert any(env.get(name) == value for env in told), name
     for case in big:
-        one_rank = re.search('(threads_per_rank|gpus_per_thread) value=0|'
+        one_rank = re.search('(threads_per_rank|gpus_per_thread)=0|'
                              'parallel_init', case['params'])
         assert case['tasks'] == case['nodes'] * (
             1 if one_rank else case['gpus']), case

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -422,12 +422,17 @@ def command_lines() -> list[str]:
     return found
 
 
+#: Of `plumb env`: variables -> the test's folder, the output, local.json.
+_TOLD: dict[frozenset[tuple[str, str]], tuple[str, str, str]] = {}
+
+
 @dataclass
 class Suite:
     """The suite with its own perflogs, references and results."""
     tmp: Path
     variables: dict[str, str]
-    told: dict[frozenset, str] = field(default_factory=dict)
+    #: Variables with a folder of this test that every test has.
+    folders: frozenset[str]
 
     def plumb(self, *args: str, timeout: int = 250, **more: str
               ) -> subprocess.CompletedProcess[str]:
@@ -463,14 +468,25 @@ class Suite:
                            stdout=subprocess.PIPE, stderr=stderr)
 
     def exports(self, env: dict[str, str]) -> str:
-        """The output of `plumb env` with these variables, cached."""
-        key = frozenset(env.items())
-        if key not in self.told:
+        """The output of `plumb env` with these variables. One that was asked
+        with the same, but for this test's folders, is repeated, with what it
+        wrote."""
+        here = str(self.tmp)
+        key = frozenset(
+            (name, value.replace(here, '') if name in self.folders else value)
+            for name, value in env.items() if name != 'PYTEST_CURRENT_TEST')
+        found = self.tmp / 'work' / 'local.json'
+        if key not in _TOLD:
             done = subprocess.run([str(ROOT / 'plumb'), 'env'], text=True,
                              capture_output=True, env=env)
             assert done.returncode == 0, done.stderr
-            self.told[key] = done.stdout
-        return self.told[key]
+            _TOLD[key] = here, done.stdout, (
+                found.read_text() if found.exists() else '')
+        there, *told = _TOLD[key]
+        said, local = (text.replace(there, here) for text in told)
+        if local:
+            found.write_text(local)
+        return said
 
     def on(self, cluster: Cluster, *args: str, site: str = 'devcluster',
            **more: str) -> subprocess.Popen[str]:
@@ -531,12 +547,16 @@ def suite_in(tmp_path: Path) -> Suite:
     for name in ('venv', 'mpi', 'mpich', 'stores', 'bin'):
         if (work / name).exists():
             (mine / name).symlink_to(work / name)
-    return Suite(tmp_path, {
+    folders = {
         'PLUMBLINE_WORK': str(mine),
         'PLUMBLINE_PERFLOGS': str(tmp_path / 'perflogs'),
         'PLUMBLINE_REPORT': str(tmp_path / 'report'),
         'RFM_REFERENCE_PREFIX': str(tmp_path / 'references'),
         'RFM_PREFIX': str(tmp_path / 'rfm'),
+        # Tests wait neither for each other nor for the user's runs.
+        'PLUMBLINE_LOCK': str(tmp_path / 'lock')}
+    return Suite(tmp_path, {
+        **folders,
         # Ranks that wait for a message yield the CPU to other tests.
         'OMPI_MCA_mpi_yield_when_idle': '1',
         # Else ReFrame looks after 9, 17, 27 s whether a job has ended.
@@ -547,9 +567,7 @@ def suite_in(tmp_path: Path) -> Suite:
         'PLUMBLINE_SPEED_BOUNDARY_NS': 'inf',
         # What is beyond a reference is so in each try.
         'PLUMBLINE_AGAIN_AFTER': 'never',
-        # Tests wait neither for each other nor for the user's runs.
-        'PLUMBLINE_LOCK': str(tmp_path / 'lock'),
-    })
+    }, frozenset(folders))
 
 
 class Store(NamedTuple):

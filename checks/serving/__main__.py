@@ -7,18 +7,20 @@ from pathlib import Path
 # Run as a folder, by a Python that knows nothing of the suite.
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from checks.serving import agent, conduct, rank  # noqa: E402
-
 USAGE = ('usage: serving conduct PLAN -- LAUNCHER ... serving agent PLAN '
          '(written by checks/serving/service.py into a job; see DESIGN, '
          'contract 3)')
 
+# Each imports what it needs alone: a node may start hundreds of ranks.
 match sys.argv[1:]:
     case ['conduct', plan, '--', *launcher]:
+        from checks.serving import conduct
         sys.exit(conduct.main(plan, launcher))
     case ['agent', plan]:
+        from checks.serving import agent
         sys.exit(agent.main(plan))
     case ['rank', file, '--', *command]:
+        from checks.serving import rank
         sys.exit(rank.main(file, command))
     case _:
         sys.exit(USAGE)

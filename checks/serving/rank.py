@@ -21,8 +21,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .agent import Process
+if TYPE_CHECKING:
+    from .agent import Process
 
 #: Variables in which launchers tell a rank its number on its node. Slurm's
 #: comes last: mpirun in a batch job passes on that of the script.

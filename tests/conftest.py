@@ -336,6 +336,14 @@ def skip_missing(program: str, why: str) -> NoReturn:
     raise reason
 
 
+def git(*words: str, folder: Path = ROOT) -> str:
+    """What git prints in a folder; skips the test where git is missing."""
+    if not shutil.which('git'):
+        skip_missing('git', 'no git on PATH')
+    return subprocess.run(['git', *words], cwd=folder, text=True, check=True,
+                          capture_output=True).stdout
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]
                               ) -> Generator[None, pytest.TestReport,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, git
 
 #: In a namespace of its own a copy lies where the repository is: what is
 #: installed for that is there, and nothing of the repository is written.
@@ -29,14 +29,13 @@ exec "$@"
 def checkout(suite, tmp_path):
     """plumb in a copy of the repository."""
     folder = tmp_path / 'checkout'
-    names = subprocess.run(['git', 'ls-files', '-co', '--exclude-standard'],
-                           cwd=ROOT, text=True, capture_output=True)
-    for name in names.stdout.splitlines():
+    names = git('ls-files', '-co', '--exclude-standard')
+    for name in names.splitlines():
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
-    for words in (['init', '-q'], ['add', '-A']):
-        subprocess.run(['git', *words], cwd=folder, check=True)
+    git('init', '-q', folder=folder)
+    git('add', '-A', folder=folder)
     if not shutil.which('unshare') or subprocess.run(
             ['unshare', '-rm', 'true'], capture_output=True).returncode:
         pytest.skip('no user namespaces with mounts here')

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, skip_missing
+from conftest import ROOT, git, skip_missing
 from test_cli import complaint
 
 from cli import bundle, bundle_file
@@ -257,11 +257,8 @@ def without_network() -> list[str]:
 
 def clone(place: Path) -> Path:
     """A clean clone of what this checkout is, with changes not committed."""
-    subprocess.run(['git', 'clone', '-q', '--no-hardlinks', str(ROOT),
-                    str(place)], check=True)
-    changed = subprocess.run(
-        ['git', 'ls-files', '-z', '-m', '-o', '--exclude-standard'],
-        cwd=ROOT, text=True, check=True, capture_output=True).stdout
+    git('clone', '-q', '--no-hardlinks', str(ROOT), str(place))
+    changed = git('ls-files', '-z', '-m', '-o', '--exclude-standard')
     for name in filter(None, changed.split('\0')):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).exists():

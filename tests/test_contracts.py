@@ -17,8 +17,8 @@ from checks.lib import features, limits, metrics
 from cli.setup import WORK
 from config import families
 from config.version import VERSION
+from tests.conftest import ROOT, git
 
-ROOT = Path(__file__).resolve().parent.parent
 CHECKS = sorted((ROOT / 'checks').rglob('*.py'))
 
 
@@ -179,9 +179,7 @@ def test_licence_is_the_official_text():
 
 def tracked(root: Path, *options: str) -> list[str]:
     """What git keeps of a checkout; with options, some of it."""
-    return subprocess.run(
-        ['git', 'ls-files', '-z', *options], cwd=root, text=True, check=True,
-        capture_output=True).stdout.split('\0')[:-1]
+    return git('ls-files', '-z', *options, folder=root).split('\0')[:-1]
 
 
 def only_true_here(root: Path, work: Path) -> dict[str, str]:
@@ -220,8 +218,8 @@ def test_the_search_for_what_is_true_here_alone_finds_it(tmp_path):
     for path in (root / 'bin' / 'plumb', work / 'bin' / 'plumb',
                  root / 'run.log'):
         path.touch()
-    subprocess.run(['git', 'init', '-q'], cwd=root, check=True)
-    subprocess.run(['git', 'add', '-f', '.'], cwd=root, check=True)
+    git('init', '-q', folder=root)
+    git('add', '-f', '.', folder=root)
     found = only_true_here(root, work)
     assert {name: why.split(':')[0] for name, why in found.items()} == {
         'bin/reframe': 'is a link into one machine',

@@ -2,9 +2,8 @@
 from __future__ import annotations
 
 import re
-import subprocess
 
-from conftest import OSU, ROOT
+from conftest import OSU, git
 
 from config.version import VERSION
 
@@ -55,11 +54,9 @@ def test_repeats_are_records_and_their_median_is_judged(suite):
 
 
 def test_repository_is_left_as_it_was(suite):
-    status = ['git', 'status', '--porcelain']
-    before = subprocess.run(status, cwd=ROOT, text=True, capture_output=True)
+    before = git('status', '--porcelain')
     suite.plumb('run', '--', *OSU, '-n', 'OsuStartup')
-    after = subprocess.run(status, cwd=ROOT, text=True, capture_output=True)
-    assert before.stdout == after.stdout
+    assert git('status', '--porcelain') == before
 
 
 def test_from_runs_to_references_to_a_verdict(suite):

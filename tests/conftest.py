@@ -439,8 +439,6 @@ class Suite:
     """The suite with its own perflogs, references and results."""
     tmp: Path
     variables: dict[str, str]
-    #: Variables with a folder of this test that every test has.
-    folders: frozenset[str]
 
     def plumb(self, *args: str, timeout: int = 250, **more: str
               ) -> subprocess.CompletedProcess[str]:
@@ -478,10 +476,11 @@ class Suite:
     def exports(self, env: dict[str, str]) -> str:
         """The output of `plumb env` with these variables. One that was asked
         with the same, but for this test's folders, is repeated, with what it
-        wrote."""
+        wrote; not where it looks into such a folder."""
         here = str(self.tmp)
         key = frozenset(
-            (name, value.replace(here, '') if name in self.folders else value)
+            (name, value if name in ('PATH', 'PLUMBLINE_SITE')
+             else value.replace(here, ''))
             for name, value in env.items() if name != 'PYTEST_CURRENT_TEST')
         found = self.tmp / 'work' / 'local.json'
         if key not in _TOLD:
@@ -555,16 +554,12 @@ def suite_in(tmp_path: Path) -> Suite:
     for name in ('venv', 'mpi', 'mpich', 'stores', 'bin'):
         if (work / name).exists():
             (mine / name).symlink_to(work / name)
-    folders = {
+    return Suite(tmp_path, {
         'PLUMBLINE_WORK': str(mine),
         'PLUMBLINE_PERFLOGS': str(tmp_path / 'perflogs'),
         'PLUMBLINE_REPORT': str(tmp_path / 'report'),
         'RFM_REFERENCE_PREFIX': str(tmp_path / 'references'),
         'RFM_PREFIX': str(tmp_path / 'rfm'),
-        # Tests wait neither for each other nor for the user's runs.
-        'PLUMBLINE_LOCK': str(tmp_path / 'lock')}
-    return Suite(tmp_path, {
-        **folders,
         # Ranks that wait for a message yield the CPU to other tests.
         'OMPI_MCA_mpi_yield_when_idle': '1',
         # Else ReFrame looks after 9, 17, 27 s whether a job has ended.
@@ -575,7 +570,9 @@ def suite_in(tmp_path: Path) -> Suite:
         'PLUMBLINE_SPEED_BOUNDARY_NS': 'inf',
         # What is beyond a reference is so in each try.
         'PLUMBLINE_AGAIN_AFTER': 'never',
-    }, frozenset(folders))
+        # Tests wait neither for each other nor for the user's runs.
+        'PLUMBLINE_LOCK': str(tmp_path / 'lock'),
+    })
 
 
 class Store(NamedTuple):

@@ -354,7 +354,7 @@ def test_a_good_run(suite):
     done = suite.reframe(
         '-r', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
         'str(point) == "standalone tao_server small"',
-        '-STaoBench.settings=test_time:6,stats_interval:500',
+        '-STaoBench.settings=test_time:4,stats_interval:500',
         '-STaoBench.attempts=1')
     assert 'PASSED' in done.stdout, done.stdout
     figures = {r['metric']: float(r['value']) for r in suite.records}
@@ -389,9 +389,10 @@ def assert_kept_and_no_reference(suite):
 
 
 @pytest.mark.parametrize('settings, options, words', [
-    ({'warmup_time': 8}, ['-STaoBench.client_settings=tunning_factor:1.6'],
+    ({'memsize': 0.002, 'warmup_time': 6},
+     ['-STaoBench.client_settings=tunning_factor:1.6'],
      ['data points, not', 'too many keys']),
-    ({'memsize': 0.064, 'warmup_time': 1, 'test_time': 6}, [],
+    ({'memsize': 0.064, 'warmup_time': 1}, [],
      ['data points, not', 'warm-up was cut short'])])
 def test_a_run_that_is_not_valid(suite, settings, options, words):
     done = suite.reframe(*run(suite, *options, **settings))

@@ -17,8 +17,9 @@ the median of the rounds.  The parts:
     work       requests for a second of the server's CPU where it has work to
                do for each, so that batches save it little: scripts of 50 us
                and of 1 ms; within 3 %
-    values     the same with GETs of 64 KiB, and why they differ: reads,
-               writes and sleeps of the server for a request
+    values     the same with GETs of 64 KiB: each as fast as it can, and ours
+               at the rate of each other, within 3 %; and why they differ:
+               reads, writes and sleeps for a request
     latency    medians of an open loop at a low rate, on one connection: of
                GETs, and of scripts of 1 ms and 5 ms; counted from the sending
                as memtier does within 3 %, and from when each was due
@@ -45,9 +46,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from checks.load import plumbload  # noqa: E402
+from checks.load import BUILD, plumbload  # noqa: E402
 
-BUILD = ROOT / 'checks' / 'lib' / 'src' / 'load' / 'build.sh'
 #: With four digits after it a key is as long as redis-benchmark's.
 PREFIX = 'key:00000000'
 CHEAPER, ALIKE, BUSY, STALL = 1.1, 0.03, 0.9, 0.1
@@ -102,10 +102,14 @@ class Sample(NamedTuple):
     reads: float
     writes: float
     sleeps: float
+    #: Of the client, likewise: times that it slept.
+    waits: float
 
 
-def run(command: list[object], what: str) -> tuple[str, float, float]:
-    """Its output, and CPU and wall seconds from its start to its end."""
+def run(command: list[object], what: str
+        ) -> tuple[str, float, float, int]:
+    """Its output, CPU and wall seconds from its start to its end, and how
+    often it slept."""
     begin = time.monotonic()
     with subprocess.Popen([str(c) for c in command], text=True,
                           stdout=subprocess.PIPE,
@@ -118,7 +122,7 @@ def run(command: list[object], what: str) -> tuple[str, float, float]:
         out, err = process.stdout.read(), process.stderr.read()
     if process.returncode:
         raise Setup(f'{what} ended with {process.returncode}: {err[-300:]}')
-    return out, usage.ru_utime + usage.ru_stime, wall
+    return out, usage.ru_utime + usage.ru_stime, wall, usage.ru_nvcsw
 
 
 def cpu_of(pid: int) -> float:
@@ -199,7 +203,7 @@ def measure(args: argparse.Namespace, tool: str, server: Server, load: Load,
     kind = 'command' if load.command else load.operation
     with tempfile.TemporaryDirectory() as folder:
         if tool == 'plumbload':
-            out, cpu, wall = run(
+            out, cpu, wall, slept = run(
                 [*pinned, args.plumbload, *ours(server, load),
                  '--connections', load.connections, '--pipeline',
                  load.pipeline, '--operation', kind, '--duration',
@@ -216,7 +220,7 @@ def measure(args: argparse.Namespace, tool: str, server: Server, load: Load,
             protocol = 'redis' if server.kind == 'redis' \
                 else 'memcache_binary'
             result = Path(folder) / 'json'
-            _, cpu, wall = run(
+            _, cpu, wall, slept = run(
                 [*pinned, args.memtier, '-s', '127.0.0.1', '-p', server.port,
                  '-P', protocol, '-t', 1, '-c', load.connections,
                  '--pipeline', load.pipeline, '--key-prefix', PREFIX,
@@ -238,7 +242,7 @@ def measure(args: argparse.Namespace, tool: str, server: Server, load: Load,
                 raise Setup('keys are missing')
         else:
             count = int(guess * args.seconds)
-            out, cpu, wall = run(
+            out, cpu, wall, slept = run(
                 [*pinned, args.redis_benchmark, '-p', server.port,
                  *([] if load.command else ['-t', kind]), '-d', load.size,
                  '-r', load.keys, '-n', count, '-c', load.connections, '-P',
@@ -249,7 +253,7 @@ def measure(args: argparse.Namespace, tool: str, server: Server, load: Load,
     spent = cpu_of(server.pid) - before
     return Sample(rate, count / cpu, count / spent, spent / wall, median, *(
         (after - before) / count for before, after in zip(
-            counts, counts_of(server.pid), strict=True)))
+            counts, counts_of(server.pid), strict=True)), slept / count)
 
 
 def compare(args: argparse.Namespace, server: Server, load: Load
@@ -416,10 +420,28 @@ def work(args: argparse.Namespace) -> bool:
     return good
 
 
+def at_its_rate(args: argparse.Namespace, server: Server, load: Load,
+                tool: str) -> Found:
+    """A tool as fast as it asks on one connection, and ours at that rate.
+
+    What the server spends on a request depends on how long it waited for it.
+    Given a rate, memtier sends in bursts; left alone, at even intervals.
+    """
+    found: Found = {'plumbload': [], tool: []}
+    rate = 10_000.0
+    for _ in range(args.rounds):
+        its = measure(args, tool, server, load, rate)
+        rate = its.rate
+        found[tool].append(its)
+        found['plumbload'].append(measure(
+            args, 'plumbload', server, load._replace(rate=round(rate)), 0))
+    return found
+
+
 def values(args: argparse.Namespace) -> bool:
     print('\n| server | connections | client | rate 1/s | per server CPU s '
-          '| server CPU | reads | writes | sleeps | ours / it |\n'
-          '|---|---|---|---|---|---|---|---|---|---|')
+          '| server CPU | reads | writes | sleeps | client sleeps '
+          '| ours / it |\n|---|---|---|---|---|---|---|---|---|---|---|')
     good = True
     for kind in args.kinds:
         for connections in (1, 16):
@@ -427,11 +449,8 @@ def values(args: argparse.Namespace) -> bool:
             with served(args, kind, load) as server:
                 runs = [compare(args, server, load)]
                 if connections == 1:
-                    # At one rate the server sleeps as often for each client
-                    # (memtier paces several connections in bursts).
-                    slowest = min(middle(s).rate for s in runs[0].values())
-                    runs.append(compare(args, server, load._replace(
-                        rate=round(slowest / 2))))
+                    runs += [at_its_rate(args, server, load, tool)
+                             for tool in runs[0] if tool != 'plumbload']
             for found in runs:
                 for tool, samples in found.items():
                     s, ratio = middle(samples), ratio_to(
@@ -439,7 +458,8 @@ def values(args: argparse.Namespace) -> bool:
                     print(f'| {kind} | {connections} | {tool} | {s.rate:.0f} '
                           f'| {s.server:.0f} | {100 * s.busy:.0f} % '
                           f'| {s.reads:.2f} | {s.writes:.2f} '
-                          f'| {s.sleeps:.2f} | {ratio:.3f} |', flush=True)
+                          f'| {s.sleeps:.2f} | {s.waits:.2f} | {ratio:.3f} |',
+                          flush=True)
                     good &= found is runs[0] or abs(ratio - 1) <= ALIKE
     return good
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-LOAD = ROOT / 'checks' / 'lib' / 'src' / 'load' / 'build.sh'
+LOAD = ROOT / 'checks' / 'load' / 'src' / 'build.sh'
 SERVER = ROOT / 'checks' / 'taobench' / 'src' / 'build.sh'
 KEYS, SIZE, LEAST = 10001, 200, 0.9
 #: TaoBench's keys have 219 constant bytes.

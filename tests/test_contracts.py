@@ -248,6 +248,25 @@ NAMED = {
 COMMON = ('cli', 'config', 'postprocess', 'checks/lib')
 
 
+def below_root(node: ast.AST) -> Path | None:
+    """The path that an expression ROOT / 'a' / 'b' means."""
+    if isinstance(node, ast.Name) and node.id == 'ROOT':
+        return ROOT
+    if (isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant)
+            and (above := below_root(node.left))):
+        return above / node.right.value
+    return None
+
+
+def test_what_a_bench_names_in_the_repository_is_there():
+    lost = [f'{path.name}:{node.lineno}: {found}'
+            for path in sorted((ROOT / 'bench').glob('*.py'))
+            for node in ast.walk(ast.parse(path.read_text()))
+            if (found := below_root(node)) and not found.exists()
+            and not found.is_relative_to(WORK)]
+    assert not lost
+
+
 def test_links_between_the_docs_lead_somewhere():
     lost = []
     for name in tracked(ROOT, '*.md'):

@@ -452,7 +452,7 @@ def test_clients_from_outside_run_what_the_run_prints(suite, built):
     job = suite.start(*run(
         suite, '-STaoBench.outside=1', '-STaoBench.client_settings='
         'tunning_factor:0.3,wait_after_warmup:1', point='autoscale',
-        interface_name='lo', num_clients=1, timeout_buffer=5))
+        interface_name='lo', num_clients=1, timeout_buffer=10))
     lines = iter(job.stdout)
     said = []
     while 'plumbload' not in (line := next(lines)) or '&&' not in line:

@@ -369,7 +369,7 @@ def test_a_good_run(suite):
     assert report['benchmark_name'] == 'tao_bench_standalone'
     assert report['metrics']['total_qps'] == figures['total_qps']
     assert report['machines'][0]['num_logical_cpus']
-    assert len(attached(suite, 'server_0.csv').splitlines()) > 25
+    assert len(attached(suite, 'server_0.csv').splitlines()) > 15
     done = suite.plumb(
         'report', '--perflogs', suite.variables['PLUMBLINE_PERFLOGS'],
         '--output', str(suite.tmp / 'page'))
@@ -410,14 +410,12 @@ def victim(suite):
         while not list(suite.tmp.rglob(file)):
             assert time.monotonic() < deadline and job.poll() is None
             time.sleep(0.05)
-        stage = next(suite.tmp.rglob(file)).parent
         while True:
             for path in Path('/proc').glob('[0-9]*'):
                 try:
                     command = (path / 'cmdline').read_bytes()
                     if (command.split(b'\0')[0].endswith(b'/' + word)
-                            and str(stage).encode() in (
-                                command + os.readlink(path / 'cwd').encode())):
+                            and str(suite.tmp).encode() in command):
                         return job, int(path.name)
                 except OSError:
                     pass

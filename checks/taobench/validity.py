@@ -145,19 +145,19 @@ def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
         reasons.append(Reason(
             'points', f'server {index}: {one.num_data_points} data points, '
             f'not {wanted} (by the {expected.rule} of the original)',
-            'killed' if reasons else _lacking(one, window)))
+            'killed' if reasons else _lacking(one, window, expected)))
     dip = _dip(one)
     good = sum(point.counts for point in window)
     if not reasons and good < wanted - WINDOW_TOLERANCE:
         # The original walks back into the warm-up for as many as it wants.
         reasons.append(Reason(
             'points', f'server {index}: {good} of {len(window)} points of '
-            'the test count', _lacking(one, window)))
+            'the test count', _lacking(one, window, expected)))
     if dip and not reasons:
         reasons.append(Reason(
             'points', f'server {index}: {len(dip)} points of the window do '
             f'not count (from line {dip[0].line})',
-            _lacking(one, window)))
+            _lacking(one, window, expected)))
     if expected.connections:
         opened = [point.values['crnt_conn'] for point in window
                   if point.busy and 'crnt_conn' in point.values]
@@ -192,28 +192,43 @@ def _dip(one: Summary) -> list[Point]:
     return dip if len(dip) > max(one.wanted / 20, 1) else []
 
 
-def _lacking(one: Summary, points: Sequence[Point]) -> str:
+def _lacking(one: Summary, points: Sequence[Point], expected: Expected
+             ) -> str:
     """The likely cause of points of the window that do not count."""
     if sum(point.older for point in points) > len(points) / 2:
         return 'build'
-    rates = [p.values['hit_rate'] for p in points if p.busy]
-    if len(rates) < 0.9 * len(points) or not rates:
+    busy = [p for p in points if p.busy]
+    if len(busy) < 0.9 * len(points) or not busy:
         return 'starved'
-    low = [rate for rate in rates if rate < MIN_HIT_RATE]
+    low = [p for p in busy if p.values['hit_rate'] < MIN_HIT_RATE]
     if low:
-        third = max(len(rates) // 3, 1)
-        first, last = rates[:third], rates[-third:]
+        third = max(len(busy) // 3, 1)
+        first, variance = _hit_rate(busy[:third], expected.interval)
+        last, other = _hit_rate(busy[-third:], expected.interval)
         # Points of few reads vary by chance: three standard errors.
-        chance = 3 * math.sqrt((statistics.pvariance(first)
-                                + statistics.pvariance(last)) / third)
-        if (statistics.mean(last) - statistics.mean(first)
-                > max(MIN_GROWTH, chance)):
+        chance = 3 * math.sqrt(variance + other)
+        if last - first > max(MIN_GROWTH, chance):
             return 'cold'
         if any(point.out_of_memory or point.values.get('slow_qps_oom', 0) > 0
                for point in one.log.points):
             return 'memory'
-        return 'many_keys' if len(low) > len(rates) / 2 else 'unknown'
+        return 'many_keys' if len(low) > len(busy) / 2 else 'unknown'
     return 'unknown'
+
+
+def _hit_rate(points: Sequence[Point], interval: float
+              ) -> tuple[float, float]:
+    """Mean hit rate of some points, and the variance of that mean.
+
+    The larger of what the points show (nothing, if there is one) and of
+    what so many reads give by chance, which is binomial.
+    """
+    rates = [p.values['hit_rate'] for p in points]
+    mean = statistics.mean(rates)
+    reads = interval * sum(p.values['fast_qps'] + p.values['slow_qps']
+                           for p in points)
+    return mean, max(statistics.pvariance(rates) / len(rates),
+                     mean * (1 - mean) / reads)
 
 
 def _balance(found: Sequence[Summary | None]) -> list[Reason]:

@@ -93,6 +93,16 @@ def test_invalid_for_the_right_reason(texts, wanted):
     assert causes(*texts) == wanted
 
 
+@pytest.mark.parametrize('rate, cause', [(7000, 'many_keys'),
+                                         (1e6, 'cold')])
+def test_two_points_of_few_reads_say_nothing_of_growth(rate, cause):
+    """Seen in runs of 2 s: 0.420 and 0.443 of 3 500 reads each."""
+    text = ''.join(line(rate, hit) for hit in [0.43] * 9 + [
+        0.420, 0.430, 0.432, 0.443])
+    of = Expected(1, warmup_time=4.5, test_time=2, interval=0.5)
+    assert causes(text, expected=of) == [('points', cause)]
+
+
 def test_a_dip_is_not_passed_over():
     """The original takes points from before it instead."""
     lines = log().splitlines(True)

@@ -231,3 +231,22 @@ def test_a_class_shares_what_its_variables_never_change(monkeypatch):
     assert new['words'].default_value == []
     assert (newest['words'].name, newest['words'].owner) == (
         new['words'].name, new['words'].owner)
+
+
+def test_only_files_with_the_decorator_are_imported(suite):
+    folder = suite.tmp / 'mine'
+    folder.mkdir()
+    (folder / 'helper.py').write_text('import reframe\n1 / 0\n')
+    (folder / 'broken.py').write_text('no Python\n')
+    (folder / 'mine.py').write_text(
+        'from reframe.core.builtins import *\n'
+        'from reframe.core.pipeline import RunOnlyRegressionTest\n'
+        'from reframe.core.decorators import simple_test\n\n@simple_test\n'
+        'class Mine(RunOnlyRegressionTest):\n'
+        "    valid_systems = valid_prog_environs = ['*']\n")
+    done = suite.reframe('-c', str(folder), '-l')
+    assert '- Mine /' in done.stdout and 'Found 1 check(s)' in done.stdout
+    assert 'skipping' not in done.stdout + done.stderr
+    (folder / 'mine.py').write_text('import reframe\nsimple_test(\n')
+    done = suite.reframe('-c', str(folder), '-l')
+    assert done.returncode and 'mine.py", line 2' in done.stdout + done.stderr

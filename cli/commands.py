@@ -483,5 +483,5 @@ def test(args: argparse.Namespace) -> int:
         detect_local(mpi, ensure_stores())
     together = [*pytest, *side_by_side(args.cluster), *args.pytest]
     if args.pytest:                         # a person looks at a few
-        return 1 if subprocess.run(together, **how).returncode else 0
+        return 1 if unstable.call(together, **how) else 0
     return unstable.run(together, [*pytest, '-n0'], **how)

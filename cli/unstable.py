@@ -6,10 +6,12 @@ would block everybody. It is told by name, so that somebody mends it.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 #: More failures than these are not for want of luck.
@@ -21,12 +23,12 @@ def run(together: Sequence[str], alone: Sequence[str], **more: Any) -> int:
 
     :param together: pytest's command line for all tests
     :param alone: the one for a few, by their ids, one after the other
-    :param more: for subprocess.run: cwd, env
+    :param more: for subprocess.Popen: cwd, env
     """
     with tempfile.TemporaryDirectory(prefix='plumbline-tests') as folder:
         path = Path(folder, 'outcomes.json')
         option = f'--outcomes={path}'
-        code = subprocess.run([*together, option], **more).returncode
+        code = call([*together, option], **more)
         failed = {name: how for name, how in _outcomes(path).items()
                   if how in ('failed', 'crashed')}
         # 1: all have run; a worker that died took others along.
@@ -36,12 +38,41 @@ def run(together: Sequence[str], alone: Sequence[str], **more: Any) -> int:
         print(f'\n{len(failed)} failed: again, alone, one after the other',
               flush=True)
         path.unlink()
-        code = subprocess.run([*alone, option, *failed], **more).returncode
+        code = call([*alone, option, *failed], **more)
         if code or _outcomes(path) != dict.fromkeys(failed, 'passed'):
             return 1
     print(''.join(f'\nunstable: failed beside the others, passed alone: {one}'
                   for one in failed), flush=True)
     return 0
+
+
+def call(command: Sequence[str], **more: Any) -> int:
+    """Runs pytest to its end, also where a signal asks for it.
+
+    pytest takes SIGINT for the end and stops what its tests have started;
+    ^C reaches it from the terminal.
+
+    :param more: for subprocess.Popen: cwd, env
+    :returns: its exit code
+    """
+    running: list[subprocess.Popen[bytes]] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for process in running:
+            if number != signal.SIGINT:
+                process.send_signal(signal.SIGINT)
+
+    # First: what a shell started in the background ignores SIGINT, and with
+    # it all that it starts.
+    before = {number: signal.signal(number, end) for number in
+              (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with subprocess.Popen(command, **more) as process:
+            running.append(process)
+            return process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _outcomes(path: Path) -> dict[str, str]:

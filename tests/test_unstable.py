@@ -2,11 +2,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
 from cli import commands, unstable
-from tests.conftest import FEWER, nested_tests
+from tests.conftest import FEWER, ROOT, nested_tests
 
 #: Fails in a worker of xdist, and where the file `always` is.
 LUCK = '''
@@ -76,3 +79,33 @@ def test_what_luck_does_not_explain_is_not_run_again(tests, text):
 def test_all_good_says_nothing_more(tests):
     code, said = tests('def test_good(): pass\n')
     assert code == 0 and 'again' not in said and '1 passed' in said
+
+
+#: Runs pytest as `./plumb test` does.
+CALL = 'import sys; from cli import unstable; unstable.call(sys.argv[1:])'
+SLOW = '''
+import time
+import pytest
+
+@pytest.fixture
+def server():
+    print("started", flush=True)
+    yield
+    print("stopped", flush=True)
+
+def test_slow(server): time.sleep(60)
+'''
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize('shell', ['exec "$@"', 'trap "" INT; exec "$@"'])
+def test_who_ends_it_ends_what_the_tests_started(tmp_path, number, shell):
+    with subprocess.Popen(
+            ['sh', '-c', shell, 'sh', sys.executable, '-c', CALL,
+             *nested_tests(tmp_path, SLOW), '-s', '-n0', str(tmp_path)],
+            cwd=ROOT, text=True, stdout=subprocess.PIPE) as running:
+        said = iter(running.stdout)
+        while 'started' not in next(said):
+            pass
+        running.send_signal(number)
+        assert 'stopped' in ''.join(said)

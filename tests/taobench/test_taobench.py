@@ -348,9 +348,11 @@ def why(done):
     return re.search('Reason: performance error: validity: (.*)', text)[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.alone
 def test_a_good_run(suite):
-    """The point of quick mode, in less time: it has the machine for itself."""
+    """The point of quick mode, in less time: it has the machine for itself,
+    20 s, which `./plumb run` gives it as well."""
     done = suite.reframe(
         '-r', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
         'str(point) == "standalone tao_server small"',

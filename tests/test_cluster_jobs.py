@@ -237,8 +237,9 @@ def test_a_run_that_is_ended_cancels_its_jobs_and_says_so(faulty, cluster):
     assert re.search('^fail +OsuPt2pt %program=osu_latency', text, re.M), text
     assert 'Traceback' not in text
     assert {r['guard'] for r in faulty.records} == {'cancelled'}
-    # Slurm takes a moment to end what it was told to.
-    until(lambda: not cluster.ask('squeue', '-h').strip())
+    # Slurm takes a moment to end what it was told to; minutes, where a busy
+    # node missed the message and Slurm sends it again.
+    until(lambda: not cluster.ask('squeue', '-h').strip(), 180)
 
 
 @pytest.mark.cluster

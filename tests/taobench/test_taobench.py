@@ -452,7 +452,9 @@ def test_clients_from_outside_run_what_the_run_prints(suite, built):
     job = suite.start(*run(
         suite, '-STaoBench.outside=1', '-STaoBench.client_settings='
         'tunning_factor:0.3,wait_after_warmup:1', point='autoscale',
-        interface_name='lo', num_clients=1, timeout_buffer=10))
+        interface_name='lo', num_clients=1, timeout_buffer=10,
+        # The shell between warm-up and test may take two of them.
+        test_time=4, stats_interval=1000))
     lines = iter(job.stdout)
     said = []
     while 'plumbload' not in (line := next(lines)) or '&&' not in line:
@@ -470,7 +472,7 @@ def test_clients_from_outside_run_what_the_run_prints(suite, built):
     # The clients' figures are their own; the servers' are judged.
     assert 'hit ratio' in rest and 'too few keys' in rest, rest
     rows = list(csv.DictReader(attached(suite, 'server_0.csv').splitlines()))
-    assert sum(float(row['fast_qps']) > 1 for row in rows) >= 7
+    assert sum(float(row['fast_qps']) > 1 for row in rows) >= 5
     rule = attached(suite, 'rule.txt')
     assert 'by the code of the original' in rule
 

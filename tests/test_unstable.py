@@ -89,11 +89,12 @@ import pytest
 
 @pytest.fixture
 def server():
-    print("started", flush=True)
     yield
     print("stopped", flush=True)
 
-def test_slow(server): time.sleep(60)
+def test_slow(server):
+    print("started", flush=True)
+    time.sleep(60)
 '''
 
 

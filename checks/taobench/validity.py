@@ -202,9 +202,10 @@ def _lacking(one: Summary, points: Sequence[Point], expected: Expected
         return 'starved'
     low = [p for p in busy if p.values['hit_rate'] < MIN_HIT_RATE]
     if low:
-        third = max(len(busy) // 3, 1)
-        first, variance = _hit_rate(busy[:third], expected.interval)
-        last, other = _hit_rate(busy[-third:], expected.interval)
+        # A third, but of few points half: one may have hardly any reads.
+        part = max(len(busy) // 3, min(len(busy) // 2, 2), 1)
+        first, variance = _hit_rate(busy[:part], expected.interval)
+        last, other = _hit_rate(busy[-part:], expected.interval)
         # Points of few reads vary by chance: three standard errors.
         chance = 3 * math.sqrt(variance + other)
         if last - first > max(MIN_GROWTH, chance):
@@ -218,17 +219,11 @@ def _lacking(one: Summary, points: Sequence[Point], expected: Expected
 
 def _hit_rate(points: Sequence[Point], interval: float
               ) -> tuple[float, float]:
-    """Mean hit rate of some points, and the variance of that mean.
-
-    The larger of what the points show (nothing, if there is one) and of
-    what so many reads give by chance, which is binomial.
-    """
-    rates = [p.values['hit_rate'] for p in points]
-    mean = statistics.mean(rates)
-    reads = interval * sum(p.values['fast_qps'] + p.values['slow_qps']
-                           for p in points)
-    return mean, max(statistics.pvariance(rates) / len(rates),
-                     mean * (1 - mean) / reads)
+    """Hits a read of some points, and its variance: that of a binomial."""
+    hits, misses = (interval * sum(p.values[name] for p in points)
+                    for name in ('fast_qps', 'slow_qps'))
+    rate = hits / (hits + misses)
+    return rate, rate * (1 - rate) / (hits + misses)
 
 
 def _balance(found: Sequence[Summary | None]) -> list[Reason]:

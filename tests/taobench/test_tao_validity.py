@@ -93,12 +93,13 @@ def test_invalid_for_the_right_reason(texts, wanted):
     assert causes(*texts) == wanted
 
 
-@pytest.mark.parametrize('rate, cause', [(7000, 'many_keys'),
-                                         (1e6, 'cold')])
-def test_two_points_of_few_reads_say_nothing_of_growth(rate, cause):
-    """Seen in runs of 2 s: 0.420 and 0.443 of 3 500 reads each."""
-    text = ''.join(line(rate, hit) for hit in [0.43] * 9 + [
-        0.420, 0.430, 0.432, 0.443])
+@pytest.mark.parametrize('reads, rates, cause', [
+    ([7000] * 4, [0.420, 0.430, 0.432, 0.443], 'many_keys'),
+    ([1e6] * 4, [0.410, 0.420, 0.432, 0.443], 'cold'),
+    ([450, 6200, 6600, 6500], [0.076, 0.081, 0.102, 0.131], 'cold')])
+def test_growth_is_told_from_the_chance_of_few_reads(reads, rates, cause):
+    """Points of half a second, as seen in runs of 2 s."""
+    text = ''.join(map(line, [7000] * 9 + reads, [rates[0]] * 9 + rates))
     of = Expected(1, warmup_time=4.5, test_time=2, interval=0.5)
     assert causes(text, expected=of) == [('points', cause)]
 

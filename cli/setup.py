@@ -146,14 +146,14 @@ def ensure_venv(tests: bool = False) -> Path:
     python = venv / 'bin' / 'python'
     base = Path(sys.base_prefix).as_posix() + sys.version
 
-    def sync(lock: str) -> None:
+    def sync(lock: str) -> bool:
         text = _read(LOCKS / f'{lock}.lock')
         if not text:
             raise SetupError(f'{LOCKS / lock}.lock is missing: restore it '
                              'with git checkout config/python')
         mark = venv / f'{lock}.stamp'
         if _read(mark) == _stamp(base, text):
-            return
+            return False
         # A bundle that does not fit leaves everything as it was.
         with (_wheels(LOCKS / f'{lock}.lock') as wheels,
               step(f'installing Python packages ({lock})')):
@@ -164,15 +164,14 @@ def ensure_venv(tests: bool = False) -> Path:
                      'making a virtual environment',
                      'Debian and Ubuntu need the package python3-venv')
             _pip(python, LOCKS / f'{lock}.lock', wheels)
-            _compile(venv, python)
             if lock == 'requirements':
                 _adopt(venv, python)
             mark.write_text(_stamp(base, text))
+        return True
 
     with _locked():
-        sync('requirements')
-        if tests:
-            sync('test')
+        if any([sync(lock) for lock in ('requirements', *['test'] * tests)]):
+            _compile(venv, python)
     return python
 
 

@@ -425,6 +425,7 @@ def victim(suite):
     return start
 
 
+@pytest.mark.thorough
 @pytest.mark.alone
 def test_a_starved_client(suite, victim):
     # Each client has a server of its own; one is stopped for the test.

@@ -26,7 +26,7 @@ case " $* " in *" -c "*) echo "Invalid option [-c]"; exit 1;; esac
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}
 echo "Using sm btl for send to nobody" >&2
 if [ $FAULT = leftover ]; then
-    setsid sleep 987.4 </dev/null >/dev/null 2>&1 &
+    setsid sleep ${LEFT:-987.4} </dev/null >/dev/null 2>&1 &
 fi
 [ "$rank" = 0 ] || exit 0
 # With figures of a fast machine: they claim 0.2 s, and that is how long it

@@ -394,7 +394,7 @@ def assert_kept_and_no_reference(suite):
     ({'memsize': 0.002, 'warmup_time': 6},
      ['-STaoBench.client_settings=tunning_factor:1.6'],
      ['data points, not', 'too many keys']),
-    ({'memsize': 0.064, 'warmup_time': 1, 'test_time': 4}, [],
+    ({'memsize': 0.032, 'warmup_time': 1, 'test_time': 4}, [],
      ['data points, not', 'warm-up was cut short'])])
 def test_a_run_that_is_not_valid(suite, settings, options, words):
     done = suite.reframe(*run(suite, *options, **settings))

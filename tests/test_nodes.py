@@ -239,9 +239,9 @@ def test_busy_neighbours_are_seen(observe, tmp_path):
 
 def test_a_child_in_a_session_of_its_own_fails_the_run(faulty):
     # Another time than in the jobs of the clusters beside it.
-    done = faulty.run('leftover', '-Sbringup=1', LEFT='987.5')
+    done = faulty.run('leftover', '-Sbringup=1', LEFT='987.6')
     text = done.stdout + done.stderr
-    assert not lives('sleep 987.5')
+    assert not lives('sleep 987.6')
     assert done.returncode == 1, text
     assert 'leftover: ' in text and 'still ran 5 s after' in text, text
     assert 'sleep (' in text

@@ -23,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -128,11 +129,42 @@ def group(item: pytest.Item) -> str:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
                             ) -> None:
-    for marker, left in config.stash.get(LEFT_OUT, {}).items():
-        if left:
-            terminalreporter.write_line(
-                f'{marker}: {left} tests not asked for; ./plumb test '
-                f'{ASKED[marker]}')
+    lines = skipped_lines(terminalreporter.stats.get('skipped', ()))
+    left = {marker: number for marker, number in
+            config.stash.get(LEFT_OUT, {}).items() if number}
+    if left:
+        lines.append('Not selected:')
+    for marker, number in left.items():
+        lines.append(f'{number:6}  {marker} tests: ./plumb test '
+                     f'{ASKED[marker]}')
+    for line in lines:
+        terminalreporter.write_line(line)
+
+
+def skipped_lines(reports: Iterable[Any]) -> list[str]:
+    """Lines that say how many tests were skipped, why, and how to run them.
+
+    :param reports: pytest's reports of the skipped tests
+    """
+    packages = package_of()
+    reasons: Counter[str] = Counter()
+    for report in reports:
+        program = getattr(report, 'missing', None)
+        # (file, line, reason), and a list from a worker.
+        text = str(report.longrepr[2]).removeprefix('Skipped: ')
+        reasons[f'{program} is missing: Debian package {packages[program]}'
+                if program in packages else text] += 1
+    if not reasons:
+        return []
+    number = reasons.total()
+    return [
+        f'{number} test{"s were" if number > 1 else " was"} skipped, because '
+        'this machine lacks something:',
+        *(f'{count:6}  {text}' for text, count in reasons.most_common()),
+        'To run them: .ci/packages installs the Debian packages (as root); '
+        'then ./plumb test again.',
+        'The other lines name what to set or install. The name of each '
+        'skipped test: ./plumb test -- -rs']
 
 
 class Outcomes:
@@ -350,6 +382,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]
                                              pytest.TestReport]:
     report = yield
     absent = call.excinfo and getattr(call.excinfo.value, 'missing', None)
+    report.missing = absent                 # type: ignore[attr-defined]
     if report.skipped and item.config.getoption('--complete') \
             and absent in package_of():
         report.outcome = 'failed'

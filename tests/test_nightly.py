@@ -958,7 +958,8 @@ def test_gitlab_s_schema_takes_the_file(tmp_path):
     """By GitLab's own schema, which the PyPI package check-jsonschema has."""
     program = shutil.which('check-jsonschema')
     if not program:
-        pytest.skip('no check-jsonschema here (PyPI); it has the schema')
+        pytest.skip('check-jsonschema is missing (pip install '
+                    'check-jsonschema): it brings the schema of GitLab')
     path = tmp_path / 'ci.yml'
     for change, code in (('', 0), ('maybe', 1)):
         path.write_text(timers.gitlab(options(*MANY)).replace(

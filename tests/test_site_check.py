@@ -432,7 +432,7 @@ def test_spacks_own_schema(tmp_path, monkeypatch):
     monkeypatch.undo()
     root = spack_yaml.spack_root()
     if root is None:
-        pytest.skip('no Spack (SPACK_ROOT, or spack on PATH)')
+        pytest.skip('Spack is missing: set SPACK_ROOT, or put spack on PATH')
     text = PACKAGES + ('  openmpi:\n    buildable: maybe\n'
                        'mirrors:\n  local: {url: /x, binray: true}\n')
     found = lint(tmp_path, text)

@@ -297,7 +297,8 @@ def test_a_store_that_lies_to_the_generators_of_others(
 def test_a_generator_whose_clock_is_wrong(suite, tmp_path):
     """20 000 requests at 10/s take half an hour, and not a second."""
     if not (shutil.which('redis-server') and shutil.which('redis-benchmark')):
-        pytest.skip('no redis-server or no redis-benchmark on PATH')
+        skip_missing('redis-benchmark', 'no redis-server or no '
+                     'redis-benchmark on PATH')
     programs = tmp_path / 'redis' / 'bin'
     programs.mkdir(parents=True)
     (programs / 'redis-server').symlink_to(shutil.which('redis-server'))

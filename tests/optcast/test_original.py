@@ -150,7 +150,8 @@ def test_the_original_on_the_services(started, servers):
 
 
 @pytest.mark.skipif('OPTCAST_PREFIX' not in os.environ,
-                    reason='OPTCAST_PREFIX names no Optcast')
+                    reason='OPTCAST_PREFIX is not set to the prefix of an '
+                           'Optcast')
 def test_the_real_one(started):
     evaluation, job = started(2, real=os.environ['OPTCAST_PREFIX'])
     found = figures(evaluation, job, 110)

@@ -102,8 +102,8 @@ def test_spack_audits_our_recipes(tmp_path: Path) -> None:
     spack = spack_command()
     recipes = os.environ.get('PLUMBLINE_SPACK_PACKAGES')
     if not spack or not recipes:
-        pytest.skip('needs SPACK_ROOT (or spack on PATH) and a clone of '
-                    "Spack's recipes in PLUMBLINE_SPACK_PACKAGES")
+        pytest.skip('Spack or its recipes are missing: set SPACK_ROOT and '
+                    'PLUMBLINE_SPACK_PACKAGES')
     names = [path.parent.name.replace('_', '-') for path in RECIPES]
     run = subprocess.run(
         [spack, '-C', str(ENVS / 'common'), 'audit', 'packages', *names],

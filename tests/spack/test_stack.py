@@ -397,9 +397,9 @@ def test_a_stack_that_fails_fails_what_needs_it(with_stack):
 def real(tmp_path, monkeypatch, tmp_path_factory):
     """Makes stacks of tiny packages for a real Spack, and a site."""
     if not stacks.spack_command():
-        pytest.skip('no Spack: neither SPACK_ROOT nor `spack` on PATH')
+        pytest.skip('Spack is missing: set SPACK_ROOT, or put spack on PATH')
     if not os.environ.get('PLUMBLINE_SPACK_PACKAGES'):
-        pytest.skip('PLUMBLINE_SPACK_PACKAGES names no checkout of '
+        pytest.skip('PLUMBLINE_SPACK_PACKAGES is not set to a checkout of '
                     'spack-packages')
     work = tmp_path / 'work'
     monkeypatch.setenv('PLUMBLINE_WORK', str(work))

@@ -713,8 +713,8 @@ def smartredis():
     """
     python = os.environ.get('PLUMBLINE_SMARTREDIS', '')
     if not python:
-        pytest.skip('PLUMBLINE_SMARTREDIS names no Python with the package '
-                    'smartredis')
+        pytest.skip('PLUMBLINE_SMARTREDIS is not set to a Python that has '
+                    'the package smartredis')
     return python
 
 

@@ -48,7 +48,8 @@ def failures(address: str, mode: str) -> dict[str, str]:
 @pytest.mark.parametrize('name', ['redis-server', 'valkey-server of a wheel'])
 def test_the_clients_own_programs(request, tmp_path, name, kind):
     if not FOLDER:
-        pytest.skip('PLUMBLINE_SMARTREDIS_PROGRAMS names no folder')
+        pytest.skip('PLUMBLINE_SMARTREDIS_PROGRAMS is not set to the folder '
+                    'of the SmartRedis test programs')
     assert list(Path(FOLDER).glob('*/bin/client_test_*')), FOLDER
     if name not in servers():
         skip_missing(name, f'{name} is not here')

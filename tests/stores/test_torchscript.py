@@ -87,7 +87,8 @@ def test_an_archive_has_all_weights():
 def torch_module(once):
     prefix = os.environ.get('PLUMBLINE_LIBTORCH')
     if not prefix:
-        pytest.skip('PLUMBLINE_LIBTORCH names no prefix of a libtorch')
+        pytest.skip('PLUMBLINE_LIBTORCH is not set to the prefix of a '
+                    'libtorch')
 
     def make(folder):
         done = subprocess.run(

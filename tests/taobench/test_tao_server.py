@@ -9,6 +9,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import socket
 import ssl
@@ -643,6 +644,8 @@ def pair(program, tmp_path) -> dict[str, Path]:
     if b'built without' in subprocess.run([program, '-Z'],
                                           capture_output=True).stderr:
         skip_missing('openssl/ssl.h', 'tao_server was built without TLS')
+    if not shutil.which('openssl'):
+        skip_missing('openssl', 'no openssl to make certificates with')
     certificates.make(tmp_path, ['127.0.0.1'])
     return {'ssl_chain_cert': tmp_path / 'server.crt',
             'ssl_key': tmp_path / 'server.key'}

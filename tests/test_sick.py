@@ -278,7 +278,7 @@ def test_a_run_of_the_bench_does_not_wait_for_the_bench(sick, tmp_path,
                                                         monkeypatch):
     monkeypatch.setenv('PLUMBLINE_LOCK', str(tmp_path / 'lock'))
     take = ('from config import lock\n'
-            'with lock.held(lock.place(), wait=False): print("held")')
+            'with lock.held(lock.place(), limit=0): print("held")')
     with sick.lock.held(sick.lock.place()) as handle:
         done = sick.here([sys.executable, '-c', take],
                          {**os.environ, sick.lock.HELD: str(handle),

@@ -38,6 +38,7 @@ from typing import Any
 import yaml
 
 from config import lock as locks
+from config import regular, strict
 from config.families import families as all_families
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,7 +161,7 @@ def _last(text: str) -> str:
 def _yaml(path: Path) -> dict[str, Any]:
     """A mapping of ours; empty for an empty file."""
     try:
-        found = yaml.safe_load(path.read_text())
+        found = strict.safe_load(regular.text(path))
     except OSError as err:
         raise NoStack(f'{path}: {err.strerror}') from None
     except (yaml.YAMLError, UnicodeDecodeError) as err:

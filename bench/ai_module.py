@@ -24,6 +24,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import ending
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from checks.stores import aimodule  # noqa: E402
@@ -91,6 +93,7 @@ def main() -> int:
     parser.add_argument('--rounds', type=int, default=9)
     parser.add_argument('--sizes', default=','.join(map(str, SIZES)))
     args = parser.parse_args()
+    ending.in_order()
     for program in (args.server, 'redis-benchmark', 'cc'):
         if not shutil.which(program):
             print(f'ai_module.py: no {program}', file=sys.stderr)
@@ -106,7 +109,7 @@ def main() -> int:
         server = subprocess.Popen(
             [args.server, '--port', str(port), '--bind', '127.0.0.1',
              '--save', '', '--dir', folder, '--loadmodule', module],
-            stdout=subprocess.DEVNULL)
+            stdout=subprocess.DEVNULL, preexec_fn=ending.with_bench)
         try:
             time.sleep(1)
             print('bytes     set: rate   CPU  get: rate   CPU')

@@ -34,6 +34,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import ending
+
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / 'checks' / 'optcast' / 'src'
 OSU = ROOT / 'checks' / 'osu' / 'src'
@@ -176,7 +178,8 @@ def all_reduces(folder: Path, size: str, n: int, ring: bool
     server = subprocess.Popen(
         [folder / 'optcast', '--port', str(port), '--nrank', '2',
          '--count', '131072'], stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, text=True)
+        stdout=subprocess.DEVNULL, text=True,
+        preexec_fn=ending.with_bench)
     assert server.stdin
     server.stdin.write(secret)
     server.stdin.close()
@@ -185,7 +188,8 @@ def all_reduces(folder: Path, size: str, n: int, ring: bool
     clients = [subprocess.Popen(
         [folder / 'optcast', '--client', *['--ring'] * ring, '--rank',
          str(rank), '--nrank', '2', '--service', service, '--size', size,
-         '-n', str(n), '-w', '1'], stdout=subprocess.PIPE, text=True)
+         '-n', str(n), '-w', '1'], stdout=subprocess.PIPE, text=True,
+        preexec_fn=ending.with_bench)
         for rank in range(2)]
     said = [one.communicate(timeout=300)[0] for one in clients]
     server.kill()
@@ -202,7 +206,8 @@ def iperf3() -> float:
     """B for a second of CPU of both ends; block of 512 KiB."""
     port = free_port()
     server = subprocess.Popen(['iperf3', '-s', '-1', '-p', str(port)],
-                              stdout=subprocess.DEVNULL)
+                              stdout=subprocess.DEVNULL,
+                              preexec_fn=ending.with_bench)
     time.sleep(0.3)
     before = children()
     said = json.loads(run(['iperf3', '-c', '127.0.0.1', '-p', port, '-t', '2',
@@ -300,6 +305,7 @@ def main() -> int:
         description=__doc__.partition('\n')[0])
     args.add_argument('--rounds', type=int, default=5)
     rounds = args.parse_args().rounds
+    ending.in_order()
     folder = Path(tempfile.mkdtemp(prefix='plumbline-optcast.'))
     try:
         run(['cc', *FLAGS, '-o', folder / 'optcast', *sorted(

@@ -40,6 +40,7 @@ if not __package__:                     # called by path, from ./plumb
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from cli import bundle_file, setup
+from config import caller
 from config.version import VERSION
 
 #: Commands whose parsers are in postprocess/, which know their options.
@@ -562,6 +563,7 @@ def function_of(args: argparse.Namespace) -> Callable[[Any], int]:
 
 
 def main() -> int:
+    caller.forget()
     words = sys.argv[1:]
     if words[:1] and words[0] in POSTPROCESS or words[:2] in (
             ['references', 'propose'], ['references', 'accept']):

@@ -230,8 +230,8 @@ def prepared(args: argparse.Namespace) -> Iterator[Work]:
         # One run at a time, where nothing else sees to it.
         if _is_unscheduled(system):
             try:
-                locks = [stack.enter_context(
-                    lock.held(lock.place(), args.wait))]
+                locks = [stack.enter_context(lock.held(
+                    lock.place(), lock.LIMIT if args.wait else 0))]
             except lock.LockError as err:
                 raise SetupError(str(err)) from None
             variables[lock.HELD] = str(locks[0])

@@ -6,7 +6,6 @@ made lies under ``$PLUMBLINE_WORK`` (``.plumbline`` in the checkout).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -21,11 +20,14 @@ from typing import Any
 
 from checks.stores.found import SERVERS, identify
 from cli import bundle_file
+from config import lock as locks
 from config.programs import said_by
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
 LOCKS = ROOT / 'config' / 'python'
+#: Longest wait for another set-up, which may build or download. Unit: seconds.
+LOCK_LIMIT = 3600.0
 
 
 class SetupError(Exception):
@@ -56,15 +58,21 @@ def _locked() -> Iterator[None]:
         raise SetupError(f'PLUMBLINE_WORK={WORK} lies in the checkout, where '
                          'git would keep what is made there; name a folder '
                          f'outside of {ROOT}, or none')
-    try:
-        WORK.mkdir(parents=True, exist_ok=True)
-        handle = open(WORK / 'setup.lock', 'w')
-    except OSError as err:
-        raise SetupError(f'cannot write to {WORK}: {err.strerror}; free it '
-                         'or set PLUMBLINE_WORK to a folder that can be '
-                         'written') from None
-    with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            WORK.mkdir(parents=True, exist_ok=True)
+            # Not in the user's folder of this machine: other machines may
+            # share the work folder.
+            stack.enter_context(locks.held(
+                WORK / 'setup.lock', LOCK_LIMIT,
+                busy=f'{WORK} is being set up by'))
+        except OSError as err:
+            raise SetupError(f'cannot write to {WORK}: {err.strerror}; free '
+                             'it or set PLUMBLINE_WORK to a folder that can '
+                             'be written') from None
+        except locks.LockError as err:
+            raise SetupError(f'{err}, or set PLUMBLINE_WORK to another folder'
+                             ) from None
         yield
 
 

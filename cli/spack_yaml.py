@@ -24,6 +24,7 @@ import yaml
 
 from checks.spack.stack import spack_command
 from cli.setup import ROOT
+from config import regular, strict
 
 #: Keys of the sections that Spack does not check, of Spack 1.0 to 1.3; used
 #: where no Spack is at hand to be asked.
@@ -144,7 +145,7 @@ def scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
 def top_keys(path: Path) -> list[str]:
     """Keys at the top of a YAML file; none where it cannot be read."""
     try:
-        return [str(key) for key in yaml.safe_load(path.read_text()) or ()]
+        return [str(key) for key in strict.safe_load(regular.text(path)) or ()]
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError):
         return []
 
@@ -364,8 +365,7 @@ class Externals:
             # A file that is no YAML is a finding of its own.
             with contextlib.suppress(OSError, UnicodeDecodeError,
                                      yaml.YAMLError):
-                self._read(path, yaml.compose(path.read_text(),
-                                              yaml.SafeLoader))
+                self._read(path, strict.compose(regular.text(path)))
 
     def _read(self, path: Path, root: yaml.Node | None) -> None:
         self.whole = self.whole and get(root, 'include') is None
@@ -420,7 +420,7 @@ def needs_of_stack(folder: Path) -> set[str]:
                        ('stack.yaml', ('promises',))):
         with contextlib.suppress(OSError, UnicodeDecodeError,
                                  yaml.YAMLError):
-            tree = yaml.compose((folder / name).read_text(), yaml.SafeLoader)
+            tree = strict.compose(regular.text(folder / name))
             found |= {package for node in scalars(get(tree, *keys))
                       for package in names_in(node.value)}
     return found
@@ -442,7 +442,7 @@ def findings(scope: Path | None, files: Sequence[Path] = ()
 
     for path in (*own, *files):
         try:
-            trees[path] = yaml.compose(path.read_text(), yaml.SafeLoader)
+            trees[path] = strict.compose(regular.text(path))
         except (OSError, UnicodeDecodeError) as err:
             add([Finding(str(path), 1, f'cannot be read: {err}',
                          'mend or remove it')])

@@ -5,10 +5,12 @@ RFM_CONFIG_FILES). Paths come from the environment that `plumb env` exports.
 """
 import os
 
+import config.caller
 import config.families
 import config.perflog  # (registers the handler 'perflog')
 import config.session
 
+config.caller.forget()
 config.session.install()
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')

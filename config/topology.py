@@ -16,10 +16,11 @@ import itertools
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
+
+from config import regular, strict
 
 #: In the site's folder.
 NAME = 'topology.yaml'
@@ -77,7 +78,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Switch]:
     :raises TopologyError: it cannot be read, or is no tree.
     """
     try:
-        data = yaml.safe_load(Path(path).read_text())
+        data = strict.safe_load(regular.text(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
         raise TopologyError(f'{path}: cannot be read: '
                             f'{" ".join(str(err).split())}') from None

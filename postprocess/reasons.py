@@ -13,6 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from config import regular
+
 from . import clock, plans
 
 SUFFIX = '.reasons'
@@ -46,7 +48,7 @@ def _told(file: str, run: str) -> dict[tuple[str, str, str], str]:
     for folder in list(Path(file).parents)[:3]:
         path = folder.joinpath(plans.FOLDER, run + SUFFIX)
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            for line in path.read_text('utf-8').splitlines():
+            for line in regular.text(path).splitlines():
                 # A session that was killed leaves half a line.
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     one = json.loads(line)

@@ -57,9 +57,9 @@ def test_a_second_holder_is_told_who_holds_the_lock(tmp_path, monkeypatch):
     with lock.held(path), pytest.raises(
             lock.LockError, match=f'measured by pid {os.getpid()} of .* since '
             '20.*: plumb run --mode nightly; without --no-wait'
-            ), lock.held(path, wait=False):
+            ), lock.held(path, limit=0):
         pass
-    with lock.held(path, wait=False):
+    with lock.held(path, limit=0):
         assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -71,10 +71,10 @@ def test_the_lock_ends_with_its_holder(tmp_path):
              'with lock.held(Path(sys.argv[1])): print(flush=True); '
              'time.sleep(60)', path], cwd=ROOT, stdout=subprocess.PIPE) as job:
         job.stdout.readline()
-        with pytest.raises(lock.LockError), lock.held(path, wait=False):
+        with pytest.raises(lock.LockError), lock.held(path, limit=0):
             pass
         job.kill()
-    with lock.held(path, wait=False):
+    with lock.held(path, limit=0):
         pass
 
 
@@ -124,7 +124,7 @@ def test_plain_reframe_waits_as_well(suite):
         assert not list(suite.tmp.glob('perflogs/*/sessions/*'))
     until(lambda: held_by(path) != os.getpid(), 120)
     with pytest.raises(lock.LockError, match='measured by .*: reframe -r '), \
-            lock.held(path, wait=False):
+            lock.held(path, limit=0):
         pass
     out, _ = job.communicate(timeout=200)
     assert job.returncode == 0 and 'PASSED' in out, out
@@ -225,7 +225,7 @@ def test_a_run_that_is_killed_takes_reframe_and_its_jobs_along(suite):
     job.kill()
     job.communicate(timeout=60)
     until(lambda: not processes(suite), 20)
-    with lock.held(lock.Path(suite.variables['PLUMBLINE_LOCK']), wait=False):
+    with lock.held(lock.Path(suite.variables['PLUMBLINE_LOCK']), limit=0):
         pass
 
 

@@ -53,6 +53,9 @@ PARTITION_EXTRAS: dict[str, str] = {
     'service_interface': 'network interface that servers inside a job bind '
                          'to; without it loopback on one node, on several '
                          'the address that the nodes reach each other by',
+    'service_heartbeat_timeout': 'seconds without a message after which a '
+                                 'node of a job with servers counts as lost; '
+                                 'without it 30',
     'scratch': "folder on a node's own disk for the data of servers inside a "
                'job; without it TMPDIR or /tmp',
     'node_memory': 'memory of a node, in GB of 2^30 B',

@@ -22,6 +22,7 @@ from cli.setup import (
     ROOT,
     WORK,
     SetupError,
+    check_path,
     detect_local,
     ensure_mpi,
     ensure_stores,
@@ -68,6 +69,8 @@ def environment(site: str) -> dict[str, str]:
     :raises SetupError: unknown or broken site.
     """
     folder = site_folder(site)
+    check_path('the folder of the site', folder)
+    check_path('PLUMBLINE_PERFLOGS', _perflogs())
     local = is_local(folder)
     path = [str(WORK / 'bin')]
     if local:

@@ -7,11 +7,16 @@ import os
 
 import config.caller
 import config.families
+import config.local_jobs
 import config.perflog  # (registers the handler 'perflog')
 import config.session
 
 config.caller.forget()
 config.session.install()
+config.local_jobs.install()
+
+# Programs of other languages print a decimal comma, or translated messages.
+os.environ['LC_ALL'] = 'C'
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 #: A log of its own for each session.

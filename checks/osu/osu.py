@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -160,7 +161,7 @@ class OsuBenchmark(Benchmark, special=True):
 
     @run_before('run')
     def call_the_program(self) -> None:
-        self.executable = self.programs.path(self.program)
+        self.executable = shlex.quote(self.programs.path(self.program))
         self.executable_opts = self.arguments()
         if self.source != 'embedded' and self.program == 'osu_latency_mt':
             # OMB 7.2 and 7.4 leave out MPI_Finalize here: the launcher ends

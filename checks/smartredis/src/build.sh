@@ -13,10 +13,10 @@ int main(void) { return !TLS_client_method(); }' |
         $cc -x c - -o "$out" -lssl -lcrypto 2>/dev/null; then
     tls='-DWITH_TLS -lssl -lcrypto'
 fi
-sources=
+set --
 for name in draw engine histogram net options probe protocol report; do
-    sources="$sources $load/$name.c"
+    set -- "$@" "$load/$name.c"
 done
 # shellcheck disable=SC2086
 $cc -O2 -std=gnu11 -pthread -Wall -Wextra '-DPROGRAM="tensorload"' \
-    -rdynamic ${CFLAGS:-} -o "$out" "$here"/*.c $sources $tls -lm -ldl
+    -rdynamic ${CFLAGS:-} -o "$out" "$here"/*.c "$@" $tls -lm -ldl

@@ -75,16 +75,13 @@ def environment(site: str) -> dict[str, str]:
         detect_local(mpi, ensure_stores())
         if mpi['origin'] == 'wheel':
             path.append(str(Path(mpi['mpirun']).parent))
-    # What belongs to this machine alone stays out of the site's folder.
-    references = (WORK if local else folder) / 'references'
     env = {
         'PLUMBLINE_ROOT': str(ROOT),
         'PLUMBLINE_WORK': str(WORK),
         'PLUMBLINE_SITE': str(folder),
         'PLUMBLINE_PERFLOGS': _perflogs(),
         'RFM_CONFIG_FILES': f'{ROOT}/config/common.py:{folder}/system.py',
-        'RFM_REFERENCE_PREFIX': os.environ.get('RFM_REFERENCE_PREFIX')
-        or str(references),
+        'RFM_REFERENCE_PREFIX': str(references_of(folder)),
         'RFM_REPORT_FILE': str(WORK / 'report.json'),
         # A check that cannot be imported is only a warning to ReFrame.
         'RFM_WARN_AS_ERROR': '1',
@@ -96,6 +93,45 @@ def environment(site: str) -> dict[str, str]:
             # Stores are more than their wheels: those of PATH, and none.
             ensure_stores() if name == 'stores' else ensure_wheel(name)
     return env
+
+
+def references_of(folder: Path) -> Path:
+    """The folder of a site's references, or another one that a person set
+    for this site with RFM_REFERENCE_PREFIX.
+
+    The site decides: what `plumb env` has set for another site is ignored.
+
+    :raises SetupError: the variable names references of another site
+    """
+    default = _default_references(folder)
+    given = os.environ.get('RFM_REFERENCE_PREFIX')
+    if not given or _same(Path(given), default):
+        return default
+    owner = folder
+    if name := os.environ.get('PLUMBLINE_SITE'):
+        owner = site_folder(name)
+        if not _same(owner, folder) and _same(
+                Path(given), _default_references(owner)):
+            return default
+    if _same(Path(given), WORK / 'references'):
+        owner = ROOT / 'site-configs' / 'local'
+    elif Path(given).with_name('system.py').is_file():
+        owner = Path(given).parent
+    if not _same(owner, folder):
+        raise SetupError(
+            f'RFM_REFERENCE_PREFIX is {given}: these are references of the '
+            f'site {owner.name}, and not of {folder.name}. Unset '
+            'RFM_REFERENCE_PREFIX')
+    return Path(given)
+
+
+def _default_references(folder: Path) -> Path:
+    # What belongs to this machine alone stays out of the site's folder.
+    return (WORK if is_local(folder) else folder) / 'references'
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
 
 
 def site_is_sound(path: Path) -> dict[str, Any]:
@@ -393,13 +429,16 @@ def reference_files(words: list[str]) -> int:
     if (words[:1] not in (['propose'], ['accept'])
             or {'-h', '--help'} & set(words)):
         return module.main(words)
+    explicit = '--site' in words
     words = _with(words, site='local')
     if words[0] == 'propose':
         words = _with(words, perflogs=_perflogs())
     site = words[words.index('--site') + 1] if '--site' in words else ''
     if site == 'local':
         # What is true of this machine alone stays out of git.
-        words = _with(words, output=references_folder())
+        folder = str(references_of(site_folder(site))) if explicit \
+            else references_folder()
+        words = _with(words, output=folder)
     return module.main(words)
 
 

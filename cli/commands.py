@@ -29,7 +29,7 @@ from cli.setup import (
     ensure_wheel,
     say,
 )
-from config import families, lock
+from config import clock, families, lock
 from config.references import accepted
 
 if TYPE_CHECKING:
@@ -252,8 +252,14 @@ def _is_unscheduled(system: dict[str, Any]) -> bool:
 
 
 def measured(work: Work, *options: str, **variables: str) -> Ended:
-    """One session of ReFrame, with an option that is its action."""
+    """One session of ReFrame, with an option that is its action.
+
+    :raises SetupError: it would measure, and the clock is wrong
+    """
     from cli import account
+    if '-r' in options and (why := clock.behind(
+            Path(work.perflogs, work.system['name']))):
+        raise SetupError(why)
     with session.opened(work.system, work.night) as mine:
         code, ended_by = session.run(
             [str(WORK / 'bin' / 'reframe'), *work.options, *options],

@@ -49,7 +49,15 @@ from reframe.frontend.executors import (
 )
 from reframe.frontend.loader import RegressionCheckLoader
 
-from config import loading, lock, ordering, perflog, pinned, pipeline
+from config import (
+    clock,
+    loading,
+    lock,
+    ordering,
+    perflog,
+    pinned,
+    pipeline,
+)
 from config.judged import TRIES
 from config.loading import ONLY
 from config.version import VERSION
@@ -585,6 +593,8 @@ class AccountedRunner(Runner):
         now = datetime.datetime.now(datetime.timezone.utc)
         system = cases[0].partition.fullname.partition(':')[0]
         folder = handler.basedir / system / 'sessions'
+        if why := clock.behind(folder.parent):
+            pipeline.refuse(why)
         head: dict[str, Any] = {
                 'time': f'{now:%Y-%m-%dT%H:%M:%SZ}', 'system': system,
                 'suite': VERSION, 'commit': perflog.suite_commit(),

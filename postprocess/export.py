@@ -83,10 +83,9 @@ def main(argv: list[str] | None = None) -> int:
 
     def report(file: Path, line: int, reason: str) -> None:
         faults.append(f'{file}:{line}: {reason}')
+        print(f'plumb export: {faults[-1]}', file=sys.stderr)
 
     parts = store.parts([args.perflogs], report)
-    for fault in faults:
-        print(f'plumb export: {fault}', file=sys.stderr)
     if not any(len(part.line) for part in parts):
         if not faults:
             print(f'plumb export: no records in {args.perflogs}: run '
@@ -98,8 +97,8 @@ def main(argv: list[str] | None = None) -> int:
             if file:
                 written(file, functools.partial(tidy, parts, form))
         if args.junit or args.openmetrics:
-            from . import perflogs, telling, verdict
-            frame = perflogs.frame(parts)
+            from . import clock, perflogs, telling, verdict
+            frame = clock.checked(perflogs.frame(parts), report)
             if args.openmetrics:
                 written(args.openmetrics, functools.partial(
                     _text, '\n'.join(openmetrics(newest(frame))) + '\n'))

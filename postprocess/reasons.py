@@ -13,12 +13,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from . import plans
+from . import clock, plans
 
 SUFFIX = '.reasons'
 #: What a guard without words of its own means.
 MEANS = {
     plans.MISSING: 'planned, and the session ended before it had a record',
+    clock.GUARD: 'the clock was wrong in its session',
     'cancelled': 'cancelled: the session ended before it did',
     'build': 'not run: what it needs could not be built',
     'dependency': 'not run: what it depends on failed',
@@ -31,6 +32,8 @@ def of(row: Any) -> str:
 
     :param row: a row of the table of perflogs (itertuples)
     """
+    if row.guard == clock.GUARD:        # whatever its session said
+        return MEANS[clock.GUARD]
     told = _told(str(row.file), str(row.run)).get(
         (str(row.partition), str(row.environ), str(row.case)))
     return told or MEANS.get(str(row.guard), '')

@@ -438,13 +438,16 @@ def reference_files(words: list[str]) -> int:
     if (words[:1] not in (['propose'], ['accept'])
             or {'-h', '--help'} & set(words)):
         return module.main(words)
+    explicit = '--site' in words
     words = _with(words, site='local')
     if words[0] == 'propose':
         words = _with(words, perflogs=_perflogs())
     site = words[words.index('--site') + 1] if '--site' in words else ''
     if site == 'local':
         # What is true of this machine alone stays out of git.
-        words = _with(words, output=str(references_of(site_folder(site))))
+        folder = str(references_of(site_folder(site))) if explicit \
+            else references_folder()
+        words = _with(words, output=folder)
     return module.main(words)
 
 

@@ -13,7 +13,6 @@ The hooks are installed wherever config/common.py is loaded, also for plain
 from __future__ import annotations
 
 import contextlib
-import copy
 import datetime
 import fcntl
 import json
@@ -23,7 +22,6 @@ import re
 import sys
 import tempfile
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -31,14 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import reframe
-from reframe.core import fields, runtime, variables
 from reframe.core import logging as rfm_logging
+from reframe.core import runtime
 from reframe.core.exceptions import RunSessionTimeout
 from reframe.core.schedulers.slurm import SlurmJobScheduler
-from reframe.core.warnings import (
-    ReframeDeprecationWarning,
-    user_deprecation_warning,
-)
 from reframe.frontend import dependencies
 from reframe.frontend.argparse import ArgumentParser
 from reframe.frontend.executors import (
@@ -47,25 +41,23 @@ from reframe.frontend.executors import (
     TaskEventListener,
     policies,
 )
-from reframe.frontend.loader import RegressionCheckLoader
 
-from config import loading, lock, ordering, perflog, pinned, pipeline
+from config import lock, ordering, perflog, pinned, pipeline
 from config.judged import TRIES
-from config.loading import ONLY
 from config.version import VERSION
 
 _parse_args = ArgumentParser.parse_args
-_inject = variables.VarSpace._inject
-_validate_check = RegressionCheckLoader._validate_check
 _make_scheduler = SlurmJobScheduler.__init__
-#: Types of values that need no copy.
-_UNCHANGING = {bool, float, int, str, type(None)}
 
 #: Version of the plan's format.
 PLAN = 1
 
 #: How the file of reasons beside a plan ends, and letters of a reason.
 REASONS, MOST_REASON = '.reasons', 400
+
+#: Variable with a file of the test cases to which a session is restricted: a
+#: list of [partition, environment, hash] in JSON.
+ONLY = 'PLUMBLINE_ONLY'
 
 #: Variable with the seconds until a case that is beyond its reference, or was
 #: disturbed, is measured again, or `never`.
@@ -358,9 +350,11 @@ def chosen(testcases: list) -> list:
     A list of `key`s in JSON. ReFrame's own -n /HASH adds to the user's -n,
     and takes a case with all its environments.
     """
-    wanted = loading.only()
-    if wanted is None:
+    path = os.environ.get(ONLY)
+    if not path:
         return testcases
+    wanted = {(place, environ, code) for place, environ, code in
+              json.loads(Path(path).read_text())}
     return with_needs(testcases, [case for case in testcases if measures(
         case.check) and key(case) in wanted])
 
@@ -668,55 +662,6 @@ def parse_args(self: Any, args: Any = None, namespace: Any = None,
     return _parse_args(self, args, namespace, **more)
 
 
-def deprecation_warning(message: str, from_version: str = '0.0.0') -> None:
-    """ReFrame's, unless it is suppressed.
-
-    ReFrame reads the source of the whole stack before it finds that nobody
-    wants the warning, twice for each test that it makes: a quarter of the
-    CPU time of `reframe -l`.
-    """
-    if warnings.filters[:1] != [
-            ('ignore', None, ReframeDeprecationWarning, None, 0)]:
-        user_deprecation_warning(message, from_version)
-
-
-def inject(self: Any, obj: Any, cls: type) -> None:
-    """ReFrame's, which makes the descriptors of a class with each object.
-
-    They, and the check of the defaults' types, are the same for all objects
-    of a class: from the second one on only the values are given. That was a
-    fifth of the CPU time of `reframe -l`.
-    """
-    if vars(self).get('injected_into') is not cls:
-        _inject(self, obj, cls)
-        self.injected_into = cls
-        return
-    for name, var in self.items():
-        value = var._default_value
-        if value is not variables.Undefined:
-            # As ReFrame's: no object changes the default of its class.
-            obj.__dict__[name] = (value if type(value) in _UNCHANGING
-                                  else copy.deepcopy(value))
-
-
-def validate_check(self: Any, check: Any) -> bool:
-    """ReFrame's, which walks through all that each check has, to find what
-    cannot be copied.
-
-    That is up to the class: after one check of it only the variables that a
-    check may lack are looked for. The walk was a tenth of the CPU time of
-    `reframe -l`; what it would miss is an error when the check is cloned.
-    """
-    copyable = vars(self).setdefault('_copyable', set())
-    if type(check) in copyable and hasattr(check, 'valid_systems') \
-            and hasattr(check, 'valid_prog_environs'):
-        return True
-    sound = _validate_check(self, check)
-    if sound:
-        copyable.add(type(check))
-    return sound
-
-
 def make_scheduler(self: Any) -> None:
     """ReFrame's, which takes every SBATCH_* away before it calls sbatch, but
     for those that a site names (`slurm_envvar_whitelist`).
@@ -729,13 +674,6 @@ def make_scheduler(self: Any) -> None:
 
 def install() -> None:
     """Installs the hooks; most of them in ReFrame's command line."""
-    module: Any
-    for module in (variables, fields):
-        module.user_deprecation_warning = deprecation_warning
-    variables.VarSpace._inject = inject
-    RegressionCheckLoader._validate_check = validate_check
-    SlurmJobScheduler.__init__ = make_scheduler
-    loading.install()
     cli: Any = sys.modules.get('reframe.frontend.cli')
     if cli is not None:
         cli.Runner = AccountedRunner

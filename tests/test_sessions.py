@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import OSU, ROOT, command_lines, until
+from reframe.core.schedulers.slurm import SlurmJobScheduler
 
 from cli import session
 from config import lock
@@ -229,29 +231,36 @@ def test_a_run_that_is_killed_takes_reframe_and_its_jobs_along(suite):
         pass
 
 
-def test_the_account_of_a_person_reaches_sbatch(tmp_path, monkeypatch):
-    """ReFrame takes every SBATCH_* away but for those that a site names."""
+@pytest.mark.parametrize('site', [
+    path.parent.name for path in ROOT.glob('site-configs/*/system.py')
+    if path.parent.name not in ('local', 'devcluster')])
+def test_the_account_of_a_person_reaches_sbatch(site, tmp_path, monkeypatch):
+    """ReFrame removes every SBATCH_* that a partition does not list."""
+    system, = runpy.run_path(str(ROOT / 'site-configs' / site / 'system.py')
+                             )['site_configuration']['systems']
     sbatch = tmp_path / 'sbatch'
     sbatch.write_text('#!/bin/sh\necho "Submitted batch job 1 of '
-                      '$SBATCH_ACCOUNT,$SBATCH_QOS,$SBATCH_RESERVATION"\n')
+                      '$SBATCH_ACCOUNT,$SBATCH_QOS"\n')
     sbatch.chmod(0o755)
     monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr('reframe.core.runtime.temp_environment',
                         contextlib.nullcontext)
-    for name in ('ACCOUNT', 'QOS', 'RESERVATION'):
+    for name in ('ACCOUNT', 'QOS'):
         monkeypatch.setenv(f'SBATCH_{name}', f'my_{name}'.lower())
 
-    class Scheduler(hooks.SlurmJobScheduler):
-        __init__ = hooks.make_scheduler
+    class Scheduler(SlurmJobScheduler):
+        options = {}
 
         def get_option(self, name):
-            return {'slurm_envvar_whitelist': ['SBATCH_QOS'],
-                    'job_submit_timeout': 60}.get(name, [])
+            return self.options.get(
+                name, 60 if name == 'job_submit_timeout' else [])
 
         def log(self, *words):
             pass
 
-    assert 'of my_account,my_qos,\n' in Scheduler().sbatch([]).stdout
+    for partition in system['partitions']:
+        Scheduler.options = partition['sched_options']
+        assert 'of my_account,\n' in Scheduler().sbatch([]).stdout
 
 
 def test_a_restless_machine_is_not_measured_for_ever(capsys):

@@ -6,6 +6,7 @@ RFM_CONFIG_FILES). Paths come from the environment that `plumb env` exports.
 import os
 
 import config.families
+import config.modes
 import config.perflog  # (registers the handler 'perflog')
 import config.session
 
@@ -24,8 +25,6 @@ except config.families.FamilyError as err:
 
 site_configuration = {
     'general': [{
-        # Not in RFM_CHECK_SEARCH_PATH: --restore-session takes the files
-        # from its report, and warns of a path that the environment sets.
         # Only folders with checks: ReFrame parses every file. A family.yaml
         # with a fault ends it all here, in one line.
         'check_search_path': [
@@ -72,11 +71,6 @@ site_configuration = {
             'prefix': '',
         }],
     }],
-    'modes': [
-        {'name': 'quick', 'options': ['--tag=^quick$']},
-        {'name': 'nightly', 'options': ['--tag=^nightly$', '-Srepeats=5']},
-        {'name': 'full', 'options': ['--tag=^full$', '-Srepeats=20',
-                                     '-Stime_limit=2h']},
-        {'name': 'bringup', 'options': ['--tag=^bringup$', '-Sbringup=1']},
-    ],
+    'modes': [{'name': name, 'options': options}
+              for name, options in config.modes.MODES.items()],
 }

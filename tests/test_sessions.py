@@ -264,25 +264,16 @@ def test_the_account_of_a_person_reaches_sbatch(site, tmp_path, monkeypatch):
 
 
 def test_a_restless_machine_is_not_measured_for_ever(capsys):
-    """What was disturbed is measured again within a limit: then no more, and
-    what was built for it goes."""
-    case = SimpleNamespace(deps=['programs'])
-    built = SimpleNamespace(ref_count=2, cleanup=lambda clean: gone.append(
-        clean))
-    gone: list[bool] = []
+    """Interference leads to retries within a limit, and then to none."""
     runner = object.__new__(hooks.AccountedRunner)
-    runner._printer = SimpleNamespace(info=print)
-    runner._policy = SimpleNamespace(
-        _task_index={'programs': built}, _retired_tasks=[built],
-        keep_stage_files=False)
-    tries = hooks.Tries('Disturbed')
+    runner._policy = SimpleNamespace(printer=SimpleNamespace(info=print))
+    retries = hooks.Retries('Interference')
     for seconds in (50.0, 60.0):
-        tries.again.append(SimpleNamespace(
-            testcase=case, duration=lambda _, s=seconds: s))
-    assert runner.bounded(tries, 110).again and not gone
-    assert not runner.bounded(tries, 110).again and gone == [True]
-    assert not runner.policy._retired_tasks
-    assert not runner.bounded(tries, 110).again
+        retries.due.append(SimpleNamespace(
+            duration=lambda _, s=seconds: s))
+    assert runner.bounded(retries, 110).due
+    assert not runner.bounded(retries, 110).due
+    assert not runner.bounded(retries, 110).due
     assert capsys.readouterr().out == (
-        'Disturbed: 2 cases, not measured again: that would take 4 min, more '
-        'than 2, on a machine that is not quiet\n')
+        'Interference: 2 test cases, not measured again: that would take '
+        '4 min, more than 2 min\n')

@@ -5,10 +5,20 @@ RFM_CONFIG_FILES). Paths come from the environment that `plumb env` exports.
 """
 import os
 
-import config.families
-import config.modes
-import config.perflog  # (registers the handler 'perflog')
-import config.session
+import reframe
+
+#: Oldest ReFrame that runs the suite; CI tries it (.ci/reframe-versions).
+_OLDEST = (4, 10)
+if tuple(map(int, reframe.VERSION.split('.')[:2])) < _OLDEST:
+    # Before all imports: some need a newer ReFrame, too.
+    raise SystemExit(f'plumb: ReFrame {reframe.VERSION} is too old; the suite '
+                     'needs 4.10.0 or newer: pip install '
+                     "'reframe-hpc>=4.10.0'")
+
+import config.families  # noqa: E402
+import config.modes  # noqa: E402
+import config.perflog  # noqa: E402 (registers the handler 'perflog')
+import config.session  # noqa: E402
 
 config.session.install()
 

@@ -74,3 +74,21 @@ def test_a_reframe_without_the_runner_is_refused():
     assert re.fullmatch(
         r'plumb: ReFrame \S+ has no reframe.frontend.cli.Runner any more: '
         'use an older ReFrame, or a newer Plumbline\n', done.stderr)
+
+
+@pytest.mark.parametrize('version', ['3.12.0', '4.9.3', '4.10.0-dev.1',
+                                     '4.11.2', '5.0.0'])
+def test_an_old_reframe_ends_with_one_line(version):
+    """.ci/reframe-versions runs real ones."""
+    done = subprocess.run(
+        [sys.executable, '-c', 'import runpy, reframe\n'
+         f'reframe.VERSION = {version!r}\n'
+         'runpy.run_path("config/common.py")'], cwd=ROOT, text=True,
+        capture_output=True)
+    if version[:3] in ('3.1', '4.9'):
+        assert done.returncode == 1
+        assert done.stderr == (
+            f'plumb: ReFrame {version} is too old; the suite needs 4.10.0 or '
+            "newer: pip install 'reframe-hpc>=4.10.0'\n")
+    else:
+        assert (done.returncode, done.stderr) == (0, '')

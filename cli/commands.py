@@ -31,14 +31,13 @@ from cli.setup import (
     say,
 )
 from config import clock, families, lock
+from config.modes import MODES
 from config.references import accepted
 
 if TYPE_CHECKING:
     from postprocess import plans
     from postprocess.finding import Regression
     from postprocess.verdict import Verdict
-
-MODES = ('quick', 'nightly', 'full', 'bringup')
 
 
 def site_folder(name: str) -> Path:
@@ -241,7 +240,8 @@ def prepared(args: argparse.Namespace) -> Iterator[Work]:
         bringup = args.bringup or args.mode == 'bringup'
         if not bringup:
             references_are_sound(Path(variables['RFM_REFERENCE_PREFIX']))
-        options = [f'--mode={args.mode}']
+        # Not --mode: ReFrame ignores -p beside it.
+        options = [*MODES[args.mode]]
         if bringup and args.mode != 'bringup':
             options.append('-Sbringup=1')
         say(f'set-up took {time.monotonic() - start:.1f} s')
@@ -286,8 +286,10 @@ def run(args: argparse.Namespace) -> int:
     from cli import account, ordering
     start = time.monotonic()
     with prepared(args) as work:
-        if account.other_action(args.reframe):
-            return measured(work).code
+        if action := account.other_action(args.reframe):
+            # A dry run has no jobs to wait for, one after the other.
+            serial = ['--exec-policy=serial'] * (action == '--dry-run')
+            return measured(work, *serial).code
         with ordering.handed(ordering.of_run(
                 Path(work.perflogs), work.system['name'],
                 args.mode)) as known:

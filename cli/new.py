@@ -336,6 +336,8 @@ def partition_lines(name: str, part: Partition, found: Found,
                         '--constraint or --exclude.')
     text += ['{', f"    'name': '{label}',",
              f"    'scheduler': '{scheduler(found)}',",
+             "    'sched_options': {",
+             "        'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},",
              f"    'launcher': '{choices.launcher}',"]
     own = choices.access_of(part.name)
     if detect.enforced(found.config):

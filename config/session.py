@@ -651,7 +651,7 @@ class AccountedRunner(Runner):
         system = cases[0].partition.fullname.partition(':')[0]
         folder = handler.basedir / system / 'sessions'
         if why := clock.behind(folder.parent):
-            pipeline.refuse(why)
+            refuse(why)
         head: dict[str, Any] = {
                 'time': f'{now:%Y-%m-%dT%H:%M:%SZ}', 'system': system,
                 'suite': VERSION, 'commit': perflog.suite_commit(),

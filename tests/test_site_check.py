@@ -256,7 +256,7 @@ def test_a_stack_that_the_site_cannot_have(site, stack, packages, words):
 
 
 @pytest.mark.parametrize('file, text, words', [
-    ('topology.yaml', 'switches: {a: {switches: b}}', "has a switch 'b'"),
+    ('topology.yaml', 'switches: {a: {switches: b}}', "has no switch 'b'"),
     ('hardware.yaml', 'nic: {X1: {rate: 1}}', 'X1: missing or unknown: arch'),
     ('hardware.yaml', 'nics: {}', 'hardware.yaml: nics: expected gpu or nic'),
 ])

@@ -51,7 +51,8 @@ def faults(file: str, data: Any, name: str, part: str = ''
 
 def fault(file: str, data: Any, path: Iterable[Any], reason: str
           ) -> strict.Fault:
-    """A fault at a path of keys and positions of the data."""
+    """A fault at a path of keys and positions of the data, or at the part
+    of the path that exists."""
     line = getattr(data, 'first_line', 1)
     keys = []
     for step in path:
@@ -59,7 +60,10 @@ def fault(file: str, data: Any, path: Iterable[Any], reason: str
             keys.append(str(step))
         if isinstance(data, strict.Mapping):
             line = data.lines.get(step, line)
-        data = data[step] if isinstance(data, list) or step in data else None
+        try:
+            data = data[step]
+        except (KeyError, TypeError, IndexError):
+            data = None
         line = max(line, getattr(data, 'first_line', line))
     return strict.Fault(file, line, ': '.join([*keys, reason]))
 
@@ -70,7 +74,9 @@ def near(name: Any, known: Iterable[Any]) -> str:
     close = difflib.get_close_matches(str(name), known, 1, 0.5)
     if close:
         return f'did you mean {close[0]!r}?'
-    return f'allowed: {", ".join(map(repr, known))}'
+    if len(known) > 20:
+        return 'check its spelling'
+    return f'allowed: {", ".join(map(repr, known)) or "none"}'
 
 
 def _of_error(file: str, data: Any, error: jsonschema.ValidationError

@@ -463,7 +463,7 @@ NEW = """Makes a site's folder from what this machine and its Slurm print.
 
 Run it on a login node, or better on a compute node, where the GPUs and the
 network cards are. It only reads (sinfo, scontrol, reframe, nvidia-smi,
-rocm-smi, fi_info, module, mpirun, spack; cli/detect.yaml lists the commands),
+rocm-smi, module, mpirun, spack; cli/detect.yaml lists the commands),
 starts no job and changes nothing. It prints a summary and writes the files
 after a yes. A comment FINISH in a file marks what a person has to write; the
 end of the output lists these lines. Without Slurm they are most of the

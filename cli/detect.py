@@ -222,15 +222,11 @@ def sysfs_nics(text: str) -> list[Nic]:
     return found
 
 
-def fabric_nics(text: str, speeds: str = '') -> list[Nic]:
-    """Slingshot cards from `fi_info`; rates from /sys/class/net/hsn*."""
-    domains = {domain for provider, domain in re.findall(
-        r'^provider: (\S+)\n(?:\s+.*\n)*?\s+domain: (\S+)', text, re.M)
-        if provider == 'cxi'}
-    rates = re.findall(r'^/sys/class/net/hsn\d+/speed:(\d+)', speeds, re.M)
-    rate = max(map(int, rates), default=0) / 1000
-    return [Nic('Slingshot (cxi)', 'Slingshot', rate, 'fi_info')
-            for _ in sorted(domains)]
+def slingshot_nics(text: str) -> list[Nic]:
+    """Slingshot cards from the lines `FILE:Mb/s` of /sys/class/net/hsn*."""
+    rates = re.findall(r'^/sys/class/net/hsn\d+/speed:(\d+)', text, re.M)
+    return [Nic('Slingshot (cxi)', 'Slingshot', int(rate) // 1000, 'rdma')
+            for rate in rates]
 
 
 def fabric(ports: Iterable[Nic]) -> list[Nic]:

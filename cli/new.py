@@ -120,8 +120,8 @@ def look(recorded: Path | None, modules: list[str]) -> Found:
         processor,
         detect.nvidia_gpus(output('nvidia-smi'))
         or detect.amd_gpus(output('rocm-smi')),
-        detect.fabric([*detect.sysfs_nics(rdma), *detect.fabric_nics(
-            output('fi_info'), rdma)]),
+        detect.fabric([*detect.sysfs_nics(rdma),
+                       *detect.slingshot_nics(rdma)]),
         detect.modules_system(avail), mpis, externals(machine, mpis, paths),
         detect.spack_section(output('upstreams'), 'upstreams',
                              'install_tree'))
@@ -152,22 +152,21 @@ def chosen_modules(text: str, found: Mpi | None) -> Mpi:
 
 
 def environment_names(mpis: list[Mpi]) -> list[str]:
-    """Names of their environments: the MPI; if several are of one flavour,
-    its version, too; if their versions are equal, all modules instead.
+    """Names of their environments: the MPI; its version, too, if there are
+    several of its flavour; all modules instead if their versions are equal.
 
     :raises SetupError: two of them are the same modules.
     """
     def name(mpi: Mpi) -> str:
-        alike = [m for m in mpis if m.flavour == mpi.flavour]
-        words = ([] if len(alike) == 1 else [mpi.version] if len(
-            {m.version for m in alike}) == len(alike) else mpi.modules)
+        versions = [m.version for m in mpis if m.flavour == mpi.flavour]
+        words = ([] if len(versions) == 1 else [mpi.version]
+                 if len(set(versions)) == len(versions) else mpi.modules)
         return re.sub('[^A-Za-z0-9_-]+', '-',
                       '-'.join([mpi.flavour, *words])).strip('-')
 
     names = [name(mpi) for mpi in mpis]
-    for double in names:
-        if names.count(double) > 1:
-            raise SetupError(f'--modules: {double} is given twice')
+    if len(set(names)) < len(names):
+        raise SetupError('--modules: the same modules are given twice')
     return names
 
 

@@ -185,7 +185,6 @@ def test_nobody_to_ask_writes_nothing(suite, tmp_path):
     assert done.returncode == 2 and 'nothing was written' in done.stderr
     # A summary, and not the files.
     assert '===' not in done.stdout and len(done.stdout.splitlines()) < 15
-    assert re.search('not found +fi_info', done.stdout)
     assert re.search('left out +partition gpu, cpu, mixed.q; --partition gpu '
                      'adds it', done.stdout)
     done = suite.plumb('site', 'new', 'quarry', '--path', str(folder),
@@ -239,7 +238,7 @@ def test_an_existing_folder_is_left_alone(tmp_path):
     ({'partition': ['gpuu']}, 'unknown partition .gpuu.; did you mean .gpu.'),
     ({'stack': ['mpi-hots']}, 'unknown stack'),
     ({'modules': ['gcc/13.2.0']}, 'none of these modules is a known MPI'),
-    ({'modules': ['openmpi/5', 'openmpi/5']}, 'openmpi-5 is given twice'),
+    ({'modules': ['openmpi/5', 'openmpi/5']}, 'same modules are given twice'),
     ({'modules': ['openmpi/5', 'mpich/4'], 'launcher': 'mpirun'},
      'mpich and openmpi have an mpirun each.*--launcher srun'),
     ({'access': ['gpuu:--qos=x']}, 'unknown partition .gpuu.*mean .gpu.'),
@@ -324,9 +323,9 @@ def test_cards_of_sysfs():
 
 
 def test_slingshot_cards_count_once():
-    nics = detect.fabric_nics(told(MI250X, 'fi_info'), told(MI250X, 'rdma'))
-    assert [n.rate for n in nics] == [200.0] * 4
-    assert detect.fabric_nics('fi_getinfo: -61', '') == []
+    nics = detect.slingshot_nics(told(MI250X, 'rdma'))
+    assert [n.rate for n in nics] == [200] * 4
+    assert detect.slingshot_nics(told(H100, 'rdma')) == []
 
 
 def test_processors_as_reframe_detects_them():
@@ -486,6 +485,9 @@ def test_the_tree_of_switches(site_of, recorded):
     folder, text = site_of(recorded=recorded(H100, scontrol_topology=None))
     assert not (folder / 'topology.yaml').exists()
     assert 'leaf switch' not in text
+    assert re.search('not found +scontrol-topology\n', text)
+    assert '- scontrol-topology: not found' in (
+        folder / 'README.md').read_text()
 
 
 def test_switches_of_slurm_22_05():

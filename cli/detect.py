@@ -50,24 +50,18 @@ class Machine:
 
     def output(self, name: str, *more: str) -> str:
         """A command's output; empty, with the reason kept, if it failed."""
-        text, why = (self._recorded(self.recorded / f'{name}.txt')
-                     if self.recorded else
-                     _run([*COMMANDS[name], *more],
-                          _DATA['limits'].get(name, LIMIT)))
+        command, limit = COMMANDS[name], _DATA['limits'].get(name, LIMIT)
+        if not self.recorded:
+            text, why = _run([*command, *more], limit)
+        elif (path := self.recorded / f'{name}.txt').exists():
+            text, why = _run(['cat', str(path)], limit)
+        else:
+            text, why = '', 'not found'
         if text.strip():
             self.answered.append(name)
         else:
             self.silent[name] = why
         return text
-
-    @staticmethod
-    def _recorded(path: Path) -> tuple[str, str]:
-        try:
-            return path.read_text(), 'no output'
-        except FileNotFoundError:
-            return '', 'not found'
-        except (OSError, UnicodeDecodeError) as err:
-            return '', f'cannot be read: {err}'
 
 
 def _run(command: list[str], limit: int) -> tuple[str, str]:

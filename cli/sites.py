@@ -296,11 +296,13 @@ def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
             found.append(f'{path}:1: no family {path.stem!r} here; '
                          + schema.near(path.stem, known))
             continue
-        # A file that is not YAML is reported where references are looked up.
+        # A broken file is reported where references are looked up.
         with contextlib.suppress(strict.Fault):
-            found += [f'{path}: no check {name!r} here; '
+            data = strict.load(path)
+            lines = data.lines if isinstance(data, strict.Mapping) else {}
+            found += [f'{path}:{line}: no check {name!r} here; '
                       + schema.near(name, known[path.stem])
-                      for name in strict.load(path) or ()
+                      for name, line in lines.items()
                       if name not in (*known[path.stem], 'complete')]
     return found
 

@@ -342,11 +342,12 @@ def environments(found: Found, choices: Choices) -> list[dict[str, Any]]:
             for name, of, mpi in made]
 
 
-def literal(value: object, column: int) -> str:
-    """A value as Python, in lines that fit behind a column."""
+def literal(value: object, column: int, behind: int = 1) -> str:
+    """A value as Python, in lines that fit between a column and what stands
+    behind the value (characters)."""
     return pprint.pformat(
-        value, width=77 - column, compact=True, sort_dicts=False).replace(
-            '\n', '\n' + ' ' * column)
+        value, width=79 - column - behind, compact=True, sort_dicts=False
+        ).replace('\n', '\n' + ' ' * column)
 
 
 def comment(text: str, column: int) -> str:

@@ -164,6 +164,18 @@ def test_generated_lines_fit(made):
         assert max(map(len, path.read_text().splitlines())) <= 79
 
 
+def test_many_modules_take_several_lines(site_of):
+    modules = [f'library-number-{n}/1.2.3' for n in range(9)]
+    folder, _ = site_of(modules=[' '.join([*modules, 'openmpi/5.0.3'])],
+                        stack=['mpi-host'])
+    text = (folder / 'system.py').read_text()
+    assert max(map(len, text.splitlines())) <= 79
+    assert f"modules=['{modules[0]}'," in text
+    assert text.count(f"\n{' ' * 33}'library-number-") == 8
+    for environment in configuration(folder)['environments']:
+        assert environment['modules'] == [*modules, 'openmpi/5.0.3']
+
+
 def test_a_login_node_knows_no_cards(site_of, recorded):
     folder, text = site_of(recorded=recorded(H100, hostname='login1\n'),
                            partition=['gpu'])

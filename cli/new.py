@@ -100,31 +100,35 @@ def look(recorded: Path | None, modules: list[str]) -> Found:
     machine = Machine(recorded)
     output = machine.output
     parts = nodes.partitions(output('sinfo'))
-    slurm = bool(parts)
-    # One node of each partition describes all nodes of its kind.
-    names = ','.join(dict.fromkeys(p.node.name for p in parts))
-    facts, config, rules, tree = [
-        output(f'scontrol-{what}', *more) if slurm else '' for what, *more in (
-            ('node', names), ('config',), ('partition',), ('topology',))]
+
+    def scontrol(what: str, *more: str) -> str:
+        return output(f'scontrol-{what}', *more) if parts else ''
+
     host = output('hostname').strip().split('.')[0]
     processor = detect.processor(output('reframe'))
     rdma, avail, paths = output('rdma'), output('modules'), output('paths')
-    found = (detect.mpi_of_path(output('mpirun'), paths)
-             or detect.mpi_of_modules(detect.modules(avail)))
-    mpis = ([chosen_modules(text, found) for text in modules]
-            or ([found] if found else []))
+    mpi = (detect.mpi_of_path(output('mpirun'), paths)
+           or detect.mpi_of_modules(detect.modules(avail)))
+    mpis = ([chosen_modules(text, mpi) for text in modules]
+            or ([mpi] if mpi else []))
+    # One node of each partition describes all nodes of its kind.
+    names = ','.join(dict.fromkeys(p.node.name for p in parts))
     return Found(
-        machine, host, slurm, parts or [this_machine(host, processor)],
-        detect.slurm_config(config), detect.pairs_of(facts, 'NodeName'),
-        detect.pairs_of(rules, 'PartitionName'), detect.switches(tree),
-        processor,
-        detect.nvidia_gpus(output('nvidia-smi'))
+        machine=machine, host=host, slurm=bool(parts),
+        partitions=parts or [this_machine(host, processor)],
+        config=detect.slurm_config(scontrol('config')),
+        nodes=detect.pairs_of(scontrol('node', names), 'NodeName'),
+        rules=detect.pairs_of(scontrol('partition'), 'PartitionName'),
+        switches=detect.switches(scontrol('topology')),
+        processor=processor,
+        gpus=detect.nvidia_gpus(output('nvidia-smi'))
         or detect.amd_gpus(output('rocm-smi')),
-        detect.fabric([*detect.sysfs_nics(rdma),
-                       *detect.slingshot_nics(rdma)]),
-        detect.modules_system(avail), mpis, externals(machine, mpis, paths),
-        detect.spack_section(output('upstreams'), 'upstreams',
-                             'install_tree'))
+        nics=detect.fabric([*detect.sysfs_nics(rdma),
+                            *detect.slingshot_nics(rdma)]),
+        modules_system=detect.modules_system(avail), mpis=mpis,
+        externals=externals(machine, mpis, paths),
+        upstreams=detect.spack_section(output('upstreams'), 'upstreams',
+                                       'install_tree'))
 
 
 def this_machine(host: str, processor: dict[str, Any]) -> Partition:
@@ -273,31 +277,40 @@ def place(name: str, part: Partition, found: Found, choices: Choices,
 
     :param own_nics: gets the cards that the catalogue lacks
     """
+    # Nodes of one kind have the same devices as this node.
     here = not found.slurm or any(
         n.name == found.host and n.kind == part.node.kind
         for p in found.partitions for n in p.nodes)
     access = [option for of, option in choices.access
               if of in ('', part.name)]
-    short = {'-A': '--account=', '-q': '--qos='}
-    given = {short.get(option[:2], option[:2]) + option[2:]
-             for option in access}
-    needed = {option: allowed for option, allowed in detect.restricted(
-        found.rules.get(part.name, {})).items() if not given & {
-            f'{option}={one}' for one in allowed.split(',')}}
     gpus = detect.gres_gpus(part.node.gres)
     if here and found.gpus and (not gpus or gpus.number
                                 == found.gpus.number):
         gpus = found.gpus
-    all_have_gpus = not found.slurm or all(
+    every_node_has_gpus = not found.slurm or all(
         detect.gres_gpus(n.gres) for n in part.nodes)
     effective = found.nodes.get(part.node.name, {}).get('CPUEfctv', '')
     made = Place(
-        part, f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}', access,
-        needed, detect.number(effective) or part.node.cpus, gpus,
-        f'gpu_{gpus.vendor}' if gpus and gpus.vendor and all_have_gpus
-        else '', found.nics if here else [])
+        part=part, label=f'{name}-{re.sub("[^A-Za-z0-9_-]", "-", part.name)}',
+        access=access, needed=missing_options(
+            found.rules.get(part.name, {}), access),
+        cpus=detect.number(effective) or part.node.cpus, gpus=gpus,
+        gpu_feature=f'gpu_{gpus.vendor}' if gpus and gpus.vendor
+        and every_node_has_gpus else '', nics=found.nics if here else [])
     add_devices(made, found.host, own_nics)
     return made
+
+
+def missing_options(rules: dict[str, str], access: list[str]
+                    ) -> dict[str, str]:
+    """Options that a partition needs and that have none of the allowed
+    values in `access` -> these values."""
+    short = {'-A': '--account=', '-q': '--qos='}
+    given = {short.get(option[:2], option[:2]) + option[2:]
+             for option in access}
+    return {option: allowed
+            for option, allowed in detect.restricted(rules).items()
+            if not given & {f'{option}={one}' for one in allowed.split(',')}}
 
 
 def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:

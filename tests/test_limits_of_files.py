@@ -61,7 +61,6 @@ def test_a_few_lines_do_not_fill_the_memory(tmp_path, monkeypatch, text,
         vendor.load(path, {})
     with pytest.raises(topology.TopologyError):
         topology.load(path)
-    assert not spack_yaml.top_keys(path)
     moved = tmp_path / accepted.FILE
     moved.parent.mkdir(exist_ok=True)
     path.rename(moved)

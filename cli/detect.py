@@ -115,20 +115,13 @@ def switches(text: str) -> dict[str, dict[str, str]]:
     Slurm lists the nodes of a switch above others, too: they are left out,
     because the tree has them.
     """
-    return {name: {key.lower(): row[key]}
-            for name, row in pairs_of(text, 'SwitchName').items()
-            for key in [next((k for k in ('Switches', 'Nodes') if row.get(
-                k, '(null)') not in ('', '(null)')), '')] if key}
-
-
-#: What restricts the jobs of a partition -> the option that meets it.
-RESTRICTIONS = {'AllowAccounts': '--account', 'AllowQos': '--qos'}
-
-
-def restricted(rules: dict[str, str]) -> dict[str, str]:
-    """Option -> the values that a partition takes, by its pairs."""
-    return {option: rules[key] for key, option in RESTRICTIONS.items()
-            if rules.get(key, 'ALL') not in ('ALL', '')}
+    found = {}
+    for name, row in pairs_of(text, 'SwitchName').items():
+        for key in ('Switches', 'Nodes'):
+            if row.get(key, '(null)') not in ('', '(null)'):
+                found[name] = {key.lower(): row[key]}
+                break
+    return found
 
 
 def slurm_config(text: str) -> dict[str, str]:

@@ -39,6 +39,9 @@ SUMMARY = 'summary.txt'
 #: Value of SLURM_MPI_TYPE per MPI, if the cluster has no default.
 MPI_TYPE = {'openmpi': 'pmix', 'mpich': 'pmi2', 'intelmpi': 'pmi2'}
 
+#: What restricts the jobs of a partition -> the option that meets it.
+RESTRICTIONS = {'AllowAccounts': '--account', 'AllowQos': '--qos'}
+
 #: An MPI's flavour -> Spack's name of it.
 SPACK_MPI = {'cray': 'cray-mpich', 'openmpi': 'openmpi', 'mpich': 'mpich'}
 
@@ -304,13 +307,16 @@ def place(name: str, part: Partition, found: Found, choices: Choices,
 def missing_options(rules: dict[str, str], access: list[str]
                     ) -> dict[str, str]:
     """Options that a partition needs and that have none of the allowed
-    values in `access` -> these values."""
+    values in `access` -> these values.
+
+    :param rules: pairs of `scontrol show partition`
+    """
     short = {'-A': '--account=', '-q': '--qos='}
     given = {short.get(option[:2], option[:2]) + option[2:]
              for option in access}
-    return {option: allowed
-            for option, allowed in detect.restricted(rules).items()
-            if not given & {f'{option}={one}' for one in allowed.split(',')}}
+    return {option: allowed for key, option in RESTRICTIONS.items()
+            if (allowed := rules.get(key, 'ALL')) not in ('ALL', '')
+            and not given & {f'{option}={one}' for one in allowed.split(',')}}
 
 
 def add_devices(made: Place, host: str, own_nics: dict[str, dict]) -> None:

@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import perflogs_factory as make
 
 from checks.lib import references, vendor
-from cli import spack_yaml
 from config import regular, strict, topology
 from postprocess import (
     acceptance,

@@ -358,6 +358,12 @@ def free_port() -> int:
 
 # Missing programs -----------------------------------------------------------
 
+#: On one CPU ranks share it, and servers share it with their clients: their
+#: results are not compared, and such test cases are not in mode quick.
+two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2,
+                              reason='one CPU')
+
+
 def skip_missing(program: str, why: str) -> NoReturn:
     """Skips a test because a program or a header is missing.
 

@@ -139,4 +139,4 @@ def test_what_ci_installed_is_no_reason_to_skip(tmp_path, option, summary):
      2  redis-server is missing: Debian package redis-server
 ''' in done.stdout, done.stdout
         assert '\n     1  one CPU\n' in done.stdout
-        assert 'To run them on Debian or Ubuntu: sudo .ci/packages ' in done.stdout
+        assert 'Debian or Ubuntu: sudo .ci/packages installs' in done.stdout

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import OSU
+from conftest import OSU, two_cpus
 from test_faults import another_site, faulty  # noqa: F401
 
 from cli import account
@@ -59,6 +59,7 @@ def test_a_broken_compile_after_a_good_run(suite, tmp_path):
     assert page_says(suite) == (0, 0)
 
 
+@two_cpus
 def test_a_missing_reference(faulty):               # noqa: F811
     assert faulty.run('none').returncode == 0
     assert refused(faulty) == {}

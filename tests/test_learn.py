@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import OSU, ROOT
+from conftest import OSU, ROOT, two_cpus
 from data.perflogs_factory import record, write
 
 from cli import commands, learn
@@ -256,6 +256,7 @@ def test_a_session_runs_only_the_cases_that_are_named(suite, tmp_path):
     assert done.returncode == 1
 
 
+@two_cpus
 def test_from_a_bare_machine_to_a_judgement(suite):
     """The README's path: run, learn, run."""
     pick = ['--', *OSU, '-n', 'OsuStartup', '-E',

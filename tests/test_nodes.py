@@ -13,7 +13,7 @@ import time
 
 import pytest
 import test_faults
-from conftest import ROOT, command_lines
+from conftest import ROOT, command_lines, two_cpus
 from test_faults import another_site
 
 from checks.lib import guards
@@ -248,6 +248,7 @@ def test_a_child_in_a_session_of_its_own_fails_the_run(faulty):
     assert {r['guard'] for r in faulty.records} == {'leftover'}
 
 
+@two_cpus
 def test_what_others_did_is_recorded_and_judged(faulty, tmp_path):
     report = tmp_path / 'report.json'
 
@@ -282,6 +283,7 @@ for _part in site_configuration['systems'][0]['partitions']:
     assert {r['result'] for r in faulty.records} == {'unfit'}
 
 
+@two_cpus
 def test_a_server_that_gets_away(suite, tmp_path, store):
     """What a store started, and left when it was stopped."""
     prefix = tmp_path / 'store' / 'bin'

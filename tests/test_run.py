@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import re
 
-from conftest import OSU, git
+from conftest import OSU, git, two_cpus
 
 from config.version import VERSION
 
@@ -14,6 +14,7 @@ PICK = ['--', '-E', 'program in ("osu_latency", "osu_ibarrier", "osu_init")',
         '-SOsuPt2pt.min_size=4', *FEW]
 
 
+@two_cpus
 def test_run_records_judges_and_shows(suite):
     done = suite.plumb('run', *PICK)
     text = done.stdout + done.stderr
@@ -59,6 +60,7 @@ def test_repository_is_left_as_it_was(suite):
     assert git('status', '--porcelain') == before
 
 
+@two_cpus
 def test_from_runs_to_references_to_a_verdict(suite):
     pick = ['--', *OSU, '-E', 'program == "osu_put_latency"', '--tag',
             'quick', '-SOsuRma.max_size=1024', *FEW]

@@ -50,7 +50,8 @@ POSTPROCESS = {
     'verdict': 'what is worse than it was, since when',
     'compare': 'two nights, sites, stacks or programs',
     'history': 'how a metric went, night by night',
-    'export': 'Parquet, CSV, JUnit, OpenMetrics'}
+    'export': 'Parquet, CSV, JUnit, OpenMetrics',
+    'sql': 'a question in SQL to all records'}
 
 
 def in_venv(args: argparse.Namespace) -> None:
@@ -548,7 +549,7 @@ MODULES = {'benchmark new': 'benchmark', 'bundle': 'bundle',
            'doctor': 'doctor', 'export': 'data', 'history': 'data',
            'locate': 'locate',
            'nightly': 'nightly',
-           'references learn': 'learn',
+           'references learn': 'learn', 'sql': 'data',
            'site check': 'sites', 'site new': 'new', 'spack': 'stacks'}
 
 

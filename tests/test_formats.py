@@ -173,7 +173,7 @@ def test_damaged_compressed_files(tmp_path, suffix):
 def test_a_pipe_in_the_tree(tmp_path):
     """A named pipe would be waited for; it is told instead."""
     import os
-    os.mkfifo(tmp_path / 'X.v1.csv')
+    os.mkfifo(tmp_path / 'X.v3.csv')
     _, [fault] = perflogs.read(tmp_path, on_error='collect')
     assert 'not a regular file' in str(fault)
 

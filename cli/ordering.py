@@ -37,7 +37,7 @@ def records(perflogs: Path, system: str) -> pd.DataFrame | None:
     """The records of a system; None: there are none.
 
     All perflogs are read, as the page does, and not the system's folder: a
-    folder that is read has a store (postprocess/store.py), and one is enough.
+    folder that is read has a cache (postprocess/cache.py), and one is enough.
     """
     from postprocess.perflogs import read
     if not (perflogs / system).is_dir():

@@ -91,6 +91,14 @@ class Layout:
         """The same columns, as standard CSV."""
         return dataclasses.replace(self, delimiter=',', quote='"')
 
+    @property
+    def torn(self) -> str:
+        """SQL that is true of a row that has not as many cells as a line, or
+        is of no line."""
+        most = len(self.columns)
+        return (f'(line IS NULL OR c{most - 1} IS NULL '
+                f'OR c{most} IS NOT NULL)')
+
     def split(self, line: bytes) -> list[str]:
         """The cells of a line.
 
@@ -108,12 +116,14 @@ class Layout:
         """SQL of the typed records of staged lines, with `origin`, `line` and
         `fault`. Table `places` has origin and line of each of their rows,
         `origins` what the place of each file says."""
+        # DuckDB drops an empty cell beyond the last column. So there is one
+        # column more, and whatever is not in a line is NULL. No text is.
         columns = ', '.join(f"'c{at}': 'VARCHAR'"
-                            for at in range(len(self.columns)))
-        # No text is NULL: it would be taken for a row that is missing.
+                            for at in range(len(self.columns) + 1))
         quote, files = sql_text(self.quote), ', '.join(map(sql_text, staged))
         read = (f'SELECT * FROM read_csv([{files}], '
                 'auto_detect=false, header=false, strict_mode=true, '
+                'null_padding=true, '
                 f'delim={sql_text(self.delimiter)}, quote={quote}, '
                 f'escape={quote}, nullstr={sql_text(chr(2))}, '
                 f"new_line='\\n', max_line_size={1 << 25}, "
@@ -377,7 +387,7 @@ def _own(layout: Layout, read: str) -> str:
     columns = ', '.join(f'c{at} AS "{name}"'
                         for at, name in enumerate(layout.columns))
     return (f"SELECT {columns}, origin, line, '' AS figure, "
-            f'c0 IS NULL OR line IS NULL AS torn FROM ({read})')
+            f'{layout.torn} AS torn FROM ({read})')
 
 
 def _foreign(layout: Layout, read: str) -> str:
@@ -405,8 +415,8 @@ def _foreign(layout: Layout, read: str) -> str:
     figures = ', '.join(_figure(layout, name, cell)
                         for name in _figures(layout.columns))
     shown = ', '.join(f'{sql} AS "{name}"' for name, sql in head.items())
-    given = f'''SELECT {shown}, origin, line, c0 IS NULL OR line IS NULL
-        AS torn, {name} AS called, unnest([{figures}]) AS f
+    given = f'''SELECT {shown}, origin, line,
+        {layout.torn} AS torn, {name} AS called, unnest([{figures}]) AS f
         FROM ({read}) LEFT JOIN origins USING (origin)'''
     texts = {
         **{name: "''" for name in schema()[1]}, **{name: f'"{name}"'

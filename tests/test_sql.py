@@ -99,3 +99,10 @@ def test_a_file_that_cannot_be_written(tree, tmp_path, capsys):
     assert ask(tree, TIMES, '--csv', str(tmp_path / 'no' / 'x')) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert 'cannot be written' in line
+
+
+def test_no_progress_is_printed():
+    """DuckDB prints a bar when a question takes two seconds."""
+    with cache.connection() as con:
+        assert con.execute("SELECT current_setting('enable_progress_bar')"
+                           ).fetchall() == [(False,)]

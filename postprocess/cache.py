@@ -36,6 +36,8 @@ from typing import Any
 
 import duckdb
 
+from config import lock as locks
+
 from . import formats, plans, reading
 from .formats import sql_text
 from .reading import Lines
@@ -112,7 +114,8 @@ def _shared(stack: contextlib.ExitStack, folder: Path) -> Cache | None:
     place = folder / FOLDER
     try:
         place.mkdir(exist_ok=True)
-        lock = stack.enter_context(open(place / 'lock', 'a+'))
+        lock = stack.enter_context(os.fdopen(
+            locks.opened(place / 'lock', shared=True), 'r+'))
         fcntl.lockf(lock, fcntl.LOCK_SH)
         cache = Cache([folder], place)
         if not cache.current():
@@ -124,7 +127,7 @@ def _shared(stack: contextlib.ExitStack, folder: Path) -> Cache | None:
             fcntl.lockf(lock, fcntl.LOCK_SH)
             # Another writer may have come in between.
             cache = Cache([folder], place)
-    except OSError:
+    except (OSError, locks.LockError):
         return None
     return cache
 

@@ -92,8 +92,8 @@ def test_what_is_not_judged_says_why(sick):
     ('neighbour', BUSY),
     ('tcp', 'latency@8B is 12.1 us, reference 0.32'),
     ('tcp', 'latency_small is 12.1 us, reference 0.32'),
-    ('tcp', 'refused: transport: run.1.1: shared memory was asked for'),
-    ('persistence', 'refused: service: job 7 (FAILURE): run.1.1: redis '
+    ('tcp', 'refused: transport: run.1: shared memory was asked for'),
+    ('persistence', 'refused: service: job 7 (FAILURE): run.1: redis '
      '(server 0 on n1, 127.0.0.1:7) keeps an append-only file, asked for '
      'was nothing on disk'),
 ])

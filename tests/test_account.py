@@ -125,7 +125,7 @@ def started(suite, *args):
                       '-Sbringup=1', *args, FAULT='time_limit')
     deadline = time.monotonic() + 60
     while not list((suite.tmp / 'work/stage').glob(
-            '**/run.1.1.out')):
+            '**/run.1.out')):
         assert time.monotonic() < deadline and job.poll() is None
         time.sleep(0.2)
     return job

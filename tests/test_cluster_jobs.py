@@ -107,7 +107,7 @@ def test_ranks_that_slurm_did_not_bind_are_refused(bound, cluster):
     reasons = [line for line in text.splitlines() if 'Reason: ' in line]
     # A rank of two threads on a node of two cores has what it needs.
     assert len(reasons) == 3, text
-    assert all('binding: run.1.1: n' in line and 'may run on all CPUs (0-1)'
+    assert all('binding: run.1: n' in line and 'may run on all CPUs (0-1)'
                in line for line in reasons), reasons
 
 
@@ -251,7 +251,7 @@ def test_exit_code_after_good_output(faulty, cluster):
 @pytest.mark.cluster
 def test_what_is_left_on_every_node_is_named(faulty, cluster):
     text = both_failed(faulty, faulty.start(cluster, 'leftover', *PAIR),
-                       'leftover: run.1.1.err: 2 processes still ran')
+                       'leftover: run.1.err: 2 processes still ran')
     assert text.count('sleep (') >= 4
     for node in cluster.nodes:
         assert not any('987.4' in process.command
@@ -282,7 +282,7 @@ def test_node_that_dies_after_good_output(faulty, cluster):
     run = faulty.start(cluster, 'time_limit', *PAIR)
     wrote = Path(faulty.variables['PLUMBLINE_WORK'], 'stage')
     until(lambda: sum('\n4194304 ' in p.read_text()
-                      for p in wrote.rglob('run.1.1.out')) == 2)
+                      for p in wrote.rglob('run.1.out')) == 2)
     victims = set(cluster.ask('squeue', '-h', '-o', '%B').split())
     for node in victims:
         cluster.kill(node)

@@ -156,8 +156,8 @@ def line(host='a', begin=(0, 0, 0, 0), end=(10, 0, 0, 0), own=0.0, cpus=4,
 
 
 def seen(*lines):
-    return nodes.observed(guards.Run(1, 1, True, 0, 10., 0., 0., 0., 0., '',
-                                     ''.join(lines), 'run.1.1'))
+    return nodes.observed(guards.Run(1, 0, 10., 0., 0., 0., 0., '',
+                                     ''.join(lines), 'run.1'))
 
 
 def test_the_ranks_of_a_node_are_added_up():
@@ -375,8 +375,8 @@ def test_every_record_says_what_it_ran_on(faulty):
 # Clocks, and exit codes that a launcher swallows --------------------------
 
 def run_of(*lines, rc=0):
-    return guards.Run(1, 1, True, rc, 10., 0., 0., 0., 0., '',
-                      ''.join(lines), 'run.1.1')
+    return guards.Run(1, rc, 10., 0., 0., 0., 0., '',
+                      ''.join(lines), 'run.1')
 
 
 def test_the_observer_tells_time_and_exit_code(observe):
@@ -418,7 +418,7 @@ def test_an_exit_code_that_the_launcher_swallowed():
 def test_a_clock_that_is_off(clocks, submitted, words):
     spans = {host: (at, at + 5) for host, at in clocks.items()}
     now = None if submitted is None else max(submitted + 5, 106)
-    with pytest.raises(guards.Refused, match=f'clock: run.1.1: {words}'):
+    with pytest.raises(guards.Refused, match=f'clock: run.1: {words}'):
         nodes.clocks_agree(run_of(), spans, submitted, now)
 
 

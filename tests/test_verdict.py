@@ -424,11 +424,11 @@ def test_failures_say_why_and_what_they_have_in_common(judge, tmp_path):
         json.dumps({'partition': 'cpu', 'environ': 'openmpi',
                     'case': f'dead{case}', 'guard': 'rows',
                     'reason': reason}) + '\n' for case, reason in (
-                        (1, 'rows: run.1.1.out:12: the table ends'),
+                        (1, 'rows: run.1.out:12: the table ends'),
                         (3, 'what it said'))))
     found = judge([*nights(), *records])
     text = '\n'.join(telling.lines(found))
-    assert ('x=1 on alpha:cpu openmpi: rows: run.1.1.out:12: the table ends '
+    assert ('x=1 on alpha:cpu openmpi: rows: run.1.out:12: the table ends '
             '[ran on n1 n2]') in text
     assert 'x=2 on alpha:cpu openmpi: rows [ran on n2 n3]' in text
     assert 'x=3 on alpha:cpu openmpi: x: what it said [ran on n4]' in text

@@ -77,7 +77,7 @@ class OptcastAllReduce(ServiceBenchmark):
         self.keep_files = [*self.keep_files, 'run.*.log', 'run.*.logs']
 
     def seconds_needed(self) -> float:
-        return self.repeats * self.attempts * (2 * self.evaluation.limit + 60)
+        return self.repeats * (2 * self.evaluation.limit + 60)
 
     @property
     def config(self) -> Config | None:

@@ -43,10 +43,9 @@ class Point:
     client_threads: int = 1
     #: Tensors of a dataset (aggregation).
     tensors_per_dataset: int = 1
-    #: embedded, or smartredis: its shared object. That sends no password:
-    #: only for a colocated database. Of an aggregation also python (the
-    #: consumer is in Python), files (datasets are files in a shared folder,
-    #: and the database is idle) and python_files (both).
+    #: embedded: the suite's own client of the database. Of an aggregation
+    #: also python (the consumer is in Python), files (datasets are files in
+    #: a shared folder, and the database is idle) and python_files (both).
     client: str = 'embedded'
     #: few or all sizes of tensors.
     sizes: str = 'few'
@@ -95,9 +94,8 @@ class Point:
     @property
     def needs(self) -> tuple[str, ...]:
         """Features of an environment."""
-        return (DATABASES[self.db], *(
-            ['smartredis_library'] if self.client == 'smartredis' else []),
-            *(['libtorch'] if self.torchscript else []))
+        return (DATABASES[self.db],
+                *(['libtorch'] if self.torchscript else []))
 
     def __str__(self) -> str:
         """The database, and what is not as usual."""
@@ -115,8 +113,7 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'sizes': 'all'}, {'db_nodes': 3}, {'deployment': 'colocated'},
             {'client_nodes': 2}, {'client_nodes': 1, 'db_nodes': 3},
             {'client_nodes': 2, 'deployment': 'colocated'},
-            {'commands': 'plain'},
-            {'client': 'smartredis', 'deployment': 'colocated'}),
+            {'commands': 'plain'}),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 2,
                        'clients_per_node': 48, 'sizes': 'all'}
                       for db in (4, 8, 16) for nodes in (4, 16, 64, 128)),
@@ -126,8 +123,6 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
                   {'network': 'small', 'clients_per_node': 1}),
         'nightly': (
             {'network': 'small', 'deployment': 'colocated'},
-            {'network': 'small', 'deployment': 'colocated',
-             'client': 'smartredis'},
             {'network': 'small', 'batch_size': 4, 'db_tpq': 2},
             {'network': 'small', 'num_devices': 2},
             {'network': 'small', 'client_nodes': 2},

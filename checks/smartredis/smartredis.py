@@ -99,19 +99,12 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             f'+{nodes_feature(self.point.nodes(self.consumers))}']
         self.valid_prog_environs = [' '.join(
             f'+{need}' for need in self.point.needs)]
-        if self.point.client == 'smartredis':
-            self.program = 'smartredis'
         # With one client it shows on any machine that the path works, even
         # where nothing of it can be judged.
         alone = self.point.clients_per_node == 1
         self.set_modes(modes_of(self.kind, self.point),
                        1 if alone else self.cpus_of_a_node())
         self.time_limit = self.asked.wall_time or self.time_limit
-
-    def origin_in(self, environ: Any) -> dict[str, str]:
-        origin = super().origin_in(environ)
-        return ({**origin, 'source': 'wheel'}
-                if self.point.client == 'smartredis' else origin)
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:
@@ -193,8 +186,6 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 str(self.point.iterations), '--folder', '{output}.ranks',
                 *(['--plain'] if self.point.commands == 'plain' else []),
                 *(['--colocated'] if self.colocated else []),
-                *(['--library', self.programs.origin()['prefix']]
-                  if self.point.client == 'smartredis' else []),
                 *(['--files', f'{self.stagedir}/files{size}']
                   if self.point.in_files else []),
                 *more)

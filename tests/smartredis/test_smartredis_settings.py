@@ -79,10 +79,7 @@ def test_arrangements_and_their_modes(kind):
     # Lists alone can be files, and only their consumer is in Python, too.
     assert {point.client for point, _ in found} == (
         {'embedded', 'python', 'files', 'python_files'}
-        if kind == 'aggregation' else {'embedded', 'smartredis'})
-    # SmartRedis sends no password.
-    assert all(point.deployment == 'colocated' for point, _ in found
-               if point.client == 'smartredis')
+        if kind == 'aggregation' else {'embedded'})
     # Never a database colocated with nothing, nor a cluster of such.
     assert all(point.deployment == 'standard' or point.db_nodes == 1
                for point, _ in found)

@@ -180,29 +180,6 @@ def test_inference_with_the_module(tools, store, start, tmp_path, servers):
     assert run.functions['warmup'].calls == 2 and run.verified == 8
 
 
-def test_smartredis_itself(tools, store, start):
-    """With SMARTREDIS_LIBRARY: the shared object of the wheel."""
-    path = os.environ.get('SMARTREDIS_LIBRARY')
-    if not path:
-        pytest.skip('SMARTREDIS_LIBRARY is not set')
-    plan = loop(tools, store, 'throughput', '--colocated', '--bytes', '65536',
-                '--iterations', '5', '--library', path, module=True)
-    config = plan.server.config.replace('bind {address}', 'unixsocket '
-                                        '{data}/socket').replace(
-        'port {port}', 'port 0').replace('requirepass {password}', '').replace(
-        'masterauth {password}', '')
-    (run,) = runs(start(replace(plan, server=replace(
-        plan.server, config=config, socket=True, password=False))))
-    assert run.client == 'smartredis' and run.verified == 10
-
-
-def test_a_library_that_is_none(tools, store, start, tmp_path):
-    (tmp_path / 'nothing.so').write_text('')
-    line = fault(start(loop(tools, store, 'throughput', '--library',
-                            str(tmp_path / 'nothing.so'))))
-    assert 'nothing.so: ' in line
-
-
 # It breaks -----------------------------------------------------------------
 
 ENDLESS = ('--iterations', '100000000')

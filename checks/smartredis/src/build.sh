@@ -19,4 +19,4 @@ for name in draw engine histogram net options probe protocol report; do
 done
 # shellcheck disable=SC2086
 $cc -O2 -std=gnu11 -pthread -Wall -Wextra '-DPROGRAM="tensorload"' \
-    -rdynamic ${CFLAGS:-} -o "$out" "$here"/*.c $sources $tls -lm -ldl
+    ${CFLAGS:-} -o "$out" "$here"/*.c $sources $tls -lm

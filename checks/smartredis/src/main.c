@@ -18,7 +18,6 @@ static const struct { const char *name, *means; } options[] = {
      "server without the module"},
     {"colocated", "of the servers, the one on this node alone"},
     {"folder DIR", "for rank_N_timing.csv, in the original's form (none)"},
-    {"library FILE", "SmartRedis' shared object instead of the own client"},
     {"files DIR", "datasets and lists as files in this folder, which all "
      "nodes see, instead of a server"},
     {"tensors N", "of a dataset (4)"},
@@ -78,8 +77,6 @@ static void read_arguments(int argc, char **argv)
             arg.service = text;
         else if (!strcmp(name, "--folder"))
             arg.folder = text;
-        else if (!strcmp(name, "--library"))
-            arg.library = text;
         else if (!strcmp(name, "--files"))
             arg.files = text;
         else if (!strcmp(name, "--device"))
@@ -143,8 +140,6 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     client = arg.files ? &files : &embedded;
-    if (arg.library)
-        client = library(arg.library);
     if (modes[m].lists ? !client->get_list : !client->put_tensor)
         die("the client '%s' cannot do %s", client->name, modes[m].mode);
     double opening = now();

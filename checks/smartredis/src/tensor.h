@@ -10,10 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A client library: the suite's own (resp.c) or SmartRedis' (library.c); or
- * files in the place of a database (files.c: datasets and lists alone). One
- * connection set a rank; every call returns when it is done, and ends the
- * program with one line where it fails. What a client cannot do is NULL. */
+/* The client of a database (resp.c), or files in its place (files.c: datasets
+ * and lists alone). Each rank has its own connections. Every call returns when
+ * it is done, and ends the program with one line if it fails. A client has
+ * NULL for calls that it cannot do. */
 struct client {
     const char *name;
     /* Commands that carry tensors: "AI.TENSORSET" or "SET". */
@@ -49,13 +49,11 @@ struct client {
     void (*delete_tensor)(const char *key);
 };
 extern const struct client embedded, files;
-const struct client *library(const char *path);
 /* Reads the service file; of a colocated database keeps this node's. */
 void choose_servers(void);
 
 struct arguments {
     const char *service;      /* file that names the servers              */
-    const char *library;      /* shared object of SmartRedis; NULL: ours  */
     const char *files;        /* folder instead of servers                */
     const char *folder;       /* of rank_N_timing.csv                     */
     const char *list_name;

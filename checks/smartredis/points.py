@@ -43,9 +43,8 @@ class Point:
     client_threads: int = 1
     #: Tensors of a dataset (aggregation).
     tensors_per_dataset: int = 1
-    #: embedded: the suite's own client of the database. Of an aggregation
-    #: also python (the consumer is in Python), files (datasets are files in
-    #: a shared folder, and the database is idle) and python_files (both).
+    #: embedded: the suite's own client of the database. Aggregation also has
+    #: files: datasets are files in a shared folder, the database is idle.
     client: str = 'embedded'
     #: few or all sizes of tensors.
     sizes: str = 'few'
@@ -61,14 +60,9 @@ class Point:
     num_devices: int = 1
 
     @property
-    def in_python(self) -> bool:
-        """The consumer is in Python."""
-        return self.client.startswith('python')
-
-    @property
     def in_files(self) -> bool:
         """Datasets are files, and not in the database."""
-        return self.client.endswith('files')
+        return self.client == 'files'
 
     @property
     def torchscript(self) -> bool:
@@ -150,8 +144,7 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'tensors_per_dataset': 4, 'client_threads': 4, 'db_nodes': 3},
             {'tensors_per_dataset': 1}, {'tensors_per_dataset': 2},
             {'tensors_per_dataset': 4, 'client_nodes': 2},
-            *({'tensors_per_dataset': 4, 'client': client}
-              for client in ('python', 'files', 'python_files'))),
+            {'tensors_per_dataset': 4, 'client': 'files'}),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 36,
                        'clients_per_node': 32, 'tensors_per_dataset': 4,
                        'client_threads': 32, 'sizes': 'all'}

@@ -4,7 +4,6 @@ from __future__ import annotations
 import csv
 import json
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -435,23 +434,12 @@ class SmartRedisAggregation(TensorBenchmark):
     def programs_of(self, size: int) -> tuple[Program, ...]:
         point = self.point
         both = ('--tensors', str(point.tensors_per_dataset))
-        producer = self.load('producer', size, *both,
-                             *(['--put-each'] if point.in_python else []))
+        producer = self.load('producer', size, *both)
         consumer = self.load('consumer', size, *both,
                              '--producers', str(point.ranks),
                              '--client-threads', str(point.client_threads))
-        if point.in_python:
-            consumer = self.in_python(consumer)
         return (Program(producer, role='producer', mpi=True),
                 Program(consumer, role='consumer', mpi=True))
-
-    def in_python(self, command: tuple[str, ...]) -> tuple[str, ...]:
-        """The same by consumer.py, which takes files or servers."""
-        words = list(command[1:])
-        if self.point.in_files:
-            at = words.index('--service')
-            del words[at:at + 2]
-        return (sys.executable, str(SRC / 'consumer.py'), *words)
 
     def ranks_of(self, mode: str) -> int:
         return 1 if mode == 'consumer' else self.point.ranks

@@ -21,8 +21,6 @@ static const struct { const char *name, *means; } options[] = {
     {"files DIR", "datasets and lists as files in this folder, which all "
      "nodes see, instead of a server"},
     {"tensors N", "of a dataset (4)"},
-    {"put-each", "the producer puts its dataset in each iteration, as the "
-     "original's does for a consumer in Python"},
     {"client-threads N", "of the consumer (1)"},
     {"producers N", "ranks of the producer"},
     {"poll SECONDS", "between two polls of a list (0.005)"},
@@ -66,10 +64,6 @@ static void read_arguments(int argc, char **argv)
         }
         if (!strcmp(name, "--colocated")) {
             arg.colocated = true;
-            continue;
-        }
-        if (!strcmp(name, "--put-each")) {
-            arg.put_each = true;
             continue;
         }
         i++;

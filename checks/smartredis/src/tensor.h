@@ -61,7 +61,6 @@ struct arguments {
     int iterations;
     bool plain;               /* SET and GET instead of AI.*              */
     bool colocated;           /* only the server on this node             */
-    bool put_each;            /* the dataset in each iteration            */
     int tensors;              /* of a dataset                             */
     int threads;              /* of the consumer                          */
     int producers;            /* ranks of the producer                    */

@@ -21,13 +21,16 @@ tao)
         $common/program.c" ;;
 replies | probe | files)
     add _exit exit pthread_mutex_lock getaddrinfo freeaddrinfo
-    sources="$here/harness.c $load/engine.c $load/histogram.c $load/net.c
-        $load/protocol.c $load/report.c"
+    sources="$here/harness.c $load/engine.c $load/histogram.c
+        $load/protocol.c $load/report.c $common/cluster.c $common/net.c
+        $common/program.c"
     case $target in
-    replies) sources="$sources $load/draw.c $load/options.c $load/probe.c" ;;
+    replies) sources="$sources $load/draw.c $load/options.c $load/probe.c
+        $common/options.c $common/resp.c $common/service.c" ;;
     probe) add start_connect link_read link_write link_close put_greeting
-        sources="$sources $load/draw.c $load/options.c" ;;
-    files) sources="$sources $load/probe.c" ;;
+        sources="$sources $load/draw.c $load/options.c $common/options.c
+        $common/service.c" ;;
+    files) sources="$sources $load/probe.c $common/resp.c" ;;
     esac ;;
 *) echo "build.sh: no target $target" >&2; exit 2 ;;
 esac

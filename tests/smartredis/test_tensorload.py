@@ -69,7 +69,8 @@ def loop(tools, store, mode, *options, config='', servers=1, ranks=2,
     if servers > 1:
         lines += 'cluster-enabled yes\n'
     program = (str(tools / 'tensorload'), mode, '--service', '{service}',
-               '--limit', '20', *(() if module else ('--plain',)), *options)
+               *(() if '--limit' in options else ('--limit', '20')),
+               *(() if module else ('--plain',)), *options)
     return Plan(
         replace(real(store, instances=servers, cluster=servers > 1),
                 config=lines),

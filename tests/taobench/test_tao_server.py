@@ -208,7 +208,7 @@ def payload(size: int) -> bytes:
     (['-t', '0'], '-t 0: expected a whole number from 1'),
     (['-m', '-1'], '-m -1: expected a whole number'),
     (['-m', '1.5'], 'expected a whole number'),
-    (['-I', '16m'], '-I 16m: expected a size in bytes .* from 1024 to 1048576'),
+    (['-I', '16m'], '-I 16m: expected a size .* from 1024 to 1048576'),
     (['-o', 'tao_max_slow_req=1'], '-o tao_max_slow_req: unknown'),
     (['-o', '-t=1'], '-o -t: unknown'),
     (['-o', 'tao_max_slow_reqs'],

@@ -21,9 +21,9 @@ static void await(const char *list, long length)
 
     for (long has; (has = client->list_length(list)) != length;) {
         if (now() - begin > arg.limit)
-            die("%s has %ld of %ld datasets after %g s: is the %s alive?",
-                list, has, length, arg.limit,
-                length ? "producer" : "consumer");
+            fail("%s has %ld of %ld datasets after %g s: is the %s alive?",
+                 list, has, length, arg.limit,
+                 length ? "producer" : "consumer");
         nap(arg.poll);
     }
 }
@@ -37,7 +37,7 @@ void produce(void)
     double loop = 0;
 
     if (!data)
-        die("no memory for %d tensors of %zu bytes", arg.tensors, arg.bytes);
+        fail("no memory for %d tensors of %zu bytes", arg.tensors, arg.bytes);
     fill(data, all, (unsigned)(rank + 1));
     snprintf(name, sizeof name, "aggregation_rank_%d", rank);
     double before_put = now();
@@ -73,8 +73,8 @@ void consume_lists(void)
     double loop = 0;
 
     if (!data || !who)
-        die("no memory for %zu datasets of %zu bytes", datasets,
-            each * sizeof *data);
+        fail("no memory for %zu datasets of %zu bytes", datasets,
+             each * sizeof *data);
     for (int i = 0; i < arg.iterations; i++) {
         snprintf(list, sizeof list, "%s_%d", arg.list_name, i);
         double begin = now();

@@ -6,14 +6,16 @@
 #ifndef TENSOR_H
 #define TENSOR_H
 
+#include "../../lib/src/common/program.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* The client of a database (resp.c), or files in its place (files.c: datasets
- * and lists alone). Each rank has its own connections. Every call returns when
- * it is done, and ends the program with one line if it fails. A client has
- * NULL for calls that it cannot do. */
+/* The client of a database (database.c), or files in its place (files.c:
+ * datasets and lists alone). Each rank has its own connections. Every call
+ * returns when it is done, and ends the program with one line if it fails. A
+ * client has NULL for calls that it cannot do. */
 struct client {
     const char *name;
     /* Commands that carry tensors: "AI.TENSORSET" or "SET". */
@@ -49,8 +51,6 @@ struct client {
     void (*delete_tensor)(const char *key);
 };
 extern const struct client embedded, files;
-/* Reads the service file; of a colocated database keeps this node's. */
-void choose_servers(void);
 
 struct arguments {
     const char *service;      /* file that names the servers              */
@@ -75,11 +75,7 @@ extern struct arguments arg;
 extern int rank, ranks;
 
 /* --- rank.c: times of this rank, in the original's names ---------------- */
-double now(void);
 void add_time(const char *function, double seconds);
-/* Ends the program with one line, and all other ranks with it. */
-_Noreturn void die(const char *format, ...)
-    __attribute__((format(printf, 1, 2)));
 extern const struct client *client;
 long producer_of(const char *dataset);
 extern uint64_t verified;     /* values that were compared, of this rank   */

@@ -36,6 +36,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / 'checks' / 'optcast' / 'src'
+COMMON = ROOT / 'checks' / 'lib' / 'src' / 'common'
 OSU = ROOT / 'checks' / 'osu' / 'src'
 FLAGS = ['-O3', '-std=gnu11', '-pthread']
 
@@ -102,17 +103,21 @@ int main(int argc, char **argv)
 {
     enum { BLOCK = 512 << 10 };
     size_t size = atol(argv[1]), total = atol(argv[2]);
-    uint16_t port;
-    int listener = listen_at("127.0.0.1", 0, &port);
+    struct sockaddr_in at;
+    socklen_t length = sizeof at;
+    char where[32];
+    int listener = listen_at("127.0.0.1", "0", 0);
+    getsockname(listener, (void *)&at, &length);
+    snprintf(where, sizeof where, "127.0.0.1:%u", ntohs(at.sin_port));
     bool sends = fork() == 0;
-    int fd = sends ? connect_to("127.0.0.1", port, 10)
+    int fd = sends ? connect_to(where, 10)
                    : accept(listener, NULL, NULL);
     char *array = get(size);
     clock_t begin = clock();
     for (size_t at = 0; at < total; at += BLOCK)
         if (!(sends ? write_whole(fd, array + at % size, BLOCK)
                     : read_whole(fd, array + at % size, BLOCK)))
-            die("%s", "the connection is gone");
+            fail("%s", "the connection is gone");
     printf("%.6f\n", (double)(clock() - begin) / CLOCKS_PER_SEC);
     return argc < 0;
 }
@@ -142,8 +147,8 @@ def reduction(folder: Path, rounds: int) -> tuple[bool, dict[str, float]]:
     second of CPU where a ring adds, of arrays of 1M and of 64M."""
     (folder / 'bench.c').write_text(REDUCE)
     run(['cc', *FLAGS, f'-I{SRC}', '-o', folder / 'bench',
-         folder / 'bench.c', *(SRC / f'{name}.c' for name in (
-             'reduce', 'util', 'trace'))])
+         folder / 'bench.c', *COMMON.glob('*.c'),
+         *(SRC / f'{name}.c' for name in ('reduce', 'util', 'trace')), '-lm'])
     good = True
     for elements, where in ((4 << 20, 'memory'), (8 << 10, 'L2')):
         found: dict[str, list[float]] = {'0': [], '1': []}
@@ -237,8 +242,9 @@ def transport(folder: Path, rounds: int, added: dict[str, float]) -> bool:
         raise Setup('no iperf3: install it')
     (folder / 'plain.c').write_text(PLAIN)
     run(['cc', *FLAGS, f'-I{SRC}', '-o', folder / 'plain',
-         folder / 'plain.c', *(SRC / f'{name}.c' for name in (
-             'net', 'util', 'trace', 'sha256'))])
+         folder / 'plain.c', *COMMON.glob('*.c'),
+         *(SRC / f'{name}.c' for name in ('net', 'util', 'trace', 'sha256')),
+         '-lm'])
     found: dict[str, list[float]] = {}
     for _ in range(rounds):
         for name, measured in (
@@ -302,8 +308,7 @@ def main() -> int:
     rounds = args.parse_args().rounds
     folder = Path(tempfile.mkdtemp(prefix='plumbline-optcast.'))
     try:
-        run(['cc', *FLAGS, '-o', folder / 'optcast', *sorted(
-            SRC.glob('*.c'))])
+        run([SRC / 'build.sh', folder / 'optcast'])
         print('| part | ours | yardstick | ratio |\n|---|---|---|---|')
         good, added = reduction(folder, rounds)
         good &= transport(folder, rounds, added)

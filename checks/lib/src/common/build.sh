@@ -1,14 +1,21 @@
 #!/bin/sh
-# Builds a C program with this library: build.sh NAME OUT SOURCE..., with $CC
-# (cc) and $CFLAGS. TLS comes with it if OpenSSL's headers and libraries are
-# installed; one line says which it is.
+# Builds a C program with this library: build.sh [--tls] NAME OUT SOURCE...,
+# with $CC (cc) and $CFLAGS. With --tls the program speaks TLS if OpenSSL's
+# headers and libraries are installed; one line says which it is.
 set -eu
+with_tls=
+if [ "$1" = --tls ]; then
+    with_tls=yes
+    shift
+fi
 name=$1 out=$2
 shift 2
 cc=${CC:-cc}
 here=$(dirname "$0")
 tls=
-if echo '#include <openssl/ssl.h>
+if [ -z "$with_tls" ]; then
+    :
+elif echo '#include <openssl/ssl.h>
 int main(void) { return !TLS_method(); }' |
         $cc -x c - -o "$out" -lssl -lcrypto 2>/dev/null; then
     tls='-DWITH_TLS -lssl -lcrypto'

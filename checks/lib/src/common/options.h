@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum type {
+enum setting_type {
     TITLE,              /* of the options that follow; only in the help    */
     FLAG,               /* bool; target NULL: only is_given() tells        */
     WORD,               /* const char *                                    */
@@ -20,7 +20,7 @@ enum type {
 struct setting {
     const char *name;   /* without dashes; a short one as it is: "-n"      */
     const char *value, *help;
-    enum type type;
+    enum setting_type type;
     void *target;
     double low, high;
     const char *const *choices;

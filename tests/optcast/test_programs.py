@@ -216,6 +216,16 @@ def test_no_secret_is_no_server(optcast):
     assert done.returncode == 1 and "no line 'password WORD'" in done.stderr
 
 
+def test_an_unknown_line_of_a_service_file(optcast):
+    """It may hold the secret, so it is not shown."""
+    done = subprocess.run([optcast, '--port', '1'], text=True, timeout=30,
+                          input=f'{SECRET}passwort geheim\n',
+                          capture_output=True)
+    assert (done.returncode, done.stderr) == (
+        2, 'optcast: standard input:2: not a line of a service file: see '
+        '--help\n')
+
+
 def test_a_wrong_secret_is_not_served(run):
     job = run(2)
     assert job.serve().ask(secret='password guessed\n', ranks=[0]

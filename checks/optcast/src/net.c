@@ -77,6 +77,53 @@ bool write_whole(int fd, const void *data, size_t size)
     return true;
 }
 
+static struct msghdr rest_of(struct iovec parts[2], const void *head,
+                             const void *data, size_t size, size_t done)
+{
+    size_t head_size = sizeof(struct header), at = 0;
+    struct msghdr message = {.msg_iov = parts};
+    if (done < head_size)
+        parts[message.msg_iovlen++] = (struct iovec){
+            (uint8_t *)head + done, head_size - done};
+    else
+        at = done - head_size;
+    parts[message.msg_iovlen++] = (struct iovec){
+        (uint8_t *)data + at, size - at};
+    return message;
+}
+
+static ssize_t outcome(ssize_t n)
+{
+    return n >= 0 ? n : errno == EAGAIN || errno == EWOULDBLOCK ? LINK_AGAIN
+                                                                : LINK_BROKEN;
+}
+
+ssize_t send_message(int fd, const struct header *head, const void *data,
+                     size_t size, size_t done, int flags)
+{
+    struct iovec parts[2];
+    struct msghdr message = rest_of(parts, head, data, size, done);
+    ssize_t n;
+    do {
+        errno = 0;
+        n = sendmsg(fd, &message, flags | MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    return outcome(n);
+}
+
+ssize_t take_message(int fd, struct header *head, void *data, size_t size,
+                     size_t done)
+{
+    struct iovec parts[2];
+    struct msghdr message = rest_of(parts, head, data, size, done);
+    ssize_t n;
+    do {
+        errno = 0;
+        n = recvmsg(fd, &message, MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    return outcome(n);
+}
+
 /* What a client knows: everything that it says, and both nonces. */
 static void prove_client(const struct options *o, const struct hello *hello,
                          const struct join *join, uint8_t out[MAC])

@@ -103,6 +103,13 @@ void wait_for_bytes(int fd, size_t bytes, int *set);
 const char *peer_of(int fd, char out[64]);
 bool read_whole(int fd, void *, size_t);    /* false: closed, late, an error */
 bool write_whole(int fd, const void *, size_t);
+/* Pass what is left of a header and `size` bytes of data, of which `done` bytes
+ * have passed before. Both return the bytes that passed now; 0: the peer has
+ * closed; LINK_AGAIN: none passed; LINK_BROKEN: errno says why. */
+ssize_t send_message(int fd, const struct header *, const void *data,
+                     size_t size, size_t done, int flags);
+ssize_t take_message(int fd, struct header *, void *data, size_t size,
+                     size_t done);
 /* Both sides of the handshake; accept_peer tells who came. */
 bool accept_peer(int fd, const struct options *, struct join *, char *why,
                   size_t);

@@ -76,19 +76,9 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
                 if (traced)
                     trace_rust("TRACE", "ring", "send  : idx: 0, j: 0 start");
             }
-            struct iovec parts[2];
-            struct msghdr message = {.msg_iov = parts};
-            if (out_done < head)
-                parts[message.msg_iovlen++] = (struct iovec){
-                    (uint8_t *)&to + out_done, head - out_done};
-            size_t done = out_done < head ? 0 : out_done - head;
-            parts[message.msg_iovlen++] = (struct iovec){
-                (void *)(data + done), length - done};
-            ssize_t w = sendmsg(r->next, &message,
-                                MSG_DONTWAIT | MSG_NOSIGNAL);
-            if (w < 0 && errno == EINTR)
-                continue;
-            if (w < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            ssize_t w = send_message(r->next, &to, data, length, out_done,
+                                     MSG_DONTWAIT);
+            if (w == LINK_AGAIN)
                 break;
             if (w <= 0)
                 gone(r, true, w);
@@ -109,18 +99,9 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
             uint8_t *data = taken < adds ? r->taken : own;
             bool header = in_done < head;
             if (in_done < head + length) {
-                size_t done = header ? 0 : in_done - head;
-                struct iovec parts[2];
-                struct msghdr message = {.msg_iov = parts};
-                if (header)
-                    parts[message.msg_iovlen++] = (struct iovec){
-                        (uint8_t *)&got + in_done, head - in_done};
-                parts[message.msg_iovlen++] = (struct iovec){
-                    data + done, length - done};
-                ssize_t w = recvmsg(r->before, &message, MSG_DONTWAIT);
-                if (w < 0 && errno == EINTR)
-                    continue;
-                if (w < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+                ssize_t w = take_message(r->before, &got, data, length,
+                                         in_done);
+                if (w == LINK_AGAIN)
                     break;
                 if (w <= 0)
                     gone(r, false, w);

@@ -205,22 +205,9 @@ static bool give(struct transfer *t, int flags)
 {
     size_t all = sizeof *t->head + t->head->bytes;
     while (t->done < all) {
-        struct iovec parts[2];
-        size_t head = sizeof *t->head;
-        struct msghdr message = {.msg_iov = parts};
-        if (t->done < head)
-            parts[message.msg_iovlen++] = (struct iovec){
-                (uint8_t *)t->head + t->done, head - t->done};
-        size_t at = t->done < head ? 0 : t->done - head;
-        parts[message.msg_iovlen++] = (struct iovec){
-            t->data + at, t->head->bytes - at};
-        errno = 0;
-        ssize_t n = sendmsg(peers.fd[t->rank], &message,
-                            flags | MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && (flags & MSG_DONTWAIT)
-                && (errno == EAGAIN || errno == EWOULDBLOCK))
+        ssize_t n = send_message(peers.fd[t->rank], t->head, t->data,
+                                 t->head->bytes, t->done, flags);
+        if (n == LINK_AGAIN && (flags & MSG_DONTWAIT))
             return false;
         if (n <= 0)
             lost(t->rank, "took no data");

@@ -99,20 +99,11 @@ static bool send_parts(struct way_state *w, struct channel *link)
         size_t size = bytes_of(w, link->next_out), head = sizeof link->out;
         if (!link->out_done)
             link->out = (struct header){w->magic, link->sent, size};
-        struct iovec parts[2];
-        struct msghdr message = {.msg_iov = parts};
-        if (link->out_done < head)
-            parts[message.msg_iovlen++] = (struct iovec){
-                (uint8_t *)&link->out + link->out_done,
-                head - link->out_done};
-        size_t at = link->out_done < head ? 0 : link->out_done - head;
-        parts[message.msg_iovlen++] = (struct iovec){
-            (void *)(w->from + link->next_out * w->part + at), size - at};
-        ssize_t n = sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        ssize_t n = send_message(link->fd, &link->out,
+                                 w->from + link->next_out * w->part, size,
+                                 link->out_done, MSG_DONTWAIT);
+        if (n == LINK_AGAIN)
             return moved;
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n <= 0)
             gone(w, link, n);
         moved = true;
@@ -138,19 +129,11 @@ static bool take_parts(struct way_state *w, struct channel *link)
     while (link->next_in < link->next_out) {
         size_t size = bytes_of(w, link->next_in), head = sizeof link->in;
         bool header = link->in_done < head;
-        size_t at = header ? 0 : link->in_done - head;
-        struct iovec parts[2];
-        struct msghdr message = {.msg_iov = parts};
-        if (header)
-            parts[message.msg_iovlen++] = (struct iovec){
-                (uint8_t *)&link->in + link->in_done, head - link->in_done};
-        parts[message.msg_iovlen++] = (struct iovec){
-            w->to + link->next_in * w->part + at, size - at};
-        ssize_t n = recvmsg(link->fd, &message, MSG_DONTWAIT);
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        ssize_t n = take_message(link->fd, &link->in,
+                                 w->to + link->next_in * w->part, size,
+                                 link->in_done);
+        if (n == LINK_AGAIN)
             return moved;
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n <= 0)
             gone(w, link, n);
         moved = true;

@@ -123,7 +123,8 @@ static _Noreturn void lost(const struct wire *w, ssize_t how)
              "at its limit of connections?", w->server->name, w->timeout,
              w->asked);
     fail("%s closed the connection before it answered %s (%s): did the "
-         "server die, has it too many connections, or does it want TLS?",
+         "server die, has it too many connections, or is it one that wants "
+         "TLS?",
          w->server->name, w->asked, how ? link_error() : "end of stream");
 }
 

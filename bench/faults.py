@@ -67,11 +67,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'cluster'),
                 str(ROOT / 'bench')]
 
+import injection  # noqa: E402
 import namespaces  # noqa: E402
-import sick  # noqa: E402
 from cluster import WORK, Cluster, ClusterError, compiled  # noqa: E402
 from compiler import cached_compiler  # noqa: E402
-from sick import Missing  # noqa: E402
+from injection import Missing  # noqa: E402
 
 #: The node that has the fault, and the nodes of each pair of ranks. It is that
 #: of the store's server, too (the first of its job): what ails one of three
@@ -305,14 +305,14 @@ def report(nights: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
         if not mine:
             if name in skipped:
                 lines.append(f'| {name} | 0 | | | | | skipped: '
-                             f'{sick.shortened(skipped[name])} |')
+                             f'{shortened(skipped[name], 160)} |')
             continue
         row = row_of(name, fault.node, mine)
         good &= bool(row.found)
         lines.append(f'| {name} | {row.nights} | {row.found or "not"} '
-                     f'| {sick.shortened(row.by, 80)} | {row.named} '
+                     f'| {shortened(row.by, 80)} | {row.named} '
                      f'| {row.among or "not"} '
-                     f'| {sick.shortened(row.words, 240)} |')
+                     f'| {shortened(row.words, 240)} |')
     for kind, what in ((CLEAN, 'before'), (AFTER, 'after')):
         count = sum(night['kind'] == kind for night in nights)
         false = alarms(nights, kind)
@@ -320,7 +320,7 @@ def report(nights: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
         lines += ['', f'Clean nights {what}: {count}, false alarms: '
                   f'{len(false)}']
         lines += [f'- {day_of(night["run"])}: {one.kind}: '
-                  f'{sick.shortened(one.words, 240)}' for night, one in false]
+                  f'{shortened(one.words, 240)}' for night, one in false]
     # Nights of a fault have a cost of their own: a node that boots.
     clean = [night for night in nights if night['kind'] in (CLEAN, AFTER)]
     if clean:
@@ -331,6 +331,12 @@ def report(nights: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
                                   [night['number'] for night in clean])
             lines.append(f'| {words} | {middle:.4g} | {steep:+.3g} |')
     return lines, good
+
+
+def shortened(line: str, most: int) -> str:
+    """A line that fits into a cell of a Markdown table."""
+    line = line.replace('|', '/')
+    return line if len(line) <= most else line[:most - 3].rstrip() + '...'
 
 
 # The box ---------------------------------------------------------------------
@@ -430,11 +436,12 @@ class Box:
         return [one for one in self.site['systems'][0]['partitions']
                 if one['name'].startswith(names)]
 
-    def store(self) -> sick.Bench:
-        """What bench/sick.py needs to wrap the store's server."""
-        return sick.Bench(self.folder, 'box', self.env, 'valkey', 'valkey',
-                          WORK / 'stores' / 'bin' / 'valkey-server',
-                          sick.here)
+    def server(self, script: str
+               ) -> contextlib.AbstractContextManager[None]:
+        """A script in place of the store's server, which it starts with
+        `exec "$real" "$@"`."""
+        return injection.wrapped(
+            WORK / 'stores' / 'bin' / 'valkey-server', self.work, script)
 
     def prepare(self) -> None:
         """Programs, site and environment.
@@ -445,7 +452,7 @@ class Box:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.site = site(self)
         self.write_site()
-        env = sick.environment(str(self.folder / 'site'), self.work)
+        env = injection.environment(str(self.folder / 'site'), self.work)
         more = cached_compiler(self.folder / 'compiled')
         self.env = {**env, **more, 'PATH': os.pathsep.join((
             str(self.folder / 'compiled' / 'bin'), env['PATH']))}
@@ -522,8 +529,10 @@ class Box:
         logs = size(self.perflogs)
         return {**asdict(night), 'run': run, 'code': code,
                 'said': ' / '.join(said[-3:]),
-                'cases': [sick.case_of(case)._asdict() for case in told
-                          if not case.get('fixture')
+                'cases': [{'name': case['display_name'],
+                           'result': case['result'],
+                           'line': case['fail_reason'] or case.get('unfit')}
+                          for case in told if not case.get('fixture')
                           or case['result'] == 'fail'],
                 'session_s': round(took, 2), 'session_rss': memory,
                 'rank_cpu': busy(self.times.read_text()),
@@ -685,26 +694,28 @@ def quota(box: Box) -> Iterator[Mapping[str, str]]:
                       'half of its CPU is, is not known')
     # No quota may be below 1 ms.
     period = max(10_000, round(1000 / half))
-    with sick.group(max(1000, round(half * period)), period) as its:
+    with injection.group(max(1000, round(half * period)), period) as its:
         for one in box.cluster.members(NODE):
             with contextlib.suppress(OSError):
                 (its / 'cgroup.procs').write_text(str(one.pid))
         yield {}
-        sick.was_throttled(its, f'what ran on {NODE}', str(box.folder))
+        injection.was_throttled(its, f'what ran on {NODE}', str(box.folder))
 
 
 @contextlib.contextmanager
 def server(box: Box, script: str) -> Iterator[Mapping[str, str]]:
-    """A script in place of the store's server: see sick.Bench.wrapped."""
-    with box.store().wrapped(
-            'case $1 in -*[!-]*) exec "$real" "$@";; esac\n' + script):
+    """A script in place of the store's server, unless that is only asked
+    for its version."""
+    with box.server('case $1 in -*[!-]*) exec "$real" "$@";; esac\n'
+                    + script):
         yield {}
 
 
-@contextlib.contextmanager
-def persistence(box: Box) -> Iterator[Mapping[str, str]]:
-    with sick.persistence(box.store()) as more:
-        yield more
+def persistence(box: Box
+                ) -> contextlib.AbstractContextManager[Mapping[str, str]]:
+    """The store's server writes an append-only file."""
+    return server(
+        box, 'exec "$real" "$@" --appendonly yes --appendfsync always')
 
 
 @contextlib.contextmanager
@@ -712,7 +723,7 @@ def version(box: Box) -> Iterator[Mapping[str, str]]:
     other = shutil.which('redis-server')
     if not other:
         raise Missing('no redis-server on PATH to stand for another version')
-    with box.store().wrapped(f'exec {shlex.quote(other)} "$@"'):
+    with box.server(f'exec {shlex.quote(other)} "$@"'):
         yield {}
 
 

@@ -26,6 +26,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import ending
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -72,7 +74,8 @@ class Box:
             one = subprocess.Popen(
                 [BOX, '--dir', self.where, 'exec', node, '--',
                  str(self.folder / 'optcast'), *words],
-                stdin=subprocess.PIPE, stdout=out, stderr=err, text=True)
+                stdin=subprocess.PIPE, stdout=out, stderr=err, text=True,
+                preexec_fn=ending.with_bench)
         assert one.stdin
         one.stdin.write(stdin)
         one.stdin.close()
@@ -167,6 +170,7 @@ def main() -> int:
     args.add_argument('--least', type=float, default=0.9)
     args.add_argument('--figures', type=Path)
     asked = args.parse_args()
+    ending.in_order()
     # The box goes down on SIGTERM, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = Path(tempfile.mkdtemp(prefix='plumbline-servers.'))

@@ -30,6 +30,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import ending
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -99,7 +101,8 @@ def run(command: list[str], env: dict[str, str],
     # A session of its own, so that nothing outlives the limit.
     child = subprocess.Popen(command, env=env, text=True, errors='replace',
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             start_new_session=True)
+                             start_new_session=True,
+                             preexec_fn=ending.with_bench)
     status: int | None = None
     try:
         output = child.communicate(timeout=limit)[0]
@@ -194,6 +197,7 @@ def parse_arguments():
     p.add_argument('--work', type=Path,
                    help="keep Spack's caches, spack.lock and the output of "
                         'each pair here (default: a temporary folder)')
+    ending.in_order()
     return p.parse_args()
 
 

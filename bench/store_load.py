@@ -44,6 +44,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import ending
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from checks.load import BUILD, plumbload  # noqa: E402
@@ -154,7 +156,8 @@ def served(args: argparse.Namespace, kind: str, load: Load = BASE
     """A pinned store on a free port of the loopback, full of our keys."""
     with socket.create_server(('127.0.0.1', 0)) as listener:
         port = listener.getsockname()[1]
-    user = ['-u', 'nobody'] if os.geteuid() == 0 else []
+    # A program that changes its user would outlive a bench that is killed.
+    user = ['-u', 'root'] if os.geteuid() == 0 else []
     command = (
         [args.redis_server, '--port', port, '--bind', '127.0.0.1', '--save',
          ''] if kind == 'redis' else
@@ -162,7 +165,8 @@ def served(args: argparse.Namespace, kind: str, load: Load = BASE
          1])
     with tempfile.TemporaryDirectory() as folder, subprocess.Popen(
             ['taskset', '-c', str(args.server_cpu), *map(str, command)],
-            cwd=folder, stdout=subprocess.DEVNULL) as process:
+            cwd=folder, stdout=subprocess.DEVNULL,
+            preexec_fn=ending.with_bench) as process:
         try:
             for _ in range(100):
                 with contextlib.suppress(OSError):
@@ -327,7 +331,8 @@ def slowed(args: argparse.Namespace, server: Server) -> Iterator[None]:
             f'time.sleep({STANDS})\n os.kill({server.pid}, 18)\n '
             f'time.sleep({RUNS})')
     with subprocess.Popen(['taskset', '-c', str(args.server_cpu),
-                           sys.executable, '-c', code]) as governor:
+                           sys.executable, '-c', code],
+                          preexec_fn=ending.with_bench) as governor:
         try:
             yield
         finally:
@@ -530,6 +535,7 @@ def main() -> int:
     p.add_argument('--server-cpu', type=int, default=0)
     p.add_argument('--client-cpu', type=int, default=1)
     args = p.parse_args()
+    ending.in_order()
     if not set(args.parts) <= set(PARTS):
         p.error(f'parts are {", ".join(PARTS)}')
     args.kinds = [kind for kind, path in (

@@ -28,6 +28,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import ending
+
 ROOT = Path(__file__).resolve().parent.parent
 LOAD = ROOT / 'checks' / 'load' / 'src' / 'build.sh'
 SERVER = ROOT / 'checks' / 'taobench' / 'src' / 'build.sh'
@@ -74,12 +76,14 @@ def served(args: argparse.Namespace, kind: str) -> Iterator[tuple[int, int]]:
     command: list[object] = ['-l', '127.0.0.1', '-p', port, '-t', 1, '-m',
                              256]
     if os.geteuid() == 0:
-        command += ['-u', 'nobody']
+        # Another user's would outlive a bench that is killed.
+        command += ['-u', 'root']
     command = ([args.tao_server, *command, '-o', QUIET] if kind == 'tao'
                else [args.memcached, *command, '-U', 0])
     with subprocess.Popen(
             ['taskset', '-c', str(args.server_cpu), *map(str, command)],
-            stdout=subprocess.DEVNULL) as process:
+            stdout=subprocess.DEVNULL,
+            preexec_fn=ending.with_bench) as process:
         try:
             for _ in range(100):
                 with contextlib.suppress(OSError):
@@ -122,6 +126,7 @@ def main() -> int:
     p.add_argument('--server-cpu', type=int, default=0)
     p.add_argument('--client-cpu', type=int, default=1)
     args = p.parse_args()
+    ending.in_order()
     good = True
     with tempfile.TemporaryDirectory() as folder:
         args.plumbload = Path(folder) / 'plumbload'

@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+import ending
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -109,6 +111,7 @@ def main() -> None:
     parser.add_argument('--volume', type=float, default=VOLUME,
                         help='MB of a run (200)')
     args = parser.parse_args()
+    ending.in_order()
     if not all(map(shutil.which, ('redis-server', 'redis-benchmark',
                                   'redis-cli', 'mpicc'))):
         sys.exit('redis-server, redis-benchmark, redis-cli and mpicc must be '
@@ -125,7 +128,7 @@ def main() -> None:
             CPUS[0], 'redis-server', '--port', 0, '--unixsocket', socket,
             '--save', '', '--dir', folder, '--loadmodule',
             *aimodule.load_line(f'{folder}/ai.so').split()),
-            stdout=subprocess.DEVNULL)
+            stdout=subprocess.DEVNULL, preexec_fn=ending.with_bench)
         try:
             while not socket.exists():
                 time.sleep(0.05)

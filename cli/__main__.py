@@ -40,6 +40,7 @@ if not __package__:                     # called by path, from ./plumb
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from cli import bundle_file, setup
+from config import caller
 from config.version import VERSION
 
 #: Commands whose parsers are in postprocess/, which know their options.
@@ -459,14 +460,15 @@ def _bundle(commands: Any) -> None:
                         help='file to write')
 
 
-NEW = """Makes a site's folder from what this machine and its Slurm tell.
+NEW = """Makes a site's folder from what this machine and its Slurm print.
 
 Run it on a login node, or better on a compute node, where the GPUs and the
-network cards are. It only asks (sinfo, scontrol, lscpu, nvidia-smi, rocm-smi,
-ibstat, fi_info, module, mpicc, spack), starts no job and changes nothing; it
-says what it found, and writes the files after a yes. What it cannot know is
-marked in them with a comment FINISH, and told at the end with file and line;
-without Slurm that is most of the partition.
+network cards are. It only reads (sinfo, scontrol, reframe, nvidia-smi,
+rocm-smi, module, mpirun, spack; cli/detect.yaml lists the commands),
+starts no job and changes nothing. It prints a summary and writes the files
+after a yes. A comment FINISH in a file marks what a person has to write; the
+end of the output lists these lines. Without Slurm they are most of the
+partition.
 
 Network cards that config/hardware.yaml lacks go into hardware.yaml of the
 folder, the tree of switches (scontrol show topology) into topology.yaml.
@@ -488,13 +490,13 @@ CHECK = """Checks sites without running anything, on any machine.
   system.py      the glossary's names, ReFrame's schema, what it generates
   cases.txt      the cases that can run, kept in git; a change is shown
   references/    there for every judged case of mode quick
-  spack/*.yaml   Spack's schema (where Spack is at hand), and what it misses
+  spack/*.yaml   Spack's schema (if a Spack is available), and what it misses
 
 Examples:
   ./plumb site check --all
   ./plumb site check hgx-h100 --update     accept the cases as they are now
 
-Exit codes: 0 good, 1 something to mend, 2 usage.
+Exit codes: 0 good, 1 something to fix, 2 usage.
 """
 
 
@@ -517,7 +519,7 @@ def site_arguments(commands: Any) -> None:
     new.add_argument('--launcher', choices=('srun', 'mpirun'),
                      help='default: what the MPI found is started with')
     new.add_argument('--show', action='store_true',
-                     help='show the files whole, too')
+                     help='print the files, too')
     new.add_argument('--access', action='append', default=[],
                      metavar='[P:]OPT',
                      help='an option that jobs need, e.g. '
@@ -562,6 +564,7 @@ def function_of(args: argparse.Namespace) -> Callable[[Any], int]:
 
 
 def main() -> int:
+    caller.forget()
     words = sys.argv[1:]
     if words[:1] and words[0] in POSTPROCESS or words[:2] in (
             ['references', 'propose'], ['references', 'accept']):

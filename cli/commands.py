@@ -22,6 +22,7 @@ from cli.setup import (
     ROOT,
     WORK,
     SetupError,
+    check_path,
     detect_local,
     ensure_mpi,
     ensure_stores,
@@ -29,15 +30,14 @@ from cli.setup import (
     ensure_wheel,
     say,
 )
-from config import families, lock
+from config import clock, families, lock
+from config.modes import MODES
 from config.references import accepted
 
 if TYPE_CHECKING:
     from postprocess import plans
     from postprocess.finding import Regression
     from postprocess.verdict import Verdict
-
-MODES = ('quick', 'nightly', 'full', 'bringup')
 
 
 def site_folder(name: str) -> Path:
@@ -68,6 +68,8 @@ def environment(site: str) -> dict[str, str]:
     :raises SetupError: unknown or broken site.
     """
     folder = site_folder(site)
+    check_path('the folder of the site', folder)
+    check_path('PLUMBLINE_PERFLOGS', _perflogs())
     local = is_local(folder)
     path = [str(WORK / 'bin')]
     if local:
@@ -75,16 +77,13 @@ def environment(site: str) -> dict[str, str]:
         detect_local(mpi, ensure_stores())
         if mpi['origin'] == 'wheel':
             path.append(str(Path(mpi['mpirun']).parent))
-    # What belongs to this machine alone stays out of the site's folder.
-    references = (WORK if local else folder) / 'references'
     env = {
         'PLUMBLINE_ROOT': str(ROOT),
         'PLUMBLINE_WORK': str(WORK),
         'PLUMBLINE_SITE': str(folder),
         'PLUMBLINE_PERFLOGS': _perflogs(),
         'RFM_CONFIG_FILES': f'{ROOT}/config/common.py:{folder}/system.py',
-        'RFM_REFERENCE_PREFIX': os.environ.get('RFM_REFERENCE_PREFIX')
-        or str(references),
+        'RFM_REFERENCE_PREFIX': str(references_of(folder)),
         'RFM_REPORT_FILE': str(WORK / 'report.json'),
         # A check that cannot be imported is only a warning to ReFrame.
         'RFM_WARN_AS_ERROR': '1',
@@ -96,6 +95,45 @@ def environment(site: str) -> dict[str, str]:
             # Stores are more than their wheels: those of PATH, and none.
             ensure_stores() if name == 'stores' else ensure_wheel(name)
     return env
+
+
+def references_of(folder: Path) -> Path:
+    """The folder of a site's references, or another one that a person set
+    for this site with RFM_REFERENCE_PREFIX.
+
+    The site decides: what `plumb env` has set for another site is ignored.
+
+    :raises SetupError: the variable names references of another site
+    """
+    default = _default_references(folder)
+    given = os.environ.get('RFM_REFERENCE_PREFIX')
+    if not given or _same(Path(given), default):
+        return default
+    owner = folder
+    if name := os.environ.get('PLUMBLINE_SITE'):
+        owner = site_folder(name)
+        if not _same(owner, folder) and _same(
+                Path(given), _default_references(owner)):
+            return default
+    if _same(Path(given), WORK / 'references'):
+        owner = ROOT / 'site-configs' / 'local'
+    elif Path(given).with_name('system.py').is_file():
+        owner = Path(given).parent
+    if not _same(owner, folder):
+        raise SetupError(
+            f'RFM_REFERENCE_PREFIX is {given}: these are references of the '
+            f'site {owner.name}, and not of {folder.name}. Unset '
+            'RFM_REFERENCE_PREFIX')
+    return Path(given)
+
+
+def _default_references(folder: Path) -> Path:
+    # What belongs to this machine alone stays out of the site's folder.
+    return (WORK if is_local(folder) else folder) / 'references'
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
 
 
 def site_is_sound(path: Path) -> dict[str, Any]:
@@ -194,15 +232,16 @@ def prepared(args: argparse.Namespace) -> Iterator[Work]:
         # One run at a time, where nothing else sees to it.
         if _is_unscheduled(system):
             try:
-                locks = [stack.enter_context(
-                    lock.held(lock.place(), args.wait))]
+                locks = [stack.enter_context(lock.held(
+                    lock.place(), lock.LIMIT if args.wait else 0))]
             except lock.LockError as err:
                 raise SetupError(str(err)) from None
             variables[lock.HELD] = str(locks[0])
         bringup = args.bringup or args.mode == 'bringup'
         if not bringup:
             references_are_sound(Path(variables['RFM_REFERENCE_PREFIX']))
-        options = [f'--mode={args.mode}']
+        # Not --mode: ReFrame ignores -p beside it.
+        options = [*MODES[args.mode]]
         if bringup and args.mode != 'bringup':
             options.append('-Sbringup=1')
         say(f'set-up took {time.monotonic() - start:.1f} s')
@@ -216,8 +255,14 @@ def _is_unscheduled(system: dict[str, Any]) -> bool:
 
 
 def measured(work: Work, *options: str, **variables: str) -> Ended:
-    """One session of ReFrame, with an option that is its action."""
+    """One session of ReFrame, with an option that is its action.
+
+    :raises SetupError: it would measure, and the clock is wrong
+    """
     from cli import account
+    if '-r' in options and (why := clock.behind(
+            Path(work.perflogs, work.system['name']))):
+        raise SetupError(why)
     with session.opened(work.system, work.night) as mine:
         code, ended_by = session.run(
             [str(WORK / 'bin' / 'reframe'), *work.options, *options],
@@ -241,8 +286,10 @@ def run(args: argparse.Namespace) -> int:
     from cli import account, ordering
     start = time.monotonic()
     with prepared(args) as work:
-        if account.other_action(args.reframe):
-            return measured(work).code
+        if action := account.other_action(args.reframe):
+            # A dry run has no jobs to wait for, one after the other.
+            serial = ['--exec-policy=serial'] * (action == '--dry-run')
+            return measured(work, *serial).code
         with ordering.handed(ordering.of_run(
                 Path(work.perflogs), work.system['name'],
                 args.mode)) as known:
@@ -393,13 +440,16 @@ def reference_files(words: list[str]) -> int:
     if (words[:1] not in (['propose'], ['accept'])
             or {'-h', '--help'} & set(words)):
         return module.main(words)
+    explicit = '--site' in words
     words = _with(words, site='local')
     if words[0] == 'propose':
         words = _with(words, perflogs=_perflogs())
     site = words[words.index('--site') + 1] if '--site' in words else ''
     if site == 'local':
         # What is true of this machine alone stays out of git.
-        words = _with(words, output=references_folder())
+        folder = str(references_of(site_folder(site))) if explicit \
+            else references_folder()
+        words = _with(words, output=folder)
     return module.main(words)
 
 

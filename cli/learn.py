@@ -20,11 +20,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-import yaml
-
 from cli import account, commands
 from cli.setup import SetupError, say
 from config import session as planned
+from config import strict
 from postprocess import outcomes, perflogs
 from postprocess.progress import Progress, progress
 
@@ -342,7 +341,7 @@ def _new(folder: Path, family: str) -> list[str]:
         if path is None or not path.exists():
             return []
         return [tuple(map(str, keys)) for keys, _ in leaves(
-            yaml.safe_load(path.read_text('utf-8')))]
+            strict.load(path))]
 
     accepted = entries(folder / f'{family}.yaml')
     # Keys are regular expressions (ReFrame's $index).

@@ -377,5 +377,4 @@ def _exclude(unwanted: Collection[str]) -> list[str]:
     # The last --exclude counts: it has what the site excludes, too.
     if not unwanted:
         return []
-    from reframe.utility import nodelist_abbrev
-    return ['-J', f'exclude={nodelist_abbrev(sorted(unwanted))}']
+    return ['-J', f'exclude={topology.fold(unwanted)}']

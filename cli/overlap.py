@@ -53,7 +53,7 @@ def alone(path: Path, hours: float, note: Callable[[str], None],
         while True:
             try:
                 stack.enter_context(lock.held(
-                    path, wait=False, host=socket.gethostname(), began=began,
+                    path, limit=0, host=socket.gethostname(), began=began,
                     started=started(os.getpid())))
                 break
             except lock.LockError as err:

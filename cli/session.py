@@ -98,7 +98,8 @@ def opened(system: Mapping[str, Any], night: Night | None = None
     last = folder.parent / f'last.{os.getpid()}'
     last.symlink_to(name)
     last.replace(folder.parent / 'last')
-    lock = os.open(folder / 'lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    lock = os.open(folder / 'lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+                   0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield Session(folder, bases[0] / name, bases[1] / name, lock)

@@ -6,7 +6,6 @@ made lies under ``$PLUMBLINE_WORK`` (``.plumbline`` in the checkout).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -21,15 +20,37 @@ from typing import Any
 
 from checks.stores.found import SERVERS, identify
 from cli import bundle_file
+from config import lock as locks
 from config.programs import said_by
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
 LOCKS = ROOT / 'config' / 'python'
+#: Longest wait for another set-up, which may build or download. Unit: seconds.
+LOCK_LIMIT = 3600.0
+#: Characters that no path of the suite may have, because ReFrame replaces
+#: variables and commands ($ `), lists of paths (:) and of linker options (,)
+#: are split there, pip's scripts have paths in double quotes (" \), and
+#: commands of services have fields in braces. The others are control
+#: characters (a newline) and bytes that are not UTF-8.
+_UNUSABLE = re.compile(r'[$`:,"\\{}\x00-\x1f\x7f\ud800-\udfff]')
 
 
 class SetupError(Exception):
     """Set-up cannot go on; the message says what is missing and what to do."""
+
+
+def check_path(what: str, path: Path | str) -> None:
+    """Refuses a path with a character that cannot be used.
+
+    :param what: the path's name in the message
+    :raises SetupError: the path has such a character
+    """
+    found = sorted(set(_UNUSABLE.findall(str(path))))
+    if found:
+        raise SetupError(
+            f'{what} is {str(path)!r}: ReFrame, MPI and shells cannot use '
+            f'{" ".join(map(repr, found))} in a path; choose a path without')
 
 
 def say(text: str) -> None:
@@ -56,15 +77,21 @@ def _locked() -> Iterator[None]:
         raise SetupError(f'PLUMBLINE_WORK={WORK} lies in the checkout, where '
                          'git would keep what is made there; name a folder '
                          f'outside of {ROOT}, or none')
-    try:
-        WORK.mkdir(parents=True, exist_ok=True)
-        handle = open(WORK / 'setup.lock', 'w')
-    except OSError as err:
-        raise SetupError(f'cannot write to {WORK}: {err.strerror}; free it '
-                         'or set PLUMBLINE_WORK to a folder that can be '
-                         'written') from None
-    with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            WORK.mkdir(parents=True, exist_ok=True)
+            # Not in the user's folder of this machine: other machines may
+            # share the work folder.
+            stack.enter_context(locks.held(
+                WORK / 'setup.lock', LOCK_LIMIT,
+                busy=f'{WORK} is being set up by'))
+        except OSError as err:
+            raise SetupError(f'cannot write to {WORK}: {err.strerror}; free '
+                             'it or set PLUMBLINE_WORK to a folder that can '
+                             'be written') from None
+        except locks.LockError as err:
+            raise SetupError(f'{err}, or set PLUMBLINE_WORK to another folder'
+                             ) from None
         yield
 
 
@@ -142,6 +169,8 @@ def ensure_venv(tests: bool = False) -> Path:
     A stamp written last (hash of the locks, the Python and the checkout's
     place) tells a finished venv from one that was interrupted.
     """
+    check_path('the folder of the checkout', ROOT)
+    check_path('PLUMBLINE_WORK', WORK)
     venv = WORK / 'venv'
     python = venv / 'bin' / 'python'
     base = Path(sys.base_prefix).as_posix() + sys.version
@@ -187,7 +216,9 @@ def _compile(venv: Path, python: Path) -> None:
 def _adopt(venv: Path, python: Path) -> None:
     """Lets the venv find the checkout's packages, from any folder."""
     site = next(venv.glob('lib/python3*/site-packages'))
-    (site / 'plumbline.pth').write_text(f'{ROOT}\n')
+    # Code, not the bare path: with LC_ALL=C Python 3.11 reads ASCII alone.
+    (site / 'plumbline.pth').write_text(
+        f'import sys; sys.path.append({ascii(str(ROOT))})\n')
     # A folder with just our commands: a venv's bin in front of PATH would
     # also change which python, pip and mpirun a user gets.
     links = WORK / 'bin'

@@ -11,11 +11,14 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 #: More failures than these are not for want of luck.
 MOST = 3
+#: Signals that end the tests.
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+#: `si_code` of a signal that the terminal sent (asm-generic/siginfo.h).
+SI_KERNEL = 0x80
 
 
 def run(together: Sequence[str], alone: Sequence[str], **more: Any) -> int:
@@ -49,30 +52,35 @@ def run(together: Sequence[str], alone: Sequence[str], **more: Any) -> int:
 def call(command: Sequence[str], **more: Any) -> int:
     """Runs pytest to its end, also where a signal asks for it.
 
-    pytest takes SIGINT for the end and stops what its tests have started;
-    ^C reaches it from the terminal.
+    pytest takes SIGINT for the end and stops what its tests have started. A
+    signal that was sent to this process alone is passed on; ^C reaches both
+    from the terminal, and a second one would disturb pytest while it stops.
 
     :param more: for subprocess.Popen: cwd, env
     :returns: its exit code
     """
-    running: list[subprocess.Popen[bytes]] = []
-
-    def end(number: int, frame: FrameType | None) -> None:
-        for process in running:
-            if number != signal.SIGINT:
-                process.send_signal(signal.SIGINT)
-
-    # First: what a shell started in the background ignores SIGINT, and with
-    # it all that it starts.
-    before = {number: signal.signal(number, end) for number in
-              (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK,
+                                    {*ENDING, signal.SIGCHLD})
     try:
-        with subprocess.Popen(command, **more) as process:
-            running.append(process)
-            return process.wait()
+        with subprocess.Popen(command, preexec_fn=_accept, **more) as process:
+            while process.poll() is None:
+                # Another thread may take the signal that pytest has ended.
+                came = signal.sigtimedwait({*ENDING, signal.SIGCHLD}, 0.5)
+                if came and came.si_signo in ENDING and not (
+                        came.si_signo == signal.SIGINT
+                        and came.si_code == SI_KERNEL):
+                    process.send_signal(signal.SIGINT)
+            return process.returncode
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _accept() -> None:
+    """Has a new process end by a signal: what a shell started in the
+    background ignores SIGINT, and with it all that it starts."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*ENDING, signal.SIGCHLD})
 
 
 def _outcomes(path: Path) -> dict[str, str]:

@@ -5,8 +5,9 @@ session are known; cli/ordering.py tells it what the perflogs know of them.
 
 **First** is what has the longest way to go: its own time, and that of what
 waits for it. ReFrame's asynchronous policy submits in the order that it is
-given, as far as `max_jobs` of the partition lets it: a long case that begins
-last has the cluster for itself (bench/schedule.py).
+given, as far as `max_jobs` of the partition lets it. On equal machines this
+order takes at most 4/3 of the shortest possible time (Graham, Bounds on
+Multiprocessing Timing Anomalies, 1969).
 
 **Tonight** is what the budget of a partition (node-hours a night) has room
 for, in the order of who has not run for longest; what is left over has waited

@@ -7,10 +7,8 @@ needs the third.
 """
 from __future__ import annotations
 
-import contextlib
 import csv
 import datetime
-import fcntl
 import functools
 import gzip
 import io
@@ -29,7 +27,7 @@ import reframe
 from reframe.core.exceptions import LoggingError
 from reframe.core.logging import register_log_handler
 
-from config import metrics, run_id, samples, strict
+from config import lock, metrics, run_id, samples, strict
 from config.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,41 +72,29 @@ def line(cells: list[Any]) -> str:
 ENOUGH = 1 << 20
 
 
+#: Name of the lock in a folder of perflogs, and longest wait for it: another
+#: session holds it while it appends. Unit: seconds.
+LOCK, LOCK_LIMIT = '.lock', 120.0
+
+
 def append(path: Path, header: list[str], rows: list[list[Any]]) -> None:
     """Appends records whole or not at all.
 
-    The file is locked (several sessions may share it); a line that an
+    Several sessions may share the file, and take turns by a lock beside it:
+    somebody who can only read the file cannot hold that. A line that an
     earlier crash left unfinished is closed first, so that it harms no other.
     What earlier months left is set aside, so that no file grows for ever.
 
     :raises OSError: with the file as it was before.
+    :raises LockError: another session holds the lock, or it is not a file.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _held(path) as handle:
-        aside = set_aside(path, handle)
-        if not aside:
+    with lock.held(path.parent / LOCK, LOCK_LIMIT, 'reframe',
+                   f'{path.parent} is written by', shared=True):
+        aside = set_aside(path)
+        with open(path, 'ab+', buffering=0) as handle:
             _append(handle, header, rows)
     if aside:
-        with _held(path) as handle:
-            _append(handle, header, rows)
         compress(path)
-
-
-@contextlib.contextmanager
-def _held(path: Path) -> Iterator[Any]:
-    """The file of this name, open and locked."""
-    while True:
-        with open(path, 'ab+', buffering=0) as handle:
-            fcntl.lockf(handle, fcntl.LOCK_EX)
-            try:
-                same = os.path.samestat(os.fstat(handle.fileno()),
-                                        path.stat())
-            except FileNotFoundError:
-                same = False
-            if same:
-                yield handle
-                return
-        # Another session has set it aside meanwhile.
 
 
 def _append(handle: Any, header: list[str], rows: list[list[Any]]) -> None:
@@ -130,13 +116,16 @@ def _append(handle: Any, header: list[str], rows: list[list[Any]]) -> None:
         raise
 
 
-def set_aside(path: Path, handle: Any) -> bool:
+def set_aside(path: Path) -> bool:
     """Renames a file that was last written in an earlier month:
     X.v3.csv becomes X.v3.2026-10.csv. The lock is held.
 
     A file below 1 MiB stays, for it is not what grows.
     """
-    known = os.fstat(handle.fileno())
+    try:
+        known = path.stat()
+    except FileNotFoundError:
+        return False
     utc = datetime.timezone.utc
     month = f'{datetime.datetime.fromtimestamp(known.st_mtime, utc):%Y-%m}'
     now = f'{datetime.datetime.now(utc):%Y-%m}'
@@ -227,10 +216,27 @@ class PerflogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         check: Any = getattr(record, '__rfm_check__', None)
         # Builds end here too; they have no figures.
-        if not hasattr(check, 'params') or check.is_dry_run():
-            return
+        if (hasattr(check, 'params') and not check.is_dry_run()
+                and not hasattr(check, 'is_settled')):
+            self.write(check)
+
+    def settle(self, check: Any, is_set_up: bool) -> None:
+        """Writes the records of a test case that failed; ReFrame, which logs
+        only some of these, adds none.
+
+        :raises LoggingError: they cannot be written
+        """
+        check.is_settled = True
+        self.write(check, is_set_up)
+
+    def write(self, check: Any, is_set_up: bool = True) -> None:
+        """Writes the records of a test case.
+
+        :param is_set_up: whether its number of tasks is known
+        :raises LoggingError: they cannot be written
+        """
         schema, names = columns()
-        common = self.common(check, record, schema)
+        common = self.common(check, is_set_up, schema)
         rows = [[{**common, **figure}.get(name) for name in names]
                 for figure in figures(check)]
         folder = self.basedir / common['system'] / common['partition']
@@ -243,23 +249,24 @@ class PerflogHandler(logging.Handler):
             keep(self.basedir / common['system'] / 'machines',
                  check.facts_files)
             append(path, list(names), rows)
-        except OSError as err:
-            raise LoggingError(f'{path}: cannot be written ({err.strerror}): '
+        except (OSError, lock.LockError) as err:
+            why = getattr(err, 'strerror', None) or err
+            raise LoggingError(f'{path}: cannot be written ({why}): '
                                'the figures of this case are lost; free the '
                                'disk and run it again') from None
         self.recorded.add((common['partition'], common['environ'],
                            common['case']))
 
-    def common(self, check: Any, record: logging.LogRecord,
+    def common(self, check: Any, is_set_up: bool,
                schema: int) -> dict[str, Any]:
         """What all records of a case have in common."""
         now = datetime.datetime.now(datetime.timezone.utc)
         job = check.job
         nodes = job.nodelist if job else None
         # Before its setup a case has neither partition nor tasks.
-        sizes = {} if not_set_up(record) else {
+        sizes = {
             'num_nodes': check.num_nodes, 'num_tasks': check.num_tasks,
-            'tasks_per_node': check.num_tasks_per_node}
+            'tasks_per_node': check.num_tasks_per_node} if is_set_up else {}
         return {
             'schema': schema, 'time': f'{now:%Y-%m-%dT%H:%M:%SZ}',
             'run': self.run, 'suite': VERSION, 'commit': suite_commit(),
@@ -279,11 +286,6 @@ class PerflogHandler(logging.Handler):
             'spec': check.spec, 'emulated': int(check.emulated),
             'speed': check.speed,
         }
-
-
-def not_set_up(record: logging.LogRecord) -> bool:
-    """Whether a case ended before its setup was done."""
-    return getattr(record, 'check_fail_phase', None) in ('startup', 'setup')
 
 
 def figures(check: Any) -> Iterator[dict[str, Any]]:
@@ -339,7 +341,18 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
         yield record(figure, value, 0 if several else 1, **judged)
 
 
+#: The handler of this session, once ReFrame has made it.
+_handlers: list[PerflogHandler] = []
+
+
+def handler() -> PerflogHandler | None:
+    """The handler of this session; None: the site's configuration has none."""
+    return _handlers[-1] if _handlers else None
+
+
 @register_log_handler('perflog')
 def _create(site_config: Any, prefix: str) -> PerflogHandler:
-    return PerflogHandler(os.path.expandvars(
+    made = PerflogHandler(os.path.expandvars(
         site_config.get(f'{prefix}/basedir')))
+    _handlers.append(made)
+    return made

@@ -1,14 +1,31 @@
 """YAML: what people edit is read strictly, tables of the suite fast.
 
 PyYAML takes the last one of two equal keys and forgets lines. Here a
-duplicate key is a fault, and every mapping knows the line of each key.
+duplicate key is a fault, and every mapping knows the line of each key. A
+number that YAML 1.1 and YAML 1.2 read differently is a fault, too: `010` is 8
+or 10, `10:00` is 600 or text.
+
+All files have limits: aliases of aliases make a few lines endless, and
+libyaml ends the process where brackets are nested too deep.
 """
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from config import regular
+
+#: Limits of a file: its size in bytes, its nodes where each alias counts as
+#: what it stands for, and its levels.
+LARGEST, MOST_NODES, DEEPEST = 16 << 20, 2_000_000, 100
+
+#: Numbers that every YAML reads alike.
+_INTEGER = re.compile(r'[-+]?(0|[1-9][0-9]*)')
+_FLOAT = re.compile(r'[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?'
+                    r'|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)')
 
 
 class Fault(ValueError):
@@ -23,6 +40,10 @@ class Mapping(dict):
     """A mapping of the file; `lines`: key -> the line that it stands at."""
 
     lines: dict[Any, int]
+
+    @property
+    def first_line(self) -> int:
+        return min(self.lines.values(), default=1)
 
 
 #: PyYAML's safe loader; libyaml's, where it was built with it, is ten times
@@ -51,8 +72,26 @@ class Loader(_Safe):
         yield made
         made.update(self.construct_mapping(node))
 
+    def integer(self, node: yaml.ScalarNode) -> Any:
+        self._is_plain(node, _INTEGER)
+        return self.construct_yaml_int(node)
+
+    def float(self, node: yaml.ScalarNode) -> Any:
+        self._is_plain(node, _FLOAT)
+        return self.construct_yaml_float(node)
+
+    def _is_plain(self, node: yaml.ScalarNode, plain: re.Pattern[str]
+                  ) -> None:
+        if not plain.fullmatch(node.value):
+            raise Fault(self.name, node.start_mark.line + 1,
+                        f'{node.value} is another number in YAML 1.1 than in '
+                        'YAML 1.2 (octal, or to base 60); write it with '
+                        'decimal digits alone, or in quotes as a text')
+
 
 Loader.add_constructor('tag:yaml.org,2002:map', Loader.mapping)
+Loader.add_constructor('tag:yaml.org,2002:int', Loader.integer)
+Loader.add_constructor('tag:yaml.org,2002:float', Loader.float)
 
 
 def table(path: Path) -> Any:
@@ -67,22 +106,85 @@ def load(path: Path) -> Any:
     :raises Fault: it cannot be read, is no YAML, or has a key twice.
     """
     try:
-        text = path.read_text(encoding='utf-8')
+        text = regular.text(path, LARGEST)
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as err:
         raise Fault(path, 1, f'cannot be read: {err}') from None
-    loader = Loader(text)
-    loader.name = str(path)
+    return parse(text, path)
+
+
+def parse(text: str, file: Path | str) -> Any:
+    """The data of a file's text, as `load` has it.
+
+    :raises Fault: as `load`.
+    """
     try:
-        return loader.get_single_data()
+        check_limits(text)
+        loader = Loader(text)
+        loader.name = str(file)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
     except yaml.YAMLError as err:
         mark = getattr(err, 'problem_mark', None)
-        raise Fault(path, mark.line + 1 if mark else 1, 'not YAML: '
+        raise Fault(file, mark.line + 1 if mark else 1, 'not YAML: '
                     f'{getattr(err, "problem", None) or err}') from None
     except ValueError as err:           # a date like 2026-99-99
         if isinstance(err, Fault):
             raise
-        raise Fault(path, 1, f'not YAML: {err}') from None
-    finally:
-        loader.dispose()
+        raise Fault(file, 1, f'not YAML: {err}') from None
+
+
+def safe_load(text: str) -> Any:
+    """PyYAML's, with the limits of a file.
+
+    :raises yaml.YAMLError: it is no YAML, or beyond a limit.
+    """
+    check_limits(text)
+    return yaml.load(text, _Safe)
+
+
+def compose(text: str) -> Any:
+    """PyYAML's node of a text, with the limits of a file.
+
+    :raises yaml.YAMLError: it is no YAML, or beyond a limit.
+    """
+    check_limits(text)
+    return yaml.compose(text, yaml.SafeLoader)
+
+
+def check_limits(text: str) -> None:
+    """Counts the nodes of a text, with what its aliases stand for.
+
+    :raises yaml.YAMLError: it is no YAML, or beyond a limit.
+    """
+    def refuse(reason: str) -> None:
+        mark: Any = event.start_mark
+        raise yaml.MarkedYAMLError(problem=reason, problem_mark=mark)
+
+    #: Anchor -> its nodes; and of each level its anchor, and nodes so far.
+    sizes: dict[str, int] = {}
+    levels: list[tuple[str, int]] = [('', 0)]
+    for event in yaml.parse(text, _Safe):
+        size, anchor = 0, getattr(event, 'anchor', '') or ''
+        if isinstance(event, yaml.CollectionStartEvent):
+            levels.append((anchor, 1))
+            if len(levels) > DEEPEST:
+                refuse(f'more than {DEEPEST} levels')
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = levels.pop()
+        elif isinstance(event, yaml.ScalarEvent):
+            size = 1
+        elif isinstance(event, yaml.AliasEvent):
+            if any(anchor == above for above, _ in levels):
+                refuse(f'*{anchor} stands for what it stands in')
+            size = sizes.get(anchor, 1)
+        if anchor and size:
+            sizes[anchor] = size
+        above, before = levels[-1]
+        levels[-1] = above, before + size
+        if before + size > MOST_NODES:
+            refuse(f'more than {MOST_NODES} nodes, with what its aliases '
+                   'stand for')

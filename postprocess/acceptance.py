@@ -18,6 +18,7 @@ from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import YAMLError
 
 from config import references as names
+from config import regular, strict
 from config.judged import judged_metrics, resolution
 
 from . import perflogs
@@ -365,7 +366,7 @@ def _yaml() -> YAML:
 
 
 def _load(path: Path) -> Any:
-    return _parse(path.read_text('utf-8'), str(path))
+    return _parse(regular.text(path), str(path))
 
 
 def _parse(text: str, where: str) -> Any:
@@ -374,8 +375,8 @@ def _parse(text: str, where: str) -> Any:
     :raises ValueError: no YAML, or no mapping
     """
     try:
-        # As ReFrame reads it: what the one takes, the other must.
-        yaml.safe_load(text)
+        # As the checks read it: what the one takes, the other must.
+        strict.parse(text, where)
         data = _yaml().load(text)
     except (YAMLError, yaml.YAMLError) as err:
         mark = getattr(err, 'problem_mark', None)

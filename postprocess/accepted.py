@@ -25,6 +25,8 @@ from typing import Any
 
 import yaml
 
+from config import regular, strict
+
 from .files import write_all
 
 FILE = 'verdict/accepted.yaml'
@@ -64,13 +66,13 @@ def load(folder: Path) -> list[Accepted]:
     """
     path = folder / FILE
     try:
-        text = path.read_text('utf-8')
+        text = regular.text(path)
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as err:
         raise ValueError(f'{path}:1: cannot be read ({err})') from None
     try:
-        rows = yaml.safe_load(text) or []
+        rows = strict.safe_load(text) or []
     except yaml.YAMLError as err:
         mark = getattr(err, 'problem_mark', None)
         raise ValueError(f'{path}:{mark.line + 1 if mark else 1}: not YAML: '

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from config import regular
+
 from . import perflogs
 from .finding import Changed
 from .nights import RAN_ON, History
@@ -130,8 +132,8 @@ def _facts(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
 def _facts_of(file: str, name: str) -> dict[str, str]:
     for folder in Path(file).parents[:3]:
         try:
-            data = json.loads((folder / 'machines' / f'{name}.json'
-                               ).read_text('utf-8'))
+            data = json.loads(regular.text(
+                folder / 'machines' / f'{name}.json'))
         except (OSError, ValueError):
             continue
         return {str(k): str(v) for k, v in data.items()}

@@ -20,7 +20,9 @@ HELP = """Writes the perflogs as a file for other tools.
 
 --parquet and --csv have a row a record, of all runs, in order of time: the
 columns of config/perflog.yaml; `size`, the point in bytes; `file`, `line` and
-`format`, where the record stands. Empty cells are NULL; times are UTC.
+`format`, where the record stands. Empty cells are NULL; times are UTC. In the
+CSV file a text that a spreadsheet would run as a formula (it begins with =, @,
+a tab, or with + or - and is not a number) has an apostrophe before it.
 
 --junit and --openmetrics tell how each case stands in its newest run, as the
 page does. JUnit is what `plumb verdict --junit` writes: a test a case, failed
@@ -46,6 +48,9 @@ or a file that cannot be written.
 #: Rows that are made at a time: each has forty cells.
 _BATCH = 200_000
 _COUNTS = ('schema', 'num_nodes', 'num_tasks', 'tasks_per_node', 'repeat')
+#: Texts that a spreadsheet would run as a formula. No number is one, nor is
+#: the `-` of a column without a value.
+_FORMULA = re.compile(r'[=@\t\r]|[+-].*[^0-9.]', re.DOTALL)
 #: Endings of names that mean something to Prometheus, and not a gauge.
 _KEPT = re.compile('_(total|created|count|sum|bucket|info)$')
 _LABELS = ('system', 'partition', 'environ', 'check', 'params', 'program',
@@ -78,10 +83,9 @@ def main(argv: list[str] | None = None) -> int:
 
     def report(file: Path, line: int, reason: str) -> None:
         faults.append(f'{file}:{line}: {reason}')
+        print(f'plumb export: {faults[-1]}', file=sys.stderr)
 
     parts = store.parts([args.perflogs], report)
-    for fault in faults:
-        print(f'plumb export: {fault}', file=sys.stderr)
     if not any(len(part.line) for part in parts):
         if not faults:
             print(f'plumb export: no records in {args.perflogs}: run '
@@ -93,8 +97,8 @@ def main(argv: list[str] | None = None) -> int:
             if file:
                 written(file, functools.partial(tidy, parts, form))
         if args.junit or args.openmetrics:
-            from . import perflogs, telling, verdict
-            frame = perflogs.frame(parts)
+            from . import clock, perflogs, telling, verdict
+            frame = clock.checked(perflogs.frame(parts), report)
             if args.openmetrics:
                 written(args.openmetrics, functools.partial(
                     _text, '\n'.join(openmetrics(newest(frame))) + '\n'))
@@ -145,7 +149,9 @@ def tidy(parts: Sequence[Part], form: str, file: Path) -> None:
     import polars as pl
     from polars.io.plugins import register_io_source
     part = records.joined(parts)
-    words = {name: pl.Series(name, *_typed(name, part.texts[name]))
+    texts = {name: [defused(text) for text in part.texts[name]]
+             for name in (*HEAD, *KIND)} if form == 'csv' else part.texts
+    words = {name: pl.Series(name, *_typed(name, texts[name]))
              for name in (*HEAD, *KIND)}
     sizes = pl.Series('size', [*map(records.size, part.texts['point'])],
                       pl.Int64)
@@ -175,6 +181,12 @@ def tidy(parts: Sequence[Part], form: str, file: Path) -> None:
                 table.sink_csv(handle, datetime_format='%Y-%m-%dT%H:%M:%SZ')
     except pl.exceptions.PolarsError as err:
         raise OSError(0, str(err).splitlines()[0], str(file)) from None
+
+
+def defused(text: str) -> str:
+    """The text of a CSV cell; an apostrophe keeps a spreadsheet from running
+    it as a formula."""
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def _typed(name: str, texts: Sequence[str]) -> tuple[Any, Any]:

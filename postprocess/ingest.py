@@ -11,18 +11,16 @@ import contextlib
 import csv
 import functools
 import gc
-import gzip
-import importlib
 import io
 import os
-import stat
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import cells, formats, plans, records, tree, vocabulary
+from config import regular
+
+from . import cells, formats, packed, plans, records, tree, vocabulary
 from .records import REPAIR, Part
 
 _FIRST = (
@@ -95,10 +93,6 @@ def parts(paths: Iterable[os.PathLike | str], report: Callable
     return found + list(missing(found, ended, report))
 
 
-class Damaged(Exception):
-    """A compressed file cannot be read further."""
-
-
 class Reading:
     """One file, read from where reading stopped before."""
 
@@ -112,12 +106,12 @@ class Reading:
     def parts(self) -> Iterator[Part]:
         """The good records from here on."""
         try:
-            with _opened(self.file) as handle:
+            with packed.opened(self.file) as handle:
                 yield from self._parts(handle)
         except OSError as err:
             self._report(1, f'cannot be read ({err.strerror or err}); check '
                          'the path and its permissions')
-        except Damaged as err:
+        except packed.Damaged as err:
             self._report(self.line, f'what is compressed is damaged ({err}); '
                          'restore the file')
 
@@ -190,40 +184,6 @@ class Reading:
 
 def _why(err: ValueError) -> str:
     return 'it is not text' if isinstance(err, UnicodeError) else str(err)
-
-
-@contextlib.contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    """The bytes of a file, unpacked.
-
-    :raises OSError: it cannot be read
-    :raises Damaged: what is compressed is damaged
-    """
-    with open(file, 'rb', opener=lambda path, flags: os.open(
-            path, flags | os.O_NONBLOCK)) as handle:
-        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
-            raise OSError('it is no regular file')
-        broken: tuple[type[Exception], ...] = ()
-        packed: Any = handle
-        if file.suffix == '.gz':
-            packed = gzip.GzipFile(fileobj=handle)
-            broken = (gzip.BadGzipFile, zlib.error, EOFError)
-        elif file.suffix == '.zst':
-            zstd = _zstd()
-            packed = zstd.ZstdFile(handle)
-            broken = (zstd.ZstdError, EOFError)
-        try:
-            yield packed
-        except broken as err:
-            raise Damaged(err) from None
-
-
-def _zstd() -> Any:
-    """Python's module for zstd, which 3.14 is the first to have."""
-    for name in ('compression.zstd', 'backports.zstd'):
-        with contextlib.suppress(ImportError):
-            return importlib.import_module(name)
-    raise OSError('no module for zstd: run ./plumb again')
 
 
 class _Parser:
@@ -382,7 +342,8 @@ def table(file: Path, columns: Sequence[str], kind: str, report: Callable
     """
     say = functools.partial(report, file)
     try:
-        data = file.read_bytes()
+        with regular.opened(file) as handle:
+            data = handle.read()
     except OSError as err:
         say(1, f'cannot be read ({err.strerror}); check the path and its '
             'permissions')

@@ -15,7 +15,7 @@ import pandas as pd
 
 from config import topology
 
-from . import changes, detect, naming, outcomes, perflogs, reasons
+from . import changes, clock, detect, naming, outcomes, perflogs, reasons
 from .accepted import Accepted, names
 from .finding import Case, Failure, Member, Regression, State, Verdict
 from .nights import UNNAMED, History, history, nights
@@ -183,6 +183,8 @@ def _failure(row: Any) -> Failure:
                 'file')
     elif row.guard == 'missing':
         todo = 'the session ended before it ran: run it again'
+    elif row.guard == clock.GUARD:
+        todo = 'remove its session, or run it again with a right clock'
     elif row.guard == 'reference':
         todo = 'it has no reference: ./plumb references learn'
     elif row.guard:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from config import lock as locks
+
 from . import plans, tree
 
 FOLDER, MANIFEST, VERSION = '.store', 'manifest.json', 4
@@ -112,14 +114,14 @@ def asked(folder: Path, report: Callable, question: Callable[[Known], T]
     """
     place = folder / FOLDER
     try:
-        with open(place / 'lock', 'a+') as lock:
+        with os.fdopen(locks.opened(place / 'lock'), 'r+') as lock:
             fcntl.lockf(lock, fcntl.LOCK_SH)
             known = Known(folder, place)
             if not known.current():
                 return None
             found = question(known)
             faults = known.faults()
-    except (OSError, *DAMAGED):
+    except (OSError, locks.LockError, *DAMAGED):
         return None
     for fault in faults:
         report(*fault)

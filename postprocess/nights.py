@@ -7,13 +7,12 @@ program, known faults, and runs while the machine changed its speed.
 """
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from config import judged, run_id
+from config import clock, judged, run_id
 
 from . import naming, perflogs
 from .progress import usable, with_edition
@@ -32,7 +31,6 @@ UNNAMED = 1.5
 #: Nights from which on a day of the week can have an effect of its own, those
 #: that tell it, and how narrow it must make what is left of the spread.
 WEEKS, WEEKDAY_NIGHTS, NARROWER = 28, 63, 0.7
-_RUN = re.compile(r'\d{8}T\d{6}Z')
 
 
 class History(NamedTuple):
@@ -76,13 +74,10 @@ def nights(frame: pd.DataFrame) -> dict[str, np.datetime64]:
     began = run_id.first_of(map(str, first.index))
     found: dict[str, np.datetime64] = {}
     for run, time in first.items():
-        name = began[str(run)]
-        day = (f'{name[:4]}-{name[4:6]}-{name[6:8]}' if _RUN.match(name)
-               else f'{time:%Y-%m-%d}')
-        try:
-            found[str(run)] = np.datetime64(day, 'D')
-        except ValueError:                      # no date after all
-            found[str(run)] = np.datetime64(f'{time:%Y-%m-%d}', 'D')
+        start = clock.began(began[str(run)])
+        # A session whose clock was wrong has the time at which it counts.
+        found[str(run)] = np.datetime64(
+            f'{min(start or time, time):%Y-%m-%d}', 'D')
     return found
 
 

@@ -329,8 +329,9 @@ class Page:
     def _histories(self) -> dict[int, pd.DataFrame]:
         runs = self._runs[['number', 'night', 'job', 'file', 'line',
                            *ENVIRONMENT]]
-        runs = runs.astype({name: str for name in ENVIRONMENT} | {
-            'job': str, 'file': str})
+        # A test case that was not set up has no number of nodes.
+        runs = runs.astype(object).fillna('').astype(
+            {name: str for name in ENVIRONMENT} | {'job': str, 'file': str})
         return dict(list(runs.groupby('number', sort=False)))
 
     @functools.cache                         # noqa: B019  (one page)
@@ -767,9 +768,12 @@ def sparkline(values: np.ndarray, reference: float) -> str:
 
 
 def _json(data: Any) -> str:
-    """JSON that may stand in a script element."""
+    """JSON that may stand in a script element.
+
+    :raises ValueError: a value is NaN or infinite, which no browser reads
+    """
     return json.dumps(data, separators=(',', ':'), ensure_ascii=False,
-                      default=int).replace('<', '\\u003c')
+                      allow_nan=False, default=int).replace('<', '\\u003c')
 
 
 def _names(table: pd.DataFrame) -> pd.DataFrame:

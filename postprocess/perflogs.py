@@ -15,7 +15,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import pandas as pd
 
-from . import plans, records, store
+from . import clock, plans, records, store
 from .ingest import OLD_SCHEMAS as OLD_SCHEMAS
 from .ingest import PerflogError as PerflogError
 from .ingest import schemas as schemas
@@ -60,6 +60,8 @@ def read(paths, on_error='raise'):
     A case that a session meant to run and has no record of, for the session
     was killed, is a record too: `completed` = 0, guard `missing`, at the
     time and in the file of the session's plan (postprocess/plans.py).
+    A session whose clock was wrong is a fault, and has no values
+    (postprocess/clock.py).
 
     :param paths: files, folders to search, or one of either
     :param on_error: 'raise': PerflogError at the first fault. 'collect':
@@ -75,7 +77,7 @@ def read(paths, on_error='raise'):
 
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    table = frame(store.parts(list(paths), report))
+    table = clock.checked(frame(store.parts(list(paths), report)), report)
     return table if on_error == 'raise' else (table, errors)
 
 

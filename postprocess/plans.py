@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from config import regular
+
 FOLDER = 'sessions'
 NAME = re.compile(r'\d{8}T\d{6}Z-[0-9a-f]+\.json')
 #: The guard of a case without a record.
@@ -91,7 +93,7 @@ def is_plan(path: Path) -> bool:
 def lives(path: Path) -> bool:
     """Whether the session of a plan still runs: it holds a lock on it."""
     try:
-        with open(path) as handle:
+        with regular.opened(path) as handle:
             fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -122,10 +124,10 @@ def partial(folders: Iterable[Path | str]
     for folder in map(Path, folders):
         for path in {*folder.glob(f'*/{FOLDER}/*.json'),
                      *folder.glob(f'{FOLDER}/*.json')}:
-            with contextlib.suppress(OSError, UnicodeDecodeError), open(
-                    path, encoding='utf-8') as handle:
+            with contextlib.suppress(OSError, UnicodeDecodeError), \
+                    regular.opened(path) as handle:
                 # The first line is the head, all else are cases.
-                head = handle.readline() if is_plan(path) else ''
+                head = handle.readline().decode() if is_plan(path) else ''
                 if '"partial": true' in head:
                     found[path.stem] = _left_of(head)
     return found
@@ -154,9 +156,9 @@ def rotated(folders: Iterable[Path | str]) -> list[Plan]:
             before = newest.get(path.parent)
             if not is_plan(path) or before and before.name > path.name:
                 continue
-            with contextlib.suppress(OSError, UnicodeDecodeError), open(
-                    path, encoding='utf-8') as handle:
-                if '"left": [' in handle.readline():
+            with contextlib.suppress(OSError, UnicodeDecodeError), \
+                    regular.opened(path) as handle:
+                if b'"left": [' in handle.readline():
                     newest[path.parent] = path
     # What is damaged is told where its records are read.
     found = (read(path, lambda *_: None) for path in newest.values())
@@ -167,7 +169,7 @@ def read(path: Path, report: Callable[[Path, int, str], None]
          ) -> Plan | None:
     """A plan; what is damaged is reported, with file and line."""
     try:
-        data: dict[str, Any] = json.loads(path.read_text('utf-8'))
+        data: dict[str, Any] = json.loads(regular.text(path))
         if data['plan'] != 1:
             report(path, 1, f"plan of format {data['plan']!r}, not 1; read "
                    'it with a newer checkout of the suite')

@@ -13,12 +13,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from . import plans
+from config import regular
+
+from . import clock, plans
 
 SUFFIX = '.reasons'
 #: What a guard without words of its own means.
 MEANS = {
     plans.MISSING: 'planned, and the session ended before it had a record',
+    clock.GUARD: 'the clock was wrong in its session',
     'cancelled': 'cancelled: the session ended before it did',
     'build': 'not run: what it needs could not be built',
     'dependency': 'not run: what it depends on failed',
@@ -31,6 +34,8 @@ def of(row: Any) -> str:
 
     :param row: a row of the table of perflogs (itertuples)
     """
+    if row.guard == clock.GUARD:        # whatever its session said
+        return MEANS[clock.GUARD]
     told = _told(str(row.file), str(row.run)).get(
         (str(row.partition), str(row.environ), str(row.case)))
     return told or MEANS.get(str(row.guard), '')
@@ -43,7 +48,7 @@ def _told(file: str, run: str) -> dict[tuple[str, str, str], str]:
     for folder in list(Path(file).parents)[:3]:
         path = folder.joinpath(plans.FOLDER, run + SUFFIX)
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            for line in path.read_text('utf-8').splitlines():
+            for line in regular.text(path).splitlines():
                 # A session that was killed leaves half a line.
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     one = json.loads(line)

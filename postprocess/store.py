@@ -43,6 +43,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from config import lock as locks
+
 from . import columns, ingest, lookup, plans, records, tree, vocabulary
 from .manifest import (
     DAMAGED,
@@ -84,7 +86,8 @@ def opened(folder: Path, report: Callable, keep: bool = True
             if not keep:
                 raise PermissionError
             place.mkdir(exist_ok=True)
-            lock = stack.enter_context(open(place / 'lock', 'a+'))
+            lock = stack.enter_context(os.fdopen(
+                locks.opened(place / 'lock'), 'r+'))
             fcntl.lockf(lock, fcntl.LOCK_SH)
             store = Store(folder, place)
             if not store.current():
@@ -96,7 +99,7 @@ def opened(folder: Path, report: Callable, keep: bool = True
                 fcntl.lockf(lock, fcntl.LOCK_SH)
                 # Another writer may have come in between.
                 store = Store(folder, place)
-        except OSError:
+        except (OSError, locks.LockError):
             place = Path(stack.enter_context(
                 tempfile.TemporaryDirectory(prefix='plumbline-')))
             store = Store(folder, place)

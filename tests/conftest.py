@@ -9,6 +9,7 @@ their packages (forks.py).
 from __future__ import annotations
 
 import contextlib
+import datetime
 import fcntl
 import gc
 import json
@@ -43,6 +44,7 @@ from packages import package_of  # noqa: E402
 
 from checks.stores.found import identify  # noqa: E402
 from cli.setup import ensure_wheel  # noqa: E402
+from config import clock  # noqa: E402
 from tests import forks  # noqa: E402
 
 # In a shell's background job SIGINT is ignored, and children inherit that:
@@ -276,6 +278,13 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None
         return (yield)
     finally:
         turns.end(bool(nextitem and nextitem.get_closest_marker('alone')))
+
+
+@pytest.fixture(autouse=True)
+def any_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made-up records may be of any date, also one that is to come."""
+    time = datetime.datetime(2200, 1, 1, tzinfo=datetime.timezone.utc)
+    monkeypatch.setattr(clock, 'latest', lambda path: time)
 
 
 @pytest.fixture(scope='session')

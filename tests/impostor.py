@@ -206,7 +206,7 @@ def start(folder: Path, head_start: float, serving: Path = SERVING,
                 'password {password}\n', dialect='tcp'),
          (Clients(),),
          (Step('measure', (Program(('sleep', str(seconds))),), 30),),
-         scratch=tempfile.gettempdir(), silence=4.0).write(
+         scratch=tempfile.gettempdir(), heartbeat_timeout=4.0).write(
         folder / 'service.json')
     return conducted(folder, head_start, serving, agents)
 

@@ -15,7 +15,6 @@ from conftest import OSU
 from test_faults import another_site, faulty  # noqa: F401
 
 from cli import account
-from config import pipeline
 
 BROKEN = '''
 for _env in site_configuration['environments']:
@@ -199,14 +198,12 @@ def test_perflogs_that_cannot_be_written(suite):
 @pytest.mark.parametrize('args', [
     ['-r', '-n', 'nosuch'], ['-r', *OSU, '-p', 'nosuch'],
     ['-r', *OSU, '-t', 'nosuch'], ['-r', '--mode=quick', '-x', '.*'],
-    ['--dry-run', '-n', 'nosuch'],
-    ['--ci-generate', 'ci.yml', '-n', 'nosuch']])
+    ['--dry-run', '-n', 'nosuch']])
 def test_zero_cases_are_a_failure_of_plain_reframe(suite, args):
     done = suite.reframe(*args)
     assert done.returncode == 1, done.stdout
     assert done.stderr.startswith('plumb: zero cases ran'), done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert not (suite.tmp / 'ci.yml').exists()
 
 
 
@@ -219,14 +216,3 @@ def test_zero_cases_are_a_failure_of_plain_reframe(suite, args):
 ])
 def test_actions_that_are_no_run(words, action):
     assert account.other_action(words) == action
-
-
-@pytest.mark.parametrize('words, kept', [
-    (['--ci-generate', 'f', '--mode=quick'], ['--mode=quick']),
-    (['--ci-generate=f', '-n', 'x', '-nOsu', '-S', 'a=1', '-Sb=2', '-v'],
-     ['-S', 'a=1', '-Sb=2', '-v']),
-    (['-E', 'a == 1', '--name=x', '--prefix', '/p', '-J', 'q=1'],
-     ['--prefix', '/p', '-J', 'q=1']),
-])
-def test_options_that_a_pipeline_keeps(words, kept):
-    assert pipeline.options(words) == kept

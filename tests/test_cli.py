@@ -110,6 +110,43 @@ def test_broken_reference_file(suite):
     assert 'osu.yaml:2: not YAML' in complaint(suite.plumb('run'))
 
 
+@pytest.fixture
+def other_site(tmp_path) -> Path:
+    """A site besides `local`, with a reference file that has a mistake."""
+    folder = tmp_path / 'other'
+    (folder / 'references').mkdir(parents=True)
+    (folder / 'references' / 'osu.yaml').write_text('\ncomplete: 1\n')
+    (folder / 'system.py').write_text(
+        "site_configuration = {'systems': [{'name': 'other', 'hostnames': "
+        "['.*'], 'partitions': [{'name': 'cpu', 'scheduler': 'local', "
+        "'launcher': 'local', 'environs': ['e'], "
+        "'processor': {'num_cpus': 2, 'num_cpus_per_core': 1}}]}], "
+        "'environments': [{'name': 'e'}]}\n")
+    return folder
+
+
+def test_the_site_of_the_command_decides_whose_references_judge(
+        suite, other_site):
+    del suite.variables['RFM_REFERENCE_PREFIX']
+    local = subprocess.run(
+        ['bash', '-c', f'eval "$({ROOT}/plumb env --site local)"; '
+         f'{ROOT}/plumb run --site {other_site}'], text=True,
+        capture_output=True, env={**os.environ, **suite.variables})
+    assert f'{other_site}/references/osu.yaml:2: complete' in complaint(local)
+
+
+def test_references_of_another_site_are_refused(suite, other_site, tmp_path):
+    theirs = other_site / 'references'
+    assert 'of the site other, and not of local' in complaint(
+        suite.plumb('run', RFM_REFERENCE_PREFIX=str(theirs)))
+    # Set for one site, and used with another one.
+    assert 'of the site local, and not of other' in complaint(
+        suite.plumb('run', '--site', str(other_site), PLUMBLINE_SITE='local'))
+    # A folder of one's own, for the site of the command.
+    done = suite.plumb('env', PLUMBLINE_SITE=str(other_site))
+    assert f'RFM_REFERENCE_PREFIX={tmp_path}/references\n' in done.stdout
+
+
 def test_option_that_reframe_does_not_know(suite):
     done = suite.plumb('run', '--bringup', '--', '--no-such-option')
     assert done.returncode == 2 and 'no-such-option' in done.stderr

@@ -1,6 +1,7 @@
 """`plumb history` and `plumb export`: what they say is what the table has."""
 from __future__ import annotations
 
+import csv
 import json
 import random
 import shutil
@@ -168,6 +169,24 @@ def test_tidy_tables(tree, tmp_path):
     assert [r[0] for r in rows] == frame['value'].tolist()
     assert {r[1] for r in rows} == {8, 1024, None}
     assert {r[3] for r in rows} == {False}
+
+
+def test_no_cell_of_the_csv_file_is_a_formula(tmp_path):
+    hostile = ['=HYPERLINK("http://x")', '+cmd|x', '-cmd|x', '@SUM(A1)',
+               '-1+cmd|x']
+    make.write(tmp_path / 'p', [
+        make.record(value=-1.5, speed='-', program=text, case=f'c{n}')
+        for n, text in enumerate([*hostile, '-1.5', 'a=b'])])
+    files = [tmp_path / 'all.csv', tmp_path / 'all.parquet']
+    assert export.main(['--perflogs', str(tmp_path / 'p'), '--csv',
+                        str(files[0]), '--parquet', str(files[1])]) == 0
+    rows = list(csv.DictReader(files[0].read_text().splitlines()))
+    assert [row['program'] for row in rows] == [
+        *(f"'{text}" for text in hostile), '-1.5', 'a=b']
+    assert {row['value'] for row in rows} == {'-1.5'}
+    assert {row['speed'] for row in rows} == {'-'}
+    import polars as pl
+    assert pl.read_parquet(files[1])['program'].to_list()[0] == hostile[0]
 
 
 def test_junit_says_what_the_page_says(tree, tmp_path):

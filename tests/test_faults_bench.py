@@ -36,7 +36,7 @@ def faults():
     spec.loader.exec_module(module)
     yield module
     sys.path[:] = path
-    for name in {'faults', 'sick'} - before:
+    for name in {'faults', 'injection'} - before:
         sys.modules.pop(name, None)
 
 
@@ -151,7 +151,7 @@ def test_half_of_the_cpu_is_half_of_what_a_rank_used(faults, tmp_path,
         asked.append(given)
         (tmp_path / 'cpu.stat').write_text('nr_periods 9\nnr_throttled 3\n')
         yield tmp_path
-    monkeypatch.setattr(faults.sick, 'group', group)
+    monkeypatch.setattr(faults.injection, 'group', group)
     cluster = types.SimpleNamespace(members=lambda node: [])
     for share in (0.0, 0.1, 0.9):
         box = faults.Box(tmp_path, cluster, rank_cpu=share)

@@ -175,7 +175,7 @@ def test_a_pipe_in_the_tree(tmp_path):
     import os
     os.mkfifo(tmp_path / 'X.v1.csv')
     _, [fault] = perflogs.read(tmp_path, on_error='collect')
-    assert 'no regular file' in str(fault)
+    assert 'not a regular file' in str(fault)
 
 
 def test_the_page_shows_foreign_records(tmp_path, capsys):

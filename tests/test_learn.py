@@ -132,7 +132,7 @@ def test_each_turn_runs_what_is_not_there_yet(machine, capsys):
 
 def test_what_earlier_runs_have_left_counts(machine):
     machine.enough = dict.fromkeys([A, B, C], 4)
-    write(machine.folder, [machine.record(A, day) for day in (30, 31)])
+    write(machine.folder, [machine.record(A, day) for day in (-2, -1)])
     assert learning(machine, minutes=1).learn() == 0
     assert machine.turns == [[A, B, C]], 'the first turn is always made'
     assert learning(machine).learn() == 0

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import email
 import email.policy
 import json
@@ -39,7 +40,7 @@ from cli import (
 from cli.nodes import Node, Pool
 from cli.reruns import ANY, OTHER, SAME, Trial
 from cli.setup import SetupError
-from config import lock, run_id
+from config import clock, lock, run_id
 from postprocess import nights as nights_of
 from postprocess import outcomes, perflogs, plans
 
@@ -67,24 +68,31 @@ def test_a_further_session_names_the_night_that_it_belongs_to():
         AGAIN] == AGAIN
 
 
-def bad(run: str, day: int = 1, **more: Any) -> dict[str, Any]:
+def time_of(run: str, day: int) -> str:
+    """So many days after a session began."""
+    began = clock.began(run)
+    assert began
+    return f'{began + datetime.timedelta(day):%Y-%m-%dT%H:%M:%SZ}'
+
+
+def bad(run: str, day: int = 0, **more: Any) -> dict[str, Any]:
     return record('completed', 0.0, repeat=0, result='fail', run=run,
-                  guard='exit_code', day=day, **more)
+                  guard='exit_code', time=time_of(run, day), **more)
 
 
-def good(run: str, day: int = 1, **more: Any) -> dict[str, Any]:
-    return record(size=8, repeat=0, result='pass', run=run, day=day,
-                  reference=1.0, upper=0.1, **more)
+def good(run: str, day: int = 0, **more: Any) -> dict[str, Any]:
+    return record(size=8, repeat=0, result='pass', run=run,
+                  time=time_of(run, day), reference=1.0, upper=0.1, **more)
 
 
 def test_a_failure_that_was_gone_in_a_rerun_is_no_pass(tmp_path):
-    write(tmp_path, [bad(NIGHT), good(AGAIN, day=2)])
+    write(tmp_path, [bad(NIGHT), good(AGAIN)])
     frame = perflogs.read(tmp_path)
     assert set(outcomes.newest(frame)['result']) == {'fail', 'pass'}
     # A session by itself is what it was.
     assert [*outcomes.of_session(frame, AGAIN).values()] == [('pass', '')]
     # A run of its own, by hand, shows that it is mended.
-    write(tmp_path, [good('20261123T090000Z-123456', day=3)])
+    write(tmp_path, [good('20261123T090000Z-123456')])
     assert set(outcomes.newest(perflogs.read(tmp_path))['result']) == {'pass'}
 
 
@@ -92,7 +100,7 @@ def test_a_night_is_one_column_and_one_date(tmp_path):
     """Also where its reruns are made after midnight."""
     late = NIGHT.replace('T01', 'T23')
     after = '20261123T003000Z-abcdef07'
-    write(tmp_path, [bad(late, day=20), good(after, day=21)])
+    write(tmp_path, [bad(late), good(after)])
     frame = perflogs.read(tmp_path)
     names, column = outcomes._nights(frame)
     assert names == [[late, after]] and set(column) == {0}
@@ -371,9 +379,8 @@ class Machine:
             failed = name in self.bad or (name, number) in self.bad
             worst |= failed
             rows.append((bad if failed else good)(
-                run, day=30, case=name, nodes=where, num_nodes=width,
-                params=f'program={name}', program=name,
-                time=f'{time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}'))
+                run, case=name, nodes=where, num_nodes=width,
+                params=f'program={name}', program=name))
         write(self.folder, rows)
         plan = plans.Plan(Path('plan'), {
             'run': run, 'system': 'alpha', 'time': '', 'commit': '',

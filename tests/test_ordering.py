@@ -11,7 +11,6 @@ from conftest import OSU
 from data import perflogs_factory as factory
 from test_faults import another_site
 
-from bench import schedule
 from checks.lib import base
 from cli import doctor, ordering
 from cli import partitions as guard
@@ -484,40 +483,3 @@ def test_no_stack_is_built_beside_a_timed_case(monkeypatch, here):
     check = space(valid_prog_environs=['stores'], build_locally=None)
     base.Programs.build_stacks_locally(check)
     assert check.build_locally is not here
-
-
-# ------------------------------------------------ the replay of a cluster
-
-def job(nodes: int, seconds: float, limit: float = 0.0, needs=(),
-        expected: float = 0.0) -> schedule.Job:
-    return schedule.Job(nodes, seconds, expected or seconds,
-                        limit or seconds, tuple(needs))
-
-
-def test_the_replayed_queue_is_that_of_slurm():
-    def took(*jobs, **more):
-        return schedule.makespan(jobs, 4, poll=1.0, **more)
-
-    assert took(job(2, 10), job(2, 10)) == 10
-    assert took(job(3, 10), job(3, 10), job(1, 20)) == 20   # backfilled
-    # The third would end in time, but by its limit delays the second.
-    assert took(job(3, 10), job(4, 10), job(1, 10)) == 20
-    assert took(job(3, 10), job(4, 10), job(1, 10, limit=11)) == 30
-    assert took(*(job(1, 10) for _ in range(4)), max_jobs=2) == 20
-    # What is built is waited for, to the next look.
-    build = job(1, 2.5)
-    assert took(build, job(4, 10, needs=[build])) == 13
-
-
-def test_the_replay_is_never_better_than_possible():
-    draw = random.Random(5)
-    for _ in range(20):
-        jobs = schedule.night([
-            {'where': draw.choice('ab'), 'family': 'f', 'limit': 600.0,
-             'nodes': draw.choice([1, 2, 4, 8])} for _ in range(30)],
-            draw.randint(0, 99))
-        for order in (jobs, schedule.longest_first(jobs)):
-            assert sorted(map(id, order)) == sorted(map(id, jobs))
-            for at_once in (0, 3):
-                assert schedule.makespan(order, 16, at_once) >= \
-                    schedule.least(jobs, 16, at_once) - 1e-6

@@ -1,7 +1,9 @@
 """The page's first screen: the grid, what is wrong, what is new."""
 from __future__ import annotations
 
+import json
 import random
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,25 @@ def test_what_is_new_is_told(tmp_path):
     assert one['c'] == 'ppp' and set(one['j']) == {0, 1, 2}
 
 
+def test_the_data_of_the_page_is_json_that_a_browser_reads(tmp_path):
+    # A test case that was not set up has neither nodes nor tasks.
+    make.write(tmp_path, [
+        case('a', 0), make.record(
+            'completed', 0.0, day=1, repeat=0, program='a',
+            params='program=a', case='ca', result='fail', guard='setup',
+            num_nodes='', num_tasks='', tasks_per_node='')])
+    text = page.build(perflogs.read(tmp_path), []).files['index.html'].decode()
+    [data] = re.findall(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)
+
+    def refuse(name: str) -> None:
+        raise ValueError(name)
+
+    [one] = json.loads(data, parse_constant=refuse)['cases']
+    assert one['h']['num_nodes'] == [[0, '1'], [1, '']]
+    with pytest.raises(ValueError, match='JSON'):
+        page._json({'value': float('nan')})
+
+
 def test_cases_of_one_program_are_named_by_their_check(tmp_path):
     found = made(tmp_path, [
         make.record('latency', 1.0, 8, day=1, program='p', check=check,
@@ -123,7 +144,7 @@ def test_cases_of_one_program_are_named_by_their_check(tmp_path):
 
 def test_a_case_that_was_measured_again_stands_in_the_grid(tmp_path):
     found = made(tmp_path, [
-        case('a', 1, result, time=f'2026-11-02T0{hour}:00:00Z')
+        case('a', 1, result, time=f'2026-11-02T0{hour + 3}:00:00Z')
         for hour, result in enumerate(['again', 'pass'])])
     assert cells(found) == {'a': 'p'}
 

@@ -44,7 +44,7 @@ def tries(*ends: str, day: int = 1, **columns) -> list[dict]:
         result, _, value = end.partition(':')
         found += [make.record(
             'latency', float(value), 8, day=day, result=result, reference='1',
-            upper='0.2', time=f'2026-11-{day + 1:02}T{hour:02}:00:00Z',
+            upper='0.2', time=f'2026-11-{day + 1:02}T{hour + 3:02}:00:00Z',
             **columns)]
     return found
 

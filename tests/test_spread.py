@@ -103,30 +103,3 @@ def test_noise_beyond_the_cap_is_hardly_ever_judged():
     row = module.simulate(module.normal, 0.0, 0.4, 500, 60,
                           np.random.default_rng(1))
     assert row['given'] < 0.1 and row['all'] <= 1
-
-
-def test_the_table_of_runs_of_a_case(tmp_path, monkeypatch, capsys):
-    from bench import spread as spread_of_runs
-    from postprocess import history
-
-    def row(value, result='pass', metric='bandwidth', point='65536B'):
-        return history.Row(
-            't', 'r', 'local', 'cpu', 'gnu', 'SmartRedisThroughput',
-            'point=redis', '1234', metric, point, value, 'MB/s', 'higher',
-            result)
-
-    found = list(spread_of_runs.table([
-        *(row(value) for value in (98, 99, 100, 101)), row(102, 'unfit'),
-        row(5, 'fail'), row(7, 'again'),
-        row(3.5, metric='ready_time', point='')]))
-    spread_text = f'{spread.spread([98, 99, 100, 101, 102]):.1%}'
-    assert found == [
-        (5, '| SmartRedisThroughput | point=redis cpu+gnu | bandwidth@65536B '
-         f'| 5 | 1 | 100 MB/s | {spread_text} | 0.98, 1.02 |'),
-        (1, '| SmartRedisThroughput | point=redis cpu+gnu | ready_time | 1 | '
-         '0 | 3.5 MB/s | - | 1.00, 1.00 |')]
-    monkeypatch.setattr(sys, 'argv', ['spread.py', 'SmartRedis', '--perflogs',
-                                      str(tmp_path)])
-    assert spread_of_runs.main() == 2
-    assert f"no record of 'SmartRedis' in {tmp_path}" in \
-        capsys.readouterr().err

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -98,7 +99,8 @@ def test_slow(server):
 '''
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM,
+                                    signal.SIGHUP])
 @pytest.mark.parametrize('shell', ['exec "$@"', 'trap "" INT; exec "$@"'])
 def test_who_ends_it_ends_what_the_tests_started(tmp_path, number, shell):
     with subprocess.Popen(
@@ -109,4 +111,40 @@ def test_who_ends_it_ends_what_the_tests_started(tmp_path, number, shell):
         while 'started' not in next(said):
             pass
         running.send_signal(number)
-        assert 'stopped' in ''.join(said)
+        text = ''.join(said)
+        assert 'stopped' in text and '1 passed' not in text
+
+
+#: Prints how often it was interrupted before its input ended.
+COUNT = '''
+import signal, sys
+count = 0
+def interrupted(*_):
+    global count
+    count += 1
+    print('interrupted', flush=True)
+signal.signal(signal.SIGINT, interrupted)
+print('ready', flush=True)
+sys.stdin.readline()
+print(f'{count} times', flush=True)
+'''
+
+
+def test_the_terminal_interrupts_once(tmp_path):
+    """^C reaches pytest from the terminal: it is not passed on as well."""
+    program = tmp_path / 'count.py'
+    program.write_text(COUNT)
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(ROOT)
+        os.execv(sys.executable, [sys.executable, '-c', CALL, sys.executable,
+                                  str(program)])
+    with open(terminal, 'r+b', buffering=0) as screen:
+        said = b''
+        for wanted, typed in ((b'ready', b'\x03'), (b'interrupted', b'\n'),
+                              (b'times', b'')):
+            while wanted not in said:
+                said += screen.read(100)
+            screen.write(typed)
+    os.waitpid(pid, 0)
+    assert b'1 times' in said, said

@@ -45,14 +45,15 @@ PARTITION_EXTRAS: dict[str, str] = {
                     'where it binds by itself: empty)',
     'launcher_free': 'instead of launcher_pin: launcher options that bind '
                      'no rank, where the CPUs are shared anyway (list)',
-    'launcher_oversubscribe': 'launcher options for more ranks than cores '
-                              '(list)',
+    'launcher_oversubscribe': 'options for more ranks than cores (list)',
     'launcher_spread': 'launcher options that start one process a node, '
                        'bound to no core: an agent that starts servers '
                        '(list)',
     'service_interface': 'network interface that servers inside a job bind '
                          'to; without it loopback on one node, on several '
                          'the address that the nodes reach each other by',
+    'service_heartbeat_timeout': 'seconds without a heartbeat until a node of '
+                                 'a service counts as lost; without it 30',
     'scratch': "folder on a node's own disk for the data of servers inside a "
                'job; without it TMPDIR or /tmp',
     'node_memory': 'memory of a node, in GB of 2^30 B',
@@ -70,8 +71,7 @@ PARTITION_EXTRAS: dict[str, str] = {
     'night_budget': 'node-hours that mode nightly may take of the partition '
                     'in a night; without it all its cases run every night',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
-    'one_nic_bandwidth': 'one NIC, one way, in MB/s, where one pair of ranks '
-                         'can fill it',
+    'one_nic_bandwidth': 'one NIC, one way, in MB/s, if two ranks can fill it',
     'gpu_link_bandwidth': 'all links between two GPUs of a node, or of one '
                           'GPU to the switch, one way, in MB/s',
     'gpu_bandwidth': 'all links of one GPU to others of its node together, '

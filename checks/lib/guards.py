@@ -14,12 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from reframe.core.exceptions import SanityError
 
 from . import limits, metrics, placement
 from .parsers import ParseError, Record
+
+#: What a parser returns.
+Parsed = TypeVar('Parsed')
 
 #: Job states that mean: ended, and with exit code 0.
 GOOD_STATES = ('SUCCESS', 'COMPLETED')
@@ -258,11 +261,12 @@ def time_is_enough(run: Run, claimed: float) -> None:
                'clock or its iteration counts are wrong (options?)')
 
 
-def read_table(parse: Callable[[str], tuple[Record, ...]], text: str,
-               where: str) -> tuple[Record, ...]:
-    """What a parser reads in an output.
+def read_table(parse: Callable[[str], Parsed], text: str, where: str
+               ) -> Parsed:
+    """What a parser returns for an output.
 
     :arg where: the file, for the message.
+    :raises Refused: the output cannot be parsed
     """
     try:
         return parse(text)
@@ -295,13 +299,12 @@ def figures_are_finite(figures: Mapping[str, float]) -> None:
 def figures_are_sound(family: str, figures: Mapping[str, float],
                       wanted: Iterable[str], params: str,
                       site: Mapping[str, Any]) -> None:
-    """Every declared figure is there, finite, and possible."""
+    """Every declared metric has a value, and each value is possible."""
     missing = sorted(set(wanted) - set(figures))
     if missing:
         refuse('missing_metric', f'no figure for {", ".join(missing)}')
     for figure in figures:
         metrics.metric(metrics.split(figure)[0])
-    figures_are_finite(figures)
     bad = limits.beyond(family, figures, params, site)
     if bad:
         refuse('limits', 'too good to be true: ' + '; '.join(bad[:3]))

@@ -27,7 +27,7 @@ from typing import Any
 
 import yaml
 
-from config import families
+from config import families, regular, strict
 
 from . import metrics
 
@@ -77,7 +77,7 @@ def load(path: Path, places: Mapping[str, set[str]]) -> tuple[Row, ...]:
     :raises VendorError: with the file, the row and what is wrong.
     """
     try:
-        data = yaml.safe_load(path.read_text()) or []
+        data = strict.safe_load(regular.text(path)) or []
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
         raise VendorError(f'{path}: cannot be read: {err}') from None
     if not isinstance(data, list):

@@ -374,6 +374,7 @@ class NcclBenchmark(Benchmark, special=True):
 
     def figures_of(self, run: guards.Run) -> dict[str, float]:
         out = self.output(run)
+        self.assert_whole(run, out)
         self.version = out.version or self.version
         figures = guards.figures_in(parser.records(out), f'{run.name}.out')
         most = physics.limit(self.program, self.layout.nodes,
@@ -400,18 +401,12 @@ class NcclBenchmark(Benchmark, special=True):
         return {} if self.emulated else self.current_partition.extras
 
     def output(self, run: guards.Run) -> parser.Output:
-        """What a run printed, as a whole."""
-        found: list[parser.Output] = []
+        """The parsed output of a repetition."""
+        return guards.read_table(parser.read, run.out, f'{run.name}.out')
 
-        def read(text: str) -> tuple[Any, ...]:
-            found.append(parser.read(text))
-            return ()
-        guards.read_table(read, run.out, f'{run.name}.out')
-        return found[0]
-
-    def assert_whole(self, run: guards.Run) -> None:
-        """The table is of what was asked for."""
-        out, name = self.output(run), f'{run.name}.out'
+    def assert_whole(self, run: guards.Run, out: parser.Output) -> None:
+        """Refuses a table or a transport that was not asked for."""
+        name = f'{run.name}.out'
         reduces = programs.PROGRAMS[self.program].reduces
         for what, has, asked in (
                 ('program', out.program or self.program, self.program),

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +18,7 @@ from reframe.core.builtins import (
 
 from ..lib import features, guards, metrics, placement
 from ..lib.base import Benchmark, Programs
+from ..lib.parsers import Record
 from . import claims, programs
 from .parser import parse
 
@@ -159,7 +161,7 @@ class OsuBenchmark(Benchmark, special=True):
 
     @run_before('run')
     def call_the_program(self) -> None:
-        self.executable = self.programs.path(self.program)
+        self.executable = shlex.quote(self.programs.path(self.program))
         self.executable_opts = self.arguments()
         if self.source != 'embedded' and self.program == 'osu_latency_mt':
             # OMB 7.2 and 7.4 leave out MPI_Finalize here: the launcher ends
@@ -239,6 +241,7 @@ class OsuBenchmark(Benchmark, special=True):
 
     def figures_of(self, run: guards.Run) -> dict[str, float]:
         records = self.table(run.out, f'{run.name}.out')
+        self.assert_whole(run, records)
         self.version = records[0].version
         return guards.figures_in(records, f'{run.name}.out')
 
@@ -246,7 +249,7 @@ class OsuBenchmark(Benchmark, special=True):
         return claims.seconds(self.program, self.version, figures,
                               self.arguments(), self.num_tasks, self.threads)
 
-    def table(self, text: str, name: str) -> Any:
+    def table(self, text: str, name: str) -> tuple[Record, ...]:
         """The records of an output, which must be this program's."""
         records = guards.read_table(parse, text, name)
         if records[0].program != self.program:
@@ -254,8 +257,9 @@ class OsuBenchmark(Benchmark, special=True):
                           f'not of {self.program}')
         return records
 
-    def assert_whole(self, run: guards.Run) -> None:
-        records = self.table(run.out, f'{run.name}.out')
+    def assert_whole(self, run: guards.Run, records: tuple[Record, ...]
+                     ) -> None:
+        """Refuses a table of other sizes or ranks than were asked for."""
         last, wanted = records[-1].size, self.largest()
         if wanted and wanted > 8 and last != wanted:
             guards.refuse('rows', f'{run.name}.out:{records[-1].line}: the '

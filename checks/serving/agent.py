@@ -41,6 +41,7 @@ from .wire import (
     AuthenticationError,
     Channel,
     Handshake,
+    Heartbeat,
     authenticate,
     derived,
 )
@@ -535,8 +536,8 @@ class Agent:
             self.instances.append(Instance(self, spec))
         waiting = list(self.instances)
         while waiting and not self.stopping:
-            # One a turn: a try may take seconds, and the conductor expects
-            # a heartbeat in between.
+            # One a turn: a try may take seconds, and messages are handled
+            # in between.
             one = waiting.pop(0)
             if not one.is_ready():
                 waiting.append(one)
@@ -692,10 +693,13 @@ class Agent:
             raise Ended(f'{self.host}: the agent was ended by '
                         f'{signal.Signals(self.signal).name}: the time '
                         'limit, a cancelled job, or a launcher that gave up')
-        if messages is None or self.channel.silent() > self.silence:
-            raise Failed('the conductor is gone: it '
-                         + (self.channel.fault or 'fell silent'))
-        self.channel.heartbeat()
+        if messages is None:
+            raise Failed(f'the conductor is gone: it {self.channel.fault}')
+        if self.channel.silent() > self.heartbeat_timeout:
+            raise Failed('the conductor is gone: no heartbeat from it for '
+                         f'{self.heartbeat_timeout:g} s'
+                         ' (service_heartbeat_timeout of the partition)')
+        self.channel.flush()
         if self.usage:
             self.usage.note()
         self.watch()
@@ -714,9 +718,9 @@ class Agent:
             elif message['type'] == 'save':
                 self.saved()
 
-    def live(self, silence: float) -> None:
+    def live(self, heartbeat_timeout: float) -> None:
         """Runs until the conductor says `stop`, or until a failure."""
-        self.silence = silence
+        self.heartbeat_timeout = heartbeat_timeout
         with self.handle_signals():
             try:
                 self.channel.send(type='hello', name=self.host, cpus=self.cpus)
@@ -808,7 +812,7 @@ class Rendezvous(NamedTuple):
     run: str
     secret: bytes
     scratch: str
-    silence: float
+    heartbeat_timeout: float
 
     def text(self) -> str:
         return json.dumps({**self._asdict(), 'secret': self.secret.hex()})
@@ -821,7 +825,7 @@ class Rendezvous(NamedTuple):
             host, port = data['address']
             return cls((str(host), int(port)), data['run'],
                        bytes.fromhex(data['secret']), data['scratch'],
-                       data['silence'])
+                       data['heartbeat_timeout'])
         except (KeyError, TypeError) as err:
             raise ValueError(f'damaged: {err!r}') from None
 
@@ -895,6 +899,7 @@ def main(path: str) -> int:
     try:
         to = read_rendezvous(folder, check_parent)
         channel = connect_conductor(to, check_parent)
+        Heartbeat().add(channel)
         # From here on signals are handled in the main loop.
         signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
         libc = ctypes.CDLL(None)
@@ -903,7 +908,7 @@ def main(path: str) -> int:
         # SIGTERM, not SIGKILL, when our parent dies: there is much to stop.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         Agent(channel, to.scratch, derived(to.secret, 'password')).live(
-            to.silence)
+            to.heartbeat_timeout)
     except Failed as err:
         if channel is None:
             print(f'plumbline agent: {err}', file=sys.stderr)

@@ -8,8 +8,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
-#: For one answer. Less than Plan.silence: an agent sends no heartbeat while
-#: it waits for an answer. Unit: seconds.
+#: For one answer. Unit: seconds.
 ANSWER_TIMEOUT = 3.0
 
 #: Slots of a Redis cluster.

@@ -39,7 +39,7 @@ from .plan import (
     filled,
 )
 from .processes import is_alive, parent_of
-from .wire import HANDSHAKE_TIMEOUT, Channel, derived
+from .wire import Channel, Heartbeat, derived
 
 #: For the agents to stop all servers and clients. Unit: seconds.
 STOP_TIMEOUT = 8.0
@@ -101,6 +101,7 @@ class Conductor:
         self.password = (derived(self.run_secret, 'password')
                          if plan.server.password else '')
         self.listener: Listener | None = None
+        self.heartbeat = Heartbeat()
         #: Connected agents that have not sent `hello` yet.
         self.unregistered: list[Channel] = []
         self.nodes: dict[str, Node] = {}
@@ -161,10 +162,12 @@ class Conductor:
         if self.listener:
             for channel in self.listener.accept_authenticated():
                 self.selector.register(channel.sock, selectors.EVENT_READ)
+                self.heartbeat.add(channel)
                 self.unregistered.append(channel)
         for channel in list(self.unregistered):
             messages = channel.messages()
-            if messages is None or channel.silent() > HANDSHAKE_TIMEOUT:
+            if messages is None or (
+                    channel.silent() > self.plan.heartbeat_timeout):
                 self.unregistered.remove(channel)
                 self.close_channel(channel)
             elif messages:
@@ -196,8 +199,10 @@ class Conductor:
         """
         if node.stopped:
             return
-        messages = node.channel.messages()
-        if messages is None:
+        self.handle_messages(node, node.channel.messages() or [])
+        if node.stopped:
+            return
+        if node.channel.fault:
             node.stopped = True
             self.close_channel(node.channel)
             # A launcher that loses one node kills the agents of all nodes;
@@ -205,12 +210,12 @@ class Conductor:
             self.note_lost_agent(f'node {node.name} was lost: its agent '
                                  f'{node.channel.fault}')
             return
-        if node.channel.silent() > self.plan.silence:
+        if node.channel.silent() > self.plan.heartbeat_timeout:
             node.stopped = True
-            raise Failed(f'node {node.name} was lost: nothing heard from it '
-                         f'for {self.plan.silence:g} s')
-        node.channel.heartbeat()
-        self.handle_messages(node, messages)
+            raise Failed(f'node {node.name} was lost: no heartbeat from it '
+                         f'for {self.plan.heartbeat_timeout:g} s'
+                         ' (service_heartbeat_timeout of the partition)')
+        node.channel.flush()
 
     def handle_messages(self, node: Node, messages: list[dict[str, Any]]
                         ) -> None:
@@ -246,6 +251,10 @@ class Conductor:
     def check_launcher(self) -> None:
         if not self.launcher or self.launcher.poll() is None:
             return
+        # Agents that ended with it may have lost their connections since
+        # `process_events` looked.
+        for node in self.nodes.values():
+            self.receive_from(node)
         code = self.launcher.returncode
         if code < 0:
             how = (f'the launcher was killed by signal {-code} '
@@ -295,7 +304,7 @@ class Conductor:
         self.private = private.Secrets(self.folder)
         self.secret(private.RENDEZVOUS, Rendezvous(
             self.listener.where, self.run, self.run_secret,
-            self.plan.scratch, self.plan.silence).text())
+            self.plan.scratch, self.plan.heartbeat_timeout).text())
         with open(f'{self.run_name}.launcher.err', 'wb') as errors:
             try:
                 # A session of its own: a signal to our process group does
@@ -567,7 +576,7 @@ class Conductor:
             if missing:
                 # Or was it a node? One that is cut off is only silent.
                 if self.plan.nodes > 1:
-                    self.await_cause(self.plan.silence + 1)
+                    self.await_cause(self.plan.heartbeat_timeout + 1)
                 raise Failed(f'{self.running[number]}: {missing}')
             self.ended[number] = {'code': code, 'how': how,
                                   'words': f': {said}' if said else ''}

@@ -15,10 +15,13 @@ Ranks of an MPI program all get the same command: `{index}` is 0 there, and
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from .wire import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT
 
 
 class PlanError(ValueError):
@@ -179,7 +182,7 @@ class Plan:
     #: For the launcher to start all agents. Unit: seconds.
     start_limit: float = 120
     #: Without any message for so long a node counts as lost. Unit: seconds.
-    silence: float = 10
+    heartbeat_timeout: float = HEARTBEAT_TIMEOUT
     #: Interval at which CPU usage of the servers' nodes is recorded; 0: not
     #: recorded. Unit: seconds.
     sample: float = 0
@@ -220,12 +223,23 @@ class Plan:
         return most
 
     def at(self, interface: str, scratch: str, launcher: Iterable[str] = (),
-           observer: str = '') -> Plan:
+           observer: str = '', heartbeat_timeout: float = HEARTBEAT_TIMEOUT
+           ) -> Plan:
         """The same plan with what a site and a build have: interface, scratch
-        folder, launcher of MPI programs, observer of their ranks."""
+        folder, launcher of MPI programs, observer of their ranks, limit
+        between two messages of a node.
+
+        :raises PlanError: the limit is none.
+        """
+        if (not isinstance(heartbeat_timeout, int | float)
+                or not 2 * HEARTBEAT_INTERVAL <= heartbeat_timeout < math.inf):
+            raise PlanError(
+                f'service_heartbeat_timeout is {heartbeat_timeout!r}; it must '
+                f'be a number of seconds, at least {2 * HEARTBEAT_INTERVAL:g}:'
+                " correct the extras of the partition in the site's system.py")
         return replace(self, interface=self.interface or interface,
                        scratch=scratch, launcher=tuple(launcher),
-                       observer=observer)
+                       observer=observer, heartbeat_timeout=heartbeat_timeout)
 
     def role(self, name: str) -> Clients:
         """:raises PlanError: no role has this name."""

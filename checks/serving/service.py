@@ -26,6 +26,7 @@ from ..spack import stack
 from . import private
 from .parser import Services, split
 from .plan import Plan
+from .wire import HEARTBEAT_TIMEOUT
 
 SERVING = Path(__file__).resolve().parent
 
@@ -99,7 +100,9 @@ class ServiceBenchmark(Benchmark, special=True):
         extras = self.current_partition.extras
         self.plan().at(extras.get('service_interface', ''),
                        extras.get('scratch', ''), self.step_launcher(),
-                       f'{self.programs.stagedir}/observe').write(
+                       f'{self.programs.stagedir}/observe',
+                       extras.get('service_heartbeat_timeout',
+                                  HEARTBEAT_TIMEOUT)).write(
             Path(self.stagedir, PLAN))
         # Unregistered, only this case's next run would find what is left.
         with contextlib.suppress(OSError):

@@ -20,8 +20,10 @@ import hashlib
 import hmac
 import json
 import secrets
+import signal
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -29,8 +31,13 @@ from typing import Any
 #: Longest message. Unit: bytes.
 MAX_MESSAGE = 1 << 20
 
-#: Longest pause between two messages of a side. Unit: seconds.
+#: Interval of the heartbeats of a side. Unit: seconds.
 HEARTBEAT_INTERVAL = 1.0
+
+#: Without any message for so long a peer counts as lost, unless the site has
+#: another limit. A loaded machine was seen to need more than 10 s. Unit:
+#: seconds.
+HEARTBEAT_TIMEOUT = 30.0
 
 #: For a whole handshake. Unit: seconds.
 HANDSHAKE_TIMEOUT = 10.0
@@ -158,27 +165,32 @@ class Channel:
         self._ours, self._theirs = ours, theirs
         self._sent, self._received = 0, 0
         now = time.monotonic()
-        #: Times (monotonic seconds) of the last whole message received, of
-        #: the last bytes that the socket took, and of our last heartbeat.
-        self._heard, self._taken, self._beat = now, now, 0.0
+        #: Times (monotonic seconds) of the last whole message received, and
+        #: of the last bytes that the socket took.
+        self._heard, self._taken = now, now
         self._in = b''
         self._out = b''
+        #: Of what is sent, for heartbeats come from another thread.
+        self._lock = threading.Lock()
 
     def messages(self) -> list[dict[str, Any]] | None:
         """Whole messages received; None: the connection is closed, or a frame
         was not authentic (see `fault`)."""
         if self.fault:
             return None
+        closed, before = True, len(self._in)
         try:
-            data = self.sock.recv(65536)
+            while data := self.sock.recv(65536):
+                self._in += data
         except BlockingIOError:
-            return []
+            closed = False
         except OSError:
-            data = b''
-        if not data:
+            pass
+        if closed:
+            # The last messages come before the end is told.
             self.fault = 'closed the connection'
-            return None
-        self._in += data
+            if len(self._in) == before:
+                return None
         found = []
         while len(self._in) >= _HEAD.size:
             size, = _HEAD.unpack_from(self._in)
@@ -210,23 +222,20 @@ class Channel:
         """Sends a JSON object; `flush` sends what the socket does not take
         now."""
         text = json.dumps(message).encode()
-        if not self._out:
-            self._taken = time.monotonic()
-        self._out += (_HEAD.pack(len(text))
-                      + self._mac(self._ours, self._sent, text) + text)
-        self._sent += 1
-        self.flush()
-
-    def heartbeat(self) -> None:
-        """Sends a heartbeat if one is due."""
-        if time.monotonic() - self._beat > HEARTBEAT_INTERVAL:
-            self._beat = time.monotonic()
-            self.send(type='beat')
-        else:
-            self.flush()
+        with self._lock:
+            if not self._out:
+                self._taken = time.monotonic()
+            self._out += (_HEAD.pack(len(text))
+                          + self._mac(self._ours, self._sent, text) + text)
+            self._sent += 1
+            self._flush()
 
     def flush(self) -> None:
         """Sends pending bytes; a broken socket is noticed by `messages`."""
+        with self._lock:
+            self._flush()
+
+    def _flush(self) -> None:
         try:
             while self._out:
                 self._out = self._out[self.sock.send(self._out):]
@@ -238,3 +247,29 @@ class Channel:
         """Seconds since the peer last sent a message or took our bytes."""
         now = time.monotonic()
         return max(now - self._heard, now - self._taken if self._out else 0)
+
+
+class Heartbeat:
+    """Sends the heartbeats of channels, in a thread of its own.
+
+    The main thread may wait for a server or a file system for longer than a
+    peer waits for a message.
+    """
+
+    def __init__(self) -> None:
+        self._channels: tuple[Channel, ...] = ()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def add(self, channel: Channel) -> None:
+        """Sends heartbeats on a channel until it is closed."""
+        self._channels = (*(one for one in self._channels
+                            if one.sock.fileno() >= 0), channel)
+
+    def _run(self) -> None:
+        # Signals are for the main thread.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while True:
+            for channel in self._channels:
+                if channel.sock.fileno() >= 0:
+                    channel.send(type='beat')
+            time.sleep(HEARTBEAT_INTERVAL)

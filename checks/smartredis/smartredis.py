@@ -169,7 +169,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         if self.point.commands == 'plain':
             return ()
         name = 'ai_torch.so' if self.point.torchscript else 'ai.so'
-        return (aimodule.load_line(f'{self.programs.stagedir}/{name}',
+        return (aimodule.load_line(f'"{self.programs.stagedir}/{name}"',
                                    threads=self.point.db_tpq,
                                    intra=self.asked.intra_op_threads),)
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import fcntl
 import hashlib
 import json
 import os
@@ -38,6 +37,8 @@ from typing import Any
 
 import yaml
 
+from config import lock as locks
+from config import regular, strict
 from config.families import families as all_families
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,7 +161,7 @@ def _last(text: str) -> str:
 def _yaml(path: Path) -> dict[str, Any]:
     """A mapping of ours; empty for an empty file."""
     try:
-        found = yaml.safe_load(path.read_text())
+        found = strict.safe_load(regular.text(path))
     except OSError as err:
         raise NoStack(f'{path}: {err.strerror}') from None
     except (yaml.YAMLError, UnicodeDecodeError) as err:
@@ -705,15 +706,15 @@ class Stack:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """One solve or installation of a stack at a time."""
-        path = self.folder.with_suffix('.guard')
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, 'w') as handle:
+        with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                self.say(f'{self.name}: another process is at work on it: '
-                         'waiting')
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                stack.enter_context(locks.held(
+                    self.folder.with_suffix('.guard'),
+                    self.settings['solve_limit']
+                    + self.settings['install_limit'],
+                    busy=f'{self.name} is installed by'))
+            except locks.LockError as err:
+                raise StackError(str(err)) from None
             self._end_leftovers()
             yield
 

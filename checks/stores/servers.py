@@ -53,7 +53,7 @@ def server(store: str, prefix: str, needs: Needs, **more: Any) -> Server:
 def _redis_like(store: str, folder: str, needs: Needs
                 ) -> Callable[..., Server]:
     """Its configuration comes on standard input: it has the password."""
-    lines = ['dir {data}', 'daemonize no', 'protected-mode yes',
+    lines = ['dir "{data}"', 'daemonize no', 'protected-mode yes',
              f'maxmemory {needs.memory}mb', 'maxmemory-policy noeviction',
              # Its own connections (cluster bus, our questions) count too.
              f'maxclients {needs.connections + 64}',
@@ -62,12 +62,12 @@ def _redis_like(store: str, folder: str, needs: Needs
              # A snapshot after every second with a change in it.
              'save 1 1' if needs.persistence == 'rdb' else 'save ""']
     if needs.socket:
-        lines += ['port 0', 'unixsocket {data}/socket', 'unixsocketperm 700']
+        lines += ['port 0', 'unixsocket "{data}/socket"', 'unixsocketperm 700']
     else:
         lines += ['bind {address}', 'requirepass {password}',
                   'masterauth {password}']
-        lines += ['port 0', 'tls-port {port}', 'tls-cert-file {cert}',
-                  'tls-key-file {key}', 'tls-ca-cert-file {ca}',
+        lines += ['port 0', 'tls-port {port}', 'tls-cert-file "{cert}"',
+                  'tls-key-file "{key}"', 'tls-ca-cert-file "{ca}"',
                   'tls-auth-clients no'] if needs.tls else ['port {port}']
     if needs.threads > 1:
         lines.append(f'server-threads {needs.threads}' if store == 'keydb'

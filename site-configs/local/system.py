@@ -67,7 +67,9 @@ def _environment(name: str, origin: dict, found: list) -> dict:
             'env': {'OMPI_MCA_btl_base_verbose': '10'},
             'evidence': 'Using (sm|vader) btl for send',
         }
-    return {'name': name, 'cc': _mpi['mpicc'], 'cxx': '', 'ftn': '',
+    # The wrapper is found on PATH, as mpirun is: its full path may have a
+    # blank, and `cc` is shell words.
+    return {'name': name, 'cc': 'mpicc', 'cxx': '', 'ftn': '',
             'features': ['mpi', 'osu', *found], 'extras': extras}
 
 
@@ -106,7 +108,7 @@ def _tensors(found: dict) -> dict:
     """The environment of ranks that put tensors into a store."""
     origin = {key: found[key] for key in ('source', 'prefix', 'version')}
     return {'name': f"tensors-{found['store']}-{found['source']}",
-            'cc': _mpi['mpicc'], 'cxx': '', 'ftn': '',
+            'cc': 'mpicc', 'cxx': '', 'ftn': '',
             'features': [f"tensor_{found['store']}",
                          *(['libtorch'] if _libtorch else [])],
             'extras': {'mpi_library': f"{_mpi['flavour']} {_mpi['version']}",

@@ -17,7 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,13 +37,16 @@ from config.launch import SPREAD, step
 SRC = ROOT / 'checks' / 'lib' / 'src'
 STORE = 'valkey'
 
-#: For a job to end after a kill: the conductor's timeouts (Plan.silence,
+#: Less than a site has, so that rounds are short. Unit: seconds.
+HEARTBEAT_TIMEOUT = 10.0
+
+#: For a job to end after a kill: the conductor's timeouts (HEARTBEAT_TIMEOUT,
 #: agents, launcher) and Slurm's for a dead node, doubled because all nodes
 #: share one machine. Unit: seconds.
 END_TIMEOUT = 90.0
 
 #: For everything to be cleaned up after the job's end: an agent notices a
-#: dead conductor by its silence, then its servers stop. Unit: seconds.
+#: dead conductor by its heartbeats, then its servers stop. Unit: seconds.
 CLEANUP_TIMEOUT = 15.0
 
 #: As site-configs/devcluster/system.py has it.
@@ -219,7 +222,8 @@ class Job:
     def submit(self, plan: Plan) -> Job:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        plan.write(self.folder / 'service.json')
+        replace(plan, heartbeat_timeout=HEARTBEAT_TIMEOUT).write(
+            self.folder / 'service.json')
         ours = f'{sys.executable} {ROOT / "checks" / "serving"}'
         self.began = time.monotonic()
         self.number = self.cluster.submit(SCRIPT.format(

@@ -51,9 +51,10 @@ def curve(metric, value, sizes, **columns) -> list[dict]:
 
 
 def write(root: Path, records: list[dict]) -> list[Path]:
-    """Writes the records as the suite does; returns the files."""
+    """Writes the records as the suite does, in the order of their times;
+    returns the files."""
     files: dict[Path, list[dict]] = {}
-    for rec in records:
+    for rec in sorted(records, key=lambda rec: rec['time']):
         path = (Path(root) / rec['system'] / rec['partition']
                 / f"{rec['check']}.v{rec['schema']}.csv")
         files.setdefault(path, []).append(rec)

@@ -32,7 +32,6 @@ for folder in map(Path, sys.argv[2:]):
     run = Run(1, 1, True, 0, 1e3, 0, 0, 0, 0, (folder / 'out').read_text(),
               '', 'run.1.1')
     try:
-        check.assert_whole(run)
         found[folder.name] = check.figures_of(run)
     except Exception as error:  # ReFrame's copies of our classes
         found[folder.name] = str(error)

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import resource
+import select
 import selectors
 import shutil
 import signal
@@ -30,7 +31,14 @@ from checks.serving.agent import (
     read_rendezvous,
 )
 from checks.serving.listener import Listener
-from checks.serving.plan import Clients, Plan, Program, Server, Step
+from checks.serving.plan import (
+    Clients,
+    Plan,
+    PlanError,
+    Program,
+    Server,
+    Step,
+)
 from checks.serving.wire import (
     AGENT,
     CONDUCTOR,
@@ -214,6 +222,90 @@ def test_who_takes_nothing_is_silent():
     conductor.send(text='x' * 900_000)
     conductor._taken -= 100
     assert conductor.silent() > 99
+
+# Heartbeats ------------------------------------------------------------------
+
+def test_heartbeats_do_not_wait_for_the_main_thread(monkeypatch):
+    """The main thread of the agent does nothing at all."""
+    monkeypatch.setattr(wire, 'HEARTBEAT_INTERVAL', 0.01)
+    conductor, agent, wire1, wire2 = pair()
+    wire.Heartbeat().add(agent)
+    found = []
+    while len(found) < 3:
+        select.select([wire2], [], [])
+        wire1.setblocking(True)
+        wire1.send(wire2.recv(4096))
+        found += conductor.messages()
+    assert found[:3] == [{'type': 'beat'}] * 3
+
+
+def test_two_threads_send_whole_messages(monkeypatch):
+    monkeypatch.setattr(wire, 'HEARTBEAT_INTERVAL', 0)
+    conductor, agent, wire1, wire2 = pair()
+    wire.Heartbeat().add(agent)
+    wire1.setblocking(True)
+    found, sent = [], 0
+    while len([one for one in found if 'n' in one]) < 200:
+        if sent < 200:
+            agent.send(n=sent)
+            sent += 1
+        select.select([wire2], [], [])
+        wire1.send(wire2.recv(4096))
+        got = conductor.messages()
+        assert got is not None, conductor.fault
+        found += got
+    assert [one['n'] for one in found if 'n' in one] == list(range(200))
+    agent.sock.close()
+
+
+def test_a_closed_channel_gets_no_heartbeat(monkeypatch):
+    monkeypatch.setattr(wire, 'HEARTBEAT_INTERVAL', 0.01)
+    _, agent, *_ = pair()
+    _, other, *_ = pair()
+    heartbeat = wire.Heartbeat()
+    heartbeat.add(agent)
+    agent.sock.close()
+    sent = agent._sent
+    heartbeat.add(other)
+    until(lambda: other._sent > 3)
+    assert heartbeat._channels == (other,) and agent._sent <= sent + 1
+
+
+def test_a_busy_conductor_is_not_lost(tmp_path, monkeypatch):
+    """A conductor that does something else for longer than the limit: its
+    agent stays, and it finds what the agent sent meanwhile."""
+    monkeypatch.setattr(wire, 'HEARTBEAT_INTERVAL', 0.01)
+    conductor, agent, wire1, wire2 = pair()
+    for wire_ in (wire1, wire2):
+        wire_.setblocking(True)
+    for one in (conductor, agent):
+        wire.Heartbeat().add(one)
+    carried = threading.Thread(target=carry, args=(wire1, wire2), daemon=True)
+    carried.start()
+    conductor._heard -= 100
+    until(lambda: agent.messages() and agent.silent() < 50)
+    assert conductor.messages() and conductor.silent() < 50
+
+
+def carry(left, right):
+    """Carries bytes both ways until one end is closed."""
+    ends = {left: right, right: left}
+    while True:
+        for one in select.select([*ends], [], [])[0]:
+            data = one.recv(65536)
+            if not data:
+                return
+            ends[one].sendall(data)
+
+
+@pytest.mark.parametrize('limit', [0, 1, -5, 'long', None, float('nan'),
+                                   float('inf')])
+def test_a_limit_of_a_site_that_is_none(limit):
+    plan = Plan(Server('none', ('true',)), (Clients(),), ())
+    with pytest.raises(PlanError, match='service_heartbeat_timeout is'):
+        plan.at('', '', heartbeat_timeout=limit)
+    assert plan.at('', '').heartbeat_timeout == 30
+    assert plan.at('', '', heartbeat_timeout=45).heartbeat_timeout == 45
 
 
 # The door ------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import selectors
 import shutil
 import signal
 import socket
@@ -73,7 +74,7 @@ class Job:
         folder.mkdir(exist_ok=True)
         # Not below it: the path of a socket may have 107 characters.
         self.scratch = Path(tempfile.mkdtemp(prefix='plumbtest'))
-        replace(plan, scratch=str(self.scratch), silence=8.0).write(
+        replace(plan, scratch=str(self.scratch), heartbeat_timeout=8.0).write(
             folder / 'service.json')
         agent = ' '.join([sys.executable, SERVING, 'agent', 'service.json'])
         script = (f'{before}\n{sys.executable} {SERVING} conduct service.json '
@@ -403,7 +404,7 @@ def test_an_agent_that_is_lost_as_the_last_step_ends(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('nodes, words', [
-    (2, 'node n4 was lost: nothing heard from it'),
+    (2, 'node n4 was lost: no heartbeat from it'),
     (1, 'the ranks of client: 3 ranks asked for')])
 def test_ranks_that_did_not_start_may_have_lost_their_node(
         tmp_path, monkeypatch, nodes, words):
@@ -419,8 +420,8 @@ def test_ranks_that_did_not_start_may_have_lost_their_node(
                            missing=lambda: '3 ranks asked for, 0 started')}
 
     def silent(seconds):
-        assert seconds > one.plan.silence
-        raise Failed('node n4 was lost: nothing heard from it for 10 s')
+        assert seconds > one.plan.heartbeat_timeout
+        raise Failed('node n4 was lost: no heartbeat from it for 10 s')
     monkeypatch.setattr(one, 'await_cause', silent)
     with pytest.raises(Failed, match=words):
         one.watch_launched()
@@ -578,7 +579,7 @@ def test_full_disk_under_an_append_only_file(job, store):
 @pytest.mark.parametrize('victim, number, cause', [
     ('serving agent', signal.SIGKILL, 'was lost'),
     ('serving agent', signal.SIGTERM, 'the agent was ended by SIGTERM'),
-    ('serving agent', signal.SIGSTOP, 'nothing heard from it for 8 s'),
+    ('serving agent', signal.SIGSTOP, 'no heartbeat from it for 8 s'),
     ('conduct', signal.SIGTERM, 'ended by SIGTERM'),
     ('conduct', signal.SIGINT, 'ended by SIGINT'),
     ('conduct', signal.SIGKILL, ''),
@@ -605,6 +606,28 @@ def test_whoever_is_killed_nothing_is_left(job, store, victim, number, cause):
         assert again.end() == 0, again.said()
     else:
         assert not left
+
+
+def test_a_conductor_that_does_something_else_is_not_lost(tmp_path,
+                                                          monkeypatch):
+    """It asks servers and starts launchers, which may take long."""
+    monkeypatch.setenv('PLUMBLINE_RUN', str(tmp_path / 'run'))
+    path = str(tmp_path / 'service.json')
+    one = conduct.Conductor(
+        Plan(Server('none', ('true',)), (Clients(),), (), heartbeat_timeout=4),
+        path, [sys.executable, SERVING, 'agent', path])
+    one.wakeup, write = os.pipe()
+    os.set_blocking(one.wakeup, False)
+    with selectors.DefaultSelector() as one.selector:
+        try:
+            one.start_agents()
+            time.sleep(6)
+            one.process_events()
+            assert not one.outside
+        finally:
+            one.stop()
+            os.close(one.wakeup)
+            os.close(write)
 
 
 def agent_alone(folder, conductor=''):

@@ -43,6 +43,8 @@ export PLUMBLINE_BATCH=$PPID
 read -r PLUMBLINE_JOB </proc/sys/kernel/random/uuid
 export PLUMBLINE_JOB
 TIMEFORMAT='%R %U %S'
+# A scheduler may not pass on the session's: the times would have a comma.
+export LC_ALL=C
 
 # A full disk takes what is said of it, too: room for that is kept from the
 # start. Not by free blocks: a quota or the number of files may be it.

@@ -6,11 +6,10 @@ set -eu
 out=$1
 cc=${CC:-cc}
 here=$(dirname "$0")
-sources="$here/*.c"
 flags='-O2 -pthread -fPIC -fvisibility=hidden -Wall -Wextra'
 if [ -z "${TORCH_PREFIX:-}" ]; then
     # shellcheck disable=SC2086
-    $cc $flags -std=gnu11 -shared ${CFLAGS:-} -o "$out" $sources -lm
+    $cc $flags -std=gnu11 -shared ${CFLAGS:-} -o "$out" "$here"/*.c -lm
     exit
 fi
 for lib in "$TORCH_PREFIX"/lib/*-linux-gnu "$TORCH_PREFIX"/lib64 \
@@ -24,7 +23,7 @@ fi
 objects=$out.o
 trap 'rm -rf "$objects"' EXIT
 mkdir -p "$objects"
-for source in $sources; do
+for source in "$here"/*.c; do
     # shellcheck disable=SC2086
     $cc $flags -std=gnu11 -DWITH_TORCH ${CFLAGS:-} -c "$source" \
         -o "$objects/$(basename "$source").o"

@@ -1,0 +1,41 @@
+"""Reading files of others, with limits: no wait for a FIFO, no endless file.
+
+Somebody else may have put anything at a path: to open a FIFO waits for its
+writer, and a device never ends.
+"""
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Any
+
+#: Largest file of text that is read at once. Unit: bytes.
+LARGEST = 256 << 20
+
+
+def opened(path: os.PathLike[str] | str) -> Any:
+    """A regular file, open to read its bytes.
+
+    :raises OSError: it cannot be read, or is not a regular file
+    """
+    handle = open(path, 'rb', opener=lambda name, flags: os.open(
+        name, flags | os.O_NONBLOCK))
+    mode = os.fstat(handle.fileno()).st_mode
+    if not stat.S_ISREG(mode):
+        handle.close()
+        raise OSError(errno.EINVAL, 'it is not a regular file')
+    return handle
+
+
+def text(path: os.PathLike[str] | str, largest: int = LARGEST) -> str:
+    """The text of a regular file, as `Path.read_text` has it.
+
+    :raises OSError: it cannot be read, is not a regular file, or is larger
+    :raises UnicodeDecodeError: it is not UTF-8
+    """
+    with opened(path) as handle:
+        data = handle.read(largest + 1)
+    if len(data) > largest:
+        raise OSError(errno.EFBIG, f'it has more than {largest >> 20} MiB')
+    return data.decode('utf-8').replace('\r\n', '\n').replace('\r', '\n')

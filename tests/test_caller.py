@@ -1,0 +1,50 @@
+"""Variables of the caller that must not change sessions or records."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, git
+
+from config import caller
+
+#: The commit that a session records, and what is left of the variables, as
+#: ReFrame loads the settings.
+RECORDED = ('import os, config.common; from config import caller, perflog; '
+            'print(perflog.suite_commit(), '
+            '*[n for n in caller.VARIABLES if n in os.environ])')
+
+
+def test_another_repository_of_the_caller_is_not_recorded(tmp_path):
+    mine = git('describe', '--always', '--dirty', '--abbrev=12',
+               '--exclude=*').strip()
+    other = tmp_path / 'other'
+    other.mkdir()
+    git('init', '-q', folder=other)
+    git('-c', 'user.name=x', '-c', 'user.email=x@example.org', 'commit', '-q',
+        '--allow-empty', '-m', 'x', folder=other)
+    done = subprocess.run(
+        [sys.executable, '-c', RECORDED], cwd=ROOT, text=True,
+        capture_output=True, env={
+            **os.environ, 'GIT_DIR': str(other / '.git'),
+            'GIT_WORK_TREE': str(other), 'PYTHONOPTIMIZE': '1'})
+    assert done.stdout.split() == [mine], done.stderr
+
+
+def test_assertions_and_help_are_part_of_the_suite():
+    done = subprocess.run(
+        [ROOT / 'plumb', '--help'], text=True, capture_output=True,
+        env={**os.environ, 'PYTHONOPTIMIZE': '2'})
+    assert done.returncode == 0 and 'Exit codes:' in done.stdout, done.stderr
+
+
+def test_a_command_forgets_them_as_well(monkeypatch):
+    from cli import __main__ as plumb
+    for name in caller.VARIABLES:
+        monkeypatch.setenv(name, 'x')
+    monkeypatch.setattr(sys, 'argv', ['plumb', '--help'])
+    with pytest.raises(SystemExit):
+        plumb.main()
+    assert not set(caller.VARIABLES) & set(os.environ)

@@ -1,0 +1,95 @@
+"""Sessions on machines that are not ours: paths, locale, fast and slow."""
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from conftest import OSU, ROOT, skip_missing, suite_in
+from test_cli import complaint
+
+#: All that a path may have, besides letters and digits.
+ODD = "R&D [old] #1; (a user's) 100% !=~+@^ \xe9|<>*?"
+#: One test case of a program under mpirun, one of a server and its clients.
+OSU_CASE = [*OSU, '-E', 'program == "osu_latency"', '--tag', 'quick',
+            '-SOsuPt2pt.max_size=1024', '-SOsuPt2pt.options=-i 200 -x 20']
+STORE_CASE = ['-n', 'StoreServes', '--tag', 'quick', '-p', 'valkey-wheel',
+              '-E', 'load.operation == "get"', '-SStoreServes.duration=0.5']
+#: What a path may not have; the last is a byte that is no UTF-8.
+REFUSED = ['$HOME', '`id`', ':', ',', '"', '\\', '{x}', '\n', '\t', '\udcff']
+
+
+@pytest.mark.parametrize('text', REFUSED, ids=ascii)
+def test_a_work_folder_that_cannot_be_used_is_refused(suite, tmp_path, text):
+    work = tmp_path / f'a{text}b'
+    line = complaint(suite.plumb('env', PLUMBLINE_WORK=str(work)))
+    assert 'PLUMBLINE_WORK' in line and repr(text[0])[1:-1] in line
+    assert not work.exists()
+
+
+def test_a_checkout_that_cannot_be_used_is_refused(suite, tmp_path):
+    checkout = tmp_path / '$HOME\n'
+    for name in ('cli', 'config', 'checks'):
+        shutil.copytree(ROOT / name, checkout / name)
+    shutil.copy(ROOT / 'plumb', checkout)
+    done = subprocess.run(
+        [checkout / 'plumb', 'env'], text=True, capture_output=True,
+        stdin=subprocess.DEVNULL, env={**os.environ, 'PLUMBLINE_WORK': ''})
+    line = complaint(done)
+    assert 'the folder of the checkout' in line and r"'\n' '$'" in line
+    assert not (checkout / '.plumbline').exists()
+
+
+def test_other_folders_that_cannot_be_used_are_refused(suite, tmp_path):
+    site = tmp_path / 'a:b'
+    shutil.copytree(ROOT / 'site-configs' / 'local', site)
+    assert 'the folder of the site' in complaint(
+        suite.plumb('env', '--site', str(site)))
+    assert 'PLUMBLINE_PERFLOGS' in complaint(
+        suite.plumb('env', PLUMBLINE_PERFLOGS=str(tmp_path / '$x')))
+
+
+@pytest.mark.parametrize('case', [OSU_CASE, STORE_CASE], ids=['osu', 'store'])
+def test_a_session_in_a_folder_with_an_odd_name(tmp_path, case):
+    folder = tmp_path / ODD
+    folder.mkdir()
+    suite = suite_in(folder)
+    if case is STORE_CASE and not (folder / 'work/stores/bin').exists():
+        pytest.skip('no wheel of a store for this machine')
+    done = suite.plumb('run', '--', *case, HOME=str(folder / 'a $b'),
+                       TMPDIR=str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert suite.records
+
+
+@pytest.fixture(scope='session')
+def decimal_comma(tmp_path_factory) -> dict[str, str]:
+    """Variables of a locale with a decimal comma."""
+    folder = tmp_path_factory.mktemp('locales')
+    done = subprocess.run(['localedef', '-i', 'de_DE', '-f', 'UTF-8',
+                           folder / 'de_DE.UTF-8'], capture_output=True)
+    if done.returncode:
+        skip_missing('de_DE', 'no definition of the locale de_DE')
+    found = {'LC_ALL': 'de_DE.UTF-8', 'LOCPATH': str(folder)}
+    assert ',' in subprocess.run(
+        ['bash', '-c', 'printf %.1f 1'], env={**os.environ, **found},
+        text=True, capture_output=True).stdout
+    return found
+
+
+@pytest.mark.parametrize('start', ['plumb', 'reframe'])
+def test_a_session_in_a_locale_with_a_decimal_comma(suite, decimal_comma,
+                                                    start):
+    done = (suite.plumb('run', '--', *OSU_CASE, **decimal_comma)
+            if start == 'plumb' else
+            suite.reframe('-r', *OSU_CASE, **decimal_comma))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert any(float(r['value']) > 0 for r in suite.records
+               if r['metric'] == 'wall_time')
+
+
+@pytest.mark.parametrize('scale', ['10', '0.1'])
+def test_a_session_on_a_machine_that_is_faster_or_slower(suite, scale):
+    done = suite.plumb('run', '--', *OSU_CASE, PLUMBLINE_TEST_SCALE=scale)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,66 @@
+"""A bench ends what it started, whatever ends the bench."""
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, until
+
+from checks.serving.processes import is_alive
+
+#: Stands for a store: accepts connections.
+SERVER = f'''#!{sys.executable}
+import socket, sys
+words = sys.argv
+port = words[words.index('--port' if '--port' in words else '-p') + 1]
+with socket.create_server(('127.0.0.1', int(port))) as server:
+    while True:
+        server.accept()[0].close()
+'''
+
+#: Starts the server of a bench, prints its pid and waits.
+BENCH = '''
+import sys, time
+from types import SimpleNamespace
+import ending
+import {module} as bench
+bench.fill = lambda *_: None
+path = sys.argv[1]
+args = SimpleNamespace(redis_server=path, memcached=path, tao_server=path,
+                       server_cpu=int(sys.argv[2]))
+ending.in_order()
+with bench.served(args, {more}) as server:
+    print(server[{pid}], flush=True)
+    time.sleep(600)
+'''
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP,
+                                    signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize('module, more, pid', [
+    ('store_load', '"redis", None', 2), ('store_load', '"memcached", None', 2),
+    ('tao_server', '"tao"', 1)])
+def test_a_bench_that_is_ended_leaves_no_server(tmp_path, number, module,
+                                                more, pid):
+    path = tmp_path / 'server'
+    path.write_text(SERVER)
+    path.chmod(0o755)
+    with subprocess.Popen(
+            [sys.executable, '-c',
+             BENCH.format(module=module, more=more, pid=pid), path,
+             str(min(os.sched_getaffinity(0)))], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path,
+            env={**os.environ, 'PYTHONPATH': str(ROOT / 'bench')}) as bench:
+        assert bench.stdout
+        server = int(bench.stdout.readline())
+        try:
+            assert is_alive(server)
+            bench.send_signal(number)
+            bench.wait()
+            until(lambda: not is_alive(server))
+        finally:
+            if is_alive(server):
+                os.kill(server, signal.SIGKILL)

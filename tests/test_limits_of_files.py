@@ -1,0 +1,183 @@
+"""Files that would hang or fill a machine end in one line."""
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+import perflogs_factory as make
+
+from checks.lib import references, vendor
+from cli import spack_yaml
+from config import regular, strict, topology
+from postprocess import (
+    acceptance,
+    accepted,
+    packed,
+    perflogs,
+    plans,
+    report,
+    verdict,
+)
+
+#: Aliases of aliases: 200 bytes, and 10^9 nodes.
+BOMB = 'a: &a [x, x, x, x, x, x, x, x, x, x]\n' + ''.join(
+    f'{name}: &{name} [{", ".join([f"*{before}"] * 10)}]\n'
+    for before, name in zip('abcdefgh', 'bcdefghi', strict=True))
+#: The same of merged mappings.
+MERGED = 'a: &a {k: 1}\n' + ''.join(
+    f'{name}: &{name} {{<<: [{", ".join([f"*{before}"] * 20)}]}}\n'
+    for before, name in zip('abcdefgh', 'bcdefghi', strict=True))
+NESTED = '[' * 100_000 + ']' * 100_000
+
+
+# References and other files of a site ----------------------------------------
+
+@pytest.mark.parametrize('text, words', [
+    (BOMB, ':7: not YAML: more than 2000000 nodes, with what its aliases'),
+    (MERGED, ': not YAML: more than 2000000 nodes'),
+    (NESTED, ':1: not YAML: more than 100 levels'),
+    ('a: &a [*a]', ":1: not YAML: *a stands for what it stands in")])
+def test_a_few_lines_do_not_fill_the_memory(tmp_path, monkeypatch, text,
+                                            words):
+    path = tmp_path / 'osu.yaml'
+    path.write_text(text)
+    monkeypatch.setenv('RFM_REFERENCE_PREFIX', str(tmp_path))
+    references.load.cache_clear()
+    with pytest.raises(references.ReferenceError_) as err:
+        references.load('osu')
+    assert str(err.value).startswith(f'{path}:') and words in str(err.value)
+    for read in (strict.safe_load, strict.compose):
+        with pytest.raises(yaml.YAMLError):
+            read(text)
+    with pytest.raises(ValueError, match='osu.yaml:'):
+        acceptance._load(path)
+    with pytest.raises(vendor.VendorError):
+        vendor.load(path, {})
+    with pytest.raises(topology.TopologyError):
+        topology.load(path)
+    assert not spack_yaml.top_keys(path)
+    moved = tmp_path / accepted.FILE
+    moved.parent.mkdir(exist_ok=True)
+    path.rename(moved)
+    with pytest.raises(ValueError, match='not YAML'):
+        accepted.load(tmp_path)
+
+
+def test_aliases_that_people_write_are_read():
+    assert strict.safe_load('a: &a [1, 2]\nb: *a\nc: {<<: {d: *a}}') == {
+        'a': [1, 2], 'b': [1, 2], 'c': {'d': [1, 2]}}
+
+
+def test_a_fifo_as_a_file_of_a_site(tmp_path):
+    path = tmp_path / 'osu.yaml'
+    os.mkfifo(path)
+    with pytest.raises(strict.Fault, match='osu.yaml:1: cannot be read: .*not '
+                       'a regular file'):
+        strict.load(path)
+    with pytest.raises(vendor.VendorError, match='not a regular file'):
+        vendor.load(path, {})
+    with pytest.raises(topology.TopologyError, match='not a regular file'):
+        topology.load(path)
+
+
+def test_a_file_that_is_too_large(tmp_path, monkeypatch):
+    monkeypatch.setattr(strict, 'LARGEST', 1 << 20)
+    path = tmp_path / 'osu.yaml'
+    path.write_text('# a comment\n' * (1 << 17))
+    with pytest.raises(strict.Fault, match='more than 1 MiB'):
+        strict.load(path)
+
+
+def test_lines_end_as_they_do_for_python(tmp_path):
+    path = tmp_path / 'x'
+    path.write_bytes(b'a\r\nb\rc\n')
+    assert regular.text(path) == path.read_text() == 'a\nb\nc\n'
+
+
+@pytest.mark.parametrize('number', [
+    '010', '-017', '10:00', '1:30:00', '10:00.5', '1_000', '0b11', '0x1f',
+    '1_0.5'])
+def test_a_number_that_is_two_is_refused(tmp_path, number):
+    path = tmp_path / 'osu.yaml'
+    path.write_text(f'OsuPt2pt:\n  latency: [{number}, null, 0.1, us]\n')
+    with pytest.raises(strict.Fault, match=(
+            f'osu.yaml:2: {number} is another number in YAML 1.1')):
+        strict.load(path)
+    with pytest.raises(ValueError, match=f'osu.yaml:2: {number} is'):
+        acceptance._load(path)
+    path.write_text(f'latency: ["{number}"]\n')
+    assert strict.load(path) == {'latency': [number]}
+
+
+def test_numbers_that_all_read_alike():
+    text = '[0, 10, -3, +4, 0.5, 010.5, .5, 1.5e+3, .inf, -.inf]'
+    assert strict.parse(text, 'x') == yaml.safe_load(text)
+
+
+# Perflogs and plans ----------------------------------------------------------
+
+def ends(folder: Path, words: str, capsys: pytest.CaptureFixture[str]
+         ) -> None:
+    """Report and verdict print one line, and fail. The report may still
+    have a page to write, where it lists the damage."""
+    where = ['--perflogs', str(folder)]
+    for command, more, codes in (
+            (report.main, ['--output', str(folder / 'out')], (1, 2)),
+            (verdict.main, [], (2,))):
+        assert command([*where, *more]) in codes
+        said = capsys.readouterr().err
+        assert said.count(words) == 1, said
+
+
+def test_a_fifo_among_plans(tmp_path, capsys):
+    day = make.record(metric='completed', value=0.0, repeat=0,
+                      result='fail', guard='sanity')
+    make.write(tmp_path, [make.record(day=2), day])
+    folder = tmp_path / 'alpha' / plans.FOLDER
+    folder.mkdir()
+    path = folder / f'{day["run"]}.json'
+    os.mkfifo(path)
+    os.mkfifo(path.with_suffix('.reasons'))
+    os.mkfifo(tmp_path / 'alpha' / 'cpu' / 'X.v3.csv')
+    _, faults = perflogs.read(tmp_path, on_error='collect')
+    assert sorted(Path(fault.file).name for fault in faults) == [
+        path.name, 'X.v3.csv']
+    assert all('not a regular file' in str(fault) for fault in faults)
+    assert not plans.partial([tmp_path]) and not plans.rotated([tmp_path])
+    ends(tmp_path, f'{path}:1: cannot be read', capsys)
+
+
+@pytest.mark.parametrize('line', [b'\0' * (1 << 20), None])
+@pytest.mark.parametrize('suffix', ['.gz', '.zst'])
+def test_a_perflog_that_unpacks_without_end(tmp_path, capsys, monkeypatch,
+                                            suffix, line):
+    """Bytes without a line, and the same record again and again."""
+    monkeypatch.setattr(packed, 'FREE', 1 << 20)
+    file, = make.write(tmp_path, [make.record()])
+    data = file.read_bytes()
+    head, record = data.splitlines(keepends=True)
+    bomb = data + (line or record * ((1 << 20) // len(record))) * 32
+    if suffix == '.gz':
+        content = gzip.compress(bomb)
+    else:
+        content = packed._zstd().compress(bomb)
+    file.unlink()
+    path = Path(f'{file}{suffix}')
+    path.write_bytes(content)
+    _, faults = perflogs.read(tmp_path, on_error='collect')
+    assert [1 for fault in faults if 'unpacks to more than' in str(fault)] == [
+        1]
+    ends(tmp_path, 'unpacks to more than', capsys)
+
+
+def test_a_perflog_of_a_month_unpacks_to_what_it_is(tmp_path):
+    file, = make.write(tmp_path, [make.record(day=n) for n in range(20)])
+    Path(f'{file}.gz').write_bytes(gzip.compress(file.read_bytes()))
+    file.unlink()
+    assert len(perflogs.read(tmp_path)) == 20

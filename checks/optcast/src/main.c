@@ -58,7 +58,7 @@ static const struct setting rows[] = {
      .type = TITLE},
     {"address", "A", "where it listens (127.0.0.1)", WORD,
      .target = &o.address},
-    {"port", "P", "likewise", COUNT, &o.port, 1, .high = 65535},
+    {"port", "P", "on which it listens", COUNT, &o.port, 1, .high = 65535},
     {"count", "N", "elements of a message; clients of a ring only meet at a "
      "server, and have their own", LONG, &o.count, 1, .high = 1u << 30},
     {"reduce-jobs", "N", "sets of buffers (2)", COUNT, &o.jobs, 1,

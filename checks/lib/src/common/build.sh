@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds a C program with this library: build.sh [--tls] NAME OUT SOURCE...,
 # with $CC (cc) and $CFLAGS. With --tls the program speaks TLS if OpenSSL's
-# headers and libraries are installed; one line says which it is.
+# headers and libraries are installed; one line reports which.
 set -eu
 with_tls=
 if [ "$1" = --tls ]; then

@@ -10,7 +10,7 @@
 
 enum setting_type {
     TITLE,              /* of the options that follow; only in the help    */
-    FLAG,               /* bool; target NULL: only is_given() tells        */
+    FLAG,               /* bool; target NULL: see is_given()               */
     WORD,               /* const char *                                    */
     CALL,               /* `call` gets each value; may be repeated         */
     COUNT, LONG, REAL,  /* unsigned (or an int >= 0), uint64_t, double     */

@@ -123,8 +123,8 @@ static _Noreturn void lost(const struct wire *w, ssize_t how)
              "at its limit of connections?", w->server->name, w->timeout,
              w->asked);
     fail("%s closed the connection before it answered %s (%s): did the "
-         "server die, has it too many connections, or is it one that wants "
-         "TLS?",
+         "server die, has it too many connections, or is it a server that "
+         "wants TLS?",
          w->server->name, w->asked, how ? link_error() : "end of stream");
 }
 
@@ -210,7 +210,7 @@ char *wire_line(struct wire *w)
     return line;
 }
 
-/* Large ones are received where they belong. */
+/* Large texts are received in place, without a copy. */
 void wire_take(struct wire *w, void *to, size_t n)
 {
     char *out = to;

@@ -20,7 +20,7 @@ bool parse_integer(const char *text, long long *n);
  * is wrong with it, or NULL. resp2: types of RESP3 are wrong. */
 struct head { char type; long long n; };
 const char *read_head(const char *line, bool resp2, struct head *h);
-/* Ends the program: a server's error with advice on what to do. */
+/* Ends the program with a server's error and advice on what to do. */
 _Noreturn void refused(const struct server *s, const char *said);
 
 /* --- a blocking connection to one server --------------------------------- */

@@ -1,4 +1,4 @@
-/* service.h - the file that tells a client where its servers are. */
+/* service.h - the file that lists the servers of a client. */
 #ifndef SERVICE_H
 #define SERVICE_H
 

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.optcast.test_programs import SRC, Run  # noqa: E402
+from tests.optcast.test_programs import SOURCES, Run  # noqa: E402
 
 
 def fault(program: Path, draw: random.Random) -> str:
@@ -59,7 +59,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, 'optcast')
         subprocess.run(['cc', '-O2', '-std=gnu11', '-pthread', '-o', program,
-                        *sorted(SRC.glob('*.c'))], check=True)
+                        *SOURCES], check=True)
         for number in range(asked.rounds):
             why = fault(program, draw)
             if why:

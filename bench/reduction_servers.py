@@ -35,7 +35,6 @@ import yaml  # noqa: E402
 
 from checks.optcast import parser, settings, sweep, table, words  # noqa: E402
 
-SRC = ROOT / 'checks' / 'optcast' / 'src'
 BOX = ROOT / 'tests' / 'cluster' / 'box'
 CLIENTS = 4
 PORT = 12016
@@ -179,8 +178,8 @@ def main() -> int:
     began, load = time.monotonic(), os.getloadavg()[0]
     try:
         build = subprocess.run(
-            ['cc', '-O3', '-std=gnu11', '-pthread', '-o', folder / 'optcast',
-             *sorted(SRC.glob('*.c'))], capture_output=True, text=True)
+            [ROOT / 'checks/optcast/src/build.sh', folder / 'optcast'],
+            capture_output=True, text=True)
         if build.returncode:
             raise Setup(f'the program cannot be built: {build.stderr}')
         box = Box(folder, asked.rate, asked.chunksize, asked.num_jobs,

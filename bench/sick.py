@@ -15,8 +15,8 @@ then with each of these faults, here called sicknesses:
   persistence  the store writes an append-only file, whatever its
                configuration says, as a wrapper before it would do
 
-A sickness is found in a round if a case fails, or is unfit because of another
-program; it is named if the message says what is wrong.
+A sickness is found in a round if a case fails, or is inconclusive because of
+another program; it is named if the message says what is wrong.
 Prints a Markdown table. References are those of `./plumb references accept`
 or of RFM_REFERENCE_PREFIX; nothing is added to the perflogs.
 
@@ -86,9 +86,9 @@ class Missing(Exception):
 class Case(NamedTuple):
     """How a case of a round ended."""
     name: str
-    #: pass, fail or unfit.
+    #: pass, fail or inconclusive.
     result: str
-    #: Why it failed, or is unfit, or was not judged.
+    #: Why it failed, or is inconclusive, or was not judged.
     line: str
     #: Whether figures of it were judged by a reference.
     judged: bool
@@ -119,17 +119,17 @@ def case_of(told: Mapping[str, Any]) -> Case:
         line = words(told['fail_reason']) if told.get('guard') or not beyond \
             else '; '.join(beyond)
         result = 'fail'
-    elif told.get('unfit'):
+    elif told.get('inconclusive'):
         # Without a culprit (the machine changed its speed) nothing is found.
-        result = 'unfit' if told.get('disturbed') else 'pass'
-        line = words(told.get('disturbed') or told['unfit'])
+        result = 'inconclusive' if told.get('disturbed') else 'pass'
+        line = words(told.get('disturbed') or told['inconclusive'])
     return Case(f'{told["display_name"]} @{told["environ"]}', result, line,
                 judged)
 
 
 def alarms(cases: Iterable[Case]) -> list[Case]:
     """The cases of a round that report a problem."""
-    return [case for case in cases if case.result in ('fail', 'unfit')]
+    return [case for case in cases if case.result in ('fail', 'inconclusive')]
 
 
 def naming(named: str, cases: Iterable[Case]) -> str:

@@ -10,7 +10,7 @@ CASE (as in `./plumb history`), the median over the newest runs, the spread
 pulled in) and the least and the greatest run over the median. A run is what
 was judged of it, else the median of its repeats. Runs that failed do not
 count; those that were disturbed, or too small a machine's, do, and the column
-`unfit` says how many.
+`inconclusive` says how many.
 Exit status 0: printed, 1: a figure has fewer runs than asked for, 2: no such
 case.
 """
@@ -26,7 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from postprocess import history, spread  # noqa: E402
 
-HEAD = ('| check | case | figure | runs | unfit | median | spread | least, '
+HEAD = ('| check | case | figure | runs | inconclusive | median | spread '
+        '| least, '
         'greatest |\n|---|---|---|---|---|---|---|---|')
 
 
@@ -50,13 +51,13 @@ def table(rows: Iterable[history.Row]) -> Iterator[tuple[int, str]]:
     for (_, metric, point), found in figures.items():
         values = [row.value for row in found]
         centre = statistics.median(values)
-        unfit = sum(row.result == 'unfit' for row in found)
+        inconclusive = sum(row.result == 'inconclusive' for row in found)
         apart = f'{spread.spread(values):.1%}' if values[1:] else '-'
         name = f'{metric}@{point}' if point else metric
         yield len(values), (
             f'| {found[0].check} | {found[0].params} '
             f'{found[0].partition}+{found[0].environ} | {name} | '
-            f'{len(values)} | {unfit} | {centre:.4g} {found[0].unit} | '
+            f'{len(values)} | {inconclusive} | {centre:.4g} {found[0].unit} | '
             f'{apart} | {min(values) / (centre or 1):.2f}, '
             f'{max(values) / (centre or 1):.2f} |')
 

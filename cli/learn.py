@@ -25,8 +25,9 @@ import yaml
 from cli import account, commands
 from cli.setup import SetupError, say
 from config import session as planned
-from postprocess import outcomes, perflogs
+from postprocess import perflogs, results
 from postprocess.progress import Progress, progress
+from postprocess.results import Key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 TURNS = 3
 #: A case shows a speed if at least this part of its runs was at it.
 SHOWN = 0.25
-
-#: Partition, environment, hash: a case of a plan.
-Key = tuple[str, str, str]
 
 
 class Standing(NamedTuple):
@@ -204,23 +202,18 @@ class Learning:
         ahead = progress(frame)
         now = standings(plan, frame, ahead)
         self.standing |= now
-        times = Counter(case['name'] for case in plan.cases)
-        for case in plan.cases:
-            where = f' @{case["environ"]}' * (times[case['name']] > 1)
-            self.names.setdefault(plan.key(case)[1:], case['name'] + where)
+        self.names = account.display_names(plan) | self.names
         self.families |= {case['family'] for case in plan.cases}
-        results = outcomes.of_session(frame, plan.run)
-        said = {(c.get('partition'), c.get('environ'), c.get('hashcode')): c
-                for c in account.told(
-                    plan, frame, ended.cases, ahead)}
+        ended_so = results.of_session(frame, plan.run)
+        rows = account.rows(plan, frame, ended.cases, ahead)
         for key in now:
-            result, guard = results.get(key, ('fail', 'missing'))
+            one = ended_so.get(key)
             self.failed.pop(key, None)
-            if result in outcomes.FAILED:
-                self.failed[key] = commands.why(said.get(key, {})) or guard
-            # What lacks a reference has figures to make it from.
-            barren = (key in self.failed and guard != 'reference'
-                      or not now[key].speeds)
+            if one is None or one.failed:
+                self.failed[key] = rows[key].text
+            # What lacks a reference has values to make it from.
+            barren = (key in self.failed and not (
+                one and one.guard == 'reference') or not now[key].speeds)
             self.barren[key] = self.barren[key] + 1 if barren else 0
 
     def show(self, took: float) -> None:
@@ -253,7 +246,7 @@ class Learning:
                                  one.needs_of.items() if needs is None)
                 print(f'{name} at speed {one.speed}: no number of runs would '
                       f'bring {wide or "its figures"} below the cap: '
-                      'recorded, not judged')
+                      'no_reference')
             if key in self.failed:
                 tried = (f'left out, failed in {TURNS} turns in a row'
                          if key in self.left_out else 'failed in its last '

@@ -253,13 +253,13 @@ class Accounts(Listener):
         task._perflogger = rfm_logging.getperflogger(check)
         task.log_result()
         task._perflogger = rfm_logging.null_logger
-        self.tell(task)
+        self.tell(task, str((task.exc_info or ('', ''))[1] or ''))
 
-    def tell(self, task: RegressionTask) -> None:
-        """Writes why a case failed beside the plan: perflogs have no free
-        text (postprocess/reasons.py reads it)."""
+    def tell(self, task: RegressionTask, reason: str) -> None:
+        """Writes why a test case failed, or is inconclusive, beside the plan:
+        perflogs have no free text (postprocess/reasons.py reads it)."""
         case = task.testcase
-        text = ' '.join(str((task.exc_info or ('', ''))[1] or '').split()
+        text = ' '.join(reason.split()
                         ).removeprefix(': ')    # ReFrame's, without a name
         partition, environ, code = key(case)
         line = json.dumps({'partition': partition, 'environ': environ,
@@ -279,6 +279,8 @@ class Accounts(Listener):
                             and self.beyond.add(task))
 
     def on_task_success(self, task: RegressionTask) -> None:
+        if measures(task.check) and task.check.inconclusive:
+            self.tell(task, task.check.inconclusive)
         if self.beyond.made[task.testcase]:
             self.failed.pop(task.testcase, None)
         if (self.pause is not None and getattr(task.check, 'transient', False)

@@ -191,7 +191,7 @@ class Layout:
                 part.tolist() for part in np.unravel_index(keys, sizes)),
                 strict=True):
             word = results[r] if results[r] in _RESULTS else (
-                'recorded' if not is_judged else
+                'no_reference' if not is_judged else
                 'pass' if is_inside else 'fail')
             if is_empty:
                 # Nothing was measured: that is how the suite says so.

@@ -47,7 +47,8 @@ TAIL = ('repeat', 'metric', 'point', 'value', 'unit', 'better', 'reference',
 
 #: Value of the column `format` for perflogs of the suite.
 OURS = 'plumbline'
-RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'again', 'recorded', 'unfit')
+RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'again', 'no_reference',
+           'inconclusive')
 REPAIR = 'remove the line, or restore the file'
 #: Where metrics are named.
 METRICS = 'config/metrics.yaml, checks/*/family.yaml'

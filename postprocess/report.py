@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from . import figures, outcomes, perflogs, plans, series
+from . import figures, outcomes, perflogs, plans, results, series
 from .files import write_all
 from .page import build
 from .progress import Progress, progress
@@ -125,7 +125,10 @@ def write(argv: list[str] | None = None) -> Written:
                         f'written ({err.strerror}); the page is as it was '
                         'before')
     print(f"{args.output / 'index.html'}: {counts['fail']} failed, "
-          f"{counts['pass']} passed, {counts['recorded']} recorded, "
+          + f"{counts['not_run']} not run, " * bool(counts['not_run'])
+          + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
+          + f"{counts['pass']} passed, {counts['no_reference']} values "
+          'without a reference, '
           f"{frame['run'].nunique()} runs"
           + f"; cases: {counts['judged']} judged, {counts['waiting']} "
           f"without a reference; {counts['unjudged']} figures unjudged"
@@ -138,7 +141,7 @@ def write(argv: list[str] | None = None) -> Written:
           + (f", {counts['never']} cases that can never run"
              if counts['never'] else '')
           + f', {len(faults)} damaged places in perflogs' * bool(faults))
-    bad = faults or any(counts[r] for r in outcomes.FAILED) or (
+    bad = faults or any(counts[r] for r in results.FAILED) or (
         judged and judged.regressions) or counts['never']
     return Written(1 if bad else 0, frame, ahead, judged)
 

@@ -239,7 +239,7 @@ def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
                          '--output', str(tmp_path / 'out')])
     run = make.record(day=4)['run']
     plan = type('Plan', (), {'run': run, 'cases': []})
-    account.told(plan, made.records, [], made.ahead)
+    account.rows(plan, made.records, [], made.ahead)
     assert len(asked) == 1
     assert outcomes.needs(made.records, run, made.ahead) == outcomes.needs(
         made.records, run)

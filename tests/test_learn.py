@@ -35,7 +35,7 @@ class Machine:
         self.cases = [A, B, C]
         #: Runs that a case needs; None: never.
         self.enough: dict[str, int | None] = {}
-        #: Case -> guard of its runs, or unfit.
+        #: Case -> guard of its runs, or inconclusive.
         self.bad: dict[str, str] = {}
         #: Speed of a turn.
         self.speeds: dict[int, str] = {}
@@ -77,15 +77,16 @@ class Machine:
         bad = self.bad.get(name, '')
         more = {'program': name, 'params': f'program={name}', 'case': name,
                 'speed': self.speeds.get(number, 'fast'), 'day': number}
-        if bad == 'unfit':
-            return record(size=8, repeat=0, result='unfit', **more)
+        if bad == 'inconclusive':
+            return record(size=8, repeat=0, result='inconclusive', **more)
         if bad:
             return record('completed', 0.0, repeat=0, result='fail',
                           guard=bad, **more)
         return record(size=8, repeat=0, **more)
 
     def progress(self, frame: Any) -> list[Progress]:
-        good = frame[(frame['guard'] == '') & (frame['result'] != 'unfit')]
+        good = frame[(frame['guard'] == '')
+                     & (frame['result'] != 'inconclusive')]
         found = []
         for (program, speed), rows in good.groupby(
                 ['program', 'speed'], observed=True):
@@ -169,7 +170,7 @@ def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
     assert len(machine.turns) == 1
     said = capsys.readouterr().out
     assert ('Check osu_latency at speed fast: no number of runs would bring '
-            'latency@8B below the cap: recorded, not judged') in said
+            'latency@8B below the cap: no_reference') in said
     assert '3 cases there (1 as far as they get)' in said
 
 
@@ -183,7 +184,7 @@ def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
                                   'runs would do for worst_ratio')
 
 
-@pytest.mark.parametrize('bad, code', [('exit_code', 1), ('unfit', 0)])
+@pytest.mark.parametrize('bad, code', [('exit_code', 1), ('inconclusive', 0)])
 def test_after_three_bad_turns_a_case_is_left_out(machine, capsys, bad,
                                                   code):
     machine.bad, machine.enough = {B: bad}, {A: 5, C: 5}

@@ -93,7 +93,7 @@ def test_a_launcher_binds_as_it_is_told(mpirun, ranks, threads):
 
 
 def test_ranks_that_share_a_core_are_no_measurement(suite):
-    """C9: recorded as unfit, and no reference is asked for."""
+    """C9: recorded as inconclusive, and no reference is asked for."""
     one = str(min(os.sched_getaffinity(0)))
     # References of another case: this one has none, and does not fail.
     suite.write_references({'complete': True, 'OsuPt2pt': {
@@ -106,7 +106,7 @@ def test_ranks_that_share_a_core_are_no_measurement(suite):
         text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert '2 threads shared 1 core' in done.stdout
-    assert {r['result'] for r in suite.records} == {'unfit'}
+    assert {r['result'] for r in suite.records} == {'inconclusive'}
     # Nor does `site check`, which is asked before anything runs.
     done = subprocess.run(
         ['taskset', '-c', one, ROOT / 'plumb', 'site', 'check', 'local'],

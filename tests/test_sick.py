@@ -32,7 +32,7 @@ def ended(result='pass', **more):
     """A case of ReFrame's report; its one figure is judged."""
     return {'display_name': 'StoreServes %load=redis get',
             'environ': 'redis-system', 'result': result, 'fail_reason': None,
-            'unfit': '', 'disturbed': '', 'guard': '', 'unjudged': '',
+            'inconclusive': '', 'disturbed': '', 'guard': '', 'unjudged': '',
             'perfvalues': {'local:thishost:operations@64B': [
                 40_000.0, 80_000.0, -0.1, None, '1/s', result]}, **more}
 
@@ -69,10 +69,11 @@ def test_a_run_that_a_guard_refused_was_not_judged(sick):
     assert case[1:] == ('fail', 'refused: service: job 7', False)
 
 
-def test_unfit_has_a_culprit_or_says_nothing(sick):
-    case = sick.case_of(ended(unfit=BUSY, disturbed=BUSY))
-    assert case[1:3] == ('unfit', BUSY)
-    case = sick.case_of(ended(unfit='the machine kept changing its speed'))
+def test_inconclusive_has_a_culprit_or_says_nothing(sick):
+    case = sick.case_of(ended(inconclusive=BUSY, disturbed=BUSY))
+    assert case[1:3] == ('inconclusive', BUSY)
+    case = sick.case_of(ended(
+        inconclusive='the machine kept changing its speed'))
     assert case.result == 'pass' and not sick.alarms([case])
 
 
@@ -127,7 +128,7 @@ def test_a_passing_case_names_nothing(sick):
 def rounds_of(sick, count, of=5):
     """Rounds of which so many find a busy neighbour."""
     good = sick.Case('case', 'pass', '', True)
-    bad = sick.Case('case', 'unfit', BUSY, False)
+    bad = sick.Case('case', 'inconclusive', BUSY, False)
     return [sick.Round('neighbour', [good, bad] if n < count else [good])
             for n in range(of)]
 
@@ -147,7 +148,7 @@ def test_four_of_five(sick, count, fine):
 
 
 def test_a_round_counts_once_however_many_of_its_cases_tell(sick):
-    case = sick.Case('case', 'unfit', BUSY, False)
+    case = sick.Case('case', 'inconclusive', BUSY, False)
     row = sick.table([sick.Round('neighbour', [case, case])], NAMED)[-1]
     assert row.startswith('| neighbour | 1 | 0 of 2 | 1 | 1 | ')
 
@@ -162,7 +163,7 @@ def test_the_line_that_is_shown_is_the_usual_one(sick):
 
 def test_healthy_rounds_must_not_fail(sick):
     bad = sick.Case('case', 'fail', 'latency@8B is 1 us', True)
-    busy = sick.Case('case', 'unfit', BUSY, False)
+    busy = sick.Case('case', 'inconclusive', BUSY, False)
     rounds = [sick.Round('healthy', [bad]), sick.Round('healthy', [busy])]
     assert sick.complaints(rounds, {}, 0.8) == [
         'healthy: case failed: latency@8B is 1 us']

@@ -116,7 +116,8 @@ def test_the_table_of_runs_of_a_case(tmp_path, monkeypatch, capsys):
             result)
 
     found = list(spread_of_runs.table([
-        *(row(value) for value in (98, 99, 100, 101)), row(102, 'unfit'),
+        *(row(value) for value in (98, 99, 100, 101)),
+        row(102, 'inconclusive'),
         row(5, 'fail'), row(7, 'again'),
         row(3.5, metric='ready_time', point='')]))
     spread_text = f'{spread.spread([98, 99, 100, 101, 102]):.1%}'

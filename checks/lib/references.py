@@ -354,8 +354,8 @@ def entry(check: Any) -> Entry:
 
     :raises ReferenceError_: the file is broken.
     """
-    if check.unfit:
-        return Entry('-', note=check.unfit)
+    if check.inconclusive:
+        return Entry('-', note=check.inconclusive)
     published = vendor.figures(check)
     if published:
         none = Entry('vendor', vendor.bounds(published),

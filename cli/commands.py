@@ -10,8 +10,9 @@ import runpy
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from cli.account import Row
     from postprocess import plans
     from postprocess.finding import Regression
+    from postprocess.results import Key
     from postprocess.verdict import Verdict
 
 MODES = ('quick', 'nightly', 'full', 'bringup')
@@ -214,10 +216,25 @@ def _is_unscheduled(system: dict[str, Any]) -> bool:
     return all(part['scheduler'] == 'local' for part in system['partitions'])
 
 
-def measured(work: Work, *options: str, **variables: str) -> Ended:
-    """One session of ReFrame, with an option that is its action."""
+def measured(work: Work, *options: str,
+             only: Collection[Key] | None = None,
+             variables: Mapping[str, str] | None = None) -> Ended:
+    """One session of ReFrame, with an option that is its action.
+
+    :param only: test cases that it is restricted to; None: all of the mode
+    """
     from cli import account
-    with session.opened(work.system, work.night) as mine:
+    variables = dict(variables or {})
+    with contextlib.ExitStack() as stack:
+        mine = stack.enter_context(session.opened(work.system, work.night))
+        if only is not None:
+            from config.session import ONLY
+            # The keys of thousands of test cases are too long for a variable.
+            file = stack.enter_context(
+                tempfile.NamedTemporaryFile('w', suffix='.json'))
+            json.dump(sorted(only), file)
+            file.flush()
+            variables[ONLY] = file.name
         code, ended_by = session.run(
             [str(WORK / 'bin' / 'reframe'), *work.options, *options],
             {**work.variables, **mine.variables, **variables},
@@ -246,7 +263,7 @@ def run(args: argparse.Namespace) -> int:
         with ordering.handed(ordering.of_run(
                 Path(work.perflogs), work.system['name'],
                 args.mode)) as known:
-            ended = measured(work, '-r', **known)
+            ended = measured(work, '-r', variables=known)
         if ended.plan is None:
             return zero_cases(ended)
         page, made = page_of(work.perflogs)
@@ -326,8 +343,7 @@ def page_of(perflogs: str) -> tuple[str | None, Any]:
     made from (report.Written)."""
     from postprocess import report as page
     folder = _report_folder()
-    made = page.write(['--perflogs', perflogs, '--output', folder,
-                       '--references', references_folder()])
+    made = page.write(perflogs, Path(folder), references_folder())
     return f'{folder}/index.html' if made.code in (0, 1) else None, made
 
 
@@ -348,16 +364,10 @@ def _report_folder() -> str:
 
 
 def references(args: argparse.Namespace) -> int:
-    """Hands over to postprocess: propose or accept."""
-    return reference_files(args.rest)
-
-
-def reference_files(words: list[str]) -> int:
-    """Hands over to postprocess, with the site's places as defaults.
-
-    :param words: propose or accept, and their options
-    """
+    """Hands over to postprocess: propose or accept, with the site's places as
+    defaults."""
     from postprocess import references as module
+    words: list[str] = args.rest
     if (words[:1] not in (['propose'], ['accept'])
             or {'-h', '--help'} & set(words)):
         return module.main(words)

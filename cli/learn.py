@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import functools
 import re
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-import yaml
-
 from cli import account, commands
 from cli.setup import SetupError, say
-from config import session as planned
-from postprocess import perflogs, results
+from config import references as grammar
+from postprocess import perflogs, references, results
 from postprocess.progress import Progress, progress
 from postprocess.results import Key
 
@@ -184,13 +181,9 @@ class Learning:
         self.turns += 1
         if self.turns == 1:
             return commands.measured(self.work, '-r')
-        with tempfile.NamedTemporaryFile('w', suffix='.json') as only:
-            json.dump(self.missing, only)
-            only.flush()
-            say(f'turn {self.turns}: {_cases(len(self.missing))}')
-            # Quiet: what has failed is told by the table.
-            return commands.measured(self.work, '-r', '-q',
-                                     **{planned.ONLY: only.name})
+        say(f'turn {self.turns}: {_cases(len(self.missing))}')
+        # Quiet: the table reports what failed.
+        return commands.measured(self.work, '-r', '-q', only=self.missing)
 
     def look(self, ended: commands.Ended) -> None:
         """Reads what the perflogs say after a turn."""
@@ -311,36 +304,34 @@ def _propose(site: str, work: commands.Work, families: set[str]) -> int:
 
     :param families: of the cases that ran
     """
-    # Its notes go to stderr: all that was said before them comes first.
+    # Its notes go to stderr: all that was printed before comes first.
     sys.stdout.flush()
     folder = commands.site_folder(site)
-    references = Path(work.variables['RFM_REFERENCE_PREFIX'])
-    where = ['--site', folder.name, '--output', str(references)]
-    code = commands.reference_files(
-        ['propose', *where, '--system', work.system['name']])
-    if commands.is_local(folder) and code == 0:
-        for family in sorted(families):
-            if cases := _new(references, family):
-                code = max(code, commands.reference_files(
-                    ['accept', *where, '--family', family, *cases]))
-    return code
+    place = Path(work.variables['RFM_REFERENCE_PREFIX'])
+
+    def propose() -> int:
+        proposed = references.of_system(
+            work.perflogs, work.system['name'], place, folder.name)
+        mine = {family: found for family, found in proposed.items()
+                if family in families}
+        accepted = {family: _accepted(place, family) for family in mine}
+
+        def is_new(family: str, keys: tuple) -> bool:
+            # Keys are regular expressions (ReFrame's $index).
+            text = ' '.join(map(str, keys))
+            return not any(keys == known or re.fullmatch(
+                ' '.join(map(str, known)), text)
+                for known in accepted[family])
+        code = 0
+        for family, found in mine.items() if commands.is_local(folder) else ():
+            if any(is_new(family, keys) for keys, _ in grammar.leaves(found)):
+                code = max(code, references.accept(
+                    place, {family: found}, functools.partial(is_new, family)))
+        return code
+    return references.reported(propose)
 
 
-def _new(folder: Path, family: str) -> list[str]:
-    """Options of accept: the proposed cases that no accepted entry is for."""
-    from config.references import proposed
-    from postprocess.acceptance import leaves
-
-    def entries(path: Path | None) -> list[tuple[str, ...]]:
-        if path is None or not path.exists():
-            return []
-        return [tuple(map(str, keys)) for keys, _ in leaves(
-            yaml.safe_load(path.read_text('utf-8')))]
-
-    accepted = entries(folder / f'{family}.yaml')
-    # Keys are regular expressions (ReFrame's $index).
-    return [f'--case=^{re.escape(" ".join(keys))}$'
-            for keys in entries(proposed(folder).get(family))
-            if keys not in accepted and not any(
-                re.fullmatch(' '.join(known), ' '.join(keys))
-                for known in accepted)]
+def _accepted(folder: Path, family: str) -> list[tuple]:
+    """Keys of the entries of an accepted file."""
+    return [keys for keys, _ in grammar.leaves(
+        grammar.editable(folder / f'{family}.yaml'))]

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -35,7 +33,6 @@ from cli.partitions import SLURM
 from cli.setup import SetupError, say
 from cli.timers import KINDS
 from config import run_id
-from config import session as planned
 from postprocess import locating, results, telling
 from postprocess import verdict as verdicts
 from postprocess.results import Key, Result
@@ -194,14 +191,12 @@ class Night:
         if cases is None:
             with ordering.handed(ordering.of_night(
                     self.frame, self.mode)) as known:
-                ended = commands.measured(self.work, '-r', *options, **known)
+                ended = commands.measured(self.work, '-r', *options,
+                                          variables=known)
         else:
-            with tempfile.NamedTemporaryFile('w', suffix='.json') as only:
-                json.dump(sorted(cases), only)
-                only.flush()
-                # Quiet: what fails is told in the end.
-                ended = commands.measured(self.work, '-r', '-q', *options,
-                                          **{planned.ONLY: only.name})
+            # Quiet: the summary reports what failed.
+            ended = commands.measured(self.work, '-r', '-q', *options,
+                                      only=cases)
         if ended.ended_by:
             self.found.ended_by = (self.found.ended_by
                                    or f'ended by {ended.ended_by}')

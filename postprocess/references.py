@@ -160,22 +160,31 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     args = top.parse_args(argv)
     folder = Path(args.output or f'site-configs/{args.site}/references')
+    if args.command == 'propose' and args.min_runs < FEWEST_RUNS:
+        top.error(f'--min-runs is {args.min_runs}; the least is '
+                  f'{FEWEST_RUNS}')
+    return reported(lambda: _propose(args, folder)
+                    if args.command == 'propose' else _accept(args, folder))
+
+
+def reported(command: Callable[[], int]) -> int:
+    """The exit code of a command; prints why it failed."""
     try:
-        if args.command == 'accept':
-            return accept(folder, _wanted(folder, args.family), lambda keys:
-                          not args.case or any(one.search(' '.join(map(
-                              str, keys))) for one in args.case),
-                          args.reason)
-        if args.min_runs < FEWEST_RUNS:
-            top.error(f'--min-runs is {args.min_runs}; the least is '
-                      f'{FEWEST_RUNS}')
-        return _propose(args, folder)
+        return command()
     except Refused as err:
         print(f'plumb references: {err}', file=sys.stderr)
         return 1
     except (perflogs.PerflogError, OSError, ValueError) as err:
         print(f'plumb references: {err}', file=sys.stderr)
         return 2
+
+
+def _accept(args: argparse.Namespace, folder: Path) -> int:
+    """Accepts the proposals that the options name."""
+    def wanted(keys: tuple) -> bool:
+        text = ' '.join(map(str, keys))
+        return not args.case or any(one.search(text) for one in args.case)
+    return accept(folder, _wanted(folder, args.family), wanted, args.reason)
 
 
 def _wanted(folder: Path, families: list[str] | None

@@ -235,8 +235,7 @@ def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
     monkeypatch.setattr(outcomes, 'progress', count)
     monkeypatch.setattr(report, 'progress', count)
     make.write(tmp_path / 'perflogs', make.latencies(make.CALM))
-    made = report.write(['--perflogs', str(tmp_path / 'perflogs'),
-                         '--output', str(tmp_path / 'out')])
+    made = report.write(str(tmp_path / 'perflogs'), tmp_path / 'out')
     run = make.record(day=4)['run']
     plan = type('Plan', (), {'run': run, 'cases': []})
     account.rows(plan, made.records, [], made.ahead)

@@ -50,12 +50,9 @@ class Machine:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def measured(self, work: Any, *options: str, **variables: str
+    def measured(self, work: Any, *options: str, only: Any = None
                  ) -> commands.Ended:
-        cases = self.cases
-        if 'PLUMBLINE_ONLY' in variables:
-            keys = json.loads(Path(variables['PLUMBLINE_ONLY']).read_text())
-            cases = [key[2] for key in keys]
+        cases = self.cases if only is None else [key[2] for key in only]
         self.turns.append(cases)
         self.began.append(self.now)
         number = len(self.turns)

@@ -378,11 +378,10 @@ class Machine:
         #: Cases and excluded nodes of each session.
         self.sessions: list[tuple[list[str], str]] = []
 
-    def measured(self, work: Any, *options: str, **variables: str
-                 ) -> commands.Ended:
-        only = variables.get('PLUMBLINE_ONLY')
-        keys = sorted(key[2] for key in json.loads(
-            Path(only).read_text())) if only else sorted(self.cases)
+    def measured(self, work: Any, *options: str, only: Any = None,
+                 variables: Any = None) -> commands.Ended:
+        keys = sorted(self.cases if only is None else (
+            key[2] for key in only))
         without = next((word.partition('=')[2] for word in options
                         if word.startswith('exclude=')), '')
         self.sessions.append((keys, without))

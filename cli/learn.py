@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from cli import account, commands
 from cli.setup import SetupError, say
+from config import console
 from config import references as grammar
 from postprocess import perflogs, references, results
 from postprocess.progress import Progress, progress
@@ -213,22 +214,20 @@ class Learning:
         """How far each case is; a line for each that is not there."""
         now = time.monotonic()
         missing = self.missing
-        lines = [(self.names[key], str(self.standing[key]),
-                  self.failed.get(key, '')) for key in missing]
-        width = max((len(name) for name, *_ in lines), default=0)
         print()
-        for name, text, why in lines:
-            print(f'{name:{width}}  {text}'
-                  f'{"; failed: " + why if why else ""}')
+        console.show([(self.names[key], f'{self.standing[key]}' + (
+            f'; failed: {self.failed[key]}' if key in self.failed else ''))
+            for key in missing])
         hopeless = sum(bool(s.hopeless) for s in self.standing.values())
         left = len(self.left_out)
         there = len(self.standing) - len(missing) - left
-        print(f'turn {self.turns} took {took:.0f} s: {_cases(there)} there'
-              f'{f" ({hopeless} as far as they get)" if hopeless else ""}, '
-              f'{len(missing)} not yet'
-              f'{f", {left} left out" if left else ""}; '
-              f'{(now - self.begin) / 60:.1f} min gone, '
-              f'{max(self.end - now, 0) / 60:.1f} left', flush=True)
+        text = (f'turn {self.turns} took {took:.0f} s: {there} of '
+                f'{_cases(len(self.standing))} ready'
+                + f' ({hopeless} as far as possible)' * bool(hopeless)
+                + f', {left} left out' * bool(left)
+                + f'; {(now - self.begin) / 60:.1f} min elapsed, '
+                f'{max(self.end - now, 0) / 60:.1f} min remaining')
+        print(text, flush=True)
 
     def conclude(self) -> int:
         """What is not there, and why; the exit code."""

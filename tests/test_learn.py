@@ -124,8 +124,8 @@ def test_each_turn_runs_what_is_not_there_yet(machine, capsys):
     said = capsys.readouterr().out
     assert ('Check osu_init  fast: 1 run, 0 of 1 bounds below the cap, needs '
             'about 3 more runs' in said)
-    assert 'turn 1 took 30 s: 1 case there, 2 not yet; 0.5 min gone' in said
-    assert 'turn 4 took 10 s: 3 cases there, 0 not yet' in said
+    assert 'turn 1 took 30 s: 1 of 3 cases ready; 0.5 min elapsed' in said
+    assert 'turn 4 took 10 s: 3 of 3 cases ready' in said
 
 
 def test_what_earlier_runs_have_left_counts(machine):
@@ -168,7 +168,7 @@ def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
     said = capsys.readouterr().out
     assert ('Check osu_latency at speed fast: no number of runs would bring '
             'latency@8B below the cap: no_reference') in said
-    assert '3 cases there (1 as far as they get)' in said
+    assert '3 of 3 cases ready (1 as far as possible)' in said
 
 
 def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
@@ -191,7 +191,7 @@ def test_after_three_bad_turns_a_case_is_left_out(machine, capsys, bad,
     assert ran == {A: 5, B: 3, C: 5}, 'the others go on'
     assert mine.conclude() == code
     said = capsys.readouterr().out
-    assert '2 cases there, 0 not yet, 1 left out' in said
+    assert '2 of 3 cases ready, 1 left out' in said
     if code:
         assert 'osu_bw: left out, failed in 3 turns in a row: exit_code' \
             in said

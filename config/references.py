@@ -291,6 +291,13 @@ def unjudged(family: str, entry: Mapping[str, Any],
     return found
 
 
+def more_runs(number: int | None) -> str:
+    """What a judged figure without a bound needs; 0 or None: no number of
+    runs would do."""
+    return (f'needs about {number} more run{"s" * (number > 1)}' if number
+            else 'no number of runs would do')
+
+
 def _judged_since(entry: Mapping[str, Any], figures: Iterable[str]
                   ) -> int | None:
     """1, one more run: the suite wrote the entry before it judged these

@@ -13,7 +13,7 @@ from ruamel.yaml.comments import CommentedMap
 
 from config import references as files
 from config.judged import judged_metrics, resolution
-from config.references import XFAIL, better, leaves, sides
+from config.references import XFAIL, better, leaves, more_runs, sides
 
 from .files import write_all
 
@@ -266,9 +266,7 @@ def _told(entry: Mapping, figure: str) -> str:
     centre = '' if line is None else f'{line[0]:.6g} {line[3]}'.removesuffix(
         ' 1')
     if needs is not None:
-        return f'{centre} unjudged: '.lstrip() + (
-            f'needs about {needs} more runs' if needs
-            else 'no number of runs would do')
+        return f'{centre} unjudged: {more_runs(needs)}'.lstrip()
     if line is None:
         return 'new' if not entry else 'none'
     bound, _ = sides(figure, line)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from config import judged
+from config.references import more_runs
 
 from . import naming
 from .perflogs import CASE
@@ -112,10 +113,7 @@ def _unjudged(figure: str, mine: Progress | None) -> str:
     other = judged.instead(mine.family, figure) if mine else None
     runs = of[figure] if figure in of else of.get(
         other or '', mine.needs if mine else 0)
-    about = ('no number of runs would do' if runs is None
-             else 'propose again' if not runs else
-             f'needs about {runs} more run{"s" * (runs > 1)}')
-    return f'unjudged: {about}'
+    return f'unjudged: {"propose again" if runs == 0 else more_runs(runs)}'
 
 
 def _without_bound(family: str, rows: pd.DataFrame, bounded: np.ndarray

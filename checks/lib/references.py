@@ -23,6 +23,7 @@ from config.references import (
     ReferenceError_,
     bounded,
     figure_fault,
+    more_runs,
     plain,
     read,
     unjudged,
@@ -77,13 +78,9 @@ def load(family: str) -> File:
 
 def _words(needs: Mapping[str, int | None]) -> str:
     """The summary's note on figures without a bound."""
-    needs = {f: runs for f, runs in needs.items() if runs is not None}
-    able = [n for n in needs.values() if n]
-    if not needs:
-        return ''
-    how = (f'needs about {max(able)} more run{"s" * (max(able) > 1)}'
-           if able else 'no number of runs would do')
-    return f'unjudged: {how} ({", ".join(needs)})'
+    found = {f: runs for f, runs in needs.items() if runs is not None}
+    return f'unjudged: {more_runs(max(found.values()))} ({", ".join(found)})' \
+        if found else ''
 
 
 def validate(found: Mapping[str, Any], figures: Iterable[str],

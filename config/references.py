@@ -411,4 +411,9 @@ def _yaml() -> YAML:
     found.representer.add_representer(
         type(None), lambda representer, _: representer.represent_scalar(
             'tag:yaml.org,2002:null', 'null'))
+    # ReFrame reads 1e-05 as a text (YAML 1.1), 1.0e-05 as a number.
+    found.representer.add_representer(
+        float, lambda representer, value: representer.represent_scalar(
+            'tag:yaml.org,2002:float', repr(value) if '.' in repr(value)
+            else repr(value).replace('e', '.0e')))
     return found

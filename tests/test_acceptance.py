@@ -182,7 +182,7 @@ def test_what_was_unjudged_is_filled_by_the_next_proposal(site, capsys):
     site.propose(latencies(CALM * 2))
     assert ('  latency@8B 1 us unjudged: no number of runs would do -> '
             '1 us +5 % (centre +0.0 %)\n'
-            '  worst_ratio unjudged: needs about 1 more runs -> 1 +30 %\n'
+            '  worst_ratio unjudged: needs about 1 more run -> 1 +30 %\n'
             ) in capsys.readouterr().out
     assert site.accept() == 0
     entry = site.entry()
@@ -259,6 +259,19 @@ def test_text_that_yaml_would_change_is_quoted(word):
     data = names.dump(CommentedMap({names.text(word): names.text(word)}))
     assert yaml.safe_load(data) == {word: word}
     assert YAML(typ='safe').load(data) == {word: word}
+
+
+@pytest.mark.parametrize('value', [1e-05, 2.5e-07, 1.0, 123457.0, 1e22])
+def test_numbers_are_numbers_for_every_reader(tmp_path, value):
+    line = names.line('init_time', value, 0.05)
+    entry = CommentedMap({'init_time': line})
+    path = tmp_path / 'osu.yaml'
+    path.write_bytes(names.dump(CommentedMap({'OsuStartup': CommentedMap({
+        '$index': names.flow(['params']), 'x': entry})})))
+    for _ in range(2):                      # also when it is edited
+        read = yaml.safe_load(path.read_text())['OsuStartup']['x']
+        assert read == {'init_time': [value, None, 0.05, 'ms']}
+        path.write_bytes(names.dump(names.editable(path)))
 
 
 def test_checks_read_what_was_accepted(site):

@@ -531,7 +531,7 @@ class Box:
                 'said': ' / '.join(said[-3:]),
                 'cases': [{'name': case['display_name'],
                            'result': case['result'],
-                           'line': case['fail_reason'] or case.get('unfit')}
+                           'line': case['fail_reason'] or case.get('inconclusive')}
                           for case in told if not case.get('fixture')
                           or case['result'] == 'fail'],
                 'session_s': round(took, 2), 'session_rss': memory,

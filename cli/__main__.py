@@ -260,10 +260,11 @@ is to be known. It is `./plumb run`, and besides:
               were not measured for longest are measured by the shortest of
               the widest cases, so that a node that is free at night is
               measured within --cover nights.
-  failures    Each is measured again: on the same nodes, then on others. Gone
-              both times: `unstable`, which is no pass. Back on the same
-              nodes alone: they are named. What is beyond a reference was
-              measured four times already, and goes to other nodes at once.
+  failures    Each is measured again: on the same nodes, then on others. If it
+              does not fail again, the test case is `flaky`. If it fails only
+              on its original nodes, the report lists these nodes. What is
+              out of tolerance was measured four times already, and goes to
+              other nodes at once.
               What was worse by its history for one night is measured three
               times more, which tells.
   nodes       --locate: after a regression of cases on several nodes, pairs of
@@ -282,9 +283,10 @@ Examples:
   ./plumb nightly --site S --mail night.eml --to ops || sendmail -t <night.eml
   ./plumb nightly --site S -- -n Osu       what follows -- goes to ReFrame
 
-Exit codes: 0 good; 1 something failed, regressed or was unstable, or the
+Exit codes: 0 good; 1 something failed, regressed or was flaky, or the
 night was ended early; 2 usage, or it could not run (another one does).
-Unstable alone is 1: at a night that ends with 0 nobody looks.
+Flaky test cases alone give 1, too: nobody reads about a night that ends with
+0.
 """
 
 

@@ -297,9 +297,9 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     leaves that record besides its figures.
     """
     # A machine that changed its speed has a column of its own.
-    result = ('unfit' if check.unfit
+    result = ('inconclusive' if check.inconclusive
               and (check.invalid or check.disturbed
-                   or check.speed != 'mixed') else 'recorded')
+                   or check.speed != 'mixed') else 'no_reference')
 
     def record(figure: str, value: float, repeat: int, **judged: Any
                ) -> dict[str, Any]:

@@ -344,8 +344,8 @@ class Accounts(Listener):
         self.tell(case, reason)
 
     def tell(self, case: Any, reason: str) -> None:
-        """Write why a test case failed beside the plan: perflogs have no free
-        text (postprocess/reasons.py reads it)."""
+        """Write why a test case failed, or is inconclusive, beside the plan:
+        perflogs have no free text (postprocess/reasons.py reads it)."""
         text = ' '.join(reason.split()
                         ).removeprefix(': ')    # ReFrame's, without a name
         partition, environ, code = key(case)
@@ -361,6 +361,8 @@ class Accounts(Listener):
                 handle.write(line)
 
     def on_task_success(self, task: RegressionTask) -> None:
+        if measures(task.check) and task.check.inconclusive:
+            self.tell(task.testcase, task.check.inconclusive)
         if self.beyond.made[task.testcase]:
             self.failed.pop(task.testcase, None)
         if (self.pause is not None and getattr(task.check, 'transient', False)

@@ -28,8 +28,8 @@ a tab, or with + or - and is not a number) has an apostrophe before it.
 
 --junit and --openmetrics tell how each case stands in its newest run, as the
 page does. JUnit is what `plumb verdict --junit` writes: a test a case, failed
-where it failed or regressed, skipped where nothing judged it (unfit, or no
-reference and too few nights). The OpenMetrics are gauges: plumb_METRIC for
+where it failed or regressed, skipped where nothing judged it (inconclusive, or
+no reference and too few nights). The OpenMetrics are gauges: plumb_METRIC for
 each judged figure, with the labels system, partition, environ, check, params,
 program, source, metric, point and unit (plumb_METRIC_value where the metric
 ends in what Prometheus keeps for counters, as cpu_total does);
@@ -182,11 +182,11 @@ def newest(frame: Any) -> list[tuple[Any, str, Any]]:
 
     :param frame: as perflogs.read gives it
     """
-    from . import outcomes
-    judged = outcomes.newest(frame)
+    from . import results
+    judged = results.newest(frame)
     found = []
-    for _, rows in judged.groupby(outcomes.CASE, observed=True, sort=True):
-        rank = rows['result'].map(outcomes.ORDER.index)
+    for _, rows in judged.groupby(results.CASE, observed=True, sort=True):
+        rank = rows['result'].map(results.ORDER.index)
         first = rows.loc[rank.idxmin()]
         found.append((first, str(first['result']), rows))
     return found
@@ -194,7 +194,7 @@ def newest(frame: Any) -> list[tuple[Any, str, Any]]:
 
 def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
     """Lines of OpenMetrics text, which is Prometheus' own format too."""
-    from . import outcomes
+    from . import results
     families: dict[str, tuple[str, dict[str, str]]] = {
         'plumb_case_failed': ('1 where the case failed in its newest run',
                               {}),
@@ -204,7 +204,7 @@ def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
     for first, result, rows in cases:
         labels = {name: str(first[name]) for name in _LABELS}
         families['plumb_case_failed'][1][_labels(labels)] = str(
-            int(result in outcomes.FAILED))
+            int(result in results.FAILED))
         families['plumb_case_run_seconds'][1][_labels(labels)] = str(
             int(first['time'].timestamp()))
         for row in rows.itertuples():

@@ -39,7 +39,8 @@ from config.families import ROOT, metrics
 #: Values of the column `format`.
 OURS, REFRAME, EXCALIBUR, JSON_LINES = (
     'plumbline', 'reframe', 'excalibur-tests', 'reframe-json')
-RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'again', 'recorded', 'unfit')
+RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'again', 'no_reference',
+           'inconclusive')
 REPAIR = 'remove the line, or restore the file'
 #: Where metrics are named.
 METRICS = 'config/metrics.yaml, checks/*/family.yaml'
@@ -451,7 +452,7 @@ _RATES = '(?i).*(/|per_?|p)(s|sec(ond)?s?)|.*flops?|iops|qps'
 _RESULT = '''CASE WHEN f.result IN ('pass', 'fail', 'xfail', 'xpass')
     THEN f.result
     WHEN coalesce(number(f.reference), 0) = 0
-    OR f.lower = '' AND f.upper = '' THEN 'recorded'
+    OR f.lower = '' AND f.upper = '' THEN 'no_reference'
     WHEN number(f.value) < number(f.reference)
     + number(f.lower) * abs(number(f.reference))
     OR number(f.value) > number(f.reference)

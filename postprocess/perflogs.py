@@ -109,7 +109,7 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
     drop: list[int] = []
     for _, rows in frame[cases.isin(cases[again])].groupby(cases):
         times = rows['time'].unique()
-        bad = rows['result'].isin(['fail', 'xpass', 'unfit'])
+        bad = rows['result'].isin(['fail', 'xpass', 'inconclusive'])
         last = rows['time'] == times[-1]
         good = not bad.any() and not (again[rows.index] & last).any()
         keep = rows.index[
@@ -126,7 +126,8 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _undisturbed(frame: pd.DataFrame) -> pd.DataFrame:
     """Without the disturbed tries that another one followed."""
-    disturbed = (frame['result'] == 'unfit') | (frame['speed'] == 'mixed')
+    disturbed = (frame['result'] == 'inconclusive') | (
+        frame['speed'] == 'mixed')
     if not disturbed.any():
         return frame
     rows = frame[frame['run'].isin(frame['run'][disturbed].unique())]

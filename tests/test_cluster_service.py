@@ -80,7 +80,7 @@ def test_a_store_under_reframe(suite, cluster, tools, partition):
     text, _ = suite.on(cluster, *case).communicate()
     assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
     assert {(r['num_nodes'], r['result']) for r in suite.records} == {
-        ('4', 'recorded')}
+        ('4', 'no_reference')}
     assert left(cluster, before, suite.tmp) == []
 
 

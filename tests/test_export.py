@@ -25,8 +25,8 @@ from postprocess import (  # noqa: E402
     export,
     history,
     naming,
-    outcomes,
     perflogs,
+    results,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -196,7 +196,7 @@ def test_junit_says_what_the_page_says(tree, tmp_path):
               if case.find('failure') is not None}
     assert failed == {'OsuPt2pt program=a', 'OsuPt2pt x=<"&\'> \\'}
     assert (suite.get('tests'), suite.get('failures')) == ('3', '2')
-    newest = outcomes.newest(perflogs.read(tree))
+    newest = results.newest(perflogs.read(tree))
     assert set(newest[newest['result'] == 'fail']['program']) == {
         'a', 'evil'}
     messages = ' '.join(case.find('failure').get('message') for case in suite

@@ -16,7 +16,7 @@ import pytest
 from conftest import OSU, ROOT, skip_missing, suite_in
 
 from config.judged import TRIES
-from postprocess import outcomes, perflogs
+from postprocess import perflogs, results
 
 GOLDEN = Path(__file__).parent / 'osu' / 'golden' / '7.2'
 
@@ -327,7 +327,7 @@ def test_what_was_disturbed_is_measured_again(faulty):
                 f'measured again in {2 ** (number - 1)} s (retry {number} of '
                 f'{TRIES - 1})') in done.stdout
     read = [r for r in faulty.records if r['metric'] == 'wall_time']
-    assert [r['result'] for r in read] == ['unfit'] * TRIES
+    assert [r['result'] for r in read] == ['inconclusive'] * TRIES
     frame = perflogs.read(faulty.tmp / 'perflogs')
     assert set(frame['tries']) == {TRIES} and frame['time'].nunique() == 1
 
@@ -366,9 +366,9 @@ def test_what_is_beyond_is_measured_again(tmp_path):
         9.0, 'pass', 2]
     assert [*eight.loc['case-slow', ['result', 'tries']]] == ['fail', TRIES]
     assert 'case-crash' not in eight.index
-    outcome, = {(key[1], *end) for key, end in outcomes.of_session(
-        frame, frame['run'].iloc[0]).items() if key[1] == 'case-crash'}
-    assert outcome == ('case-crash', 'fail', 'exit_code')
+    [crash] = [one for one in results.of_session(
+        frame, frame['run'].iloc[0]).values() if one.environ == 'case-crash']
+    assert (crash.result, crash.guard) == ('fail', 'exit_code')
 
 
 def case_of(name):
@@ -403,7 +403,7 @@ def test_references_in_a_run(judged, name):
     else:
         assert result == 'pass', why
         assert one['result'] == (
-            'recorded' if expected[2] is None else 'pass')
+            'no_reference' if expected[2] is None else 'pass')
         assert float(one['reference']) == expected[0]
     if 'latency_small' in figures:
         mean, = (r for r in records if r['metric'] == 'latency_small')
@@ -435,7 +435,7 @@ def test_what_has_no_reference_is_recorded(faulty, table):
     done = faulty.run('none')
     assert done.returncode == 0, done.stdout + done.stderr
     assert note(faulty) == 'no reference yet: ./plumb references learn'
-    assert {r['result'] for r in faulty.records} == {'recorded'}
+    assert {r['result'] for r in faulty.records} == {'no_reference'}
     faulty.again(4)
     for command in ('propose', 'accept'):
         done = faulty.plumb('references', command)
@@ -466,7 +466,7 @@ def test_another_speed_is_not_judged(faulty):
     done = faulty.run('none')
     assert done.returncode == 0, done.stdout
     assert {r['speed'] for r in faulty.records} == {'fast'}
-    assert {r['result'] for r in faulty.records} == {'recorded'}
+    assert {r['result'] for r in faulty.records} == {'no_reference'}
     assert note(faulty) == ('no reference at speed fast: ./plumb references '
                             'learn')
     faulty.write_references({'complete': True, **table})
@@ -494,7 +494,7 @@ def test_what_no_bound_can_judge_yet_says_so(faulty):
     done = faulty.run('none')
     assert done.returncode == 0, done.stdout + done.stderr
     assert note(faulty) == 'unjudged: needs about 7 more runs (latency@8B)'
-    assert {r['result'] for r in faulty.records} == {'recorded'}
+    assert {r['result'] for r in faulty.records} == {'no_reference'}
 
 
 def test_dry_run_is_a_gate_for_coverage(faulty):
@@ -574,8 +574,8 @@ def test_a_third_speed_is_unfit(suite):
         if {r['speed'] for r in last} != {'-'}:
             break
     assert {r['speed'] for r in last} == {'other'}
-    assert 'unfit' in {r['result'] for r in last}
-    assert re.search(r'unfit .*neither fast \(1 to 2 ns\) nor slow',
+    assert 'inconclusive' in {r['result'] for r in last}
+    assert re.search(r'inconclusive .*neither fast \(1 to 2 ns\) nor slow',
                      done.stdout)
 
 
@@ -728,7 +728,7 @@ def test_a_stage_disk_that_is_full_before_reframe_begins(faulty):
         env={**os.environ, **faulty.variables, 'FAULT': 'none'})
     assert done.returncode == 1
     lines = [line for line in done.stdout.splitlines()
-             if line.startswith('fail  ')]
+             if line.startswith(('fail  ', 'not_run  '))]
     case, build = lines
     assert 'not run: what it needs could not be built' in case
     assert (f'disk: the disk of {stage}' in build and 'is full (No space left '

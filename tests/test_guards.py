@@ -359,7 +359,8 @@ def test_references_of_before_a_figure_was_judged_stay_valid(loaded):
         'latency@8B': 1}
     case = type('OsuPt2pt', (types.SimpleNamespace,), {
         'variant_name': classmethod(lambda cls: cls.__name__)})(
-        unfit='', bringup=False, speed='fast', family='osu', params='x=1',
+        inconclusive='', bringup=False, speed='fast', family='osu',
+        params='x=1',
         current_partition=types.SimpleNamespace(features=[]),
         judged_figures=lambda figures: ['latency@8B'],
         is_dry_run=lambda: False)
@@ -398,7 +399,7 @@ def test_sound_references(loaded, lines):
 class OsuPt2pt:
     """A case, as far as references look at one."""
     variant_name = classmethod(lambda cls: cls.__name__)
-    family, unfit, bringup, emulated = 'osu', '', False, False
+    family, inconclusive, bringup, emulated = 'osu', '', False, False
     source, version, params = 'spack', '1.0', 'x=1'
 
     def __init__(self, dry_run=False, boundary=220.0, environ='gnu', **more):
@@ -530,11 +531,13 @@ def test_a_third_speed_is_no_slow_one(reading, speed):
 
 
 def test_every_reason_why_a_case_is_unfit_is_kept():
-    case = types.SimpleNamespace(unfit='servers and clients shared their CPUs')
+    case = types.SimpleNamespace(
+        inconclusive='servers and clients shared their CPUs')
     for why in ('the machine kept changing its speed', '',
                 'the machine kept changing its speed', 'user x took 50 %'):
-        base.Benchmark.unfit_for(case, why)
-    assert case.unfit == ('servers and clients shared their CPUs; the machine '
+        base.Benchmark.add_inconclusive(case, why)
+    assert case.inconclusive == (
+        'servers and clients shared their CPUs; the machine '
                           'kept changing its speed; user x took 50 %')
 
 
@@ -544,7 +547,7 @@ def recorded(values, samples=(), guard=''):
     """What the perflog gets of a case: (metric, value, result, guard)."""
     from config import perflog
     check = types.SimpleNamespace(
-        unfit='', invalid='', disturbed='', speed='fast', guard=guard,
+        inconclusive='', invalid='', disturbed='', speed='fast', guard=guard,
         perfvalues={f'local:thishost:{figure}': value
                     for figure, value in values.items()},
         samples=list(samples))

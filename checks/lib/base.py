@@ -203,9 +203,9 @@ class Launch(Plugin):
     threads = variable(int, value=1)
 
     #: Why a valid run must not be judged (oversubscription); empty: it may.
-    unfit = variable(str, value='')
+    inconclusive = variable(str, value='')
 
-    #: What made it unfit may pass: the session measures it again.
+    #: What made it inconclusive may pass: the session measures it again.
     transient = variable(bool, value=False)
 
     def transport(self) -> Mapping[str, Any] | None:
@@ -228,7 +228,7 @@ class Launch(Plugin):
         placement.cores(self.current_partition)
         placement.options(self)
         if self.launcher_kind() == 'launcher_oversubscribe':
-            self.unfit = placement.crowded(self)
+            self.inconclusive = placement.crowded(self)
 
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
@@ -320,9 +320,8 @@ class Referenced(Plugin):
     #: What is wrong with the case's references.
     reference_fault = variable(str, value='')
 
-    #: Note for the summary: why nothing was judged, whose figures were used
-    #: instead of the site's, which figures have no bound yet, which are far
-    #: better than their reference or far below the hardware.
+    #: Note for the summary: why nothing was judged, whose references were
+    #: used, which values have no bound yet or are far better than expected.
     unjudged = variable(str, value='', loggable=True)
 
     #: Beyond a reference, and the session will measure it once more.
@@ -340,7 +339,7 @@ class Referenced(Plugin):
 
         A fault of the file fails the case, and so does a reference that is
         missing where the file is complete; but not before its figures were
-        recorded: they are what the reference will be made from.
+        kept: they are what the reference will be made from.
         """
         try:
             known, self.unjudged = references.known(self, figures)
@@ -524,15 +523,15 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 # Every repeat: a median could hide a bad one.
                 guards.figures_are_finite(sample)
                 self.samples.append(sample)
-            lasting = self.unfit
+            lasting = self.inconclusive
             self.speed, why = self.speed_class(runs)
-            self.unfit_for(why)
+            self.add_inconclusive(why)
             self.disturbed = nodes.disturbed(
                 seen, self.cpus_per_rank(), self.current_partition.extras)
-            self.unfit_for(self.disturbed)
-            self.transient = self.unfit != lasting and not lasting
+            self.add_inconclusive(self.disturbed)
+            self.transient = self.inconclusive != lasting and not lasting
             if self.invalid:
-                self.guard, self.unfit = 'validity', self.invalid
+                self.guard, self.inconclusive = 'validity', self.invalid
             self.figures = {
                 f: statistics.median(s[f] for s in self.samples if f in s)
                 for f in dict.fromkeys(f for s in self.samples for f in s)}
@@ -544,10 +543,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             raise
         return True
 
-    def unfit_for(self, why: str) -> None:
-        """Adds a reason to `unfit`, unless it is empty or there already."""
-        self.unfit = '; '.join(filter(None, dict.fromkeys(
-            [*self.unfit.split('; '), why])))
+    def add_inconclusive(self, why: str) -> None:
+        """Adds a reason to `inconclusive`, once; an empty one is ignored."""
+        self.inconclusive = '; '.join(filter(None, dict.fromkeys(
+            [*self.inconclusive.split('; '), why])))
 
     def check_binding(self, run: guards.Run) -> None:
         """Records the CPUs of the ranks and checks their binding."""
@@ -557,7 +556,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             guards.ranks_are_bound(
                 run, self.threads, placement.cores(self.current_partition))
         elif kind == 'launcher_free':
-            self.unfit = self.unfit or placement.shared(there, self.threads)
+            self.inconclusive = self.inconclusive or placement.shared(
+                there, self.threads)
 
     def cpus_per_rank(self) -> int:
         """CPUs that a rank uses; other programs should not use them."""

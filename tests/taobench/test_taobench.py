@@ -384,7 +384,7 @@ def assert_kept_and_no_reference(suite):
     assert attached(suite, 'invalid.txt')
     by = {r['metric']: r for r in suite.records}
     assert by['completed']['guard'] == 'validity'
-    assert by['total_qps']['result'] == 'unfit'
+    assert by['total_qps']['result'] == 'inconclusive'
     usable, notes = progress.usable(perflogs.read(
         suite.variables['PLUMBLINE_PERFLOGS']))
     assert usable.empty and 'refused by a guard' in notes[0]

@@ -10,15 +10,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from common import ROOT, Missing
+
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
 
 #: Installed programs, shared with the user's sessions.
 INSTALLED = ('venv', 'mpi', 'mpich', 'stores', 'bin')
-
-
-class Missing(Exception):
-    """The reason why a fault cannot be injected here, in one line."""
 
 
 def controller() -> tuple[Path, str]:

@@ -35,7 +35,7 @@ import re
 import secrets
 import shlex
 import shutil
-import statistics
+import signal
 import subprocess
 import sys
 import threading
@@ -50,7 +50,6 @@ from common import EXIT_CODES, ROOT, Missing, exit_with
 
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'cluster')]
 
-import injection  # noqa: E402
 import namespaces  # noqa: E402
 from cluster import WORK, Cluster, ClusterError, compiled  # noqa: E402
 from compiler import cached_compiler  # noqa: E402
@@ -288,6 +287,60 @@ def shortened(line: str, most: int) -> str:
     return line if len(line) <= most else line[:most - 3].rstrip() + '...'
 
 
+# Programs and environment ----------------------------------------------------
+
+#: Installed programs, shared with the user's sessions.
+INSTALLED = ('venv', 'mpi', 'mpich', 'stores', 'bin')
+
+
+def relink(path: Path, target: Path) -> None:
+    """Makes a link, or replaces one."""
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+@contextlib.contextmanager
+def wrapped(server: Path, work: Path, script: str) -> Iterator[None]:
+    """Puts a script in place of a store's server.
+
+    :arg server: the real program; the script starts it with
+        `exec "$real" "$@"`
+    :arg work: folder whose link `stores` the site's file names
+    """
+    prefix, stores = work / 'wrapped', work / 'stores'
+    wrapper = prefix / 'bin' / server.name
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    wrapper.write_text(f'#!/bin/sh\nreal={shlex.quote(str(server))}\n'
+                       f'{script}\n')
+    wrapper.chmod(0o755)
+    try:
+        relink(stores, prefix)
+        yield
+    finally:
+        relink(stores, WORK / 'stores')
+
+
+def environment(site: str, work: Path) -> dict[str, str]:
+    """What `plumb env` exports, with a work folder of our own."""
+    work.mkdir(parents=True, exist_ok=True)
+    # Installs missing programs to the shared folder.
+    subprocess.run([ROOT / 'plumb', 'env', '--site', site], check=False,
+                   stdout=subprocess.DEVNULL)
+    for name in INSTALLED:
+        if (WORK / name).exists():
+            relink(work / name, WORK / name)
+    mine = {**os.environ, 'PLUMBLINE_WORK': str(work),
+            'PLUMBLINE_PERFLOGS': str(work / 'perflogs')}
+    done = subprocess.run([ROOT / 'plumb', 'env', '--site', site], text=True,
+                          env=mine, stdout=subprocess.PIPE)
+    if done.returncode:
+        raise Missing('plumb env failed: see above')
+    shell = subprocess.run(['bash', '-c', f'{done.stdout}\nenv -0'],
+                           env=mine, text=True, check=True,
+                           stdout=subprocess.PIPE)
+    return dict(x.split('=', 1) for x in shell.stdout.split('\0') if x)
+
+
 # The box ---------------------------------------------------------------------
 
 def site(box: Box) -> dict[str, Any]:
@@ -352,9 +405,6 @@ class Box:
     cluster: Cluster
     env: dict[str, str] = field(default_factory=dict)
     site: dict[str, Any] = field(default_factory=dict)
-    #: CPU seconds that a rank on NODE uses in a second, as the clean nights
-    #: have it; 0: nobody knows.
-    rank_cpu: float = 0.0
 
     @property
     def work(self) -> Path:
@@ -368,11 +418,6 @@ class Box:
     def real(self) -> Path:
         """The program behind osu/osu_latency."""
         return self.folder / 'built' / 'osu_latency'
-
-    @property
-    def times(self) -> Path:
-        """What bash says of the ranks on NODE."""
-        return self.folder / 'reports' / 'times'
 
     def write_site(self) -> None:
         path = self.folder / 'site' / 'system.py'
@@ -389,7 +434,7 @@ class Box:
                ) -> contextlib.AbstractContextManager[None]:
         """A script in place of the store's server, which it starts with
         `exec "$real" "$@"`."""
-        return injection.wrapped(
+        return wrapped(
             WORK / 'stores' / 'bin' / 'valkey-server', self.work, script)
 
     def prepare(self) -> None:
@@ -401,7 +446,7 @@ class Box:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.site = site(self)
         self.write_site()
-        env = injection.environment(str(self.folder / 'site'), self.work)
+        env = environment(str(self.folder / 'site'), self.work)
         more = cached_compiler(self.folder / 'compiled')
         self.env = {**env, **more, 'PATH': os.pathsep.join((
             str(self.folder / 'compiled' / 'bin'), env['PATH']))}
@@ -420,11 +465,8 @@ class Box:
 
     def program(self, script: str = '') -> None:
         """What the site has as osu_latency: the program, or a script that
-        calls "$real". The ranks on NODE are timed: see `rank_cpu`."""
-        plain = (f'[ $host = {NODE} ] || exec "$real" "$@"\n'
-                 'TIMEFORMAT="%R %U %S"\n'
-                 '{ time "$real" "$@" 2>&3; } 3>&2 2>>'
-                 + shlex.quote(str(self.times)))
+        calls "$real"."""
+        plain = 'exec "$real" "$@"'
         for name, text in (('osu_latency', script or plain),
                            ('osu_put_bw', plain)):
             path = self.folder / 'osu' / name
@@ -452,7 +494,6 @@ class Box:
             shutil.rmtree(self.work / old, ignore_errors=True)
         report = self.folder / 'reports' / 'night.json'
         report.unlink(missing_ok=True)
-        self.times.write_text('')
         self.site = site(self)
         wanted = kinds(fault.more if fault else ())
         parts = self.site['systems'][0]['partitions']
@@ -483,7 +524,6 @@ class Box:
                           for case in told if not case.get('fixture')
                           or case['result'] == 'fail'],
                 'session_s': round(took, 2),
-                'rank_cpu': busy(self.times.read_text()),
                 'load': os.getloadavg()[0]}
 
     def session(self, command: Sequence[str], env: Mapping[str, str],
@@ -522,20 +562,6 @@ def kinds(more: Sequence[str]) -> list[str]:
     """Names in CASES of what a night runs: six test cases."""
     # What a fault needs takes the place of the last.
     return ['pairs', 'store', *(more or ['bandwidth'])]
-
-
-def busy(text: str) -> float:
-    """CPU seconds that a rank used in a second, the median over ranks; 0:
-    none was timed.
-
-    :arg text: lines of bash's `time`: elapsed, user and system seconds
-    """
-    shares = []
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError, ZeroDivisionError):
-            took, user, system = map(float, line.split())
-            shares.append((user + system) / took)
-    return round(statistics.median(shares), 4) if shares else 0.0
 
 
 def verdicts(perflogs: Path, run: str, before: set[str]
@@ -606,25 +632,31 @@ def link(box: Box, what: str, value: str, usual: str
 
 
 @contextlib.contextmanager
-def quota(box: Box) -> Iterator[Mapping[str, str]]:
-    """The node gets half of the CPU that a rank on it used: a rank that
-    waits for a link, or beside other programs, never comes to half of one.
+def halted(box: Box) -> Iterator[Mapping[str, str]]:
+    """The ranks on the node may run for half of the time.
 
-    In short periods, for a size of osu_latency is measured for some 25 ms:
-    with the kernel's usual 100 ms it would miss all of it or nothing.
+    A limit on their CPU time would have no effect: a rank that waits for its
+    link uses a tenth of a CPU.
     """
-    half = box.rank_cpu / 2
-    if not half:
-        raise Missing('no clean night of this campaign has timed a rank: what '
-                      'half of its CPU is, is not known')
-    # No quota may be below 1 ms.
-    period = max(10_000, round(1000 / half))
-    with injection.group(max(1000, round(half * period)), period) as its:
-        for one in box.cluster.members(NODE):
-            with contextlib.suppress(OSError):
-                (its / 'cgroup.procs').write_text(str(one.pid))
+    ranks: list[int] = []
+
+    def halt() -> bool:
+        pids = [one.pid for one in box.cluster.members(NODE)
+                if one.command.startswith(str(box.real.parent))]
+        ranks.extend(pids)
+        # A size of osu_latency is measured for some 25 ms.
+        signals = (signal.SIGSTOP, signal.SIGCONT) * 50 if pids else ()
+        for number in signals:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            time.sleep(0.005)
+        return False
+
+    with meanwhile(halt):
         yield {}
-        injection.was_throttled(its, f'what ran on {NODE}', str(box.folder))
+    if not ranks:
+        raise Missing(f'no rank was seen on {NODE}: none was halted')
 
 
 @contextlib.contextmanager
@@ -793,9 +825,6 @@ def lost(box: Box) -> Iterator[Mapping[str, str]]:
         raise Missing(f'no rank was seen on {NODE}: no power was cut')
 
 
-_HALF_A_CPU = (f'all of {NODE} gets half of the CPU that a rank on it used in '
-               'the clean nights (cgroup)')
-
 #: Name -> fault: what the issue asks for, in its order.
 FAULTS = {
     'delay-200us': Fault('each frame 200 us late, each way',
@@ -814,7 +843,8 @@ FAULTS = {
                     partial(link, what='loss', value='1%', usual='0'), NODE),
     'loss-5': Fault('5 % of the frames lost, each way',
                     partial(link, what='loss', value='5%', usual='0'), NODE),
-    'half-cpu': Fault(_HALF_A_CPU, quota, NODE),
+    'half-cpu': Fault('the ranks on the node run for 5 of 10 ms', halted,
+                      NODE),
     'fewer-threads': Fault(
         'the store is started with one thread of two', partial(
             server, script='exec "$real" "$@" --io-threads 1'),
@@ -886,14 +916,6 @@ class Diary:
         return {line['skipped']: line['why'] for line in self.lines[last:]
                 if 'skipped' in line}
 
-    @property
-    def rank_cpu(self) -> float:
-        """See Box; of the clean nights that have it."""
-        shares = [night['rank_cpu'] for night in self.nights
-                  if night['kind'] in (CLEAN, AFTER)
-                  and night.get('rank_cpu')]
-        return statistics.median(shares) if shares else 0.0
-
 
 def campaign(box: Box, diary: Diary) -> None:
     """Plays the nights that are left.
@@ -907,7 +929,6 @@ def campaign(box: Box, diary: Diary) -> None:
                       asked['faults']):
         if night.number in done or night.kind in diary.skipped:
             continue
-        box.rank_cpu = diary.rank_cpu
         try:
             found, run = played(box, diary, night, first)
         except Missing as err:

@@ -1,12 +1,11 @@
 """bench/faults.py: its nights, its faults, and the table made of findings."""
 from __future__ import annotations
 
-import contextlib
 import datetime
 import importlib.util
 import os
+import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import types
@@ -14,7 +13,7 @@ import types
 import pytest
 
 from checks.lib import features
-from tests.conftest import ROOT
+from tests.conftest import ROOT, until
 
 PATH = ROOT / 'bench' / 'faults.py'
 
@@ -36,7 +35,7 @@ def faults():
     spec.loader.exec_module(module)
     yield module
     sys.path[:] = path
-    for name in {'faults', 'injection', 'common', 'ending'} - before:
+    for name in {'faults', 'common', 'ending'} - before:
         sys.modules.pop(name, None)
 
 
@@ -47,7 +46,7 @@ def night(number, kind, verdict=None, alone=None, **more):
     verdict = {**data, **(verdict or {})}
     return {'number': number, 'kind': kind, 'of': 1, 'code': 0, 'said': '',
             'run': f'{day:%Y%m%d}T030000Z-aaaaaa', 'cases': ['some'],
-            'session_s': 10.0 + number, 'rank_cpu': 0.2, 'load': 1.0,
+            'session_s': 10.0 + number, 'load': 1.0,
             'verdict': verdict,
             'alone': verdict if alone is None else {**data, **alone}, **more}
 
@@ -136,47 +135,34 @@ def test_the_fault_is_on_the_node_of_the_server(faults, tmp_path):
     assert faults.NODE in measured['access'][-1]
 
 
-def test_half_of_the_cpu_is_half_of_what_a_rank_used(faults, tmp_path,
-                                                     monkeypatch):
-    assert faults.busy('1.0 0.1 0.1\n2.000 0.30 0.30\nxx\n0 0 0\n'
-                       '1 0.5 0.5\n') == 0.3
-    assert faults.busy('') == 0.0
-    asked = []
-
-    @contextlib.contextmanager
-    def group(*given):
-        asked.append(given)
-        (tmp_path / 'cpu.stat').write_text('nr_periods 9\nnr_throttled 3\n')
-        yield tmp_path
-    monkeypatch.setattr(faults.injection, 'group', group)
-    cluster = types.SimpleNamespace(members=lambda node: [])
-    for share in (0.0, 0.1, 0.9):
-        box = faults.Box(tmp_path, cluster, rank_cpu=share)
-        if not share:
-            with pytest.raises(faults.Missing, match='is not known'), \
-                    faults.quota(box):
-                pass
-            continue
-        with faults.quota(box):
-            pass
-    assert asked == [(1000, 20000), (4500, 10000)]
+def state(process):
+    return pathlib.Path(f'/proc/{process.pid}/stat').read_text().rpartition(
+        ') ')[2][0]
 
 
-def test_ranks_on_the_node_of_the_fault_are_timed(faults, tmp_path,
-                                                  monkeypatch):
-    for name in ('built', 'osu', 'reports'):
-        (tmp_path / name).mkdir()
-    monkeypatch.setattr(faults, 'NODE', socket.gethostname())
-    box = faults.Box(tmp_path, None)
-    box.real.write_text('#!/bin/sh\necho "$0 $1"; echo bad >&2; exit 3\n')
-    box.real.chmod(0o755)
-    box.program()
-    done = subprocess.run([tmp_path / 'osu' / 'osu_latency', '-x'], text=True,
-                          capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (
-        3, f'{box.real} -x\n', 'bad\n')
-    elapsed, user, system = map(float, box.times.read_text().split())
-    assert user + system <= elapsed + 0.02
+def test_half_of_the_cpu_halts_the_ranks_of_the_node(faults, tmp_path):
+    real = tmp_path / 'built' / 'osu_latency'
+    with subprocess.Popen(['sleep', '600']) as rank, \
+            subprocess.Popen(['sleep', '600']) as other:
+        members = [types.SimpleNamespace(pid=rank.pid, command=f'{real} -x'),
+                   types.SimpleNamespace(pid=other.pid, command='srun')]
+        box = faults.Box(tmp_path, types.SimpleNamespace(
+            members=lambda node: members))
+        try:
+            with faults.halted(box):
+                until(lambda: state(rank) == 'T')
+                assert state(other) != 'T'
+            until(lambda: state(rank) != 'T')
+        finally:
+            rank.kill()
+            other.kill()
+
+
+def test_half_of_the_cpu_needs_a_rank(faults, tmp_path):
+    box = faults.Box(tmp_path, types.SimpleNamespace(members=lambda node: []))
+    with pytest.raises(faults.Missing, match='no rank was seen on n1'), \
+            faults.halted(box):
+        pass
 
 
 def test_a_night_that_hangs_is_ended(faults, tmp_path):
@@ -196,11 +182,11 @@ class Campaign:
 
     def __init__(self, folder, faults):
         self.folder = self.perflogs = folder
-        self.faults, self.rank_cpu = faults, 0.0
+        self.faults = faults
         self.broken, self.ups, self.seen = [], 0, []
 
     def play(self, one, run, fault):
-        self.seen.append((one.number, self.rank_cpu))
+        self.seen.append(one.number)
         if self.broken and self.broken[0] == one.number:
             self.broken.pop(0)
             raise self.faults.ClusterError('n3 does not answer')
@@ -228,13 +214,11 @@ def test_a_cluster_that_breaks_down_costs_no_night(faults, campaign):
     box.broken = [2]
     faults.campaign(box, diary)
     # The first night of what cannot be had says so, the second is not tried.
-    assert [number for number, _ in box.seen] == [1, 2, 2, 3, 5, 6, 7]
+    assert box.seen == [1, 2, 2, 3, 5, 6, 7]
     assert box.ups == 1
     assert [one['number'] for one in diary.nights] == [1, 2, 5, 6, 7]
     assert len({one['began'] for one in diary.of('began')}) == 7
     assert diary.skipped == {'version': 'no redis-server'}
-    # What a rank uses is that of the clean nights before.
-    assert [share for _, share in box.seen[:2]] == [0.0, 0.2]
     report = (box.folder / 'report.md').read_text()
     assert '| version | 0 | | | | | skipped: no redis-server |' in report
     assert '2 nights of the campaign were not played' in report
@@ -253,7 +237,7 @@ def test_a_cluster_that_breaks_down_twice_ends_the_campaign(faults,
     assert diary.skipped == {}
     box.seen.clear()
     faults.campaign(box, diary)
-    assert [number for number, _ in box.seen] == [3]
+    assert box.seen == [3]
 
 
 # What a night says --------------------------------------------------------

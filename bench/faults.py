@@ -1,43 +1,27 @@
 #!/usr/bin/env python3
-"""Does the suite find the faults of a cluster, night after night?
+"""Injects the faults of a cluster, night after night: are they found?
 
     P=.plumbline/venv/bin/python          # ./plumb env --site devcluster
     $P bench/faults.py --dry-run          # the nights, and what each fault is
     $P bench/faults.py                    # all of it, as root
     $P bench/faults.py --resume           # goes on where it stopped
-    $P bench/faults.py --report           # the tables, also while it runs
 
 One fault alone, with a short history (twelve clean nights leave eight or nine
 for a baseline, the fewest that judge; --dir must be one of its own):
 
     $P bench/faults.py --only rate-half --clean 12 --after 0 --dir /tmp/half
 
-In the background, for hours; what was played is kept after each night, and
-the tables so far are in --dir/report.md:
+The campaign runs on a cluster in a box (tests/cluster): clean nights as a
+history, some nights of each fault, clean nights at the end. A night is one
+session of ReFrame with six short test cases and the verdict on it. All links
+have the same limit, and the jobs run one after the other: the links set the
+pace, not the machine's CPUs. Nights follow each other at once. The date in the
+identifier of the session ($PLUMBLINE_RUN_ID) makes them nights.
 
-    nohup $P bench/faults.py --dir campaign > campaign.log 2>&1 &
-    nohup $P bench/faults.py --dir campaign --resume >> campaign.log 2>&1 &
-
-One campaign on a cluster in a box (tests/cluster): clean nights as a history,
-some nights of each fault, clean ones at the end. A night is one session of
-ReFrame with six short cases and the verdict on it: four pairs of nodes, so
-that each node is in two of them (osu_latency), a store with clients on three
-other nodes, and one pair's bandwidth (osu_put_bw). All links have the same
-limit, and the jobs run one after the other: the links set the pace, not the
-machine's CPUs.
-
-Nights follow each other at once. What makes them nights is the date in the
-identifier of their session, which the bench gives ($PLUMBLINE_RUN_ID, as
-`./plumb run` does); the times of the records are the real ones.
-
-A night that takes longer than 15 minutes is ended. Where the cluster breaks
-down it is started again, and the night too, once. A fault that cannot be had
-here (no root, no other store) is skipped and said; --resume tries it again.
-
-Prints a Markdown table; --dir keeps a line of JSON a night (nights.jsonl).
-
-Exit status: 0 every fault was found and no clean night gave an alarm; 1 not
-so; 2 something needed is missing, or the nights were not all played.
+A night that takes longer than 15 minutes is ended. If the cluster breaks down,
+it is started again and the night is repeated once. A fault that this machine
+cannot have is skipped with the reason; --resume tries it again. --dir keeps a
+line of JSON per night (nights.jsonl) and the tables so far (report.md).
 """
 from __future__ import annotations
 
@@ -52,7 +36,6 @@ import secrets
 import shlex
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import threading
@@ -63,15 +46,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'cluster'),
-                str(ROOT / 'bench')]
+from common import EXIT_CODES, ROOT, Missing, exit_with
 
-import injection  # noqa: E402
+sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'cluster')]
+
 import namespaces  # noqa: E402
 from cluster import WORK, Cluster, ClusterError, compiled  # noqa: E402
 from compiler import cached_compiler  # noqa: E402
-from injection import Missing  # noqa: E402
 
 #: The node that has the fault, and the nodes of each pair of ranks. It is that
 #: of the store's server, too (the first of its job): what ails one of three
@@ -267,30 +248,6 @@ def alarms(nights: Sequence[Mapping[str, Any]], kind: str
     return found
 
 
-def slope(values: Sequence[float], at: Sequence[float]
-          ) -> tuple[float, float]:
-    """Median, and slope a night by least squares.
-
-    :arg at: the numbers of the nights
-    """
-    ordered = sorted(values)
-    middle = ordered[len(ordered) // 2]
-    off = [x - sum(at) / len(at) for x in at]
-    mean = sum(values) / len(values)
-    power = sum(x * x for x in off)
-    return middle, (sum(x * (y - mean) for x, y in zip(
-        off, values, strict=True)) / power if power else 0.0)
-
-
-#: What a night costs: key -> (words, factor to the unit in the words).
-COSTS = {'session_s': ('session (s)', 1.0), 'verdict_s': ('verdict (s)', 1.0),
-         'session_rss': ('memory of the session (MiB)', 1 / 1024),
-         'bench_rss': ('memory of the bench, with the verdict (MiB)',
-                       1 / 1024),
-         'perflogs': ('perflogs (KiB)', 1 / 1024),
-         'disk': ('all other files (KiB)', 1 / 1024)}
-
-
 def report(nights: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
            ) -> tuple[list[str], bool]:
     """The tables, and whether all is well.
@@ -321,15 +278,6 @@ def report(nights: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
                   f'{len(false)}']
         lines += [f'- {day_of(night["run"])}: {one.kind}: '
                   f'{shortened(one.words, 240)}' for night, one in false]
-    # Nights of a fault have a cost of their own: a node that boots.
-    clean = [night for night in nights if night['kind'] in (CLEAN, AFTER)]
-    if clean:
-        lines += ['', '| of a clean night | median | slope a night |',
-                  '|---|---|---|']
-        for key, (words, factor) in COSTS.items():
-            middle, steep = slope([night[key] * factor for night in clean],
-                                  [night['number'] for night in clean])
-            lines.append(f'| {words} | {middle:.4g} | {steep:+.3g} |')
     return lines, good
 
 
@@ -337,6 +285,60 @@ def shortened(line: str, most: int) -> str:
     """A line that fits into a cell of a Markdown table."""
     line = line.replace('|', '/')
     return line if len(line) <= most else line[:most - 3].rstrip() + '...'
+
+
+# Programs and environment ----------------------------------------------------
+
+#: Installed programs, shared with the user's sessions.
+INSTALLED = ('venv', 'mpi', 'mpich', 'stores', 'bin')
+
+
+def relink(path: Path, target: Path) -> None:
+    """Makes a link, or replaces one."""
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+@contextlib.contextmanager
+def wrapped(server: Path, work: Path, script: str) -> Iterator[None]:
+    """Puts a script in place of a store's server.
+
+    :arg server: the real program; the script starts it with
+        `exec "$real" "$@"`
+    :arg work: folder whose link `stores` the site's file names
+    """
+    prefix, stores = work / 'wrapped', work / 'stores'
+    wrapper = prefix / 'bin' / server.name
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    wrapper.write_text(f'#!/bin/sh\nreal={shlex.quote(str(server))}\n'
+                       f'{script}\n')
+    wrapper.chmod(0o755)
+    try:
+        relink(stores, prefix)
+        yield
+    finally:
+        relink(stores, WORK / 'stores')
+
+
+def environment(site: str, work: Path) -> dict[str, str]:
+    """What `plumb env` exports, with a work folder of our own."""
+    work.mkdir(parents=True, exist_ok=True)
+    # Installs missing programs to the shared folder.
+    subprocess.run([ROOT / 'plumb', 'env', '--site', site], check=False,
+                   stdout=subprocess.DEVNULL)
+    for name in INSTALLED:
+        if (WORK / name).exists():
+            relink(work / name, WORK / name)
+    mine = {**os.environ, 'PLUMBLINE_WORK': str(work),
+            'PLUMBLINE_PERFLOGS': str(work / 'perflogs')}
+    done = subprocess.run([ROOT / 'plumb', 'env', '--site', site], text=True,
+                          env=mine, stdout=subprocess.PIPE)
+    if done.returncode:
+        raise Missing('plumb env failed: see above')
+    shell = subprocess.run(['bash', '-c', f'{done.stdout}\nenv -0'],
+                           env=mine, text=True, check=True,
+                           stdout=subprocess.PIPE)
+    return dict(x.split('=', 1) for x in shell.stdout.split('\0') if x)
 
 
 # The box ---------------------------------------------------------------------
@@ -403,9 +405,6 @@ class Box:
     cluster: Cluster
     env: dict[str, str] = field(default_factory=dict)
     site: dict[str, Any] = field(default_factory=dict)
-    #: CPU seconds that a rank on NODE uses in a second, as the clean nights
-    #: have it; 0: nobody knows.
-    rank_cpu: float = 0.0
 
     @property
     def work(self) -> Path:
@@ -419,11 +418,6 @@ class Box:
     def real(self) -> Path:
         """The program behind osu/osu_latency."""
         return self.folder / 'built' / 'osu_latency'
-
-    @property
-    def times(self) -> Path:
-        """What bash says of the ranks on NODE."""
-        return self.folder / 'reports' / 'times'
 
     def write_site(self) -> None:
         path = self.folder / 'site' / 'system.py'
@@ -440,7 +434,7 @@ class Box:
                ) -> contextlib.AbstractContextManager[None]:
         """A script in place of the store's server, which it starts with
         `exec "$real" "$@"`."""
-        return injection.wrapped(
+        return wrapped(
             WORK / 'stores' / 'bin' / 'valkey-server', self.work, script)
 
     def prepare(self) -> None:
@@ -452,7 +446,7 @@ class Box:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.site = site(self)
         self.write_site()
-        env = injection.environment(str(self.folder / 'site'), self.work)
+        env = environment(str(self.folder / 'site'), self.work)
         more = cached_compiler(self.folder / 'compiled')
         self.env = {**env, **more, 'PATH': os.pathsep.join((
             str(self.folder / 'compiled' / 'bin'), env['PATH']))}
@@ -471,11 +465,8 @@ class Box:
 
     def program(self, script: str = '') -> None:
         """What the site has as osu_latency: the program, or a script that
-        calls "$real". The ranks on NODE are timed: see `rank_cpu`."""
-        plain = (f'[ $host = {NODE} ] || exec "$real" "$@"\n'
-                 'TIMEFORMAT="%R %U %S"\n'
-                 '{ time "$real" "$@" 2>&3; } 3>&2 2>>'
-                 + shlex.quote(str(self.times)))
+        calls "$real"."""
+        plain = 'exec "$real" "$@"'
         for name, text in (('osu_latency', script or plain),
                            ('osu_put_bw', plain)):
             path = self.folder / 'osu' / name
@@ -492,7 +483,7 @@ class Box:
         for node in self.cluster.nodes:
             self.cluster.rate(node, RATE)
 
-    def play(self, night: Night, run: str, fault: Fault | None, cases: int
+    def play(self, night: Night, run: str, fault: Fault | None
              ) -> dict[str, Any]:
         """One night: the session, and what it cost.
 
@@ -503,9 +494,8 @@ class Box:
             shutil.rmtree(self.work / old, ignore_errors=True)
         report = self.folder / 'reports' / 'night.json'
         report.unlink(missing_ok=True)
-        self.times.write_text('')
         self.site = site(self)
-        wanted = kinds(cases, fault.more if fault else ())
+        wanted = kinds(fault.more if fault else ())
         parts = self.site['systems'][0]['partitions']
         parts[:] = [one for one in parts
                     if one['name'].startswith('pair')
@@ -519,14 +509,13 @@ class Box:
             command = ['reframe', *words, *SHORT,
                        *(fault.options if fault else ()), '-r']
             began = time.monotonic()
-            code, said, memory = self.session(
+            code, said = self.session(
                 command, {**self.env, 'RFM_REPORT_FILE': str(report),
                           'PLUMBLINE_RUN_ID': run, **variables})
             took = time.monotonic() - began
         told: list[dict[str, Any]] = []
         with contextlib.suppress(OSError, ValueError, LookupError):
             told = json.loads(report.read_text())['runs'][0]['testcases']
-        logs = size(self.perflogs)
         return {**asdict(night), 'run': run, 'code': code,
                 'said': ' / '.join(said[-3:]),
                 'cases': [{'name': case['display_name'],
@@ -534,101 +523,63 @@ class Box:
                            'line': case['fail_reason'] or case.get('inconclusive')}
                           for case in told if not case.get('fixture')
                           or case['result'] == 'fail'],
-                'session_s': round(took, 2), 'session_rss': memory,
-                'rank_cpu': busy(self.times.read_text()),
-                'load': os.getloadavg()[0],
-                'perflogs': logs, 'disk': size(self.work) - logs}
+                'session_s': round(took, 2),
+                'load': os.getloadavg()[0]}
 
     def session(self, command: Sequence[str], env: Mapping[str, str],
-                limit: float = LIMIT) -> tuple[int, list[str], int]:
-        """Exit code, last words, and the most memory of a process (KiB).
+                limit: float = LIMIT) -> tuple[int, list[str]]:
+        """Exit code and last words.
 
-        :arg limit: seconds; what takes longer is ended, and says so
+        :arg limit: seconds after which the session is ended
         """
         log = self.folder / 'reports' / 'night.log'
+        late = False
         with open(log, 'w') as out:
             process = self.cluster.box(
                 'exec', '--', *command, env=dict(env), cwd=ROOT, stdout=out,
                 stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-            began = time.monotonic()
-            # ReFrame cancels its jobs at SIGTERM; else it is killed.
-            timers = [threading.Timer(limit, process.terminate),
-                      threading.Timer(limit + 30, process.kill)]
-            for timer in timers:
-                timer.start()
             try:
-                _, status, used = os.wait4(process.pid, 0)
-            except BaseException:
-                # The end of the cluster ends what does not heed it.
+                process.wait(limit)
+            except subprocess.TimeoutExpired:
+                late = True
+            finally:
+                # ReFrame cancels its jobs at SIGTERM.
                 process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(20)
+                    process.wait(30)
                 process.kill()
                 process.wait()
-                raise
-            finally:
-                for timer in timers:
-                    timer.cancel()
-        process.returncode = os.waitstatus_to_exitcode(status)
         text = re.sub(r'\x1b\[[\d;]*m', '', log.read_text(errors='replace'))
         words = [line.strip() for line in text.splitlines()
                  if line.strip(' -=') and not line.startswith(
                      ('Log file(s) saved', 'Current session stored'))]
-        if time.monotonic() - began > limit:
+        if late:
             words.append(f'ended by bench/faults.py after {limit:.0f} s')
-        return process.returncode, words, used.ru_maxrss
+        return process.returncode, words
 
 
-def kinds(cases: int, more: Sequence[str]) -> list[str]:
-    """Names in CASES of what a night runs: of at most six cases."""
-    usual = ['pairs', 'store', 'bandwidth'][:cases - 3]
-    # What comes for a fault takes the place of the last.
-    return [*usual[:2], *more] if more else usual
-
-
-def busy(text: str) -> float:
-    """CPU seconds that a rank used in a second, the median over ranks; 0:
-    none was timed.
-
-    :arg text: lines of bash's `time`: elapsed, user and system seconds
-    """
-    shares = []
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError, ZeroDivisionError):
-            took, user, system = map(float, line.split())
-            shares.append((user + system) / took)
-    return round(statistics.median(shares), 4) if shares else 0.0
-
-
-def size(folder: Path) -> int:
-    """Bytes of all files below a folder; links are not followed."""
-    total = 0
-    for place, folders, names in os.walk(folder):
-        del folders[:0]
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_size
-    return total
+def kinds(more: Sequence[str]) -> list[str]:
+    """Names in CASES of what a night runs: six test cases."""
+    # What a fault needs takes the place of the last.
+    return ['pairs', 'store', *(more or ['bandwidth'])]
 
 
 def verdicts(perflogs: Path, run: str, before: set[str]
-             ) -> tuple[dict[str, Any], dict[str, Any], float]:
+             ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `plumb verdict` says of a night, by all nights before and by the
-    clean ones alone, and the seconds that the first took.
+    clean ones alone.
 
     :arg before: sessions that are left out of the second
     """
     from postprocess import perflogs as logs
     from postprocess import verdict
-    began = time.monotonic()
     frame, _ = logs.read([str(perflogs)], on_error='collect')
     if frame.empty or run not in set(frame['run'].astype(str)):
-        return {}, {}, time.monotonic() - began
+        return {}, {}
     every = verdict.of_records(frame, [str(perflogs)], run)
-    took = time.monotonic() - began
     alone = verdict.of_records(frame[~frame['run'].isin(list(before))],
                                [str(perflogs)], run)
-    return as_data(every), as_data(alone), took
+    return as_data(every), as_data(alone)
 
 
 def as_data(found: Any) -> dict[str, Any]:
@@ -681,25 +632,31 @@ def link(box: Box, what: str, value: str, usual: str
 
 
 @contextlib.contextmanager
-def quota(box: Box) -> Iterator[Mapping[str, str]]:
-    """The node gets half of the CPU that a rank on it used: a rank that
-    waits for a link, or beside other programs, never comes to half of one.
+def halted(box: Box) -> Iterator[Mapping[str, str]]:
+    """The ranks on the node may run for half of the time.
 
-    In short periods, for a size of osu_latency is measured for some 25 ms:
-    with the kernel's usual 100 ms it would miss all of it or nothing.
+    A limit on their CPU time would have no effect: a rank that waits for its
+    link uses a tenth of a CPU.
     """
-    half = box.rank_cpu / 2
-    if not half:
-        raise Missing('no clean night of this campaign has timed a rank: what '
-                      'half of its CPU is, is not known')
-    # No quota may be below 1 ms.
-    period = max(10_000, round(1000 / half))
-    with injection.group(max(1000, round(half * period)), period) as its:
-        for one in box.cluster.members(NODE):
-            with contextlib.suppress(OSError):
-                (its / 'cgroup.procs').write_text(str(one.pid))
+    ranks: list[int] = []
+
+    def halt() -> bool:
+        pids = [one.pid for one in box.cluster.members(NODE)
+                if one.command.startswith(str(box.real.parent))]
+        ranks.extend(pids)
+        # A size of osu_latency is measured for some 25 ms.
+        signals = (signal.SIGSTOP, signal.SIGCONT) * 50 if pids else ()
+        for number in signals:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            time.sleep(0.005)
+        return False
+
+    with meanwhile(halt):
         yield {}
-        injection.was_throttled(its, f'what ran on {NODE}', str(box.folder))
+    if not ranks:
+        raise Missing(f'no rank was seen on {NODE}: none was halted')
 
 
 @contextlib.contextmanager
@@ -868,9 +825,6 @@ def lost(box: Box) -> Iterator[Mapping[str, str]]:
         raise Missing(f'no rank was seen on {NODE}: no power was cut')
 
 
-_HALF_A_CPU = (f'all of {NODE} gets half of the CPU that a rank on it used in '
-               'the clean nights (cgroup)')
-
 #: Name -> fault: what the issue asks for, in its order.
 FAULTS = {
     'delay-200us': Fault('each frame 200 us late, each way',
@@ -889,7 +843,8 @@ FAULTS = {
                     partial(link, what='loss', value='1%', usual='0'), NODE),
     'loss-5': Fault('5 % of the frames lost, each way',
                     partial(link, what='loss', value='5%', usual='0'), NODE),
-    'half-cpu': Fault(_HALF_A_CPU, quota, NODE),
+    'half-cpu': Fault('the ranks on the node run for 5 of 10 ms', halted,
+                      NODE),
     'fewer-threads': Fault(
         'the store is started with one thread of two', partial(
             server, script='exec "$real" "$@" --io-threads 1'),
@@ -961,20 +916,6 @@ class Diary:
         return {line['skipped']: line['why'] for line in self.lines[last:]
                 if 'skipped' in line}
 
-    @property
-    def rank_cpu(self) -> float:
-        """See Box; of the clean nights that have it."""
-        shares = [night['rank_cpu'] for night in self.nights
-                  if night['kind'] in (CLEAN, AFTER)
-                  and night.get('rank_cpu')]
-        return statistics.median(shares) if shares else 0.0
-
-
-def memory() -> int:
-    """Resident memory of this process in KiB."""
-    text = Path('/proc/self/status').read_text()
-    return int(re.findall(r'VmRSS:\s+(\d+)', text)[0])
-
 
 def campaign(box: Box, diary: Diary) -> None:
     """Plays the nights that are left.
@@ -988,9 +929,8 @@ def campaign(box: Box, diary: Diary) -> None:
                       asked['faults']):
         if night.number in done or night.kind in diary.skipped:
             continue
-        box.rank_cpu = diary.rank_cpu
         try:
-            found, run = played(box, diary, night, first, asked['cases'])
+            found, run = played(box, diary, night, first)
         except Missing as err:
             diary.add({'skipped': night.kind, 'why': str(err)})
             print(f'{night.kind}: skipped: {err}', flush=True)
@@ -999,19 +939,18 @@ def campaign(box: Box, diary: Diary) -> None:
         good = {one['run'] for one in diary.nights
                 if one['kind'] in (CLEAN, AFTER, night.kind)}
         others = {one['began'] for one in diary.of('began')} - good - {run}
-        every, alone, took = verdicts(box.perflogs, run, others)
-        diary.add({**found, 'verdict': every, 'alone': alone,
-                   'verdict_s': round(took, 2), 'bench_rss': memory()})
+        every, alone = verdicts(box.perflogs, run, others)
+        diary.add({**found, 'verdict': every, 'alone': alone})
         write_report(box.folder, diary)
         print(f'{night.number} {night.kind} {night.of}: '
-              f'{found["session_s"]:.0f} s, verdict {took:.1f} s: '
+              f'{found["session_s"]:.0f} s: '
               f'{alone.get("headline") or found["said"]}', flush=True)
         for one in told(diary.lines[-1], day_of(run), 'alone'):
             print(f'    {one.kind}: {one.words}', flush=True)
 
 
-def played(box: Box, diary: Diary, night: Night, first: datetime.date,
-           cases: int) -> tuple[dict[str, Any], str]:
+def played(box: Box, diary: Diary, night: Night, first: datetime.date
+           ) -> tuple[dict[str, Any], str]:
     """A night, and its session; where the cluster breaks down it is started
     again, and so is the night, as another session.
 
@@ -1022,7 +961,7 @@ def played(box: Box, diary: Diary, night: Night, first: datetime.date,
         run = session_of(first, len(diary.of('began')))
         diary.add({'began': run})
         try:
-            return box.play(night, run, FAULTS.get(night.kind), cases), run
+            return box.play(night, run, FAULTS.get(night.kind)), run
         except ClusterError as err:
             if not left:
                 raise
@@ -1050,10 +989,9 @@ def write_report(folder: Path, diary: Diary) -> None:
     draft.replace(folder / 'report.md')
 
 
-def show_plan(nights: Sequence[Night], faults: Sequence[str], cases: int
-              ) -> None:
+def show_plan(nights: Sequence[Night], faults: Sequence[str]) -> None:
     """What would be played; nothing is started."""
-    print(f'{len(nights)} nights of {cases} cases:',
+    print(f'{len(nights)} nights:',
           *(f'  {name}: {sum(one.kind == name for one in nights)}'
             for name in dict.fromkeys(one.kind for one in nights)),
           '', 'Faults:', *(
@@ -1062,10 +1000,9 @@ def show_plan(nights: Sequence[Night], faults: Sequence[str], cases: int
               for name in faults), sep='\n')
 
 
-def main() -> int:
-    about, _, more = (__doc__ or '').partition('\n\n')
+def main() -> bool:
     parser = argparse.ArgumentParser(
-        description=about, epilog=more,
+        description=__doc__, epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, count, what in (
             ('clean', 30, 'clean nights, the history'),
@@ -1076,17 +1013,11 @@ def main() -> int:
     parser.add_argument('--only', action='append', metavar='FAULT',
                         choices=list(FAULTS), help='this fault; may be given '
                         'again: ' + ', '.join(FAULTS))
-    parser.add_argument('--cases', type=int, default=6, metavar='N',
-                        choices=(4, 5, 6), help='cases of a night: 4, the '
-                        'pairs; 5, and the store; 6, and a bandwidth, or what '
-                        'a fault needs in its place (default: 6)')
     parser.add_argument('--dir', type=Path, default=WORK / 'faults',
                         help='folder of the campaign (default: %(default)s)')
     parser.add_argument('--resume', action='store_true',
                         help='go on with the campaign in --dir, as it was '
                         'asked for')
-    parser.add_argument('--report', action='store_true',
-                        help='only the tables of the nights in --dir')
     parser.add_argument('--dry-run', action='store_true',
                         help='print the nights and the faults; start nothing')
     args = parser.parse_args()
@@ -1094,32 +1025,31 @@ def main() -> int:
     faults = [name for name in FAULTS if not args.only or name in args.only]
     nights = plan(args.clean, args.nights, args.after, faults)
     if args.dry_run:
-        show_plan(nights, faults, args.cases)
-        return 0
+        show_plan(nights, faults)
+        return True
     diary = Diary(args.dir / 'nights.jsonl').read()
-    if args.report or args.resume:
-        if not diary.of('clean'):
-            print(f'faults: no campaign in {args.dir}', file=sys.stderr)
-            return 2
-    elif diary.lines:
-        print(f'faults: {len(diary.nights)} nights are in {args.dir} already: '
-              '--resume goes on with them, or name another --dir',
-              file=sys.stderr)
-        return 2
-    if not args.report:
-        code = run(args, diary, nights, faults)
-        if code:
-            return code
+    if args.resume and not diary.of('clean'):
+        raise Missing(f'no campaign in {args.dir}')
+    if diary.lines and not args.resume:
+        raise Missing(f'{len(diary.nights)} nights are in {args.dir} already: '
+                      '--resume goes on with them, or name another --dir')
+    try:
+        run(args, diary, nights, faults)
+    except (ClusterError, KeyboardInterrupt) as err:
+        raise Missing(str(err) or 'ended early; --resume goes on') from None
     lines, good, left = outcome(diary)
     print('', *lines, sep='\n')
-    return 2 if left else 0 if good else 1
+    if left:
+        raise Missing(f'{left} nights were not played: see above')
+    return good
 
 
 def run(args: argparse.Namespace, diary: Diary, nights: Sequence[Night],
-        faults: Sequence[str]) -> int:
-    """Plays the campaign; 0, or why it could not be."""
-    # SIGTERM is handled like Ctrl-C: the cluster is stopped first.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+        faults: Sequence[str]) -> None:
+    """Plays the campaign.
+
+    :raises Missing, ClusterError: it cannot go on
+    """
     small = args.dir / 'small'
     small.mkdir(parents=True, exist_ok=True)
     box = Box(args.dir, Cluster(args.dir / 'box'))
@@ -1137,20 +1067,13 @@ def run(args: argparse.Namespace, diary: Diary, nights: Sequence[Night],
                      - datetime.timedelta(days=len(nights)))
             diary.add({'clean': args.clean, 'nights': args.nights,
                        'after': args.after, 'faults': list(faults),
-                       'cases': args.cases, 'first': str(first)})
+                       'first': str(first)})
         else:
             diary.add({'resumed': datetime.datetime.now().isoformat()})
         campaign(box, diary)
-    except (Missing, ClusterError, OSError) as err:
-        print(f'faults: {err}', file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print('faults: ended early; --resume goes on', file=sys.stderr)
-        return 2
     finally:
         box.cluster.down()
-    return 0
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    exit_with(main)

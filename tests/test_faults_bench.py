@@ -1,13 +1,11 @@
 """bench/faults.py: its nights, its faults, and the table made of findings."""
 from __future__ import annotations
 
-import contextlib
 import datetime
 import importlib.util
-import json
 import os
+import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import types
@@ -15,7 +13,7 @@ import types
 import pytest
 
 from checks.lib import features
-from tests.conftest import ROOT
+from tests.conftest import ROOT, until
 
 PATH = ROOT / 'bench' / 'faults.py'
 
@@ -30,13 +28,14 @@ ASKED = {
 @pytest.fixture(scope='module')
 def faults():
     path, before = [*sys.path], set(sys.modules)
+    sys.path.insert(0, str(PATH.parent))
     spec = importlib.util.spec_from_file_location('faults', PATH)
     module = importlib.util.module_from_spec(spec)
     sys.modules['faults'] = module
     spec.loader.exec_module(module)
     yield module
     sys.path[:] = path
-    for name in {'faults', 'injection'} - before:
+    for name in {'faults', 'common', 'ending'} - before:
         sys.modules.pop(name, None)
 
 
@@ -47,10 +46,8 @@ def night(number, kind, verdict=None, alone=None, **more):
     verdict = {**data, **(verdict or {})}
     return {'number': number, 'kind': kind, 'of': 1, 'code': 0, 'said': '',
             'run': f'{day:%Y%m%d}T030000Z-aaaaaa', 'cases': ['some'],
-            'session_s': 10.0 + number, 'verdict_s': 1.0,
-            'session_rss': 102400, 'bench_rss': 204800, 'perflogs': 2048,
-            'rank_cpu': 0.2, 'load': 1.0,
-            'disk': 4096, 'verdict': verdict,
+            'session_s': 10.0 + number, 'load': 1.0,
+            'verdict': verdict,
             'alone': verdict if alone is None else {**data, **alone}, **more}
 
 
@@ -77,11 +74,11 @@ def test_the_nights_are_those_of_the_issue(faults):
 
 
 def test_every_session_has_a_date_of_its_own(faults):
-    from postprocess import nights
+    from config import run_id
     first = datetime.date(2026, 1, 30)
     runs = [faults.session_of(first, n) for n in range(40)]
     assert len({faults.day_of(run) for run in runs}) == 40
-    assert all(nights._RUN.match(run) for run in runs)
+    assert all(run_id._FIRST.fullmatch(run) for run in runs)
     assert faults.day_of(runs[2]) == '2026-02-01'
 
 
@@ -121,11 +118,10 @@ def test_what_stands_before_the_program(faults, tmp_path):
     assert len(said()) == 20
 
 
-def test_a_night_has_six_cases_at_most(faults):
-    assert faults.kinds(4, ()) == ['pairs']
-    assert faults.kinds(6, ()) == ['pairs', 'store', 'bandwidth']
+def test_a_night_has_six_cases(faults):
+    assert faults.kinds(()) == ['pairs', 'store', 'bandwidth']
     # The seventh would be one too many.
-    assert faults.kinds(6, ('threads',)) == ['pairs', 'store', 'threads']
+    assert faults.kinds(('threads',)) == ['pairs', 'store', 'threads']
     assert set(faults.CASES) == {'pairs', 'store', 'bandwidth', 'threads'}
 
 
@@ -139,57 +135,44 @@ def test_the_fault_is_on_the_node_of_the_server(faults, tmp_path):
     assert faults.NODE in measured['access'][-1]
 
 
-def test_half_of_the_cpu_is_half_of_what_a_rank_used(faults, tmp_path,
-                                                     monkeypatch):
-    assert faults.busy('1.0 0.1 0.1\n2.000 0.30 0.30\nxx\n0 0 0\n'
-                       '1 0.5 0.5\n') == 0.3
-    assert faults.busy('') == 0.0
-    asked = []
-
-    @contextlib.contextmanager
-    def group(*given):
-        asked.append(given)
-        (tmp_path / 'cpu.stat').write_text('nr_periods 9\nnr_throttled 3\n')
-        yield tmp_path
-    monkeypatch.setattr(faults.injection, 'group', group)
-    cluster = types.SimpleNamespace(members=lambda node: [])
-    for share in (0.0, 0.1, 0.9):
-        box = faults.Box(tmp_path, cluster, rank_cpu=share)
-        if not share:
-            with pytest.raises(faults.Missing, match='is not known'), \
-                    faults.quota(box):
-                pass
-            continue
-        with faults.quota(box):
-            pass
-    assert asked == [(1000, 20000), (4500, 10000)]
+def state(process):
+    return pathlib.Path(f'/proc/{process.pid}/stat').read_text().rpartition(
+        ') ')[2][0]
 
 
-def test_ranks_on_the_node_of_the_fault_are_timed(faults, tmp_path,
-                                                  monkeypatch):
-    for name in ('built', 'osu', 'reports'):
-        (tmp_path / name).mkdir()
-    monkeypatch.setattr(faults, 'NODE', socket.gethostname())
-    box = faults.Box(tmp_path, None)
-    box.real.write_text('#!/bin/sh\necho "$0 $1"; echo bad >&2; exit 3\n')
-    box.real.chmod(0o755)
-    box.program()
-    done = subprocess.run([tmp_path / 'osu' / 'osu_latency', '-x'], text=True,
-                          capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (
-        3, f'{box.real} -x\n', 'bad\n')
-    elapsed, user, system = map(float, box.times.read_text().split())
-    assert user + system <= elapsed + 0.02
+def test_half_of_the_cpu_halts_the_ranks_of_the_node(faults, tmp_path):
+    real = tmp_path / 'built' / 'osu_latency'
+    with subprocess.Popen(['sleep', '600']) as rank, \
+            subprocess.Popen(['sleep', '600']) as other:
+        members = [types.SimpleNamespace(pid=rank.pid, command=f'{real} -x'),
+                   types.SimpleNamespace(pid=other.pid, command='srun')]
+        box = faults.Box(tmp_path, types.SimpleNamespace(
+            members=lambda node: members))
+        try:
+            with faults.halted(box):
+                until(lambda: state(rank) == 'T')
+                assert state(other) != 'T'
+            until(lambda: state(rank) != 'T')
+        finally:
+            rank.kill()
+            other.kill()
+
+
+def test_half_of_the_cpu_needs_a_rank(faults, tmp_path):
+    box = faults.Box(tmp_path, types.SimpleNamespace(members=lambda node: []))
+    with pytest.raises(faults.Missing, match='no rank was seen on n1'), \
+            faults.halted(box):
+        pass
 
 
 def test_a_night_that_hangs_is_ended(faults, tmp_path):
     (tmp_path / 'reports').mkdir()
     box = faults.Box(tmp_path, types.SimpleNamespace(
         box=lambda *words, **more: subprocess.Popen(words[2:], **more)))
-    code, said, _ = box.session(['sleep', '60'], {}, 0.2)
+    code, said = box.session(['sleep', '60'], {}, 0.2)
     assert code == -signal.SIGTERM
     assert said == ['ended by bench/faults.py after 0 s']
-    assert box.session(['echo', 'x'], dict(os.environ))[:2] == (0, ['x'])
+    assert box.session(['echo', 'x'], dict(os.environ)) == (0, ['x'])
 
 
 # The campaign ---------------------------------------------------------------
@@ -199,11 +182,11 @@ class Campaign:
 
     def __init__(self, folder, faults):
         self.folder = self.perflogs = folder
-        self.faults, self.rank_cpu = faults, 0.0
+        self.faults = faults
         self.broken, self.ups, self.seen = [], 0, []
 
-    def play(self, one, run, fault, cases):
-        self.seen.append((one.number, self.rank_cpu))
+    def play(self, one, run, fault):
+        self.seen.append(one.number)
         if self.broken and self.broken[0] == one.number:
             self.broken.pop(0)
             raise self.faults.ClusterError('n3 does not answer')
@@ -219,9 +202,9 @@ class Campaign:
 def campaign(faults, tmp_path, monkeypatch):
     monkeypatch.setattr(faults, 'verdicts', lambda *a: (
         *[{'failures': [], 'regressions': [], 'changed': [], 'common': []}
-          ] * 2, 0.1))
+          ] * 2,))
     diary = faults.Diary(tmp_path / 'nights.jsonl')
-    diary.add({'clean': 2, 'nights': 2, 'after': 1, 'cases': 6,
+    diary.add({'clean': 2, 'nights': 2, 'after': 1,
                'faults': ['version', 'spec'], 'first': '2026-01-01'})
     return Campaign(tmp_path, faults), diary
 
@@ -231,13 +214,11 @@ def test_a_cluster_that_breaks_down_costs_no_night(faults, campaign):
     box.broken = [2]
     faults.campaign(box, diary)
     # The first night of what cannot be had says so, the second is not tried.
-    assert [number for number, _ in box.seen] == [1, 2, 2, 3, 5, 6, 7]
+    assert box.seen == [1, 2, 2, 3, 5, 6, 7]
     assert box.ups == 1
     assert [one['number'] for one in diary.nights] == [1, 2, 5, 6, 7]
     assert len({one['began'] for one in diary.of('began')}) == 7
     assert diary.skipped == {'version': 'no redis-server'}
-    # What a rank uses is that of the clean nights before.
-    assert [share for _, share in box.seen[:2]] == [0.0, 0.2]
     report = (box.folder / 'report.md').read_text()
     assert '| version | 0 | | | | | skipped: no redis-server |' in report
     assert '2 nights of the campaign were not played' in report
@@ -256,7 +237,7 @@ def test_a_cluster_that_breaks_down_twice_ends_the_campaign(faults,
     assert diary.skipped == {}
     box.seen.clear()
     faults.campaign(box, diary)
-    assert [number for number, _ in box.seen] == [3]
+    assert box.seen == [3]
 
 
 # What a night says --------------------------------------------------------
@@ -325,8 +306,6 @@ def test_the_report_of_a_good_campaign(faults):
             'wrong |') in text
     assert '| version | 0 | | | | | skipped: no redis-server |' in text
     assert 'Clean nights before: 5, false alarms: 0' in text
-    assert '| session (s) | 14 | +1 |' in text
-    assert '| memory of the session (MiB) | 100 | +0 |' in text
 
 
 def test_what_was_not_found_and_a_false_alarm_are_no_success(faults):
@@ -343,11 +322,6 @@ def test_what_was_not_found_and_a_false_alarm_are_no_success(faults):
     assert good, lines
 
 
-def test_slope(faults):
-    assert faults.slope([1.0, 3.0, 9.0], [1, 2, 5]) == (3.0, 2.0)
-    assert faults.slope([4.0], [1]) == (4.0, 0.0)
-
-
 # The command --------------------------------------------------------------
 
 def call(*words):
@@ -359,7 +333,7 @@ def test_dry_run_starts_nothing(tmp_path):
     done = call('--dry-run', '--nights', 2, '--only', 'clock', '--dir',
                 tmp_path / 'none')
     assert done.returncode == 0, done.stderr
-    assert '52 nights of 6 cases:\n  clean: 30\n  clock: 2\n  after: 20' \
+    assert '52 nights:\n  clean: 30\n  clock: 2\n  after: 20' \
         in done.stdout
     assert 'clock: a clock two minutes ahead' in done.stdout
     assert 'spec:' not in done.stdout
@@ -370,7 +344,7 @@ def test_a_diary_is_read_again_and_never_overwritten(faults, tmp_path):
     path = tmp_path / 'nights.jsonl'
     diary = faults.Diary(path)
     diary.add({'clean': 1, 'nights': 1, 'after': 0, 'faults': ['spec'],
-               'cases': 5, 'first': '2026-01-01'})
+               'first': '2026-01-01'})
     diary.add(night(1, 'clean'))
     diary.add({'skipped': 'spec', 'why': 'x'})
     with open(path, 'a') as out:
@@ -383,10 +357,6 @@ def test_a_diary_is_read_again_and_never_overwritten(faults, tmp_path):
     done = call('--dir', tmp_path)
     assert done.returncode == 2
     assert '1 nights are in' in done.stderr and '--resume' in done.stderr
-    done = call('--dir', tmp_path, '--report')
-    assert done.returncode == 2 and 'false alarms: 0' in done.stdout
-    assert '1 nights of the campaign were not played' in done.stdout
-    assert json.loads(path.read_text().splitlines()[1])['clean'] == 1
 
 
 def test_without_a_campaign_there_is_nothing_to_resume(tmp_path):

@@ -1,0 +1,176 @@
+"""What several bench scripts share.
+
+- rounds in which the compared programs alternate, and ratios of the rounds
+- servers pinned to a CPU, which end with the bench script
+- CPU time of a process and of its children
+- Markdown tables
+- exit codes: 0 all goals met, 1 a goal missed, 2 a requirement is missing
+"""
+from __future__ import annotations
+
+import contextlib
+import resource
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import ending
+
+ROOT = Path(__file__).resolve().parent.parent
+T = TypeVar('T')
+
+EXIT_CODES = 'Exit code: 0 all goals met, 1 a goal missed, 2 cannot run.'
+
+
+class Missing(Exception):
+    """A requirement of the bench script that is missing, in one line."""
+
+
+def exit_with(main: Callable[[], bool]) -> None:
+    """Calls `main` and ends the script with the exit code.
+
+    :arg main: returns whether all goals are met
+    """
+    ending.in_order()
+    try:
+        good = main()
+    except (Missing, OSError) as err:
+        print(f'{Path(sys.argv[0]).stem}: {err}', file=sys.stderr)
+        sys.exit(2)
+    sys.exit(0 if good else 1)
+
+
+# Rounds --------------------------------------------------------------------
+
+def alternate(rounds: int, names: Iterable[str], measure: Callable[[str], T]
+              ) -> dict[str, list[T]]:
+    """Measures each name once per round, each time another name first.
+
+    A machine that changes its speed slowly then treats all of them alike.
+    """
+    names = list(names)
+    samples: dict[str, list[T]] = {name: [] for name in names}
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            samples[name].append(measure(name))
+    return samples
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The median over the rounds of ours / theirs."""
+    return statistics.median(
+        one / other for one, other in zip(ours, theirs, strict=True))
+
+
+def medians(samples: Sequence[Any]) -> Any:
+    """The median of each field of named tuples of one type."""
+    return type(samples[0])(*map(statistics.median, zip(*samples,
+                                                        strict=True)))
+
+
+# Markdown --------------------------------------------------------------------
+
+def head(*titles: object) -> None:
+    """Prints the head of a table."""
+    row(*titles)
+    print('|---' * len(titles) + '|', flush=True)
+
+
+def row(*cells: object) -> None:
+    """Prints a row of a table."""
+    print('| ' + ' | '.join(str(cell).replace('|', r'\|') for cell in cells)
+          + ' |', flush=True)
+
+
+# Processes -------------------------------------------------------------------
+
+class Done(NamedTuple):
+    """A program that has ended."""
+    out: str
+    #: CPU time of the program and of its children. Unit: s.
+    cpu: float
+    #: Unit: s.
+    wall: float
+
+
+def run(command: Iterable[object], what: str, cpu: int | None = None,
+        env: Mapping[str, str] | None = None,
+        limit: float | None = None) -> Done:
+    """Runs a program to its end.
+
+    :arg what: what the program does, for the message
+    :arg cpu: number of the CPU to which the program is pinned
+    :arg limit: seconds after which the program is killed
+    :raises Missing: the program failed
+    """
+    with subprocess.Popen(
+            pinned(cpu, command), text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env=None if env is None else dict(env),
+            preexec_fn=ending.with_bench) as process:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        begin = time.monotonic()
+        try:
+            out, err = process.communicate(timeout=limit)
+        except BaseException as problem:
+            process.kill()
+            if isinstance(problem, subprocess.TimeoutExpired):
+                raise Missing(f'{what}: killed after {limit:g} s') from None
+            raise
+    wall = time.monotonic() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if process.returncode:
+        raise Missing(f'{what} failed with exit code {process.returncode}: '
+                      f'{err.strip()[-300:]}')
+    return Done(out, after.ru_utime + after.ru_stime
+                - before.ru_utime - before.ru_stime, wall)
+
+
+def pinned(cpu: int | None, command: Iterable[object]) -> list[str]:
+    """A command line that is pinned to a CPU."""
+    before = [] if cpu is None else ['taskset', '-c', str(cpu)]
+    return [*before, *map(str, command)]
+
+
+def cpu_of(pid: int) -> float:
+    """CPU time of all threads of a process. Unit: s."""
+    return sum(int(path.read_text().split()[0]) for path in
+               Path(f'/proc/{pid}/task').glob('*/schedstat')) / 1e9
+
+
+def free_port() -> int:
+    with socket.create_server(('127.0.0.1', 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def served(command: Iterable[object], port: int, cpu: int) -> Iterator[int]:
+    """A server that is pinned to a CPU and accepts connections; its pid.
+
+    :arg port: where the server listens on the loopback
+    """
+    with subprocess.Popen(pinned(cpu, command), stdout=subprocess.DEVNULL,
+                          preexec_fn=ending.with_bench) as process:
+        try:
+            for _ in range(100):
+                with contextlib.suppress(OSError):
+                    socket.create_connection(('127.0.0.1', port)).close()
+                    break
+                if process.poll() is not None:
+                    break
+                time.sleep(0.05)
+            else:
+                raise Missing(f'{command}: no answer on port {port}')
+            if process.poll() is not None:
+                raise Missing(f'{command}: ended with exit code '
+                              f'{process.returncode}')
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()

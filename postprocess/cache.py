@@ -394,9 +394,10 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     spilled = Path(tempfile.gettempdir(), f'plumbline-spilled-{os.getpid()}')
     with duckdb.connect(config={
             'threads': 1, 'memory_limit': '1GB',
-            'temp_directory': str(spilled), 'enable_progress_bar': False,
+            'temp_directory': str(spilled),
             # No variable of Python is a table, and pandas is not imported.
             'python_enable_replacements': False}) as con:
+        con.execute('SET enable_progress_bar = false')
         yield con
 
 

@@ -520,7 +520,8 @@ class Box:
                 'said': ' / '.join(said[-3:]),
                 'cases': [{'name': case['display_name'],
                            'result': case['result'],
-                           'line': case['fail_reason'] or case.get('inconclusive')}
+                           'line': case['fail_reason']
+                           or case.get('inconclusive')}
                           for case in told if not case.get('fixture')
                           or case['result'] == 'fail'],
                 'session_s': round(took, 2),

@@ -179,8 +179,9 @@ def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     sources = con.execute('SELECT origin, file, format FROM sources '
                           'ORDER BY origin').fetchall()
     names = [file for _, file, _ in sources]
+    origins = found.pop('origin')
     file = np.argsort(_file_order(names))[np.searchsorted(
-        [origin for origin, _, _ in sources], found.pop('origin'))] \
+        [origin for origin, _, _ in sources], origins)] \
         if sources else np.empty(0, np.int64)
     line, times = found.pop('line'), found.pop('time')
     # Texts in the order in which they stand in the files.

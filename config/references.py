@@ -26,7 +26,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import SingleQuotedScalarString
 
-from . import metrics, strict
+from . import metrics, regular, strict
 from .judged import instead, judged, table
 
 _PROPOSED = '.proposed.yaml'
@@ -346,7 +346,7 @@ def editable(path: Path) -> CommentedMap:
     except strict.Fault as err:
         raise ReferenceError_(f'{err}; restore the file') from None
     _refuse(path, list(_faults(path.name.partition('.')[0], data)))
-    found: CommentedMap = _yaml().load(path.read_text('utf-8'))
+    found: CommentedMap = _yaml().load(regular.text(path))
     return found
 
 
@@ -397,7 +397,7 @@ def inline(values: Mapping[str, Any]) -> CommentedMap:
 def text(value: str) -> str:
     """A string, quoted if YAML might read anything else: 1e5, no, a: b."""
     try:
-        same = value[:1].isalpha() and yaml.safe_load(value) == value
+        same = value[:1].isalpha() and strict.safe_load(value) == value
     except yaml.YAMLError:
         same = False
     return value if same else SingleQuotedScalarString(value)

@@ -22,12 +22,12 @@ SUFFIX = '.reasons'
 #: ReFrame gives the reason.
 NOT_RUN = {
     plans.MISSING: 'planned, and the session ended before it had a record',
-    clock.GUARD: 'the clock was wrong in its session',
     'cancelled': 'cancelled: the session ended before it did',
     'build': 'not run: what it needs could not be built',
     'dependency': 'not run: what it depends on failed',
     'skipped': '',
 }
+CLOCK = 'the clock was wrong in its session'
 NO_REFERENCE = 'no reference, and the site requires one for every test case'
 
 
@@ -43,6 +43,8 @@ def of(row: Any) -> str:
 
 def words(guard: str, text: str) -> str:
     """Why a test case failed: what the guard means, or ReFrame's text."""
+    if guard == clock.GUARD:            # whatever its session said
+        return CLOCK
     return (NOT_RUN.get(guard) or text
             or (NO_REFERENCE if guard == 'reference' else ''))
 

@@ -18,7 +18,7 @@ import perflogs_factory as make
 from conftest import OSU, ROOT
 
 from config import clock
-from postprocess import export, outcomes, perflogs, report, verdict
+from postprocess import export, perflogs, report, results, verdict
 
 DAY = datetime.timedelta(days=1)
 LATEST = clock.latest
@@ -51,7 +51,7 @@ def found(folder: Path) -> tuple[dict[str, tuple[str, str]], list[str]]:
     """Program -> result and guard; and the faults."""
     frame, faults = perflogs.read(folder, on_error='collect')
     return {str(row.program): (row.result, row.guard) for row in
-            outcomes.newest(frame).itertuples()}, [*map(str, faults)]
+            results.newest(frame).itertuples()}, [*map(str, faults)]
 
 
 AHEAD = session(400), session(-0.1, 'fail')
@@ -78,7 +78,7 @@ def test_a_session_of_a_wrong_clock_hides_no_failure(
     assert re.findall(r'^plumb_case_failed{.*} (\d)$', text.read_text(),
                       re.M) == ['1']
     page = (tmp_path / 'page' / 'index.html').read_text()
-    assert '1 of 1 cases failed' in page
+    assert '1 of 1 test cases failed' in page
 
 
 def test_a_good_session_of_a_wrong_clock_is_no_pass(tmp_path):

@@ -32,7 +32,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from postprocess import detect
+from postprocess.regressions import detect
 
 WARM, AFTER, TOGETHER = 30, 100, 25
 REFERENCE = 0.05
@@ -211,7 +211,7 @@ def as_history(x, ran_on):
     two partitions, each night on some node."""
     import pandas as pd
 
-    from postprocess.nights import FLOOR, LEAST, RAN_ON, History
+    from postprocess.regressions.nights import FLOOR, LEAST, RAN_ON, History
     cases, nights = x.shape
     of = np.arange(cases)
     figures = pd.DataFrame({
@@ -239,7 +239,7 @@ def as_history(x, ran_on):
 def whole(rng, kind, step, rounds, cases=100, nights=12, nodes=8):
     """Lines of `plumb verdict` itself, with its groups, each night after
     the warm-up; with a step there: of the first case alone."""
-    from postprocess import judging
+    from postprocess.regressions import judging
     begins = told = found = 0
     for _ in range(rounds):
         x = histories(rng, kind, (cases, WARM + nights),

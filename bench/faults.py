@@ -573,7 +573,7 @@ def verdicts(perflogs: Path, run: str, before: set[str]
     :arg before: sessions that are left out of the second
     """
     from postprocess import perflogs as logs
-    from postprocess import verdict
+    from postprocess.regressions import verdict
     frame, _ = logs.read([str(perflogs)], on_error='collect')
     if frame.empty or run not in set(frame['run'].astype(str)):
         return {}, {}
@@ -585,7 +585,7 @@ def verdicts(perflogs: Path, run: str, before: set[str]
 
 def as_data(found: Any) -> dict[str, Any]:
     """What is kept of a verdict, with its own words."""
-    from postprocess import telling
+    from postprocess.regressions import telling
     return {
         'headline': telling.headline(found),
         'failures': [{'guard': one.guard, 'metric': one.metric,

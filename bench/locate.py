@@ -30,7 +30,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from postprocess.locating import Located, Search
+from postprocess.regressions.locating import Located, Search
 
 LEVEL = 100.0
 

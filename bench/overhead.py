@@ -32,8 +32,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from checks.serving.parser import split  # noqa: E402
-from checks.serving.plan import Clients, Plan, Program, Step  # noqa: E402
+from checks.services.parser import split  # noqa: E402
+from checks.services.plan import Clients, Plan, Program, Step  # noqa: E402
 from checks.stores.servers import Needs, server  # noqa: E402
 
 TRIVIAL = '''
@@ -145,7 +145,7 @@ def bench_service(rounds: int) -> None:
         server('valkey', str(work / 'stores'), Needs(memory=64)), (Clients(),),
         (Step('fill', (Program(('true',)),), 10.0),
          Step('measure', (Program(('true',)),), 10.0)))
-    serving = ROOT / 'checks' / 'serving'
+    serving = ROOT / 'checks' / 'services'
     walls, stores = [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
@@ -163,7 +163,7 @@ def bench_service(rounds: int) -> None:
 
 
 def bench_observe(rounds: int) -> None:
-    src = ROOT / 'checks' / 'lib' / 'src'
+    src = ROOT / 'checks' / 'core' / 'src'
     with tempfile.TemporaryDirectory() as folder:
         observe = f'{folder}/observe'
         subprocess.run(['cc', '-O2', '-std=gnu11', src / 'observe.c', '-o',

@@ -28,7 +28,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from config.judged import TRIES
-from postprocess import spread
+from postprocess.references import spread
 
 CAP, RESOLUTION = 0.3, 0.01
 #: Further runs that each reference judges.

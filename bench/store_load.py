@@ -55,7 +55,7 @@ from common import (
 )
 
 sys.path.insert(0, str(ROOT))
-from checks.load import BUILD, plumbload
+from checks.loadgen import BUILD, plumbload
 
 BUILD_TAO = ROOT / 'checks' / 'taobench' / 'src' / 'build.sh'
 #: With four digits after it a key is as long as redis-benchmark's.

@@ -1,0 +1,7 @@
+"""The commands of ./plumb, in reading order:
+
+session/    a session of ReFrame from start to table; saved output; records
+nightly/    nightly sessions, nodes that are slow
+site/       the folder of a site: new, check, doctor
+setup/      virtual environment, bundle, software stacks, new benchmarks
+"""

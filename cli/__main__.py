@@ -39,7 +39,8 @@ from typing import Any
 if not __package__:                     # called by path, from ./plumb
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from cli import bundle_file, setup
+from cli.setup import bundle_file
+from cli.setup import venv as setup
 from config import caller
 from config.version import VERSION
 
@@ -123,7 +124,7 @@ def arguments() -> argparse.ArgumentParser:
                        'own: ./plumb parse FAMILY --help')
     if sys.argv[1:2] == ['parse']:
         # Imported for this command alone: what is known of a family.
-        from cli.parse import add_options
+        from cli.session.parse import add_options
 
         add_options(parse, next((word for word in sys.argv[2:]
                                  if not word.startswith('-')), ''))
@@ -467,7 +468,7 @@ NEW = """Makes a site's folder from what this machine and its Slurm print.
 
 Run it on a login node, or better on a compute node, where the GPUs and the
 network cards are. It only reads (sinfo, scontrol, reframe, nvidia-smi,
-rocm-smi, module, mpirun, spack; cli/detect.yaml lists the commands),
+rocm-smi, module, mpirun, spack; cli/site/detect.yaml lists the commands),
 starts no job and changes nothing. It prints a summary and writes the files
 after a yes. A comment FINISH in a file marks what a person has to write; the
 end of the output lists these lines. Without Slurm they are most of the
@@ -547,12 +548,12 @@ def site_arguments(commands: Any) -> None:
 
 
 #: Command, with its action where that has a module of its own -> module.
-MODULES = {'benchmark new': 'benchmark', 'bundle': 'bundle',
-           'doctor': 'doctor', 'export': 'data', 'history': 'data',
-           'locate': 'locate',
-           'nightly': 'nightly',
-           'references learn': 'learn', 'sql': 'data',
-           'site check': 'sites', 'site new': 'new', 'spack': 'stacks'}
+MODULES = {'benchmark new': 'setup.benchmark', 'bundle': 'setup.bundle',
+           'doctor': 'site.doctor', 'export': 'session.data',
+           'history': 'session.data', 'locate': 'nightly.locate',
+           'nightly': 'nightly.nightly', 'references learn': 'session.learn',
+           'sql': 'session.data', 'site check': 'site.check',
+           'site new': 'site.new', 'spack': 'setup.stacks'}
 
 
 def function_of(args: argparse.Namespace) -> Callable[[Any], int]:
@@ -563,7 +564,8 @@ def function_of(args: argparse.Namespace) -> Callable[[Any], int]:
         if command in MODULES:
             return getattr(importlib.import_module(
                 f'cli.{MODULES[command]}'), name)
-    return getattr(importlib.import_module('cli.commands'), args.command)
+    return getattr(importlib.import_module('cli.session.commands'),
+                   args.command)
 
 
 def main() -> int:
@@ -575,7 +577,7 @@ def main() -> int:
     else:
         args = arguments().parse_args()
     if args.command == 'parse':
-        from cli.parse import parse_files
+        from cli.session.parse import parse_files
 
         # As every filter: `| head` ends it without a word (128 + SIGPIPE).
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -3,7 +3,7 @@
 The newest session of a test case decides how it stands, so a clock that leaps
 could hide a failure. No session begins while the clock is behind what was
 written before (`behind`). The records of a session whose clock was wrong are
-refused when they are read (postprocess/clock.py).
+refused when they are read (postprocess/perflogs/clock.py).
 """
 from __future__ import annotations
 

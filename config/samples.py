@@ -20,7 +20,7 @@ A check hands the text on as it does other files:
 Two limits: a file has MOST rows, of longer runs every second, third, ...
 iteration of each rank and call; and of each case the newest KEPT runs keep
 their file (`prune`, called as a new one is written). Nothing else of a run is
-removed. postprocess/samples.py reads them.
+removed. postprocess/perflogs/samples.py reads them.
 """
 from __future__ import annotations
 

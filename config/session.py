@@ -109,7 +109,7 @@ PRIVATE = {
     'reframe.core.pipeline:RegressionTest._rfm_name':
         'the same',
     'reframe.core.pipeline:RegressionTest._rfm_dry_run':
-        'what a dry run would find (cli/cases.py)',
+        'what a dry run would find (cli/site/cases.py)',
     'reframe.core.systems:SystemPartition._max_jobs':
         'how many pairs of nodes are measured at a time (config/pinned.py)',
 }
@@ -345,7 +345,7 @@ class Accounts(Listener):
 
     def tell(self, case: Any, reason: str) -> None:
         """Write why a test case failed, or is inconclusive, beside the plan:
-        perflogs have no free text (postprocess/reasons.py reads it)."""
+        perflogs have no free text (reasons.py reads it)."""
         text = ' '.join(reason.split()
                         ).removeprefix(': ')    # ReFrame's, without a name
         partition, environ, code = key(case)

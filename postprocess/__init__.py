@@ -1,4 +1,16 @@
-"""Perflogs in; figures, verdicts and proposed references out.
+"""From perflogs to plots, results and proposed references, in reading order:
 
-Reads perflogs/ and config/*.yaml; never imports checks/ or ReFrame.
+perflogs/       read, cache and query the records of sessions
+results         the result of a test case in a session
+outcomes        how test cases stand over sessions
+naming          names of test cases and series
+references/     proposed and accepted references
+regressions/    what changed for the worse, since when, and where
+report/         the page and the plots
+compare         ./plumb compare
+history         ./plumb history
+export          ./plumb export
+files           files that are written whole or not at all
+
+Reads perflogs/ and config/; never imports checks/ or ReFrame.
 """

@@ -34,9 +34,10 @@ import pandas as pd
 
 from config import console
 
-from . import detect, perflogs
-from .nights import nights
-from .progress import medians, usable
+from . import perflogs
+from .references.progress import medians, usable
+from .regressions import detect
+from .regressions.nights import nights
 
 #: What a word without `=` may be a value of, the first that has it.
 FIELDS = ('system', 'environ', 'program', 'stack', 'partition', 'version',

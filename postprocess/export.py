@@ -15,8 +15,8 @@ import duckdb
 
 from config.families import metrics
 
-from . import cache
-from .formats import sql_text
+from .perflogs import cache
+from .perflogs.formats import sql_text
 
 HELP = """Writes the perflogs as a file for other tools.
 
@@ -106,7 +106,9 @@ def _all(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
             if file:
                 written(file, functools.partial(tidy, con, form))
         if args.junit or args.openmetrics:
-            from . import clock, perflogs, telling, verdict
+            from . import perflogs
+            from .perflogs import clock
+            from .regressions import telling, verdict
             frame = clock.checked(perflogs.frame(con), report)
             if args.openmetrics:
                 written(args.openmetrics, functools.partial(

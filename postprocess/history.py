@@ -1,6 +1,6 @@
 """`plumb history`: a metric of each test case, night by night.
 
-A question to the cache (postprocess/cache.py). pandas is not imported,
+A question to the cache (cache.py). pandas is not imported,
 because that takes longer than the answer.
 """
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import duckdb
 
-from . import cache
-from .formats import sql_text
+from .perflogs import cache
+from .perflogs.formats import sql_text
 
 HELP = """How a metric went: a line a case and point, a column a night.
 

@@ -16,8 +16,8 @@ from config.references import more_runs
 
 from . import naming
 from .perflogs import CASE
-from .plans import Left, Partial, Plan
-from .progress import Progress, progress
+from .perflogs.plans import Left, Partial, Plan
+from .references.progress import Progress, progress
 from .results import BESIDE, newest
 
 #: So many later sessions must have left a case out for it to be stale ...

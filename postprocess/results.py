@@ -28,9 +28,9 @@ import pandas as pd
 
 from config import run_id, topology
 
-from . import naming, reasons
-from .perflogs import CASE
-from .plans import Partial
+from . import naming
+from .perflogs import CASE, reasons
+from .perflogs.plans import Partial
 
 #: Results, the most telling first.
 ORDER = ('fail', 'not_run', 'flaky', 'xpass', 'xfail', 'pass',

@@ -43,7 +43,7 @@ from compiler import cached_compiler  # noqa: E402
 from packages import package_of  # noqa: E402
 
 from checks.stores.found import identify  # noqa: E402
-from cli.setup import ensure_wheel  # noqa: E402
+from cli.setup.venv import ensure_wheel  # noqa: E402
 from config import clock  # noqa: E402
 from tests import forks  # noqa: E402
 
@@ -312,7 +312,7 @@ def once(request: pytest.FixtureRequest,
 def programs(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """Folder of plumbload and tao_server, built without a warning."""
     def make(folder: Path) -> None:
-        for source, name in (('load/src', 'plumbload'),
+        for source, name in (('loadgen/src', 'plumbload'),
                              ('taobench/src', 'tao_server')):
             done = subprocess.run(
                 [ROOT / 'checks' / source / 'build.sh', folder / name],

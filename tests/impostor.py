@@ -24,11 +24,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from checks.serving.plan import Clients, Plan, Program, Server, Step
-from checks.serving.wire import MAC, MAGIC, NONCE, Channel
+from checks.services.plan import Clients, Plan, Program, Server, Step
+from checks.services.wire import MAC, MAGIC, NONCE, Channel
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVING = ROOT / 'checks' / 'serving'
+SERVING = ROOT / 'checks' / 'services'
 
 #: User id of the impostor: `nobody`.
 UID = 65534

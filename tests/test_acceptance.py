@@ -16,10 +16,11 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import perflogs_factory as make  # noqa: E402
 from perflogs_factory import CALM, WILD, latencies  # noqa: E402
 
-from cli import commands, sites  # noqa: E402
+from cli.session import commands  # noqa: E402
+from cli.site import check as sites  # noqa: E402
 from config import judged  # noqa: E402
 from config import references as names  # noqa: E402
-from postprocess import references  # noqa: E402
+from postprocess.references import proposal as references  # noqa: E402
 
 INTRA = 'program=osu_latency placement=intra_node'
 OTHER = 'program=osu_latency placement=inter_node'

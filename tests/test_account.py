@@ -14,7 +14,7 @@ import pytest
 from conftest import OSU, two_cpus
 from test_faults import another_site, faulty  # noqa: F401
 
-from cli import account
+from cli.session import account
 
 BROKEN = '''
 for _env in site_configuration['environments']:

@@ -25,19 +25,14 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make
 
-from cli import account, night_summary
+from cli.nightly import summary as night_summary
+from cli.session import account
 from config import run_id
-from postprocess import (
-    export,
-    figures,
-    page,
-    perflogs,
-    plans,
-    report,
-    results,
-    telling,
-    verdict,
-)
+from postprocess import export, perflogs, results
+from postprocess.perflogs import plans
+from postprocess.regressions import telling, verdict
+from postprocess.report import build as report
+from postprocess.report import figures, page
 
 #: How a case may end; beside results of records what leaves no figures.
 ENDS = (*(name for name in results.ORDER if name not in ('not_run', 'flaky')),

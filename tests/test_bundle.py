@@ -19,9 +19,9 @@ import pytest
 from conftest import ROOT, git, skip_missing
 from test_cli import complaint
 
-from cli import bundle, bundle_file
-from cli.bundle_file import Platform
-from cli.setup import SetupError
+from cli.setup import bundle, bundle_file
+from cli.setup.bundle_file import Platform
+from cli.setup.venv import SetupError
 from config.version import VERSION
 
 PYTHON = '.'.join(map(str, sys.version_info[:2]))

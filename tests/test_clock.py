@@ -1,4 +1,4 @@
-"""A clock that leaps hides no failure (config/clock.py, postprocess/clock.py).
+"""A clock that leaps hides no failure (config/clock.py, clock.py).
 """
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ import perflogs_factory as make
 from conftest import OSU, ROOT
 
 from config import clock
-from postprocess import export, perflogs, report, results, verdict
+from postprocess import export, perflogs, results
+from postprocess.regressions import verdict
+from postprocess.report import build as report
 
 DAY = datetime.timedelta(days=1)
 LATEST = clock.latest

@@ -122,7 +122,7 @@ def test_mpirun_binds_on_every_node(bound, cluster):
 #: The devcluster with a program that misbehaves, as a site of its own.
 FAULTY = '''
 import runpy
-from checks.lib.features import node_features
+from checks.core.features import node_features
 site_configuration = runpy.run_path({system!r})['site_configuration']
 for environment in site_configuration['environments']:
     environment['features'] = ['mpi', 'osu', 'osu_latency', 'osu_hello']

@@ -17,7 +17,7 @@ import subprocess
 import pytest
 from conftest import ROOT, started_cluster, until
 
-from cli.setup import ensure_wheel
+from cli.setup.venv import ensure_wheel
 
 # Searches take minutes each.
 pytestmark = [pytest.mark.cluster, pytest.mark.lengthy,

@@ -24,8 +24,8 @@ from rounds import (
     seen,
 )
 
-from checks.serving.plan import Program, Step
-from cli.setup import ensure_stores, ensure_wheel
+from checks.services.plan import Program, Step
+from cli.setup.venv import ensure_stores, ensure_wheel
 from config import launch
 
 #: How a node asks a server: without and with a password of its own.

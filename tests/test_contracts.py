@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from checks.lib import features, limits, metrics
-from cli.setup import WORK
+from checks.core import features, limits, metrics
+from cli.setup.venv import WORK
 from config import families
 from config.version import VERSION
 from tests.conftest import ROOT, git
@@ -82,7 +82,7 @@ def test_postprocess_and_checks_do_not_know_each_other():
 def test_glossary_is_in_the_docs():
     text = (ROOT / 'site-configs' / 'README.md').read_text()
     assert features.markdown() in text, (
-        'run python -m checks.lib.features and paste it')
+        'run python -m checks.core.features and paste it')
 
 
 @pytest.mark.parametrize('wrong, right', [
@@ -242,10 +242,10 @@ def test_no_place_of_a_machine_and_no_registry_is_named():
 
 #: Code that names a family or a program of one, and why.
 NAMED = {
-    'postprocess/plot.py': {'osu_barrier': 'the example of its --help'},
+    'postprocess/report/plot.py': {'osu_barrier': 'the example of its --help'},
 }
 #: Where no family's programs and features are named either.
-COMMON = ('cli', 'config', 'postprocess', 'checks/lib')
+COMMON = ('cli', 'config', 'postprocess', 'checks/core')
 
 
 def below_root(node: ast.AST) -> Path | None:
@@ -359,7 +359,7 @@ def test_the_search_for_families_finds_one(tmp_path):
 
 
 def test_what_was_named_outside_of_its_folder_would_be_seen(tmp_path):
-    """As cli/new.py and cli/doctor.py were until version 1."""
+    """As cli/site/new.py and cli/site/doctor.py were until version 1."""
     bad = tmp_path / 'new.py'
     bad.write_text('''lines(4, "'features': ", ['mpi', 'osu'])
 'from checks.osu import programs'
@@ -430,7 +430,7 @@ def test_each_thing_that_a_family_lacks_is_a_line_that_says_what_to_write(
     folder = tmp_path / 'checks' / 'zoo'
     folder.mkdir(parents=True)
     (tmp_path / 'pyproject.toml').write_text(
-        '[tool.mypy]\nfiles = ["checks/lib"]\n')
+        '[tool.mypy]\nfiles = ["checks/core"]\n')
     (folder / 'zoo.py').write_text('class Zoo:\n    family = "zoo"\n')
     (folder / 'animals.py').touch()
     (folder / families.FILE).write_text(
@@ -452,15 +452,15 @@ def test_each_thing_that_a_family_lacks_is_a_line_that_says_what_to_write(
 
 
 def test_what_all_have_is_short():
-    """checks/lib is what every benchmark is, and no more."""
+    """checks/core is what every benchmark is, and no more."""
     lines = sum(len(path.read_text().splitlines())
-                for path in (ROOT / 'checks' / 'lib').rglob('*.py'))
+                for path in (ROOT / 'checks' / 'core').rglob('*.py'))
     assert lines < 2500
 
 
 def test_no_family_has_a_line_in_the_settings_of_the_tools():
     """mypy reads checks of families like all else: what ReFrame's metaclass
-    makes of a class is told to it once, in checks/lib/base.py."""
+    makes of a class is told to it once, in checks/core/base.py."""
     words = set(re.split(r'\W+', (ROOT / 'pyproject.toml').read_text()))
     assert not words & families.families().keys()
     assert 'overrides' not in words and 'mypy' in words

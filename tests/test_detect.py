@@ -1,4 +1,4 @@
-"""postprocess/detect.py: alarms, change points, recovery, on made-up nights.
+"""detect.py: alarms, change points, recovery, on made-up nights.
 
 Rates are measured by bench/detect.py; here stands what must hold at all.
 """
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from postprocess import detect  # noqa: E402
+from postprocess.regressions import detect  # noqa: E402
 
 WARM = 40
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from data import perflogs_factory as factory
 
-from cli import doctor
-from cli.commands import MODES
+from cli.session.commands import MODES
+from cli.site import doctor
 
 SITE = {
     'systems': [{'name': 'cluster', 'partitions': [{

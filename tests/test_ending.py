@@ -9,7 +9,7 @@ import sys
 import pytest
 from conftest import ROOT, until
 
-from checks.serving.processes import is_alive
+from checks.services.processes import is_alive
 
 #: Stands for a store: accepts connections.
 SERVER = f'''#!{sys.executable}

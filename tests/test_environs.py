@@ -1,4 +1,4 @@
-"""checks/lib/environs.py: what is the same on every site is written once."""
+"""checks/core/environs.py: what is the same on every site is written once."""
 from __future__ import annotations
 
 import ast
@@ -6,7 +6,7 @@ import ast
 import pytest
 from conftest import ROOT
 
-from checks.lib import environs
+from checks.core import environs
 from checks.osu import programs
 from checks.spack import stack
 

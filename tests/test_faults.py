@@ -538,7 +538,7 @@ def test_speeds_are_read_between_repeats(tmp_path, readings, speed):
     """measure.sh, and the class that the check makes of what it left."""
     import types
 
-    from checks.lib import base, guards
+    from checks.core import base, guards
     (tmp_path / 'readings').write_text('\n'.join(map(str, readings)) + '\n')
     # Never during a run: its program would see the marker.
     sentinel = tmp_path / 'sentinel'
@@ -546,7 +546,7 @@ def test_speeds_are_read_between_repeats(tmp_path, readings, speed):
                         ' x=nan\nsed -i 1d readings\necho "ns $x"\n')
     sentinel.chmod(0o755)
     done = subprocess.run(
-        [ROOT / 'checks/lib/src/measure.sh', '--repeats', '3', '--sentinel',
+        [ROOT / 'checks/core/src/measure.sh', '--repeats', '3', '--sentinel',
          './sentinel', '--', 'bash', '-c',
          'touch busy; sleep 0.05; rm busy'], cwd=tmp_path,
         capture_output=True, text=True)
@@ -643,7 +643,7 @@ exec {python} - <<E
 import sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from checks.lib import guards
+from checks.core import guards
 try:
     guards.disk_had_room(Path.cwd())
 except guards.Refused as err:
@@ -661,7 +661,7 @@ E
 ])
 def test_a_stage_disk_that_is_full_has_its_line(tmp_path, before, program):
     import sys
-    measure = ROOT / 'checks/lib/src/measure.sh'
+    measure = ROOT / 'checks/core/src/measure.sh'
     done = in_small(tmp_path / 'stage', '1m', [
         'bash', '-c', GUARDED.format(python=sys.executable, root=str(ROOT)),
         'bash', tmp_path / 'stage', 'bash', '-c',
@@ -682,11 +682,11 @@ def test_a_stage_disk_that_is_full_has_its_line(tmp_path, before, program):
 def test_a_conductor_on_a_full_disk_says_so(tmp_path, room):
     import sys
 
-    from checks.serving.plan import Clients, Plan, Program, Server, Step
+    from checks.services.plan import Clients, Plan, Program, Server, Step
     Plan(Server('idle', ('sleep', '60'), dialect='tcp'), (Clients(),),
          (Step('measure', (Program(('true',)),), 10),), sample=0.1,
          scratch=str(tmp_path)).write(tmp_path / 'service.json')
-    serving = ROOT / 'checks' / 'serving'
+    serving = ROOT / 'checks' / 'services'
     stage = tmp_path / 'stage'
     call = f'{sys.executable} {serving}'
     done = in_small(stage, '256k', [

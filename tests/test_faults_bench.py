@@ -12,7 +12,7 @@ import types
 
 import pytest
 
-from checks.lib import features
+from checks.core import features
 from tests.conftest import ROOT, until
 
 PATH = ROOT / 'bench' / 'faults.py'

@@ -18,7 +18,9 @@ import perflogs_factory as make
 
 from config import families as known
 from config import strict
-from postprocess import figures, perflogs, report
+from postprocess import perflogs
+from postprocess.report import build as report
+from postprocess.report import figures
 
 ROOT = Path(__file__).resolve().parents[1]
 FAMILIES = known.families()
@@ -46,7 +48,7 @@ def test_figures_of_every_family_are_known(name):
 
 
 def test_every_kind_is_documented():
-    text = (ROOT / 'postprocess/figures/README.md').read_text('utf-8')
+    text = (ROOT / 'postprocess/report/figures/README.md').read_text('utf-8')
     assert figures.kinds() == sorted(re.findall(r'^\| `(\w+)`', text, re.M))
     for kind in map(figures.module, figures.kinds()):
         assert kind.READING and callable(kind.drawings)
@@ -55,7 +57,7 @@ def test_every_kind_is_documented():
 @pytest.mark.parametrize(('text', 'line', 'reason'), [
     ('- {kind: curv}', 2, "kind 'curv' is not one of bars, box, curve, "
      "heatmap, ratio, runs, scaling, series, timeline, times, violin (a kind "
-     "is a module of postprocess/figures/); did you mean 'curve'?"),
+     "is a module of postprocess/report/figures/); did you mean 'curve'?"),
     ('- {kind: curve}\n- kind: box\n  metrics: latency', 4,
      "box has no option 'metrics' (it has: metric, where, by, panel, merge, "
      "title); did you mean 'metric'?"),
@@ -161,7 +163,7 @@ def test_no_family_is_named_in_postprocess():
 
 
 def test_figures_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
-    from postprocess import charts
+    from postprocess.report import charts
     drawn: list[str] = []
     svg = charts.svg
 
@@ -198,7 +200,7 @@ def test_figures_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
 
 def test_a_limit_of_the_devices_is_a_line_of_the_curve(tmp_path, monkeypatch):
     """Only where a case has one, and in its own colour."""
-    from postprocess.figures import curve
+    from postprocess.report.figures import curve
     lines = []
     draw = curve.curve
 
@@ -224,8 +226,9 @@ def test_a_limit_of_the_devices_is_a_line_of_the_curve(tmp_path, monkeypatch):
 
 
 def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
-    from cli import account
-    from postprocess import outcomes, progress
+    from cli.session import account
+    from postprocess import outcomes
+    from postprocess.references import progress
     asked: list[int] = []
     ahead = progress.progress
 
@@ -258,7 +261,7 @@ def test_more_runs_than_a_line_has_points():
     """A run is a category, of which some may not be drawn."""
     import pandas as pd
 
-    from postprocess.figures import runs
+    from postprocess.report.figures import runs
     names = [f'run{n:04}' for n in range(3 * runs.MOST)]
     frame = pd.DataFrame({
         'label': 'a', 'speed': 'fast', 'value': range(1, 1 + len(names)),

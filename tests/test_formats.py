@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make  # noqa: E402
 
-from postprocess import perflogs, report  # noqa: E402
+from postprocess import perflogs  # noqa: E402
+from postprocess.report import build as report  # noqa: E402
 
 #: As ReFrame 4.10 writes it: result, time, and attributes of the check.
 STOCK = [

@@ -9,7 +9,7 @@ from conftest import OSU
 from config.launch import LAUNCH
 
 SITE = '''
-from checks.lib.features import node_features
+from checks.core.features import node_features
 from checks.osu import programs
 
 site_configuration = {

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from checks.lib import base, guards, limits, references
+from checks.core import base, guards, limits, references
 
 GOOD = '1\t0\t2.5\t1.0\t0.5\t97.0\t98.0\n'
 

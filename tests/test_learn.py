@@ -16,10 +16,10 @@ import pytest
 from conftest import OSU, ROOT, two_cpus
 from data.perflogs_factory import record, write
 
-from cli import commands, learn
-from cli.setup import SetupError
-from postprocess import plans
-from postprocess.progress import Progress
+from cli.session import commands, learn
+from cli.setup.venv import SetupError
+from postprocess.perflogs import plans
+from postprocess.references.progress import Progress
 
 A, B, C = 'osu_latency', 'osu_bw', 'osu_init'
 

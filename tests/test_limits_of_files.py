@@ -12,17 +12,13 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import perflogs_factory as make
 
-from checks.lib import references, vendor
+from checks.core import references, vendor
 from config import regular, strict, topology
-from postprocess import (
-    acceptance,
-    accepted,
-    packed,
-    perflogs,
-    plans,
-    report,
-    verdict,
-)
+from postprocess import perflogs
+from postprocess.perflogs import packed, plans
+from postprocess.references import acceptance
+from postprocess.regressions import accepted, verdict
+from postprocess.report import build as report
 
 #: Aliases of aliases: 200 bytes, and 10^9 nodes.
 BOMB = 'a: &a [x, x, x, x, x, x, x, x, x, x]\n' + ''.join(

@@ -11,11 +11,12 @@ import pytest
 from data.perflogs_factory import record, write
 
 from bench.locate import Cluster
-from cli import commands, locate
-from cli import nodes as slurm
-from cli.setup import SetupError
+from cli.nightly import locate
+from cli.nightly import nodes as slurm
+from cli.session import commands
+from cli.setup.venv import SetupError
 from config import pinned, topology
-from postprocess import plans
+from postprocess.perflogs import plans
 
 SLURM = {'name': 'batch', 'scheduler': 'slurm', 'access': ['-pgpu'],
          'max_jobs': 4}

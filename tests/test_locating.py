@@ -11,8 +11,8 @@ import json
 import pytest
 
 from bench.locate import Cluster, slow_link, slow_switch, with_bad
-from postprocess import locating
-from postprocess.locating import Search, lines, round_robin
+from postprocess.regressions import locating
+from postprocess.regressions.locating import Search, lines, round_robin
 
 
 def names(found):

@@ -18,10 +18,13 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import perflogs_factory as make
 from impostor import UID, as_another_user
 
-from cli import overlap, session, setup
+from cli.nightly import overlap
+from cli.session import process as session
+from cli.setup import venv as setup
 from config import lock, perflog
 from config import session as hooks
-from postprocess import cache, perflogs, plans
+from postprocess import perflogs
+from postprocess.perflogs import cache, plans
 
 as_root = pytest.mark.skipif(os.geteuid() != 0,
                              reason='needs root, to become another user')

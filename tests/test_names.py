@@ -84,9 +84,9 @@ def test_comments_have_no_archaic_words():
 
 
 def test_times_say_what_they_are():
-    """In checks/serving a constant in seconds is a timeout, or the like."""
+    """In checks/services a constant in seconds is a timeout, or the like."""
     found = []
-    for path in sorted((ROOT / 'checks' / 'serving').glob('*.py')):
+    for path in sorted((ROOT / 'checks' / 'services').glob('*.py')):
         text = path.read_text()
         for match in re.finditer(
                 r'((?:^#:.*\n)+)^([A-Z_, ]+) = \d+\.\d', text, re.M):

@@ -26,23 +26,26 @@ import yaml
 from conftest import OSU, ROOT, command_lines, skip_missing, until
 from data.perflogs_factory import record, write
 
-from cli import (
-    __main__,
-    commands,
-    night_summary,
+from cli import __main__
+from cli.nightly import (
     nightly,
     nodes,
     overlap,
     reruns,
-    session,
     timers,
 )
-from cli.nodes import Node, Pool
-from cli.reruns import ANY, OTHER, SAME
-from cli.setup import SetupError
+from cli.nightly import (
+    summary as night_summary,
+)
+from cli.nightly.nodes import Node, Pool
+from cli.nightly.reruns import ANY, OTHER, SAME
+from cli.session import commands
+from cli.session import process as session
+from cli.setup.venv import SetupError
 from config import clock, lock, run_id
-from postprocess import nights as nights_of
-from postprocess import perflogs, plans, results
+from postprocess import perflogs, results
+from postprocess.perflogs import plans
+from postprocess.regressions import nights as nights_of
 from postprocess.results import Result
 
 NIGHT = '20261122T013000Z-abcdef'

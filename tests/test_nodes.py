@@ -16,11 +16,11 @@ import test_faults
 from conftest import ROOT, command_lines, two_cpus
 from test_faults import another_site
 
-from checks.lib import guards
+from checks.core import guards
 from checks.machine import nodes
 from tests.keyvalue.test_keyvalue import OF_IT, SHORT
 
-SRC = ROOT / 'checks' / 'lib' / 'src'
+SRC = ROOT / 'checks' / 'core' / 'src'
 
 faulty = test_faults.faulty
 

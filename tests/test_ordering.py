@@ -11,12 +11,15 @@ from conftest import OSU
 from data import perflogs_factory as factory
 from test_faults import another_site
 
-from checks.lib import base
-from cli import doctor, ordering
-from cli import partitions as guard
+from checks.core import base
+from cli.session import ordering
+from cli.site import doctor
+from cli.site import partitions as guard
 from config import ordering as rules
 from config import session
-from postprocess import cache, outcomes, perflogs, plans, report
+from postprocess import outcomes, perflogs
+from postprocess.perflogs import cache, plans
+from postprocess.report import build as report
 
 
 def case(name: str, hours: float, nodes: int = 1) -> rules.Case:

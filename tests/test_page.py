@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make
 
-from postprocess import page, perflogs, results, tidy
+from postprocess import perflogs, results
+from postprocess.report import page, tidy
 
 JUDGED = {'reference': '1.0', 'upper': '0.2'}
 

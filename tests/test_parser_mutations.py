@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from checks.core.parsers import ParseError
 from checks.keyvalue import parser as keyvalue
-from checks.lib.parsers import ParseError
 from checks.osu import parser as osu
 from checks.taobench import parser as tao
 from config import families

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 from conftest import OSU, ROOT
 
-from checks.lib import placement
-from cli.setup import identify_mpi
+from checks.core import placement
+from cli.setup.venv import identify_mpi
 from config.launch import LAUNCH
 from postprocess import perflogs, results
 
-RANK = ROOT / 'checks' / 'lib' / 'src' / 'rank.sh'
+RANK = ROOT / 'checks' / 'core' / 'src' / 'rank.sh'
 
 
 @pytest.mark.parametrize('err, text', [

@@ -15,9 +15,10 @@ import perflogs_factory as make
 
 from config import samples
 from config.samples import Sample
-from postprocess import charts, figures, perflogs, plot
-from postprocess.figures import ratio, scaling, violin
-from postprocess.page import Page
+from postprocess import perflogs
+from postprocess.report import charts, figures, plot
+from postprocess.report.figures import ratio, scaling, violin
+from postprocess.report.page import Page
 
 
 def drawn(tmp_path: Path, text: str, records: list[dict], *options: str

@@ -13,9 +13,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / 'data'))
 from perflogs_factory import record, write
 
-from cli import account
-from postprocess import outcomes, perflogs, plans, report, results
-from postprocess import page as pages
+from cli.session import account
+from postprocess import outcomes, perflogs, results
+from postprocess.perflogs import plans
+from postprocess.report import build as report
+from postprocess.report import page as pages
 
 
 def run_of(day: int) -> str:

@@ -11,7 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make  # noqa: E402
 
-from postprocess import cache, naming, perflogs  # noqa: E402
+from postprocess import naming, perflogs  # noqa: E402
+from postprocess.perflogs import cache  # noqa: E402
 
 pytestmark = pytest.mark.timeout(120)
 

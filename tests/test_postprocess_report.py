@@ -18,9 +18,11 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make
 
-from postprocess import charts, figures, perflogs, report
-from postprocess.figures import box, curve
-from postprocess.page import Page
+from postprocess import perflogs
+from postprocess.report import build as report
+from postprocess.report import charts, figures
+from postprocess.report.figures import box, curve
+from postprocess.report.page import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 JUDGED = {'reference': '1.0', 'upper': '0.2', 'result': 'pass'}

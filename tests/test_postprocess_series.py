@@ -19,9 +19,12 @@ import perflogs_factory as make
 
 from checks.taobench import validity
 from config.families import families
-from postprocess import figures, perflogs, report, series
-from postprocess.figures import series as timeline
-from postprocess.page import Page
+from postprocess import perflogs
+from postprocess.perflogs import series
+from postprocess.report import build as report
+from postprocess.report import figures
+from postprocess.report.figures import series as timeline
+from postprocess.report.page import Page
 
 TAO = families()['taobench']
 

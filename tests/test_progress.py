@@ -15,7 +15,7 @@ from perflogs_factory import CALM, WILD, latencies  # noqa: E402
 
 from config import judged  # noqa: E402
 from postprocess import perflogs  # noqa: E402
-from postprocess.progress import judgements, progress  # noqa: E402
+from postprocess.references.progress import judgements, progress  # noqa: E402
 
 
 def ask(tmp_path, records):

@@ -15,7 +15,7 @@ from config import session
 
 #: Modules that use such names; a new one is to be added with a reason.
 FILES = ('config/session.py', 'config/pinned.py', 'config/perflog.py',
-         'config/common.py', 'cli/cases.py', 'checks/lib/base.py')
+         'config/common.py', 'cli/site/cases.py', 'checks/core/base.py')
 
 
 def exists(name: str) -> bool:

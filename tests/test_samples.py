@@ -15,7 +15,7 @@ import perflogs_factory as make
 from config import samples
 from config.samples import Sample
 from postprocess import perflogs
-from postprocess import samples as reader
+from postprocess.perflogs import samples as reader
 
 HEAD = ','.join(samples.COLUMNS)
 GOOD = '0,MPI_Send,0,,5e-06,1'

@@ -17,7 +17,7 @@ import pytest
 from conftest import OSU, ROOT, command_lines, until
 from reframe.core.schedulers.slurm import SlurmJobScheduler
 
-from cli import session
+from cli.session import process as session
 from config import lock
 from config import session as hooks
 

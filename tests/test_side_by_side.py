@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from conftest import ASKED, FEWER, nested_tests
 
-from cli import commands
+from cli.session import commands
 
 PROBE = '''
 import fcntl, os, time

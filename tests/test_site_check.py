@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli import sites, spack_yaml
+from cli.site import check as sites
+from cli.site import spack_yaml
 
 SITE = '''
-from checks.lib.features import node_features
+from checks.core.features import node_features
 
 site_configuration = {
     'systems': [{
@@ -359,7 +360,7 @@ def test_without_spack_it_says_so(tmp_path):
     assert 'schema skipped: no Spack' in spack_yaml.findings(tmp_path)[1]
 
 
-#: The names that cli/spack_schema.py takes from Spack, with small schemas.
+#: The names that spack_schema.py takes from Spack, with small schemas.
 STAND_IN = {
     '__init__.py': "spack_version = '1.9'",
     'schema/__init__.py': 'from jsonschema import Draft7Validator\n'

@@ -14,8 +14,10 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from cli import detect, new, nodes, sites
-from cli.setup import WORK, SetupError
+from cli.nightly import nodes
+from cli.setup.venv import WORK, SetupError
+from cli.site import check as sites
+from cli.site import detect, new
 from config import topology
 
 DATA = ROOT / 'tests' / 'data' / 'sites'

@@ -12,9 +12,9 @@ import yaml
 from conftest import OSU, ROOT
 from test_faults import GOLDEN, SCRIPT, another_site, flavour, reference
 
-from checks.lib import hardware, limits, references, vendor
-from checks.lib.base import Benchmark
-from cli.commands import site_is_sound
+from checks.core import hardware, limits, references, vendor
+from checks.core.base import Benchmark
+from cli.session.commands import site_is_sound
 
 #: Every site but `local`, which is detected, and the cluster of the tests,
 #: which has no hardware of its own.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from config import judged
-from postprocess import spread
+from postprocess.references import spread
 
 ROOT = Path(__file__).resolve().parents[1]
 

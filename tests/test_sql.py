@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make
 
-from postprocess import cache, sql
+from postprocess.perflogs import cache, sql
 
 TIMES = 'SELECT time, value, "case" FROM records ORDER BY time'
 

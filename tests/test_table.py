@@ -12,10 +12,11 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT / 'tests' / 'data'))
 from perflogs_factory import record, write
 
-from cli import account, commands, table
-from cli.table import Figure
+from cli.session import account, commands, table
+from cli.session.table import Figure
 from config import console, families
-from postprocess import outcomes, perflogs, plans, results
+from postprocess import outcomes, perflogs, results
+from postprocess.perflogs import plans
 
 #: Cases of real runs: what ReFrame's report says of them.
 CASES = json.loads((ROOT / 'tests' / 'data' / 'cases.json').read_text())

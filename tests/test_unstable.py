@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from cli import commands, unstable
+from cli.session import commands
+from tests import unstable
 from tests.conftest import FEWER, ROOT, nested_tests
 
 #: Fails in a worker of xdist, and where the file `always` is.

@@ -13,8 +13,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'data')]
 
 import perflogs_factory as factory  # noqa: E402
 
-from postprocess import perflogs, results, telling, verdict  # noqa: E402
-from postprocess.page import Page  # noqa: E402
+from postprocess import perflogs, results  # noqa: E402
+from postprocess.regressions import telling, verdict  # noqa: E402
+from postprocess.report.page import Page  # noqa: E402
 
 NIGHTS, CASES = 40, 10
 

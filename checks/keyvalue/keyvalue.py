@@ -13,12 +13,12 @@ from reframe.core.builtins import (
     variable,
 )
 
-from ..lib import base, guards, metrics
-from ..load import BUILD
-from ..load.plumbload import read
-from ..serving.parser import Services
-from ..serving.plan import Clients, Plan, Program, Server, Step
-from ..serving.service import ServiceBenchmark, most_cpus
+from ..core import base, guards, metrics
+from ..loadgen import BUILD
+from ..loadgen.plumbload import read
+from ..services.parser import Services
+from ..services.plan import Clients, Plan, Program, Server, Step
+from ..services.service import ServiceBenchmark, most_cpus
 from ..stores.servers import REDIS_LIKE, RESP, STORES, Needs, server
 from .parser import parse
 from .points import GENERATORS, Load, modes_of, points

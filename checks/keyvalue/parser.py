@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ..lib.parsers import Record
+from ..core.parsers import Record
 
 _PLUMBLOAD = re.compile(r'"program"\s*:\s*"plumbload"')
 _MEMTIER = re.compile(r'^(?:\s*\{|\[RUN #|[0-9]+ +Threads$|ALL STATS$|'
@@ -21,9 +21,9 @@ def parse(text: str) -> tuple[Record, ...]:
     """
     # Imported when needed: one of them is enough for one output.
     if _PLUMBLOAD.search(text):
-        from ..load.plumbload import parse as parse_one
+        from ..loadgen.plumbload import parse as parse_one
     elif _MEMTIER.search(text):
-        from ..load.memtier import parse as parse_one
+        from ..loadgen.memtier import parse as parse_one
     else:
-        from ..load.resp_benchmark import parse as parse_one
+        from ..loadgen.resp_benchmark import parse as parse_one
     return parse_one(text)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..lib.guards import Run, refuse
+from ..core.guards import Run, refuse
 
 #: Largest share of a case's CPUs that other programs may use for its figures
 #: to count; overridden by a partition's `others_cpu_limit`.

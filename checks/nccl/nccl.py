@@ -18,8 +18,8 @@ from reframe.core.builtins import (
     variable,
 )
 
-from ..lib import guards, metrics
-from ..lib.base import Benchmark, Programs
+from ..core import guards, metrics
+from ..core.base import Benchmark, Programs
 from . import log, parser, physics, programs
 
 #: Nodes of the cases between nodes.

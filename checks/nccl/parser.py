@@ -19,7 +19,7 @@ import math
 import re
 from typing import Any, NoReturn
 
-from ..lib.parsers import ParseError, Record, Remark
+from ..core.parsers import ParseError, Record, Remark
 from . import rccl
 from .output import MOST_ROWS, Half, Judge, Output, Printed, Row, exactly
 from .programs import OPERATIONS, PROGRAMS, TYPES, plain

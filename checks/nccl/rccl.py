@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from ..lib.parsers import ParseError
+from ..core.parsers import ParseError
 from .output import Half, Judge, Output, Row, exactly
 from .programs import PROGRAMS, TYPES
 

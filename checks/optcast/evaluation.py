@@ -6,10 +6,10 @@ from pathlib import Path
 
 import yaml
 
-from ..lib import metrics
-from ..lib.parsers import ParseError
-from ..serving.parser import Services
-from ..serving.plan import Clients, Plan, Program, Server, Step
+from ..core import metrics
+from ..core.parsers import ParseError
+from ..services.parser import Services
+from ..services.plan import Clients, Plan, Program, Server, Step
 from . import parser, settings, words
 from .parser import Analysis
 

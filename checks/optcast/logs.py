@@ -31,7 +31,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..lib.parsers import ParseError
+from ..core.parsers import ParseError
 
 #: Prefixes of run.py (`-v`) and of mpirun.
 _PREFIX = re.compile(r'(?:(?:client|server) std(?:out|err): )?'

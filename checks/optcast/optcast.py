@@ -14,12 +14,12 @@ from reframe.core.builtins import fixture, parameter, run_after, variable
 
 from config import samples
 
-from ..lib import guards, metrics
-from ..lib.base import Programs
-from ..lib.parsers import ParseError
-from ..serving.parser import Services
-from ..serving.plan import Plan
-from ..serving.service import ServiceBenchmark, nodes_feature
+from ..core import guards, metrics
+from ..core.base import Programs
+from ..core.parsers import ParseError
+from ..services.parser import Services
+from ..services.plan import Plan
+from ..services.service import ServiceBenchmark, nodes_feature
 from . import programs, settings, timeline
 from .evaluation import Evaluation
 from .original import Original

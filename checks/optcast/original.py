@@ -11,10 +11,10 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..lib import metrics
-from ..lib.parsers import ParseError
-from ..serving.parser import Services
-from ..serving.plan import Clients, Plan, Program, Server, Step
+from ..core import metrics
+from ..core.parsers import ParseError
+from ..services.parser import Services
+from ..services.plan import Clients, Plan, Program, Server, Step
 from . import parser, programs
 from .evaluation import Evaluation
 from .parser import Analysis

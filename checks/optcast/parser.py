@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from ..lib.parsers import ParseError, Record
+from ..core.parsers import ParseError, Record
 from . import logs, table, words
 from .logs import Log, Stats
 from .table import Table

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..lib.parsers import ParseError
+from ..core.parsers import ParseError
 
 _RANK = re.compile(r'#\s+Rank\s+(\d+)\b.*')
 _COLUMNS = re.compile(r'#\s+size\s+count\s+type\s+redop(?P<root>\s+root)?'

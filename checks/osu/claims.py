@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..lib import metrics
+from ..core import metrics
 from . import programs
 
 #: Above this many bytes the counts of large messages apply.

@@ -16,9 +16,9 @@ from reframe.core.builtins import (
     variable,
 )
 
-from ..lib import features, guards, metrics, placement
-from ..lib.base import Benchmark, Programs
-from ..lib.parsers import Record
+from ..core import features, guards, metrics, placement
+from ..core.base import Benchmark, Programs
+from ..core.parsers import Record
 from . import claims, programs
 from .parser import parse
 

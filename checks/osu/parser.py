@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
-from ..lib.parsers import ParseError, Record
+from ..core.parsers import ParseError, Record
 
 
 class Column(NamedTuple):

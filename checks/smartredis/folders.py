@@ -17,7 +17,7 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..lib.parsers import ParseError, Record
+from ..core.parsers import ParseError, Record
 from .functions import METRICS, UNITS
 
 _FILE = re.compile(r'rank_(\d+)_timing\.csv$')

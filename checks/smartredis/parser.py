@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..lib.parsers import ParseError, Record
+from ..core.parsers import ParseError, Record
 from .folders import sessions
 from .functions import METRICS, UNITS
 

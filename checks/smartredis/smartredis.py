@@ -21,10 +21,10 @@ from reframe.core.builtins import (
 
 from config import samples
 
-from ..lib import base, guards, metrics
-from ..serving.parser import Services
-from ..serving.plan import Clients, Plan, Program, Server, Step
-from ..serving.service import ServiceBenchmark, nodes_feature
+from ..core import base, guards, metrics
+from ..services.parser import Services
+from ..services.plan import Clients, Plan, Program, Server, Step
+from ..services.service import ServiceBenchmark, nodes_feature
 from ..stores import aimodule, torchscript
 from ..stores.servers import Needs, server
 from . import parser, settings

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..serving.plan import Server
+from ..services.plan import Server
 
 #: Stores that speak RESP, and those that take this configuration.
 RESP = ('redis', 'valkey', 'keydb', 'dragonfly')

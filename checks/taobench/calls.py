@@ -126,7 +126,7 @@ def instructions(program: str, of: Plan) -> str:
         raise ValueError('outside: memcached tells nothing over time, its '
                          'clients do: they must be part of the job')
     lines = ['Run these commands on the client machines, all at once '
-             '(plumbload: checks/load/src).', '']
+             '(plumbload: checks/loadgen/src).', '']
     if not of.clients[0].arguments['disable_tls']:
         lines += ["On each, first keep the servers' certificate:", '',
                   f"cat >{CERTIFICATE} <<'EOF'", '{pem}', 'EOF', '']

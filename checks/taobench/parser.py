@@ -23,8 +23,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ..lib.parsers import ParseError, Record, Remark
-from ..load import memtier
+from ..core.parsers import ParseError, Record, Remark
+from ..loadgen import memtier
 
 #: Fields of the statistics that the original's evaluation needs.
 KEYS = ('fast_qps', 'hit_rate', 'slow_qps', 'slow_qps_oom',

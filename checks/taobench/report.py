@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from checks.lib.parsers import Record
+from checks.core.parsers import Record
 from checks.taobench.jobs import Job
 from checks.taobench.parser import Log, Summary
 

@@ -8,7 +8,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 
-from checks.lib.parsers import ParseError
+from checks.core.parsers import ParseError
 from checks.taobench.parser import Log, Point, Summary
 from checks.taobench.validity import Cpu
 

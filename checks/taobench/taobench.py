@@ -19,13 +19,13 @@ from reframe.core.builtins import (
     variable,
 )
 
-from ..lib import base, guards
-from ..lib.parsers import ParseError
-from ..load import BUILD, memtier, plumbload
+from ..core import base, guards
+from ..core.parsers import ParseError
+from ..loadgen import BUILD, memtier, plumbload
 from ..machine.cpus import Cpu
-from ..serving.parser import Services
-from ..serving.plan import Clients, Outside, Plan, Program, Server, Step
-from ..serving.service import ServiceBenchmark, nodes_feature
+from ..services.parser import Services
+from ..services.plan import Clients, Outside, Plan, Program, Server, Step
+from ..services.service import ServiceBenchmark, nodes_feature
 from . import calls, jobs, report, results, sizing, validity
 from . import parser as tao
 from .points import PROGRAMS, Point, modes_of, points

@@ -1,8 +1,8 @@
 """Alps (CSCS, Lugano): HPE Cray EX, four GH200 a node, Slingshot-11."""
 import os
 
-from checks.lib import environs, hardware
-from checks.lib.features import node_features
+from checks.core import environs, hardware
+from checks.core.features import node_features
 from config import fabrics
 from config.launch import LAUNCH, SPREAD
 

@@ -6,8 +6,8 @@ job: ReFrame's backend belongs to the partition, and so each can be named.
 import os
 from typing import Any
 
-from checks.lib import environs
-from checks.lib.features import node_features
+from checks.core import environs
+from checks.core.features import node_features
 from checks.osu import programs
 from config.launch import SPREAD
 

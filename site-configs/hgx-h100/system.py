@@ -5,8 +5,8 @@ vendors build them. What differs from cluster to cluster is marked SITE.
 """
 import os
 
-from checks.lib import environs, hardware
-from checks.lib.features import node_features
+from checks.core import environs, hardware
+from checks.core.features import node_features
 from config.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')

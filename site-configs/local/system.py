@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from checks.lib import environs
-from checks.lib.features import node_features
+from checks.core import environs
+from checks.core.features import node_features
 from checks.machine import cpus
 from checks.optcast import programs as optcast
 from checks.osu import programs

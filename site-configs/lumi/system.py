@@ -5,8 +5,8 @@ GPUs (dies) to Slurm and to programs, four NICs.
 """
 import os
 
-from checks.lib import environs, hardware
-from checks.lib.features import node_features
+from checks.core import environs, hardware
+from checks.core.features import node_features
 from config import fabrics
 from config.launch import LAUNCH, SPREAD
 

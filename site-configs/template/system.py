@@ -5,8 +5,8 @@ programs come from. It is Python because some of that is worth computing.
 """
 import os
 
-from checks.lib import environs, hardware
-from checks.lib.features import node_features
+from checks.core import environs, hardware
+from checks.core.features import node_features
 from config.launch import LAUNCH, SPREAD
 
 # Where runs and results live; `plumb env` sets it.

@@ -23,18 +23,18 @@ from types import SimpleNamespace
 
 from cluster import LOGIN, ROOT, WORK, Cluster, ClusterError, Process
 
-from checks.lib import guards
-from checks.lib.parsers import ParseError
+from checks.core import guards
+from checks.core.parsers import ParseError
 from checks.machine import nodes
 from checks.machine.cpus import Cpu
-from checks.serving.parser import split
-from checks.serving.plan import Clients, Plan, Program, Server, Step
+from checks.services.parser import split
+from checks.services.plan import Clients, Plan, Program, Server, Step
 from checks.stores import aimodule
 from checks.stores.servers import Needs, server
 from checks.taobench import calls, jobs, sizing
 from config.launch import SPREAD, step
 
-SRC = ROOT / 'checks' / 'lib' / 'src'
+SRC = ROOT / 'checks' / 'core' / 'src'
 STORE = 'valkey'
 
 #: Less than a site has, so that rounds are short. Unit: seconds.
@@ -178,7 +178,7 @@ OF_RANKS = ('throughput', 'inference', 'aggregation')
 
 def build(folder: Path) -> None:
     """The load generator, and TaoBench's server."""
-    for script, out in ((ROOT / 'checks' / 'load' / 'src', 'plumbload'),
+    for script, out in ((ROOT / 'checks' / 'loadgen' / 'src', 'plumbload'),
                         (ROOT / 'checks/taobench/src', 'tao_server')):
         if not (folder / out).exists():
             subprocess.run([script / 'build.sh', folder / out],

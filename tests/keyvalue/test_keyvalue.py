@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from checks.keyvalue.points import AXES, Load, modes_of, points
-from checks.serving.plan import filled
+from checks.services.plan import filled
 from checks.stores.servers import STORES, Needs, server
 from config.points import MODES
 from tests.conftest import ROOT, skip_missing
@@ -354,7 +354,7 @@ def test_no_secret_on_a_command_line_and_no_open_door(store, tls, tmp_path):
 
 
 def test_plumbload_is_built_with_any_compiler_of_the_site(tmp_path):
-    build = ROOT / 'checks' / 'load' / 'src' / 'build.sh'
+    build = ROOT / 'checks' / 'loadgen' / 'src' / 'build.sh'
     done = subprocess.run([str(build), str(tmp_path / 'out')], text=True,
                           capture_output=True,
                           env={**os.environ, 'CC': 'no-such-compiler'})

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from checks.core.parsers import ParseError
 from checks.keyvalue import parser as keyvalue
-from checks.lib.parsers import ParseError
 from config import families
 from tests.conftest import ROOT
 
@@ -272,7 +272,7 @@ def test_whose_output_it_is(monkeypatch):
     with pytest.raises(ParseError, match='no configuration'):
         keyvalue.parse(json.dumps({'program': 'other'}))
     called = []
-    module = type(keyvalue)('checks.load.plumbload')
+    module = type(keyvalue)('checks.loadgen.plumbload')
     module.parse = lambda text: called.append(text) or ()
     monkeypatch.setitem(__import__('sys').modules, module.__name__, module)
     text = json.dumps({'program': 'plumbload'}) + '\n'

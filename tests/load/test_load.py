@@ -26,12 +26,12 @@ from pathlib import Path
 
 import pytest
 
-from checks.lib import metrics
-from checks.lib.parsers import ParseError
-from checks.load import plumbload
+from checks.core import metrics
+from checks.core.parsers import ParseError
+from checks.loadgen import plumbload
 from tests.conftest import ROOT, free_port, skip_missing
 
-BUILD = ROOT / 'checks/load/src/build.sh'
+BUILD = ROOT / 'checks/loadgen/src/build.sh'
 GOLDEN = ROOT / 'tests' / 'load' / 'golden'
 TWO = (GOLDEN / 'mixed-two-clients.json').read_text()
 INFO = '# Server\r\nredis_version:7.0.0\r\n'

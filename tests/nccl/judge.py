@@ -12,9 +12,9 @@ from pathlib import Path
 from reframe.frontend.executors import generate_testcases
 from reframe.frontend.loader import RegressionCheckLoader
 
-from checks.lib.guards import Run
-from cli import cases
-from cli.setup import ROOT
+from checks.core.guards import Run
+from cli.setup.venv import ROOT
+from cli.site import cases
 
 cases.load(Path(sys.argv[1]))
 loader = RegressionCheckLoader([str(ROOT / 'checks' / 'nccl')])

@@ -12,8 +12,8 @@ from pathlib import Path
 from reframe.frontend.executors import generate_testcases
 from reframe.frontend.loader import RegressionCheckLoader
 
-from cli import cases
-from cli.setup import ROOT
+from cli.setup.venv import ROOT
+from cli.site import cases
 
 cases.load(Path(sys.argv[1]))
 loader = RegressionCheckLoader([str(ROOT / 'checks' / 'nccl')])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.lib import features, hardware
+from checks.core import features, hardware
 from checks.nccl import log, parser, physics, programs
 from config import families
 from tests.conftest import ROOT
@@ -22,8 +22,8 @@ GOLDEN = Path(__file__).parent / 'golden'
 
 #: 64 nodes with all that the family knows choices of.
 SITE = '''
-from checks.lib import environs, hardware
-from checks.lib.features import node_features
+from checks.core import environs, hardware
+from checks.core.features import node_features
 NODE = hardware.devices(('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8))
 site_configuration = {'systems': [{
     'name': 'big', 'hostnames': ['.*'], 'partitions': [{

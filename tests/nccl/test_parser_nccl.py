@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from checks.lib.parsers import ParseError
+from checks.core.parsers import ParseError
 from checks.nccl import parser as nccl
 from checks.nccl.programs import PROGRAMS
-from cli import parse
+from cli.session import parse
 from config import families
 from tests.mutations import MUTATIONS, digit
 from tests.nccl.printed import STYLES, output, written

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.lib.parsers import ParseError
+from checks.core.parsers import ParseError
 from checks.optcast import settings, timeline
 from checks.optcast.evaluation import Evaluation
 from checks.optcast.points import POINTS, SCALES
-from checks.serving.parser import split
+from checks.services.parser import split
 from tests.conftest import ROOT
 from tests.serving.test_service import Job
 

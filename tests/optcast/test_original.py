@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from checks.lib.parsers import ParseError
+from checks.core.parsers import ParseError
 from checks.optcast import programs, settings, shim
 from checks.optcast.original import Original
 from checks.optcast.points import ORIGINAL, SCALES
-from checks.serving.parser import split
+from checks.services.parser import split
 from tests.serving.test_service import Job
 
 #: Server and client. As the real one, a server counts everybody who connects,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.lib.parsers import ParseError, parser_of
+from checks.core.parsers import ParseError, parser_of
 from checks.optcast import logs, parser, table, timeline, words
-from cli.parse import parse_files
+from cli.session.parse import parse_files
 from config import samples
 from tests.mutations import MUTATIONS
 
@@ -322,7 +322,7 @@ def test_the_command_line_reads_folders(folder, capsys):
 
 
 def test_options_of_a_family_are_those_of_its_parser():
-    from cli.parse import add_options
+    from cli.session.parse import add_options
     own = argparse.ArgumentParser()
     add_options(own, 'optcast')
     assert own.parse_args(['--xlim', '1,2']).xlim == '1,2'

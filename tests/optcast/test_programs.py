@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from checks.lib.parsers import ParseError
+from checks.core.parsers import ParseError
 from checks.optcast import logs, parser, table
 from tests.conftest import ROOT, free_port
 
 SOURCES = [*sorted((ROOT / 'checks/optcast/src').glob('*.c')),
-           *sorted((ROOT / 'checks/lib/src/common').glob('*.c'))]
+           *sorted((ROOT / 'checks/core/src/common').glob('*.c'))]
 FLAGS = ['-g', '-O1', '-std=gnu11', '-pthread', '-Wall', '-Wextra',
          '-Werror', '-lm']
 SECRET = 'password of-this-run\n'

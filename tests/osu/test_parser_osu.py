@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.lib.parsers import ParseError, Record
+from checks.core.parsers import ParseError, Record
 from checks.osu import parser as osu
-from cli import parse
+from cli.session import parse
 from config import families
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,16 +22,16 @@ from pathlib import Path
 
 import pytest
 
-from checks.serving import listener, private, wire
-from checks.serving.agent import (
+from checks.services import listener, private, wire
+from checks.services.agent import (
     Failed,
     Rendezvous,
     connect_conductor,
     data_folder,
     read_rendezvous,
 )
-from checks.serving.listener import Listener
-from checks.serving.plan import (
+from checks.services.listener import Listener
+from checks.services.plan import (
     Clients,
     Plan,
     PlanError,
@@ -39,7 +39,7 @@ from checks.serving.plan import (
     Server,
     Step,
 )
-from checks.serving.wire import (
+from checks.services.wire import (
     AGENT,
     CONDUCTOR,
     MAC,
@@ -447,7 +447,7 @@ def dropping(listener):
 
 
 def test_an_agent_does_not_wait_for_ever(monkeypatch):
-    from checks.serving import agent
+    from checks.services import agent
     monkeypatch.setattr(agent, 'HANDSHAKE_TIMEOUT', 0.6)
     monkeypatch.setattr(agent, 'RECONNECT_TIMEOUT', 1.0)
     with socket.create_server(('127.0.0.1', 0)) as mute:
@@ -686,7 +686,7 @@ def killed(folder):
 import sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from checks.serving import private
+from checks.services import private
 kept = private.Secrets(Path({str(folder)!r}))
 kept.file('service', 'password x')
 print('there', flush=True)

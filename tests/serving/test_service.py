@@ -18,16 +18,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.lib.parsers import ParseError
+from checks.core.parsers import ParseError
 from checks.machine import cpus
-from checks.serving import conduct
-from checks.serving.agent import PREFIX, Failed, Rendezvous
-from checks.serving.parser import split
-from checks.serving.plan import Clients, Plan, PlanError, Program, Server, Step
+from checks.services import conduct
+from checks.services.agent import PREFIX, Failed, Rendezvous
+from checks.services.parser import split
+from checks.services.plan import (
+    Clients,
+    Plan,
+    PlanError,
+    Program,
+    Server,
+    Step,
+)
 from config import launch
 from tests.conftest import ROOT, until
 
-SERVING = str(ROOT / 'checks' / 'serving')
+SERVING = str(ROOT / 'checks' / 'services')
 
 CONFIG = '''bind {address}
 port {port}
@@ -464,7 +471,7 @@ def talk(keys, then):
         f'sleep 1; exec {sys.executable} - {{service}} <<"E"\n'
         'import secrets, sys, time\n'
         f'sys.path.insert(0, "{ROOT}")\n'
-        'from checks.serving import ask\n'
+        'from checks.services import ask\n'
         'lines = dict(l.split(" ", 1) for l in open(sys.argv[1]))\n'
         'host, port = lines["server"].split()\n'
         'where = ask.Server(host, int(port), lines["password"].strip())\n'
@@ -679,7 +686,7 @@ def test_an_agent_that_nobody_waits_for_ends(tmp_path):
 
 def test_a_batch_script_that_died_before_the_conductor_began(tmp_path, store):
     plan(real(store)).write(tmp_path / 'service.json')
-    measure = ROOT / 'checks' / 'lib' / 'src' / 'measure.sh'
+    measure = ROOT / 'checks' / 'core' / 'src' / 'measure.sh'
     subprocess.run(
         ['bash', '-c', f'{measure} -- sh -c "sleep 1; exec {sys.executable} '
          f'{SERVING} conduct service.json -- sleep 30" & sleep 0.5; '
@@ -689,7 +696,7 @@ def test_a_batch_script_that_died_before_the_conductor_began(tmp_path, store):
 
 
 def test_the_batch_script_removes_the_secrets_of_a_killed_conductor(tmp_path):
-    subprocess.run([ROOT / 'checks' / 'lib' / 'src' / 'measure.sh', '--',
+    subprocess.run([ROOT / 'checks' / 'core' / 'src' / 'measure.sh', '--',
                     'sh', '-c', 'mkdir service.json.private; kill -9 $$'],
                    cwd=tmp_path, stderr=subprocess.DEVNULL)
     assert (tmp_path / 'runs.tsv').read_text().split('\t')[1] == '137'
@@ -708,7 +715,7 @@ def test_the_next_agent_removes_what_a_killed_one_left(job, store):
     subprocess.run([sys.executable, '-c', f'''
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from checks.serving.agent import data_folder
+from checks.services.agent import data_folder
 data_folder({str(one.scratch)!r})
 '''], check=True)
     assert not left[0].exists() and foreign.exists()
@@ -790,7 +797,7 @@ def test_a_strange_answer_is_no_readiness():
         done = subprocess.Popen([sys.executable, '-c', f'''
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from checks.serving import ask
+from checks.services import ask
 try:
     ask.Resp().ping(ask.Server('127.0.0.1', {port}))
 except ask.Refusal as err:

@@ -17,10 +17,10 @@ from types import SimpleNamespace
 from reframe.frontend.executors import generate_testcases
 from reframe.frontend.loader import RegressionCheckLoader
 
-from checks.lib.guards import Run
-from checks.serving.parser import Counters, Step
-from cli import cases
-from cli.setup import ROOT
+from checks.core.guards import Run
+from checks.services.parser import Counters, Step
+from cli.setup.venv import ROOT
+from cli.site import cases
 
 NONE = Counters(**{one.name: 0 for one in fields(Counters)})
 

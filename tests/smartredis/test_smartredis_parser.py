@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from checks.lib.parsers import ParseError
+from checks.core.parsers import ParseError
 from checks.smartredis import parser
-from cli.parse import parse_files
+from cli.session.parse import parse_files
 from config import families
 from tests.conftest import ROOT
 

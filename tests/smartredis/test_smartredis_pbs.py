@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 SITE = '''
-from checks.lib.features import node_features
+from checks.core.features import node_features
 from config.launch import LAUNCH, SPREAD
 
 site_configuration = {

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks.serving.plan import Clients, Plan, Program, Step
+from checks.services.plan import Clients, Plan, Program, Step
 from checks.smartredis import parser
 from checks.stores import aimodule
 from config import launch

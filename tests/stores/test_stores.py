@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from checks.stores.found import identify
-from cli import setup
+from cli.setup import venv as setup
 
 SERVERS = {
     'redis-server': 'Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc',

@@ -11,9 +11,9 @@ import json
 
 import pytest
 
-from checks.lib.parsers import ParseError
+from checks.core.parsers import ParseError
 from checks.taobench import parser as tao
-from cli.parse import parse_files
+from cli.session.parse import parse_files
 from config import families
 from tests.conftest import ROOT
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import pytest
 
-from checks.serving import ask, certificates
+from checks.services import ask, certificates
 from tests.conftest import ROOT, free_port, skip_missing, until
 
 BUILD = ROOT / 'checks/taobench/src/build.sh'

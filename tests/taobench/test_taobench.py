@@ -15,18 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from checks.lib.parsers import ParseError
+from checks.core.parsers import ParseError
 from checks.machine import cpus
 from checks.machine.cpus import Cpu
-from checks.serving import ask, outside, usage
-from checks.serving.plan import Clients, Outside, Plan, Program, Server, Step
+from checks.services import ask, outside, usage
+from checks.services.plan import Clients, Outside, Plan, Program, Server, Step
 from checks.taobench import calls, jobs, results, sizing
 from checks.taobench import parser as tao
 from checks.taobench.points import Point
-from postprocess import perflogs, progress
+from postprocess import perflogs
+from postprocess.references import progress
 from tests.conftest import ROOT, free_port
 
-SERVING = ROOT / 'checks' / 'serving'
+SERVING = ROOT / 'checks' / 'services'
 #: A run of a few seconds, of a cache that is warm at once.
 SHORT = {'memsize': 0.004, 'warmup_time': 2, 'test_time': 2,
          'stats_interval': 500}
@@ -281,7 +282,7 @@ def test_more_connections_than_a_machine_has_ports(built, tmp_path):
 
 
 def test_a_slow_interface(monkeypatch):
-    from checks.serving import agent
+    from checks.services import agent
     monkeypatch.setattr(agent, '_lines', lambda path, skip: {
         '/sys/class/net/eth7/speed': ['1000']}.get(path, []))
     monkeypatch.setattr(agent, 'interfaces', lambda: {
@@ -293,7 +294,7 @@ def test_a_slow_interface(monkeypatch):
 
 
 def test_memory_that_must_be_bound_needs_numactl(monkeypatch):
-    from checks.serving import agent
+    from checks.services import agent
     monkeypatch.setattr(agent.shutil, 'which', lambda name: None)
     with pytest.raises(agent.Failed, match='numactl is not on n1'):
         agent.numactl_for([0, 1], True, 'n1')

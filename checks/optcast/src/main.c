@@ -1,6 +1,6 @@
 /* main.c - options; those of the server have the original's names. */
 #define _GNU_SOURCE
-#include "../../lib/src/common/options.h"
+#include "../../core/src/common/options.h"
 #include "optcast.h"
 
 #include <signal.h>

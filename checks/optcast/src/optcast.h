@@ -11,9 +11,9 @@
 #ifndef OPTCAST_H
 #define OPTCAST_H
 
-#include "../../lib/src/common/net.h"
-#include "../../lib/src/common/program.h"
-#include "../../lib/src/common/service.h"
+#include "../../core/src/common/net.h"
+#include "../../core/src/common/program.h"
+#include "../../core/src/common/service.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,5 +2,5 @@
 # Builds tensorload: build.sh OUT, with the MPI compiler wrapper in $CC (mpicc)
 # and $CFLAGS.
 here=$(dirname "$0")
-CC=${CC:-mpicc} exec "$here/../../lib/src/common/build.sh" --tls tensorload \
+CC=${CC:-mpicc} exec "$here/../../core/src/common/build.sh" --tls tensorload \
     "$1" "$here"/*.c

@@ -1,8 +1,8 @@
 /* database.c - the client of a database: the commands that SmartRedis
  * sends. */
 #define _GNU_SOURCE
-#include "../../lib/src/common/resp.h"
-#include "../../lib/src/common/service.h"
+#include "../../core/src/common/resp.h"
+#include "../../core/src/common/service.h"
 #include "tensor.h"
 
 #include <ifaddrs.h>

@@ -1,6 +1,6 @@
 /* main.c - options, and the order of a run of tensorload. */
 #define _GNU_SOURCE
-#include "../../lib/src/common/options.h"
+#include "../../core/src/common/options.h"
 #include "tensor.h"
 
 #include <mpi.h>

@@ -6,7 +6,7 @@
 #ifndef TENSOR_H
 #define TENSOR_H
 
-#include "../../lib/src/common/program.h"
+#include "../../core/src/common/program.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,9 +5,9 @@
 #ifndef TAO_H
 #define TAO_H
 
-#include "../../lib/src/common/net.h"
-#include "../../lib/src/common/options.h"
-#include "../../lib/src/common/program.h"
+#include "../../core/src/common/net.h"
+#include "../../core/src/common/options.h"
+#include "../../core/src/common/program.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,0 +1,105 @@
+#!/bin/bash
+# Runs a program (launcher and all) several times and keeps what each run
+# said, how it ended and what it cost. Used in front of the launcher:
+#
+#   measure.sh [OPTION VALUE]... -- LAUNCHER ... PROGRAM ...
+#     --repeats N      how often (1)
+#     --accept CODES   exit codes that are no failure (0)
+#     --sentinel FILE  program that prints the machine's speed in ns; taken
+#                      before and after each run, never during one
+#     --validate OPTS  one more, untimed run with these options at the end
+#     --observe FILE   program that ends what the launcher leaves behind
+#                      (observe.c)
+#
+# Leaves in the current folder: run.REPEAT.out and .err, and runs.tsv with a
+# line per run: repeat rc wall user system before after (times in s, sentinel
+# in ns, "-" without one). Ends with the first exit code that was not
+# accepted, so that a scheduler sees it too. If the disk of that folder is
+# full, disk.full says so (checks/core/guards.py).
+set -u
+repeats=1 accept=0 sentinel='' validate='' observe=''
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case $1 in
+        --repeats) repeats=$2 ;;
+        --accept) accept=$2 ;;
+        --sentinel) sentinel=$2 ;;
+        --validate) validate=$2 ;;
+        --observe) observe=$2 ;;
+        *) echo "measure.sh: unknown option $1" >&2; exit 2 ;;
+    esac
+    shift 2
+done
+shift
+if [ -n "$observe" ]; then set -- "$observe" --launcher -- "$@"; fi
+status=0
+# The pid of the batch script: the conductor ends with it (serving/conduct.py).
+export PLUMBLINE_BATCH=$PPID
+# By it observe.c knows the processes of this job.
+read -r PLUMBLINE_JOB </proc/sys/kernel/random/uuid
+export PLUMBLINE_JOB
+TIMEFORMAT='%R %U %S'
+# A scheduler may not pass on the session's: the times would have a comma.
+export LC_ALL=C
+
+# A full disk takes what is said of it, too: room for that is kept from the
+# start. Not by free blocks: a quota or the number of files may be it.
+room() { head -c 65536 /dev/zero >"$1" 2>/dev/null; }
+
+full() {
+    rm -f .room .probe
+    local free
+    free=$(df -P . | awk 'NR == 2 { print $4 " KiB of " $6 " are free" }')
+    echo "$(hostname): $PWD: nothing more can be written ($free)" >disk.full
+    if [ "$status" = 0 ]; then status=1; fi
+}
+
+# What the run wrote before is doubtful when no more can be written now.
+check_room() {
+    if ! room .probe; then full; fi
+    rm -f .probe
+}
+
+rm -f disk.full
+if ! { room .room && : >runs.tsv; } 2>/dev/null; then full; exit 1; fi
+
+speed() { if [ -n "$sentinel" ]; then "$sentinel" | cut -d' ' -f2
+          else echo -; fi; }
+
+one() {  # repeat command...
+    local name="run.$1" repeat=$1 rc before after times
+    shift
+    before=$(speed)
+    export PLUMBLINE_RUN=$name
+    { time "$@" >"$name.out" 2>"$name.err" </dev/null; rc=$?; } 2>times.txt
+    # Secrets that a conductor has when it is killed (serving/conduct.py).
+    rm -rf ./*.private
+    after=$(speed)
+    times=$(tail -n 1 times.txt)
+    # shellcheck disable=SC2086
+    printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$repeat" "$rc" $times \
+        "$before" "$after" >>runs.tsv || full
+    check_room
+    cat "$name.out"
+    cat "$name.err" >&2
+    case " $accept " in
+        *" $rc "*) ;;
+        *) if [ "$status" = 0 ]; then status=$rc; fi ;;
+    esac
+}
+
+for ((r = 1; r <= repeats; r++)); do
+    one "$r" "$@"
+    # A failed run fails the case; and who was killed starts no other.
+    if [ "$status" != 0 ] || ! kill -0 "$PPID"; then break; fi
+done
+
+if [ -n "$validate" ] && [ "$status" = 0 ]; then
+    # Validation has a run of its own: comparing buffers between iterations
+    # changes what lies in the caches, and with it the figures.
+    # shellcheck disable=SC2086
+    "$@" $validate >validate.out 2>validate.err </dev/null
+    echo $? >validate.rc
+    check_room
+fi
+rm -f .room
+exit "$status"

@@ -1,0 +1,422 @@
+"""Output of memtier_benchmark 1.4 to 2.3: text, and --json-out-file.
+
+The text is what `run_stats::print` and its relatives in run_stats.cpp write:
+for each run a title, a header, a row a command and `Totals`; the JSON has
+the same under the same titles.  Latencies are ms.  A KB of memtier has 1024
+bytes (`m_bytes_rx + m_bytes_tx) / 1024.0`, run_stats.cpp, 2.3.0).
+
+What 2.3.0 prints wrong is not read: of several runs the best and the worst
+(copies of others; the worst may be the best), the mean latency of Totals in
+JSON (always 0), the percentiles of Totals of the mean over runs in JSON
+(those of an empty histogram), and KB/sec of Totals with --command (twice
+their sum).
+Error replies count as operations there, and only stderr shows them: keep
+both streams (`> FILE 2>&1`), or the store's own counts.
+"""
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from ..core.parsers import ParseError, Record
+
+PROGRAM = 'memtier_benchmark'
+#: The commands of memtier without --command; they add up to Totals.
+OWN = ('Sets', 'Gets', 'Waits')
+
+#: A command, as memtier makes a row's name of it.
+_COMMAND = re.compile(r'[A-Za-z][\w.-]{0,63}')
+_TITLE = re.compile(r'ALL STATS|RUN #(?P<run>[1-9][0-9]*) RESULTS'
+                    r'|(?P<copy>BEST|WORST) RUN RESULTS'
+                    r'|AGGREGATED AVERAGE RESULTS \([1-9][0-9]* runs\)')
+_FAILURE = re.compile(r'error|refused|dropped|failure|exceeded|interrupted'
+                      r'|crashed|NOAUTH|WRONGPASS|timed out', re.IGNORECASE)
+#: Lines before the tables: of stderr, where both streams were kept.
+_BEFORE = re.compile(
+    r'\[RUN #\d+\] (?:Preparing|Launching) |\[RUN #\d+ \d+%.* msec latency$'
+    r'|Writing results to |Json file .* created|Json file closed'
+    r'|Saving JSON output file: |=====.*=====$|[\w-].* =(?: |$)')
+_ABOUT = (re.compile(r'[1-9]\d* +Threads'),
+          re.compile(r'[1-9]\d* +Connections per thread'),
+          re.compile(r'[1-9]\d* +(?:Requests per client|Seconds)'))
+_COLUMN = re.compile(r'(Type|Ops/sec|Hits/sec|Misses/sec|MOVED/sec|ASK/sec'
+                     r'|KB/sec|Avg\. Latency|p\d+(?:\.\d+)? Latency) *')
+# Digits are bounded so that a number stays finite.
+_NUMBER = re.compile(r'(?:0|[1-9][0-9]{0,14})\.([0-9]+)')
+_DISTRIBUTION = ('Request Latency Distribution',
+                 re.compile(r'Type +<= msec +Percent'), re.compile('-+'))
+_SHARE = re.compile(r'\S.* +\d+\.\d{3} +\d+\.\d{3}')
+_VERIFIED = re.compile(r'Performing data verification\.\.\.'
+                       r'|Data verification completed:'
+                       r'|\d+ +keys (?:verified successfuly|(failed))\.')
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one command did in one run; rates a second, latencies in ms."""
+    name: str
+    line: int
+    operations: float
+    hits: float | None
+    misses: float | None
+    kilobytes: float | None
+    #: Mean latency; None where it is not to be had.
+    mean: float | None
+    #: Percentile -> latency.
+    percentiles: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title and its rows."""
+    title: str
+    line: int
+    rows: tuple[Row, ...]
+
+
+def parse(text: str) -> tuple[Record, ...]:
+    """The figures of one output, of Totals under the plain metric's name.
+
+    A command's are `operations[type=Sets]`, a run's `operations[run=2]`,
+    the mean over runs is the plain one.
+
+    :raises ParseError: where any of it cannot be trusted.
+    """
+    lines = text.split('\n')
+
+    def refuse(reason: str, line: int) -> NoReturn:
+        line = min(max(line, 1), len(lines))
+        raise ParseError(line, lines[line - 1].removesuffix('\r'), reason)
+
+    if not text.strip():
+        refuse('empty output', 1)
+    size: int | None = None
+    if text.lstrip()[0] == '{':
+        size, tables = _read_json(text, refuse)
+    else:
+        tables = _TextReader(lines, refuse).read()
+    if not tables:
+        refuse('no row: the benchmark did not finish', len(lines))
+    records: list[Record] = []
+    several = sum(table.title == 'ALL STATS' for table in tables) > 1
+    for number, table in enumerate(tables, 1):
+        match = _TITLE.fullmatch(table.title)
+        assert match
+        _check(table, refuse)
+        run = str(number) if several else match['run']
+        if not match['copy']:
+            records += _records(table, run, size)
+    return tuple(records)
+
+
+def _check(table: Table, refuse: Callable[[str, int], NoReturn]) -> None:
+    """A table agrees with itself."""
+    *commands, totals = table.rows
+    for row in commands:
+        if not _COMMAND.fullmatch(row.name):
+            refuse(f'{row.name[:40]!r} is no name of a command', row.line)
+    if totals.operations == 0:
+        refuse('zero operations', totals.line)
+    own = all(row.name in OWN for row in commands)
+    for what in ('operations', 'kilobytes') if own else ('operations',):
+        values = [getattr(row, what) or 0.0 for row in table.rows]
+        # Each is rounded to a hundredth.
+        if abs(sum(values[:-1]) - values[-1]) > 0.006 * len(values):
+            refuse(f'{what} do not add up to those of Totals', totals.line)
+    for row in table.rows:
+        order = [ms for _, ms in sorted(row.percentiles.items(),
+                                        key=lambda item: float(item[0]))]
+        if order != sorted(order):
+            refuse(f'percentiles of {row.name} are out of order', row.line)
+
+
+def _records(table: Table, run: str | None, size: int | None
+             ) -> Iterator[Record]:
+    own = all(row.name in OWN for row in table.rows[:-1])
+    for row in table.rows:
+        if row.operations == 0:
+            continue
+        where = [f'run={run}'] if run else []
+        figures = [('operations', row.operations, '1/s')]
+        if row.name != 'Totals':
+            where.append(f'type={row.name}')
+        hits, misses = row.hits or 0.0, row.misses or 0.0
+        if hits + misses:
+            figures += [('hit_operations', hits, '1/s'),
+                        ('miss_operations', misses, '1/s'),
+                        ('hit_ratio', round(hits / (hits + misses), 6), '1')]
+        if row.kilobytes is not None and (own or row.name != 'Totals'):
+            figures.append(('bandwidth',
+                            round(row.kilobytes * 1024 / 1e6, 6), 'MB/s'))
+        if row.mean is not None:
+            figures.append(('latency', round(row.mean * 1000, 3), 'us'))
+        figures += [(_percentile(name), round(ms * 1000, 3), 'us')
+                    for name, ms in row.percentiles.items()]
+        suffix = f'[{",".join(where)}]' if where else ''
+        for metric, value, unit in figures:
+            yield Record(PROGRAM, '', size, metric + suffix, value, unit,
+                         row.line)
+
+
+def _percentile(name: str) -> str:
+    """Metric of a percentile: 99.90 is latency_p999, 100 is latency_max."""
+    whole, _, part = name.partition('.')
+    return ('latency_max' if int(whole) == 100 else
+            f'latency_p{whole}{part.rstrip("0")}')
+
+
+# Text --------------------------------------------------------------------
+
+class _TextReader:
+    """Reads the text; every line after the first table must be known."""
+
+    def __init__(self, lines: list[str],
+                 refuse: Callable[[str, int], NoReturn]):
+        self.lines = [line.removesuffix('\r').rsplit('\r', 1)[-1].rstrip(' ')
+                      for line in lines]
+        self.fail = refuse
+        self.number = 0
+        self.complete = lines[-1] == ''
+
+    def refuse(self, reason: str) -> NoReturn:
+        self.fail(reason, self.number)
+
+    def next(self) -> str:
+        """The next line that is not blank; '' at the end."""
+        while self.number < len(self.lines):
+            self.number += 1
+            if self.lines[self.number - 1]:
+                return self.lines[self.number - 1]
+        return ''
+
+    def read(self) -> list[Table]:
+        tables: list[Table] = []
+        titles: set[str] = set()
+        line = self.next()
+        while line:
+            line = self.before(line)
+            for number, pattern in enumerate(_ABOUT):
+                line = self.next() if number else line
+                if not pattern.fullmatch(line):
+                    self.refuse(f'unexpected line {line[:60]!r}')
+            line = self.next()
+            while title := _TITLE.fullmatch(line):
+                if line in titles and line != 'ALL STATS':
+                    self.refuse(f'{title[0]} twice: two outputs in one')
+                titles.add(line)
+                tables.append(self.table(line))
+                line = self.after()
+            if not tables:
+                self.refuse('cut off before the figures')
+        if not self.complete:
+            self.refuse('the last line is cut short')
+        return tables
+
+    def before(self, line: str) -> str:
+        """Skips what stderr says; returns the first line of an output."""
+        while not _ABOUT[0].fullmatch(line):
+            if not line:
+                self.refuse('no row: the benchmark did not finish')
+            if not _BEFORE.match(line):
+                self.refuse(f'the benchmark failed: {line[:60]}'
+                            if _FAILURE.search(line) else
+                            f'unexpected line {line[:60]!r}')
+            line = self.next()
+        return line
+
+    def table(self, title: str) -> Table:
+        at = self.number
+        rule = self.next()
+        header = self.next()
+        columns, ends = self.header(header)
+        if set(rule) != {'='} or set(self.next()) != {'-'}:
+            self.refuse('a rule of the table is damaged')
+        rows = [self.row(columns, ends)]
+        while rows[-1].name != 'Totals':
+            rows.append(self.row(columns, ends))
+            if rows[-1].name in [row.name for row in rows[:-1]]:
+                self.refuse(f'{rows[-1].name} twice')
+        names = [row.name for row in rows]
+        if len(rows) == 1 or (columns[2] == 'Hits/sec'
+                              and names != [*OWN, 'Totals']):
+            self.refuse('rows are missing')
+        return Table(title, at, tuple(rows))
+
+    def header(self, line: str) -> tuple[list[str], list[int]]:
+        """Columns of a header and where each ends."""
+        columns, ends, place = [], [], 0
+        while place < len(line):
+            match = _COLUMN.match(line, place)
+            if not match:
+                self.refuse(f'unknown column {line[place:].split()[0]!r}')
+            columns.append(match[1])
+            ends.append(match.end(1))
+            place = match.end()
+        if (columns[:2] != ['Type', 'Ops/sec'] or columns[-1] != 'KB/sec'
+                or len(set(columns)) < len(columns)):
+            self.refuse('columns are missing or misplaced')
+        return columns, ends
+
+    def row(self, columns: list[str], ends: list[int]) -> Row:
+        line = self.next()
+        cells = list(re.finditer(r'\S+', line))
+        if _TITLE.fullmatch(line) or len(cells) != len(columns) or [
+                cell.end() for cell in cells[1:]] != ends[1:]:
+            self.refuse('a row that does not stand under its header')
+        found: dict[str, float | None] = {}
+        for column, cell in zip(columns[1:], cells[1:], strict=True):
+            digits = 5 if 'Latency' in column else 2
+            number = _NUMBER.fullmatch(cell[0])
+            if number and len(number[1]) == digits:
+                found[column] = float(cell[0])
+            elif cell[0] == '---' and column != 'Ops/sec':
+                found[column] = None
+            else:
+                self.refuse(f'{column}: {cell[0]} is no number')
+        latencies = {name: value for name, value in found.items()
+                     if 'Latency' in name}
+        operations = found['Ops/sec'] or 0.0
+        if operations and (None in latencies.values()
+                           or found['KB/sec'] is None
+                           and cells[0][0] != 'Waits'):
+            self.refuse('a figure is missing')
+        mean = latencies.pop('Avg. Latency', None)
+        if operations and not mean:
+            self.refuse('no mean latency')
+        return Row(cells[0][0], self.number, operations,
+                   found.get('Hits/sec'), found.get('Misses/sec'),
+                   found['KB/sec'], mean,
+                   {name[1:].removesuffix(' Latency'): value
+                    for name, value in latencies.items()
+                    if value is not None})
+
+    def after(self) -> str:
+        """The distribution, the verification; returns what comes next."""
+        line = self.next()
+        if line == _DISTRIBUTION[0]:
+            for pattern in _DISTRIBUTION[1:]:
+                if not pattern.fullmatch(self.next()):
+                    self.refuse('the distribution is damaged')
+            line, last = self.next(), ''
+            while line == '---' or _SHARE.fullmatch(line):
+                last = line.split()[-1]
+                line = self.next()
+            if last != '100.000':
+                self.refuse('the distribution breaks off')
+        while match := _VERIFIED.fullmatch(line):
+            if match[1] and not line.startswith('0 '):
+                self.refuse('data verification failed')
+            line = self.next()
+        return line
+
+
+# JSON --------------------------------------------------------------------
+
+def _read_json(text: str, refuse: Callable[[str, int], NoReturn]
+               ) -> tuple[int | None, list[Table]]:
+    """Size of a value and the tables of a --json-out-file."""
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                raise ValueError(f'{name!r} twice')
+            found[name] = value
+        return found
+
+    def constant(name: str) -> NoReturn:
+        raise ValueError(f'{name} is no number')
+
+    try:
+        document = json.loads(text, object_pairs_hook=once,
+                              parse_constant=constant)
+        size = document['configuration'].get('data_size') or None
+    except json.JSONDecodeError as err:
+        refuse(f'not the whole of a JSON document: {err.msg}', err.lineno)
+    except ValueError as err:
+        refuse(str(err), 1)
+    except RecursionError:
+        refuse('JSON nested too deep: not of memtier_benchmark', 1)
+    except (KeyError, AttributeError):
+        refuse('no configuration: not of memtier_benchmark', 1)
+    ends = [match.start() for match in re.finditer('\n', text)]
+    tables, place = [], 0
+    for title, block in document.items():
+        if _TITLE.fullmatch(title):
+            # As they follow one another in the text.
+            place = max(text.find(json.dumps(title), place), place)
+            tables.append(_json_table(text, ends, place, title, block,
+                                      refuse))
+    return size, tables
+
+
+def _json_table(text: str, ends: list[int], place: int, title: str,
+                block: dict[str, Any],
+                refuse: Callable[[str, int], NoReturn]) -> Table:
+    """One run; `ends` are the ends of the lines, `place` is its title's."""
+    def line_of(name: str) -> int:
+        at = text.find(json.dumps(name) + ':', place)
+        return bisect.bisect_left(ends, at if at >= 0 else place) + 1
+
+    def wrong(reason: str, name: str = title) -> NoReturn:
+        refuse(f'{title}: {reason}', line_of(name))
+
+    try:
+        return Table(title, line_of(title), tuple(
+            _json_rows(block, title, line_of, wrong)))
+    except (KeyError, TypeError, AttributeError) as err:
+        wrong(f'{err} is missing or no number')
+
+
+def _json_rows(block: dict[str, Any], title: str,
+               line_of: Callable[[str], int],
+               wrong: Callable[..., NoReturn]) -> Iterator[Row]:
+    """The rows of one run, each held against the run's time."""
+    runtime = block['Runtime']
+    if runtime['Interrupted'] != 'false':
+        wrong('interrupted', 'Runtime')
+    if runtime['Time unit'] != 'MILLISECONDS':
+        wrong(f'time unit {runtime["Time unit"]}', 'Runtime')
+    span = runtime['Total duration']
+    if span != runtime['Finish time'] - runtime['Start time']:
+        wrong('the duration is not that from start to finish', 'Runtime')
+    rows = {name: row for name, row in block.items()
+            if isinstance(row, dict) and 'Ops/sec' in row}
+    if list(rows)[-1:] != ['Totals'] or len(rows) < 2:
+        wrong('rows are missing')
+    if rows['Totals']['Connection Errors']:
+        wrong('connection errors', 'Totals')
+    if sum(row['Count'] for row in rows.values()) != (
+            2 * rows['Totals']['Count']):
+        wrong('counts do not add up to that of Totals', 'Totals')
+    for name, row in rows.items():
+        latencies = {key[1:]: ms for key, ms in
+                     row['Percentile Latencies'].items()
+                     if re.fullmatch(r'p\d+\.\d+', key)}
+        numbers = [row[key] for key in (
+            'Count', 'Ops/sec', 'Hits/sec', 'Misses/sec', 'Average Latency',
+            'Min Latency', 'Max Latency', 'KB/sec')] + [*latencies.values()]
+        if not latencies or min(numbers) < 0:
+            wrong('a number is missing or negative', name)
+        rate, count = row['Ops/sec'], row['Count']
+        # The mean over runs has no time of its own.
+        if 'AVERAGE' not in title:
+            if abs(rate * span / 1000 - count) > rate * 0.002 + 1:
+                wrong('Ops/sec is not the count by the duration', name)
+            if 'KB/sec RX' in row and abs(row['KB/sec RX'] + row['KB/sec TX']
+                                          - row['KB/sec']) > 0.02:
+                wrong('KB/sec is not what came and went', name)
+            if count and not (
+                    row['Min Latency'] <= min(latencies.values())
+                    and max(latencies.values()) <= row['Max Latency']):
+                wrong('a percentile is beyond the extremes', name)
+        reads = name in ('Gets', 'Totals') and set(OWN[:2]) <= set(rows)
+        yield Row(name, line_of(name), rate,
+                  row['Hits/sec'] if reads else None,
+                  row['Misses/sec'] if reads else None,
+                  row['KB/sec'], row['Average Latency'] or None,
+                  {} if name == 'Totals' and 'AVERAGE' in title else
+                  latencies)

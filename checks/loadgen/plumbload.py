@@ -1,0 +1,261 @@
+"""Documents of plumbload, the suite's own load generator (load/src).
+
+One line of JSON for each client of a run.  Their histograms are added up, so
+that a percentile is one of all requests and no mean of percentiles.
+"""
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.parsers import ParseError, Record
+
+SCHEMA = 1
+#: Buckets to each power of two of a histogram; below that one each ns.
+STEPS = 128
+PERCENTILES = {'latency_p50': 0.5, 'latency_p90': 0.9, 'latency_p99': 0.99,
+               'latency_p999': 0.999, 'latency_p9999': 0.9999}
+#: What all clients of one run must agree on.
+COMMON = ('version', 'protocol', 'tls', 'cluster', 'store', 'store_version',
+          'parameters')
+KINDS = ('get', 'set', 'mset', 'lpush', 'xadd', 'connect', 'command')
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the clients of one run measured together."""
+    store: str
+    store_version: str
+    protocol: str
+    tls: bool
+    cluster: bool
+    operation: str
+    connections: int
+    #: Name of each client -> who set its pace: client, rate or server.
+    limited: Mapping[str, str]
+    #: Name of each client -> its own requests. Unit: 1/s.
+    rates: Mapping[str, float]
+    #: The figures of all requests.
+    records: tuple[Record, ...]
+    #: Kind of request (get, set, ...) -> its figures alone.
+    kinds: Mapping[str, tuple[Record, ...]]
+
+
+def parse(text: str) -> tuple[Record, ...]:
+    """The figures of one run; the metric `client_limited` is 1 where a
+    client and not the store set the pace.
+
+    :raises ParseError: where any of it cannot be trusted.
+    """
+    return read(text).records
+
+
+def read(text: str) -> Run:
+    """One run: the documents of all its clients."""
+    clients = [_client(number, line) for number, line
+               in enumerate(text.splitlines(), 1) if line.strip()]
+    if not clients:
+        raise ParseError(1, '', 'no document: plumbload did not finish')
+    first = clients[0]
+    _belong_together(clients, text.splitlines())
+    size = first['parameters']['value_size']
+    kinds = {kind: _figures([c for c in clients if kind in c['kinds']],
+                            (kind,), first, size)
+             for kind in KINDS if any(kind in c['kinds'] for c in clients)}
+    records = (*_figures(clients, KINDS, first, size),
+               *_of_clients(clients, first, size))
+    return Run(first['store'], first['store_version'], first['protocol'],
+               first['tls'], first['cluster'],
+               first['parameters']['operation'],
+               sum(c['connections'] for c in clients),
+               {c['name']: c['limited'] for c in clients},
+               {c['name']: sum(kind['count'] for kind in c['kinds'].values())
+                / c['measured_s'] for c in clients}, records, kinds)
+
+
+def percentile(histogram: Mapping[int, int], share: float) -> float:
+    """The value, in the middle of its bucket, that `share` lie below."""
+    wanted = min(int(share * sum(histogram.values())),
+                 sum(histogram.values()) - 1)
+    for lower in sorted(histogram):
+        wanted -= histogram[lower]
+        if wanted < 0:
+            return lower + _width(lower) / 2 if lower >= STEPS else lower
+    raise ValueError('an empty histogram')
+
+
+def _width(lower: int) -> int:
+    """Width of the bucket that begins there."""
+    return max(1, 1 << (lower.bit_length() - STEPS.bit_length()))
+
+
+def _client(number: int, line: str) -> dict[str, Any]:
+    """One document, looked through."""
+    def wrong(reason: str) -> ParseError:
+        return ParseError(number, line, reason)
+
+    try:
+        client = json.loads(line)
+    except ValueError as error:
+        raise wrong(f'no whole JSON document: {error}') from None
+    except RecursionError:
+        raise wrong('JSON nested too deep: no document of plumbload'
+                    ) from None
+    if not isinstance(client, dict) \
+            or client.get('program') != 'plumbload':
+        raise wrong('no document of plumbload')
+    if client.get('schema') != SCHEMA:
+        raise wrong(f'schema {client.get("schema")!r}; this suite reads '
+                    f'{SCHEMA}')
+    try:
+        _look_through(client, number, line)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise wrong(f'{client.get("name")}: not as plumbload writes it: '
+                    f'{type(error).__name__} {error}') from None
+    return client
+
+
+def _look_through(client: dict[str, Any], number: int, line: str) -> None:
+    def check(good: bool, reason: str) -> None:
+        if not good:
+            raise ParseError(number, line, f'{client["name"]}: {reason}')
+
+    check(client['limited'] in ('client', 'rate', 'server'),
+          f'limited by {client["limited"]!r}')
+    index, shares = client['share']
+    check(0 <= index < shares, f'share {index} of {shares}')
+    check(0 < client['measured_s'] <= client['wall_s'],
+          f'measured {client["measured_s"]} s of {client["wall_s"]} s')
+    threads = client['threads']
+    check(client['connections'] > 0 and client['connections']
+          == sum(t['connections'] for t in threads),
+          f'{client["connections"]} connections are not those of its threads')
+    check(client['cpu_user_s'] >= 0 and client['cpu_system_s'] >= 0
+          and client['cpu_user_s'] + client['cpu_system_s']
+          <= 1.1 * client['wall_s'] * len(threads)
+          and all(0 <= t['cpu_share'] <= 1.1 and t['wait_share'] >= 0
+                  for t in threads), 'its CPU time cannot be')
+    check('operation' in client['parameters']
+          and 'value_size' in client['parameters'], 'parameters are missing')
+    check(set(client['kinds']) <= set(KINDS) and client['kinds'] != {},
+          f'kinds of requests {", ".join(client["kinds"]) or "none"}')
+    counted = 0
+    for name, kind in client['kinds'].items():
+        check(kind['errors'] == 0, f'{kind["errors"]} errors of {name}')
+        check(0 <= kind['misses'] <= kind['count'] and kind['bytes'] >= 0,
+              f'{kind["misses"]} misses of {kind["count"]} {name}')
+        lowers = [lower for lower, _ in kind['histogram']]
+        check(lowers == sorted(set(lowers))
+              and all(lower >= 0 and lower % _width(lower) == 0
+                      for lower in lowers)
+              and all(type(n) is int and n > 0 for _, n in kind['histogram']),
+              f'the histogram of {name} is damaged')
+        total = sum(count for _, count in kind['histogram'])
+        check(total == kind['count'] > 0,
+              f'the histogram of {name} holds {total} of {kind["count"]}')
+        check(lowers[0] <= kind['min_ns'] < lowers[0] + _width(lowers[0])
+              and lowers[-1] <= kind['max_ns']
+              < lowers[-1] + _width(lowers[-1])
+              and sum(lower * n for lower, n in kind['histogram'])
+              <= kind['sum_ns']
+              < sum((lower + _width(lower)) * n
+                    for lower, n in kind['histogram']),
+              f'the latencies of {name} contradict their histogram')
+        counted += total
+    rate = client['rate']['achieved']
+    check(abs(rate * client['measured_s'] - counted) <= 0.001 * counted,
+          f'{counted} requests in {client["measured_s"]} s are not {rate} '
+          'a second')
+
+
+def _belong_together(clients: Sequence[dict[str, Any]],
+                     lines: Sequence[str]) -> None:
+    """One document from each client of one run, none missing or twice."""
+    first = clients[0]
+    total = first['share'][1]
+    number = len(lines)
+    for key in COMMON:
+        for client in clients[1:]:
+            if client[key] != first[key]:
+                raise ParseError(
+                    number, '', f'{client["name"]} and {first["name"]} '
+                    f'differ in {key}: {_difference(client[key], first[key])}'
+                )
+    for what, values in (
+            ('named', [c['name'] for c in clients]),
+            ('the share', ['/'.join(map(str, c['share'])) for c in clients])):
+        for value, times in Counter(values).items():
+            if times > 1:
+                raise ParseError(number, '', f'{times} clients are {what} '
+                                 f'{value}: a doubled document?')
+    if len(clients) != total or {c['share'][1] for c in clients} != {total}:
+        raise ParseError(number, '', f'{len(clients)} documents of {total} '
+                         f'clients: {", ".join(c["name"] for c in clients)}')
+
+
+def _difference(one: Any, other: Any) -> str:
+    """What differs, of parameters only those that do."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return ', '.join(f'{key} {one.get(key)!r} and {other.get(key)!r}'
+                         for key in sorted({*one, *other})
+                         if one.get(key) != other.get(key))
+    return f'{one!r} and {other!r}'
+
+
+def _records(values: Iterator[tuple[str, float, str]], first: dict[str, Any],
+             size: str) -> tuple[Record, ...]:
+    point = int(size) if size.isdigit() else None
+    return tuple(Record('plumbload', first['version'], point, metric, value,
+                        unit, 1) for metric, value, unit in values)
+
+
+def _figures(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
+             first: dict[str, Any], size: str) -> tuple[Record, ...]:
+    """Rates and latencies of these kinds of requests over all clients."""
+    histogram: Counter[int] = Counter()
+    rate = value_rate = total = top = 0.0
+    gets = misses = 0
+    for client in clients:
+        for name, kind in client['kinds'].items():
+            if name not in kinds:
+                continue
+            for lower, count in kind['histogram']:
+                histogram[lower] += count
+            rate += kind['count'] / client['measured_s']
+            value_rate += kind['bytes'] / client['measured_s']
+            total += kind['sum_ns']
+            top = max(top, kind['max_ns'])
+            if name == 'get':
+                gets += kind['count']
+                misses += kind['misses']
+
+    def values() -> Iterator[tuple[str, float, str]]:
+        operation = first['parameters']['operation']
+        connect = operation == 'connect'
+        yield ('connection_rate' if connect else 'operations'), rate, '1/s'
+        yield 'latency', total / sum(histogram.values()) / 1e3, 'us'
+        for metric, share in PERCENTILES.items():
+            yield metric, min(percentile(histogram, share), top) / 1e3, 'us'
+        yield 'latency_max', top / 1e3, 'us'
+        if operation not in ('connect', 'command'):
+            yield 'bandwidth', value_rate / 1e6, 'MB/s'
+        if gets:
+            yield 'hit_ratio', 1 - misses / gets, '1'
+
+    return _records(values(), first, size)
+
+
+def _of_clients(clients: Sequence[dict[str, Any]], first: dict[str, Any],
+                size: str) -> tuple[Record, ...]:
+    """What the clients themselves needed."""
+    cpu = sum(c['cpu_user_s'] + c['cpu_system_s'] for c in clients)
+    count = sum(k['count'] for c in clients for k in c['kinds'].values())
+    share = max(t['cpu_share'] for c in clients for t in c['threads'])
+    limited = any(c['limited'] == 'client' for c in clients)
+    return _records(iter([('client_cpu', cpu / count * 1e6, 'us'),
+                          ('client_cpu_share', share, '1'),
+                          ('client_limited', float(limited), '1')]),
+                    first, size)

@@ -1,0 +1,312 @@
+"""Output of redis-benchmark and valkey-benchmark, 6.2 to 9: text, -q, --csv.
+
+The format is what `showLatencyReport` (`showReport` in Valkey 9) and `main`
+of their source print; the two have the same.  Times are printed in ms.
+Progress is overwritten by carriage returns: of such a line only what comes
+last counts, and what comes before must be progress.
+
+The long text says most things twice, so it is held against itself.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, NoReturn
+
+from ..core.parsers import ParseError, Record
+
+#: Column -> metric and unit. Times are printed in ms and given in us.
+COLUMNS = {
+    'rps': ('operations', '1/s'),
+    'avg_latency_ms': ('latency', 'us'),
+    'min_latency_ms': ('latency_min', 'us'),
+    'p50_latency_ms': ('latency_p50', 'us'),
+    'p95_latency_ms': ('latency_p95', 'us'),
+    'p99_latency_ms': ('latency_p99', 'us'),
+    'max_latency_ms': ('latency_max', 'us'),
+}
+#: Names of a summary, in its order.
+_SUMMARY = ('avg', 'min', 'p50', 'p95', 'p99', 'max')
+
+#: Columns that grow from one to the next.
+_ORDER = tuple(f'{name}_latency_ms' for name in _SUMMARY[1:])
+
+# Digits are bounded so that a number stays finite.
+_N = '(?:0|[1-9][0-9]{0,14})'
+_TITLE = re.compile(r'====== (.+) ======')
+# No name of a test holds a result: that is two lines without their newline.
+_NAME = '(?:(?!requests per second).)+'
+_QUIET = re.compile(rf'({_NAME}): ({_N}\.\d\d) requests per second, '
+                    rf'p50=({_N}\.\d{{3}}) msec')
+_PROGRESS = re.compile(rf'({_NAME}): rps=\S+ \(overall: \S+\) '
+                       r'avg_msec=\S+ \(overall: \S+\)')
+_NODES = re.compile(r'Cluster has \d+ .*nodes:|'
+                    r'(?:Master|Primary|Replica|Node) \d+: .+:\d+')
+_WARNING = re.compile('WARN(?:ING)?: ')
+_FAILURE = re.compile(r'Could not connect|Connection refused|NOAUTH|WRONGPASS'
+                      r'|Error |ERR |Error:|disconnected|failed', re.I)
+
+
+class Step(NamedTuple):
+    """A line of a report: its pattern and how often it may come."""
+    pattern: re.Pattern[str]
+    least: int = 1
+    most: int = 1
+
+
+def _step(pattern: str, *times: int) -> Step:
+    return Step(re.compile(pattern), *times)
+
+
+_MANY = 10 ** 9
+_TABLE = re.compile(rf'({_N}\.\d{{3}})% <= ({_N}\.\d{{3}}) milliseconds '
+                    rf'\(cumulative count ({_N})\)')
+_HEAD = ' {4}' + ' '.join(f' {{{9 - len(n)}}}{n}' for n in _SUMMARY)
+#: A report between its title and the next one; blank lines do not count.
+REPORT = (
+    _step(rf'  (?P<requests>{_N}) requests completed in '
+          rf'(?P<seconds>{_N}\.\d\d) seconds'),
+    _step(rf'  {_N} parallel clients'),
+    _step(rf'  (?P<size>{_N}) bytes payload'),
+    _step(r'  keep alive: \d+'),
+    _step(r'  cluster mode: yes \(\d+ \w+\)|  node \[\d+\] configuration:'
+          r'|    (?:save|appendonly): .*|  host configuration "\w+": .*',
+          0, _MANY),
+    _step('  multi-thread: (?:yes|no)'),
+    _step(r'  threads: \d+', 0),
+    # Valkey 9, where a rate was asked for: the rate's own distribution.
+    _step('RPS Summary:', 0),
+    _step(r'  target RPS: [\d.]+', 0),
+    _step(r'  RPS distribution \(reqs/sec\):', 0),
+    _step(_HEAD, 0),
+    _step(r'   (?: +[\d.]+){6}', 0),
+    _step('Latency by percentile distribution:'),
+    _step(f'(?P<quantiles>{_TABLE.pattern})', 1, _MANY),
+    _step('Cumulative distribution of latencies:'),
+    _step(f'(?P<steps>{_TABLE.pattern})', 1, _MANY),
+    _step('Summary:'),
+    _step(rf'  throughput summary: (?P<rps>{_N}\.\d\d) requests per second'),
+    _step(r'  latency summary \(msec\):'),
+    _step(_HEAD),
+    _step(r'    (?P<row>(?: ?(?= *\S)[ \d.]{9}){6})'),
+)
+
+
+class Test(NamedTuple):
+    """The figures of one test."""
+    name: str
+    line: int
+    size: int | None
+    figures: dict[str, float]
+
+
+def parse(text: str) -> tuple[Record, ...]:
+    """The figures of one output.
+
+    With more than one test, the test is in the metric's name:
+    `operations[test=SET]`.
+
+    :raises ParseError: where any of it cannot be trusted.
+    """
+    return _Reader(text).read()
+
+
+class _Reader:
+    """Reads one output line by line."""
+
+    def __init__(self, text: str):
+        self.complete = text.endswith('\n')
+        self.lines = text.split('\n')
+        self.number = 0
+        self.header: list[str] = []
+        self.cells = re.compile('')
+        self.quiet = False
+        self.tests: list[Test] = []
+        self.names: set[str] = set()
+        #: The report being read: its title and line, where in REPORT, how
+        #: often already, and what was found.
+        self.title = ''
+        self.titled_at = self.step = self.times = 0
+        self.found: dict[str, list[str]] = {}
+
+    def refuse(self, reason: str, line: int | None = None) -> NoReturn:
+        line = line or max(self.number, 1)
+        raise ParseError(line, self.lines[line - 1].removesuffix('\r'),
+                         reason)
+
+    def read(self) -> tuple[Record, ...]:
+        for number, line in enumerate(self.lines, 1):
+            self.number = number
+            *before, last = line.removesuffix('\r').split('\r')
+            for part in before:
+                self.progress(part, last)
+            if last.strip():
+                self.take(last)
+        if self.title:
+            self.refuse(f'the report of {self.title} breaks off')
+        if not self.tests:
+            self.refuse('no row: the benchmark did not finish')
+        if not self.complete:
+            self.refuse('the last line is cut short')
+        return tuple(self.records())
+
+    def records(self) -> Iterator[Record]:
+        units = {column: (*what, 1000 if what[1] == 'us' else 1)
+                 for column, what in COLUMNS.items()}
+        several = len(self.tests) > 1
+        for test in self.tests:
+            suffix = f'[test={test.name}]' if several else ''
+            for column, value in test.figures.items():
+                metric, unit, factor = units[column]
+                # Three decimals in, none lost: 0.535 ms are 535 us.
+                yield Record('redis-benchmark', '', test.size,
+                             metric + suffix, round(value * factor, 3),
+                             unit, test.line)
+
+    def progress(self, part: str, result: str) -> None:
+        """What the result of a test was printed over."""
+        if not part.strip():
+            return
+        match = _PROGRESS.fullmatch(part)
+        if not match:
+            self.refuse(f'unexpected words {part[:60]!r}')
+        if ' requests per second' in result and not result.startswith(
+                f'{match[1]}: '):
+            self.refuse(f'progress of {match[1]} before another result')
+
+    def take(self, line: str) -> None:
+        """One line that is not blank."""
+        if self.title:
+            self.report(line)
+        elif _WARNING.match(line) or (
+                not self.tests and not self.header
+                and _NODES.fullmatch(line)):
+            return
+        elif self.header:
+            self.row(line)
+        elif (title := _TITLE.fullmatch(line)) and not self.quiet:
+            self.title, self.titled_at = title[1], self.number
+            self.step = self.times = 0
+            self.found = {}
+        elif (quiet := _QUIET.fullmatch(line)) and (
+                self.quiet or not self.tests):
+            self.quiet = True
+            self.add(quiet[1], None, {
+                'rps': float(quiet[2]), 'p50_latency_ms': float(quiet[3])})
+        elif not self.tests:
+            self.first(line)
+        else:
+            self.refuse(f'unexpected line {line[:60]!r}')
+
+    def first(self, line: str) -> None:
+        """The header of --csv, or why there are no figures."""
+        header = _cells(line)
+        if header[:1] == ['test'] and sorted(header[1:]) == sorted(COLUMNS):
+            self.header = header
+            self.cells = re.compile('"([^"]+)"' + ''.join(
+                rf',"({_N}\.\d{{{_digits(name)}}})"' for name in header[1:]))
+        elif _FAILURE.search(line) and 'rps' not in header:
+            self.refuse(f'the benchmark failed: {line[:60]}')
+        else:
+            self.refuse('expected the header of redis-benchmark --csv, a '
+                        f'report or a line of -q, got {line[:60]!r}')
+
+    def row(self, line: str) -> None:
+        """A row of --csv."""
+        match = self.cells.fullmatch(line)
+        if not match:
+            self.damaged(_cells(line))
+        name, *figures = match.groups()
+        self.add(name, None, dict(zip(
+            self.header[1:], map(float, figures), strict=True)))
+
+    def damaged(self, cells: list[str]) -> NoReturn:
+        """What is wrong with a row of --csv."""
+        if not cells or '"' in ''.join(cells):
+            self.refuse('a cell that is not quoted')
+        if len(cells) != len(self.header):
+            self.refuse(f'{len(cells)} columns, the header has '
+                        f'{len(self.header)}')
+        for name, cell in zip(self.header[1:], cells[1:], strict=True):
+            if not re.fullmatch(rf'{_N}\.\d{{{_digits(name)}}}', cell):
+                self.refuse(f'{name}: {cell[:60]} cannot be')
+        self.refuse('a row without a name')
+
+    def report(self, line: str) -> None:
+        """A line of a report: the next one of REPORT."""
+        while not ((step := REPORT[self.step]).pattern.fullmatch(line)
+                   and self.times < step.most):
+            if self.times < step.least:
+                self.refuse(f'unexpected line {line[:60]!r} in the report '
+                            f'of {self.title}')
+            self.step, self.times = self.step + 1, 0
+        match = step.pattern.fullmatch(line)
+        assert match
+        self.times += 1
+        for name, value in match.groupdict().items():
+            self.found.setdefault(name, []).append(value)
+        if self.step == len(REPORT) - 1:
+            self.end_report()
+
+    def end_report(self) -> None:
+        """The last line of a report: does it agree with itself?"""
+        found = self.found
+        cells = found['row'][0].split()
+        if len(cells) != len(_SUMMARY) or not all(
+                re.fullmatch(rf'{_N}\.\d{{3}}', cell) for cell in cells):
+            self.refuse('a number in the latency summary is damaged')
+        summary = dict(zip(_SUMMARY, map(float, cells), strict=True))
+        tables = []
+        for name in ('quantiles', 'steps'):
+            table = [tuple(map(float, row)) for line in found[name]
+                     for row in _TABLE.findall(line)]
+            for column in zip(*table, strict=True):
+                if list(column) != sorted(column):
+                    self.refuse(f'a table of {self.title} goes back')
+            if table[-1][0] != 100:
+                self.refuse(f'a table of {self.title} ends before 100 %')
+            tables.append(table)
+        requests, seconds = int(found['requests'][0]), found['seconds'][0]
+        if not 0 < tables[0][-1][2] == tables[1][-1][2] <= requests:
+            self.refuse('the counts of requests disagree')
+        if tables[0][-1][1] != summary['max']:
+            self.refuse('the greatest latencies disagree')
+        for quantile in (50, 95, 99):
+            low = [ms for percent, ms, _ in tables[0] if percent <= quantile]
+            high = [ms for percent, ms, _ in tables[0] if percent >= quantile]
+            if not low[-1] <= summary[f'p{quantile}'] <= high[0]:
+                self.refuse(f'p{quantile} disagrees with the distribution')
+        # Seconds have two decimals, the rate comes from milliseconds.
+        rps = float(found['rps'][0])
+        if not (rps * (float(seconds) - 0.006) <= requests
+                <= rps * (float(seconds) + 0.006)):
+            self.refuse('the rate is not requests by seconds')
+        self.add(self.title, int(found['size'][0]), {
+            'rps': rps, **{f'{name}_latency_ms': value
+                           for name, value in summary.items()}})
+        self.title = ''
+
+    def add(self, name: str, size: int | None, figures: dict[str, float]
+            ) -> None:
+        """A test that is whole: once, and in order."""
+        if figures['rps'] == 0:
+            self.refuse('rps: 0.00 cannot be')
+        if name in self.names:
+            self.refuse(f'{name} twice: two outputs in one')
+        order = [figures[key] for key in _ORDER if key in figures]
+        mean = figures.get('avg_latency_ms', order[0])
+        if order != sorted(order) or not order[0] <= mean <= order[-1]:
+            self.refuse('the latencies are out of order')
+        self.names.add(name)
+        self.tests.append(Test(name, self.number, size, figures))
+
+
+def _digits(column: str) -> int:
+    """Digits after the point."""
+    return 2 if column == 'rps' else 3
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a row of --csv, all in quotes; else none."""
+    quoted = len(line) > 1 and line[0] == line[-1] == '"'
+    return line[1:-1].split('","') if quoted else []

@@ -1,0 +1,102 @@
+"""Parser of the record that the conductor prints before its clients' output.
+
+One line `# service {...}` (checks/services/conduct.py), then the standard
+output of the last step's clients.
+"""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.parsers import ParseError
+
+MARK = '# service '
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server that was started. `ready_ms`: from its start to its first
+    answer, in ms; `at`: when it was started, in s since 1970."""
+    index: int
+    node: str
+    address: str
+    port: int
+    cpus: tuple[int, ...]
+    program: str
+    version: str
+    ready_ms: float
+    at: float
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Sums over all servers; the fields are those of serving/ask.py."""
+    cpu: float
+    memory: int
+    commands: int
+    keys: int
+    misses: int
+    evicted: int
+    connections: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the clients: duration in s, begin in s since 1970, and the
+    counters before and after it."""
+    seconds: float
+    at: float
+    before: Counters
+    after: Counters
+
+    def grown(self, counter: str) -> float:
+        """By how much a counter grew during the step."""
+        return getattr(self.after, counter) - getattr(self.before, counter)
+
+
+@dataclass(frozen=True)
+class Services:
+    """Servers and clients of one run."""
+    servers: tuple[Server, ...]
+    clients: int
+    #: Too few cores: some process shared its CPUs with another.
+    shared: bool
+    steps: Mapping[str, Step]
+    #: Node of each client.
+    client_nodes: tuple[str, ...] = ()
+
+
+def split(text: str) -> tuple[Services, str]:
+    """The record of a run's services, and the output of its clients.
+
+    :raises ParseError: there is no such record: the run did not end well.
+    """
+    lines = text.splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        if line.startswith(MARK):
+            rest = ''.join(lines[:number - 1] + lines[number:])
+            try:
+                return _services(json.loads(line.removeprefix(MARK))), rest
+            except (ValueError, KeyError, TypeError) as err:
+                raise ParseError(number, line, 'damaged record of the '
+                                 f'services: {err!r}') from None
+    raise ParseError(len(lines), '', f'no line {MARK!r}: the conductor of '
+                     'the servers did not come to its end')
+
+
+def _services(data: Mapping[str, Any]) -> Services:
+    return Services(
+        tuple(Server(**{**one, 'cpus': tuple(one['cpus'])})
+              for one in data['servers']),
+        len(data['clients']), 'shared' in data['placed'],
+        {name: Step(step['seconds'], step['at'], _sum(step['before']),
+                    _sum(step['after']))
+         for name, step in data['steps'].items()},
+        tuple(one['node'] for one in data['clients']))
+
+
+def _sum(servers: list[Mapping[str, Any]]) -> Counters:
+    return Counters(**{name: sum(one[name] for one in servers)
+                       for name in Counters.__annotations__})

@@ -1,0 +1,417 @@
+"""plumb locate: which node, or link, is slow.
+
+Runs one case of two nodes on pairs of nodes, by ReFrame and with the suite's
+own checks and guards, and says which node, link or switch the slow pairs have
+in common. Which pairs, and what they say: postprocess/regressions/locating.py.
+
+What is measured here is of nodes that were chosen, most of them because they
+were suspected: it would pull at the histories and references of the nights.
+So these records have a folder of their own, $PLUMBLINE_WORK/locate/TIME, in
+the suite's format (`./plumb report --perflogs FOLDER/perflogs` shows them),
+and no other command reads it unasked.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+
+from cli.nightly import nodes
+from cli.session import account, commands
+from cli.setup.venv import WORK, SetupError, say
+from cli.site import check as sites
+from cli.site import partitions
+from config import families, judged, pinned, run_id, topology
+from postprocess import perflogs
+from postprocess.regressions import locating, verdict
+from postprocess.regressions.locating import Located, Pair, Search
+
+if TYPE_CHECKING:
+    from postprocess.perflogs.plans import Plan
+    from postprocess.regressions.finding import Verdict
+
+#: Searches whose records are kept; older ones are removed when one begins.
+KEPT = 20
+#: Guards of a case that says nothing of its nodes: it never began.
+NOT_BEGUN = ('build', 'cancelled', 'dependency', 'missing', 'setup',
+             'skipped')
+
+Case = Mapping[str, Any]
+
+
+class Wanted(NamedTuple):
+    """What to measure, where."""
+    #: Of the site's configuration.
+    partition: Mapping[str, Any]
+    #: Of cli/site/cases.py.
+    case: Case
+    #: Judged where the case has it; empty: the first that is.
+    metric: str
+    #: The figure of a good pair before, if a regression tells.
+    expected: float | None
+
+
+def options(site: str, **given: Any) -> argparse.Namespace:
+    """Arguments of `locate`, for who calls it from elsewhere."""
+    known: dict[str, Any] = {
+        'site': site, 'partition': None, 'nodes': None, 'case': None,
+        'metric': None, 'environ': None, 'slowdown': 10.0, 'parallel': None,
+        'repeats': 1, 'all_pairs': False, 'json': None, 'reframe': []}
+    return argparse.Namespace(**{**known, **given})
+
+
+class Searched(NamedTuple):
+    """What a search has found."""
+    #: None: nothing was measured.
+    located: Located | None
+    #: What cut it short; empty: nothing did.
+    why: str
+    code: int
+    #: Folder of its records.
+    place: Path
+
+
+def locate(args: argparse.Namespace) -> int:
+    """The command."""
+    return _concluded(args, *searched(args))
+
+
+def searched(args: argparse.Namespace) -> Searched:
+    """Measures pairs until it is known what is slow.
+
+    :raises SetupError: it cannot be done with these options, or here
+    """
+    if action := account.other_action(args.reframe):
+        raise SetupError(f'{action} measures nothing; ./plumb run hands it '
+                         'on')
+    if args.repeats < 1 or args.parallel is not None and args.parallel < 1:
+        raise SetupError('--repeats and --parallel must be 1 or more')
+    folder = commands.site_folder(args.site)
+    known = argparse.Namespace(**{
+        **vars(args), 'mode': 'full', 'bringup': True, 'wait': True})
+    with commands.prepared(known) as work:
+        wanted = wish(args, folder, work)
+        there = nodes_of(wanted.partition, args.nodes)
+        try:
+            search = Search(
+                there, 'higher', above=_above(folder),
+                slowdown=args.slowdown / 100, every=args.all_pairs)
+        except ValueError as err:
+            raise SetupError(f'partition {wanted.partition["name"]}: {err}: '
+                             'see --nodes') from None
+        place = _place()
+        work = work._replace(
+            variables={**work.variables,
+                       'PLUMBLINE_PERFLOGS': str(place / 'perflogs')},
+            # Whether data arrive whole is for the nights to say: here it
+            # would be most of the time of many short jobs.
+            options=['-Sbringup=1', '-Svalidates=0',
+                     f'-Srepeats={args.repeats}', *args.reframe])
+        say(f'{wanted.case["check"]} {wanted.case["params"]} on '
+            f'{wanted.case["where"]}, {len(search.nodes)} nodes')
+        return Searched(*_measured(
+            search, work, wanted, args.parallel
+            or int(wanted.partition.get('max_jobs') or 8)), place)
+
+
+# ------------------------------------------------- what to measure, where
+
+def wish(args: argparse.Namespace, folder: Path, work: commands.Work
+         ) -> Wanted:
+    """The partition and the case: those that were named, else those of what
+    regressed, else the only ones that there are.
+
+    :raises SetupError: not to be told, or none that could be measured
+    """
+    found = _verdict(work)
+    system = work.system['name']
+    worse = [(line, member) for line in (found.regressions if found else ())
+             for member in line.members if member.system == system]
+    partition = partition_of(
+        work.system, args.partition, [one.partition for _, one in worse])
+    name = partition['name']
+    answer = sites.ask_reframe(folder)
+    if 'error' in answer:
+        raise SetupError('; '.join([*answer['said'], answer['error']]))
+    here = [case for case in answer['cases']
+            if case['where'].partition('+')[0] == name
+            and args.environ in (None, case['where'].partition('+')[2])]
+    case, metric = case_of(here, name, args.case, args.metric, [
+        one.metric for _, one in worse if one.partition == name])
+    if worse and not args.partition:
+        say(f'after the regressions of {name}: ./plumb verdict')
+    before = [line.before for line, _ in worse
+              if line.case == case['hash'] and line.metric == metric]
+    return Wanted(partition, case, metric, before[0] if before else None)
+
+
+def _verdict(work: commands.Work) -> Verdict | None:
+    """What the perflogs say by now; None: there are none."""
+    try:
+        return verdict.of_perflogs(
+            work.perflogs, None, work.variables['RFM_REFERENCE_PREFIX'])[0]
+    except (OSError, ValueError):
+        return None
+
+
+def partition_of(system: Mapping[str, Any], name: str | None,
+                 worse: Iterable[str]) -> Mapping[str, Any]:
+    """The partition of that name, or the one with most that is worse.
+
+    :raises SetupError: none of that name, none named, or none of Slurm's
+    """
+    known = {part['name']: part for part in system['partitions']}
+    able = [part for part in known.values()
+            if part['scheduler'] in partitions.SLURM]
+    if name is not None and name not in known:
+        raise SetupError(f'no partition {name!r} in {system["name"]}: there '
+                         f'are {", ".join(known)}')
+    if name is None:
+        regressed = [one for one in worse
+                     if known.get(one) in able and one in known]
+        if regressed:
+            name = max(dict.fromkeys(regressed), key=regressed.count)
+        elif len(able) == 1:
+            name = able[0]['name']
+        elif able:
+            raise SetupError(
+                'nothing regressed that would say where to look: name a '
+                'partition with --partition: '
+                + ', '.join(part['name'] for part in able))
+    if name is None or known[name] not in able:
+        which = (f'the site {system["name"]} has' if name is None
+                 else f'partition {name} has')
+        schedulers = ', '.join(dict.fromkeys(
+            part['scheduler'] for part in known.values()
+            if name in (None, part['name'])))
+        raise SetupError(
+            f'{which} the scheduler {schedulers}: pairs of nodes are chosen '
+            'with --nodelist, and need slurm or squeue and two nodes')
+    return known[name]
+
+
+def case_of(cases: Iterable[Case], where: str, wanted: str | None,
+            metric: str | None, worse: Iterable[str]) -> tuple[Case, str]:
+    """The case to measure pairs with, and the metric that is looked at.
+
+    :param cases: of the partition
+    :param where: its name, for errors
+    :param wanted: beginning of a case's hash; None: one of those that say
+        what a link does
+    :param worse: metrics that regressed
+    :raises SetupError: there is none
+    """
+    two = [case for case in cases if case['nodes'] == 2]
+    if wanted is not None:
+        found = [case for case in two if case['hash'].startswith(
+            wanted.removeprefix('/'))]
+        if not found:
+            raise SetupError(
+                f'no case {wanted!r} of two nodes on {where}: the hashes are '
+                f'in `./plumb run --site ... -- -l` and in the verdict')
+        return found[0], metric or found[0]['link']
+    links = [case for case in two if case['link']]
+    names = list(dict.fromkeys(case['link'] for case in links))
+    if not links:
+        raise SetupError(f'no case of two nodes on {where} says what the '
+                         'link between them does: name one with --case')
+    if metric is not None and metric not in names:
+        raise SetupError(f'no case on {where} measures {metric!r} of a pair: '
+                         f'there are {", ".join(names)}; others with --case')
+    metric = metric or next((one for one in worse if one in names),
+                            'bandwidth' if 'bandwidth' in names else names[0])
+    return next(case for case in links if case['link'] == metric), metric
+
+
+def nodes_of(partition: Mapping[str, Any], wanted: str | None) -> list[str]:
+    """The nodes to look at: those that were named, or all of the partition;
+    of both, those that Slurm could give.
+
+    :raises SetupError: Slurm cannot be asked, or it cannot be told which
+    """
+    name = partition['name']
+    there, place = nodes.of_access(
+        map(str, partition.get('access', ())), name)
+    if wanted is None:
+        if place.chooses:
+            raise SetupError(
+                f'the access of {name} has {place.chooses[0]}: which nodes '
+                'that leaves is not known here, name them with --nodes')
+        names = list(there)
+    else:
+        names = list(dict.fromkeys(expanded(wanted)))
+        if lost := [one for one in names if one not in there]:
+            raise SetupError(f'no node {", ".join(lost)} among those that '
+                             f'Slurm gives to jobs of {name}')
+    gone = [str(there[one]) for one in names if not there[one].usable]
+    if gone:
+        say(f'left out, for Slurm gives them to no job: {", ".join(gone)}')
+    return [one for one in names if there[one].usable]
+
+
+def expanded(text: str) -> list[str]:
+    """The names of a list of hosts.
+
+    :raises SetupError: it is none
+    """
+    try:
+        return topology.expand(text)
+    except ValueError:
+        raise SetupError(f'--nodes {text!r} is no list of hosts, such as '
+                         'n[1-4,7]') from None
+
+
+def _above(folder: Path) -> dict[str, list[str]]:
+    """Node -> the switches above it, where the site says."""
+    path = folder / topology.NAME
+    try:
+        return topology.above(topology.load(path)) if path.is_file() else {}
+    except topology.TopologyError as err:
+        raise SetupError(str(err)) from None
+
+
+def _place() -> Path:
+    """A folder for the records of this search; old ones are removed."""
+    home = WORK / 'locate'
+    for old in sorted(home.glob('[0-9]*'))[:1 - KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    place = home / run_id.new()
+    place.mkdir(parents=True)
+    return place
+
+
+# ------------------------------------------------- measuring
+
+def _measured(search: Search, work: commands.Work, wanted: Wanted,
+              parallel: int) -> tuple[Located | None, str, int]:
+    """Measures until nothing is left that another pair could decide."""
+    better = unit = why = ''
+    where, _, environ = wanted.case['where'].partition('+')
+    only = [(where, environ, wanted.case['hash'])]
+    while rounds := search.ahead():
+        jobs = sum(map(len, rounds))
+        say(f'{jobs} job{"s" * (jobs > 1)} in {len(rounds)} '
+            f'round{"s" * (len(rounds) > 1)}: ' + ', '.join(
+                '-'.join(pair) for pairs in rounds for pair in pairs[:4])
+            + ' ...' * (jobs > 4 * len(rounds)))
+        with tempfile.NamedTemporaryFile('w', suffix='.json') as pins:
+            json.dump({'rounds': rounds, 'parallel': parallel}, pins)
+            pins.flush()
+            ended = commands.measured(
+                work, f'--system={work.system["name"]}:{where}', '-r', '-q',
+                only=only, variables={pinned.VARIABLE: pins.name})
+        if ended.plan is None:
+            return None, '', commands.zero_cases(ended)
+        found = results(ended.plan, work.perflogs, wanted.metric)
+        if found.better:
+            better, unit = found.better, found.unit
+            search.better = better
+        for pair, figure in found.figures:
+            search.add(pair, figure)
+        why = (f'ended by {ended.ended_by}' if ended.ended_by else found.idle
+               or ('' if better else
+                   f'no pair has a figure of {wanted.metric or "this case"}'))
+        if why:
+            break
+    return search.located(unit, wanted.expected), why, int(bool(why))
+
+
+class Results(NamedTuple):
+    """What a session says of its pairs."""
+    #: None: the job failed.
+    figures: list[tuple[Pair, float | None]]
+    #: The better side and the unit of the figure; '': there is none.
+    better: str
+    unit: str
+    #: Why no pair was measured; '': some were.
+    idle: str
+
+
+def results(plan: Plan, folder: str, metric: str) -> Results:
+    """What a session says of its pairs, by its plan and its records.
+
+    :raises SetupError: a job did not run on the nodes that it was given
+    """
+    frame, faults = perflogs.read(folder, on_error='collect')
+    for fault in faults:
+        say(str(fault))
+    frame = frame[frame['run'] == plan.run]
+    found: list[tuple[Pair, float | None]] = []
+    better = unit = ''
+    idle: list[str] = []
+    for case in plan.cases:
+        nodes = pinned.nodes_of(case['name'])
+        pair = nodes[0], nodes[1]
+        mine = frame[frame['case'] == case['case']]
+        ran = set(' '.join(map(str, mine['nodes'].unique())).split())
+        if ran and ran != set(pair):
+            raise SetupError(
+                f'the job of {"-".join(pair)} ran on '
+                f'{", ".join(sorted(ran))}: Slurm did not keep to '
+                '--nodelist; is a plugin of the site in its way?')
+        guards = sorted(set(map(str, mine['guard'].unique())) - {''})
+        if figure := figure_of(mine, case['family'], metric):
+            value, better, unit = figure
+            found.append((pair, value))
+        elif mine.empty or set(guards) & set(NOT_BEGUN):
+            idle += guards or ['without a record']
+        elif guards:
+            say(f'{"-".join(pair)} failed: {", ".join(guards)}')
+            found.append((pair, None))
+    return Results(found, better, unit, '' if found or not idle else (
+        f'no pair was measured ({", ".join(dict.fromkeys(idle))}): the '
+        'lines above say why'))
+
+
+def figure_of(rows: pd.DataFrame, family: str, metric: str
+              ) -> tuple[float, str, str] | None:
+    """The judged figure of a case's records: value, better side, unit.
+
+    The median over the repeats of the job where it has several (repeat 0).
+    """
+    rows = rows[rows['metric'] != 'completed']
+    if rows.empty:
+        return None
+    rows = rows[rows['repeat'] == rows['repeat'].min()]
+    sizes = [None if pd.isna(size) else int(size) for size in rows['size']]
+    names = [judged.key(str(name), size) for name, size in zip(
+        rows['metric'], sizes, strict=True)]
+    wanted = judged.judged(family, list(zip(
+        map(str, rows['metric']), sizes, strict=True)))
+    order = [rule['metric'] for rule in families.families()[family].judged]
+    for name in sorted(wanted, key=lambda one: order.index(
+            one.partition('@')[0])):
+        if metric in ('', name.partition('@')[0]):
+            row = rows.iloc[names.index(name)]
+            return float(row['value']), str(row['better']), str(row['unit'])
+    return None
+
+
+# ------------------------------------------------- telling
+
+def _concluded(args: argparse.Namespace, located: Located | None, why: str,
+               code: int, place: Path) -> int:
+    """Prints and writes the verdict; the exit code."""
+    if located is None:
+        return code
+    (place / 'located.json').write_text(located.json())
+    if args.json:
+        if args.json == '-':
+            print(located.json(), end='')
+        else:
+            Path(args.json).write_text(located.json(), 'utf-8')
+    if args.json != '-':
+        print()
+        print(*locating.lines(located), sep='\n')
+        print(f'Records: {place}')
+    if why:
+        print(f'plumb locate: {why}; the verdict is of what there is',
+              file=sys.stderr)
+    return max(code, located.code)

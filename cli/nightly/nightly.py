@@ -1,0 +1,395 @@
+"""plumb nightly: a night's measurements, for nobody who looks on.
+
+What it is made of: a lock, and the end of a night that hangs (overlap.py);
+which nodes are due (nodes.py); which failures are measured again, and which
+are believed (reruns.py); what is said in the end (night_summary.py); what
+starts it (timers.py). Here is their order.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cli.nightly import locate, nodes, overlap, reruns
+from cli.nightly.summary import Nodes, Summary
+from cli.nightly.timers import KINDS
+from cli.session import account, commands, learn, ordering
+from cli.session import process as session
+from cli.setup.venv import SetupError, say
+from cli.site.partitions import SLURM
+from config import run_id
+from postprocess import results
+from postprocess.regressions import locating, telling
+from postprocess.regressions import verdict as verdicts
+from postprocess.results import Key, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from postprocess.regressions.finding import Regression
+
+#: Options of ReFrame by which people choose nodes themselves.
+CHOOSES = ('-J', '--job-option', '--distribute', '--flex-alloc')
+
+
+def nightly(args: argparse.Namespace) -> int:
+    """The command."""
+    _are_sound(args)
+    folder = commands.site_folder(args.site)
+    if args.print:
+        print(KINDS[args.print](args), end='')
+        return 0
+    found = Summary(folder.name, time.time(), args.cover)
+    path = overlap.place(folder.name)
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(overlap.alone(path, args.hours, found.note,
+                                              found.began))
+            stack.enter_context(learn.interruptible())
+            stack.enter_context(limited(args.hours, found))
+            overlap.sweep(path, found.note)
+            os.environ[overlap.MARK] = str(path)
+            work = stack.enter_context(commands.prepared(args))
+            if any(part['scheduler'] in SLURM
+                   for part in work.system['partitions']) \
+                    and shutil.which('squeue'):
+                overlap.cancel_orphans(folder.name, found.note)
+            session.remove_nights(folder.name, args.keep - 1)
+            found.night = run_id.new()
+            Night(work._replace(night=session.Night(
+                folder.name, found.night)), args, found).go()
+    except KeyboardInterrupt:
+        found.ended_by = found.ended_by or 'ended by a signal'
+    except Exception as err:
+        # Nobody looks on: what went wrong is in the mail, too.
+        found.usage = isinstance(err, SetupError)
+        found.broken = str(err) if found.usage else \
+            f'{type(err).__name__}: {err}'
+        with contextlib.suppress(OSError):
+            found.write(args.mail, args.webhook, args.to)
+        raise
+    print('', *found.lines(), sep='\n', flush=True)
+    found.write(args.mail, args.webhook, args.to)
+    return found.code
+
+
+def _are_sound(args: argparse.Namespace) -> None:
+    """Refuses what makes no night.
+
+    :raises SetupError: why, and what to write
+    """
+    action = account.other_action(args.reframe)
+    if action:
+        raise SetupError(f'{action} measures nothing, so it makes no night; '
+                         './plumb run hands it on')
+    for name, least in (('hours', 0.0), ('keep', 1), ('cover', 0)):
+        value = getattr(args, name)
+        if value < least or name == 'hours' and not value:
+            raise SetupError(f'--{name} is {value:g}; it must be '
+                             + ('more than 0' if name == 'hours' else
+                                f'{least} or more'))
+
+
+@contextlib.contextmanager
+def limited(hours: float, found: Summary) -> Iterator[None]:
+    """Ends what runs, as SIGTERM does, when the time is over."""
+    def over(number: int, frame: Any) -> None:
+        found.ended_by = f'its {hours:g} h were over (--hours)'
+        os.kill(os.getpid(), signal.SIGTERM)
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, 3600 * hours)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Night:
+    """The sessions of a night, one after the other."""
+
+    def __init__(self, work: commands.Work, args: argparse.Namespace,
+                 found: Summary) -> None:
+        self.work, self.found = work, found
+        self.cover: int = args.cover
+        self.mode: str = args.mode
+        #: After a regression of several nodes: look for the one.
+        self.locates: bool = args.locate
+        self.system: str = work.system['name']
+        #: People who choose nodes choose them all.
+        self.chooses = any(word.startswith(CHOOSES) for word in args.reframe)
+        #: Partition of the site -> nodes; none where nobody knows them.
+        self.pools: dict[str, nodes.Pool] = {}
+        #: Nodes that are due, by the name of their pool.
+        self.due: dict[str, list[str]] = {}
+        self.plan: Any = None
+        #: Results of the first session.
+        self.first: dict[Key, Result] = {}
+        #: All records of the system, before the first session and after each
+        #: one.
+        self.frame: pd.DataFrame | None = None
+
+    def go(self) -> None:
+        """All of the night; what there is to say is in `found` then."""
+        try:
+            self.read()
+            self.look_at_nodes()
+            first = self.measure('the cases of the night')
+            if first is None or first.plan is None:
+                if first is not None and not self.found.ended_by:
+                    commands.zero_cases(first)
+                    self.found.broken = ('nothing was measured; its log says '
+                                         'why')
+                    self.found.usage = first.code == 2
+                return
+            self.plan = first.plan
+            assert self.frame is not None
+            rows = account.rows(first.plan, self.frame, first.cases)
+            self.first = results.of_session(self.frame, first.plan.run)
+            self.found.names = account.display_names(first.plan)
+            self.found.cases = len(rows)
+            self.found.waiting = sum(one.waits for one in rows.values())
+            left, self.found.never = ordering.told(self.plan)
+            for line in left:
+                self.found.note(line)
+            if first.code and not first.ended_by and not any(
+                    one.failed for one in self.first.values()):
+                self.found.broken = ('no case failed, and ReFrame did: its '
+                                     'log says why')
+            self.cover_nodes()
+            self.measure_again()
+        except KeyboardInterrupt:
+            self.found.ended_by = self.found.ended_by or 'ended by a signal'
+        if self.plan is not None:
+            self.conclude()
+
+    # Sessions --------------------------------------------------------------
+
+    def measure(self, title: str, cases: Collection[Key] | None = None,
+                options: Sequence[str] = ()) -> commands.Ended | None:
+        """A session of ReFrame; None: the night is over.
+
+        :param cases: those that it is restricted to; None: all of the mode
+        """
+        if self.found.ended_by:
+            return None
+        say(title)
+        if cases is None:
+            with ordering.handed(ordering.of_night(
+                    self.frame, self.mode)) as known:
+                ended = commands.measured(self.work, '-r', *options,
+                                          variables=known)
+        else:
+            # Quiet: the summary reports what failed.
+            ended = commands.measured(self.work, '-r', '-q', *options,
+                                      only=cases)
+        if ended.ended_by:
+            self.found.ended_by = (self.found.ended_by
+                                   or f'ended by {ended.ended_by}')
+        if ended.plan is not None:
+            self.read()
+        return ended
+
+    def read(self) -> None:
+        """Reads all records of the system, and the results of this nightly
+        session; the page reports what is damaged."""
+        self.frame = ordering.records(Path(self.work.perflogs), self.system)
+        if self.frame is not None:
+            self.found.results = [*results.of_night(
+                self.frame, self.found.night).values()]
+
+    # Nodes -----------------------------------------------------------------
+
+    def look_at_nodes(self) -> None:
+        """Which nodes there are, and which are due."""
+        if self.chooses:
+            self.found.note('nodes are chosen by the options after --')
+            return
+        self.pools, why = nodes.ask(self.work.system)
+        if why:
+            self.found.note(why)
+        seen = {} if self.frame is None else nodes.last_measured(
+            self.frame, self.system)
+        for pool in self.distinct():
+            if self.cover:
+                self.due[pool.name] = nodes.due(pool, seen, self.cover)
+
+    def distinct(self) -> list[nodes.Pool]:
+        """The pools, each once."""
+        return list({pool.name: pool for pool in self.pools.values()
+                     }.values())
+
+    def cover_nodes(self) -> None:
+        """Measures on the nodes that are due and were not reached yet."""
+        if not self.pools or self.frame is None:
+            return
+        for pool in self.distinct():
+            for group, cases in self.groups(pool):
+                self.measure(
+                    f'nodes that are due: {" ".join(sorted(group))}', cases,
+                    nodes.only(group, [pool]))
+
+    def groups(self, pool: nodes.Pool
+               ) -> list[tuple[frozenset[str], list[Key]]]:
+        """Nodes to be measured together, and by what."""
+        assert self.frame is not None
+        tonight = self.measured_tonight()
+        # They have changed since the night began.
+        now, _ = nodes.ask(self.work.system)
+        free = next((one for one in now.values() if one.name == pool.name),
+                    pool)
+        due = [n for n in self.due.get(pool.name, ())
+                   if n not in tonight and n in free.idle]
+        mine = [name for name, one in self.pools.items() if one is pool]
+        cases, width = representatives(
+            [one for one in self.first.values() if one.partition in mine],
+            ordering.times(self.frame[self.frame['run'] == self.plan.run],
+                           max),
+            len(free.idle))
+        if not due or not cases:
+            return []
+        return [(group, cases)
+                for group in nodes.groups(due, free, width)]
+
+    def measured_tonight(self) -> set[str]:
+        if self.frame is None:
+            return set()
+        seen = nodes.last_measured(self.frame, self.system)
+        # Records have whole seconds.
+        return {n for n, when in seen.items()
+                if when >= int(self.found.began)}
+
+    def tell_of_nodes(self) -> None:
+        """What the reader is to know of the nodes."""
+        if not self.pools or self.frame is None:
+            return
+        tonight = self.measured_tonight()
+        seen = nodes.last_measured(self.frame, self.system)
+        since = self.found.began - 86400 * (self.cover + 0.5)
+        for pool in self.distinct():
+            self.found.nodes.append(Nodes(
+                pool.name, len(pool.usable), len(tonight & pool.usable),
+                [str(node) for node in pool.out],
+                sorted(set(self.due.get(pool.name, ())) - tonight),
+                nodes.late(pool, seen, since) if self.cover and seen
+                else []))
+
+    # Failures --------------------------------------------------------------
+
+    def measure_again(self) -> None:
+        """Measures again what failed, and what was worse for one night."""
+        failed = [one for one in self.found.results
+                  if one.result in ('fail', 'not_run')]
+        if reruns.too_many(len(failed), self.found.cases):
+            self.found.note(
+                f'{len(failed)} of {self.found.cases} test cases failed: too '
+                'many for chance, none was measured again')
+            return
+        pools = {name: pool.usable for name, pool in self.pools.items()}
+        sessions = reruns.plan([
+            session for one in failed for session in one.sessions
+            if session.result in ('fail', 'not_run')], pools)
+        sessions += reruns.plan_suspects(self.suspects(failed), pools)
+        for number, one in enumerate(sessions[:reruns.MOST_SESSIONS], 1):
+            some = [self.pools[name] for name in
+                    {of.partition for of in one.of} & set(self.pools)]
+            options = (nodes.only(one.nodes, some)
+                       if one.where == reruns.SAME else
+                       nodes.without(one.nodes, some)
+                       if one.where == reruns.OTHER else [])
+            keys = {of.planned for of in one.of}
+            ended = self.measure(
+                f'again ({number} of {len(sessions)}), on {one.where}: '
+                f'{len(keys)} case{"s" * (len(keys) > 1)}', keys, options)
+            if ended is None or ended.plan is None or ended.ended_by:
+                break
+        left = len(sessions) - reruns.MOST_SESSIONS
+        if left > 0:
+            self.found.note(f'{left} more sessions would have measured '
+                            'failures again: left out')
+
+    def suspects(self, failed: Sequence[Result]
+                 ) -> list[tuple[Result, int]]:
+        """Cases that were worse tonight than they were, of which one night
+        says too little; and the runs that would say enough."""
+        if self.frame is None or not len(self.frame) or self.found.ended_by:
+            return []
+        try:
+            found = verdicts.of_records(
+                self.frame, [self.work.perflogs],
+                references=commands.references_folder())
+        except ValueError as err:
+            self.found.note(f'no verdict: {err}')
+            return []
+        bad = {one.planned for one in failed}
+        some = [(self.first[case.planned], case.needs)
+                for case in found.rerun if case.system == self.system
+                and case.planned in self.first and case.planned not in bad]
+        if reruns.too_many(len(some), self.found.cases):
+            self.found.note(f'{len(some)} cases were worse tonight: too many '
+                            'for chance, none was measured again')
+            return []
+        return some
+
+    # The end ---------------------------------------------------------------
+
+    def conclude(self) -> None:
+        """Page, verdict, and what is to be said."""
+        self.tell_of_nodes()
+        page, made = commands.page_of(self.work.perflogs)
+        self.found.page = page or ''
+        if made.verdict is not None:
+            self.found.verdict = telling.headline(made.verdict)
+            lines = commands.regressed(made.verdict, self.plan)
+            self.found.regressions = [telling.regression(line)
+                                      for line in lines]
+            if self.locates and not self.found.ended_by:
+                self.locate(lines)
+
+    def locate(self, lines: Sequence[Regression]) -> None:
+        """Which node it is, where cases of several nodes regressed."""
+        wide = {key for key, one in self.first.items() if one.width > 1}
+        if not any(one.planned in wide
+                   for line in lines for one in line.members):
+            return
+        say('which node: pairs of nodes are measured')
+        try:
+            found = locate.searched(locate.options(self.found.site))
+        except SetupError as err:
+            self.found.note(f'which node it is was not measured: {err}')
+            return
+        if found.located:
+            for line in locating.lines(found.located):
+                self.found.note(f'pairs of nodes: {line.strip()}')
+        if found.why:
+            self.found.note(f'pairs of nodes: cut short: {found.why}')
+
+
+def representatives(some: Sequence[Result], times: dict[Key, float],
+                    most: int) -> tuple[list[Key], int]:
+    """The cases by which nodes are measured that no other case has reached.
+
+    Of each family the shortest of those that use the most nodes and were
+    good tonight: each node of a group takes part, for as little time as may
+    be.
+
+    :param most: nodes that are free
+    :returns: cases, and how many nodes they use
+    """
+    good = [one for one in some
+            if not one.failed and one.nodes and one.width <= most]
+    width = max((one.width for one in good), default=0)
+    best: dict[str, Result] = {}
+    for one in good:
+        if one.width == width and (
+                one.family not in best or times.get(one.planned, 0.0)
+                < times.get(best[one.family].planned, 0.0)):
+            best[one.family] = one
+    return [one.planned for one in best.values()], width

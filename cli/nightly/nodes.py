@@ -1,0 +1,370 @@
+"""The nodes of a site's partitions: which can be had, which are due, and how
+jobs are kept to some of them. All that asks sinfo is here (`told`).
+
+Slurm chooses the nodes of a job. A night does not: what it leaves to Slurm is
+measured on the nodes that are free, always the same ones on a quiet cluster.
+So the night measures on the nodes that were not measured for longest, besides
+(`due`). Jobs are kept to nodes by excluding all others: `--nodelist` would
+make also a job of one node, such as a build, take all of them.
+
+ReFrame's own flexible allocation (`num_tasks = 0`) is not used: a test gets
+another number of ranks then each night, so that its figures have no history,
+and it fails where a node is down.
+"""
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import shlex
+import subprocess
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cli.setup.venv import SetupError
+from cli.site.partitions import SLURM
+from config import topology
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Partition (`*`: the default one), node, state, CPUs, sockets, cores of a
+#: socket, threads of a core, GRES, nodes of a job, and why the node is out:
+#: last, for it may have any letter in it.
+SINFO = ['sinfo', '--Node', '--noheader',
+         '--format=%P|%N|%T|%c|%X|%Y|%Z|%G|%s|%E']
+#: Seconds for sinfo to answer.
+LIMIT = 60
+#: States of nodes that take jobs, at once or later. Only what stands here is
+#: trusted: a state that is new is one that somebody looks at.
+TAKES = ('idle', 'mixed', 'allocated', 'completing', 'planned', 'powering_up',
+         'powered_down', 'powering_down')
+#: Signs behind a state: the node does not answer, or is to be rebooted, or is
+#: kept for maintenance. Others (`~`, `#`, `!`, `%`, `-`) tell of power saving
+#: and plans.
+OUT = re.compile(r'[*$@^]')
+#: Options of sbatch that leave a job some nodes of a partition only, and
+#: which ones is not known here.
+CHOOSES = (('-w', '--nodelist'), ('-C', '--constraint'), ('-F', '--nodefile'),
+           ('-M', '--clusters'), (None, '--reservation'))
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node, as sinfo tells of it."""
+    name: str
+    state: str
+    #: Why it is out, in its administrator's words; '': nobody said.
+    reason: str = ''
+    cpus: int = 1
+    sockets: int = 1
+    #: Of a socket.
+    cores: int = 1
+    #: Of a core.
+    threads: int = 1
+    gres: str = ''
+
+    @property
+    def base(self) -> str:
+        """The state without signs."""
+        return re.sub(r'\W+$', '', self.state).lower()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes jobs, at once or later."""
+        return self.base in TAKES and not OUT.search(self.state)
+
+    @property
+    def idle(self) -> bool:
+        """Whether a job for it would start at once."""
+        return self.usable and self.base in ('idle', 'powered_down')
+
+    @property
+    def kind(self) -> tuple[int, int, int, int, str]:
+        """What makes two nodes alike."""
+        return self.cpus, self.sockets, self.cores, self.threads, self.gres
+
+    def __str__(self) -> str:
+        return (f'{self.name} ({self.state}'
+                f'{": " + self.reason if self.reason else ""})')
+
+
+@dataclass
+class Partition:
+    """A partition of Slurm."""
+    name: str
+    default: bool
+    #: Nodes of a job; None: no limit.
+    largest: int | None
+    nodes: list[Node]
+
+    @property
+    def kinds(self) -> list[tuple[tuple, int]]:
+        """Kinds of nodes and how many there are, the most common first."""
+        return Counter(node.kind for node in self.nodes).most_common()
+
+    @property
+    def node(self) -> Node:
+        """A node of the most common kind."""
+        return next(n for n in self.nodes if n.kind == self.kinds[0][0])
+
+    @property
+    def jobs(self) -> int:
+        """Nodes of the largest job that can run."""
+        usable = sum(n.usable and n.kind == self.node.kind
+                     for n in self.nodes) or 1
+        return min(usable, self.largest or usable)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The nodes that jobs of some partitions of a site can get."""
+    #: Partition of Slurm, '' for its default one.
+    name: str
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    #: Those that the site keeps its jobs from.
+    excluded: frozenset[str] = frozenset()
+
+    @property
+    def usable(self) -> frozenset[str]:
+        return frozenset(n.name for n in self.nodes.values() if n.usable)
+
+    @property
+    def idle(self) -> frozenset[str]:
+        return frozenset(n.name for n in self.nodes.values() if n.idle)
+
+    @property
+    def out(self) -> list[Node]:
+        """Those that are left out: drained, down and the like."""
+        return [n for n in self.nodes.values() if not n.usable]
+
+
+def partitions(text: str) -> list[Partition]:
+    """Partitions from SINFO: a line for each node of each. Lines of another
+    form are none: a warning, or an older recording without the reason.
+
+    >>> partitions('batch*|n1|idle|2|1|2|1|(null)|1-4|none')[0].node.idle
+    True
+    """
+    found: dict[str, Partition] = {}
+    for line in text.splitlines():
+        cells = line.strip().split('|', 9)
+        if len(cells) < 9:
+            continue
+        name, node, state, *numbers, gres, jobs = cells[:9]
+        try:
+            cpus, sockets, cores, threads = map(int, numbers)
+        except ValueError:
+            continue
+        largest = jobs.rpartition('-')[2]
+        part = found.setdefault(name.rstrip('*'), Partition(
+            name.rstrip('*'), name.endswith('*'),
+            int(largest) if largest.isdigit() else None, []))
+        reason = ''.join(cells[9:])
+        part.nodes.append(Node(
+            node, state, '' if reason == 'none' else reason, cpus, sockets,
+            cores, threads, '' if gres == '(null)' else gres))
+    return list(found.values())
+
+
+def told() -> list[Partition]:
+    """What sinfo says now.
+
+    :raises SetupError: it cannot be asked, or tells of no node
+    """
+    try:
+        done = subprocess.run(SINFO, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise SetupError(f'sinfo: no answer in {LIMIT} s') from None
+    except OSError as err:
+        raise SetupError(f'sinfo: {err.strerror}: is this a node where jobs '
+                         'are submitted?') from None
+    said = ' '.join(done.stderr.split())
+    if done.returncode:
+        raise SetupError(f'sinfo: {said or f"exit code {done.returncode}"}')
+    found = partitions(done.stdout)
+    if not found:
+        raise SetupError('sinfo tells of no node in any partition: '
+                         + (said or done.stdout.strip()[:80] or 'it said '
+                            'nothing'))
+    return found
+
+
+def by_partition(found: Iterable[Partition]) -> dict[str, dict[str, Node]]:
+    """Partition of Slurm -> its nodes; '' is the default one."""
+    every = {}
+    for part in found:
+        every[part.name] = {node.name: node for node in part.nodes}
+        if part.default:
+            every[''] = every[part.name]
+    return every
+
+
+class Access(NamedTuple):
+    """What options of sbatch say of the nodes of a job."""
+    #: Partitions of Slurm; '': its default one.
+    partitions: tuple[str, ...]
+    excluded: frozenset[str]
+    #: Options that choose among the nodes by other means.
+    chooses: tuple[str, ...]
+
+
+def access_of(access: Iterable[str]) -> Access:
+    """What the access of a partition of a site says of nodes."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument('-p', '--partition', default='')
+    parser.add_argument('-x', '--exclude', default='')
+    for names in CHOOSES:
+        parser.add_argument(*filter(None, names))
+    found, _ = parser.parse_known_args(
+        [word for text in access for word in shlex.split(text)])
+    chosen = [f'{long}={value}' for _, long in CHOOSES
+              if (value := getattr(found, long[2:]))]
+    return Access(tuple(found.partition.split(',')),
+                  frozenset(topology.expand(found.exclude)), tuple(chosen))
+
+
+def ask(system: Mapping[str, Any]) -> tuple[dict[str, Pool], str]:
+    """The pools of a site's partitions, and why there are none of some.
+
+    :param system: of the site's configuration
+    :returns: partition of the site -> pool, those of a pool have the same one
+    """
+    places = {part['name']: access_of(part.get('access', ()))
+              for part in system['partitions'] if part['scheduler'] in SLURM}
+    if not places:
+        return {}, ''
+    free = {name: place for name, place in places.items()
+            if not place.chooses and len(place.partitions) == 1}
+    why = [f'nodes of {", ".join(sorted(set(places) - set(free)))} are '
+           'chosen by the site (access)'] * (len(free) < len(places))
+    if not free:
+        return {}, why[0]
+    try:
+        there = by_partition(told())
+    except SetupError as err:
+        return {}, f'no node was chosen: {err}'
+    found = pools(free, there)
+    if lost := sorted(set(free) - set(found)):
+        why.append(f'no node was chosen for {", ".join(lost)}: '
+                   + _lacking(free[lost[0]].partitions, there))
+    return found, '; '.join(why)
+
+
+def _lacking(wanted: Iterable[str], there: Mapping[str, Any]) -> str:
+    names = ', '.join(filter(None, wanted))
+    return ('Slurm has no ' + (f'partition {names}' if names else
+                               'default partition')
+            + f'; it has {", ".join(filter(None, there))}')
+
+
+def of_access(access: Iterable[str], name: str
+              ) -> tuple[dict[str, Node], Access]:
+    """The nodes of the partitions of Slurm that options of sbatch name, less
+    those that they exclude.
+
+    :param name: of the partition of the site, for the error
+    :raises SetupError: Slurm cannot be asked, or has no such partition
+    """
+    place, there = access_of(access), by_partition(told())
+    found: dict[str, Node] = {}
+    for one in place.partitions:
+        found |= there.get(one, {})
+    if not found:
+        raise SetupError(f'access of {name}: '
+                         + _lacking(place.partitions, there))
+    return {node: about for node, about in found.items()
+            if node not in place.excluded}, place
+
+
+def pools(places: Mapping[str, Access],
+          there: Mapping[str, Mapping[str, Node]]) -> dict[str, Pool]:
+    """Partition of the site -> its pool.
+
+    :param places: partition of the site -> what `access_of` says
+    :param there: what `by_partition` says
+    """
+    made: dict[tuple[str, frozenset[str]], Pool] = {}
+    found = {}
+    for name, ((partition, *_), without, _) in places.items():
+        key = partition, without
+        if key not in made:
+            made[key] = Pool(partition, {
+                node: about for node, about in
+                there.get(partition, {}).items() if node not in without},
+                without)
+        if made[key].nodes:
+            found[name] = made[key]
+    return found
+
+
+def last_measured(frame: pd.DataFrame, system: str) -> dict[str, float]:
+    """Node -> when a case was last measured on it that no guard refused.
+
+    The perflogs are the only record of it: nothing else can be lost or be
+    out of step with them. Unit: seconds since 1970.
+
+    :param frame: as perflogs.read gives it
+    """
+    from postprocess.results import nodes_of
+    mine = frame[(frame['system'] == system) & (frame['guard'] == '')]
+    found: dict[str, float] = {}
+    for (nodes, binding), when in mine.groupby(
+            ['nodes', 'binding'], observed=True)['time'].max().items():
+        for node in nodes_of(str(nodes), str(binding)):
+            found[node] = max(found.get(node, 0.0), when.timestamp())
+    return found
+
+
+def due(pool: Pool, seen: Mapping[str, float], nights: int) -> list[str]:
+    """The nodes to be measured tonight: of N that take jobs the N / `nights`
+    (rounded up) that were measured longest ago.
+
+    So a node that is free every night waits `nights` nights at the most. One
+    that is busy is left alone: its turn is the first night when it is free.
+
+    :param seen: `last_measured`
+    """
+    number = math.ceil(len(pool.usable) / nights)
+    return sorted(pool.idle, key=lambda n: (seen.get(n, 0.0), n))[:number]
+
+
+def late(pool: Pool, seen: Mapping[str, float], since: float) -> list[str]:
+    """Nodes that take jobs and were not measured since then."""
+    return sorted(n for n in pool.usable if seen.get(n, 0.0) < since)
+
+
+def groups(lacking: Collection[str], pool: Pool, width: int
+           ) -> list[frozenset[str]]:
+    """Sets of `width` free nodes that have all of `lacking` among them; the
+    last one is filled up. Empty: so many are not free."""
+    rest = sorted(lacking)
+    spare = sorted(pool.idle - set(rest))
+    missing = -len(rest) % width
+    if not rest or missing > len(spare):
+        return []
+    rest += spare[:missing]
+    return [frozenset(rest[at:at + width])
+            for at in range(0, len(rest), width)]
+
+
+def only(wanted: Collection[str], some: Iterable[Pool]) -> list[str]:
+    """Options of ReFrame that keep jobs to some nodes of pools."""
+    return _exclude({n for pool in some for n in (*pool.nodes, *pool.excluded)
+                     } - set(wanted))
+
+
+def without(unwanted: Collection[str], some: Iterable[Pool]) -> list[str]:
+    """Options of ReFrame that keep jobs from some nodes of pools."""
+    return _exclude({n for pool in some for n in pool.excluded}
+                    | set(unwanted))
+
+
+def _exclude(unwanted: Collection[str]) -> list[str]:
+    # The last --exclude counts: it has what the site excludes, too.
+    if not unwanted:
+        return []
+    return ['-J', f'exclude={topology.fold(unwanted)}']

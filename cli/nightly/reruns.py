@@ -1,0 +1,102 @@
+"""Which failures a nightly session measures again, and on which nodes.
+
+A failure is measured once more on the nodes that it was on, and once on
+others. If it does not fail again it is `flaky` (postprocess/results.py). If it
+fails only on its original nodes, the report lists these nodes.
+
+What is out of tolerance was measured four times in its session already
+(config/judged.py): it is not measured on the same nodes again.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from postprocess.results import Result
+
+#: More failures than these, and more than PART of the test cases, are not
+#: chance: none is measured again, so that the nightly session ends.
+MOST, PART = 10, 0.25
+#: More sessions than these would take as long as a nightly session.
+MOST_SESSIONS = 24
+
+SAME, OTHER, ANY = 'the same nodes', 'other nodes', 'any nodes'
+
+
+class Again(NamedTuple):
+    """A session in which failures are measured again."""
+    #: SAME, OTHER or ANY.
+    where: str
+    #: SAME: nothing but these nodes. OTHER: none of them.
+    nodes: frozenset[str]
+    of: list[Result]
+
+
+def where(one: Result, other: Result) -> str:
+    """On which nodes a session measured a test case, compared with another.
+    """
+    if not one.nodes or not other.nodes:
+        return ANY
+    return SAME if one.nodes & other.nodes else OTHER
+
+
+def too_many(failed: int, cases: int) -> bool:
+    """Whether so many failed that no chance did it."""
+    return failed > MOST and failed > PART * cases
+
+
+def plan(failed: Sequence[Result], pools: Mapping[str, Collection[str]]
+         ) -> list[Again]:
+    """The sessions that measure failures again.
+
+    :param failed: results of single sessions
+    :param pools: partition of the site -> nodes that take its jobs; of
+        others nobody knows the nodes, or there is one only
+    """
+    same: dict[frozenset[str], list[Result]] = {}
+    other: dict[frozenset[str], list[Result]] = {}
+    anywhere = []
+    for one in failed:
+        pool = frozenset(pools.get(one.partition, ()))
+        if not one.nodes or not pool:
+            anywhere += [one] * (one.tries == 1)
+            continue
+        # A node that is down by now can be compared with others alone.
+        if one.tries == 1 and one.nodes <= pool:
+            same.setdefault(one.nodes, []).append(one)
+        if len(pool - one.nodes) >= one.width:
+            other.setdefault(one.nodes, []).append(one)
+    return [*(Again(SAME, nodes, of) for nodes, of in same.items()),
+            *_elsewhere(other, pools),
+            *([Again(ANY, frozenset(), anywhere)] if anywhere else [])]
+
+
+def _elsewhere(other: Mapping[frozenset[str], list[Result]],
+               pools: Mapping[str, Collection[str]]) -> list[Again]:
+    """One session away from all their nodes, where enough are left; else one
+    away from the nodes of each."""
+    every = [one for of in other.values() for one in of]
+    union = frozenset(n for nodes in other for n in nodes)
+    if every and all(len(set(pools[one.partition]) - union) >= one.width
+                     for one in every):
+        return [Again(OTHER, union, every)]
+    return [Again(OTHER, nodes, of) for nodes, of in other.items()]
+
+
+def plan_suspects(suspects: Sequence[tuple[Result, int]],
+                  pools: Mapping[str, Collection[str]]) -> list[Again]:
+    """The sessions that say whether what was worse tonight stays so.
+
+    On the same nodes, on others, and then wherever, until there are enough.
+
+    :param suspects: with the number of runs that each needs
+        (postprocess/regressions/judging.py)
+    """
+    found = plan([one for one, _ in suspects], pools)
+    has = Counter(one.planned for session in found for one in session.of)
+    left = [(one, needs - has[one.planned]) for one, needs in suspects]
+    for number in range(max((more for _, more in left), default=0)):
+        found.append(Again(ANY, frozenset(), [
+            one for one, more in left if more > number]))
+    return found

@@ -1,0 +1,281 @@
+"""What a night says: one text, as a mail and for a webhook too.
+
+Files only. Who wants to send them does that with the site's own tools
+(`sendmail -t < FILE`, `curl --json @FILE URL`): no address, no password and
+no URL is known here.
+"""
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from email import policy
+from email.message import EmailMessage
+from email.utils import format_datetime, make_msgid
+from pathlib import Path
+from typing import Any
+
+from cli.nightly import reruns
+from config.version import VERSION
+from postprocess.results import Key, Result
+
+#: Lines of a kind; the rest is counted.
+MOST = 20
+
+
+@dataclass
+class Nodes:
+    """What a night says of the nodes of a partition of Slurm."""
+    #: Partition of Slurm; '' for its default one.
+    pool: str
+    usable: int
+    measured: int
+    #: Left out, with state and reason, in words.
+    out: list[str] = field(default_factory=list)
+    #: Due tonight, and not measured for they were not free.
+    busy: list[str] = field(default_factory=list)
+    #: Not measured for longer than they should wait.
+    late: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Summary:
+    """A night, as far as it is known."""
+    site: str
+    #: Seconds since 1970.
+    began: float
+    #: Nights in which each node is to be measured; 0: nobody asked for it.
+    cover: int = 0
+    #: Its first session.
+    night: str = ''
+    #: What the reader is to know besides, the most important first.
+    notes: list[str] = field(default_factory=list)
+    #: Test cases of its first session, and their names.
+    cases: int = 0
+    names: dict[Key, str] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    #: Lines of each change for the worse (postprocess/regressions/telling.py).
+    regressions: list[list[str]] = field(default_factory=list)
+    #: Cases without a reference.
+    waiting: int = 0
+    nodes: list[Nodes] = field(default_factory=list)
+    #: The verdict's own sentence.
+    verdict: str = ''
+    page: str = ''
+    #: Why there is nothing to judge; '': there is.
+    broken: str = ''
+    #: A case can never run within the site's budget.
+    never: bool = False
+    #: What ended it early; '': nothing did.
+    ended_by: str = ''
+    #: Exit code where nothing was judged.
+    usage: bool = False
+
+    def note(self, text: str) -> None:
+        """Adds what the reader is to know, and says it at once."""
+        print(f'plumb: {text}', flush=True)
+        self.notes.append(text)
+
+    def those(self, *wanted: str) -> list[Result]:
+        """The results that are one of these."""
+        return [one for one in self.results if one.result in wanted]
+
+    @property
+    def failed(self) -> list[Result]:
+        """The results that are failures, and were so when measured again."""
+        return self.those('fail', 'not_run', 'xpass')
+
+    @property
+    def word(self) -> str:
+        """The night in a word, the worst that is true of it."""
+        return ('not run' if self.broken else 'ended' if self.ended_by
+                else 'failed' if self.failed
+                else 'regressed' if self.regressions
+                else 'flaky' if self.those('flaky')
+                else 'incomplete' if self.never or not self.page
+                else 'good')
+
+    @property
+    def code(self) -> int:
+        """0 good; 1 anything else, also if all failures are flaky: nobody
+        reads about a nightly session that ends with 0; 2 it could not run.
+        """
+        return 2 if self.usage else 0 if self.word == 'good' else 1
+
+    @property
+    def headline(self) -> str:
+        """All of it in a sentence."""
+        if self.broken:
+            said = self.broken
+        else:
+            parts = [(len(self.failed), 'failed'),
+                     (len(self.those('flaky')), 'flaky'),
+                     (len(self.regressions), 'worse by its history')]
+            said = ', '.join(f'{number} {what}' for number, what in parts
+                             if number) or 'nothing is worse'
+            said += (f'; {self.cases} test case{"s" * (self.cases != 1)} '
+                     'to run')
+            if self.ended_by:
+                said = f'{self.ended_by}; {said}'
+        return f'{self.site}: {self.word.upper()}: {said}'
+
+    def lines(self) -> list[str]:
+        """What people read, the worst first."""
+        found = [f'Night {self.night} of {self.headline}'.replace('  ', ' ')]
+        found += [f'! {note}' for note in self.notes]
+        found += self._results('Failed:', self.failed)
+        found += self._results('Flaky: failed once, and not when measured '
+                               'again:', self.those('flaky'))
+        if self.regressions:
+            found.append('Worse than it was, by its history (./plumb '
+                         'verdict):')
+            found += [f'  {text}' for one in self.regressions[:MOST]
+                      for text in one]
+            found += _more(len(self.regressions))
+        for one in self.nodes:
+            found += _nodes(one, self.cover)
+        if self.waiting:
+            found.append(f'{self.waiting} of the test cases have no '
+                         'reference: ./plumb references learn')
+        found += [text for text in (
+            self.verdict, self.page and f'Page: {self.page}') if text]
+        return found
+
+    def data(self) -> dict[str, Any]:
+        """For a program. `text` is what Slack, Mattermost and others show."""
+        return {
+            'text': '\n'.join(self.lines()), 'plumbline': VERSION,
+            'site': self.site, 'host': socket.gethostname(),
+            'night': self.night, 'began': _stamp(self.began),
+            'seconds': round(time.time() - self.began),
+            'verdict': self.word, 'code': self.code,
+            'headline': self.headline, 'notes': self.notes,
+            'cases': self.cases,
+            'failed': [self._data(one) for one in self.failed],
+            'flaky': [self._data(one) for one in self.those('flaky')],
+            'regressions': ['\n'.join(one) for one in self.regressions],
+            'nodes': [vars(one) for one in self.nodes], 'page': self.page}
+
+    def mail(self, to: str = '') -> bytes:
+        """A message (RFC 5322), for `sendmail -t`."""
+        host = socket.gethostname()
+        mail = EmailMessage(policy=policy.default)
+        mail['Subject'] = ' '.join(f'plumbline: {self.headline}'.split())
+        mail['From'] = f'{_user()}@{host}'
+        if to:
+            mail['To'] = to
+        mail['Date'] = format_datetime(_date(time.time()))
+        mail['Message-ID'] = make_msgid(domain=host)
+        # Who is away does not answer a machine (RFC 3834).
+        mail['Auto-Submitted'] = 'auto-generated'
+        mail.set_content('\n'.join(self.lines()) + '\n',
+                         cte='quoted-printable')
+        return bytes(mail)
+
+    def _results(self, title: str, some: Sequence[Result]) -> list[str]:
+        """Lines on test cases that failed."""
+        found = [title] if some else []
+        for one in some[:MOST]:
+            first = next(s for s in one.sessions if s.failed)
+            why = ('a known fault is gone: remove it from the reference file'
+                   if one.result == 'xpass' else first.reason or first.guard
+                   or 'out of tolerance')
+            found.append(
+                f'  {self._name(one)} on {one.partition}'
+                + (f' ({" ".join(sorted(first.nodes))})' if first.nodes
+                   else '') + f': {why}')
+            if text := story(one):
+                found.append(f'    measured again: {text}')
+            if one.suspects:
+                found.append(f'    look at {" ".join(sorted(one.suspects))}: '
+                             'it failed there, and not elsewhere')
+        return found + _more(len(some))
+
+    def _name(self, one: Result) -> str:
+        return self.names.get(one.planned, f'{one.check} {one.params}')
+
+    def _data(self, one: Result) -> dict[str, Any]:
+        """A test case that failed, for a program."""
+        first = next(s for s in one.sessions if s.failed)
+        return {'name': self._name(one), 'partition': one.partition,
+                'environ': one.environ, 'case': one.case,
+                'why': first.reason, 'guard': first.guard,
+                'nodes': sorted(first.nodes),
+                'suspects': sorted(one.suspects), 'tries': first.tries,
+                'again': [
+                    {'where': where, 'nodes': sorted(other.nodes),
+                     'failed': other.failed} for where, other in again(one)]}
+
+    def write(self, mail: Path | None, webhook: Path | None, to: str = ''
+              ) -> None:
+        """Writes the files; none of them is ever half there.
+
+        :raises OSError: one cannot be written
+        """
+        from postprocess.files import write_all
+        for path, made in ((mail, lambda: self.mail(to)),
+                           (webhook, lambda: json.dumps(
+                               self.data(), indent=1).encode() + b'\n')):
+            if path:
+                write_all(path.parent, {path.name: made()})
+
+
+def again(one: Result) -> list[tuple[str, Result]]:
+    """The sessions besides the first one that failed, each with the nodes
+    that it was on compared with those."""
+    first = next(s for s in one.sessions if s.failed)
+    return [(reruns.where(s, first), s) for s in one.sessions
+            if s is not first]
+
+
+def story(one: Result) -> str:
+    """How the sessions of a nightly session ended, in words."""
+    said = [f'{"failed again" if other.failed else "passed"} on {where}'
+            + (f' ({" ".join(sorted(other.nodes))})' if other.nodes else '')
+            for where, other in again(one)]
+    if one.sessions[0].tries > 1:
+        said.insert(0, f'failed in each of {one.sessions[0].tries} tries')
+    return ', '.join(said)
+
+
+def _nodes(one: Nodes, cover: int) -> list[str]:
+    where = f'of partition {one.pool}' if one.pool else ''
+    found = [' '.join(filter(None, [
+        f'Nodes: {one.measured} of {one.usable} that take jobs', where,
+        'were measured tonight']))]
+    if one.out:
+        found.append(f'  left out: {_some(one.out)}')
+    if one.busy:
+        found.append(f'  due, and not free: {_some(one.busy)}')
+    if one.late:
+        found.append(f'  not measured for more than {cover} nights: '
+                     f'{_some(one.late)}')
+    return found
+
+
+def _some(texts: Sequence[str]) -> str:
+    rest = len(texts) - MOST
+    return ', '.join(texts[:MOST]) + (f' and {rest} more' if rest > 0 else '')
+
+
+def _more(number: int) -> list[str]:
+    return [f'  and {number - MOST} more'] if number > MOST else []
+
+
+def _date(seconds: float) -> Any:
+    import datetime
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+
+
+def _stamp(seconds: float) -> str:
+    return f'{_date(seconds):%Y-%m-%dT%H:%M:%SZ}'
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return 'plumbline'

@@ -1,0 +1,151 @@
+"""What starts a night: a systemd service and timer, cron, or GitLab.
+
+Texts only, for the checkout, the site and the options that they are asked
+for; who wants one puts it where it belongs. No file of the repository
+could name the checkout.
+"""
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+import yaml
+
+from cli.nightly.overlap import STOP_TIMEOUT
+from cli.setup.venv import ROOT, WORK
+
+#: When it starts: after midnight (UTC), so that a night is one date.
+HOUR, MINUTE = 1, 30
+
+
+def words(args: argparse.Namespace) -> list[str]:
+    """The command of a night with the options of this one."""
+    found = ['./plumb', 'nightly', '--site', _site(args.site)]
+    for name in ('mode', 'cover', 'hours', 'keep', 'mail', 'to', 'webhook'):
+        value = getattr(args, name)
+        if value != DEFAULTS.get(name):
+            found += [f'--{name}', f'{value:g}' if isinstance(value, float)
+                      else str(value)]
+    if args.locate:
+        found.append('--locate')
+    if args.bringup:
+        found.append('--bringup')
+    return found + (['--', *args.reframe] if args.reframe else [])
+
+
+#: Options of a night that need not be said.
+DEFAULTS = {'mode': 'nightly', 'cover': 14, 'hours': 20.0, 'keep': 5,
+            'mail': None, 'to': '', 'webhook': None}
+
+
+def _site(text: str) -> str:
+    """A site's name; a path becomes absolute, for others start there."""
+    inside = (ROOT / 'site-configs' / text).is_dir()
+    return text if inside else str(Path(text).absolute())
+
+
+def name_of(args: argparse.Namespace) -> str:
+    return f'plumbline-{Path(args.site).name}'
+
+
+def service(args: argparse.Namespace) -> str:
+    """A service of systemd."""
+    command = ' '.join(map(_unit_word, [str(ROOT / 'plumb'),
+                                        *words(args)[1:]]))
+    name = name_of(args)
+    return f'''\
+# ~/.config/systemd/user/{name}.service; its timer starts it:
+#   ./plumb nightly ... --print timer > ~/.config/systemd/user/{name}.timer
+#   systemctl --user daemon-reload
+#   systemctl --user enable --now {name}.timer
+#   loginctl enable-linger            (also while nobody is logged in)
+[Unit]
+Description=Plumbline measures every night (site {_percent(
+        Path(args.site).name)})
+
+[Service]
+Type=oneshot
+WorkingDirectory={_percent(str(ROOT))}
+ExecStart={command}
+# A night ends itself after its hours; this is for one that cannot.
+TimeoutStartSec={round(args.hours * 3600 + 2 * STOP_TIMEOUT)}
+# plumb cancels its jobs, and ends what they left; the rest is killed then.
+KillMode=mixed
+TimeoutStopSec={round(STOP_TIMEOUT)}
+'''
+
+
+def timer(args: argparse.Namespace) -> str:
+    """A timer of systemd, for the service of that name."""
+    return f'''\
+# ~/.config/systemd/user/{name_of(args)}.timer
+[Unit]
+Description=Plumbline measures every night (site {_percent(
+        Path(args.site).name)})
+
+[Timer]
+# A night is one date (UTC). No Persistent=true: a night that was missed would
+# be measured by day, beside everybody's work.
+OnCalendar=*-*-* {HOUR:02}:{MINUTE:02}:00 UTC
+
+[Install]
+WantedBy=timers.target
+'''
+
+
+def _percent(text: str) -> str:
+    return text.replace('%', '%%')
+
+
+def _unit_word(word: str) -> str:
+    """A word of ExecStart=: quoted, where systemd would read more into it."""
+    word = _percent(word).replace('$', '$$')
+    if word and not set(word) & set(' \t"\'\\;'):
+        return word
+    return '"' + word.replace('\\', '\\\\').replace('"', '\\"') + '"'
+
+
+def cron(args: argparse.Namespace) -> str:
+    """A line for `crontab -e`."""
+    folder = shlex.quote(str(WORK / 'nightly'))
+    # A log for each day of the week: a night that is refused, because last
+    # night's still runs, must not empty the log of that one.
+    log = f'{folder}/{shlex.quote(Path(args.site).name)}-$(date +%a).log'
+    command = (f'cd {shlex.quote(str(ROOT))} && mkdir -p {folder} && '
+               f'log={log} && {{ {shlex.join(words(args))} >"$log" 2>&1 '
+               '|| tail -n 60 "$log"; }')
+    # cron reads a % as the end of the line.
+    return ('# crontab -e: cron mails what is printed, which is the end of '
+            'the log of a night\n# that is not good. The time is local; best '
+            'is one after midnight in UTC.\n'
+            f'{MINUTE} {HOUR} * * * ' + command.replace('%', r'\%') + '\n')
+
+
+def gitlab(args: argparse.Namespace) -> str:
+    """A pipeline of GitLab, for a schedule of it."""
+    hours = int(args.hours) + 1
+    files = [str(getattr(args, name)) for name in ('mail', 'webhook')
+             if getattr(args, name)]
+    job = {
+        'rules': [{'if': '$CI_PIPELINE_SOURCE == "schedule"'}],
+        'tags': ['login-node'],
+        'timeout': f'{hours} hours',
+        'interruptible': False,
+        'resource_group': name_of(args),
+        'script': [
+            # The runner empties its checkout; a history outlives it.
+            'export PLUMBLINE_WORK="${PLUMBLINE_WORK:-$HOME/plumbline/work}"',
+            'export PLUMBLINE_PERFLOGS="${PLUMBLINE_PERFLOGS:-'
+            '$HOME/plumbline/perflogs}"',
+            shlex.join(words(args))],
+        'artifacts': {'when': 'always', 'expire_in': '30 days',
+                      'paths': ['report', *files]}}
+    text = yaml.safe_dump({'nightly': job}, sort_keys=False, width=10_000)
+    return ('# .gitlab-ci.yml, or a file that it includes. Build > Pipeline '
+            'schedules starts it:\n# 30 1 * * * in the time zone UTC. '
+            '`tags`: those of a runner (shell executor) on a\n# login node '
+            'of the cluster.\n' + text)
+
+
+KINDS = {'service': service, 'timer': timer, 'cron': cron, 'gitlab': gitlab}

@@ -1,0 +1,11 @@
+"""Sessions of ReFrame, in reading order:
+
+commands    ./plumb run and the other commands that need the venv
+process     the process of ReFrame: its folders, its end
+ordering    what the perflogs know of test cases, for their order and budgets
+account     the table of a session: one row per test case
+table       metrics and values in words
+learn       ./plumb references learn
+data        ./plumb history, export and sql
+parse       ./plumb parse: saved output as tidy CSV
+"""

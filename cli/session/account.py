@@ -1,0 +1,150 @@
+"""The rows of the table of `plumb run`: one per planned test case.
+
+Results come from the plan and the records alone (postprocess/results.py, as
+for the page); ReFrame's report adds the text for people.
+"""
+from __future__ import annotations
+
+import argparse
+import errno
+import functools
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from checks.core.references import LEARN
+from cli.session import table
+from postprocess import outcomes, results
+from postprocess.perflogs import plans, reasons
+from postprocess.references.progress import Progress
+
+#: What a check reports of a test case without a reference.
+LACKS = re.compile(rf'(no reference[^;]*): {re.escape(LEARN)}')
+
+#: Actions of ReFrame that measure nothing: `plumb run` hands them on.
+ACTIONS = ('--ci-generate', '--delete-stored-sessions', '--describe',
+           '--describe-stored-sessions', '--describe-stored-testcases',
+           '--detect-host-topology', '--dry-run', '-L', '--list-detailed',
+           '--list-stored-sessions', '--list-stored-testcases', '-l',
+           '--list', '--list-tags', '--performance-compare', '--show-config',
+           '-V', '--version', '-h', '--help')
+
+#: Why a test case that did not fail was measured again, by its result.
+AT_FIRST = {'no_reference': 'inconclusive at first',
+            'inconclusive': 'inconclusive each time'}
+BEYOND = 'out of tolerance or inconclusive at first'
+
+
+class Row(NamedTuple):
+    """A row of the table."""
+    name: str
+    #: One of results.ORDER.
+    result: str
+    #: Why it failed, or its values.
+    text: str
+    #: What else the reader should know.
+    note: str = ''
+    #: Whether it waits for a reference.
+    waits: bool = False
+
+
+def other_action(words: list[str]) -> str:
+    """The action among ReFrame's options that is not a run; empty: none."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False,
+                                     allow_abbrev=False)
+    for action in ACTIONS:
+        parser.add_argument(action, nargs='?', const=action, dest=action)
+    try:
+        found = vars(parser.parse_known_args(words)[0])
+    except argparse.ArgumentError:
+        return ''                       # ReFrame reports what is wrong
+    return next((name for name in ACTIONS if found[name] is not None), '')
+
+
+def plan_of(perflogs: str, run: str) -> plans.Plan | None:
+    """The plan of a session; None: it has none."""
+    for path in Path(perflogs).glob(f'*/{plans.FOLDER}/{run}.json'):
+        return plans.read(path, lambda *_: None)
+    return None
+
+
+def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
+         ahead: list[Progress] | None = None) -> dict[results.Key, Row]:
+    """The row of each planned test case.
+
+    :param frame: records: of this session, and of those before it
+    :param report: test cases of ReFrame's report
+    :param ahead: `progress` of the records; None: it is computed
+    """
+    ended = results.of_session(frame, plan.run)
+    # Reads all records; only for test cases that wait for a reference.
+    needs = functools.cache(
+        lambda: outcomes.needs(frame, plan.run, ahead))
+    known = {(c['partition'], c['environ'], c['hashcode']): c for c in report}
+    names = display_names(plan)
+    found = {}
+    for key, name in names.items():
+        case = known.get(key, {})
+        one = ended.get(key)
+        if one is None or one.failed:
+            guard = one.guard if one else plans.MISSING
+            text = reasons.words(
+                guard, why(case) or (one.reason if one else '')) or guard
+            if text and one and one.tries > 1 and (
+                    guard not in reasons.NOT_RUN):
+                text += f' (in each of {one.tries} tries)'
+            found[key] = Row(name, one.result if one else 'not_run', text)
+            continue
+        note = case.get('unjudged') or ''
+        lacks = LACKS.search(note)
+        if lacks:
+            note = note.replace(lacks[0], outcomes.words(
+                needs().get(key), '' if lacks[1] == 'no reference yet'
+                else lacks[1]))
+        if one.tries > 1:
+            note = '; '.join(filter(None, [
+                note, f'{AT_FIRST.get(one.result, BEYOND)}, measured '
+                f'{one.tries} times']))
+        found[key] = Row(name, one.result, values(case), note,
+                         bool(lacks) and one.result == 'no_reference')
+    return found
+
+
+def display_names(plan: plans.Plan) -> dict[results.Key, str]:
+    """The name of each test case of a plan, with its environment if another
+    one has the same name."""
+    times = Counter(case['name'] for case in plan.cases)
+    return {plan.key(case)[1:]: case['name'] + f' @{case["environ"]}' * (
+        times[case['name']] > 1) for case in plan.cases}
+
+
+def builds(report: list[dict[str, Any]]) -> list[Row]:
+    """Builds for test cases that failed."""
+    return [Row(case['display_name'], 'fail', why(case))
+            for case in report if case.get('fixture')]
+
+
+def why(case: dict[str, Any]) -> str:
+    """Why a test case failed, by ReFrame's report, in one line."""
+    text = ' '.join(str(case.get('fail_reason') or '').split())
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        # ReFrame lists every file that it could not copy.
+        if f'[Errno {number}]' in text:
+            return (f'disk: the disk of {case.get("stagedir")} is full '
+                    f'({os.strerror(number)}): free it, or name another '
+                    "(the site's stagedir, --prefix)")
+    return text[:400]
+
+
+def values(case: dict[str, Any]) -> str:
+    """The values that the row of a test case shows."""
+    # After a failure ReFrame fills in the names, with None for the values.
+    return table.row(sorted(case.get('tags') or ()), [
+        table.figure_of(key, entry[0], entry[4], entry[1],
+                        entry[2] is not None or entry[3] is not None)
+        for key, entry in (case.get('perfvalues') or {}).items()
+        if entry[0] is not None])

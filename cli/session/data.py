@@ -1,0 +1,37 @@
+"""`plumb history`, `export` and `sql`: postprocess, with the usual places."""
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+
+from cli.setup.venv import ROOT
+
+
+def _given(main: Callable[[list[str]], int], words: list[str]) -> int:
+    """Calls a command with the perflogs of this checkout, unless others
+    are named."""
+    if not {'-h', '--help'} & set(words) and not any(
+            word.partition('=')[0] == '--perflogs' for word in words):
+        words = [*words, '--perflogs', os.environ.get(
+            'PLUMBLINE_PERFLOGS') or str(ROOT / 'perflogs')]
+    try:
+        return main(words)
+    except BrokenPipeError:             # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+
+
+def history(args: argparse.Namespace) -> int:
+    from postprocess import history as module
+    return _given(module.main, args.rest)
+
+
+def export(args: argparse.Namespace) -> int:
+    from postprocess import export as module
+    return _given(module.main, args.rest)
+
+
+def sql(args: argparse.Namespace) -> int:
+    from postprocess.perflogs import sql as module
+    return _given(module.main, args.rest)

@@ -1,0 +1,337 @@
+"""plumb references learn: runs in turns until there is enough to judge by.
+
+A turn is a session of ReFrame with the cases that are not there yet, so that
+the runs of a case are spread over the time, and never stand in a row. How far
+a case is, progress.py says from the perflogs, which are all that
+is kept from one turn, or one `learn`, to the next.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import re
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from cli.session import account, commands
+from cli.setup.venv import SetupError, say
+from config import console
+from config import references as grammar
+from postprocess import perflogs, results
+from postprocess.references import proposal as references
+from postprocess.references.progress import Progress, progress
+from postprocess.results import Key
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from postprocess.perflogs.plans import Plan
+
+#: A case that has failed, or never been fit to judge, in so many turns in a
+#: row is left out of those that follow.
+TURNS = 3
+#: A case shows a speed if at least this part of its runs was at it.
+SHOWN = 0.25
+
+
+class Standing(NamedTuple):
+    """How far a case is."""
+    #: At each speed that the machine shows.
+    speeds: Sequence[Progress] = ()
+
+    @property
+    def needs(self) -> int:
+        """Runs that are still needed, at the speed that needs most."""
+        return max(map(_needs, self.speeds), default=1)
+
+    @property
+    def hopeless(self) -> list[Progress]:
+        """Those that no number of runs would bring there."""
+        return [one for one in self.speeds if one.needs is None]
+
+    def __str__(self) -> str:
+        return '; '.join(map(_told, self.speeds)) or 'no run fit to judge yet'
+
+
+def _needs(one: Progress) -> int:
+    """More runs for what runs can help, whatever no number of them would."""
+    never = [figure for figure, needs in one.needs_of.items()
+             if needs is None]
+    if one.needs is None and not never:
+        return 0                        # several programs or numbers of ranks
+    return max((needs for needs in one.needs_of.values() if needs),
+               default=one.needs or 0)
+
+
+def _told(one: Progress) -> str:
+    below = sum(bound <= cap for _, bound, cap in one.bounds.values())
+    text = (f'{one.speed}: {_runs(one.runs)}, {below} of {len(one.bounds)} '
+            'bounds below the cap')
+    if needs := _needs(one):
+        text += f', needs about {_runs(needs, "more ")}'
+    if one.needs is None:
+        never = ', '.join(figure for figure, needs in one.needs_of.items()
+                          if needs is None)
+        text += (', no number of runs would do'
+                 + (f' for {never}' if never else ''))
+    return text
+
+
+def _runs(number: int, more: str = '') -> str:
+    return f'{number} {more}run' + 's' * (number != 1)
+
+
+def standings(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
+              ) -> dict[Key, Standing]:
+    """How far each case of a plan is, by all records of its system.
+
+    :param ahead: `progress` of the records
+    """
+    frame = frame[frame['system'] == plan.head['system']]
+    rows: dict[tuple[str, ...], list[Progress]] = {}
+    for one in ahead:
+        if one.system == plan.head['system']:
+            rows.setdefault((
+                one.family, one.check, one.partition, one.environ,
+                one.source, one.params), []).append(one)
+    # Where versions are apart: the one that runs now.
+    good = frame[frame['guard'] == ''].drop_duplicates(
+        ['partition', 'environ', 'case'], keep='last')
+    versions = {(str(row.partition), str(row.environ), str(row.case)):
+                str(row.version) for row in good.itertuples()}
+    found = {}
+    for case in plan.cases:
+        key = plan.key(case)[1:]
+        mine = [one for one in rows.get(tuple(
+            case[name] for name in ('family', 'check', 'partition', 'environ',
+                                    'source', 'params')), ())
+            if one.edition in ('', versions.get(key))]
+        every = sum(one.runs for one in mine)
+        found[key] = Standing([one for one in mine
+                               if one.runs and one.runs >= SHOWN * every])
+    return found
+
+
+class Learning:
+    """The cases of a mode, and what the turns so far have made of them."""
+
+    def __init__(self, work: commands.Work, minutes: float,
+                 apart: float) -> None:
+        self.work = work
+        #: Seconds between the beginnings of two turns, at least.
+        self.apart = apart
+        self.begin = time.monotonic()
+        self.end = self.begin + 60 * minutes
+        #: Number of turns begun.
+        self.turns = 0
+        #: Name of each case.
+        self.names: dict[Key, str] = {}
+        self.families: set[str] = set()
+        self.standing: dict[Key, Standing] = {}
+        #: Turns in a row that left nothing to learn from.
+        self.barren: Counter[Key] = Counter()
+        #: Why the last turn of a case failed.
+        self.failed: dict[Key, str] = {}
+
+    @property
+    def left_out(self) -> set[Key]:
+        """Those that are not tried again."""
+        return {key for key, number in self.barren.items()
+                if number >= TURNS}
+
+    @property
+    def missing(self) -> list[Key]:
+        """Those that are run again."""
+        return [key for key, standing in self.standing.items()
+                if standing.needs and key not in self.left_out]
+
+    def learn(self) -> int:
+        """All turns; 0, or the exit code of one without cases.
+
+        :raises KeyboardInterrupt: a signal has ended it
+        """
+        while True:
+            began = time.monotonic()
+            ended = self.turn()
+            if ended.ended_by:
+                raise KeyboardInterrupt
+            if ended.plan is None:
+                return commands.zero_cases(ended)
+            self.look(ended)
+            took = time.monotonic() - began
+            self.show(took)
+            if not self.missing:
+                return 0
+            now = time.monotonic()
+            pause = max(began + self.apart - now, 0.0)
+            if now + pause + took > self.end:
+                print('\nThe time is over: another turn of '
+                      f'{took:.0f} s would not end in it.')
+                return 0
+            if pause:
+                say(f'the next turn begins in {pause:.0f} s')
+                time.sleep(pause)
+
+    def turn(self) -> commands.Ended:
+        """One session: first of all cases, then of those not there yet."""
+        self.turns += 1
+        if self.turns == 1:
+            return commands.measured(self.work, '-r')
+        say(f'turn {self.turns}: {_cases(len(self.missing))}')
+        # Quiet: the table reports what failed.
+        return commands.measured(self.work, '-r', '-q', only=self.missing)
+
+    def look(self, ended: commands.Ended) -> None:
+        """Reads what the perflogs say after a turn."""
+        plan = ended.plan
+        assert plan is not None
+        frame, faults = perflogs.read(self.work.perflogs, on_error='collect')
+        for fault in faults:
+            print(f'plumb references: {fault}')
+        ahead = progress(frame)
+        now = standings(plan, frame, ahead)
+        self.standing |= now
+        self.names = account.display_names(plan) | self.names
+        self.families |= {case['family'] for case in plan.cases}
+        ended_so = results.of_session(frame, plan.run)
+        rows = account.rows(plan, frame, ended.cases, ahead)
+        for key in now:
+            one = ended_so.get(key)
+            self.failed.pop(key, None)
+            if one is None or one.failed:
+                self.failed[key] = rows[key].text
+            # What lacks a reference has values to make it from.
+            barren = (key in self.failed and not (
+                one and one.guard == 'reference') or not now[key].speeds)
+            self.barren[key] = self.barren[key] + 1 if barren else 0
+
+    def show(self, took: float) -> None:
+        """How far each case is; a line for each that is not there."""
+        now = time.monotonic()
+        missing = self.missing
+        print()
+        console.show([(self.names[key], f'{self.standing[key]}' + (
+            f'; failed: {self.failed[key]}' if key in self.failed else ''))
+            for key in missing])
+        hopeless = sum(bool(s.hopeless) for s in self.standing.values())
+        left = len(self.left_out)
+        there = len(self.standing) - len(missing) - left
+        text = (f'turn {self.turns} took {took:.0f} s: {there} of '
+                f'{_cases(len(self.standing))} ready'
+                + f' ({hopeless} as far as possible)' * bool(hopeless)
+                + f', {left} left out' * bool(left)
+                + f'; {(now - self.begin) / 60:.1f} min elapsed, '
+                f'{max(self.end - now, 0) / 60:.1f} min remaining')
+        print(text, flush=True)
+
+    def conclude(self) -> int:
+        """What is not there, and why; the exit code."""
+        for key in sorted(self.standing, key=lambda k: self.names[k]):
+            name, standing = self.names[key], self.standing[key]
+            for one in standing.hopeless:
+                wide = ', '.join(figure for figure, needs in
+                                 one.needs_of.items() if needs is None)
+                print(f'{name} at speed {one.speed}: no number of runs would '
+                      f'bring {wide or "its figures"} below the cap: '
+                      'no_reference')
+            if key in self.failed:
+                tried = (f'left out, failed in {TURNS} turns in a row'
+                         if key in self.left_out else 'failed in its last '
+                         'turn')
+                print(f'{name}: {tried}: {self.failed[key]}')
+            elif key in self.left_out:
+                print(f'{name}: left out, in {TURNS} turns no run was fit to '
+                      'judge; ./plumb run tells why')
+        return 1 if self.failed else 0
+
+
+def _cases(number: int) -> str:
+    return f'{number} case' + 's' * (number != 1)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP between two turns do what ^C does."""
+    def stop(number: int, frame: Any) -> NoReturn:
+        raise KeyboardInterrupt
+    before = {number: signal.signal(number, stop)
+              for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def learn(args: argparse.Namespace) -> int:
+    """The command."""
+    if args.minutes <= 0:
+        raise SetupError(f'--minutes is {args.minutes:g}; it must be more '
+                         'than 0')
+    action = account.other_action(args.reframe)
+    if action:
+        raise SetupError(f'{action} measures nothing, so there is nothing '
+                         'to learn from; ./plumb run hands it on')
+    with commands.prepared(args) as work, interruptible():
+        learning = Learning(work, args.minutes, args.apart)
+        try:
+            code = learning.learn()
+            if code:
+                return code
+            print()
+            code = max(learning.conclude(),
+                       _propose(args.site, work, learning.families))
+            page, _ = commands.page_of(work.perflogs)
+            print(f'Page: {page}' if page else 'No page: see the error above')
+            print('Next: ./plumb references accept, if what it would change '
+                  'is right; then ./plumb run')
+            return code if page else max(code, 1)
+        except KeyboardInterrupt:
+            print('\nInterrupted. What was measured is kept, and ./plumb '
+                  'references learn goes on from there; ./plumb references '
+                  'propose takes what there is.')
+            return 1
+
+
+def _propose(site: str, work: commands.Work, families: set[str]) -> int:
+    """Proposes; on this machine accepts what has no reference yet.
+
+    :param families: of the cases that ran
+    """
+    # Its notes go to stderr: all that was printed before comes first.
+    sys.stdout.flush()
+    folder = commands.site_folder(site)
+    place = Path(work.variables['RFM_REFERENCE_PREFIX'])
+
+    def propose() -> int:
+        proposed = references.of_system(
+            work.perflogs, work.system['name'], place, folder.name)
+        mine = {family: found for family, found in proposed.items()
+                if family in families}
+        accepted = {family: _accepted(place, family) for family in mine}
+
+        def is_new(family: str, keys: tuple) -> bool:
+            # Keys are regular expressions (ReFrame's $index).
+            text = ' '.join(map(str, keys))
+            return not any(keys == known or re.fullmatch(
+                ' '.join(map(str, known)), text)
+                for known in accepted[family])
+        code = 0
+        for family, found in mine.items() if commands.is_local(folder) else ():
+            if any(is_new(family, keys) for keys, _ in grammar.leaves(found)):
+                code = max(code, references.accept(
+                    place, {family: found}, functools.partial(is_new, family)))
+        return code
+    return references.reported(propose)
+
+
+def _accepted(folder: Path, family: str) -> list[tuple]:
+    """Keys of the entries of an accepted file."""
+    return [keys for keys, _ in grammar.leaves(
+        grammar.editable(folder / f'{family}.yaml'))]

@@ -1,0 +1,140 @@
+"""What the perflogs know of the cases, for their order and the budgets.
+
+`config/ordering.py` has the rules. A session of ReFrame is handed what it
+needs in a file (`handed`); what it leaves to other nights stands in its plan,
+and `told` says it.
+"""
+from __future__ import annotations
+
+import contextlib
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from config.ordering import KNOWN, Key, Known
+from config.ordering import Case as Case
+from config.ordering import nights as nights
+from config.ordering import select as select
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from postprocess.perflogs.plans import Left, Plan
+
+#: The mode for which the budgets of a site hold.
+NIGHT = 'nightly'
+
+#: Guards of cases that a session meant to run and never came to.
+NEVER_BEGUN = ('cancelled', 'missing')
+
+#: Lines on what is left, at the most.
+MOST = 5
+
+
+def records(perflogs: Path, system: str) -> pd.DataFrame | None:
+    """The records of a system; None: there are none.
+
+    All perflogs are read, as the page does, and not the system's folder: a
+    folder that is read has a cache (cache.py), and one is enough.
+    """
+    from postprocess.perflogs import read
+    if not (perflogs / system).is_dir():
+        return None
+    # A broken line is told by the page; here it is only one time less.
+    frame, _ = read(perflogs, on_error='collect')
+    return frame[frame['system'] == system].reset_index(drop=True)
+
+
+def times(frame: pd.DataFrame, of: Callable[[list[float]], float]
+          = statistics.median) -> dict[Key, float]:
+    """Case -> the median wall time of one run of its program, or what `of`
+    makes of the times of all runs. Unit: s."""
+    frame = frame[frame['metric'] == 'wall_time']
+    found: dict[Key, list[float]] = {}
+    for *key, value in frame[['partition', 'environ', 'case', 'value']
+                             ].itertuples(index=False):
+        partition, environ, case = map(str, key)
+        found.setdefault((partition, environ, case), []).append(value)
+    return {key: of(values) for key, values in found.items()}
+
+
+def times_seen(perflogs: Path, system: str) -> dict[Key, float]:
+    """The same, of all records of a system, without reading all else."""
+    from postprocess.perflogs import cache
+    if not (perflogs / system).is_dir():
+        return {}
+    with cache.opened([perflogs], lambda *_: None, missing=False) as con:
+        return {tuple(key): value for *key, value in con.execute(
+            'SELECT partition, environ, "case", median(value) FROM records '
+            "WHERE metric = 'wall_time' AND system = ? GROUP BY ALL",
+            [system]).fetchall()}
+
+
+def last_runs(frame: pd.DataFrame) -> dict[Key, str]:
+    """Case -> the newest session that ran it; one that failed has run.
+
+    :param frame: as perflogs.read gives it, sorted by time
+    """
+    ran = frame[~frame['guard'].isin(NEVER_BEGUN)].drop_duplicates(
+        ['partition', 'environ', 'case'], keep='last')
+    return {(str(row.partition), str(row.environ), str(row.case)):
+            str(row.run) for row in ran.itertuples()}
+
+
+def of_night(frame: pd.DataFrame | None, mode: str) -> Known:
+    """What the records of a system tell a session; in mode nightly it keeps
+    the site's budgets."""
+    return Known(budgets=mode == NIGHT) if frame is None else Known(
+        times(frame), last_runs(frame), mode == NIGHT)
+
+
+def of_run(perflogs: Path, system: str, mode: str) -> Known:
+    """The same for a session that is alone: without budgets nobody asks when
+    a case ran last."""
+    return (of_night(records(perflogs, system), mode) if mode == NIGHT
+            else Known(times_seen(perflogs, system)))
+
+
+@contextlib.contextmanager
+def handed(known: Known) -> Iterator[dict[str, str]]:
+    """Variables of a session that orders its cases by what is known of them.
+    """
+    with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
+        known.write(Path(file.name))
+        yield {KNOWN: file.name}
+
+
+def told(plan: Plan) -> tuple[list[str], bool]:
+    """Lines on what a session left to other nights; whether there is a case
+    that can never run, for it needs more than a night has."""
+    lines: list[str] = []
+    turns = [one for one in plan.left if one.nights]
+    for name in dict.fromkeys(one.case['partition'] for one in turns):
+        mine = [one for one in turns if one.case['partition'] == name]
+        lines.append(
+            f'Left to other nights: {len(mine)} '
+            f'case{"s" * (len(mine) > 1)} of {name}, '
+            f'{sum(one.hours for one in mine):.3g} node-hours beyond its '
+            f'{mine[0].budget:g} a night; each has its turn within '
+            f'{mine[0].nights} nights')
+        # Who has waited longest first.
+        mine.sort(key=lambda one: one.last)
+        lines += [f'  {one}' for one in mine[:MOST]]
+        lines += [f'  and {len(mine) - MOST} more'] * (len(mine) > MOST)
+    never = [one for one in plan.left if not one.nights]
+    return lines + [beyond(one) for one in never], bool(never)
+
+
+def beyond(one: Left) -> str:
+    """What to do about a case that needs more than a night has."""
+    how = ('raise night_budget in system.py, or leave the case out with -x'
+           if one.by == 'time' else
+           'that is by its time limit, for it has not run yet: run it once '
+           'in another mode (./plumb run --mode full -- -n /'
+           f'{one.case["case"]}), and its own time counts from then on; or '
+           'raise night_budget in system.py')
+    return (f'error: {one.name} needs {one.hours:.3g} node-hours, and '
+            f'{one.case["partition"]} has {one.budget:g} a night: it can '
+            f'never run in mode {NIGHT}; {how}')

@@ -1,0 +1,245 @@
+"""A session of ReFrame: places of its own, and an end that leaves nothing.
+
+Two sessions share no stage folder and no report. A session's folder is
+$PLUMBLINE_WORK/sessions/RUN, called as the run is in its records; its stage
+and output are folders of the same name where the site keeps them.
+
+Those of a night (`plumb nightly`) have a file NIGHT, which says where their
+folders are. They are kept by the night, and `plumb run` removes none of them.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from checks.services import processes
+from cli.setup.venv import WORK, say
+from config import run_id
+
+#: Sessions that are kept; older ones are removed when one begins.
+KEPT = 5
+#: Seconds that ReFrame has to cancel its jobs after a signal, and that what
+#: is left of them has to end.
+CANCEL_TIMEOUT, END_TIMEOUT = 30.0, 5.0
+#: File in the folder of a night's session.
+NIGHT = 'night.json'
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+
+
+class Night(NamedTuple):
+    """What sessions of one night have in common."""
+    #: Name of the site's folder.
+    site: str
+    #: Identifier of its first session.
+    first: str
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where a session keeps what is its own."""
+    folder: Path
+    stage: Path
+    output: Path
+    #: Held as long as the session lives.
+    lock: int
+
+    @property
+    def report(self) -> Path:
+        return self.folder / 'report.json'
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What ReFrame is to know of it."""
+        return {'RFM_REPORT_FILE': str(self.report),
+                'RFM_STAGE_DIR': str(self.stage),
+                'RFM_OUTPUT_DIR': str(self.output),
+                'PLUMBLINE_SESSION': str(self.folder),
+                run_id.VARIABLE: self.folder.name}
+
+
+@contextlib.contextmanager
+def opened(system: Mapping[str, Any], night: Night | None = None
+           ) -> Iterator[Session]:
+    """A session's folders; those of old ones are removed.
+
+    :param system: of the site's configuration: stagedir and outputdir
+    :param night: that it belongs to; None: it stands alone
+    """
+    bases = [Path(os.environ.get(variable) or system.get(key)
+                  or WORK / name)
+             for variable, key, name in (
+                 ('RFM_STAGE_DIR', 'stagedir', 'stage'),
+                 ('RFM_OUTPUT_DIR', 'outputdir', 'output'))]
+    _remove_old(bases)
+    name = run_id.new() if night is None else night.first
+    if (WORK / 'sessions' / name).exists():
+        name = run_id.new(name)
+    folder = WORK / 'sessions' / name
+    folder.mkdir(parents=True)
+    if night is not None:
+        # Before anything can be in the folders that it names.
+        (folder / NIGHT).write_text(json.dumps({
+            'site': night.site, 'night': night.first,
+            **{what: str((base / name).absolute()) for what, base in
+               zip(('stage', 'output'), bases, strict=True)}}))
+    last = folder.parent / f'last.{os.getpid()}'
+    last.symlink_to(name)
+    last.replace(folder.parent / 'last')
+    lock = os.open(folder / 'lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+                   0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Session(folder, bases[0] / name, bases[1] / name, lock)
+    finally:
+        os.close(lock)
+
+
+def _remove_old(bases: Sequence[Path]) -> None:
+    """All but the newest KEPT - 1, and those that still live."""
+    folders = sorted(path.parent for path in
+                     (WORK / 'sessions').glob('[0-9]*/lock')
+                     if not (path.parent / NIGHT).exists())
+    for folder in folders[:max(len(folders) - KEPT + 1, 0)]:
+        with contextlib.suppress(OSError), open(folder / 'lock') as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for base in bases:
+                shutil.rmtree(base / folder.name, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class Left(NamedTuple):
+    """A session of a night, of which nothing runs any more."""
+    folder: Path
+    night: str
+    stage: Path
+    output: Path
+
+
+def ended_nights(site: str) -> Iterator[Left]:
+    """The sessions of a site's nights that have ended, the oldest first."""
+    for mark in sorted((WORK / 'sessions').glob(f'[0-9]*/{NIGHT}')):
+        # What is cut off was written before anything ran.
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            told = json.loads(mark.read_text())
+            if told['site'] == site and not _lives(mark.parent / 'lock'):
+                yield Left(mark.parent, str(told['night']),
+                           Path(told['stage']), Path(told['output']))
+
+
+def _lives(path: Path) -> bool:
+    """Whether somebody holds a session's lock."""
+    try:
+        with open(path) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def remove_nights(site: str, keep: int) -> list[str]:
+    """Removes the folders of all but a site's newest nights.
+
+    Only those that a session's file NIGHT names, and that are called as the
+    session is: nothing that somebody else has put beside them.
+
+    :param keep: nights that are left
+    :returns: the nights that were removed
+    """
+    left = list(ended_nights(site))
+    nights = sorted({one.night for one in left})
+    old = nights[:max(len(nights) - keep, 0)]
+    for one in left:
+        if one.night in old:
+            # Its own folder last: while that is there, it is found again.
+            for path in (one.stage, one.output, one.folder):
+                if path.name == one.folder.name:
+                    shutil.rmtree(path, ignore_errors=True)
+    return old
+
+
+def run(command: Sequence[str], variables: Mapping[str, str],
+        locks: Sequence[int]) -> tuple[int, str]:
+    """Runs ReFrame to its end, also where a signal asks for it.
+
+    ReFrame cancels its jobs at the first signal; what is left of it and its
+    jobs on this machine is ended, at once after a second one.
+
+    :returns: exit code, and the name of the signal that ended it or ''
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    # What loses its parent becomes a child of this process and is found.
+    library.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def of_its_own() -> None:
+        # Else ^C would reach it twice; and nobody else can end it when this
+        # process is killed.
+        os.setpgid(0, 0)
+        library.prctl(_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+    got: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        got.append(number)
+
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    try:
+        process = subprocess.Popen(
+            command, env={**os.environ, **variables}, pass_fds=locks,
+            preexec_fn=of_its_own)
+        code = _wait(process, got)
+        if got:
+            _end_descendants(got)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code, signal.Signals(got[0]).name if got else ''
+
+
+def _wait(process: subprocess.Popen[bytes], got: list[int]) -> int:
+    told, deadline = 0, float('inf')
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(0.2)
+        if got and not told:
+            told = got[0]
+            deadline = time.monotonic() + CANCEL_TIMEOUT
+            say(f'{signal.Signals(told).name}: ending what runs; once more: '
+                'at once')
+            # It cancels its jobs at any of them; at this without a traceback.
+            process.terminate()
+        if len(got) > 1 or time.monotonic() > deadline:
+            say('ReFrame is killed: jobs of a scheduler that it has not '
+                'cancelled go on; see squeue')
+            process.kill()
+            return process.wait()
+
+
+def _end_descendants(got: list[int]) -> None:
+    """Ends what ReFrame left of its jobs: SIGTERM, later SIGKILL."""
+    deadline = time.monotonic() + END_TIMEOUT
+    asked: set[int] = set()
+    while left := processes.descendants():
+        kill = time.monotonic() > deadline or len(got) > 1
+        for pid in left if kill else left - asked:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
+        asked |= left
+        time.sleep(0.05)
+        if time.monotonic() > deadline + END_TIMEOUT:
+            say(f'still running: pid {", ".join(map(str, sorted(left)))}')
+            break

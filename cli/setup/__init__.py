@@ -1,0 +1,8 @@
+"""Set-up, in reading order:
+
+venv            virtual environment, MPI and stores from lock files
+bundle          ./plumb bundle
+bundle_file     the file of ./plumb bundle
+stacks          ./plumb spack
+benchmark       ./plumb benchmark new, with its templates
+"""

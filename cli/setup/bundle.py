@@ -1,0 +1,129 @@
+"""plumb bundle: all wheels that a set-up may need, in one file."""
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cli.setup import bundle_file
+from cli.setup.bundle_file import Platform
+from cli.setup.venv import (
+    LOCKS,
+    WORK,
+    SetupError,
+    checked,
+    ensure_venv,
+    say,
+    step,
+)
+from config.version import VERSION
+
+#: Pythons that the lock files are made for (config/python/README.md).
+PYTHONS = ('3.10', '3.11', '3.12', '3.13', '3.14')
+#: Locks that a set-up goes on without, where no wheel fits a machine: it has
+#: an MPI or stores of its own.
+OPTIONAL = ('mpi', 'mpich', 'stores')
+_ENTRY = re.compile(
+    r'^(?P<what>[^\s#]+==\S+)(?: ; (?P<marker>.+?))?'
+    r'(?P<hashes>(?: \\\n +--hash=\S+)+)$', re.M)
+
+
+def applicable(lock: str, python: str, platform: Platform) -> str:
+    """The entries of a lock file that are for a Python and a platform.
+
+    pip would hold markers against the machine that it runs on.
+
+    :param lock: text of the file
+    """
+    from packaging.markers import Marker
+
+    there = {
+        'python_version': python, 'python_full_version': f'{python}.0',
+        'implementation_name': 'cpython', 'os_name': 'posix',
+        'platform_python_implementation': 'CPython',
+        'platform_machine': platform.machine, 'platform_system': 'Linux',
+        'sys_platform': 'linux'}
+    return ''.join(
+        f"{entry['what']}{entry['hashes']}\n"
+        for entry in _ENTRY.finditer(lock)
+        if not entry['marker'] or Marker(entry['marker']).evaluate(there))
+
+
+def fetch(lock: Path, python: str, platform: Platform, folder: Path
+          ) -> list[Path]:
+    """The wheels of a lock file, hashes checked; none where none fits.
+
+    :raises SetupError: no wheel of what set-up cannot do without, or no index
+    """
+    wanted = folder / lock.name
+    wanted.write_text(applicable(lock.read_text(), python, platform))
+    try:
+        checked([str(ensure_venv()), '-m', 'pip', 'download', '--quiet',
+                 '--disable-pip-version-check', '--require-hashes',
+                 '--no-deps', '--only-binary', ':all:',
+                 '--implementation', 'cp', '--python-version', python,
+                 *(f'--platform={tag}' for tag in platform.tags),
+                 '--dest', str(folder), '-r', str(wanted)],
+                f'fetching {lock.name}', 'is a package index reachable '
+                '(PIP_INDEX_URL, PIP_FIND_LINKS), and are there wheels for '
+                f'Python {python} on {platform}?')
+    except SetupError as err:
+        if lock.stem not in OPTIONAL or 'No matching dist' not in str(err):
+            raise
+        return []
+    return sorted(folder.glob('*.whl'))
+
+
+def make(file: Path, python: str, platform: Platform
+         ) -> tuple[list[str], list[str]]:
+    """Makes a bundle.
+
+    :returns: the wheels in it, and the locks that no wheel fits
+    """
+    locks: dict[str, Any] = {}
+    wheels: dict[str, Path] = {}
+    WORK.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix='bundle.', dir=WORK) as place:
+        # First what must be there: without an index it ends at once.
+        for lock in sorted(LOCKS.glob('*.lock'),
+                           key=lambda path: (path.stem in OPTIONAL, path)):
+            with step(f'fetching wheels ({lock.stem})'):
+                folder = Path(place, lock.stem)
+                folder.mkdir()
+                found = fetch(lock, python, platform, folder)
+            locks[lock.stem] = {'sha256': bundle_file.digest(lock),
+                                'wheels': [path.name for path in found]}
+            wheels |= {path.name: path for path in found}
+        bundle_file.write(file, {
+            'suite': VERSION, 'python': python, 'platform': str(platform),
+            'locks': locks}, wheels)
+    return sorted(wheels), [name for name in locks
+                            if not locks[name]['wheels']]
+
+
+def bundle(args: argparse.Namespace) -> int:
+    """Makes a bundle and says what it is."""
+    python = args.python or '.'.join(map(str, sys.version_info[:2]))
+    if python not in PYTHONS:
+        raise SetupError(f'no lock for Python {python!r}: there are '
+                         f'{", ".join(PYTHONS)}')
+    platform = (Platform.parse(args.platform) if args.platform
+                else Platform.here())
+    # Not after minutes of fetching.
+    if not args.file.absolute().parent.is_dir():
+        raise SetupError(f'{args.file.parent} is no folder: make it, or name '
+                         'another file')
+    if args.file.is_dir():
+        raise SetupError(f'{args.file} is a folder: name the file to write')
+    wheels, without = make(args.file, python, platform)
+    for name in without:
+        say(f'left out: {name}.lock has no wheel for Python {python} on '
+            f'{platform}')
+    print(f'{args.file}: {len(wheels)} wheels, '
+          f'{args.file.stat().st_size / 1e6:.0f} MB, for Python {python} on '
+          f'{platform}\nsha256 {bundle_file.digest(args.file)}\n'
+          f'There: {bundle_file.VARIABLE}={args.file.name} ./plumb run')
+    return 0

@@ -1,0 +1,158 @@
+"""`plumb spack`: stacks solved, installed, locked and cached beforehand."""
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from checks.spack import stack as stacks
+from cli.session.commands import is_local, site_folder, site_is_sound
+from cli.setup.venv import WORK, SetupError, ensure_mpi, say
+
+#: Spack's settings of this machine, as they were found.
+OWN = WORK / 'local-spack'
+
+#: Flavour of the MPI that was found here -> Spack's name of it. The site's
+#: launcher options are those of the flavour, so a stack must have the same.
+_MPI = {'openmpi': 'openmpi', 'mpich': 'mpich',
+        'intelmpi': 'intel-oneapi-mpi'}
+
+#: What a build on this machine takes from the system, where it is there:
+#: Spack package -> a file that shows it (None: the program is enough).
+_FROM_THE_SYSTEM = {
+    **dict.fromkeys((
+        'autoconf', 'automake', 'bison', 'cmake', 'diffutils', 'findutils',
+        'flex', 'gawk', 'gettext', 'gmake', 'libtool', 'm4', 'ninja', 'perl',
+        'pkgconf', 'python', 'sed', 'tar', 'texinfo')),
+    'openssl': '/usr/include/openssl/ssl.h', 'zlib': '/usr/include/zlib.h',
+}
+
+
+def settings_of_this_machine(spack: stacks.Spack) -> None:
+    """Spack's settings of the site `local`, under $PLUMBLINE_WORK.
+
+    Compilers and tools are looked for once; remove the folder local-spack to
+    look again. The mirror ($PLUMBLINE_SPACK_MIRROR) and the build cache
+    ($PLUMBLINE_SPACK_CACHE) are what the environment says each time.
+
+    :raises SetupError: no compiler was found.
+    """
+    OWN.mkdir(parents=True, exist_ok=True)
+    mirrors: dict[str, object] = {}
+    if os.environ.get('PLUMBLINE_SPACK_MIRROR'):
+        mirrors['sources'] = {'url': os.environ['PLUMBLINE_SPACK_MIRROR'],
+                              'source': True, 'binary': False}
+    if os.environ.get('PLUMBLINE_SPACK_CACHE'):
+        mirrors['cache'] = {'url': os.environ['PLUMBLINE_SPACK_CACHE'],
+                            'source': False, 'binary': True, 'signed': False}
+    stacks.write(OWN / 'mirrors.yaml',
+                 yaml.safe_dump({'mirrors': mirrors}))
+    if not (OWN / 'packages.yaml').exists():
+        say('looking for compilers and tools on this machine ...')
+        stacks.write(OWN / 'packages.yaml', _detected(spack))
+
+
+def _detected(spack: stacks.Spack) -> str:
+    wanted = [name for name, proof in _FROM_THE_SYSTEM.items()
+              if proof is None or Path(proof).exists()]
+    with tempfile.TemporaryDirectory() as private:
+        env = {**stacks.environment(site_folder('local')),
+               # Spack writes what it finds into the user's configuration:
+               # into one of our own, that is. And it must not find what a
+               # user's shell has put before the system's tools.
+               'SPACK_USER_CONFIG_PATH': private,
+               'PATH': '/usr/local/bin:/usr/bin:/bin'}
+        del env['SPACK_DISABLE_LOCAL_CONFIG']
+        Path(private, 'repos.yaml').write_text(yaml.safe_dump(
+            {'repos': stacks.builtin_repo()}))
+        said = ''
+        for words in (['compiler', 'find', '--scope', 'user'],
+                      ['external', 'find', '--scope', 'user',
+                       '--not-buildable', *wanted]):
+            said += subprocess.run(
+                [spack.command, *words], env=env, text=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, timeout=600).stdout
+        try:
+            text = Path(private, 'packages.yaml').read_text()
+        except OSError:
+            text = ''
+    if 'extra_attributes' not in text:
+        raise SetupError('Spack found no compiler: install gcc and g++; it '
+                         f'said: {" ".join(said.split())[-300:]}')
+    settings = yaml.safe_load(text)
+    settings['packages']['mpi'] = {'require': [_MPI[ensure_mpi()['flavour']]]}
+    return yaml.safe_dump(settings)
+
+
+def spack(args: argparse.Namespace) -> int:
+    """Does one thing with each stack asked for, or with all of the site."""
+    folder = site_folder(args.site)
+    # So that Spack is ended too, and not left behind to build for no one.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        found = stacks.find_spack()
+        if is_local(folder):
+            settings_of_this_machine(found)
+        names = args.stack or stacks.of_site(_configuration(folder))
+        if not names:
+            raise SetupError(f'{folder}: no environment names a stack; say '
+                             f'which with --stack: '
+                             f'{", ".join(stacks.names())}')
+        own = OWN if is_local(folder) else None
+        for name in names:
+            _DO[args.action](stacks.Stack(name, folder, found, say, own),
+                             args)
+    except stacks.NoStack as err:
+        raise SetupError(str(err)) from None
+    except stacks.StackError as err:
+        say(str(err))
+        return 1
+    return 0
+
+
+def _configuration(folder: Path) -> dict:
+    if is_local(folder):
+        # Its environments need an MPI; its stacks are known without.
+        words = os.environ.get('PLUMBLINE_STACKS', '').split(',')
+        return {'environments': [{'extras': {'stack': word.strip()}}
+                                 for word in words if word.strip()]}
+    return site_is_sound(folder / 'system.py')
+
+
+def _concretize(stack: stacks.Stack, args: argparse.Namespace) -> None:
+    stack.concretize()
+    print(stack.folder / 'spack.lock')
+
+
+def _install(stack: stacks.Stack, args: argparse.Namespace) -> None:
+    record = stack.install()
+    if not args.record:
+        print(record['view'])
+        return
+    target = Path(args.record)
+    for name in ('record.json', 'spack.lock', 'specs.json'):
+        shutil.copy(stack.folder / name, target / f'stack.{name}')
+    stacks.write(target / 'stack.sh', stack.activation())
+
+
+def _lock(stack: stacks.Stack, args: argparse.Namespace) -> None:
+    print(stack.keep_lock())
+
+
+def _buildcache(stack: stacks.Stack, args: argparse.Namespace) -> None:
+    stack.install()
+    stack.push(args.mirror)
+    print(args.mirror)
+
+
+_DO = {'concretize': _concretize, 'install': _install, 'lock': _lock,
+       'buildcache': _buildcache}

@@ -1,0 +1,20 @@
+"""Output of NAME."""
+from __future__ import annotations
+
+import re
+
+from .....templates.program.lib.parsers import ParseError, Record
+
+OUTPUT = re.compile(r'# NAME (\d+\.\d+)\ncopy (\d+\.\d) MB/s\n')
+
+
+def parse(text: str) -> tuple[Record, ...]:
+    """The figure of one run.
+
+    :raises ParseError: it is not the whole output of NAME.
+    """
+    found = OUTPUT.fullmatch(text)
+    if not found:
+        raise ParseError(1, text[:60], 'not the output of NAME')
+    return (Record('NAME', found[1], None, 'NAME_bandwidth',
+                   float(found[2]), 'MB/s', 2),)

@@ -1,0 +1,60 @@
+"""NAME: how often a server answers a client in its job."""
+from __future__ import annotations
+
+import reframe as rfm
+from reframe.core.builtins import fixture, parameter, run_after
+
+from .....templates.service.lib import guards
+from .....templates.service.lib.program import EmbeddedPrograms
+from .....templates.service.serving.parser import Services
+from .....templates.service.serving.plan import (
+    Clients,
+    Plan,
+    Program,
+    Server,
+    Step,
+)
+from .....templates.service.serving.service import ServiceBenchmark
+from .parser import parse
+
+
+class NamePrograms(EmbeddedPrograms):
+    """src/*.c, compiled where it runs: server and client."""
+
+    family = 'NAME'
+
+
+@rfm.simple_test
+class Name(ServiceBenchmark):
+    """Round trips of one client to a server that lives as long as the job."""
+
+    family = program = 'NAME'
+    programs = fixture(NamePrograms, scope='environment')
+    valid_systems = ['+nodes_1']
+    valid_prog_environs = ['+mpi']
+
+    #: How long the client asks. Unit: s.
+    seconds = parameter([2])
+
+    @run_after('init')
+    def belong_to_modes(self) -> None:
+        self.tags = {'full', 'nightly', 'quick', 'bringup', self.family}
+
+    def plan(self) -> Plan:
+        program = f'{self.programs.stagedir}/{self.family}'
+        return Plan(
+            Server('NAME', (program, 'serve', '{address}', '{port}'),
+                   dialect='tcp', password=False),
+            (Clients(),),
+            (Step('measure', (Program((program, 'ask', '{host}', '{port}',
+                                       str(self.seconds))),),
+                  limit=self.seconds + 30),))
+
+    def planned_figures(self) -> list[str]:
+        return ['NAME_rate', 'ready_time']
+
+    def figures_served(self, services: Services, said: str,
+                       run: guards.Run) -> dict[str, float]:
+        records = parse(said)
+        self.version = records[0].version
+        return guards.figures_in(records, f'{run.name}.out')

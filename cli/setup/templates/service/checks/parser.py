@@ -1,0 +1,20 @@
+"""Output of the client of NAME."""
+from __future__ import annotations
+
+import re
+
+from .....templates.service.lib.parsers import ParseError, Record
+
+OUTPUT = re.compile(r'# NAME (\d+\.\d+)\nanswers (\d+\.\d) 1/s\n')
+
+
+def parse(text: str) -> tuple[Record, ...]:
+    """The figure of one client.
+
+    :raises ParseError: it is not the whole output of NAME.
+    """
+    found = OUTPUT.fullmatch(text)
+    if not found:
+        raise ParseError(1, text[:60], 'not the output of NAME')
+    return (Record('NAME', found[1], None, 'NAME_rate',
+                   float(found[2]), '1/s', 2),)

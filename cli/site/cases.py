@@ -1,0 +1,205 @@
+"""What ReFrame would generate for a site, and what it would be judged by.
+
+A program of its own, called by `plumb site check` once a site: a check asks
+the system for its parameters while it is imported, so that one process can
+see one site only. Nothing is run or written, and neither a scheduler nor a
+modules system is needed. Prints JSON: the cases, or `error`.
+"""
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from reframe.core import config, logging, runtime
+from reframe.core.exceptions import ReframeError
+from reframe.frontend.executors import generate_testcases
+from reframe.frontend.loader import RegressionCheckLoader
+
+from checks.core import references
+from cli.session.commands import MODES, site_is_sound
+from cli.setup.venv import ROOT, SetupError
+from cli.site import partitions
+from config.families import families
+from config.ordering import limit_of
+
+#: A check that cannot be imported is a warning to ReFrame; on stderr it is a
+#: finding to the caller.
+LOGGING = {'logging': [{'level': 'warning', 'handlers': [], 'handlers$': [
+    {'type': 'stream', 'name': 'stderr', 'level': 'warning',
+     'format': '%(message)s'}]}]}
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """Makes the site ReFrame's current system; returns its configuration.
+
+    :raises SetupError: what is wrong with the site's file.
+    """
+    path = folder / 'system.py'
+    configuration = site_is_sound(path)
+    systems = configuration['systems']
+    if len(systems) != 1:
+        raise SetupError(f'{path}: {len(systems)} systems; a site is one '
+                         'system, with a folder of its own')
+    try:
+        site = config.load_config(str(ROOT / 'config' / 'common.py'),
+                                  str(path))
+        site.validate()
+    except ReframeError as err:
+        cause = err.__cause__
+        if not isinstance(cause, jsonschema.ValidationError):
+            raise SetupError(f'{path}: {err}') from None
+        where = '/'.join(map(str, cause.absolute_path))
+        raise SetupError(f'{path}: {where}: {cause.message[:200]}'
+                         f"{misspelt(cause)} (ReFrame's schema)") from None
+    site.update_config(LOGGING, '<site check>')
+    # Not here, in general: the site's modules.
+    site.add_sticky_option('systems/modules_system', 'nomod')
+    site.select_subconfig(systems[0]['name'], ignore_resolve_errors=True)
+    runtime.init_runtime(site)
+    logging.configure_logging(site)
+    return configuration
+
+
+def misspelt(error: jsonschema.ValidationError) -> str:
+    """The key that was written where a required one is missing."""
+    if error.validator != 'required':
+        return ''
+    missing = error.message.split("'")[1]
+    found = difflib.get_close_matches(missing, error.instance, 1, 0.7)
+    return f', and there is {found[0]!r}' if found else ''
+
+
+def judged(check: Any) -> bool:
+    """Whether some figure of the case is to be bounded by a reference."""
+    try:
+        return bool(check.judged_figures(check.planned_figures()))
+    except AttributeError:
+        # Its figures are known once it is set up: of its kind, assume so.
+        return True
+
+
+def reference(check: Any) -> tuple[str, str, str, bool]:
+    """Whether the case has references, what it lacks, what is wrong, whether
+    they judge.
+
+    own: in the site's folder; vendor: published figures stand in; none:
+    there is none; -: nothing is judged.
+    """
+    if (not hasattr(check, 'judged_figures') or not judged(check)
+            or check.inconclusive):
+        return '-', '', '', False
+    # What ReFrame's set-up of a dry run would do, short of making folders.
+    check._rfm_dry_run = True
+    check.describe_origin()
+    try:
+        found = references.entry(check)
+        if found.kind != 'none':
+            check.figures = dict.fromkeys(check.planned_figures(), 0.0)
+            check.add_worst_ratio()
+            references.known(check, check.figures)
+    except ValueError as err:
+        return 'none', '', str(err), False
+    return found.kind, found.note.partition(':')[0], '', found.judges
+
+
+def placement_fault(check: Any) -> str:
+    """What the partition lacks to place the ranks of a case."""
+    if not hasattr(check, 'check_cores'):
+        return ''
+    try:
+        check.lay_out_ranks()
+        check.check_cores()
+    except ValueError as err:         # of ReFrame's copy of the module
+        return str(err)
+    return ''
+
+
+def cases() -> Iterator[dict[str, Any]]:
+    """Every case of the current system; fixtures are not cases."""
+    # As config/common.py: ReFrame parses every file.
+    loader = RegressionCheckLoader(
+        [str(family.folder) for family in families().values()], recurse=True)
+    for case in generate_testcases(loader.load_all()):
+        check, partition, environ = case
+        if check.is_fixture():
+            continue
+        check._current_partition = partition
+        check._current_environ = environ
+        misplaced = placement_fault(check)
+        found, lacks, fault, judges = reference(check)
+        yield {'check': type(check).variant_name(),
+               'family': getattr(check, 'family', ''),
+               'params': getattr(check, 'params', ''),
+               'where': f'{partition.name}+{environ.name}',
+               'modes': [m for m in MODES if m in check.tags],
+               'reference': found, 'lacks': lacks, 'fault': fault,
+               'judges': judges,
+               'cramped': getattr(check, 'cramped', 0),
+               'misplaced': misplaced, 'hash': check.hashcode,
+               'link': getattr(check, 'link_metric', ''),
+               'nodes': check.most_nodes,
+               'repeats': check.repeats, 'limit': limit_of(check)}
+
+
+def settings_of_modes() -> dict[str, dict[str, str]]:
+    """Mode -> the variables of checks that it sets (-S name=value)."""
+    modes = runtime.runtime().site_config.get('modes') or []
+    return {mode['name']: dict(
+        option[2:].split('=', 1) for option in mode['options']
+        if option.startswith('-S')) for mode in modes}
+
+
+def unused(configuration: dict[str, Any]) -> list[str]:
+    """Environments that no partition names."""
+    used = {name for part in configuration['systems'][0]['partitions']
+            for name in part['environs']}
+    return [env['name'] for env in configuration['environments']
+            if env['name'] not in used]
+
+
+def stacks(configuration: dict[str, Any]) -> dict[str, str]:
+    """Environment -> the stack that it names."""
+    return {env['name']: env['extras']['stack']
+            for env in configuration['environments']
+            if env.get('extras', {}).get('stack')}
+
+
+def complete(families: Iterable[str]) -> list[str]:
+    """Those of the families whose file says that all cases have one."""
+    found = []
+    for family in sorted(filter(None, families)):
+        # A broken file is the fault of each of its cases.
+        with contextlib.suppress(references.ReferenceError_):
+            found += [family] * references.load(family).complete
+    return found
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    answer: dict[str, Any] = {}
+    try:
+        configuration = load(folder)
+        there = list(cases())
+        answer = {'cases': there, 'stacks': stacks(configuration),
+                  'unused': unused(configuration),
+                  'partitions': [*partitions.faults(
+                      f'{folder}/system.py', configuration['systems'][0])],
+                  'settings': settings_of_modes(),
+                  'complete': complete({c['family'] for c in there})}
+    except SetupError as err:
+        answer = {'error': str(err)}
+    except ReframeError as err:
+        answer = {'error': f'{folder}/system.py: {err}'}
+    json.dump(answer, sys.stdout)
+    return 0
+
+
+if __name__ == '__main__':
+    sys.path[0] = str(ROOT)
+    sys.exit(main())

@@ -1,0 +1,328 @@
+"""Commands that describe a machine, and pure parsers of their output.
+
+Every command goes through :class:`Machine`, which can also read recorded
+outputs: a folder with one file per command, named as in COMMANDS with .txt
+(sinfo.txt, nvidia-smi.txt, ...). A file that is missing is a command that
+was not found.
+"""
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cli.nightly import nodes
+from cli.nightly.nodes import Partition
+from cli.setup.venv import WORK, identify_mpi
+from config import strict
+
+_DATA = strict.table(Path(__file__).with_suffix('.yaml'))
+
+#: Name -> command. The name is that of the file with a recorded output.
+COMMANDS: dict[str, list[str]] = {
+    'sinfo': nodes.SINFO,
+    'reframe': [str(Path(sys.executable).with_name('reframe')),
+                '--detect-host-topology'],
+    **{name: ['sh', '-c', text] if '\n' in text else shlex.split(text)
+       for name, text in _DATA['commands'].items()}}
+#: Seconds that a command may take.
+LIMIT = 30
+#: Module -> flavour of its MPI, best first.
+MPI_MODULES: dict[str, str] = _DATA['mpi_modules']
+
+
+@dataclass
+class Machine:
+    """Output of commands, run here or recorded."""
+    recorded: Path | None = None
+    #: Commands with output.
+    answered: list[str] = field(default_factory=list)
+    #: Command -> the reason why it had no output.
+    silent: dict[str, str] = field(default_factory=dict)
+
+    def output(self, name: str, *more: str) -> str:
+        """A command's output; empty, with the reason kept, if it failed."""
+        command, limit = COMMANDS[name], _DATA['limits'].get(name, LIMIT)
+        if not self.recorded:
+            text, why = _run([*command, *more], limit)
+        elif (path := self.recorded / f'{name}.txt').exists():
+            text, why = _run(['cat', str(path)], limit)
+        else:
+            text, why = '', 'not found'
+        if text.strip():
+            self.answered.append(name)
+        else:
+            self.silent[name] = why
+        return text
+
+
+def _run(command: list[str], limit: int) -> tuple[str, str]:
+    """What a command prints, and the reason if it prints nothing."""
+    try:
+        done = subprocess.run(
+            command, text=True, errors='replace', stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=limit)
+    except FileNotFoundError:
+        return '', 'not found'
+    except subprocess.TimeoutExpired:
+        return '', f'no answer in {limit} s'
+    except OSError as err:
+        return '', err.strerror or str(err)
+    words = done.stderr.strip().splitlines() or ['no output']
+    return done.stdout, ('not found' if done.returncode == 127
+                         else words[-1][:120])
+
+
+def number(text: str) -> int:
+    """The number that a text begins with; 0 for N/A and other words."""
+    found = re.match(r'\d+', text)
+    return int(found[0]) if found else 0
+
+
+# -------------------------------------------------------------------- Slurm
+
+def distinct(parts: list[Partition]) -> list[Partition]:
+    """Without those whose nodes are all in a larger one (debug, preempt):
+    they would measure the same nodes again."""
+    names = [{n.name for n in part.nodes} for part in parts]
+    return [part for i, part in enumerate(parts) if not any(
+        names[i] < other or names[i] == other and j < i
+        for j, other in enumerate(names))]
+
+
+def pairs_of(text: str, key: str) -> dict[str, dict[str, str]]:
+    """Name -> its `Key=value` pairs, from `scontrol --oneliner show`.
+
+    :param key: of the name: NodeName, PartitionName or SwitchName
+    """
+    rows = [dict(re.findall(r'(\w+)=(\S*)', line))
+            for line in text.splitlines()]
+    return {row[key]: row for row in rows if key in row}
+
+
+def switches(text: str) -> dict[str, dict[str, str]]:
+    """Switch -> {nodes: LIST} or {switches: LIST}, from `scontrol show
+    topology`; empty if Slurm has no tree.
+
+    Slurm lists the nodes of a switch above others, too: they are left out,
+    because the tree has them.
+    """
+    found = {}
+    for name, row in pairs_of(text, 'SwitchName').items():
+        for key in ('Switches', 'Nodes'):
+            if row.get(key, '(null)') not in ('', '(null)'):
+                found[name] = {key.lower(): row[key]}
+                break
+    return found
+
+
+def slurm_config(text: str) -> dict[str, str]:
+    """`scontrol show config` as a mapping; empty values are left out."""
+    return {key: value for key, value in re.findall(
+        r'^(\w+)\s+= (.*?)\s*$', text, re.M)
+        if value.lower() not in ('', '(null)', 'none', '0')}
+
+
+# ------------------------------------------------------------------ devices
+
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs of a node."""
+    vendor: str                 # nvidia, amd, or empty: not known
+    model: str
+    number: int
+    source: str
+
+
+_NVIDIA = re.compile(r'[abhlpvt]\d|g[bh]\d|rtx|quadro|tesla|titan|geforce|'
+                     'nvidia', re.I)
+_AMD = re.compile(r'(mi\d|amd|instinct|radeon|gfx)', re.I)
+
+
+def vendor(model: str) -> str:
+    """Whose GPU that is; empty where the name does not tell."""
+    return ('amd' if _AMD.match(model) else
+            'nvidia' if _NVIDIA.match(model) else '')
+
+
+def gres_gpus(gres: str) -> Gpus | None:
+    """GPUs of a GRES such as `gpu:h100:8(S:0-1),nvme:1`; None: none.
+
+    >>> gres_gpus('gpu:h100:8(S:0-1)').number
+    8
+    """
+    number, models = 0, []
+    for item in re.sub(r'\([^)]*\)', '', gres).split(','):
+        words = item.split(':')
+        if words[0] == 'gpu' and words[-1].isdigit():
+            number += int(words[-1])
+            models += words[1:-1]
+    model = '+'.join(dict.fromkeys(models))
+    return Gpus(vendor(model), model, number, 'sinfo') if number else None
+
+
+def nvidia_gpus(text: str) -> Gpus | None:
+    """GPUs from `nvidia-smi -L`; parts of one (MIG) are not counted."""
+    models = re.findall(r'^GPU \d+: (?:NVIDIA )?(.+?) \(UUID', text, re.M)
+    return Gpus('nvidia', models[0], len(models),
+                'nvidia-smi') if models else None
+
+
+def amd_gpus(text: str) -> Gpus | None:
+    """GPUs from `rocm-smi --showproductname`; a MI250X counts as two."""
+    models = re.findall(r'^GPU\[\d+\]\s*: Card series:\s*(.+?)\s*$', text,
+                        re.M | re.I)
+    return Gpus('amd', models[0].removeprefix('AMD '), len(models),
+                'rocm-smi') if models else None
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A port of a card that goes to the fabric."""
+    model: str
+    layer: str                  # InfiniBand, Ethernet, Slingshot
+    rate: float                 # Gb/s, 0: not known
+    source: str
+
+
+def sysfs_nics(text: str) -> list[Nic]:
+    """Active ports from the lines `FILE:VALUE` of /sys/class/infiniband."""
+    files = dict(line.split(':', 1) for line in text.splitlines()
+                 if line.startswith('/sys/class/infiniband/'))
+    found = []
+    for path, state in sorted(files.items()):
+        if path.endswith('/state') and 'ACTIVE' in state:
+            port = path.removesuffix('/state')
+            kind = files.get(port.split('/ports/')[0] + '/hca_type', '')
+            found.append(Nic(
+                _DATA['cards'].get(kind, kind or port.split('/')[4]),
+                files.get(f'{port}/link_layer', ''),
+                number(files.get(f'{port}/rate', '')), 'rdma'))
+    return found
+
+
+def slingshot_nics(text: str) -> list[Nic]:
+    """Slingshot cards from the lines `FILE:Mb/s` of /sys/class/net/hsn*."""
+    rates = re.findall(r'^/sys/class/net/hsn\d+/speed:(\d+)', text, re.M)
+    return [Nic('Slingshot (cxi)', 'Slingshot', int(rate) // 1000, 'rdma')
+            for rate in rates]
+
+
+def fabric(ports: Iterable[Nic]) -> list[Nic]:
+    """The ports that MPI would use: Ethernet only where nothing else is."""
+    ports = list(ports)
+    return [p for p in ports if p.layer != 'Ethernet'] or ports
+
+
+# ---------------------------------------------------------------- software
+
+def processor(text: str) -> dict[str, Any]:
+    """The processors as ReFrame detects them: num_cpus, num_sockets,
+    topology and more; empty if it detects nothing."""
+    try:
+        found = json.loads(text)
+        return found if found['num_cpus'] else {}
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def modules_system(text: str) -> str:
+    """ReFrame's name of the modules system, from `module --version`."""
+    if 'Lua' in text:
+        return 'lmod'
+    found = re.search(r'^Modules Release (\d+)', text, re.M)
+    return ('tmod4' if int(found[1]) >= 4 else 'tmod') if found else 'nomod'
+
+
+def modules(text: str) -> list[tuple[str, bool]]:
+    """(module, whether it is the default) from `module -t avail`."""
+    found = []
+    for line in text.splitlines():
+        word = re.fullmatch(r'([\w.+-]+(?:/[\w.+-]+)*)(\(.*\))?', line.strip())
+        if word and '/' in word[1] or word and word[2]:
+            found.append((word[1], 'default' in (word[2] or '')))
+    return found
+
+
+def newest(available: list[tuple[str, bool]], name: str) -> str:
+    """The default of a module's versions, or the highest; empty: none."""
+    def rank(item: tuple[str, bool]) -> tuple:
+        return item[1], [int(n) for n in re.findall(r'\d+', item[0])]
+
+    there = [m for m in available if m[0].split('/')[0] == name]
+    return max(there, key=rank)[0] if there else ''
+
+
+@dataclass(frozen=True)
+class Mpi:
+    flavour: str                # openmpi, mpich, intelmpi, cray
+    version: str
+    cc: str
+    modules: tuple[str, ...]
+    prefix: str
+    source: str
+
+
+def mpi_of_path(banner: str, paths: str) -> Mpi | None:
+    """The MPI of PATH; the suite's own wheel is none of the site's."""
+    flavour, version = identify_mpi(banner)
+    there = {Path(p).name: Path(p) for p in paths.split()}
+    if flavour == 'unknown' or not {'mpicc', 'mpirun'} <= set(there):
+        return None
+    prefix = there['mpicc'].parent.parent
+    if prefix.is_relative_to(WORK):
+        return None
+    return Mpi(flavour, version, 'mpicc', (), str(prefix), 'mpirun')
+
+
+def mpi_of_modules(available: list[tuple[str, bool]]) -> Mpi | None:
+    """The best MPI among the modules."""
+    for name, flavour in MPI_MODULES.items():
+        found = newest(available, name)
+        if found:
+            version = found.partition('/')[2]
+            if flavour == 'cray':
+                more = [m for m in [newest(available, 'PrgEnv-gnu')] if m]
+                return Mpi(flavour, version, 'cc', (*more, found), '',
+                           'modules')
+            return Mpi(flavour, version, 'mpicc', (found,), '', 'modules')
+    return None
+
+
+def gcc_external(version: str, paths: str) -> list[dict]:
+    """The gcc of PATH as an external of Spack; empty if there is none."""
+    tools = {Path(p).name: p for p in paths.split()}
+    if not version.strip() or 'gcc' not in tools:
+        return []
+    names = {'c': 'gcc', 'cxx': 'g++', 'fortran': 'gfortran'}
+    compilers = {lang: tools[tool] for lang, tool in names.items()
+                 if tool in tools}
+    languages = ','.join(compilers).replace('cxx', 'c++')
+    return [{'spec': f"gcc@{version.strip()} languages:='{languages}'",
+             'prefix': str(Path(tools['gcc']).parents[1]),
+             'extra_attributes': {'compilers': compilers}}]
+
+
+def spack_section(text: str, name: str, key: str) -> dict[str, dict]:
+    """A section that Spack prints; entries without the key are left out.
+
+    >>> spack_section('upstreams: {a: {install_tree: /b}, c: 3}',
+    ...               'upstreams', 'install_tree')
+    {'a': {'install_tree': '/b'}}
+    """
+    # An empty section is printed as {}, which nothing may follow.
+    text = text.replace(f'{name}: {{}}', f'{name}:')
+    try:
+        return {entry: row for entry, row in (
+            yaml.safe_load(text)[name] or {}).items()
+            if isinstance(row, dict) and row.get(key)}
+    except (yaml.YAMLError, TypeError, KeyError, AttributeError):
+        return {}

@@ -1,0 +1,387 @@
+"""plumb doctor: what would run on a site from here, what not, and why.
+
+Three questions, each answered by a function of its own: would the cases of a
+partition and environment start (`obstacles`); why has a family none
+(`why_none`); what does a mode cost (`cost`).
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from checks.core import environs
+from checks.spack import stack
+from cli.session.commands import (
+    MODES,
+    environment,
+    is_local,
+    site_folder,
+    site_is_sound,
+)
+from cli.session.ordering import NIGHT, Key, times_seen
+from cli.setup.venv import WORK
+from cli.site import check as sites
+from config import console, ordering
+from config.families import families
+
+#: Scheduler of ReFrame -> the command that submits its jobs.
+SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub',
+          'torque': 'qsub', 'sge': 'qsub', 'lsf': 'bsub', 'oar': 'oarsub',
+          'flux': 'flux'}
+
+Case = Mapping[str, Any]
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """The whole answer; exit code 1 where the checks cannot be listed."""
+    variables = environment(args.site)
+    folder = site_folder(args.site)
+    configuration = site_is_sound(folder / 'system.py')
+    path = variables['PATH']
+    answer = sites.ask_reframe(folder)
+    machine(folder, path)
+    environments(configuration)
+    if is_local(folder):
+        stores()
+    places(configuration)
+    if 'error' in answer:
+        print(*answer['said'], answer['error'], sep='\n', file=sys.stderr)
+        return 1
+    blocked = obstacles(configuration, path)
+    seen = times_seen(Path(variables['PLUMBLINE_PERFLOGS']),
+                      configuration['systems'][0]['name'])
+    prefix = Path(variables['RFM_REFERENCE_PREFIX'])
+    learn = './plumb references learn' + (
+        '' if is_local(folder) else f' --site {args.site}')
+    for family in families():
+        mine = [c for c in answer['cases'] if c['family'] == family]
+        print(f'\nfamily {family}')
+        if not mine:
+            console.show([('not here', why_none(family, configuration))],
+                         indent=2)
+            continue
+        there = (prefix / f'{family}.yaml').is_file()
+        console.show([
+            *family_rows(mine, blocked), *part_rows(family, configuration),
+            ('references', f'{prefix / family}.yaml'
+             + ('' if there else f': none yet: {learn}'))], indent=2)
+    print('\nA mode as a whole (cases, as `plumb site check` counts: of a '
+          'check on a partition\nin an environment; checks as `reframe -l`); '
+          'node-hours without builds and queues')
+    console.show([(f'--mode {mode}', cost(
+        [c for c in answer['cases'] if mode in c['modes']], seen,
+        answer['settings'].get(mode, {}))) for mode in MODES], indent=2)
+    for line in budgets(configuration, [
+            case for case in answer['cases'] if NIGHT in case['modes']],
+            seen, answer['settings'].get(NIGHT, {})):
+        print(f'  {line}')
+    return 0
+
+
+# ------------------------------------------------------- what is here
+
+def machine(folder: Path, path: str) -> None:
+    """The site, and the tools that are found."""
+    cc = shutil.which('cc', path=path) or shutil.which('gcc', path=path)
+    spack = stack.spack_command()
+    console.show([
+        ('site', folder),
+        ('python', f'{sys.version.split()[0]} ({sys.executable})'),
+        ('compiler', cc or 'none: install gcc or load a module'),
+        ('spack', spack or 'none (only Spack stacks need it)')])
+
+
+def environments(configuration: Mapping[str, Any]) -> None:
+    """Each environment, with where its programs come from."""
+    print()
+    rows = []
+    for env in configuration['environments']:
+        extras = env.get('extras', {})
+        words = [extras.get('mpi_library', ''),
+                 f"stack {extras['stack']}" if 'stack' in extras else '',
+                 *(f"{family}: {origin['source']} "
+                   f"{origin.get('prefix', '')}".strip()
+                   for family, origin in extras.get('programs', {}).items())]
+        rows.append((env['name'], ', '.join(filter(None, words))))
+    console.show(rows, ('environment', 'programs'))
+
+
+def stores() -> None:
+    """The stores found on this machine."""
+    print()
+    found = json.loads((WORK / 'local.json').read_text())['stores']
+    console.show([
+        (store['store'], store['version'], store['source'], store['prefix'],
+         'yes' if store['tls'] else 'no', 'yes' if store['bench'] else 'no')
+        for store in found], ('store', 'version', 'source', 'prefix', 'TLS',
+                              'own load generator'))
+    missing = WORK / 'stores' / 'missing'
+    if missing.is_file():
+        print(f'no store from wheels: {missing.read_text().strip()}; to try '
+              f'again, remove {missing.parent}')
+
+
+def places(configuration: Mapping[str, Any]) -> None:
+    """What cases of any family may need of a partition."""
+    print()
+    offers = {feature for system in configuration['systems']
+              for part in system['partitions']
+              for feature in part.get('features', ())}
+    console.show([part_row(what, feature in offers, without)
+                  for what, feature, without in (
+        ('several nodes', 'nodes_2',
+         'the site has one node: use a site with several (--site)'),
+        ('NVIDIA GPUs', 'gpu_nvidia',
+         'no partition offers gpu_nvidia: on a machine that has them, '
+         'add the feature in its site folder'),
+        ('AMD GPUs', 'gpu_amd',
+         'no partition offers gpu_amd: on a machine that has them, add '
+         'the feature in its site folder'))], indent=2)
+
+
+# ------------------------------------------------- what would start
+
+def obstacles(configuration: Mapping[str, Any], path: str) -> dict[str, str]:
+    """`partition+environment` -> why none of its cases would start from
+    here; those that would are left out.
+
+    :arg path: PATH as the checks would have it.
+    """
+    system, = configuration['systems']
+    faults = {env['name']: environ_fault(env, path)
+              for env in configuration['environments']}
+    found = {}
+    for part in system['partitions']:
+        fault = partition_fault(part, path)
+        for name in part['environs']:
+            why = fault or faults.get(name, '')
+            if why:
+                found[f"{part['name']}+{name}"] = why
+    return found
+
+
+def partition_fault(part: Mapping[str, Any], path: str) -> str:
+    """Why no job of a partition would start from here; empty: it would."""
+    command = SUBMIT.get(part['scheduler'], '')
+    if command and not shutil.which(command, path=path):
+        return (f'no {command} here: partition {part["name"]} takes jobs of '
+                f'{part["scheduler"]}; run it on a login node of the site')
+    launcher = part['launcher']
+    if (part['scheduler'] == 'local' and launcher != 'local'
+            and not shutil.which(launcher, path=path)):
+        return f'no {launcher} here: load an MPI, or put it on PATH'
+    return ''
+
+
+def environ_fault(env: Mapping[str, Any], path: str) -> str:
+    """Why nothing would start in an environment; empty: it would."""
+    extras = env.get('extras', {})
+    label = f'environment {env["name"]}'
+    if 'stack' in extras:
+        try:
+            stack.find_spack()
+        except stack.StackError as err:
+            return f'{label} needs the stack {extras["stack"]}: {err}'
+        return ''
+    if env.get('modules'):
+        if not {'LMOD_CMD', 'MODULESHOME', 'MODULES_CMD'} & set(os.environ):
+            return (f'{label} loads {" ".join(map(str, env["modules"]))}, '
+                    'and there is no modules system here')
+        return ''               # what they bring is known once loaded
+    for family, origin in extras.get('programs', {}).items():
+        prefix = origin.get('prefix')
+        if prefix and not Path(prefix).is_dir():
+            return f'{label}: {family}: no folder {prefix} here'
+        compiler = env.get('cc') or 'cc'
+        if origin['source'] == 'embedded' and not shutil.which(
+                compiler, path=path):
+            return (f'{label} builds its programs with {compiler}, which is '
+                    'not here: load a module, or put it on PATH')
+    return ''
+
+
+def family_rows(cases: Iterable[Case], blocked: Mapping[str, str]
+                ) -> Iterator[tuple[str, str]]:
+    """For each mode what would start, then once each reason why not."""
+    cases = list(cases)
+    for mode in MODES:
+        mine = [c for c in cases if mode in c['modes']]
+        start = sum(c['where'] not in blocked for c in mine)
+        rest = f' of {len(mine)}' if start < len(mine) else ''
+        yield ('runs here' if start else 'not here',
+               f'--mode {mode}: {start}{rest} cases')
+    reasons = Counter(blocked[case['where']] for case in cases
+                      if blocked.get(case['where']))
+    for why, number in reasons.items():
+        yield 'not here', f'{number} cases: {why}'
+    if cramped := [c['cramped'] for c in cases if c.get('cramped')]:
+        yield 'only full', (
+            f'{len(cramped)} cases: servers and clients need {min(cramped)} '
+            f'CPUs of a node or more (up to {max(cramped)}), and none has '
+            'them: nothing could be judged')
+
+
+# --------------------------------------------------- why there is none
+
+def why_none(family: str, configuration: Mapping[str, Any]) -> str:
+    """Why a site has no case of a family, and what would change it."""
+    wanted = set(families()[family].features)
+    if not wanted:
+        return ('all its programs are embedded, and no environment of a '
+                f'partition has what builds them (checks/{family}/README.md)')
+    offers = [env['name'] for env in configuration['environments']
+              if wanted & set(env.get('features', ()))]
+    if not offers:
+        built = any(one.built_with
+                    for one in families()[family].features.values())
+        alone = wanted & set(environs.offered(family, 'embedded'))
+        lines = [
+            *([f'environs.embedded(NAME, {family!r})'] if alone else []),
+            *(['environs.of_mpi(NAME, LIBRARY)'] if built else []),
+            *(f'environs.of_stack(NAME, {name!r})' for name in stack.names()
+              if wanted & set(stack.about(name)['features']))]
+        return (f'no environment offers {" or ".join(sorted(wanted))}: add '
+                f'{"".join(f"{line} or " for line in lines)}one with a prefix '
+                'of programs that are there to system.py (checks/'
+                f'{family}/README.md)')
+    used = {name for system in configuration['systems']
+            for part in system['partitions'] for name in part['environs']}
+    idle = [name for name in offers if name not in used]
+    if len(idle) == len(offers):
+        return (f'no partition names environment {" or ".join(idle)}: add it '
+                "to a partition's environs")
+    return (f'environment {" and ".join(offers)} offers its programs, but on '
+            'no partition that has the nodes or the GPUs that its checks ask '
+            f'for (checks/{family}/README.md)')
+
+
+def part_rows(family: str, configuration: Mapping[str, Any]
+              ) -> Iterator[tuple[str, str]]:
+    """What a site has of a family's parts, and how to get those that it has
+    not: `parts` of its family.yaml."""
+    offers = {feature for env in configuration['environments']
+              for feature in env.get('features', ())}
+    for what, part in families()[family].parts.items():
+        named = [name for name in stack.names() if part['feature'] in
+                 environs.of_stack('', name)['features']]
+        yield part_row(what, part['feature'] in offers, part['without'] + (
+            f'; or name a stack that has it: {", ".join(named)}'
+            if named else ''))
+
+
+def part_row(what: str, there: bool, without: str) -> tuple[str, str]:
+    """It is offered, or what to do."""
+    return ('offered', what) if there else ('not here', f'{what}: {without}')
+
+
+# ------------------------------------------------------------- the cost
+
+def hours(number: float) -> str:
+    """Two digits are enough of an estimate, and all before the point."""
+    return f'{number:.2g}' if number < 10 else f'{number:.0f}'
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a mode costs. Unit: node-hours."""
+    cases: int
+    checks: int
+    #: Cases that ran before, and what they took.
+    seen: int
+    by_times: float
+    #: What the others take at the most, by their time limits.
+    by_limits: float
+
+    def __str__(self) -> str:
+        text = (f'{self.cases} cases ({self.checks} checks), '
+                f'{hours(self.by_times + self.by_limits)} node-hours')
+        if not self.cases:
+            return text
+        if not self.seen:
+            return f'{text} at the most, by their time limits'
+        if self.seen == self.cases:
+            return f'{text}, by times seen before'
+        return (f'{text}: {hours(self.by_times)} by times seen before '
+                f'({self.seen} cases), {hours(self.by_limits)} at the most by '
+                f'time limits ({self.cases - self.seen})')
+
+
+def seconds(text: str) -> float:
+    """A time limit of a mode, as ReFrame writes it: 2h, 1d2h3m4s.
+
+    >>> seconds('1h30m')
+    5400.0
+    """
+    units = {'d': 86400, 'h': 3600, 'm': 60, 's': 1}
+    found, number = 0.0, ''
+    for letter in text:
+        if letter in units:
+            found, number = found + float(number) * units[letter], ''
+        else:
+            number += letter
+    return found + float(number or 0)
+
+
+def expected(case: Case, seen: Mapping[Key, float],
+             settings: Mapping[str, str]) -> tuple[ordering.Case, bool]:
+    """What a case costs, and whether that is by times seen before; else it
+    is by its time limit.
+
+    :arg settings: variables that the mode sets: repeats, time_limit.
+    """
+    partition, _, environ = case['where'].partition('+')
+    key = partition, environ, case['hash']
+    took, was_seen = ordering.Known(seen).seconds(
+        key, int(settings.get('repeats', case['repeats'])),
+        max(seconds(settings.get('time_limit', '0')), case['limit']))
+    return ordering.Case(key, case['nodes'], took), was_seen
+
+
+def budgets(configuration: Mapping[str, Any], cases: Iterable[Case],
+            seen: Mapping[Key, float], settings: Mapping[str, str]
+            ) -> Iterator[str]:
+    """A line for each partition with a budget: in how many nights its cases
+    have their turn, and how many cost more than a night has.
+
+    :arg cases: of mode nightly; `settings` likewise.
+    """
+    every = [expected(case, seen, settings)[0] for case in cases]
+    for part in configuration['systems'][0]['partitions']:
+        budget = part.get('extras', {}).get(ordering.BUDGET)
+        mine = [one for one in every if one.key[0] == part['name']]
+        if budget is None or not mine:
+            continue
+        bound = ordering.nights(mine, budget)
+        never = sum(one.hours > budget for one in mine)
+        yield (f'night_budget of {part["name"]}, {budget:g} node-hours: each '
+               'case of mode nightly has its turn '
+               + ('every night' if bound == 1 else f'within {bound} nights')
+               + (f', but for {never} that need more than a night has'
+                  if never else ''))
+
+
+def cost(cases: Iterable[Case], seen: Mapping[Key, float],
+         settings: Mapping[str, str]) -> Cost:
+    """What some cases cost together.
+
+    :arg settings: variables that the mode sets: repeats, time_limit.
+    """
+    cases = list(cases)
+    ran, by_times, by_limits = 0, 0.0, 0.0
+    for case in cases:
+        one, was_seen = expected(case, seen, settings)
+        if was_seen:
+            ran += 1
+            by_times += one.hours
+        else:
+            by_limits += one.hours
+    checks = {(case['check'], case['hash']) for case in cases}
+    return Cost(len(cases), len(checks), ran, by_times, by_limits)

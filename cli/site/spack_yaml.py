@@ -1,0 +1,184 @@
+"""The Spack files of a site or a stack: what Spack refuses or ignores.
+
+Spack's own schema says what a file may contain, if a Spack is available.
+Spack ignores some mistakes in silence, and a site then runs with other
+software than its files say: a misspelt key of `config:` or name of a
+package, a missing compiler. These are found here. Each finding is one line,
+`FILE:LINE: what; what to do`.
+"""
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from checks.spack.stack import spack_command
+from cli.setup.venv import ROOT
+from config import schema, strict
+from config.strict import Fault
+
+#: Sections of which Spack's schema lets unknown keys pass.
+OPEN_SECTIONS = ('bootstrap', 'concretizer', 'config')
+
+#: Names of interfaces, which stand where a package's name does.
+_VIRTUALS = (
+    'armci awk blas c cuda-lang cxx daal elf fftw-api flame fortran '
+    'fortran-rt fuse gl glu glx golang go-or-gccgo-bootstrap hip-lang iconv '
+    'ipp java jpeg lapack libc libgfortran libglx libifcore libllvm lua-lang '
+    'luajit mariadb-client mkl mpe mpi mysql-client onedal opencl pbs pil '
+    'pkgconfig qmake rpc scalapack sycl szip tbb unwind uuid wasi-sdk '
+    'xkbdata-api xxd yacc ziglang zlib-api')
+VIRTUALS = frozenset(_VIRTUALS.split())
+
+COMPILERS = ('aocc', 'acfl', 'cce', 'gcc', 'intel-oneapi-compilers', 'llvm',
+             'llvm-amdgpu', 'nvhpc')
+
+
+def load(path: Path) -> Any:
+    """A file's data, without the marks of `repos::` and `require+:`, which
+    say how Spack merges a section."""
+    def plain(data: Any) -> Any:
+        if isinstance(data, list):
+            return [plain(one) for one in data]
+        if not isinstance(data, strict.Mapping):
+            return data
+        made = strict.Mapping({str(key).rstrip(':+-'): plain(value)
+                               for key, value in data.items()})
+        made.lines = {str(key).rstrip(':+-'): line
+                      for key, line in data.lines.items()}
+        return made
+    return plain(strict.load(path))
+
+
+def below(data: Any, *keys: str) -> dict[str, Any]:
+    """The mapping that a path of keys leads to; empty if there is none."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+# ------------------------------------------------------------- Spack itself
+
+def spack_root() -> Path | None:
+    """The clone that the suite's spack command belongs to, if any."""
+    command = spack_command()
+    return Path(command).resolve().parents[1] if command else None
+
+
+def ask_spack(root: Path | None, paths: Sequence[Path]) -> dict | str:
+    """What Spack's schema says of files; a string says why it was not asked.
+    """
+    if root is None:
+        return 'no Spack (SPACK_ROOT, or spack on PATH)'
+    python = os.environ.get('SPACK_PYTHON') or sys.executable
+    try:
+        done = subprocess.run(
+            [python, str(ROOT / 'cli' / 'spack_schema.py'), str(root),
+             *map(str, paths)], text=True, capture_output=True, timeout=60,
+            stdin=subprocess.DEVNULL)
+        return json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired) as err:
+        return f'{root}: {err}'
+    except ValueError:
+        last = (done.stderr.strip().splitlines() or ['no output'])[-1]
+        return f'{root}: its schema cannot be read ({last})'
+
+
+def package_names(root: Path | None) -> set[str]:
+    """Names in Spack's package repository and in the suite's own; empty if
+    Spack's is not available."""
+    cache = os.environ.get('SPACK_USER_CACHE_PATH') or '~/.spack'
+    repositories = [
+        f'{os.environ.get("PLUMBLINE_SPACK_PACKAGES", "")}/repos',
+        *glob.glob(os.path.expanduser(f'{cache}/package_repos/*/repos')),
+        *([f'{root}/var/spack/repos'] if root else [])]
+    own = f'{ROOT}/spack-envs/repo/spack_repo/*/packages/*/'
+    for repository in repositories:
+        found = glob.glob(f'{repository}/spack_repo/builtin/packages/*/')
+        if found:
+            # Recipes: `_7zip` holds 7zip, `py_numpy` py-numpy.
+            return {Path(folder).name.lstrip('_').replace('_', '-')
+                    for folder in [*found, *glob.glob(own)]}
+    return set()
+
+
+# --------------------------------------------------------------- the files
+
+def of_file(path: Path, data: Any, said: dict | str, names: set[str]
+            ) -> Iterator[Fault]:
+    """Faults of one file.
+
+    :param said: what `ask_spack` returns
+    :param names: of packages that exist; empty: names are not compared
+    """
+    top = ['spack'] if path.name == 'spack.yaml' else []
+    if path.name == 'compilers.yaml' or 'compilers' in below(data, *top):
+        yield schema.fault(str(path), data, [*top, 'compilers'], (
+            'Spack ignores this section if packages.yaml has gcc; put the '
+            'compilers under packages:, with extra_attributes'))
+    known = names | VIRTUALS | {'all'}
+    for name in below(data, *top, 'packages'):
+        if names and name.replace('_', '-') not in known:
+            yield schema.fault(str(path), data, [*top, 'packages', name], (
+                f'Spack has no package of this name, and ignores the entry; '
+                f'{schema.near(name, known)}'))
+    if isinstance(said, str):
+        return
+    for section in OPEN_SECTIONS:
+        keys = said['keys'].get(section, [])
+        for key in set(below(data, *top, section)) - set(keys):
+            yield schema.fault(str(path), data, [*top, section, key], (
+                f'Spack ignores this key; {schema.near(key, keys)}'))
+    for steps, message in said['errors'][str(path)]:
+        # An unknown key is an error of the mapping that it stands in.
+        quoted = re.findall(r"'([^']+)' (?:was|were) unexpected", message)
+        yield schema.fault(str(path), data, [*steps, *quoted], (
+            f'{" ".join(message.split())[:160]}; correct it (Spack\'s '
+            'schema)'))
+
+
+def has_compiler(data: Any) -> bool:
+    """Whether a file of a scope describes a compiler that Spack can call, or
+    includes other files, which may."""
+    externals = [one for name in COMPILERS for one in below(
+        data, 'packages', name).get('externals') or ()]
+    return 'include' in below(data) or any(
+        below(one, 'extra_attributes', 'compilers') for one in externals)
+
+
+def findings(scope: Path | None, files: Sequence[Path] = ()
+             ) -> tuple[list[Fault], str]:
+    """All faults of a scope (a site's folder spack/) and of files.
+
+    Returns them with what was asked: Spack's version, or why not.
+    """
+    own = sorted(scope.glob('*.yaml')) if scope else []
+    data: dict[Path, Any] = {}
+    found: list[Fault] = []
+    for path in (*own, *files):
+        try:
+            data[path] = load(path)
+        except strict.Fault as err:
+            found.append(err)
+    root = spack_root()
+    said, names = ask_spack(root, list(data)), package_names(root)
+    for path in data:
+        found += of_file(path, data[path], said, names)
+    if own and not any(has_compiler(data.get(path)) for path in own):
+        found.append(Fault(
+            own[0], 1, 'the packages have no compiler with '
+            'extra_attributes: compilers:, so that Spack would look for one '
+            'and rewrite files; add gcc with externals: [{spec: ..., prefix: '
+            '..., extra_attributes: {compilers: {c: PATH, cxx: PATH}}}]'))
+    note = (f'schema skipped: {said}' if isinstance(said, str)
+            else f'schema of Spack {said["version"]}')
+    if not names:
+        note += ('; package names skipped: no package repository '
+                 '(PLUMBLINE_SPACK_PACKAGES)')
+    return sorted(found, key=lambda fault: (fault.file, fault.line)), note

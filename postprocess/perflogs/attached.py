@@ -1,0 +1,94 @@
+"""Files that a case left beside its perflog, read strictly.
+
+They lie in <family>/<run>-<environ>-<case>/. As with perflogs, what is damaged
+is said with file and line; that there is no such file is no fault.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from .. import perflogs
+
+Faults = list[perflogs.PerflogError]
+
+
+def path(record: Any, name: str) -> Path | None:
+    """Such a file of the run of a record; None: there is none.
+
+    :param record: a row of the table (itertuples)
+    """
+    run = f'{record.run}-{record.environ}-{record.case}'
+    file = Path(record.file).parent / record.family / run / name
+    return file if perflogs.ATTACHED.fullmatch(run) and _there(file) else None
+
+
+def read(file: Path, columns: Sequence[str], kind: str,
+         parse: Callable[..., tuple], key: int, faults: Faults
+         ) -> pd.DataFrame:
+    """The good rows of a file; its faults are added to a list.
+
+    :param kind: what has such a header, for people
+    :param parse: cells of a row, as arguments -> the row with its types;
+        ValueError says what is wrong with it
+    :param key: no two rows are alike in so many of their first columns
+    """
+    def report(file: Path, line: int, reason: str) -> None:
+        faults.append(perflogs.PerflogError(file, line, reason))
+
+    rows: dict[tuple, tuple] = {}
+    refused: dict[str, list[int]] = {}
+    for cells, line in zip(*perflogs.table(file, columns, kind, report),
+                           strict=True):
+        try:
+            row = parse(*cells)
+            if row[:key] in rows:
+                raise ValueError(', '.join(
+                    f'{name} {cell}' for name, cell in
+                    zip(columns[:key], cells[:key], strict=True))
+                    + ' stands here twice')
+            rows[row[:key]] = row
+        except ValueError as err:
+            refused.setdefault(str(err), []).append(line)
+    for reason, lines in refused.items():
+        more = f' (and {len(lines) - 1} more)' if len(lines) > 1 else ''
+        report(file, lines[0], f'{reason}; {perflogs.REPAIR}{more}')
+    return pd.DataFrame(list(rows.values()), columns=list(columns))
+
+
+def number(name: str, text: str) -> float:
+    """A finite number that is not negative.
+
+    :raises ValueError: it is none
+    """
+    try:
+        value = perflogs.finite(text)
+    except ValueError as err:
+        raise ValueError(f'{name} {text[:40]!r} {err}') from None
+    if value < 0:
+        raise ValueError(f'{name} {text[:40]!r} is less than 0')
+    return value
+
+
+def whole(name: str, text: str) -> int:
+    """A whole number that is not negative.
+
+    :raises ValueError: it is none
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise ValueError(f'{name} {text[:40]!r} is not a whole number')
+    return int(text)
+
+
+def _there(file: Path) -> bool:
+    """Whether there is such a file, be it unreadable."""
+    try:
+        return bool(os.stat(file))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True

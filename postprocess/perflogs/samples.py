@@ -1,0 +1,60 @@
+"""Raw samples of a run: samples.csv beside the perflogs.
+
+config/samples.py says what stands in it, and writes it.
+"""
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from config.samples import CALL, COLUMNS, FILE, MOST
+
+from .. import perflogs
+from . import attached
+
+
+def of_run(record: Any, faults: attached.Faults) -> pd.DataFrame | None:
+    """The samples of the run of a record; None: it left none, or they were
+    removed since.
+
+    :param record: a row of the table of perflogs (itertuples)
+    """
+    file = attached.path(record, FILE)
+    return None if file is None else read(file, faults)
+
+
+def read(file: Path, faults: attached.Faults) -> pd.DataFrame:
+    """The good rows of a file; its faults are added to a list.
+
+    :returns: columns COLUMNS: rank, iteration and every as whole numbers,
+        start (NaN: not known) and seconds in seconds
+    """
+    frame = attached.read(
+        file, COLUMNS, 'a file of raw samples (config/samples.py)', _row, 3,
+        faults)
+    if len(frame) > MOST:
+        faults.append(perflogs.PerflogError(
+            file, MOST + 2, f'{len(frame)} samples, the most is {MOST}; only '
+            'these are read'))
+        frame = frame[:MOST]
+    return frame
+
+
+def _row(rank: str, call: str, iteration: str, start: str, seconds: str,
+         every: str) -> tuple:
+    """A row with its types.
+
+    :raises ValueError: what is wrong with it
+    """
+    if not CALL.fullmatch(call):
+        raise ValueError(f'call {call[:40]!r} is no name of a call')
+    step = attached.whole('every', every)
+    if not step:
+        raise ValueError("every '0' is less than 1")
+    return (attached.whole('rank', rank), call,
+            attached.whole('iteration', iteration),
+            attached.number('start', start) if start else math.nan,
+            attached.number('seconds', seconds), step)

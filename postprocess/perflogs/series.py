@@ -1,0 +1,134 @@
+"""What servers did over time: the series beside the perflogs.
+
+Of the files that a case left beside its perflog (attached.py), `series.csv` is
+read here, one row a point and metric, and `invalid.txt`, why the run is not
+valid.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from config.families import families
+
+from .. import perflogs
+from . import attached
+
+FILE, REASONS = 'series.csv', 'invalid.txt'
+COLUMNS = ('second', 'series', 'metric', 'value', 'unit', 'phase', 'counts',
+           'why')
+PHASES = ('warmup', 'rest', 'test', 'after')
+#: Cases whose newest run is read, the newest first.
+MOST_RUNS = 12
+#: Kind of series -> unit of each of its metrics: `series` of a family.yaml.
+Units = Mapping[str, Mapping[str, str]]
+
+
+class Series(NamedTuple):
+    """The series of one run of a case."""
+    #: Index of a record of the run.
+    record: int
+    #: Columns of the file; `counts` is '1' or '0', '' of what never counts.
+    points: pd.DataFrame
+    #: Why the run is not valid.
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> set[str]:
+        """What the series are of: server, cpu, ..."""
+        return {name.partition(' ')[0]
+                for name in self.points['series'].unique()}
+
+    @property
+    def servers(self) -> list[str]:
+        """Names of the servers, by their number."""
+        return sorted((name for name in self.points['series'].unique()
+                       if name.startswith('server ')),
+                      key=lambda name: int(name.split()[1]))
+
+
+class Newest(NamedTuple):
+    """The series of the newest run of some cases, the newest first."""
+    series: list[Series]
+    faults: attached.Faults
+    #: How many more cases have a file of series, which was not read.
+    more: int = 0
+
+
+def newest(frame: pd.DataFrame) -> Newest:
+    """The series of the newest run of each case, of at most MOST_RUNS.
+
+    :param frame: as perflogs.read gives it
+    """
+    last = frame['time'].groupby([frame[c] for c in perflogs.CASE],
+                                 observed=True).transform('max')
+    runs = frame[frame['time'] == last].sort_values(
+        'time', ascending=False, kind='stable')
+    known = families()
+    files: dict[Path, tuple[int, Units]] = {}
+    for row in runs.drop_duplicates([*perflogs.CASE, 'run']).itertuples():
+        units = known[row.family].series if row.family in known else {}
+        if not units:
+            continue
+        if file := attached.path(row, FILE):
+            files.setdefault(file, (row.Index, units))
+    faults: attached.Faults = []
+    found = [Series(index, read(file, units, faults), _reasons(file.parent))
+             for file, (index, units) in list(files.items())[:MOST_RUNS]]
+    return Newest([one for one in found if len(one.points)], faults,
+                  max(len(files) - MOST_RUNS, 0))
+
+
+def read(file: Path, units: Units, faults: attached.Faults
+         ) -> pd.DataFrame:
+    """The good points of a file; its faults are added to a list.
+
+    :param units: of the family
+    """
+    return attached.read(
+        file, COLUMNS, 'a file of series (postprocess/perflogs/series.py)',
+        functools.partial(_point, units), 3, faults).sort_values(
+            'second', kind='stable', ignore_index=True)
+
+
+def _reasons(folder: Path) -> tuple[str, ...]:
+    """Why a run is not valid, in the words of who judged it."""
+    try:
+        return tuple((folder / REASONS).read_text('utf-8').splitlines())
+    except (OSError, UnicodeDecodeError):
+        return ()
+
+
+def _point(known: Units, second: str, series: str, metric: str, value: str,
+           unit: str, phase: str, counts: str, why: str) -> tuple:
+    """A row with its types.
+
+    :raises ValueError: what is wrong with it
+    """
+    kind, _, name = series.partition(' ')
+    units = known.get(kind, {})
+    if not units or not name or (kind == 'server'
+                                 and not name.isdecimal()):
+        allowed = ' or '.join(f"'{k} {'N' if k == 'server' else 'NODE'}'"
+                              for k in known)
+        raise ValueError(f'series {series[:40]!r} is not {allowed}')
+    if metric not in units:
+        raise ValueError(f'metric {metric[:40]!r} is not one of '
+                         + ', '.join(units))
+    if unit != units[metric]:
+        raise ValueError(f'unit {unit[:40]!r} of {metric} is not '
+                         f'{units[metric]!r}')
+    if phase not in PHASES:
+        raise ValueError(f'phase {phase[:40]!r} is not one of '
+                         + ', '.join(PHASES))
+    if counts not in (('0', '1') if kind == 'server' else ('',)):
+        raise ValueError(f'counts {counts[:40]!r} cannot be of a {kind}')
+    if bool(why) != (counts == '0'):
+        raise ValueError(f'counts {counts!r} does not go with why '
+                         f'{why[:40]!r}')
+    return (attached.number('second', second), series, metric,
+            attached.number('value', value), unit, phase, counts, why)

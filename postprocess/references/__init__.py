@@ -1,0 +1,7 @@
+"""References from perflogs, in reading order:
+
+spread        the tolerance that a value needs, by its variation
+progress      how far each test case is from a reference
+proposal      ./plumb references propose and accept
+acceptance    differences between proposed and accepted references
+"""

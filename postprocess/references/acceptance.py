@@ -1,0 +1,305 @@
+"""What was proposed against what people accepted: the difference, and accept.
+
+An accepted file is edited in place: comments, `complete`, order and all that
+the proposal does not speak of stay.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ruamel.yaml.comments import CommentedMap
+
+from config import references as files
+from config.judged import judged_metrics, resolution
+from config.references import XFAIL, better, leaves, more_runs, sides
+
+from ..files import write_all
+
+
+class Refused(Exception):
+    """Nothing to do; the message says what is missing."""
+
+
+def difference(family: str, proposal: CommentedMap, accepted: Path
+               ) -> list[str]:
+    """How a proposal differs from the accepted file: lines for people."""
+    old = dict(leaves(files.editable(accepted)))
+    lines, same, differ = [], 0, 0
+    for keys, entry in leaves(proposal):
+        before = old.get(keys, {})
+        hand = by_hand(before)
+        shown = {**_judged(before), **_judged(entry)}
+        changed = [figure for figure in shown
+                   if not _same(family, figure, before, entry)]
+        same += len(shown) - len(changed)
+        differ += len(changed)
+        if changed:
+            lines.append(f'{family} {_case(keys)} ({_made_of(entry)}):')
+        for figure in changed:
+            was, now = _told(before, figure), _told(entry, figure)
+            note = ''
+            if figure in hand:
+                note = '; set by hand: kept'
+            elif figure in new_level(before, entry, hand):
+                note = '; a new, worse level: accept needs --reason'
+            lines.append(f'  {figure} {was} -> {now}'
+                         f'{_moved(before, entry, figure)}{note}')
+    counted = f'{family}: {same} figures unchanged, {differ} differ'
+    return [*lines, counted if old else
+            f'{family}: all is new, no {accepted.name} yet']
+
+
+def proposals(folder: Path) -> dict[str, CommentedMap]:
+    """Family -> its proposal in a folder.
+
+    :raises ValueError: a file is broken
+    """
+    return {family: files.editable(path)
+            for family, path in files.proposed(folder).items()}
+
+
+def accept(folder: Path, proposed: Mapping[str, CommentedMap],
+           wanted: Callable[[tuple], bool] = lambda keys: True,
+           reason: str = '') -> tuple[list[str], list[str]]:
+    """Takes proposals into the accepted files; all of them, or none. What is
+    not taken stays in the files of the proposals.
+
+    :param proposed: family -> proposal, as it is in the folder
+    :param wanted: which entries, by check and keys
+    :param reason: why values are at a new, worse level
+    :returns: lines on what was done, and on what was refused
+    :raises Refused: no entry is wanted
+    :raises ValueError: a file is broken
+    """
+    said: list[str] = []
+    refused: list[str] = []
+    made: dict[str, bytes] = {}
+    spent: list[Path] = []
+    for family, proposal in proposed.items():
+        path = folder / files.proposal(family)
+        target = folder / f'{family}.yaml'
+        accepted = files.editable(target)
+        if not target.exists():
+            accepted.ca.comment = proposal.ca.comment
+        before = dict(leaves(accepted))
+        taken = 0
+        for keys, entry in list(leaves(proposal)):
+            if not wanted(keys):
+                continue
+            try:
+                kept = _take(accepted, before.get(keys), keys, entry,
+                             proposal[keys[0]]['$index'], reason)
+            except Refused as err:
+                refused.append(f'{target}: {_case(keys)}: {err}')
+                continue
+            said += [f'{target}: {_case(keys)}: {figure} was set by hand: '
+                     'kept' for figure in kept]
+            _remove(proposal, keys)
+            taken += 1
+        if not taken:
+            continue
+        made[target.name] = files.dump(accepted)
+        left = len(list(leaves(proposal)))
+        if left:
+            made[path.name] = files.dump(proposal)
+        else:
+            spent.append(path)
+        said.append(f"{target}: {taken} case{'s' * (taken > 1)} accepted"
+                    + f', {left} left in {path.name}' * bool(left)
+                    + '; commit it')
+    if not made and not refused:
+        raise Refused('--case: no proposed case matches')
+    write_all(folder, made)
+    for path in spent:
+        path.unlink()
+    return said, refused
+
+
+def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
+          entry: CommentedMap, index: list, reason: str) -> list[str]:
+    """Puts one case of a proposal into an accepted file.
+
+    :param before: its accepted entry, if any
+    :returns: figures that were set by hand, and kept
+    :raises Refused: another index, or a new level without a reason
+    """
+    check = accepted.get(keys[0])
+    if check and list(check.get('$index', ())) != list(index):
+        raise Refused(f"$index of {keys[0]} is not [{', '.join(index)}]; "
+                      'change it, or remove the check there')
+    hand = by_hand(before or {})
+    levels = new_level(before or {}, entry, hand)
+    if levels and not reason:
+        raise Refused(f"{', '.join(levels)} would be at a new, worse level; "
+                      'after a known change say which: --reason TEXT')
+    if levels:
+        entry['$from']['reason'] = reason
+    if before is not None:
+        return _merge(before, entry, hand)
+    if not check:
+        accepted[keys[0]] = CommentedMap({'$index': index})
+    place = accepted[keys[0]]
+    for key in keys[1:-1]:
+        place = place.setdefault(key, CommentedMap())
+    place[keys[-1]] = entry
+    return []
+
+
+def _case(keys: tuple) -> str:
+    """Check and keys of an entry, for people and --case."""
+    return ' '.join(map(str, keys))
+
+
+def by_hand(entry: Mapping) -> set[str]:
+    """Figures of an accepted entry whose lines the suite did not write: what
+    differs from `$from`; without it all."""
+    known = entry.get('$from')
+    bounds = (known or {}).get('bounds') or {}
+    found = set()
+    for figure, line in entry.items():
+        if figure.startswith('$'):
+            continue
+        bound, other = sides(figure, line)
+        written = bounds.get(figure)
+        if line[:1] == [XFAIL] or known is None or other is not None or (
+                bound is not None if written is None else
+                bound is None or not math.isclose(line[0], written[0])
+                or not math.isclose(abs(bound), written[1])):
+            found.add(figure)
+    return found
+
+
+def new_level(before: Mapping, entry: Mapping, kept: set[str]) -> list[str]:
+    """Figures whose centre moved to the worse side by more than their old
+    bound; what is kept as set by hand does not move."""
+    found = []
+    for figure, line in before.items():
+        if figure.startswith('$') or figure in kept or figure not in entry:
+            continue
+        bound, _ = sides(figure, line)
+        if bound is None or line[0] <= 0:
+            continue
+        worse = entry[figure][0] / line[0] - 1
+        if (worse if better(figure) == 'lower' else -worse) > abs(bound):
+            found.append(figure)
+    return found
+
+
+def _merge(old: CommentedMap, new: Mapping, kept: set[str]) -> list[str]:
+    """Puts a proposed entry over an accepted one; returns what was kept as
+    set by hand."""
+    # What the proposal does not speak of is as it was.
+    for figure, pair in ((old.get('$from') or {}).get('bounds') or {}).items():
+        if figure not in new and figure in old:
+            new['$from']['bounds'].setdefault(figure, pair)
+    unjudged = {figure: needs for figure, needs in
+                new.get('$unjudged', {}).items() if figure not in kept}
+    for figure, line in new.items():
+        if not figure.startswith('$') and figure not in kept:
+            old[figure] = line
+    # A curve without a reference of its own has nothing to be compared by.
+    for figure in new.get('$unjudged', {}):
+        if figure not in new and figure not in kept:
+            _drop(old, figure)
+    if '$from' in old:
+        old['$from'] = new['$from']
+    else:
+        old.insert(0, '$from', new['$from'])
+    if not unjudged:
+        _drop(old, '$unjudged')
+        return sorted(kept & {*new})
+    flow = new['$unjudged']
+    for figure in set(flow) - set(unjudged):
+        del flow[figure]
+    if '$unjudged' in old:
+        old['$unjudged'] = flow
+    else:
+        old.insert(1, '$unjudged', flow)
+    return sorted(kept & {*new})
+
+
+def _drop(entry: CommentedMap, key: str) -> None:
+    """Takes a line out. The comments beside and below it, which ruamel keeps
+    with it, go to the line above."""
+    if key not in entry:
+        return
+    names = list(entry)
+    above = names[names.index(key) - 1] if names[0] != key else None
+    _, _, said, *_ = entry.ca.items.pop(key, [None] * 4)
+    if said is not None and above is not None:
+        before = entry.ca.items.setdefault(above, [None] * 4)
+        if before[2] is None:
+            before[2] = said
+        else:
+            blank = ' ' * entry.lc.key(key)[1] * said.value.startswith('#')
+            before[2].value += blank + said.value.removeprefix('\n')
+    del entry[key]
+
+
+def _remove(table: CommentedMap, keys: tuple) -> None:
+    """Takes an entry out, and what is empty then."""
+    places = [table]
+    for key in keys[:-1]:
+        places.append(places[-1][key])
+    for place, key in zip(reversed(places), reversed(keys), strict=True):
+        if place[key] and key != keys[-1] and set(place[key]) - {'$index'}:
+            break
+        del place[key]
+
+
+def _judged(entry: Mapping) -> dict[str, None]:
+    """Figures that are judged, or would be."""
+    return dict.fromkeys([
+        *(f for f, line in entry.items() if not f.startswith('$')
+          and any(side is not None for side in sides(f, line))),
+        *(entry.get('$unjudged') or {})])
+
+
+def _told(entry: Mapping, figure: str) -> str:
+    """Centre and bound of a figure, for people."""
+    needs = (entry.get('$unjudged') or {}).get(figure)
+    line = entry.get(figure)
+    if line is not None and line[:1] == [XFAIL]:
+        return 'xfail'
+    centre = '' if line is None else f'{line[0]:.6g} {line[3]}'.removesuffix(
+        ' 1')
+    if needs is not None:
+        return f'{centre} unjudged: {more_runs(needs)}'.lstrip()
+    if line is None:
+        return 'new' if not entry else 'none'
+    bound, _ = sides(figure, line)
+    return f'{centre} ' + ('open' if bound is None
+                           else f'{100 * bound:+.0f} %')
+
+
+def _moved(before: Mapping, entry: Mapping, figure: str) -> str:
+    """How far the centre moved."""
+    if figure not in before or figure not in entry or any(
+            e[figure][0] in (XFAIL, 0) for e in (before, entry)):
+        return ''
+    return f' (centre {100 * (entry[figure][0] / before[figure][0] - 1):+.1f}'\
+        ' %)'
+
+
+def _made_of(entry: Mapping) -> str:
+    said = entry['$from']
+    days = dict.fromkeys((str(said['first']), str(said['last'])))
+    return f"{said['runs']} runs, {' to '.join(days)}"
+
+
+def _same(family: str, figure: str, before: Mapping, entry: Mapping) -> bool:
+    """Whether a figure is as it was, within what can be printed."""
+    one, two = before.get(figure), entry.get(figure)
+    if (figure in (before.get('$unjudged') or {})) != (
+            figure in (entry.get('$unjudged') or {})):
+        return False
+    if one is None or two is None:
+        # Both are told by what they need alone.
+        return one is two and _told(before, figure) == _told(entry, figure)
+    metric = figure.partition('@')[0]
+    digit = resolution(family, metric) \
+        if metric in judged_metrics(family) else 0
+    return (list(one[1:]) == list(two[1:]) and abs(one[0] - two[0])
+            <= max(digit * 1.001, 1e-6 * abs(one[0])))

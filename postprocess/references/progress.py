@@ -1,0 +1,263 @@
+"""How far each case is from a reference that can judge it.
+
+`progress` is the one answer; the table after a run, the page and `plumb
+references learn` ask it, and `propose` writes by the same rules:
+
+- A figure that its family.yaml names is judged where its bound
+  (postprocess/references/spread.py) is no wider than its cap.
+- Where it is wider, and the row names a derived metric `instead` whose bound
+  is within the cap, that one is judged in its place.
+- Otherwise it needs more runs: the fewer of the two.
+- `worst_ratio` stands for the curves of the judged metrics: each run's worst
+  ratio to the median curve.
+"""
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from config import judged
+from config.families import families
+
+from .. import naming, perflogs
+from . import spread
+from .spread import FEWEST_RUNS, FLOORS
+
+#: What has a reference of its own. `edition` is the version of the program
+#: in families where versions are apart, '' elsewhere.
+KEYS = ['family', 'check', 'system', 'partition', 'environ', 'source',
+        'edition', 'speed', 'params']
+
+#: (metric, size in B or None) -> run -> value.
+Figures = Mapping[tuple[str, int | None], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the runs so far say of one judged figure."""
+    #: As in a reference file: `latency@8B`; the derived one where that is
+    #: judged instead.
+    figure: str
+    centre: float
+    #: How much worse it may be, a fraction; inf: too few runs.
+    bound: float
+    cap: float
+    #: More runs until the bound is within the cap; 0: it is; None: never.
+    needs: int | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a case is, at one speed."""
+    family: str
+    check: str
+    partition: str
+    environ: str
+    source: str
+    #: Version of the program, in families where versions are apart.
+    edition: str
+    speed: str
+    params: str
+    #: Runs that a reference may be made of.
+    runs: int
+    #: More runs until every judged figure has a bound within its cap; 0: it
+    #: has; None: one never will.
+    needs: int | None
+    #: Judged figure (or the one instead) -> (centre, bound, cap).
+    bounds: dict[str, tuple[float, float, float]]
+    system: str = ''
+    #: The same figures -> more runs, each as `needs`.
+    needs_of: dict[str, int | None] = field(default_factory=dict)
+
+
+def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
+             ) -> list[Progress]:
+    """Every case x source x version x speed of these records.
+
+    Without what is never judged: emulated runs, and those while the machine
+    changed its speed.
+
+    :param frame: as perflogs.read gives it
+    :param floors: metric -> smallest bound, a fraction; '': any other
+    """
+    frame = with_edition(frame[
+        ~frame['emulated'] & ~frame['speed'].isin(['mixed', ''])
+        & (frame['guard'] != 'missing')
+        & frame['family'].isin(list(judged.table()))])
+    cases: dict[tuple, tuple[set, dict]] = {
+        tuple(map(str, names)): (set(), {}) for names in frame[KEYS]
+        .drop_duplicates().itertuples(index=False, name=None)}
+    good, _ = usable(frame)
+    shapes = good[[*KEYS, 'program', 'num_nodes', 'num_tasks', 'run']
+                  ].drop_duplicates()
+    # Several programs or numbers of ranks: no reference, whatever the runs.
+    mixed = {tuple(map(str, names)) for names, some in shapes.groupby(
+        KEYS, observed=True)[['program', 'num_nodes', 'num_tasks']]
+        if len(some.drop_duplicates()) > 1}
+    for *names, run in shapes[[*KEYS, 'run']].itertuples(index=False):
+        cases[tuple(map(str, names))][0].add(run)
+    wanted = {name for family, rules in judged.table().items()
+              for rule in rules for name in (
+                  rule['metric'], judged.instead(family, rule['metric']))}
+    good = good[good['metric'].isin(list(wanted - {'worst_ratio', None}))]
+    table = medians(good, KEYS)
+    figure = table.groupby([*KEYS, 'metric', 'size'], observed=True,
+                           dropna=False, sort=False).ngroup().to_numpy()
+    order = np.argsort(figure, kind='stable')
+    runs_of = table['run'].to_numpy(object)[order].tolist()
+    values = table['value'].to_numpy()[order].tolist()
+    begins = np.flatnonzero(np.diff(figure[order], prepend=-1))
+    firsts = table.iloc[order[begins]][[*KEYS, 'metric', 'size']]
+    for (*names, metric, size), begin, end in zip(
+            firsts.itertuples(index=False, name=None), begins,
+            np.append(begins[1:], len(order)), strict=False):
+        point = None if math.isnan(size) else int(size)
+        cases[tuple(map(str, names))][1][str(metric), point] = dict(zip(
+            runs_of[begin:end], values[begin:end], strict=True))
+    return [_of_case(key, len(runs), judgements(key[0], figures, floors),
+                     key in mixed)
+            for key, (runs, figures) in sorted(
+                cases.items(), key=lambda case: case[0])]
+
+
+def _of_case(key: tuple, runs: int, found: list[Judgement], mixed: bool
+             ) -> Progress:
+    needs: int | None = 0 if runs else FEWEST_RUNS
+    if mixed or any(j.needs is None for j in found):
+        needs = None
+    elif found:
+        needs = max(j.needs or 0 for j in found)
+    row = dict(zip(KEYS, key, strict=True))
+    return Progress(
+        **row, runs=runs, needs=needs,
+        bounds={j.figure: (j.centre, j.bound, j.cap) for j in found},
+        needs_of={j.figure: j.needs for j in found})
+
+
+def judgements(family: str, figures: Figures,
+               floors: Mapping[str, float] = {}) -> list[Judgement]:
+    """What the runs of a case say of each judged figure.
+
+    :param figures: all that may be judged, and their curves
+    """
+    floors = {**FLOORS, **floors}
+    rows = perflogs.metrics()
+    # What few runs have is no figure of the case, unless all have few.
+    enough = {point: runs for point, runs in figures.items()
+              if len(runs) >= FEWEST_RUNS} or figures
+    names = judged.judged(family, enough)
+    found = []
+    for (metric, size), runs in enough.items():
+        name = judged.key(metric, size)
+        if name not in names or rows[metric]['better'] == 'none':
+            continue
+        mine = _of_figure(family, name, metric, list(runs.values()), floors)
+        other = judged.instead(family, name)
+        values = enough.get((other, None)) if other else None
+        if mine.bound > mine.cap and other and values:
+            derived = _of_figure(family, other, other, list(values.values()),
+                                 floors)
+            if derived.needs == 0:
+                mine = derived
+            else:
+                mine = Judgement(name, mine.centre, mine.bound, mine.cap, min(
+                    (n for n in (mine.needs, derived.needs) if n is not None),
+                    default=None))
+        found.append(mine)
+    ratios = worst_ratios(family, enough)
+    if ratios and 'worst_ratio' in judged.judged_metrics(family):
+        floor = floors['worst_ratio']
+        cap = max(judged.widest(family, 'worst_ratio'), floor)
+        found.append(Judgement(
+            'worst_ratio', 1.0, spread.worst_bound(ratios, floor),
+            cap, spread.worst_runs_needed(ratios, cap, floor)))
+    return found
+
+
+def _of_figure(family: str, name: str, metric: str, values: list[float],
+               floors: Mapping[str, float]) -> Judgement:
+    floor = floors.get(metric, floors[''])
+    # A floor above the cap is somebody's choice.
+    cap = max(judged.widest(family, metric), floor)
+    digit = judged.resolution(family, metric)
+    bound = spread.bound(values, floor, digit)
+    return Judgement(name, statistics.median(values), bound, cap,
+                     0 if bound <= cap else spread.runs_needed(
+                         values, cap, floor, digit))
+
+
+def worst_ratios(family: str, figures: Figures) -> list[float]:
+    """Each run's worst ratio to the median curves (1 = as good); [] where
+    the case has no curve of a judged metric."""
+    names, rows = judged.judged_metrics(family), perflogs.metrics()
+    worst: dict[str, float] = {}
+    for (metric, size), runs in figures.items():
+        centre = statistics.median(runs.values())
+        if metric in names and size is not None and centre > 0:
+            better = rows[metric]['better']
+            digit = judged.resolution(family, metric)
+            for run, value in runs.items():
+                worst[run] = max(worst.get(run, 0.0), judged.ratio(
+                    better, value, centre, digit))
+    return list(worst.values())
+
+
+def usable(frame: pd.DataFrame, new_level: bool = False
+           ) -> tuple[pd.DataFrame, list[str]]:
+    """The records that may become references, and what was left out.
+
+    One bad record keeps all records of its case and run out.
+
+    :param new_level: keeps runs that nothing but their reference failed
+    """
+    notes = []
+    # A case without a reference failed, but its figures are sound: they are
+    # what the reference is made from.
+    frame = frame[frame['guard'] != 'reference']
+    failed = frame['result'].isin(['xfail'] if new_level
+                                  else ['fail', 'xfail'])
+    case = naming.number(frame, [*perflogs.CASE, 'speed', 'run'])
+    good = np.ones(len(frame), bool)
+    for bad, why in (
+            (frame['emulated'], 'emulated'),
+            (frame['speed'] == 'mixed', 'at mixed speed'),
+            (frame['guard'] != '', 'refused by a guard'),
+            (frame['result'] == 'inconclusive',
+             'did not measure the program (its '
+             'client, other programs or shared CPUs limited it)'),
+            (failed, 'failed'),
+            (frame['value'].isna(), 'a figure is no number')):
+        if not bad.any():
+            continue
+        out = (np.bincount(case, bad) > 0)[case] & good
+        if out.any():
+            runs = len(np.unique(case[out]))
+            notes.append(f"{runs} run{'s' * (runs > 1)} of a case left out: "
+                         f'{why}')
+            good &= ~out
+    frame = frame[good]
+    return frame[naming.judged(frame)], notes
+
+
+def versions_apart() -> set[str]:
+    """Families in which another version is another program."""
+    return {f.name for f in families().values() if f.versions_apart}
+
+
+def with_edition(frame: pd.DataFrame) -> pd.DataFrame:
+    """With the column `edition`: the version, where versions are apart."""
+    return frame.assign(edition=frame['version'].astype(str).where(
+        frame['family'].isin(list(versions_apart())), ''))
+
+
+def medians(records: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The median of each figure within each run: keys, metric, size, run,
+    value, in the order of the records."""
+    return records.assign(size=records['size'].astype(float)).groupby(
+        [*keys, 'metric', 'size', 'run'], observed=True, dropna=False,
+        sort=False)['value'].median().reset_index()

@@ -1,0 +1,508 @@
+"""`./plumb references propose` and `accept`: references from perflogs.
+
+One YAML file a family, in the form that ReFrame reads. `propose` writes it
+beside the file that people accepted, as `<family>.proposed.yaml`, and shows
+the difference; `accept` takes it over (acceptance.py). The rules:
+
+- The centre is the median over runs of the median within each run.
+- A judged figure (family.yaml) may be worse than its centre by its
+  bound (spread.py); better is never a fault. All other figures
+  are written down open.
+- A bound wider than its cap could not judge: the figure is written open, and
+  stands in `$unjudged` with about how many more runs it needs; 0: none would
+  do. Where a derived metric is judged instead, that has the bound, and the
+  figure is open without standing in `$unjudged` (progress.py).
+- `worst_ratio` stands for the whole curve: each run has its worst ratio
+  against the proposed curve.
+- `$from` says what an entry was made of, and `bounds` what was written as
+  [centre, bound]: a line that differs was set by hand, and stays.
+- Failed, guarded, xfailed and emulated runs, runs with a figure that is no
+  number, and runs while the machine changed speed (`mixed`), are never used.
+  Program source and speed class are part of the key, so figures of two
+  sources or speeds never meet.
+"""
+from __future__ import annotations
+
+import argparse
+import datetime
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from ruamel.yaml.comments import CommentedMap
+
+from config import references as grammar
+from config.judged import key
+
+from .. import perflogs
+from ..files import write_all
+from . import acceptance
+from .acceptance import Refused
+from .progress import (
+    KEYS,
+    judgements,
+    medians,
+    usable,
+    versions_apart,
+    with_edition,
+)
+from .spread import FEWEST_RUNS, FLOORS
+
+PATH = """\
+the path to references:
+  ./plumb references learn       runs the cases until their bounds can judge
+  ./plumb references propose     or: from the runs that are there
+  (read the difference that is shown)
+  ./plumb references accept      takes it into the accepted files
+  then commit them; `complete: true` at the top of a file makes a case that
+  has no reference fail
+"""
+
+EXAMPLES = """\
+examples:
+  ./plumb references propose --site alpha
+      all runs of system alpha; writes, beside the accepted file of each
+      family, site-configs/alpha/references/<family>.proposed.yaml, and
+      shows the difference
+  ./plumb references propose --site alpha --last 8 --dry-run
+      prints what the eight newest runs give
+  ./plumb references propose --site alpha --runs 20261101T030000Z: \\
+      --new-level --tolerance 0.1 --tolerance init_time=0.2
+      runs since a known change, also those that their reference failed;
+      wider bounds
+
+exit codes: 0 written, 1 refused (too few runs), 2 usage or unreadable files
+"""
+
+ACCEPT = """\
+Keeps comments, `complete: true`, lines set by hand (what differs from an
+entry's $from; without one, all of the entry), and entries that the proposal
+lacks. What is not taken stays in the proposal. A centre that is
+worse than the old one by more than the old bound is a new level: it is
+refused without --reason, and the others are taken.
+
+examples:
+  ./plumb references accept --site alpha
+  ./plumb references accept --site alpha --family osu --case osu_latency
+  ./plumb references accept --site alpha --reason 'firmware 2.1, see #42'
+
+exit codes: 0 accepted, 1 something was refused, 2 usage or unreadable files
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    raw = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(
+        prog='plumb references', description='References from perflogs.',
+        epilog=PATH, formatter_class=raw)
+    commands = top.add_subparsers(dest='command', required=True)
+    cmd = commands.add_parser(
+        'propose', help='propose references from the runs in perflogs',
+        description='Proposes references from the runs in perflogs, one file '
+        'a family, for a person to read and accept.', epilog=EXAMPLES,
+        formatter_class=raw)
+    accept = commands.add_parser(
+        'accept', help='take what was proposed into the accepted files',
+        description='Takes proposals into the accepted reference files.',
+        epilog=ACCEPT, formatter_class=raw)
+    for some in (cmd, accept):
+        some.add_argument('--site', required=True, metavar='NAME',
+                          help='folder in site-configs/ with the files')
+        some.add_argument('--family', action='append', metavar='NAME',
+                          help='only this family (may be given again)')
+    cmd.add_argument('--system', metavar='NAME',
+                     help='system in the perflogs (default: the site)')
+    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
+                     help='where the perflogs are (default: perflogs)')
+    cmd.add_argument('--output', metavar='DIR', help='where the files go; - '
+                     'prints (default: site-configs/NAME/references)')
+    cmd.add_argument('--min-runs', type=int, default=FEWEST_RUNS, metavar='N',
+                     help='runs that an entry needs (default and least: '
+                     f'{FEWEST_RUNS})')
+    which = cmd.add_mutually_exclusive_group()
+    which.add_argument('--runs', metavar='FIRST:LAST',
+                       help='from this run to that one: identifiers or '
+                       'unique beginnings; either may be left out')
+    which.add_argument('--last', type=_positive, metavar='N',
+                       help='the newest N runs')
+    which.add_argument('--first', type=_positive, metavar='N',
+                       help='the oldest N runs')
+    cmd.add_argument('--new-level', action='store_true',
+                     help='also runs that nothing but their reference '
+                     'failed: after a known change')
+    cmd.add_argument('--tolerance', action='append', default=[],
+                     type=_tolerance, metavar='[METRIC=]X',
+                     help='least threshold, as a fraction (default: 0.05, '
+                     'worst_ratio=0.3; may be given again)')
+    cmd.add_argument('--dry-run', action='store_true',
+                     help='print the files, write nothing')
+    accept.add_argument('--output', metavar='DIR', help='where the files are '
+                        '(default: site-configs/NAME/references)')
+    accept.add_argument('--case', action='append', type=_regex, default=[],
+                        metavar='REGEX', help='only cases of which check, '
+                        'keys or parameters match (may be given again)')
+    accept.add_argument('--reason', metavar='TEXT', default='',
+                        help='why figures are at a new, worse level')
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code (usage errors exit with 2)."""
+    top = parser()
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv:
+        top.print_help()
+        return 0
+    args = top.parse_args(argv)
+    folder = Path(args.output or f'site-configs/{args.site}/references')
+    if args.command == 'propose' and args.min_runs < FEWEST_RUNS:
+        top.error(f'--min-runs is {args.min_runs}; the least is '
+                  f'{FEWEST_RUNS}')
+    return reported(lambda: _propose(args, folder)
+                    if args.command == 'propose' else _accept(args, folder))
+
+
+def reported(command: Callable[[], int]) -> int:
+    """The exit code of a command; prints why it failed."""
+    try:
+        return command()
+    except Refused as err:
+        print(f'plumb references: {err}', file=sys.stderr)
+        return 1
+    except (perflogs.PerflogError, OSError, ValueError) as err:
+        print(f'plumb references: {err}', file=sys.stderr)
+        return 2
+
+
+def _accept(args: argparse.Namespace, folder: Path) -> int:
+    """Accepts the proposals that the options name."""
+    def wanted(keys: tuple) -> bool:
+        text = ' '.join(map(str, keys))
+        return not args.case or any(one.search(text) for one in args.case)
+    return accept(folder, _wanted(folder, args.family), wanted, args.reason)
+
+
+def _wanted(folder: Path, families: list[str] | None
+            ) -> dict[str, CommentedMap]:
+    """The proposals of these families; None: all.
+
+    :raises Refused: there is none
+    """
+    there = acceptance.proposals(folder)
+    for name in families or []:
+        if name not in there:
+            raise Refused(f'{folder}: no proposal of family {name!r} '
+                          f"(there: {', '.join(there) or 'none'}); make "
+                          'one: ./plumb references propose')
+    if not there:
+        raise Refused(f'{folder}: nothing is proposed; make a proposal: '
+                      './plumb references propose')
+    return {name: found for name, found in there.items()
+            if not families or name in families}
+
+
+def accept(folder: Path, proposed: dict[str, CommentedMap],
+           wanted: Callable[[tuple], bool], reason: str = '') -> int:
+    """Accepts proposals and prints what was done; the exit code."""
+    said, refused = acceptance.accept(folder, proposed, wanted, reason)
+    print(*said, sep='\n')
+    for line in refused:
+        print(f'plumb references: {line}', file=sys.stderr)
+    return 1 if refused else 0
+
+
+def _propose(args: argparse.Namespace, folder: Path) -> int:
+    """Writes or prints the proposals, then how they differ."""
+    frame, faults = _records(args.perflogs)
+    frame = select(frame, args.system or args.site, args.family, args.runs,
+                   args.first, args.last)
+    proposed, notes = propose(frame, args.min_runs, dict(args.tolerance),
+                              args.new_level)
+    notes += faults
+    if args.dry_run or args.output == '-':
+        # What is printed is YAML, and nothing else.
+        for family, found in proposed.items():
+            print(f'# {grammar.proposal(family)}\n'
+                  + grammar.dump(found).decode(), end='')
+        print(*_differences(folder, proposed), sep='\n', file=sys.stderr)
+        _print_notes(notes)
+    else:
+        write(folder, proposed, notes, args.site)
+    return 0
+
+
+def _records(perflogs_: str) -> tuple[pd.DataFrame, list[str]]:
+    """All records, and lines on values that are left out.
+
+    :raises PerflogError: damaged perflogs
+    """
+    frame, faults = perflogs.read(perflogs_, on_error='collect')
+    for fault in faults:
+        # A figure that is no number is left out; all else may hide more.
+        if 'not a finite number' not in fault.reason:
+            raise fault
+    return frame, [f'left out: {fault}' for fault in faults]
+
+
+def of_system(perflogs_: str, system: str, folder: Path, site: str
+              ) -> dict[str, CommentedMap]:
+    """Proposes references from all records of a system, writes the files and
+    prints how they differ; the proposals.
+
+    :raises Refused: no entry has enough runs
+    :raises ValueError: damaged perflogs or references
+    """
+    frame, faults = _records(perflogs_)
+    proposed, notes = propose(select(frame, system))
+    write(folder, proposed, notes + faults, site)
+    return proposed
+
+
+def write(folder: Path, proposed: dict[str, CommentedMap], notes: list[str],
+          site: str) -> None:
+    """Writes proposals, and prints how they differ from accepted files."""
+    print(*_differences(folder, proposed), sep='\n')
+    write_all(folder, {grammar.proposal(family): grammar.dump(found)
+                       for family, found in proposed.items()})
+    _print_notes(notes)
+    for family in proposed:
+        print(f'{folder / grammar.proposal(family)}: proposed; read the '
+              'difference above, then ./plumb references accept '
+              f'--site {site} --family {family}')
+
+
+def _differences(folder: Path, proposed: dict[str, CommentedMap]
+                 ) -> list[str]:
+    return [line for family, found in proposed.items()
+            for line in acceptance.difference(family, found,
+                                              folder / f'{family}.yaml')]
+
+
+def _print_notes(notes: list[str]) -> None:
+    for note in notes:
+        print(f'plumb references: {note}', file=sys.stderr)
+
+
+def select(frame: pd.DataFrame, system: str,
+           families: list[str] | None = None, runs: str | None = None,
+           first: int | None = None, last: int | None = None
+           ) -> pd.DataFrame:
+    """The records of a system, its families and a stretch of its runs.
+
+    :param runs: 'FIRST:LAST', identifiers or unique beginnings, inclusive
+    :raises ValueError: no such system, family or run
+    """
+    frame = _only(frame, 'system', [system])
+    frame = _only(frame, 'family', families or [])
+    order = list(dict.fromkeys(frame.sort_values('time')['run']))
+    if runs is not None:
+        start, colon, end = runs.partition(':')
+        if not colon:
+            end = start
+        order = order[_position(order, start) if start else 0:
+                      _position(order, end) + 1 if end else None]
+        if not order:
+            raise ValueError(f'--runs {runs}: the last is before the first')
+    elif first:
+        order = order[:first]
+    elif last:
+        order = order[-last:]
+    return frame[frame['run'].isin(order)]
+
+
+def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
+            floors: dict[str, float] | None = None,
+            new_level: bool = False
+            ) -> tuple[dict[str, CommentedMap], list[str]]:
+    """References from records.
+
+    :param frame: as perflogs.read gives it
+    :param floors: metric -> least threshold, a fraction; '': any other
+    :param new_level: also runs that nothing but their reference failed
+    :returns: {family: file}, and lines on what was left out
+    :raises Refused: no entry has enough runs
+    """
+    floors = FLOORS | (floors or {})
+    good, notes = usable(frame, new_level)
+    entries: list[dict] = []
+    missing: Counter[tuple] = Counter()
+    clashes: list[str] = []
+    for found, case in with_edition(good).groupby(KEYS, observed=True):
+        (family, check, system, partition, environ, source, edition, speed,
+         params) = found
+        runs = case['run'].nunique()
+        shapes = case[['program', 'num_nodes', 'num_tasks']].drop_duplicates()
+        if len(shapes) > 1:
+            clashes.append(f'{check} {params}: skipped, its records have '
+                           'several programs or numbers of ranks')
+        elif runs < min_runs:
+            missing[family, speed, runs] += 1
+        else:
+            entries.append({
+                'family': family, 'check': check, 'records': case,
+                'keys': [_full(system, partition), environ, source,
+                         *([edition] if family in versions_apart() else []),
+                         speed, params]})
+    for (family, speed, runs), count in sorted(missing.items()):
+        more = min_runs - runs
+        notes.append(
+            f'{min_runs} runs needed, {runs} found for {count} '
+            f"case{'s' * (count > 1)} of {family} at speed {speed}: run "
+            f"`./plumb run` {more} more time{'s' * (more > 1)}, or "
+            '`./plumb references learn`')
+    notes += clashes
+    if not entries:
+        raise Refused('; '.join(notes) or 'no records')
+    return {family: _file(family, [e for e in entries if e['family'] ==
+                                   family], min_runs, floors)
+            for family in sorted({e['family'] for e in entries})}, notes
+
+
+def _only(frame: pd.DataFrame, column: str,
+          wanted: list[str]) -> pd.DataFrame:
+    """Records with one of these values; all must occur. []: all records."""
+    known = sorted(frame[column].unique())
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f'no records of {column} {name!r} (there: '
+                             f"{', '.join(known) or 'none'})")
+    return frame[frame[column].isin(wanted)] if wanted else frame
+
+
+def _position(runs: list[str], name: str) -> int:
+    found = [n for n, run in enumerate(runs) if run.startswith(name)]
+    if name in runs:
+        found = [runs.index(name)]
+    if len(found) != 1:
+        some = f'{len(found)} runs begin' if found else 'no run begins'
+        raise ValueError(f'--runs: {some} with {name!r}; from {runs[0]} to '
+                         f'{runs[-1]} there are {len(runs)}')
+    return found[0]
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'{text!r} is not a number above 0')
+    return int(text)
+
+
+def _tolerance(text: str) -> tuple[str, float]:
+    """'METRIC=X' or 'X' -> (metric or '', fraction)."""
+    metric, _, number = text.rpartition('=')
+    if metric and metric not in perflogs.metrics():
+        raise argparse.ArgumentTypeError(
+            f'{metric!r} is no metric ({perflogs.METRICS})')
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f'{number!r} is not a fraction '
+                                         'above 0, like 0.05')
+    return metric, value
+
+
+def _regex(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as err:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is no regular expression: {err}') from None
+
+
+def _full(system: str, partition: str) -> str:
+    """What ReFrame's $partition is: system:partition."""
+    return f'{system}:{partition}'
+
+
+def _exact(text: str) -> str:
+    """A key that ReFrame matches with this text (it takes keys as regular
+    expressions when none is equal)."""
+    return re.sub(r'[][*+?(){}|^$\\]', r'\\\g<0>', text)
+
+
+def _file(family: str, entries: list[dict], min_runs: int,
+          floors: dict[str, float]) -> CommentedMap:
+    """The reference file of a family."""
+    used = pd.concat([e['records'] for e in entries])
+    found = CommentedMap()
+    index = ['$partition', '$environ', 'source',
+             *['version'] * (family in versions_apart()), 'speed', 'params']
+    for entry in sorted(entries, key=lambda e: (e['check'], *e['keys'])):
+        place = found.setdefault(grammar.text(entry['check']), CommentedMap(
+            {'$index': grammar.flow(index)}))
+        *levels, last = (grammar.text(_exact(one)) for one in entry['keys'])
+        for name in levels:
+            place = place.setdefault(name, CommentedMap())
+        place[last] = _entry(family, entry['records'], min_runs, floors)
+    found.yaml_set_start_comment('\n'.join([
+        f'References of family {family}: [centre, lower, upper, unit], '
+        'thresholds are fractions.',
+        '$from: what an entry was made of. $unjudged: about how many more '
+        'runs until a',
+        'figure can be judged; 0: none would do.',
+        'Proposed by `./plumb references propose` on '
+        f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}.',
+        f"suite: {_values(used, 'commit')}; "
+        f"ReFrame: {_values(used, 'reframe')}",
+        f"programs: {_values(used, 'program', 'version', 'spec')}",
+        f"stacks: {_values(used, 'stack')}",
+        f"nodes: {_values(used, 'nodes')}"]))
+    return found
+
+
+def _values(records: pd.DataFrame, *columns: str) -> str:
+    """The distinct texts of these columns together."""
+    texts = records[list(columns)].drop_duplicates().astype(str)
+    return ', '.join(sorted({' '.join(filter(None, row))
+                             for row in texts.itertuples(index=False)}))
+
+
+def _entry(family: str, records: pd.DataFrame, min_runs: int,
+           floors: dict[str, float]) -> CommentedMap:
+    """The entry of a test case: $from, $unjudged, figures.
+
+    A figure with fewer than `min_runs` runs is left out.
+    """
+    figures: dict[tuple[str, int | None], dict[str, float]] = {}
+    for metric, size, run, value in medians(
+            records[~records['metric'].isin(['worst_ratio', 'completed'])],
+            []).itertuples(index=False):
+        point = None if math.isnan(size) else int(size)
+        figures.setdefault((metric, point), {})[run] = value
+    figures = {point: runs for point, runs in figures.items()
+               if len(runs) >= min_runs}
+    found = {j.figure: j for j in judgements(family, figures, floors)}
+    bounds = {name: (j.centre, grammar.written_bound(name, j.bound))
+              for name, j in found.items() if j.needs == 0}
+    entry = CommentedMap({'$from': grammar.inline({
+        'runs': int(records['run'].nunique()),
+        'first': records['time'].min().date(),
+        'last': records['time'].max().date(),
+        'suite': grammar.text(_values(records, 'commit')),
+        'bounds': grammar.inline({
+            name: grammar.flow([grammar.digits(centre), bound])
+            for name, (centre, bound) in bounds.items()})})})
+    open_ = {name: j.needs or 0 for name, j in found.items()
+             if name not in bounds}
+    if open_:
+        entry['$unjudged'] = grammar.inline(open_)
+    for (metric, size), runs in figures.items():
+        name = key(metric, size)
+        entry[name] = grammar.line(
+            name, float(np.median(list(runs.values()))),
+            bounds[name][1] if name in bounds else None)
+    if 'worst_ratio' in bounds:
+        entry['worst_ratio'] = grammar.line('worst_ratio', 1.0,
+                                            bounds['worst_ratio'][1])
+    return entry
+
+
+if __name__ == '__main__':
+    sys.exit(main())

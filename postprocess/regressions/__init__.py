@@ -1,0 +1,12 @@
+"""What changed for the worse, in reading order:
+
+verdict     ./plumb verdict, and the rules of a verdict
+nights      values as series over nightly sessions
+detect      change detection in many series
+judging     from series to regressions and failures
+changes     what else changed: versions, nodes, software
+finding     a verdict as data
+telling     a verdict in words and as JUnit
+accepted    accepted regressions and known problems
+locating    which node or link is slow, from pairs of nodes
+"""

@@ -1,0 +1,114 @@
+"""What people accepted of a verdict: data beside the references.
+
+`verdict/accepted.yaml` in the folder of a site's references, a list:
+
+    - id: 3f2a91c0
+      kind: level            # or fault
+      since: 2026-11-20
+      until: 2027-05-01
+      reason: firmware 2.1, ticket 42
+      accepted: 2026-11-23
+      figures: ['alpha:cpu openmpi c0ffee00 latency']
+
+`level`: the nights from `since` on are the baseline of these figures. `fault`:
+they are told as known. Both end with `until` (its night included): then they
+are told again. A figure is SYSTEM:PARTITION ENVIRON CASE [METRIC [POINT]]:
+without a point all of the curve, without a metric all of the case.
+"""
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from config import strict
+
+from ..files import write_all
+
+FILE = 'verdict/accepted.yaml'
+SITES = Path(__file__).resolve().parents[2] / 'site-configs'
+KINDS = ('level', 'fault')
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A level or a fault that somebody accepted."""
+    id: str
+    kind: str
+    since: datetime.date
+    until: datetime.date
+    reason: str
+    accepted: datetime.date
+    figures: tuple[str, ...]
+
+
+def names(system: str, partition: str, environ: str, case: str,
+          metric: str, point: str) -> tuple[str, str, str]:
+    """A figure, its curve and its case, as `figures` has them."""
+    of = f'{system}:{partition} {environ} {case}'
+    return f'{of} {metric} {point}'.strip(), f'{of} {metric}', of
+
+
+def folder(system: str) -> Path:
+    """Where the references of a system are, if it has a site's folder."""
+    return SITES / system / 'references'
+
+
+def load(folder: Path) -> list[Accepted]:
+    """What was accepted at a site; [] where there is no such file.
+
+    :param folder: of the references
+    :raises ValueError: the file is damaged; says where and how
+    """
+    path = folder / FILE
+    try:
+        rows = strict.load(path) or []
+    except FileNotFoundError:
+        return []
+    except strict.Fault as err:
+        raise ValueError(f'{err}; restore the file') from None
+    if not isinstance(rows, list):
+        raise ValueError(f'{path}:1: expected a list; restore the file')
+    return [_row(path, number, row) for number, row in enumerate(rows, 1)]
+
+
+def _row(path: Path, number: int, row: Any) -> Accepted:
+    where = f'{path}: entry {number}'
+    names = list(Accepted.__dataclass_fields__)
+    if not isinstance(row, dict) or sorted(row) != sorted(names):
+        raise ValueError(f'{where}: expected the keys {", ".join(names)}')
+    for key in ('since', 'until', 'accepted'):
+        if type(row[key]) is not datetime.date:
+            raise ValueError(f'{where}: {key}: expected a date like '
+                             f'2026-11-20, got {row[key]!r}')
+    if row['kind'] not in KINDS:
+        raise ValueError(f"{where}: kind: {row['kind']!r} is not one of "
+                         + ', '.join(KINDS))
+    if not isinstance(row['figures'], list) or not row['figures']:
+        raise ValueError(f'{where}: figures: expected a list of figures')
+    if not str(row['reason'] or '').strip():
+        raise ValueError(f'{where}: reason: say why')
+    return Accepted(str(row['id']), row['kind'], row['since'], row['until'],
+                    str(row['reason']), row['accepted'],
+                    tuple(map(str, row['figures'])))
+
+
+def add(folder: Path, new: Accepted) -> Path:
+    """Adds an entry, in place of one of the same id; returns the file.
+
+    :raises ValueError: the file is damaged
+    """
+    kept = [one for one in load(folder) if one.id != new.id]
+    write_all(folder, {FILE: _dump([*kept, new])})
+    return folder / FILE
+
+
+def _dump(rows: Iterable[Accepted]) -> bytes:
+    head = '# Accepted with ./plumb verdict ack; see ./plumb verdict --help.\n'
+    return (head + yaml.safe_dump([
+        {**vars(row), 'figures': list(row.figures)} for row in rows],
+        sort_keys=False, allow_unicode=True, width=79)).encode()

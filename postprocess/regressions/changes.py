@@ -1,0 +1,140 @@
+"""What a case ran on and with, and what of that is not as it was."""
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from config import regular
+
+from .. import perflogs
+from .finding import Changed
+from .nights import RAN_ON, History
+
+#: What tells that something else changed, the most telling first.
+CAUSES = [c for c in RAN_ON if c != 'run']
+NAMES = {'machine': 'node facts', 'num_nodes': 'nodes of the job',
+         'num_tasks': 'ranks', 'tasks_per_node': 'ranks a node',
+         'nodes': 'ran on', 'spec': 'spec hash', 'commit': 'suite commit',
+         'suite': 'suite version', 'reframe': 'ReFrame',
+         'version': 'program version', 'binding': 'CPUs of a rank'}
+#: What is told by itself, whether or not a figure changed with it. Other
+#: nodes, and another commit of the suite, are what a night may have.
+ENVIRONMENT = [c for c in CAUSES if c not in ('nodes', 'commit')]
+#: Nights before that are looked at: what was there in one of them is no news.
+BEFORE = 5
+
+
+def differences(before: pd.DataFrame, after: pd.DataFrame,
+                columns: Iterable[str] = CAUSES) -> list[str]:
+    """What runs have that none of those before had: `spec hash a -> b`.
+
+    :param before: rows of History.ran, the oldest first
+    """
+    found = []
+    for column in columns:
+        old, new = (rows[column].astype(str) for rows in (before, after))
+        if column == 'binding':
+            # Not every record, and no older one, has it.
+            old, new = (each[each != ''] for each in (
+                old.map(cpus_of_a_rank), new.map(cpus_of_a_rank)))
+        if old.empty or new.empty or set(old) & set(new):
+            continue
+        if column == 'nodes' and old.nunique() > 1:
+            continue                        # other nodes every night
+        if column == 'machine':
+            found += _facts(before, after) or ['node facts changed']
+            continue
+        was = list(dict.fromkeys(old[::-1]))[:3]
+        now = list(dict.fromkeys(new))[:3]
+        found.append(f'{NAMES.get(column, column)} '
+                     f"{', '.join(was) or '-'} -> {', '.join(now) or '-'}")
+    return found
+
+
+def changed(hist: History, tonight: Iterable[str]) -> list[Changed]:
+    """What the cases of a night have that they had not in the nights before.
+
+    Told in the first night alone. A new version of a program whose versions
+    have histories of their own begins a new one: nothing else would tell.
+
+    :param tonight: sessions
+    """
+    if hist.ran.empty:
+        return []
+    heads = hist.figures.drop_duplicates('of').set_index('of')
+    names = heads[[*perflogs.CASE, 'twin']].agg('\n'.join, axis=1)
+    ran = hist.ran.assign(name=hist.ran['of'].map(names)).sort_values(
+        ['name', 'night'], kind='stable')
+    now = ran['run'].isin(list(tonight)).to_numpy()
+    name = ran['name'].to_numpy()
+    suspects: set[str] = set()
+    for column in ENVIRONMENT:
+        value = ran[column].astype(str).to_numpy()
+        suspects |= set(name[1:][(value[1:] != value[:-1]) & now[1:]
+                                 & (name[1:] == name[:-1])])
+    found: dict[tuple[str, str], list[pd.Series]] = {}
+    for one in sorted(suspects):
+        mine = ran[name == one]
+        after = mine[now[name == one]].tail(1)
+        before = mine[mine['night'] < after['night'].iloc[0]]
+        columns = [c for c in ENVIRONMENT if c != 'machine'
+                   or _are_new(before, after)]
+        head = heads.loc[after['of'].iloc[0]]
+        for text in differences(before.tail(BEFORE), after, columns):
+            found.setdefault((str(head['system']), text), []).append(head)
+    return [Changed(system, text, [str(head['case']) for head in mine],
+                    list(dict.fromkeys(f"{head['partition']} "
+                                       f"{head['environ']}" for head in mine)))
+            for (system, text), mine in found.items()]
+
+
+def _are_new(before: pd.DataFrame, after: pd.DataFrame) -> bool:
+    """Whether there are nodes of a kind that no night before had: a case on
+    other nodes of known kinds has not changed."""
+    old, new = ({name for text in rows['machine'].astype(str)
+                 for name in text.split()} for rows in (before, after))
+    return bool(old and new - old - {'-'})
+
+
+def cpus_of_a_rank(binding: str) -> str:
+    """How many CPUs a rank could run on, by the column `binding`; which ones
+    they are, and on which node, may differ from night to night.
+
+    >>> cpus_of_a_rank('n1:0-1,2-3 n2:0+4,1'), cpus_of_a_rank('n3:0..191')
+    ('1 or 2', '1')
+    """
+    sizes = set()
+    for part in binding.split():
+        for mask in re.split(r',|\.\.', part.partition(':')[2]):
+            ends = [[int(end) for end in run.split('-')]
+                    for run in mask.split('+')
+                    if re.fullmatch(r'\d+(-\d+)?', run)]
+            sizes.add(sum(run[-1] - run[0] + 1 for run in ends))
+    return ' or '.join(map(str, sorted(sizes)))
+
+
+def _facts(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
+    """How the facts of nodes differ: `kernel A -> B`."""
+    old, new = before.iloc[-1], after.iloc[0]
+    was, now = (_facts_of(str(row['file']), str(row['machine']).split()[0]
+                          if str(row['machine']).split() else '')
+                for row in (old, new))
+    return [f"{name} {was.get(name, '-')} -> {now.get(name, '-')}"
+            for name in {**was, **now} if was.get(name) != now.get(name)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _facts_of(file: str, name: str) -> dict[str, str]:
+    for folder in Path(file).parents[:3]:
+        try:
+            data = json.loads(regular.text(
+                folder / 'machines' / f'{name}.json'))
+        except (OSError, ValueError):
+            continue
+        return {str(k): str(v) for k, v in data.items()}
+    return {}

@@ -1,0 +1,162 @@
+"""What is said of a night, as data: text, page, JSON and JUnit are made of
+it. postprocess/regressions/verdict.py says by which rules."""
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..results import Place, Result
+
+
+@dataclass(frozen=True)
+class Member(Place):
+    """A figure that is worse, of a regression."""
+    metric: str
+    #: '8 B', or ''.
+    point: str
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A change for the worse that nobody accepted (or, in `improved`, one
+    for the better). Texts are '' where its figures differ in them."""
+    #: Stays the same from night to night; what `ack` is given.
+    id: str
+    #: figure, case, program, stack, metric, partition, system, node, switch.
+    kind: str
+    #: Name of the group, for people; '' for a figure.
+    group: str
+    system: str
+    partition: str
+    environ: str
+    family: str
+    check: str
+    params: str
+    #: Class of the machine's speed.
+    speed: str
+    #: Hash of the only case, or ''.
+    case: str
+    #: Hashes of all cases that are held to be worse.
+    cases: list[str]
+    #: The first judged one; all of them are in `metrics`.
+    metric: str
+    metrics: list[str]
+    point: str
+    unit: str
+    #: lower, higher, or '' where they differ: then `ratio` is how many times
+    #: as bad they are.
+    better: str
+    #: Date of the first night, and its first session.
+    since: str
+    since_run: str
+    #: Nights since then.
+    nights: int
+    #: Centre of the baseline, and level since; None: several figures.
+    before: float | None
+    now: float | None
+    #: Level since over the centre before, with an interval of 95 %; None
+    #: where the centre is 0.
+    ratio: float | None
+    low: float | None
+    high: float | None
+    #: 0 to 1: that there is a change at all.
+    sure: float
+    #: What else changed that night; '': nothing that is recorded.
+    cause: str
+    #: What to do.
+    todo: str
+    members: list[Member] = field(default_factory=list)
+    #: Nodes of its jobs since then, as the scheduler writes them, where these
+    #: were always the same and the system has others; else ''.
+    nodes: str = ''
+    #: Why it is known, and until when: accepted faults alone.
+    reason: str = ''
+    until: str = ''
+
+
+@dataclass(frozen=True)
+class Failure(Place):
+    """A test case that failed in its newest session, with the record that
+    decided. One per test case, as in report and table."""
+    #: One of results.FAILED.
+    result: str
+    guard: str
+    metric: str
+    point: str
+    value: float | None
+    reference: float | None
+    unit: str
+    run: str
+    time: str
+    todo: str
+    #: Why, in the words of what refused it; '': nobody says.
+    reason: str = ''
+    #: Nodes of its job, as the scheduler writes them.
+    nodes: str = ''
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What cases ran on, or with, that they did not in the nights before."""
+    system: str
+    #: `spec hash 4f2a -> 9c01`.
+    what: str
+    #: ReFrame's hash of each, which a case has in all environments, and
+    #: `PARTITION ENVIRONMENT`, each once.
+    cases: list[str]
+    where: list[str]
+
+
+@dataclass(frozen=True)
+class Case(Place):
+    """A case that has not run (stale), that has too few nights (not_enough)
+    or is worth running again (rerun)."""
+    #: Nights that there are, of those that are needed; stale: the last one.
+    why: str
+    nights: int = 0
+    needs: int = 0
+    last: str = ''
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is to be said of a night."""
+    #: The session, or the date where there were several.
+    night: str
+    #: good, regressed or failed.
+    verdict: str
+    regressions: list[Regression] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    improved: list[Regression] = field(default_factory=list)
+    #: Changes of the environment, told in their first night.
+    changed: list[Changed] = field(default_factory=list)
+    #: Regressions that somebody accepted as a known fault.
+    known: list[Regression] = field(default_factory=list)
+    stale: list[Case] = field(default_factory=list)
+    not_enough: list[Case] = field(default_factory=list)
+    #: One night was worse: a rerun says at once whether it is the figure.
+    rerun: list[Case] = field(default_factory=list)
+    #: Figures that were judged by their history.
+    judged: int = 0
+    #: Cases that ran.
+    cases: int = 0
+    #: The results of all test cases.
+    results: list[Result] = field(default_factory=list)
+
+    @property
+    def code(self) -> int:
+        """The exit code: 1 where something regressed or failed."""
+        return 1 if self.regressions or self.failures else 0
+
+    def data(self) -> dict[str, Any]:
+        """As JSON has it: all but the results, which are no news."""
+        found = dataclasses.asdict(dataclasses.replace(self, results=[]))
+        del found['results']
+        return found
+
+    def json(self) -> str:
+        """One JSON object; no NaN, which JSON does not know."""
+        return json.dumps(self.data(), indent=1, allow_nan=False) + '\n'

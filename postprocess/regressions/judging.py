@@ -1,0 +1,787 @@
+"""The work behind `verdict.judge`; verdict.py says by which
+rules."""
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from config import topology
+
+from .. import naming, outcomes, perflogs, results
+from ..perflogs import clock, reasons
+from ..perflogs.plans import Partial
+from . import changes, detect
+from .accepted import Accepted, names
+from .finding import Case, Failure, Member, Regression, Verdict
+from .nights import UNNAMED, History, history, nights
+
+#: Nights after which what no longer runs is no longer told.
+RECENT = 10
+#: Fewest cases of a group, and share of them that alarm where the group has
+#: no history of its own.
+FEWEST_CASES, SHARE = 3, 0.6
+#: Part of what its worst cases explain alone that a group must explain.
+EXPLAINS = 0.6
+#: Further quantile of groups of one case, of which there are many.
+OF_CASE = 0.5
+#: Groups stand alone, but there are few of them.
+OF_GROUP = -detect.ALONE
+#: Most lines that are looked for in groups, and nodes that are looked at.
+MOST_GROUPS, MOST_NODES = 20, 64
+#: Nights of a job's nodes that are looked at.
+NODE_NIGHTS = 90
+#: Smallest change of a group, a log.
+LEAST = 0.002
+
+
+@dataclass
+class Group:
+    """Cases that belong together."""
+    kind: str
+    name: str
+    system: str
+    #: Cases x nights: which cases were part of it on which night.
+    there: np.ndarray
+    #: Means over judged figures alone, or over all of them.
+    named: bool = True
+
+
+@dataclass
+class Found:
+    """A group, or a figure, that is worse."""
+    group: Group
+    #: Cases that are held to be worse, by number.
+    cases: np.ndarray
+    #: Number of the first and last night.
+    start: int
+    last: int
+    gain: float
+    alarmed: bool = False
+    figures: list[int] = field(default_factory=list)
+
+
+def judge(records: pd.DataFrame, night: str | None = None, *,
+          partial: Partial = {},
+          accepted: Sequence[Accepted] = (),
+          switches: Mapping[str, Mapping[str, Sequence[str]]] = {}
+          ) -> Verdict:
+    """The verdict of a night.
+
+    :param records: as perflogs.read gives them
+    :param night: a session, or a date (YYYY-MM-DD), or the unique beginning
+        of one; later records are not looked at. None: the newest night of
+        each system, and what is still true of cases that did not run then:
+        what `plumb report` shows
+    :param partial: runs that left cases out on purpose (`plans.partial`)
+    :param accepted: levels and faults that people accepted
+    :param switches: system -> node -> the switches above it
+    :raises ValueError: no records, or no such night
+    """
+    if records.empty:
+        raise ValueError('no records')
+    label, frame, tonight = select(records, night)
+    if night is not None:
+        frame_now = frame[frame['run'].isin(tonight)]
+    else:
+        frame_now = frame
+    newest = results.newest(frame_now)
+    failures = _failures(newest)
+    stale = outcomes.stale(frame, partial)
+    judging = _Judging(history(frame), tonight, night is None,
+                       _names(stale), accepted, switches, label)
+    regressions, known = judging.regressions()
+    cases = naming.first(frame[frame['run'].isin(tonight)], perflogs.CASE)
+    return Verdict(
+        night=label, verdict='regressed' if regressions else
+        'failed' if failures else 'good', regressions=regressions,
+        failures=failures, improved=judging.improved(), known=known,
+        changed=changes.changed(judging.hist, tonight),
+        stale=[_case(row, f'last ran {row.time:%Y-%m-%d}',
+                     last=f'{row.time:%Y-%m-%d}')
+               for row in stale.itertuples()],
+        not_enough=judging.not_enough(), rerun=judging.rerun(),
+        judged=int(judging.enough.sum()), cases=len(cases),
+        results=_results(newest, regressions))
+
+
+def select(records: pd.DataFrame, night: str | None
+           ) -> tuple[str, pd.DataFrame, set[str]]:
+    """A night: its name, the records up to it, and its sessions.
+
+    :raises ValueError: there is no such night, or several
+    """
+    dates = nights(records)
+    if night is None:
+        newest: dict[str, np.datetime64] = {}
+        runs = records[['system', 'run']].drop_duplicates().astype(str)
+        for system, run in runs.itertuples(index=False):
+            newest[system] = max(newest.get(system, dates[run]), dates[run])
+        tonight = {run for system, run in runs.itertuples(index=False)
+                   if dates[run] == newest[system]}
+        last = max(newest.values())
+        new = [run for run in tonight if dates[run] == last]
+        return new[0] if len(new) == 1 else str(last), records, tonight
+    found = {run for run in dates if run == night} or {
+        run for run, day in dates.items() if str(day) == night} or {
+        run for run in dates if run.startswith(night)}
+    if not found:
+        raise ValueError(f'no session or date begins with {night!r}; the '
+                         f'newest is {max(dates, key=lambda r: dates[r])}')
+    if len({dates[run] for run in found}) > 1:
+        raise ValueError(f'{len(found)} sessions of several dates begin with '
+                         f'{night!r}; give more of it')
+    first = records.groupby('run', observed=True)['time'].min()
+    until, day = max(first[run] for run in found), dates[next(iter(found))]
+    before = {run for run in dates if dates[run] < day
+              or dates[run] == day and first[run] <= until}
+    label = next(iter(found)) if len(found) == 1 else str(day)
+    return label, records[records['run'].isin(list(before))], found
+
+
+def _failures(newest: pd.DataFrame) -> list[Failure]:
+    """One for each case that failed, by its most telling record.
+
+    :param newest: results.newest of the records
+    """
+    mine = newest[newest['result'].isin(results.FAILED)]
+    # Figures before what a guard says beside them.
+    mine = mine.assign(rank=mine['result'].map(results.FAILED.index),
+                       kept=mine['metric'] == 'completed')
+    mine = mine.sort_values(['rank', 'kept'], kind='stable').drop_duplicates(
+        perflogs.CASE)
+    return [_failure(row) for row in mine.sort_values(
+        [*perflogs.CASE]).itertuples()]
+
+
+def _results(newest: pd.DataFrame, regressions: list[Regression]
+             ) -> list[results.Result]:
+    """The result of each test case, with its regressions."""
+    part: dict[tuple[str, ...], list[str]] = {}
+    for line in regressions:
+        for one in line.members:
+            ids = part.setdefault(one.key, [])
+            if line.id not in ids:
+                ids.append(line.id)
+    return [dataclasses.replace(one, regressions=part.get(one.key, []))
+            for one in results.of_newest(newest)]
+
+
+def _failure(row: Any) -> Failure:
+    if row.result == 'xpass':
+        todo = ('the known fault is gone: take $xfail out of the reference '
+                'file')
+    elif row.result == 'flaky':
+        todo = 'it did not fail when it was measured again: watch it'
+    elif row.guard == 'missing':
+        todo = 'the session ended before it ran: run it again'
+    elif row.guard == clock.GUARD:
+        todo = 'remove its session, or run it again with a right clock'
+    elif row.guard == 'reference':
+        todo = 'it has no reference: ./plumb references learn'
+    elif row.guard:
+        todo = f'a guard refused it ({row.guard}): see its output'
+    else:
+        todo = ('run it again; see what changed; after a known change: '
+                './plumb references propose --new-level')
+    kept = row.metric != 'completed'
+    return Failure(
+        **results.place_of(row), result=row.result, guard=row.guard,
+        metric=row.metric if kept else '', point=row.point if kept else '',
+        value=_number(row.value) if kept else None,
+        reference=_number(row.reference) if kept else None,
+        unit=row.unit if kept else '', run=row.run,
+        time=f'{row.time:%Y-%m-%dT%H:%M:%SZ}', todo=todo,
+        reason=reasons.of(row) if row.guard else '', nodes=str(row.nodes))
+
+
+def _case(row: Any, why: str, **more: Any) -> Case:
+    return Case(**results.place_of(row), why=why, **more)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if pd.notna(value) and math.isfinite(value) else None
+
+
+def _names(frame: pd.DataFrame) -> set[tuple[str, ...]]:
+    return set(map(tuple, frame[perflogs.CASE].astype(str).to_numpy()))
+
+
+class _Judging:
+    """One night's history, and what came of it."""
+
+    def __init__(self, hist: History, tonight: set[str], standing: bool,
+                 stale: set[tuple[str, ...]], accepted: Sequence[Accepted],
+                 switches: Mapping[str, Mapping[str, Sequence[str]]],
+                 label: str) -> None:
+        """
+        :param standing: also what is still true of cases that did not run
+        :param label: of the night
+        """
+        self.hist, self.tonight, self.switches = hist, tonight, switches
+        figures = hist.figures
+        self.of = figures['of'].to_numpy(int)
+        self.rows = np.arange(len(figures))
+        ran = hist.ran
+        now = ran['run'].isin(tonight)
+        self.ran = set(ran['of'][now])
+        newest = ran.groupby(ran['of'].map(
+            dict(zip(figures['of'], figures['system'], strict=True))),
+            observed=True)['night'].max()
+        self.newest = figures['system'].map(newest).to_numpy(int)
+        last = hist.at[self.rows, hist.last]
+        gone = np.array([tuple(name) in stale for name in
+                         figures[perflogs.CASE].to_numpy()], bool)
+        #: Figures of tonight; and those of which something is told.
+        self.live = (last == self.newest) & np.isin(self.of, list(self.ran))
+        self.told = ~gone & (last > self.newest - RECENT) if standing \
+            else self.live
+        self.day = _day(label, hist)
+        self.accepted = [one for one in accepted if one.until >= self.day]
+        #: Of the lines that were made.
+        self.ids: set[str] = set()
+        #: Figure -> the fault that somebody accepted.
+        self.faults: dict[int, Accepted] = {}
+        self.walk = detect.walk(
+            hist.x, first=self._accepted_levels(), pool=_pools(figures),
+            floor=hist.floor, least=hist.least, runs=hist.runs,
+            within=hist.within,
+            caution=np.where(figures['named'], 0.0, UNNAMED))
+        self.state = self.walk.states[self.rows, hist.last] \
+            if len(figures) else np.empty(0, int)
+        self.enough = self.live & (self.walk.nights >= detect.FEWEST) & (
+            hist.last >= detect.FEWEST)
+        self._tables()
+
+    def _accepted_levels(self) -> np.ndarray:
+        """Position at which each baseline begins; notes known faults."""
+        first = np.zeros(len(self.rows), int)
+        every: dict[str, list[int]] = {}
+        if self.accepted:
+            for row, figure in enumerate(self.hist.figures[[
+                    'system', 'partition', 'environ', 'case', 'metric',
+                    'point']].itertuples(index=False, name=None)):
+                for name in names(*figure):
+                    every.setdefault(name, []).append(row)
+        for one in self.accepted:
+            since = np.searchsorted(self.hist.nights, np.datetime64(
+                one.since, 'D'))
+            for row in {row for name in one.figures
+                        for row in every.get(name, ())}:
+                if one.kind == 'fault':
+                    self.faults[row] = one
+                    continue
+                at = self.hist.at[row][self.hist.at[row] >= 0]
+                first[row] = max(first[row], int(np.searchsorted(at, since)))
+        return first
+
+    def _tables(self) -> None:
+        """Figures and cases over nights: z, and logs against the centre."""
+        hist, walk = self.hist, self.walk
+        shape = (len(self.rows), len(hist.nights))
+        self.z = np.full(shape, np.nan)
+        self.log = np.full(shape, np.nan)
+        good = (hist.at >= 0) & walk.usable
+        good &= (walk.nights >= detect.FEWEST)[:, None]
+        row, place = np.nonzero(good)
+        self.z[row, hist.at[row, place]] = np.clip(
+            walk.z[row, place], -detect.CAP, detect.CAP)
+        self.log[row, hist.at[row, place]] = (
+            hist.x[row, place] - walk.centre[row])
+        named = self.hist.figures['named'].to_numpy(bool)
+        self.cases = int(self.of.max(initial=-1)) + 1
+        self.case_z = self._means(self.z, named)
+        self.case_all = self._means(self.z, np.ones(len(named), bool))
+        self.case_log = self._means(self.log, named)
+        self.head = np.zeros(self.cases, int)       # a figure of each case
+        self.head[self.of[::-1]] = self.rows[::-1]
+
+    def _means(self, values: np.ndarray, which: np.ndarray) -> np.ndarray:
+        """Cases x nights: the mean over some of their figures."""
+        total = np.zeros((self.cases, values.shape[1]))
+        count = np.zeros_like(total)
+        mine = values[which]
+        np.add.at(total, self.of[which], np.nan_to_num(mine))
+        np.add.at(count, self.of[which], np.isfinite(mine))
+        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+    # Groups -----------------------------------------------------------
+
+    @functools.cached_property
+    def groups(self) -> list[Group]:
+        """All that may be worse together, no two of them the same."""
+        table = self.hist.figures.iloc[self.head]
+        live = np.zeros(self.cases, bool)
+        live[self.of[self.told]] = True
+        ran = np.isfinite(self.case_all)
+        found: list[Group] = []
+        for kind, columns, name in (
+                ('system', ['system'], 'system {0}'),
+                ('family', ['system', 'family'], 'family {1} on {0}'),
+                ('program', ['system', 'program'], 'program {1} on {0}'),
+                ('check', ['system', 'partition', 'check'],
+                 'check {2} on {0}:{1}'),
+                ('stack', ['system', 'partition', 'environ'],
+                 'environment {2} on {0}:{1}'),
+                ('partition', ['system', 'partition'],
+                 'partition {0}:{1}')):
+            for keys, rows in table.groupby(columns, sort=False).indices \
+                    .items():
+                keys = keys if isinstance(keys, tuple) else (keys,)
+                mine = np.zeros(self.cases, bool)
+                mine[rows] = True
+                if (mine & live).sum() >= FEWEST_CASES:
+                    found.append(Group(kind, name.format(*keys), keys[0],
+                                       mine[:, None] & ran))
+        found = _distinct(found) + list(self._nodes(live))
+        every = [Group(g.kind, g.name, g.system, g.there, False)
+                 for g in found]
+        several = np.bincount(self.of, self.told, self.cases) >= FEWEST_CASES
+        for case in np.flatnonzero(live & several):
+            mine = np.zeros(self.cases, bool)
+            mine[case] = True
+            every.append(Group('case', '', str(table['system'].iloc[case]),
+                               mine[:, None] & ran, False))
+        return found + every
+
+    def _nodes(self, live: np.ndarray) -> Iterator[Group]:
+        """A group for each node and switch that something looks worse on."""
+        ran = self.hist.ran
+        ran = ran[(ran['night'] >= len(self.hist.nights) - NODE_NIGHTS)
+                  & (ran['nodes'] != '')]
+        if ran.empty:
+            return
+        system = self.hist.figures['system'].to_numpy(object)[self.head][
+            ran['of'].to_numpy()]
+        where = pd.Series(system, index=ran.index).str.cat(
+            ran['nodes'].astype(str), sep=' ')
+        code, texts = pd.factorize(where)
+        places = [_places(text, self.switches)
+                  for text in texts]
+        of, night = ran['of'].to_numpy(), ran['night'].to_numpy()
+        recent = (night >= len(self.hist.nights) - RECENT) & live[of]
+        worse = np.nan_to_num(self.case_all[of, night])
+        score: dict[tuple[str, str, str], list[float]] = {}
+        for n, value in zip(code[recent], worse[recent], strict=True):
+            for place in places[n]:
+                score.setdefault(place, []).append(value)
+        likely = sorted(score, key=lambda p: -sum(score[p]) / math.sqrt(
+            len(score[p])))[:MOST_NODES]
+        found = []
+        for kind, owner, name in likely:
+            mine = np.array([(kind, owner, name) in p for p in places])[code]
+            there = np.zeros((self.cases, len(self.hist.nights)), bool)
+            there[of[mine], night[mine]] = True
+            if there[:, -RECENT:].any(1).sum() >= FEWEST_CASES:
+                found.append(Group(kind, f'{kind} {name} of {owner}', owner,
+                                   there))
+        yield from _distinct(found)
+
+    def _judge_groups(self, free: np.ndarray) -> list[Found]:
+        """Groups of cases, less those already told, that are worse."""
+        series, kept = [], []
+        for group in self.groups:
+            there = group.there & free[:, None]
+            table = self.case_z if group.named else self.case_all
+            there = there & np.isfinite(table)
+            count = there.sum(0)
+            if not count.any():
+                continue
+            usual = np.median(count[count > 0])
+            some = np.flatnonzero(count >= (
+                1 if group.kind in ('node', 'switch') else usual / 2))
+            total = np.where(there, table, 0.0).sum(0)[some]
+            # Few cases tell less: as wide as those of the usual number.
+            mean = total / np.sqrt(count[some] * usual)
+            series.append((some, mean))
+            kept.append((group, there))
+        if not series:
+            return []
+        x = np.full((len(series), max(len(s) for s, _ in series)), np.nan)
+        for row, (_, mean) in enumerate(series):
+            x[row, :len(mean)] = mean
+        walk = detect.walk(x, floor=0.02, caution=np.array(
+            [OF_CASE if g.kind == 'case' else OF_GROUP for g, _ in kept]))
+        found = []
+        for row, ((some, _), (group, there)) in enumerate(
+                zip(series, kept, strict=True)):
+            last = int(some[-1])
+            state = walk.states[row, len(some) - 1]
+            start = int(some[walk.start[row]])
+            if state != detect.WORSE:
+                alarmed = self._alarmed(group, free)
+                if alarmed is None:
+                    continue
+                start = alarmed
+            one = self._held(group, there, start, last)
+            if one is not None:
+                one.alarmed = state == detect.WORSE
+                found.append(one)
+        return found
+
+    @functools.cached_property
+    def _case_alarms(self) -> np.ndarray:
+        """First night of the alarms of each case's figures; -1: none."""
+        found = np.full(self.cases, -1)
+        for row in np.flatnonzero(self.told & (self.state == detect.WORSE)):
+            start = self.hist.at[row, self.walk.start[row]]
+            old = found[self.of[row]]
+            found[self.of[row]] = start if old < 0 else min(old, start)
+        return found
+
+    def _alarmed(self, group: Group, free: np.ndarray) -> int | None:
+        """The night from which on most cases of a group alarm by
+        themselves."""
+        if group.kind == 'case' or not group.named:
+            return None
+        mine = group.there[:, -RECENT:].any(1) & free
+        starts = self._case_alarms[mine]
+        starts = starts[starts >= 0]
+        if len(starts) < FEWEST_CASES or len(starts) < SHARE * mine.sum():
+            return None
+        return int(np.median(starts))
+
+    def _held(self, group: Group, there: np.ndarray, start: int, last: int
+              ) -> Found | None:
+        """Which cases of a group are worse since a night, and how much that
+        explains."""
+        table = self.case_z if group.named else self.case_all
+        part = there[:, start:last + 1]
+        count = part.sum(1)
+        mean = np.where(part, np.nan_to_num(table[:, start:last + 1]),
+                        0.0).sum(1) / np.maximum(count, 1)
+        mine = np.flatnonzero(count > 0)
+        if group.kind != 'case' and len(mine) < FEWEST_CASES:
+            return None
+        level = float(mean[mine].mean())
+        if level <= 0:
+            return None
+        alarmed = mine[self._case_alarms[mine] >= 0]
+        if (mean[alarmed] ** 2).sum() * EXPLAINS > len(mine) * level ** 2:
+            return None                     # a few of them explain more
+        # Unless its nights speak more for the old level than for the new.
+        held = mine[count[mine] * level * (mean[mine] - level / 2) > -2.0]
+        gain = len(mine) * level * abs(level) * math.sqrt(
+            float(count[mine].mean()))
+        if not len(held):
+            return None
+        return Found(group, held, start, last, gain)
+
+    # Lines ------------------------------------------------------------
+
+    def regressions(self) -> tuple[list[Regression], list[Regression]]:
+        """What is worse; and of that what is accepted as a known fault."""
+        free = np.ones(self.cases, bool)
+        alarms = self.told & (self.state == detect.WORSE)
+        known = np.isin(self.rows, list(self.faults))
+        free[self.of[alarms & known]] = False
+        lines = [self._figures([row], self.faults[int(row)])
+                 for row in np.flatnonzero(alarms & known).tolist()]
+        groups: list[Found] = []
+        while len(groups) < MOST_GROUPS and len(self.rows):
+            found = self._judge_groups(free)
+            found = [one for one in found
+                     if one.group.kind != 'case' or not (
+                         self._case_alarms[one.cases] >= 0).any()]
+            if not found:
+                break
+            best = max(found, key=lambda one: one.gain)
+            left = np.flatnonzero(alarms & free[self.of]).tolist()
+            alone = max(map(self._gain, left), default=0.0)
+            if alone > best.gain:
+                # A single one explains more: it is told by itself, and the
+                # group judged again without it.
+                row = max(left, key=self._gain)
+                groups.append(Found(
+                    Group('figure', '', '', np.empty((0, 0), bool)),
+                    np.array([self.of[row]]), 0, 0, 0.0))
+                free[self.of[row]] = False
+                continue
+            free[best.cases] = False
+            if self._matters(best):
+                groups.append(best)
+        told = [self._group(one) for one in groups
+                if one.group.kind != 'figure']
+        single = {int(one.cases[0]) for one in groups
+                  if one.group.kind == 'figure'}
+        singles = alarms & ~known & (free[self.of] | np.isin(
+            self.of, list(single)))
+        lone = [self._figures(list(rows)) for rows in
+                self._by_metric(np.flatnonzero(singles))]
+        return sorted(told + lone, key=_weight), lines
+
+    def improved(self) -> list[Regression]:
+        rows = np.flatnonzero(self.live & (self.state == detect.BETTER)
+                              & self.hist.figures['named'].to_numpy(bool))
+        return sorted((self._figures(list(some), better=True)
+                       for some in self._by_metric(rows)), key=_weight)
+
+    def _by_metric(self, rows: np.ndarray) -> list[list[int]]:
+        """Figures of one case and metric; and with the first judged one of a
+        case those that nobody names to be judged."""
+        figures = self.hist.figures
+        found: dict[tuple[int, str], list[int]] = {}
+        named = figures['named'].to_numpy(bool)
+        main: dict[int, str] = {}
+        for row in sorted(rows, key=lambda r: not named[r]):
+            case, metric = int(self.of[row]), str(figures['metric'].iat[row])
+            if not named[row] and case in main:
+                metric = main[case]
+            main.setdefault(case, metric)
+            found.setdefault((case, metric), []).append(int(row))
+        return list(found.values())
+
+    def _gain(self, row: int) -> float:
+        """What a figure alone explains."""
+        at = self.hist.at[row]
+        z = self.z[row, at[self.walk.start[row]:self.hist.last[row] + 1]]
+        z = z[np.isfinite(z)]
+        return float(z.mean() ** 2 * math.sqrt(len(z))) if len(z) else 0.0
+
+    def _matters(self, found: Found) -> bool:
+        """Whether a group's change is large enough to be told."""
+        log = self.case_log[found.cases, found.start:found.last + 1]
+        return bool(np.isfinite(log).any() and np.nanmean(log) >= LEAST)
+
+    def _figures(self, rows: list[int], fault: Accepted | None = None,
+                 better: bool = False) -> Regression:
+        """The line of one or several figures of a case."""
+        hist, walk, row = self.hist, self.walk, rows[0]
+        start, last = int(walk.start[row]), int(hist.last[row])
+        change = detect.change(
+            hist.x[row, start:last + 1], float(walk.centre[row]),
+            float(walk.spread[row]), float(walk.phi[row]),
+            int(walk.nights[row]), float(walk.df[row]))
+        first = hist.figures.iloc[row]
+        before, now, ratio, low, high = self._values(row, change)
+        return self._line(
+            'figure', '', rows, int(hist.at[row, start]), last - start + 1,
+            change.sure, ratio, low, high, before, now, fault,
+            str(first['better']), better)
+
+    def _values(self, row: int, change: detect.Change) -> tuple[
+            float | None, float | None, float | None, float | None,
+            float | None]:
+        """(before, now, ratio, low, high) in the metric's own direction."""
+        hist, sign = self.hist, float(self.hist.sign()[row])
+        centre = float(self.walk.centre[row])
+        middle, scale = map(float, hist.linear[row])
+        sizes = (0.0, change.size, change.low, change.high)
+        if scale:
+            at = [middle + sign * scale * (centre + size) for size in sizes]
+        else:
+            at = [math.exp(min(sign * (centre + size), 700.0))
+                  for size in sizes]
+        if not at[0]:
+            return at[0], at[1], None, None, None
+        ratio, *ends = (value / at[0] for value in at[1:])
+        return at[0], at[1], ratio, min(ends), max(ends)
+
+    def _group(self, found: Found) -> Regression:
+        """The line of a group."""
+        figures, walk = self.hist.figures, self.walk
+        members: list[int] = []
+        named = figures['named'].to_numpy(bool)
+        recent = self.z[:, found.start:found.last + 1]
+        seen = np.isfinite(recent).sum(1)
+        level = np.nansum(np.where(np.isfinite(recent), recent, 0.0),
+                          axis=1) / np.maximum(seen, 1)
+        for case in found.cases:
+            mine = np.flatnonzero((self.of == case) & (seen > 0)).tolist()
+            worse = [r for r in mine if self.state[r] == detect.WORSE] or [
+                r for r in mine if named[r] and level[r] > 0] or [
+                r for r in mine if level[r] > 0]
+            members += sorted(worse, key=lambda r: not named[r])
+        logs = self.log[members]
+        with np.errstate(invalid='ignore'):
+            count = np.isfinite(logs).sum(0)
+            mean = np.where(count > 0, np.nansum(logs, 0)
+                            / np.maximum(count, 1), np.nan)
+        nights = np.arange(len(mean))
+        old = mean[(nights < found.start) & np.isfinite(mean)]
+        new = mean[(nights >= found.start) & np.isfinite(mean)]
+        held = np.ones((1, len(old)), bool)
+        stats = detect._stats(old[None], held, None)
+        change = detect.change(
+            new, float(stats.centre[0]), max(float(stats.spread[0]), 1e-5),
+            float(stats.phi[0]), len(old), float(stats.df[0]))
+        better = set(figures['better'].iloc[members])
+        sign = -1.0 if better == {'higher'} else 1.0
+        ends = [math.exp(sign * size) for size in (change.low, change.high)]
+        del walk
+        return self._line(
+            found.group.kind, found.group.name, members, found.start,
+            len(new), change.sure, math.exp(sign * change.size), min(ends),
+            max(ends), None, None, None,
+            next(iter(better)) if len(better) == 1 else '')
+
+    def _line(self, kind: str, name: str, rows: list[int], start: int,
+              count: int, sure: float, ratio: float | None,
+              low: float | None, high: float | None, before: float | None,
+              now: float | None, fault: Accepted | None, better: str,
+              improved: bool = False) -> Regression:
+        figures = self.hist.figures.iloc[rows]
+
+        def common(column: str) -> str:
+            known = figures[column].unique()
+            return str(known[0]) if len(known) == 1 else ''
+
+        single = kind in ('figure', 'case')
+        since = self.hist.nights[start]
+        place = {c: common(c) for c in ('system', 'partition', 'environ',
+                                        'family', 'check', 'params', 'speed')}
+        case = common('case') if figures['of'].nunique() == 1 else ''
+        metrics = list(dict.fromkeys(figures['metric']))
+        metric = metrics[0] if single or len(metrics) == 1 else ''
+        point = str(figures['point'].iloc[0]) if single \
+            else common('point')
+        cases = list(dict.fromkeys(figures['case']))
+        key = [kind, name, *place.values(), case, metric, point] + [
+            common(c) for c in ('program', 'source', 'edition')] * single
+        ident = _digest('|'.join(key))
+        # What is left of a group may be worse since another night.
+        while ident in self.ids:
+            ident = _digest(ident)
+        self.ids.add(ident)
+        ofs = list(dict.fromkeys(figures['of']))
+        cause = self._cause(ofs, start)
+        ran = self.hist.ran
+        ran = ran[ran['of'].isin(ofs) & (ran['night'] >= start)]
+        first = ran['run'][ran['night'] == start]
+        members = [
+            Member(**results.place_of(r), metric=str(r.metric),
+                   point=str(r.point), ratio=self._ratio(row, start))
+            for row, r in zip(rows, figures.itertuples(), strict=True)]
+        return Regression(
+            id=ident, kind=kind, group=name, **place, case=case, cases=cases,
+            metric=metric, metrics=metrics, point=point,
+            unit=common('unit') or str(figures['unit'].iloc[0]) * single,
+            better=better, since=str(since), since_run=str(
+                first.iloc[0]) if len(first) else '', nights=count,
+            before=before, now=now, ratio=ratio, low=low, high=high,
+            sure=round(sure, 6), cause=cause,
+            todo='' if improved else _todo(kind, name, ident, cause, cases,
+                                           sure),
+            members=members, nodes=self._always(ran['nodes']),
+            reason=fault.reason if fault else '',
+            until=str(fault.until) if fault else '')
+
+    def _ratio(self, row: int, start: int) -> float | None:
+        """Level of a figure since a night over its centre."""
+        log = self.log[row, start:]
+        log = log[np.isfinite(log)]
+        if not len(log) or self.hist.linear[row, 1]:
+            return None
+        return math.exp(float(self.hist.sign()[row]) * float(np.mean(log)))
+
+    def _always(self, nodes: pd.Series) -> str:
+        """The nodes of jobs, if always the same of several."""
+        known = nodes.unique()
+        return (str(known[0]) if len(known) == 1
+                and self.hist.ran['nodes'].nunique() > 1 else '')
+
+    def _cause(self, cases: list[int], start: int) -> str:
+        """What else changed on the first night of a change."""
+        ran = self.hist.ran
+        ran = ran[ran['of'].isin(cases)]
+        return '; '.join(changes.differences(
+            ran[ran['night'] < start].groupby('of').tail(changes.BEFORE),
+            ran[ran['night'] >= start].groupby('of').head(2)))
+
+    def not_enough(self) -> list[Case]:
+        """Cases of tonight whose judged figures have too few nights."""
+        nights = self.hist.last + 1
+        wanted = detect.FEWEST + 3
+        too_few = self.live & (nights <= wanted) \
+            & self.hist.figures['named'].to_numpy(bool)
+        found: dict[int, int] = {}
+        for row in np.flatnonzero(too_few).tolist():
+            found.setdefault(int(self.of[row]), row)
+        return [_case(self.hist.figures.iloc[row],
+                      f'{nights[row]} nights, needs '
+                      f'{wanted + 1 - nights[row]} more',
+                      nights=int(nights[row]),
+                      needs=int(wanted + 1 - nights[row]))
+                for row in found.values()]
+
+    def rerun(self) -> list[Case]:
+        """Cases of tonight of which one night says too little: a judged
+        figure was worse, and no alarm has said so."""
+        rows = np.flatnonzero(
+            self.live & self.walk.suspect
+            & (self.hist.runs[self.rows, self.hist.last] < detect.RERUNS)
+            & self.hist.figures['named'].to_numpy(bool))
+        found = {int(self.of[row]): row for row in rows}
+        return [_case(self.hist.figures.iloc[row],
+                      f"{self.hist.figures['metric'].iat[row]} was worse "
+                      'tonight: run it again',
+                      nights=int(self.hist.last[row]) + 1,
+                      needs=detect.RERUNS - int(
+                          self.hist.runs[row, self.hist.last[row]]))
+                for row in found.values()]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha1(text.encode()).hexdigest()[:8]
+
+
+def _day(label: str, hist: History) -> datetime.date:
+    """The date of a night."""
+    day = hist.night_of.get(label)
+    return datetime.date.fromisoformat(label if day is None else str(day))
+
+
+def _pools(figures: pd.DataFrame) -> np.ndarray:
+    """Number of the figures that each is judged together with: those of a
+    metric on a system; where these are few, all others of the system."""
+    size = figures.groupby(['system', 'metric'])['of'].transform('size')
+    name = figures['metric'].where(size >= detect.FEWEST_SERIES, '')
+    return pd.factorize(figures['system'] + ' ' + name)[0]
+
+
+def _distinct(groups: list[Group]) -> list[Group]:
+    """Of groups that are the same the last one, which says most."""
+    found = {group.there.tobytes(): group for group in groups}
+    return list(found.values())
+
+
+def _places(text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
+            ) -> set[tuple[str, str, str]]:
+    """(kind, system, name) of the nodes of a job, and the switches above.
+
+    :param text: 'SYSTEM NODES'
+    """
+    system, _, nodes = text.partition(' ')
+    above = switches.get(system, {})
+    names = topology.of_record(nodes)
+    return {('node', system, name) for name in names} | {
+        ('switch', system, switch) for name in names
+        for switch in above.get(name, ())}
+
+
+def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],
+          sure: float) -> str:
+    """What to do."""
+    known = (f'known or wanted: ./plumb verdict ack {ident} --reason TEXT '
+             '--until DATE')
+    if cause:
+        return f'check whether {cause.split(";")[0]} did it; {known}'
+    if kind in ('node', 'switch'):
+        return (f'drain {name} and see whether its cases are well elsewhere; '
+                f'{known}')
+    again = ' '.join(f'-n /{case}' for case in cases[:3])
+    return f'run again on other nodes: ./plumb run -- {again}; {known}'
+
+
+def _weight(line: Regression) -> tuple:
+    """Lines with most cases first, then the largest change."""
+    return (-len(line.cases), -abs(math.log(line.ratio))
+            if line.ratio and line.ratio > 0 else -math.inf, line.id)

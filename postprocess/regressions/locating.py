@@ -1,0 +1,845 @@
+"""Which node or link is slow: pairs of nodes, which to measure, what they say.
+
+Pure: `Search` says which pairs to measure next and takes their figures; who
+runs them is another matter (cli/nightly/locate.py, bench/locate.py).
+
+**What a pair says.** x is the logarithm of the figure of a job on two nodes,
+signed so that more is slower. A pair has parts: its two nodes, the link
+between them, and, where the tree of switches is known, each switch on the way
+and its uplink. It is slow if any of its parts is: group testing (Dorfman,
+1943), on paths Boolean network tomography (Duffield, 2006). The x of a good
+pair is N(level, sigma^2), of a slow one N(level + d, sigma^2), with
+d = -log(1 - slowdown). Its evidence is the logarithm of the likelihood ratio,
+
+    d * (x - level - d / 2) / sigma^2,
+
+as in the sequential probability ratio test (Wald, 1945), cut at +-4 (the
+robust form of that test: Huber, 1965): however odd one job is, it alone
+neither names a node nor outweighs several others. A job that failed, or had
+no figure, counts as +4.
+
+**Level and noise** are those of the pairs themselves, a level for each number
+of switches that a pair climbs. At first the level is the middle of the lowest
+window that holds a share of the pairs and is narrow (the shorth, as in
+Rousseeuw's least median of squares, 1984): a part can only slow a pair, so
+that the level is at the fast end even where most pairs are slow. From then on
+it is the median of the pairs that nothing explains, and sigma their MAD, with
+the factors of Croux and Rousseeuw (1992) for few of them, together with what
+pairs of one explanation differ by. Sigma is at least d / 5. Of three shares,
+20, 35 and 60 %, the one counts that ends with the largest likelihood of all
+pairs less what its parts and levels cost (Schwarz, 1978).
+
+**What explains them** is the set of parts with the largest sum of the evidence
+of its pairs, less the logarithm of the prior odds for each part: log(n) for
+one of n nodes, 1 more for a switch, 2 more for a link. It is built greedily
+(the smallest consistent failure set of Duffield; greedy set cover). The
+evidence for a part is what the best explanation with it has over the best one
+without it (profile likelihood): two parts that explain the same pairs have
+none. A part is
+
+    named    at prior odds + log(1 / 0.01): one false name in 100 searches,
+    good     at -log(1 / 0.02): one slow part in 50 passes,
+    unclear  between the two, or where all its pairs are explained by others.
+
+**Which pairs.** First rounds of disjoint pairs, by the circle method of round
+robins: each node once a round, n / 2 jobs at the same time; one round, or as
+many as make twelve pairs, or one inside switches and one across. Then, round
+after round, the nodes that are not decided: those that are rather good are
+paired with each other, which needs fewer jobs than one by one where the
+chance is below 0.382 (Ungar, 1960); those that are rather slow with a node
+that is good, another one each time, inside and across switches in turn. A
+pair is repeated where its own link is in question, a switch is asked by other
+pairs through it. Nothing is measured that some other part explains anyway,
+and it is over when nothing is left that another pair could decide.
+"""
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+#: Largest evidence of one pair, for or against.
+CAP = 4.0
+#: The same where levels are compared, of a pair that is faster than its level:
+#: no part explains that, so that a level among the slow ones must cost more
+#: than the part that makes them slow.
+FAST = 3 * CAP
+#: Chance of a false name in a search, and that a slow part passes.
+ACCUSE, MISS = 0.01, 0.02
+#: From this chance on that a node is slow it is tested alone.
+ALONE = (3 - math.sqrt(5)) / 2
+#: Pairs before anything is judged, and the fewest that make a level.
+BEGIN, FEW = 12, 3
+#: Where sigma is more than this part of d, the pairs may be of two kinds: the
+#: round robin goes on, up to so many pairs, before nodes are told apart.
+DISTINCT, ENOUGH = 2.5, 48
+#: Share of the pairs in a window that the first level is taken from -> the
+#: width of the narrowest such window of N(0, 1).
+WINDOWS = {0.2: 0.5067, 0.35: 0.9076, 0.6: 1.6832}
+#: The least sigma, as a part of d.
+FINEST = 0.2
+#: How much rarer than a slow node each kind of part is, as log(odds).
+RARER = {'node': 0.0, 'switch': 1.0, 'uplink': 1.0, 'link': 2.0}
+#: A part with less chance than this is not worth telling of.
+TOLD = 0.05
+#: Croux and Rousseeuw: factor of the MAD of so many values.
+FACTOR = {2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140,
+          8: 1.129, 9: 1.107}
+
+Pair = tuple[str, str]
+#: Kind and names: ('node', 'n1'), ('link', 'n1', 'n2'), ('switch', 'leaf1').
+Part = tuple[str, ...]
+
+
+def round_robin(nodes: Sequence[str]) -> list[list[Pair]]:
+    """All pairs in rounds in which no node is twice, by the circle method.
+
+    n - 1 rounds of n / 2 pairs; with an odd n there are n, and in each of
+    them another node rests. In the first round neighbours meet.
+
+    >>> round_robin(['a', 'b', 'c', 'd'])[0]
+    [('a', 'b'), ('c', 'd')]
+    """
+    order: list[str | None] = [*nodes]
+    if len(order) % 2:
+        order.append(None)
+    last = len(order) - 1
+    seats: list[str | None] = [None] * len(order)
+    for place in range(len(order) // 2):
+        seats[place] = order[2 * place]
+        seats[last - place] = order[2 * place + 1]
+    found = []
+    for turn in range(last):
+        pairs = [(seats[turn], seats[last])]
+        pairs += [(seats[(turn + i) % last], seats[(turn - i) % last])
+                  for i in range(1, len(order) // 2)]
+        found.append([(a, b) for a, b in pairs
+                      if a is not None and b is not None])
+    return found
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is said of a part, and why."""
+    #: node, link, switch or uplink.
+    kind: str
+    name: str
+    #: slow, fails or unclear.
+    verdict: str
+    #: Median figure of the pairs that only this part explains, and the level
+    #: of their kind; None: they have none.
+    value: float | None
+    level: float | None
+    #: The one over the other.
+    ratio: float | None
+    #: Pairs that only this part explains, and how many of them failed.
+    pairs: int
+    failed: int
+    #: Pairs without any named part, which it is compared with.
+    others: int
+    #: (median - level) over its standard error, 1.2533 sigma / sqrt(pairs).
+    z: float | None
+    #: Common logarithm of the likelihood ratio, with it against without it.
+    odds: float
+    #: Why it is unclear.
+    why: str = ''
+
+    @property
+    def label(self) -> str:
+        return f'{"uplink of" if self.kind == "uplink" else self.kind} ' \
+            f'{self.name}'
+
+
+@dataclass(frozen=True)
+class Located:
+    """The verdict of a search."""
+    better: str
+    unit: str
+    slowdown: float
+    nodes: int
+    #: Jobs that were run, and rounds, each of them a time slot.
+    jobs: int
+    rounds: int
+    #: Relative noise of a pair; None: nothing was judged.
+    noise: float | None
+    #: Switches that a pair climbs (-1: not known) -> level of the figure.
+    levels: dict[int, float]
+    #: Named: slow, or failing.
+    named: list[Finding] = field(default_factory=list)
+    unclear: list[Finding] = field(default_factory=list)
+    good: list[str] = field(default_factory=list)
+    #: What else is to be said.
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def code(self) -> int:
+        """The exit code: 1 where something is named."""
+        return 1 if self.named else 0
+
+    def json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1,
+                          allow_nan=False) + '\n'
+
+
+class _Incidence(NamedTuple):
+    """Which pairs have which parts."""
+    #: A row for each part of each pair: their numbers.
+    part: np.ndarray
+    pair: np.ndarray
+    #: Part -> its pairs.
+    members: list[np.ndarray]
+    #: Part -> logarithm of the odds against it.
+    prior: np.ndarray
+
+
+class _Fit(NamedTuple):
+    """What the pairs so far say."""
+    levels: dict[int, float]
+    sigma: float
+    #: The parts that explain them.
+    chosen: frozenset[int]
+    #: Of each pair, how many of its parts are in `chosen`.
+    covers: np.ndarray
+    #: Of each part, the logarithm of its likelihood ratio.
+    evidence: np.ndarray
+    prior: np.ndarray
+
+
+class Search:
+    """A search for slow nodes and links."""
+
+    def __init__(self, nodes: Iterable[str], better: str, *,
+                 above: Mapping[str, Sequence[str]] | None = None,
+                 slowdown: float = 0.1, most: int = 16,
+                 every: bool = False) -> None:
+        """
+        :param better: higher or lower, of the figure
+        :param above: node -> the switches above it, the nearest first
+        :param slowdown: what is looked for: a fraction, 0.1 is 10 % less of
+            what is better higher, 11 % more of what is better lower
+        :param most: rounds after the first ones
+        :param every: the whole round robin first, so that each link is seen
+        :raises ValueError: fewer than two nodes, or no such fraction
+        """
+        self.above = {node: tuple((above or {}).get(node, ()))
+                      for node in set(nodes)}
+        self.nodes = sorted(self.above, key=lambda node: (
+            [_natural(name) for name in reversed(self.above[node])],
+            _natural(node)))
+        if len(self.nodes) < 2:
+            raise ValueError('a pair needs two nodes, and there '
+                             f'{"is" if self.nodes else "are"} '
+                             f'{len(self.nodes)}')
+        if not 0.005 <= slowdown < 1:
+            raise ValueError(f'a slowdown of {slowdown:g} cannot be looked '
+                             'for: 0.005 (half a percent) to 1')
+        self.better, self.slowdown, self.most = better, slowdown, most
+        self.every = every
+        self.d = -math.log(1 - slowdown)
+        self.rounds = 0
+        self.jobs = 0
+        self._rank = {node: at for at, node in enumerate(self.nodes)}
+        self._under: dict[str, set[str]] = defaultdict(set)
+        for node, switches in self.above.items():
+            for switch in switches:
+                self._under[switch].add(node)
+        #: Number of a part.
+        self._number: dict[Part, int] = {}
+        self._rows: list[tuple[int, int]] = []
+        self._x: list[float] = []
+        self._climbs: list[int] = []
+        #: Which pair each job was of: the number of its first one.
+        self._of: list[int] = []
+        self._first_of: dict[Pair, int] = {}
+        #: How often each pair, and node, and node with pairs that climb so
+        #: far, was measured.
+        self._times: Counter[Any] = Counter()
+        self._first: list[list[Pair]] | None = None
+        #: Rounds of the round robin that are left.
+        self._turns: list[list[Pair]] = []
+        self._known: _Fit | None = None
+
+    # Pairs and their parts ----------------------------------------------
+
+    def _ordered(self, a: str, b: str) -> Pair:
+        return (a, b) if self._rank[a] < self._rank[b] else (b, a)
+
+    def climbs(self, a: str, b: str) -> int:
+        """Switches from a node up to the first that both are under, less
+        one: 0 inside a leaf switch; -1 where that is not known."""
+        shared = [max(self.above[a].index(s), self.above[b].index(s))
+                  for s in self.above[a] if s in self.above[b]]
+        return min(shared, default=-1)
+
+    def parts(self, a: str, b: str) -> Iterator[Part]:
+        """What a pair can be slow by. A switch above all nodes, and an uplink
+        of one node, or of all but one, say no more than others do."""
+        yield 'node', a
+        yield 'node', b
+        yield ('link', *self._ordered(a, b))
+        total = len(self.nodes)
+        shared = [s for s in self.above[a] if s in self.above[b]][:1]
+        for switch in shared:
+            if 2 <= len(self._under[switch]) < total:
+                yield 'switch', switch
+        for node, other in ((a, b), (b, a)):
+            for switch in self.above[node]:
+                if switch in self.above[other]:
+                    break
+                size = len(self._under[switch])
+                if 2 <= size < total:
+                    yield 'switch', switch
+                if 2 <= size <= total - 2:
+                    yield 'uplink', switch
+
+    def add(self, pair: Pair, value: float | None) -> None:
+        """Takes the figure of a job; None: it failed, or had none."""
+        a, b = pair
+        at = len(self._x)
+        good = value is not None and math.isfinite(value) and value > 0
+        sign = -1 if self.better == 'higher' else 1
+        self._x.append(sign * math.log(value) if good and value
+                       else math.nan)
+        self._climbs.append(climbs := self.climbs(a, b))
+        self._of.append(self._first_of.setdefault(self._ordered(a, b), at))
+        for part in self.parts(a, b):
+            number = self._number.setdefault(part, len(self._number))
+            self._rows.append((number, at))
+        self._times.update([self._ordered(a, b), a, b, (a, climbs, ''),
+                            (b, climbs, '')])
+        self.jobs += 1
+        self._known = None
+
+    # Which pairs next ---------------------------------------------------
+
+    def ahead(self) -> list[list[Pair]]:
+        """Rounds to measure next, in order; the pairs of a round at the same
+        time. Empty: it is over."""
+        if self._first is None:
+            self._first = self._beginning()
+            found = self._first
+        elif self.rounds >= len(self._first) + self.most \
+                or len(self.nodes) == 2 or not self._x:
+            found = []
+        elif self._turns and self.jobs < ENOUGH \
+                and self._fit().sigma > self.d / DISTINCT:
+            found = [self._turns.pop(0)]
+        else:
+            found = [pairs] if (pairs := self._follow_up()) else []
+        self.rounds += len(found)
+        return found
+
+    def _beginning(self) -> list[list[Pair]]:
+        turns = round_robin(self.nodes)
+        if len(self.nodes) == 2:
+            return turns * FEW
+        wanted = min(math.ceil(BEGIN / len(turns[0])), FEW * len(turns))
+        if len({self.climbs(*pair) for turn in turns[:8]
+                for pair in turn}) > 1:
+            wanted = max(wanted, 2)
+        if self.every:
+            wanted = max(wanted, len(turns))
+        # Neighbours first, and then those that are far from each other.
+        step = max(round(len(turns) / 4), 1)
+        while math.gcd(step, len(turns)) > 1:
+            step += 1
+        order = [turns[at * step % len(turns)] for at in range(len(turns))]
+        self._turns = order[wanted:]
+        return (order * FEW)[:wanted]
+
+    def _follow_up(self) -> list[Pair]:
+        """A round of disjoint pairs for what is not decided yet."""
+        fit = self._fit()
+        busy: set[str] = set()
+        pairs: list[Pair] = []
+
+        def evidence(part: Part) -> float:
+            number = self._number.get(part)
+            return 0.0 if number is None else float(fit.evidence[number])
+
+        def take(a: str, b: str) -> None:
+            pairs.append(self._ordered(a, b))
+            busy.update((a, b))
+
+        def tells(a: str, b: str, of: Iterable[Part]) -> bool:
+            """Whether another job of the pair would say something."""
+            asked = {self._number.get(part) for part in of}
+            return self.climbs(a, b) in fit.levels and not any(
+                number in fit.chosen and number not in asked
+                for part in self.parts(a, b)
+                if (number := self._number.get(part)) is not None)
+
+        def partner(node: str, among: Sequence[str]) -> str | None:
+            """The one that says most of a node."""
+            some = [one for one in among if one != node and one not in busy
+                    and tells(node, one, [('node', node)])]
+            return min(some, default=None, key=lambda one: (
+                self._times[self._ordered(node, one)],
+                self._times[node, self.climbs(node, one), ''],
+                self._times[one], evidence(('node', one)),
+                abs(self._rank[one] - self._rank[node])))
+
+        good = [n for n in self.nodes if self._is_good(fit, ('node', n))]
+        open_ = sorted(
+            (n for n in self.nodes if n not in set(good)
+             and not self._is_named(fit, ('node', n))),
+            key=lambda n: -evidence(('node', n)))
+        weak = [n for n in open_ if _chance(
+            evidence(('node', n)), math.log(len(self.nodes))) < ALONE]
+        for node in [n for n in open_ if n not in set(weak)]:
+            other = partner(node, good) or partner(node, weak[::-1])
+            if node not in busy and other:
+                take(node, other)
+        for at, node in enumerate(weak):
+            if node in busy:
+                continue
+            other = next((one for one in weak[:at:-1] if one not in busy
+                          and not self._times[self._ordered(node, one)]
+                          and tells(node, one, [])), None)
+            other = other or partner(node, good) or partner(node, self.nodes)
+            if other:
+                take(node, other)
+        for part, number in self._number.items():
+            if part[0] == 'node' or fit.evidence[number] <= 0 \
+                    or self._is_named(fit, part):
+                continue
+            if part[0] == 'link':
+                through = [part[1:]] if set(part[1:]) <= set(good) else []
+            else:
+                through = list(self._through(part))
+            through = [(a, b) for a, b in through if tells(a, b, [part])]
+            for a, b in sorted(through, key=lambda pair: self._times[
+                    self._ordered(*pair)])[:FEW]:
+                if not busy & {a, b}:
+                    take(a, b)
+        return pairs
+
+    def _through(self, part: Part) -> Iterator[Pair]:
+        """Pairs through a switch, or its uplink."""
+        inside = [n for n in self.nodes if n in self._under[part[1]]]
+        if part[0] == 'switch':
+            yield from (pair for turn in round_robin(inside)[:FEW]
+                        for pair in turn)
+        outside = [n for n in self.nodes if n not in self._under[part[1]]]
+        for shift in range(min(FEW, len(outside))):
+            yield from zip(inside, outside[shift:] + outside[:shift],
+                           strict=False)
+
+    # What the pairs say -------------------------------------------------
+
+    def _is_named(self, fit: _Fit, part: Part) -> bool:
+        number = self._number.get(part)
+        return number in fit.chosen and bool(
+            fit.evidence[number] >= fit.prior[number] - math.log(ACCUSE))
+
+    def _is_good(self, fit: _Fit, part: Part) -> bool:
+        number = self._number.get(part)
+        return number is not None and bool(
+            fit.evidence[number] <= math.log(MISS))
+
+    def _fit(self) -> _Fit:
+        if self._known is None:
+            self._known = self._fitted()
+        return self._known
+
+    def _fitted(self) -> _Fit:
+        rows = np.array(self._rows, np.int64).reshape(-1, 2)
+        order = np.argsort(rows[:, 0], kind='stable')
+        size = len(self._number)
+        edges = np.searchsorted(rows[order, 0], range(size + 1))
+        known = _Incidence(
+            rows[:, 0], rows[:, 1],
+            [rows[order[a:b], 1] for a, b in
+             zip(edges, edges[1:], strict=False)],
+            np.array([math.log(len(self.nodes)) + RARER[part[0]]
+                      for part in self._number]))
+        x, climbs = np.array(self._x), np.array(self._climbs)
+        score, levels, sigma, chosen, covers, weight = max(
+            (self._settled(known, x, climbs, share) for share in WINDOWS),
+            key=lambda one: one[0])
+        return _Fit(levels, sigma, chosen, covers, _evidence(
+            known, weight, chosen, covers), known.prior)
+
+    def _settled(self, known: _Incidence, x: np.ndarray, climbs: np.ndarray,
+                 share: float) -> tuple[float, dict[int, float], float,
+                                        frozenset[int], np.ndarray,
+                                        np.ndarray]:
+        """What explains the pairs, from a first level on; before it, how
+        well it does: the logarithm of the likelihood of all pairs, less the
+        priors of the parts, less log(pairs) / 2 for each level (Schwarz,
+        1978)."""
+        levels, sigma = self._begun(x, climbs, share)
+        chosen: frozenset[int] | None = None
+        for _ in range(8):
+            weight = self._weights(x, climbs, levels, sigma)
+            new = _best(known, weight)[0]
+            covers = _covers(known, new, len(x))
+            if new == chosen:
+                break
+            chosen = new
+            levels, sigma, rest, groups = self._refit(
+                known, x, climbs, chosen, covers, levels)
+        free = (len(x) - len(rest)) * CAP
+        score = (-len(rest) * math.log(sigma)
+                 - float(np.minimum(rest ** 2 / (2 * sigma ** 2), np.where(
+                     rest < 0, FAST, CAP)).sum())
+                 - float(known.prior[sorted(new)].sum())
+                 - groups * math.log(len(x)) / 2 - free)
+        return score, levels, sigma, new, covers, weight
+
+    def _begun(self, x: np.ndarray, climbs: np.ndarray, share: float
+               ) -> tuple[dict[int, float], float]:
+        """Levels and sigma by the lowest narrow window of each kind; of the
+        jobs of a pair their median, for it is the slow ones that are
+        repeated."""
+        of = np.array(self._of)
+        once = np.array([
+            np.median(x[of == at][~np.isnan(x[of == at])])
+            if not np.isnan(x[of == at]).all() else np.nan
+            for at in np.unique(of)])
+        climbs, x = climbs[np.unique(of)], once
+        levels, widths = {}, []
+        for kind in map(int, np.unique(climbs)):
+            some = np.sort(x[(climbs == kind) & ~np.isnan(x)])
+            if len(some) < FEW:
+                continue
+            held = max(math.ceil(share * len(some)), 2)
+            width = some[held - 1:] - some[:len(some) - held + 1]
+            at = int(np.argmax(width <= max(1.5 * width.min(), self.d / 2)))
+            levels[kind] = float(some[at] + some[at + held - 1]) / 2
+            widths.append(float(width[at]) / WINDOWS[share])
+        return levels, max([FINEST * self.d, float(np.median(widths))]
+                           if widths else [self.d])
+
+    def _refit(self, known: _Incidence, x: np.ndarray, climbs: np.ndarray,
+               chosen: frozenset[int], covers: np.ndarray,
+               before: dict[int, float]
+               ) -> tuple[dict[int, float], float, np.ndarray, int]:
+        """Levels by the pairs that nothing explains, sigma by all that
+        differ from pairs of the same explanation: both, these differences,
+        and the number of levels that they are taken from."""
+        levels, rests = dict(before), []
+        free = (covers == 0) & ~np.isnan(x)
+        for kind in before:
+            some = x[free & (climbs == kind)]
+            if len(some) >= FEW:
+                levels[kind] = float(np.median(some))
+                rests.append(some - levels[kind])
+        alike: dict[Any, list[int]] = defaultdict(list)
+        why: dict[int, list[int]] = defaultdict(list)
+        for number in sorted(chosen):
+            for pair in known.members[number]:
+                why[int(pair)].append(number)
+        for pair, numbers in why.items():
+            if not math.isnan(x[pair]):
+                alike[tuple(numbers), int(climbs[pair])].append(pair)
+        for pairs in alike.values():
+            if len(pairs) >= FEW:
+                rests.append(x[pairs] - np.median(x[pairs]))
+        rest = np.concatenate(rests) if rests else np.zeros(0)
+        size = len(rest)
+        sigma = 1.4826 * float(np.median(np.abs(rest))) * FACTOR.get(
+            size, size / (size - 0.8)) if size > 1 else self.d
+        return levels, max(sigma, FINEST * self.d), rest, len(rests)
+
+    def _weights(self, x: np.ndarray, climbs: np.ndarray,
+                 levels: dict[int, float], sigma: float) -> np.ndarray:
+        """The evidence of each pair that it is slow."""
+        level = np.array([levels.get(int(kind), math.nan)
+                          for kind in climbs])
+        weight = np.clip(self.d * (x - level - self.d / 2) / sigma ** 2,
+                         -CAP, CAP)
+        # Too few of a kind: nothing to compare with.
+        weight[np.isnan(level)] = 0
+        weight[np.isnan(x)] = CAP
+        return weight
+
+    # The verdict --------------------------------------------------------
+
+    def located(self, unit: str = '', expected: float | None = None
+                ) -> Located:
+        """What is known by now.
+
+        :param expected: the figure of a good pair as it was before, if that
+            is known; where all are slower there is nothing to locate
+        """
+        links = [part for part in self._number if part[0] == 'link']
+        head: dict[str, Any] = {
+            'better': self.better, 'unit': unit, 'slowdown': self.slowdown,
+            'nodes': len(self.nodes), 'jobs': self.jobs,
+            'rounds': self.rounds}
+        if not self._x:
+            return Located(**head, noise=None, levels={},
+                           notes=['no pair was measured'])
+        fit = self._fit()
+        levels = {kind: self._figure(level)
+                  for kind, level in sorted(fit.levels.items())}
+        if len(self.nodes) == 2:
+            return Located(
+                **head, noise=None, levels=levels, unclear=[
+                    self._finding(fit, part, 'unclear', 'two nodes are one '
+                                  'pair: there is no other to compare it '
+                                  'with')
+                    for part in (('node', n) for n in self.nodes)],
+                notes=self._all_slow(fit, expected))
+        named = [part for part in self._number if self._is_named(fit, part)]
+        good = [n for n in self.nodes if self._is_good(fit, ('node', n))]
+        blurred = fit.sigma > self.d / DISTINCT and not named
+        if blurred and len(self.nodes) < 2 * BEGIN:
+            good = []
+        unclear = [part for part, number in self._number.items()
+                   if part not in named and (
+                       part[0] == 'node' and part[1] not in good
+                       or _chance(fit.evidence[number], fit.prior[number])
+                       >= TOLD)]
+        never = [n for n in self.nodes if ('node', n) not in self._number]
+        total = len(self.nodes) * (len(self.nodes) - 1) // 2
+        notes = self._all_slow(fit, expected)
+        if blurred:
+            notes.append(f'good pairs differ by {100 * fit.sigma:.1f} %: too '
+                         f'much to tell {100 * self.slowdown:g} % by one of '
+                         'them, or there are two kinds of nodes; more '
+                         'repeats in a job make it less')
+        fast = self._faster(fit)
+        if fast:
+            notes.append(fast)
+            # What stands beside a wrong level passes for good.
+            good = [] if not named else good
+        if len(links) < total:
+            notes.append(f'links: {len(links)} of {total} were looked at; of '
+                         'the others nothing is known but that they are '
+                         "nobody's only way")
+        if never:
+            notes.append(f'never measured: {", ".join(never)}')
+        return Located(
+            **head, noise=fit.sigma, levels=levels, notes=notes,
+            named=[self._finding(fit, part) for part in named],
+            unclear=[self._finding(fit, part, 'unclear', self._why(fit, part))
+                     for part in unclear],
+            good=good)
+
+    def _figure(self, x: float) -> float:
+        return math.exp(-x if self.better == 'higher' else x)
+
+    def _faster(self, fit: _Fit) -> str:
+        """Whether a level may be that of slow pairs: several pairs are faster
+        than any noise would have them. Empty: it is not."""
+        x, of = np.array(self._x), np.array(self._of)
+        level = np.array([fit.levels.get(kind, math.nan)
+                          for kind in self._climbs])
+        far = max(self.d / 2, 5 * fit.sigma)
+        pairs = len(set(of[(fit.covers == 0) & (x < level - far)]))
+        if pairs < max(FEW, 0.1 * len(set(of))):
+            return ''
+        return (f'{pairs} of {len(set(of))} pairs are more than '
+                f'{100 * (1 - math.exp(-far)):.0f} % faster than what counts '
+                'as good: most pairs may be slow by something that all of '
+                'them share, such as one of two or three switches; no node '
+                'is held to be good')
+
+    def _all_slow(self, fit: _Fit, expected: float | None) -> list[str]:
+        """Whether good pairs are slower than they were."""
+        if not expected or not fit.levels:
+            return []
+        kinds = Counter(kind for kind in self._climbs if kind in fit.levels)
+        level = self._figure(fit.levels[kinds.most_common(1)[0][0]])
+        ratio = (expected / level if self.better == 'higher'
+                 else level / expected)
+        if ratio < 1 / (1 - self.slowdown / 2):
+            return []
+        return [f'all pairs are slow: {level:.4g}, and it was '
+                f'{expected:.4g} before: what all nodes share is slow '
+                '(software, settings, the fabric), and no node stands out '
+                'by that']
+
+    def _finding(self, fit: _Fit, part: Part, verdict: str = '',
+                 why: str = '') -> Finding:
+        """The figures behind what is said of a part."""
+        number = self._number[part]
+        rows = [at for one, at in self._rows if one == number
+                and fit.covers[at] == (number in fit.chosen)]
+        x = np.array([self._x[at] for at in rows])
+        failed = int(np.isnan(x).sum())
+        kinds = [self._climbs[at] for at in rows]
+        rest = [value - fit.levels[kind] for value, kind in
+                zip(x, kinds, strict=True)
+                if kind in fit.levels and not math.isnan(value)]
+        value = level = ratio = z = None
+        if rest:
+            off = float(np.median(rest))
+            kind = Counter(k for k in kinds if k in fit.levels
+                           ).most_common(1)[0][0]
+            level = self._figure(fit.levels[kind])
+            ratio = self._figure(off)
+            value = level * ratio
+            z = off * math.sqrt(len(rest)) / (1.2533 * fit.sigma)
+        return Finding(
+            part[0], ' - '.join(part[1:]),
+            verdict or ('fails' if 2 * failed > len(rows) else 'slow'),
+            value, level, ratio, len(rows), failed,
+            int((fit.covers == 0).sum()), z,
+            float(fit.evidence[number]) / math.log(10), why)
+
+    def _why(self, fit: _Fit, part: Part) -> str:
+        number = self._number[part]
+        rows = [at for one, at in self._rows if one == number]
+        if self._is_good(fit, part):
+            return ('as good as the others, which differ too much to say '
+                    'more')
+        if all(fit.covers[at] > (number in fit.chosen) for at in rows):
+            mine = set(rows)
+            names = dict.fromkeys(
+                ' '.join(other) for other, one in self._number.items()
+                if one in fit.chosen and one != number and any(
+                    which == one and at in mine for which, at in self._rows))
+            return (f'all its pairs are explained by {", ".join(names)}, '
+                    'and there is no way around')
+        if all(kind not in fit.levels for kind in
+               (self._climbs[at] for at in rows)):
+            return ('too few pairs of its kind to know what a good one has')
+        return (f'{len(rows)} pair{"s" * (len(rows) > 1)} say too little '
+                f'beside a noise of {100 * fit.sigma:.1f} %, or say the '
+                'same of another part')
+
+
+def _natural(name: str) -> list[Any]:
+    """n10 after n9; numbers and words are never compared."""
+    return [(part.isdigit(), int(part) if part.isdigit() else part)
+            for part in re.split(r'(\d+)', name) if part]
+
+
+def _chance(evidence: float, prior: float) -> float:
+    """That a part is slow: evidence and odds against it, as logarithms."""
+    return 1 / (1 + math.exp(min(prior - evidence, 700.0)))
+
+
+def _covers(known: _Incidence, chosen: Iterable[int], size: int
+            ) -> np.ndarray:
+    covers = np.zeros(size, np.int64)
+    for number in chosen:
+        covers[known.members[number]] += 1
+    return covers
+
+
+def _best(known: _Incidence, weight: np.ndarray,
+          forced: frozenset[int] = frozenset(),
+          forbidden: frozenset[int] = frozenset()
+          ) -> tuple[frozenset[int], float]:
+    """The parts that explain most, and the score of that.
+
+    Adds what gains most; takes out what others have made needless.
+    """
+    chosen = set(forced)
+    covers = _covers(known, chosen, len(weight))
+    out = [*forced, *forbidden]
+    while True:
+        open_ = np.where(covers == 0, weight, 0.0)
+        gain = np.bincount(known.part, open_[known.pair],
+                           len(known.prior)) - known.prior
+        gain[[*out, *chosen]] = -np.inf
+        at = int(np.argmax(gain))
+        if gain[at] > 1e-9:
+            chosen.add(at)
+            covers[known.members[at]] += 1
+            continue
+        loss, at = min(((_alone(known, weight, covers, one), one)
+                        for one in chosen - forced), default=(0.0, -1))
+        if loss >= -1e-9:
+            break
+        chosen.remove(at)
+        covers[known.members[at]] -= 1
+    return frozenset(chosen), _score(known, weight, chosen, covers)
+
+
+def _score(known: _Incidence, weight: np.ndarray, chosen: Iterable[int],
+           covers: np.ndarray) -> float:
+    """What an explanation is worth."""
+    return float(weight[covers > 0].sum()) - float(
+        known.prior[sorted(chosen)].sum())
+
+
+def _alone(known: _Incidence, weight: np.ndarray, covers: np.ndarray,
+           number: int) -> float:
+    """What would be lost without a part that is chosen."""
+    mine = known.members[number]
+    return float(weight[mine][covers[mine] == 1].sum()
+                 - known.prior[number])
+
+
+def _evidence(known: _Incidence, weight: np.ndarray,
+              chosen: frozenset[int], covers: np.ndarray) -> np.ndarray:
+    """Logarithm of the likelihood ratio of each part: the best explanation
+    with it over the best one without it."""
+    score = _score(known, weight, chosen, covers)
+    open_ = np.where(covers == 0, weight, 0.0)
+    found = np.bincount(known.part, open_[known.pair], len(known.prior))
+    # Where no pair is slow, nothing else could take a part's place.
+    hot = np.unique(known.part[weight[known.pair] > 0])
+    for number in map(int, hot):
+        one = frozenset([number])
+        if number in chosen:
+            without = _best(known, weight, forbidden=one)[1]
+            found[number] = score - without + known.prior[number]
+        else:
+            having = _best(known, weight, forced=one)[1]
+            found[number] = having - score + known.prior[number]
+    return found
+
+
+# In words ------------------------------------------------------------------
+
+#: Lines of a kind; the rest is counted.
+MOST = 20
+
+
+def lines(found: Located) -> Iterator[str]:
+    """What people read: what is named, what is unclear, and by what."""
+    noise = ('' if found.noise is None
+             else f', noise of a pair {100 * found.noise:.1f} %')
+    yield (f'{found.nodes} nodes, {found.jobs} jobs in {found.rounds} rounds'
+           f'{noise}; looked for: {100 * found.slowdown:g} %')
+    for kind, level in found.levels.items():
+        where = {-1: '', 0: ' inside a switch'}.get(
+            kind, f' across {kind} level{"s" * (kind > 1)} of switches')
+        yield f'  a good pair{where}: {level:.4g} {found.unit}'.rstrip()
+    if not found.named:
+        yield 'Nothing is slower than the rest.' if found.good else \
+            'Nothing can be said of any node.'
+    for one in found.named:
+        yield f'{one.verdict.upper():8}{one.label}: {_evidence_of(one, found)}'
+    for one in found.unclear[:MOST]:
+        yield (f'unclear {one.label}: {one.why}'
+               + (f' ({_evidence_of(one, found)})' if one.pairs else ''))
+    if len(found.unclear) > MOST:
+        yield f'  and {len(found.unclear) - MOST} more: --json'
+    if found.good:
+        yield f'good    {_counted(len(found.good), "node")}: ' + (
+            ', '.join(found.good[:MOST])
+            + ', ...' * (len(found.good) > MOST))
+    yield from found.notes
+
+
+def _evidence_of(one: Finding, found: Located) -> str:
+    words = []
+    if one.ratio is not None and one.z is not None:
+        words.append(f'{100 * (one.ratio - 1):+.1f} %, {one.value:.4g} '
+                     f'{found.unit}'.rstrip() + f' against {one.level:.4g}')
+    if one.failed:
+        words.append(f'{one.failed} of {_counted(one.pairs, "job")} failed')
+    said = _counted(one.pairs, 'pair')
+    words.append(f'{said} that nothing else explains, compared with '
+                 f'{_counted(one.others, "pair")}'
+                 + ('' if one.z is None else f', z {one.z:+.1f}'))
+    words.append(f'odds 10^{one.odds:.1f}')
+    return '; '.join(words)
+
+
+def _counted(number: int, what: str) -> str:
+    return f'{number} {what}{"s" * (number != 1)}'

@@ -1,0 +1,251 @@
+"""The figures of all cases as series over nights, for who judges them.
+
+A night is a date (UTC) on which sessions began: several sessions of a date
+are one observation of a figure, their median. What must not be judged is not
+here: emulated runs, runs that a guard refused or that did not measure the
+program, known faults, and runs while the machine changed its speed.
+"""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from config import clock, judged, run_id
+
+from .. import naming, perflogs
+from ..references.progress import usable, with_edition
+
+#: What a figure is of; `twin` is the hash of the case where a session has
+#: several cases that differ in nothing else.
+KEYS = [*perflogs.CASE, 'edition', 'speed', 'twin']
+#: What a case ran on, and with.
+RAN_ON = ['run', 'nodes', 'binding', 'machine', 'version', 'stack', 'spec',
+          'reframe', 'suite', 'num_nodes', 'num_tasks', 'tasks_per_node',
+          'commit']
+#: A change below this means nothing; smallest spread: both logs.
+LEAST, FLOOR = 0.005, 0.001
+#: Further quantile for what no family.yaml names to be judged.
+UNNAMED = 1.5
+#: Nights from which on a day of the week can have an effect of its own, those
+#: that tell it, and how narrow it must make what is left of the spread.
+WEEKS, WEEKDAY_NIGHTS, NARROWER = 28, 63, 0.7
+
+
+class History(NamedTuple):
+    """Series of figures; arrays are series x nights of the series, and end
+    with NaN where a series has fewer nights than another."""
+    #: A row a series: KEYS, metric, size, point, unit, better, case (hash),
+    #: named (in family.yaml), of (number of the case).
+    figures: pd.DataFrame
+    #: Nights, sorted: numpy days.
+    nights: np.ndarray
+    #: Number of the night of each value; -1: none.
+    at: np.ndarray
+    #: Log of the value, signed so that more is worse, less what the day of
+    #: the week makes of it.
+    x: np.ndarray
+    runs: np.ndarray
+    within: np.ndarray
+    #: The values are no logs, for some are not above 0: (value - middle) /
+    #: scale. Two columns; scale 0: logs.
+    linear: np.ndarray
+    floor: np.ndarray
+    least: np.ndarray
+    #: Session -> its night.
+    night_of: dict[str, np.datetime64]
+    #: What each case ran on, a row a case and session: of, night, RAN_ON.
+    ran: pd.DataFrame
+
+    @property
+    def last(self) -> np.ndarray:
+        """Position of the last night of each series."""
+        return (self.at >= 0).sum(1) - 1
+
+    def sign(self) -> np.ndarray:
+        """1 where lower is better, else -1."""
+        return np.where(self.figures['better'] == 'lower', 1.0, -1.0)
+
+
+def nights(frame: pd.DataFrame) -> dict[str, np.datetime64]:
+    """Session -> the date (UTC) on which it, or its night, began."""
+    first = frame.groupby('run', observed=True)['time'].min()
+    began = run_id.first_of(map(str, first.index))
+    found: dict[str, np.datetime64] = {}
+    for run, time in first.items():
+        start = clock.began(began[str(run)])
+        # A session whose clock was wrong has the time at which it counts.
+        found[str(run)] = np.datetime64(
+            f'{min(start or time, time):%Y-%m-%d}', 'D')
+    return found
+
+
+def history(frame: pd.DataFrame) -> History:
+    """The series of all figures that have a better side.
+
+    :param frame: as perflogs.read gives it
+    """
+    night_of = nights(frame)
+    frame = frame[frame['better'].isin(['lower', 'higher'])
+                  & ~frame['emulated'] & ~frame['speed'].isin(['mixed', ''])]
+    frame, _ = usable(frame, new_level=True)
+    # Against its reference, which people change: no history of its own.
+    frame = frame[~frame['metric'].isin(['completed', 'worst_ratio'])]
+    frame = with_edition(_with_twin(frame)).reset_index(drop=True)
+    days = np.array(sorted(set(night_of.values())), 'datetime64[D]')
+    number = {run: int(np.searchsorted(days, day))
+              for run, day in night_of.items()}
+    code = naming.number(frame, [*KEYS, 'metric', 'point'])
+    night = frame['run'].astype(object).map(number).to_numpy(int)
+    figures = _figures(frame, code)
+    ran = frame[RAN_ON].assign(
+        of=figures['of'].to_numpy()[code], night=night, file=frame['file']
+        ).drop_duplicates(['of', 'run'])
+    table = pd.DataFrame({'code': code, 'night': night,
+                          'value': frame['value'].to_numpy(float)})
+    cells = table.groupby(['code', 'night'])['value'].agg(
+        ['median', 'size', 'std']).reset_index()
+    row = cells['code'].to_numpy()
+    place = cells.groupby('code').cumcount().to_numpy()
+    shape = (len(figures), int(place.max(initial=-1)) + 1)
+    value = np.full(shape, np.nan)
+    at = np.full(shape, -1)
+    runs, within = np.zeros(shape, int), np.full(shape, np.nan)
+    value[row, place] = cells['median']
+    at[row, place] = cells['night']
+    runs[row, place] = cells['size']
+    within[row, place] = cells['std']
+    with np.errstate(invalid='ignore', divide='ignore'):
+        within /= np.abs(value)
+    x, linear = _scaled(value)
+    x *= np.where(figures['better'] == 'lower', 1.0, -1.0)[:, None]
+    x -= _weekdays(x, days, at)
+    floor, least = _smallest(figures, value, x)
+    return History(figures, days, at, x, runs, within, linear, floor, least,
+                   night_of, ran)
+
+
+def _with_twin(frame: pd.DataFrame) -> pd.DataFrame:
+    """With the column `twin`."""
+    cases = naming.first(frame, [*perflogs.CASE, 'run', 'case'])
+    twice = cases[cases.duplicated([*perflogs.CASE, 'run'], keep=False)]
+    if twice.empty:
+        return frame.assign(twin='')
+    names = set(map(tuple, twice[perflogs.CASE].astype(str).to_numpy()))
+    mine = pd.Series([tuple(row) in names for row in frame[
+        perflogs.CASE].astype(str).to_numpy()], index=frame.index)
+    return frame.assign(twin=frame['case'].astype(str).where(mine, ''))
+
+
+def _figures(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
+    """What each series is of."""
+    last = np.zeros(code.max(initial=-1) + 1, int)
+    np.maximum.at(last, code, np.arange(len(code)))
+    found = frame.iloc[last][[
+        *KEYS, 'metric', 'point', 'size', 'unit', 'better', 'case']]
+    found = found.astype({name: str for name in found if name != 'size'}
+                         ).reset_index(drop=True)
+    found['of'] = found.groupby(KEYS, sort=False).ngroup()
+    named = np.ones(len(found), bool)
+    for (family, _), mine in found.groupby(['family', 'of'], sort=False):
+        if family not in judged.table():
+            continue
+        names = judged.judged(family, [
+            (metric, None if pd.isna(size) else int(size)) for metric, size
+            in zip(mine['metric'], mine['size'], strict=True)])
+        names |= {other for name in names
+                  if (other := judged.instead(family, name))}
+        if names:
+            named[mine.index] = [
+                judged.key(metric, None if pd.isna(size) else int(size))
+                in names for metric, size in
+                zip(mine['metric'], mine['size'], strict=True)]
+    return found.assign(named=named)
+
+
+def _scaled(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logs, and for series with values of 0 and less: see `linear`."""
+    with np.errstate(invalid='ignore', divide='ignore'):
+        logs = np.log(value)
+    linear = np.zeros((len(value), 2))
+    for row in np.flatnonzero((value <= 0).any(1)):
+        mine = value[row][np.isfinite(value[row])]
+        if (mine <= 0).mean() <= 0.1 and (mine >= 0).all():
+            # Nothing at all, once: as far away as can be told.
+            logs[row] = np.log(np.maximum(
+                value[row], mine[mine > 0].min() / 1000))
+            continue
+        middle = float(np.median(mine))
+        scale = abs(middle) or float(np.abs(mine).max()) or 1.0
+        linear[row] = middle, scale
+        logs[row] = (value[row] - middle) / scale
+    return logs, linear
+
+
+def _weekdays(x: np.ndarray, days: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """What each night's day of the week adds to a series: 0 but where the
+    first nights of the series differ by little else.
+
+    A backup every Sunday is no regression, and must not hide one either.
+    """
+    effect = np.zeros_like(x)
+    if x.shape[1] < WEEKS:
+        return effect
+    # The epoch was a Thursday; which day is which does not matter.
+    weekday = np.where(at >= 0, days.astype(int)[at] % 7, -1)
+    early = x[:, :WEEKDAY_NIGHTS]
+    day_of = weekday[:, :WEEKDAY_NIGHTS]
+    good = np.isfinite(early)
+    count = np.maximum(good.sum(1), 1)
+    off = np.where(good, early, 0.0)
+    off = np.where(good, off - (off.sum(1) / count)[:, None], 0.0)
+    between, fewest = np.zeros(len(x)), count.copy()
+    for one in range(7):
+        mine = day_of == one
+        size = mine.sum(1)
+        between += np.where(mine, off, 0.0).sum(1) ** 2 / np.maximum(size, 1)
+        fewest = np.minimum(fewest, np.where(size, size, fewest))
+    # Medians are dear: only where the means differ at all.
+    likely = (between > 0.25 * (off ** 2).sum(1)) & (count >= WEEKS) & (
+        fewest >= 3) & (between > 0)
+    for row in np.flatnonzero(likely):
+        mine, day = early[row][good[row]], day_of[row][good[row]]
+        middle = np.median(mine)
+        counts = np.bincount(day, minlength=7)
+        medians = np.array([np.median(mine[day == d]) - middle
+                            if counts[d] else 0.0 for d in range(7)])
+        left = mine - medians[day]
+        if left.std() < NARROWER * mine.std():
+            own = weekday[row] >= 0
+            effect[row, own] = medians[weekday[row, own]]
+    return effect
+
+
+def _smallest(figures: pd.DataFrame, value: np.ndarray, x: np.ndarray
+              ) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest spread, and smallest change that matters, of each series:
+    what a program prints has a last digit."""
+    with np.errstate(invalid='ignore'):
+        middle = np.array([np.median(np.abs(row[np.isfinite(row)]))
+                           for row in value]) if len(value) else np.empty(0)
+    digit = np.array([judged.resolution(family, metric)
+                      if family in judged.table() else 0.0
+                      for family, metric in zip(
+                          figures['family'], figures['metric'],
+                          strict=True)])
+    digit = np.divide(digit, middle, out=np.zeros(len(middle)),
+                      where=middle > 0)
+    floor, least = np.full(len(x), FLOOR), np.full(len(x), LEAST)
+    floor, least = np.maximum(floor, digit / 2), np.maximum(least, digit)
+    # Values that jump to and fro between few: their gap is a digit.
+    ordered = np.sort(x, 1)
+    gaps = np.diff(ordered, axis=1)
+    gaps = np.where(gaps > 1e-9, gaps, np.nan)
+    count = np.isfinite(x).sum(1)
+    with np.errstate(invalid='ignore'):
+        jumps = (np.abs(np.diff(x, axis=1)) > 1e-9).sum(1)
+    few = (np.isfinite(gaps).sum(1) + 1 <= count / 3) & (jumps > count / 5)
+    for row in np.flatnonzero(few):
+        floor[row] = max(floor[row], np.nanmin(gaps[row]) / 2)
+    return floor, least

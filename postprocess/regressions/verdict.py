@@ -1,0 +1,219 @@
+"""What a night says of a system: `judge(records) -> Verdict`.
+
+A night is the records of one session, or of all sessions that began on one
+date (UTC). Each figure that has a better side is judged by its own history
+(nights.py, detect.py), whether or not a reference judges it too;
+what a reference, a limit or a guard failed is a failure, as in `plumb report`
+(postprocess/results.py).
+
+**Together.** For each case, program, stack, partition, system and, from the
+nodes of each job, node and switch, the mean of its cases' z each night is a
+series of its own, whose spread and autocorrelation hold what its members have
+in common: a loss of 1 % that 25 figures share shows there in a night or two.
+Of all groups that alarm, or most of whose cases do, the one that explains
+most comes first: the largest n * mean(z)^2 of n cases, which a group of all
+that is worse and of nothing else has. Its cases are taken out, and the rest
+judged again; what is left are single figures. So a bad switch is one line.
+
+**The baseline** of a figure never follows a regression. It is told every
+night, with the night it began, until it is over or somebody accepts it
+(postprocess/regressions/accepted.py).
+
+**A line** says what is worse and where, since when, how much with an interval
+of 95 %, how sure it is that there is a change, what else changed that night,
+and what to do.
+"""
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from config import topology
+
+from .. import perflogs
+from ..perflogs import plans
+from . import accepted, telling
+from .finding import Verdict
+from .judging import judge
+
+SITES = Path(__file__).resolve().parents[2] / 'site-configs'
+
+EXAMPLES = """\
+examples:
+  ./plumb verdict
+      the newest night; what regressed, since when, how much, how sure
+  ./plumb verdict --night 2026-11-22 --json -
+      that night (a date, or a session) as JSON
+  ./plumb run -- $(./plumb verdict --again)
+      runs again what was worse for one night only; four runs in a night
+      tell at once whether it is the figure
+  ./plumb verdict ack 3f2a91c0 --reason 'firmware 2.1, #42' --until 2027-05-01
+      accepts a new level, until then; --fault: a fault that will be mended
+
+exit codes: 0 good; 1 something regressed or failed; 2 usage, no records, or
+perflogs that are damaged (and nothing worse)
+"""
+
+ACK = """\
+Accepts a regression, by the id that the verdict shows: as a new level, which
+is the baseline from its first night on, or as a known fault, which is told
+apart. Both end with a date; then it is told again. Written beside the
+references, as verdict/accepted.yaml: commit it.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    raw = argparse.RawDescriptionHelpFormatter
+    cmd = argparse.ArgumentParser(
+        prog='plumb verdict', description='Has anything changed for the '
+        'worse? Every figure against its own history.', epilog=EXAMPLES,
+        formatter_class=raw)
+    _common(cmd)
+    cmd.add_argument('--json', metavar='FILE', help='write it as JSON; - is '
+                     'standard output, and nothing else goes there')
+    cmd.add_argument('--junit', metavar='FILE', help='write it as JUnit XML, '
+                     'a test a case; - as for --json')
+    cmd.add_argument('--again', action='store_true', help='print options of '
+                     'ReFrame for the cases that are worth running again')
+    return cmd
+
+
+def _common(cmd: argparse.ArgumentParser) -> None:
+    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
+                     help='where the perflogs are (default: perflogs)')
+    cmd.add_argument('--night', metavar='RUN', help='a session or a date, or '
+                     'the beginning of one (default: the newest)')
+    cmd.add_argument('--references', metavar='DIR', help='folder of '
+                     'references whose verdict/accepted.yaml counts, besides '
+                     'those of the systems in site-configs/')
+
+
+def _ack_parser() -> argparse.ArgumentParser:
+    cmd = argparse.ArgumentParser(
+        prog='plumb verdict ack', description=ACK,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    cmd.add_argument('id', metavar='ID', help='of the verdict\'s line')
+    cmd.add_argument('--reason', required=True, metavar='TEXT',
+                     help='why: what was changed, or the ticket')
+    cmd.add_argument('--until', required=True, metavar='DATE',
+                     type=datetime.date.fromisoformat,
+                     help='last night that it holds for: 2027-05-01')
+    cmd.add_argument('--fault', action='store_true', help='a known fault, '
+                     'which will be mended, and no new level')
+    _common(cmd)
+    return cmd
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code (usage errors exit with 2)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    ack = words[:1] == ['ack']
+    args = (_ack_parser() if ack else parser()).parse_args(words[ack:])
+    try:
+        found, faults = of_perflogs(args.perflogs, args.night,
+                                    args.references)
+        for fault in faults:
+            print(f'plumb verdict: {fault}', file=sys.stderr)
+        if ack:
+            return _ack(args, found)
+        return _show(args, found, len(faults))
+    except (OSError, ValueError) as err:
+        print(f'plumb verdict: {err}', file=sys.stderr)
+        return 2
+
+
+def of_perflogs(folder: str, night: str | None = None,
+                references: str | None = None
+                ) -> tuple[Verdict, list[perflogs.PerflogError]]:
+    """The verdict of a folder's perflogs, and what is damaged in them.
+
+    :raises ValueError: no records, no such night, or a damaged file beside
+        the references
+    """
+    frame, faults = perflogs.read(folder, on_error='collect')
+    if frame.empty:
+        raise ValueError('; '.join(map(str, faults[:1]))
+                         or f'no records in {folder}: run `./plumb run` '
+                         'first, or name another folder with --perflogs')
+    return of_records(frame, [folder], night, references), faults
+
+
+def of_records(frame: pd.DataFrame, folders: Sequence[str],
+               night: str | None = None, references: str | None = None
+               ) -> Verdict:
+    """The same for records that were read already.
+
+    :param folders: where they were read: which sessions were partial
+    """
+    systems = sorted(map(str, frame['system'].unique()))
+    places = {Path(references)} if references else set()
+    places |= {accepted.folder(system) for system in systems}
+    return judge(
+        frame, night, partial=plans.partial(folders),
+        accepted=[one for place in sorted(places)
+                  for one in accepted.load(place)],
+        switches={system: above for system in systems
+                  if (above := _switches(system))})
+
+
+def _switches(system: str) -> dict[str, list[str]]:
+    """Node -> the switches above it, by the site's topology.yaml."""
+    path = SITES / system / topology.NAME
+    if not path.is_file():
+        return {}
+    try:
+        return topology.above(topology.load(path))
+    except topology.TopologyError as err:
+        raise ValueError(str(err)) from None
+
+
+def _show(args: argparse.Namespace, found: Verdict, faults: int) -> int:
+    """Prints and writes what was asked for."""
+    out = {args.json: found.json, args.junit: lambda: telling.junit(found)}
+    for path, text in out.items():
+        if path == '-':
+            print(text(), end='')
+        elif path:
+            Path(path).write_text(text(), 'utf-8')
+    if args.again:
+        print(*(f'-n /{case}' for case in dict.fromkeys(
+            one.case for one in found.rerun)))
+        return 0
+    if '-' not in out:
+        print(*telling.lines(found), sep='\n')
+    return found.code or (2 if faults else 0)
+
+
+def _ack(args: argparse.Namespace, found: Verdict) -> int:
+    line = next((one for one in [*found.regressions, *found.known]
+                 if one.id.startswith(args.id)), None)
+    if line is None:
+        there = ', '.join(one.id for one in found.regressions) or 'none'
+        raise ValueError(f'no regression {args.id!r} (there: {there})')
+    if args.until < datetime.date.fromisoformat(line.since):
+        raise ValueError(f'--until {args.until} is before {line.since}, when '
+                         'it began')
+    system = line.members[0].system
+    folder = accepted.folder(system)
+    if args.references and not folder.parent.is_dir() or system == 'local':
+        folder = Path(args.references or folder)
+    names = [accepted.names(one.system, one.partition, one.environ, one.case,
+                            one.metric, one.point) for one in line.members]
+    whole = line.kind not in ('figure', 'case')
+    path = accepted.add(folder, accepted.Accepted(
+        line.id, 'fault' if args.fault else 'level',
+        datetime.date.fromisoformat(line.since), args.until, args.reason,
+        datetime.datetime.now(datetime.timezone.utc).date(),
+        tuple(dict.fromkeys(name[2 if whole else 1] for name in names))))
+    print(f'{path}: {line.id} accepted until {args.until}; commit it')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

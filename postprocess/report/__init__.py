@@ -1,0 +1,10 @@
+"""The page and its plots, in reading order:
+
+build       ./plumb report
+page        the content of the page; templates/ shows it
+tidy        records prepared for plots and page
+summary     quantiles of many repetitions
+charts      colours, sizes, axes and legends; SVG and PNG
+figures/    one module per kind of plot
+plot        ./plumb plot
+"""

@@ -1,0 +1,183 @@
+"""`./plumb report`: one page of verdicts and figures from the perflogs.
+
+The page needs nothing beside itself: style and figures are inside, nothing
+is asked of the network. The figures lie beside it as SVG and PNG too.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from .. import outcomes, perflogs, results
+from ..files import write_all
+from ..perflogs import plans, series
+from ..references.progress import Progress, progress
+from ..regressions.verdict import Verdict, of_records
+from . import figures
+from .page import build
+
+#: How an SVG ends that a page drew (page.Page.draw).
+OURS = re.compile(rb'<!-- [0-9a-f]{64} -->\n\Z')
+
+EXAMPLES = """\
+examples:
+  ./plumb report
+      all perflogs; writes report/index.html
+  ./plumb report --system alpha --last 10 --output /srv/www/alpha
+      the ten newest runs of one system
+
+exit codes: 0 good; 1 a case failed in its newest run, was not run though its
+session meant to, or has a known fault that is gone; a figure is worse than it
+was (./plumb verdict); a case needs more node-hours than a night has; or a
+perflog is damaged (the page says where); 2 usage, no perflogs, or nothing
+written
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    cmd = argparse.ArgumentParser(
+        prog='plumb report', description='One page of verdicts and figures '
+        'from the perflogs.', epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
+                     help='where the perflogs are (default: perflogs)')
+    cmd.add_argument('--output', default='report', metavar='DIR', type=Path,
+                     help='gets index.html and figures/ (default: report)')
+    cmd.add_argument('--system', metavar='NAME', help='only this system')
+    cmd.add_argument('--last', type=int, metavar='N',
+                     help='only the newest N runs')
+    cmd.add_argument('--png', action='store_true',
+                     help='figures come as PNG too, not as SVG alone')
+    cmd.add_argument('--references', metavar='DIR', help='as for ./plumb '
+                     'verdict: what people accepted')
+    cmd.add_argument('--title', metavar='TEXT', help='heading of the page')
+    return cmd
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code (usage errors exit with 2)."""
+    cmd = parser()
+    args = cmd.parse_args(argv)
+    if args.last is not None and args.last < 1:
+        cmd.error(f'--last is {args.last}; the least is 1')
+    return write(args.perflogs, args.output, args.references, args.system,
+                 args.last, args.title, args.png).code
+
+
+class Written(NamedTuple):
+    """What came of the command."""
+    code: int
+    #: The records that the page was made from.
+    records: pd.DataFrame
+    #: How far their cases are; None where no page was made.
+    ahead: list[Progress] | None = None
+    #: What the newest night says; None where no page was made.
+    verdict: Verdict | None = None
+
+
+def write(folder: str, output: Path, references: str | None = None,
+          system: str | None = None, last: int | None = None,
+          title: str | None = None, png: bool = False) -> Written:
+    """Writes the page, and prints what it has.
+
+    :param folder: of the perflogs
+    :param output: folder that gets index.html and figures/
+    :param references: folder with what people accepted of a verdict
+    :param system: only this one
+    :param last: only so many sessions, the newest
+    """
+    frame, faults = perflogs.read(folder, on_error='collect')
+    _tell(faults)
+    if system and system not in set(frame['system']) and len(frame):
+        return _no_page(frame, f'no records of system {system!r} (there: '
+                        f"{', '.join(sorted(frame['system'].unique()))})")
+    if system:
+        frame = frame[frame['system'] == system]
+    try:
+        # By the whole history, whatever is shown.
+        judged = of_records(frame, [folder], None, references) \
+            if len(frame) else None
+    except ValueError as err:
+        return _no_page(frame, str(err))
+    if last:
+        runs = list(dict.fromkeys(frame.sort_values('time')['run']))
+        frame = frame[frame['run'].isin(runs[-last:])]
+    if frame.empty:
+        return _no_page(frame, f'no records in {folder}: run '
+                        '`./plumb run` first, or name another folder with '
+                        '--perflogs')
+    over_time = series.newest(frame)
+    _tell(over_time.faults)
+    faults += over_time.faults
+    known = len(faults)
+    ahead = progress(frame)
+    left = outcomes.rotated(frame, [
+        plan for plan in plans.rotated([folder])
+        if plan.head['system'] in set(frame['system'])])
+    try:
+        made = build(frame, faults, title, over_time,
+                     plans.partial([folder]), ahead, output,
+                     png, judged, left)
+    except figures.FigureError as err:
+        return _no_page(frame, str(err))
+    _tell(faults[known:])
+    counts = made.counts
+    try:
+        write_all(output, made.files)
+        _remove_old(output, made.figures)
+    except OSError as err:
+        return _no_page(frame, f'{err.filename or output}: cannot be '
+                        f'written ({err.strerror}); the page is as it was '
+                        'before')
+    print(f"{output / 'index.html'}: {counts['fail']} failed, "
+          + f"{counts['not_run']} not run, " * bool(counts['not_run'])
+          + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
+          + f"{counts['pass']} passed, {counts['no_reference']} values "
+          'without a reference, '
+          f"{frame['run'].nunique()} runs"
+          + f"; cases: {counts['judged']} judged, {counts['waiting']} "
+          f"without a reference; {counts['unjudged']} figures unjudged"
+          + (f', {len(judged.regressions)} regressed' if judged
+             and judged.regressions else '')
+          + f", {counts['improved']} improved" * bool(counts['improved'])
+          + f", {counts['stale']} stale cases" * bool(counts['stale'])
+          + (f", {counts['rotated']} cases left to other nights"
+             if counts['rotated'] else '')
+          + (f", {counts['never']} cases that can never run"
+             if counts['never'] else '')
+          + f', {len(faults)} damaged places in perflogs' * bool(faults))
+    bad = faults or any(counts[r] for r in results.FAILED) or (
+        judged and judged.regressions) or counts['never']
+    return Written(1 if bad else 0, frame, ahead, judged)
+
+
+def _tell(faults: list) -> None:
+    for fault in faults:
+        print(f'plumb report: {fault}', file=sys.stderr)
+
+
+def _remove_old(output: Path, named: list[str]) -> None:
+    """Removes figures of earlier pages that this one does not have."""
+    for path in (output / 'figures').glob('*.svg'):
+        if f'figures/{path.name}' in named:
+            continue
+        with contextlib.suppress(OSError):
+            if OURS.search(path.read_bytes()[-80:]):
+                path.unlink()
+                path.with_suffix('.png').unlink(missing_ok=True)
+
+
+def _no_page(frame: pd.DataFrame, reason: str) -> Written:
+    print(f'plumb report: {reason}', file=sys.stderr)
+    return Written(2, frame)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,482 @@
+"""Figures of the page: a module of this folder for each kind.
+
+A family says in its family.yaml which figures are drawn of it:
+
+    figures:
+      - {kind: curve, metric: latency}
+      - {kind: runs, metric: [server_cpu, memory_ratio]}
+
+`kind` is the name of a module here; what else an entry says are options that
+the module names in OPTIONS, and every fault is told with file and line. A
+family that says nothing gets DEFAULT. How to add a kind: README.md.
+
+No module here imports matplotlib before it draws: a page without a figure
+costs nothing of it.
+"""
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import fnmatch
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+
+from config import judged, strict
+from config.families import Family, families, shared_limits
+
+from ... import naming, perflogs
+from .. import charts, summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ...perflogs.series import Series
+
+#: Metrics of the whole program, which `times` draws.
+TIMES = ('wall_time', 'user_time', 'system_time')
+#: Of a family that does not say what is drawn of it.
+DEFAULT: tuple[dict[str, Any], ...] = (
+    {'kind': 'curve'}, {'kind': 'box'}, {'kind': 'bars'}, {'kind': 'runs'},
+    {'kind': 'times'})
+
+
+class FigureError(strict.Fault):
+    """A fault of an entry of `figures`: `FILE:LINE: reason`."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One figure of the page, not drawn yet."""
+    #: Stem of its files; parts that are not alike in two drawings.
+    name: str
+    #: What it shows, for who cannot see it.
+    about: str
+    #: Makes the figure of `args`.
+    chart: Callable[..., Figure]
+    args: tuple
+    #: Where it stands on the page: with its program, or below a heading of
+    #: the family's own.
+    program: str = ''
+    section: str = ''
+    metric: str = ''
+    #: Shown below it, in red.
+    note: str = ''
+
+    def made_of(self) -> str:
+        """The same for figures that look the same: a hash of the arguments,
+        and of all that draws them."""
+        digest = hashlib.sha256(_drawers())
+        digest.update(f'{self.chart.__module__} {self.chart.__name__}'
+                      .encode())
+        for arg in self.args:
+            if isinstance(arg, pd.DataFrame):
+                digest.update(repr(list(arg)).encode())
+                arg = pd.util.hash_pandas_object(arg, index=False).to_numpy(
+                    ).tobytes()
+            digest.update(repr(arg).encode())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Records:
+    """What figures of one family are made of."""
+    #: '' where they are of several (`plumb plot`).
+    family: str
+    #: Columns: `drawn`. A record is the `judged` one of its run, or a
+    #: `sample` of one repeat, or both; `kind` is its row in `table`.
+    frame: pd.DataFrame
+    #: What the records are of (naming.kinds), and whether they are `valid`.
+    table: pd.DataFrame
+    #: What all runs say of each metric and size (summary.points).
+    points: pd.DataFrame
+    #: What runs left over time (postprocess/perflogs/series.py).
+    over_time: list[OverTime] = field(default_factory=list)
+    #: Raw samples of the newest run of each case (samples.py),
+    #: read when a figure asks for them.
+    samples: Callable[[], list[Raw]] = list
+
+    @functools.cached_property
+    def spreads(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Of the samples: summary.spreads."""
+        return summary.spreads(self.frame[self.frame['sample']
+                                          & self.frame['size'].notna()])
+
+
+class Raw(NamedTuple):
+    """The raw samples of one run."""
+    kind: int
+    run: str
+    #: As samples.read gives them.
+    calls: pd.DataFrame
+
+
+class OverTime(NamedTuple):
+    """The series of a run, and what the page calls it."""
+    series: Series
+    program: str
+    #: Unlike that of any other run.
+    name: str
+    title: str
+    #: Metric -> where a valid run is.
+    bands: Mapping[str, list[float]]
+    #: Why the run is not valid; '': it is.
+    note: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A metric, and what of its series fits in one figure."""
+    records: Records
+    #: '' of several together.
+    program: str
+    metric: str
+    #: Stem of its files, and heading.
+    name: str
+    title: str
+    #: kind -> `label`; rows of records.table, in the order of the labels.
+    labels: pd.DataFrame
+
+    @property
+    def unit(self) -> str:
+        """'' of a plain number."""
+        return shown(perflogs.metrics()[self.metric]['unit'])
+
+    @property
+    def about(self) -> str:
+        return f"{self.title}. {perflogs.metrics()[self.metric]['means']}"
+
+    @property
+    def points(self) -> pd.DataFrame:
+        """Its part of records.points, with labels."""
+        return self.of(self.records.points)
+
+    def of(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """What is of this metric and these series, with labels; a figure
+        depends on the columns that it takes from it."""
+        mine = frame[(frame['metric'] == self.metric)
+                     & frame['kind'].isin(self.labels.index)]
+        names = self.labels['label'].to_dict()
+        place = {kind: n for n, kind in enumerate(self.labels.index)}
+        return mine.assign(
+            label=mine['kind'].map(names), place=mine['kind'].map(place)
+            ).sort_values(['place', 'speed'], kind='stable')
+
+    def drawing(self, kind: str, chart: Callable[..., Figure],
+                frame: pd.DataFrame, title: str, *more: Any,
+                about: str = '') -> Drawing:
+        """A figure of some of its records.
+
+        :param more: arguments of `chart` after the records and the title
+        """
+        return Drawing(f'{self.name} {kind}', about or self.about, chart,
+                       (frame, title, *more), program=self.program,
+                       metric=self.metric)
+
+
+@functools.cache
+def _drawers() -> bytes:
+    """What a figure depends on besides its arguments."""
+    folder = Path(__file__).parent
+    return b''.join(
+        [importlib.metadata.version('matplotlib').encode()]
+        + [file.read_bytes() for file in
+           [folder.with_name('charts.py'), *sorted(folder.glob('*.py'))]])
+
+
+def kinds() -> list[str]:
+    """Names of the kinds: the modules of this folder."""
+    return sorted(path.stem for path in
+                  Path(__file__).parent.glob('[a-z]*.py'))
+
+
+@functools.cache
+def module(kind: str) -> ModuleType:
+    """The module of a kind."""
+    return importlib.import_module(f'{__name__}.{kind}')
+
+
+def checked(family: Family | None
+            ) -> list[tuple[ModuleType, dict[str, Any]]]:
+    """Kinds and options of a family's figures, all of them known and well.
+
+    :param family: None, or without figures: DEFAULT
+    :raises FigureError: file, line, key and what is allowed
+    """
+    entries = family.figures if family and family.figures else DEFAULT
+    file = f'checks/{family.name}/family.yaml' if family else 'DEFAULT'
+    return [check(entry, family, file) for entry in entries]
+
+
+def check(entry: Mapping[str, Any], family: Family | None, file: str
+          ) -> tuple[ModuleType, dict[str, Any]]:
+    """Kind and options of an entry of a file.
+
+    :raises FigureError: file, line, key and what is allowed
+    """
+    lines: Mapping[str, int] = getattr(entry, 'lines', {})
+
+    def fault(key: str, reason: str) -> FigureError:
+        line = lines.get(key) or min(lines.values(), default=1)
+        return FigureError(file, line, f'figures: {reason}')
+
+    kind = entry.get('kind')
+    if kind not in kinds():
+        raise fault('kind', f'kind {kind!r} is not one of '
+                    f"{', '.join(kinds())} (a kind is a module of "
+                    f'postprocess/report/figures/){nearest(kind, kinds())}')
+    options = module(kind).OPTIONS
+    for key in entry:
+        if key != 'kind' and key not in options:
+            allowed = ', '.join(options) or 'none'
+            raise fault(key, f'{kind} has no option {key!r} (it has: '
+                        f'{allowed}){nearest(key, options)}')
+    found = {}
+    for key, parse in options.items():
+        try:
+            found[key] = parse(entry.get(key), family)
+        except ValueError as err:
+            raise fault(key, f'{kind}: {key}: {err}') from None
+    return module(kind), found
+
+
+def nearest(word: Any, known: Any) -> str:
+    near = difflib.get_close_matches(str(word), list(known), 1)
+    return f"; did you mean '{near[0]}'?" if near else ''
+
+
+def metrics(value: Any, family: Family | None = None
+            ) -> tuple[str, ...]:
+    """Option `metric`: a name or a list of them; (): what is judged.
+
+    :raises ValueError: what is wrong with it
+    """
+    if value is None:
+        return ()
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not names:
+        raise ValueError(f'{value!r} is no name of a metric, and no list of '
+                         'them')
+    for name in names:
+        if name not in perflogs.metrics():
+            raise ValueError(f'{name!r} is no metric'
+                             + nearest(name, perflogs.metrics()))
+    return tuple(names)
+
+
+def where(value: Any, family: Family | None = None
+          ) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Option `where`: field -> pattern, or a list of them.
+
+    :raises ValueError: what is wrong with it
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping):
+        raise ValueError(f'{value!r} is no mapping of fields to patterns, '
+                         "such as {program: 'x_*', num_nodes: 2}")
+    found = []
+    for name, patterns in value.items():
+        patterns = patterns if isinstance(patterns, list) else [patterns]
+        if not patterns or any(isinstance(one, dict | list | None)
+                               for one in patterns):
+            raise ValueError(f'{name}: {patterns!r} is no pattern')
+        found.append((fields(name)[0], tuple(map(str, patterns))))
+    return tuple(found)
+
+
+def fields(value: Any, family: Family | None = None) -> naming.Names:
+    """Options `by` and `panel`: a field or a list of them; a field is a
+    parameter of cases, or one of naming.KNOWN.
+
+    :raises ValueError: what is wrong with it
+    """
+    if value is None:
+        return ()
+    names = value if isinstance(value, list) else [value]
+    for name in names:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ValueError(f'{name!r} is no field: a parameter, or one of '
+                             + ', '.join(naming.KNOWN))
+    return tuple(names)
+
+
+def words(value: Any, family: Family | None = None) -> str:
+    """Option `title`: some text.
+
+    :raises ValueError: it is none
+    """
+    if not isinstance(value, str | None):
+        raise ValueError(f'{value!r} is no text')
+    return value or ''
+
+
+def sizes(value: Any, family: Family | None = None) -> tuple[Any, ...]:
+    """Option `at`: the first of these sizes that there is; left out: where
+    the metric is judged, or the largest.
+
+    :raises ValueError: what is wrong with it
+    """
+    found = value if isinstance(value, list) else [value] * (
+        value is not None)
+    for one in found:
+        if one not in ('smallest', 'largest') and type(one) is not int:
+            raise ValueError(f'{one!r} is not a size in B, smallest or '
+                             'largest')
+    return tuple(found)
+
+
+#: Options of kinds that are made of records: which, and how they stand.
+CHOICE = {'metric': metrics, 'where': where, 'by': fields, 'panel': fields,
+          'merge': fields, 'title': words}
+
+
+def without_curves(records: Records) -> Records:
+    """The same with those points alone that are of the whole run, and of
+    cases with a single size."""
+    points = records.points
+    one = points.groupby(['kind', 'metric'], observed=True)[
+        'size'].transform('nunique') < 2
+    return dataclasses.replace(records, points=points[one])
+
+
+def at_size(points: pd.DataFrame, family: str, metric: str,
+            wanted: tuple[Any, ...]) -> pd.DataFrame:
+    """Points of the whole run; else of one size, the same for all that have
+    it: the first wanted one."""
+    whole = points[points['size'].isna()]
+    if len(whole):
+        return whole
+    there = points['size']
+    if not wanted:
+        wanted = next((tuple(rule.get('at', ())) for rule in
+                       judged.table().get(family, ())
+                       if rule['metric'] == metric), ())
+    for size in (*wanted, 'largest'):
+        size = {'smallest': there.min(), 'largest': there.max()}.get(
+            size, size)
+        if (there == size).any():
+            return points[there == size]
+    return whole
+
+
+def at_words(points: pd.DataFrame) -> str:
+    """' at 8 B', where all points are of that size."""
+    sizes = points['size'].unique()
+    return (f' at {charts.human(sizes[0])}'
+            if len(sizes) == 1 and sizes[0] == sizes[0] else '')
+
+
+def main_metrics(family: str, names: set[str]) -> list[str]:
+    """What the page shows first: those metrics that are judged, or the first
+    one with a better and a worse side.
+
+    :param names: metrics that there are
+    """
+    known = perflogs.metrics()
+    there = [m for m in known if m in names]
+    judged_ = [rule['metric'] for rule in judged.table().get(family, [])
+               if rule['metric'] in there and rule['metric'] != 'worst_ratio']
+    return judged_ or [m for m in there if known[m]['better'] != 'none'
+                       and m not in (*TIMES, 'worst_ratio', 'completed')][:1]
+
+
+def chosen(table: pd.DataFrame,
+           where: tuple[tuple[str, tuple[str, ...]], ...]) -> pd.DataFrame:
+    """The rows whose fields match."""
+    for name, patterns in where:
+        texts = table[name] if name in table else pd.Series('', table.index)
+        table = table[[any(fnmatch.fnmatchcase(text, one) for one in patterns)
+                       for text in texts]]
+    return table
+
+
+def panels(records: Records, metric: tuple[str, ...] = (),
+           where: tuple[tuple[str, tuple[str, ...]], ...] = (),
+           by: naming.Names = (), panel: naming.Names = (), title: str = '',
+           merge: naming.Names = (), most: int = 0,
+           drop: Callable[[pd.DataFrame], list[str]] | None = None
+           ) -> Iterator[Panel]:
+    """Each metric and panel; of each program, or with `by` of all together.
+
+    :param merge: fields that tell no series apart: cases that differ in
+        nothing else are points of one
+    :param most: series in a figure, where that is not what all have
+    :param drop: of some kinds, fields that tell no series apart
+    """
+    table = chosen(records.table, where)
+    have: dict[str, set[int]] = {}
+    for kind, name in records.points[['kind', 'metric']].drop_duplicates(
+            ).itertuples(index=False):
+        have.setdefault(str(name), set()).add(kind)
+    programs = ([('', table)] if by else list(table.groupby('program')))
+    for program, mine in programs:
+        there = {name for name, kinds in have.items()
+                 if not kinds.isdisjoint(mine.index)}
+        names = [name for name in metric or main_metrics(
+            records.family or (mine['family'].iloc[0] if len(mine) else ''),
+            there) if name in there]
+        for name in names:
+            some = mine[mine.index.isin(have[name])]
+            labels = naming.named(some.drop(columns=[field for field in (
+                *merge, *(drop(some) if drop else ())) if field in some]),
+                by, panel, most)
+            # Figures of a refused run, where they were kept, stand apart.
+            labels['label'] = (labels['label'] + some['valid'].map(
+                {True: '', False: ', not valid'})).str.removeprefix(', ')
+            head = ': '.join(filter(None, [title or program, name]))
+            for split, part in labels.groupby('panel', sort=False):
+                yield Panel(
+                    records, program, name,
+                    ' '.join(filter(None, [program or title or ' '.join(by),
+                                           name, split])),
+                    ', '.join(filter(None, [head, split])),
+                    part.sort_values('label', key=lambda texts: texts.map(
+                        natural)))
+
+
+def natural(text: str) -> str:
+    """A key that sorts '2 nodes' before '10 nodes'."""
+    return re.sub(r'\d+', lambda number: number[0].zfill(9), text)
+
+
+def limits(panel: Panel) -> list[Mapping[str, Any]]:
+    """What physics says of a panel's metric, where it is the same for all of
+    its series; without what only the site's devices tell."""
+    family = families().get(panel.records.family)
+    params = panel.records.table.loc[panel.labels.index, 'params']
+    return [row for row in [*shared_limits(), *(
+        family.limits if family else [])]
+        if row['metric'] == panel.metric and ('min' in row or 'max' in row)
+        and all(re.search(row.get('when', ''), one) for one in params)]
+
+
+def shown(unit: str) -> str:
+    """A unit as it is shown: of a plain number, nothing."""
+    return '' if unit == '1' else unit
+
+
+def drawings(records: Records, family: Family | None
+             ) -> tuple[list[Drawing], list[str]]:
+    """The figures of a family, in their order, and how to read them.
+
+    :raises FigureError: an entry of its `figures` is wrong
+    """
+    found: list[Drawing] = []
+    reading: dict[str, None] = {}
+    for kind, options in checked(family):
+        mine = list(kind.drawings(records, **options))
+        found += mine
+        if mine:
+            reading[kind.READING] = None
+    # Two entries may ask for the same figure.
+    return list({d.name: d for d in found}.values()), list(reading)

@@ -1,0 +1,102 @@
+"""Bars beside each other: the newest run of what can be compared."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ... import naming
+from .. import charts
+from . import (
+    CHOICE,
+    Drawing,
+    Records,
+    at_size,
+    at_words,
+    panels,
+    sizes,
+    without_curves,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+OPTIONS = {**CHOICE, 'at': sizes}
+READING = ('Bars: the newest run of each; a thin line from the least to the '
+           'most of all runs; a black mark at the reference, and a band as '
+           'far as a bound allows.')
+COLUMNS = ['label', 'speed', 'group', 'runs', 'least', 'most', 'value',
+           'reference', 'lower', 'upper']
+#: Bars in a figure.
+MOST_ROWS = 24
+
+
+def drawings(records: Records, by: naming.Names = (),
+             at: tuple[Any, ...] = (), **choice: Any) -> Iterator[Drawing]:
+    """A figure for each metric and panel; without `by`, of what has no size
+    and of all programs together."""
+    first = (by or ('program',))[0]
+    if not by and not at:
+        records = without_curves(records)
+    for panel in panels(records, by=by or ('program',), most=MOST_ROWS,
+                        **choice):
+        points = panel.points
+        if by or at:
+            points = at_size(points, records.family, panel.metric, at)
+        if points.empty or not (points['value'] >= 0).all():
+            continue
+        group = (records.table[first].reindex(points['kind']).to_numpy()
+                 if by and first in records.table else '')
+        yield panel.drawing('bars', bars, points.assign(group=group)[COLUMNS],
+                            panel.title + at_words(points)
+                            + ', newest run', panel.unit)
+
+
+def bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
+    """A bar a row, its value beside it.
+
+    :param frame: COLUMNS, a row a series; bars of a `group` have a colour
+    """
+    charts._matplotlib()
+    names = [charts.name(label, speed) for label, speed in zip(
+        frame['label'], frame['speed'], strict=True)]
+    groups = list(dict.fromkeys(frame['group']))
+    rows = np.arange(len(frame))
+    values = frame['value'].to_numpy()
+    figure, axes = charts.figure(title, [], height=0.35 + 0.24 * len(frame),
+                                 names_beside=max(map(len, names)))
+    colours = [charts.COLOURS[groups.index(one) % len(charts.COLOURS)]
+               for one in frame['group']]
+    top = np.nanmax([*values, *frame['most'], *frame['reference'], 0]) or 1
+    least = values[values > 0].min() if (values > 0).any() else top
+    wide = top > 60 * least
+    start = least / 3 if wide else 0.0
+    axes.barh(rows, values - start, left=start, height=0.62, color=colours,
+              alpha=0.75, lw=0)
+    for y, one in zip(rows, frame.itertuples(), strict=True):
+        if one.runs > 1:
+            axes.plot([one.least, one.most], [y, y], color=charts.INK, lw=1)
+        if one.reference == one.reference:
+            axes.plot([one.reference] * 2, [y - 0.4, y + 0.4],
+                      color=charts.INK, lw=1.6)
+        for bound in (one.lower, one.upper):
+            if one.reference == one.reference and bound == bound:
+                axes.plot([one.reference, one.reference * (1 + bound)],
+                          [y + 0.36] * 2, color=charts.INK, lw=2.4,
+                          alpha=0.5, solid_capstyle='butt')
+        axes.annotate(
+            f'{charts.short(one.value)} {unit}'.strip(),
+            (max(one.value, one.most if one.runs > 1 else 0), y),
+            xytext=(4, 0), textcoords='offset points', va='center',
+            fontsize=7, color=charts.INK)
+    if wide:
+        axes.set_xscale('log')
+        axes.set_xlim(start, top * (top / start) ** 0.3)
+    else:
+        axes.set_xlim(0, top * 1.28)
+    charts.few_ticks(axes.xaxis, wide)
+    charts.named_rows(axes, names)
+    axes.set_xlabel(unit or 'a plain number')
+    return figure

@@ -1,0 +1,84 @@
+"""A heat map: how much better or worse than all runs the newest one is."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ... import naming, perflogs
+from .. import charts
+from . import CHOICE, Drawing, Records, panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+OPTIONS = CHOICE
+READING = ('Heat maps: the newest run against the median of all runs at each '
+           'size; blue is better, orange worse, pale the same.')
+COLUMNS = ['label', 'speed', 'size', 'value', 'median']
+#: Rows of a figure, runs it takes, and where the colours end: a factor.
+MOST_ROWS, FEWEST_RUNS, FAR = 32, 3, 1.3
+
+
+def drawings(records: Records, by: naming.Names = (), **choice: Any
+             ) -> Iterator[Drawing]:
+    """A figure for each metric and panel with sizes and several runs."""
+    for panel in panels(records, by=by or ('program',), most=MOST_ROWS,
+                        **choice):
+        points = panel.points
+        points = points[points['size'].notna()
+                        & (points['runs'] >= FEWEST_RUNS)
+                        & (points['median'] > 0)][COLUMNS]
+        better = perflogs.metrics()[panel.metric]['better']
+        if len(points):
+            yield panel.drawing(
+                'heat', heat, points,
+                f'{panel.title}, newest run against the median', better)
+
+
+def heat(frame: pd.DataFrame, title: str, better: str) -> Figure:
+    """A row a series, a column a size.
+
+    :param frame: COLUMNS
+    :param better: which side of the median is: higher, lower or none
+    """
+    charts._matplotlib()
+    from matplotlib.colors import LinearSegmentedColormap
+    every = charts.sizes(frame)
+    names = [charts.name(label, speed) for label, speed, *_ in
+             charts.series(frame)]
+    ratio = np.full((len(names), len(every)), np.nan)
+    for row, (*_, mine) in enumerate(charts.series(frame)):
+        ratio[row, np.searchsorted(every, mine['size'])] = (
+            mine['value'] / mine['median'])
+    figure, axes = charts.figure(
+        title, [], height=0.3 + 0.17 * len(names),
+        names_beside=max(map(len, names)), beside=0.62)
+    colours = [charts.COLOURS[1], charts.GRID, charts.COLOURS[0]]
+    end = np.log(FAR)
+    image = axes.imshow(
+        np.log(np.where(ratio > 0, ratio, np.nan)), aspect='auto',
+        interpolation='nearest', vmin=-end, vmax=end,
+        cmap=LinearSegmentedColormap.from_list(
+            'heat', colours[::-1] if better == 'lower' else colours))
+    many = int(axes.get_position().width * charts.WIDTH / 0.48) + 1
+    shown = np.unique(np.linspace(0, len(every) - 1, min(
+        many, len(every))).round()).astype(int)
+    axes.set_xticks(shown, [charts.human(every[n]) for n in shown])
+    axes.set_yticks(range(len(names)), [
+        name if len(name) < 44 else name[:43] + '…' for name in names],
+        fontsize=6.6)
+    axes.set_xlabel('size')
+    axes.grid(visible=False)
+    height = figure.get_size_inches()[1]
+    box = axes.get_position()
+    bar = figure.colorbar(image, cax=figure.add_axes(
+        [1 - 0.5 / charts.WIDTH, box.y0, 0.1 / charts.WIDTH,
+         min(box.height, 1.2 / height)]))
+    marks = (1 / FAR, 0.9, 1, 1.1, FAR)
+    bar.set_ticks(np.log(marks), labels=[f'{m:.2g}' for m in marks],
+                  fontsize=6.6)
+    bar.outline.set_visible(False)
+    return figure

@@ -1,0 +1,125 @@
+"""Ratio curves: one of what can be compared against another, by size."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from config.families import Family
+
+from ... import naming, perflogs
+from .. import charts
+from . import CHOICE, Drawing, Records, chosen, fields, main_metrics, words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def of(value: Any, family: Family | None = None) -> str:
+    """Option `of`: the field whose values are compared; left out: system.
+
+    :raises ValueError: what is wrong with it
+    """
+    found = fields(value, family) or ('system',)
+    if len(found) > 1:
+        raise ValueError(f'{value!r}: one field')
+    return found[0]
+
+
+OPTIONS = {name: check for name, check in CHOICE.items() if name not in (
+    'by', 'panel', 'merge')} | {'of': of, 'base': words}
+READING = ('Ratios: the median of all runs of the one over that of the other, '
+           'case by case; the shaded side is better.')
+COLUMNS = ['label', 'speed', 'size', 'ratio']
+#: What must be the same of two cases besides program, check and parameters,
+#: where both sides have it in common at all.
+ALIKE = ('environ', 'partition', 'source', 'system', 'num_nodes',
+         'tasks_per_node')
+#: Curves in a figure.
+MOST = 6
+
+
+def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
+             where: tuple, title: str) -> Iterator[Drawing]:
+    """A figure for each metric with sizes and each value but the base."""
+    table = chosen(records.table, where)
+    if of not in table:
+        return
+    names = set(records.points.loc[records.points['kind'].isin(table.index),
+                                   'metric'])
+    for other, first, pairs in compared(records, table, of, base):
+        for name in metric or main_metrics(records.family, names):
+            mine = pairs[(pairs['metric'] == name) & pairs['size'].notna()]
+            labels = sorted(mine['label'].unique())
+            parts = -(-len(labels) // MOST)
+            for n in range(parts):
+                some = mine[mine['label'].isin(
+                    labels[n * len(labels) // parts:
+                           (n + 1) * len(labels) // parts])]
+                text = ', '.join(filter(None, [
+                    f'{title or name}: {other} over {first}',
+                    f'{n + 1} of {parts}' * (parts > 1)]))
+                yield Drawing(
+                    f'ratio {of} {other} {name} {n}', text, ratios,
+                    (some[COLUMNS], text, perflogs.metrics()[name]['better']),
+                    section=f'{of.capitalize()} against {of}')
+
+
+def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
+             ) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """What two values of a field have in common: the other one, the base,
+    and their records.points side by side, with `label` and `ratio`.
+
+    :param base: what others are compared with; '': what most cases are of
+    """
+    counts = table[of][table[of] != ''].value_counts()
+    first = base if base in counts.index else next(iter(counts.index), '')
+    points = records.points[['kind', 'speed', 'metric', 'size', 'median',
+                             'runs']]
+    for other in sorted(set(counts.index) - {first}):
+        one, two = table[table[of] == other], table[table[of] == first]
+        keys = [name for name in table if name not in (
+            of, 'params', 'valid', 'family', *naming.FIELDS)
+            or name in ALIKE and name != of
+            and set(one[name]) & set(two[name])]
+        pairs = one.reset_index(names='kind').merge(
+            two.reset_index(names='kind'), on=keys, suffixes=('', '_base'))
+        pairs = pairs.drop_duplicates('kind')[['kind', 'kind_base']]
+        if pairs.empty:
+            continue
+        both = pairs.merge(points, on='kind').merge(
+            points.rename(columns={'kind': 'kind_base'}), how='inner',
+            on=['kind_base', 'speed', 'metric', 'size'],
+            suffixes=('', '_base'))
+        both = both[(both['median_base'] > 0)]
+        # All that tells them apart: they are split into figures above.
+        labels = naming.named(one.loc[pairs['kind'].unique()], ('program',),
+                              most=len(pairs))['label']
+        yield other, first, both.assign(
+            label=both['kind'].map(labels),
+            ratio=both['median'] / both['median_base'])
+
+
+def ratios(frame: pd.DataFrame, title: str, better: str) -> Figure:
+    """A curve a label.
+
+    :param frame: COLUMNS
+    :param better: which side of 1 is: higher, lower or none
+    """
+    figure, axes = charts.figure(title, charts.names(frame, runs=False))
+    every = charts.sizes(frame)
+    for _, _, colour, line, marker, mine in charts.series(frame):
+        mine = mine.sort_values('size')
+        axes.plot(charts.position(mine['size'], every), mine['ratio'], line,
+                  color=colour, lw=1.4, marker=marker, ms=2.6, mew=0)
+    charts.size_axis(axes, every)
+    charts.value_axis(axes, frame['ratio'], 'ratio')
+    low, high = axes.get_ylim()
+    low, high = min(low, 0.93), max(high, 1.07)
+    axes.axhline(1, color=charts.INK, lw=0.9)
+    if better != 'none':
+        axes.axhspan(*((low, 1) if better == 'lower' else (1, high)),
+                     color=charts.COLOURS[charts.GOOD], alpha=0.08, lw=0)
+    axes.set_ylim(low, high)
+    return figure

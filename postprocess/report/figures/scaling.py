@@ -1,0 +1,173 @@
+"""A metric against the number of nodes, with what is expected of it."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from config.families import Family
+
+from ... import naming
+from .. import charts
+from . import (
+    CHOICE,
+    Drawing,
+    Records,
+    at_size,
+    at_words,
+    fields,
+    panels,
+    sizes,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: What is fitted to the medians, and how the legend calls it.
+FITS = {'log2': 'a + b log2 N', 'linear': 'a + b N', 'constant': 'a',
+        'none': ''}
+#: A point this far from what is expected departs from it, however steady it
+#: is; so does one beyond three times the spread of its runs.
+FAR = 0.1
+#: Robust standard deviation from the distance of the 10 % and 90 % quantiles.
+NORMAL = 1 / 2.563
+
+
+def over(value: Any, family: Family | None = None) -> str:
+    """Option `over`: the field on the axis; left out: num_nodes.
+
+    :raises ValueError: what is wrong with it
+    """
+    found = fields(value, family) or ('num_nodes',)
+    if len(found) > 1:
+        raise ValueError(f'{value!r}: one field')
+    return found[0]
+
+
+def fit(value: Any, family: Family | None = None) -> str:
+    """Option `fit`: one of FITS; left out: log2.
+
+    :raises ValueError: what is wrong with it
+    """
+    if value not in (None, *FITS):
+        raise ValueError(f'{value!r} is not one of {", ".join(FITS)}')
+    return value or 'log2'
+
+
+OPTIONS = {**CHOICE, 'over': over, 'fit': fit, 'at': sizes}
+READING = ('Scaling: the newest run as points, the median of all runs as a '
+           'line; dashed what is expected, fitted to the medians so that one '
+           'point cannot bend it. A point that departs has a ring, and how '
+           'far it is.')
+#: What the axis is called.
+LABELS = {'num_nodes': 'number of nodes', 'num_tasks': 'number of ranks'}
+COLUMNS = ['label', 'speed', 'x', 'runs', 'low', 'median', 'high', 'value']
+
+
+def drawings(records: Records, over: str, fit: str, at: tuple[Any, ...],
+             by: naming.Names = (), **choice: Any) -> Iterator[Drawing]:
+    """A figure for each metric and panel with several numbers of nodes."""
+    def drop(table: pd.DataFrame) -> list[str]:
+        # What has each of its values at one x only (of a series) says the
+        # same as x.
+        known = [name for name in by if name in table and name != over]
+        return [over, *(['num_tasks'] if over == 'num_nodes' else []), *(
+            name for name in table if name != over and name not in by
+            and table[name].nunique() > 1
+            and table.groupby([name, *known])[over].nunique().max() == 1
+            and name not in naming.WHO)]
+
+    if over not in records.table:
+        return
+    x = pd.to_numeric(records.table[over], errors='coerce')
+    for panel in panels(records, by=by and (*by, 'tasks_per_node'),
+                        drop=drop, **choice):
+        points = at_size(panel.points, records.family, panel.metric, at)
+        points = points.assign(x=x.reindex(points['kind']).to_numpy())
+        points = points[points['x'] > 0]
+        # Whatever else differs (a stack of before): the newest counts.
+        points = points.sort_values('time').drop_duplicates(
+            ['label', 'speed', 'x'], keep='last').sort_values(
+                ['place', 'x'], kind='stable')
+        points = points[points.groupby(['label', 'speed'])[
+            'x'].transform('nunique') > 1]
+        if len(points):
+            yield panel.drawing(
+                f'scaling {over}', scaling, points[COLUMNS], panel.title
+                + at_words(points), panel.unit, LABELS.get(
+                    over, over.replace('_', ' ')), fit)
+
+
+def expected(x: np.ndarray, y: np.ndarray, fit: str) -> np.ndarray | None:
+    """What is expected at each x; None: too few points to say.
+
+    The slope is the median of those between any two points (Theil and Sen),
+    so that one point that departs does not bend the line.
+    """
+    if fit == 'none' or len(x) < 3:
+        return None
+    at = {'log2': np.log2(x), 'linear': x,
+          'constant': np.zeros(len(x))}[fit]
+    one, two = np.triu_indices(len(x), 1)
+    apart = at[one] != at[two]
+    slope = np.median((y[two] - y[one])[apart] / (at[two] - at[one])[apart]
+                      ) if apart.any() else 0.0
+    return np.median(y - slope * at) + slope * at
+
+
+def departs(frame: pd.DataFrame, fit: str
+            ) -> tuple[np.ndarray | None, np.ndarray]:
+    """What is expected of a series, and how far from it each point is that
+    departs; NaN: it does not.
+
+    :param frame: COLUMNS of one series
+    """
+    line = expected(frame['x'].to_numpy(), frame['median'].to_numpy(), fit)
+    if line is None:
+        return None, np.full(len(frame), np.nan)
+    off = frame['value'].to_numpy() / np.where(line > 0, line, np.nan) - 1
+    spread = NORMAL * (frame['high'] - frame['low']) / frame['median']
+    far = np.maximum(FAR, 3 * np.nan_to_num(spread.to_numpy()))
+    return line, np.where(abs(off) > far, off, np.nan)
+
+
+def scaling(frame: pd.DataFrame, title: str, unit: str, over: str, fit: str
+            ) -> Figure:
+    """Points of the newest run, the median of all, what is expected.
+
+    :param frame: COLUMNS, a row a series and x
+    """
+    names = charts.names(frame)
+    parts = [(colour, line, marker, mine, *departs(mine, fit)) for
+             _, _, colour, line, marker, mine in charts.series(frame)]
+    if any(line is not None for *_, line, _ in parts):
+        names.append((f'expected: {FITS[fit]}', charts.INK, '--', ''))
+    figure, axes = charts.figure(title, names)
+    for colour, line, marker, mine, wanted, off in parts:
+        x = np.log2(mine['x'].to_numpy())
+        axes.plot(x, mine['median'], line, color=colour, lw=1)
+        axes.errorbar(x, mine['median'], color=colour, lw=0, elinewidth=1,
+                      yerr=[mine['median'] - mine['low'],
+                            mine['high'] - mine['median']])
+        axes.plot(x, mine['value'], marker, color=colour, ms=4.5, mew=0)
+        if wanted is not None:
+            axes.plot(x, wanted, '--', color=colour, lw=0.9, alpha=0.9)
+        for at, value, far in zip(x, mine['value'], off, strict=True):
+            if not np.isnan(far):
+                axes.plot([at], [value], 'o', ms=10, mfc='none',
+                          mec=charts.INK, mew=1)
+                axes.annotate(
+                    f'{far:+.0%}'.replace('%', ' %'), (at, value),
+                    xytext=(0, 8), textcoords='offset points', ha='center',
+                    fontsize=7, fontweight='bold', color=charts.INK)
+    every = sorted(frame['x'].unique())
+    axes.set_xticks(np.log2(every), [f'{v:g}' for v in every])
+    axes.set_xlim(np.log2(every[0]) - 0.4, np.log2(every[-1]) + 0.4)
+    axes.set_xlabel(over)
+    charts.value_axis(axes, frame['value'], unit)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * 1.15 if axes.get_yscale() == 'linear'
+                  else high * 1.3)
+    return figure

@@ -1,0 +1,99 @@
+"""A timeline: who called what when in the newest run, from raw samples."""
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from ... import naming
+from .. import charts
+from . import Drawing, Records, fields, where, words
+from .violin import calls, grouped
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+OPTIONS = {'call': calls, 'where': where, 'by': fields, 'panel': fields,
+           'title': words, 'rows': words}
+READING = ('Timelines: a row a rank (or what stands at the '
+           'axis) of the newest run, a colour a call; a '
+           'mark without a length is an event.')
+#: Ranks and calls in a figure; of more, the first ranks and the time until
+#: that many calls.
+MOST_RANKS, MOST_SPANS = 32, 4000
+
+
+def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
+             panel: naming.Names, title: str, where: tuple = (),
+             rows: str = '') -> Iterator[Drawing]:
+    """A figure for each run whose samples say when they began.
+
+    :param rows: what a row is, where it is no rank
+    """
+    for split, head, mine in grouped(records, by, panel, title, where):
+        for label, run in mine:
+            wanted = [name for name in run.calls['call'].unique()
+                      if any(fnmatch.fnmatchcase(name, one) for one in call)]
+            spans = run.calls[run.calls['start'].notna()
+                              & run.calls['call'].isin(wanted)]
+            if spans.empty:
+                continue
+            ranks = sorted(spans['rank'].unique())
+            spans = spans[spans['rank'].isin(ranks[:MOST_RANKS])
+                          ].sort_values('start')
+            left = max(len(ranks) - MOST_RANKS, 0)
+            cut = len(spans) > MOST_SPANS
+            spans = spans[:MOST_SPANS]
+            text = ', '.join(filter(None, [head, split, label]))
+            note = '; '.join(filter(None, [
+                f'{left} more {rows or "ranks"} are not drawn' * bool(left),
+                f'only the first {MOST_SPANS} calls are drawn' * cut]))
+            yield Drawing(
+                f'{head} {split} {label} timeline', f'{text}: timeline',
+                timeline, (spans[['rank', 'call', 'start', 'seconds']],
+                           f'{text}: calls over time'
+                           + f' ({note})' * bool(note), rows or 'rank'),
+                section='Calls')
+
+
+def timeline(spans: pd.DataFrame, title: str, rows: str = 'rank') -> Figure:
+    """A row a rank, a span a call.
+
+    :param spans: columns rank, call, start and seconds, both in seconds
+    :param rows: what a row is
+    """
+    charts._matplotlib()
+    from matplotlib.collections import PolyCollection
+    ranks = sorted(spans['rank'].unique())
+    names = list(spans.groupby('call')['start'].min().sort_values().index)
+    looks = {name: charts.COLOURS[n % len(charts.COLOURS)]
+             for n, name in enumerate(names)}
+    figure, axes = charts.figure(
+        title, [(name, colour, '', 's') for name, colour in
+                looks.items()], height=0.4 + max(0.14 * len(ranks), 0.9))
+    end = float((spans['start'] + spans['seconds']).max()) or 1.0
+    unit, scale = ('s', 1.0) if end >= 2 else ('ms', 1e3)
+    for name, mine in spans.groupby('call'):
+        y = np.searchsorted(ranks, mine['rank'])
+        x = mine['start'].to_numpy() * scale
+        wide = mine['seconds'].to_numpy() * scale
+        some = wide > 0
+        high = 0.38
+        boxes = np.stack([np.stack(p, -1) for p in (
+            (x, y - high), (x + wide, y - high), (x + wide, y + high),
+            (x, y + high))], 1)[some]
+        axes.add_collection(PolyCollection(
+            boxes, facecolors=looks[name], edgecolors=looks[name],
+            linewidths=0.3, alpha=0.8))
+        axes.plot(x[~some], y[~some], '|', color=looks[name], ms=6, mew=1)
+    axes.set_xlim(0, end * scale * 1.01)
+    axes.set_ylim(len(ranks) - 0.4, -0.6)
+    step = -(-len(ranks) // 12)
+    axes.set_yticks(range(0, len(ranks), step), ranks[::step])
+    axes.set_ylabel(rows, labelpad=2)
+    axes.set_xlabel(f'time ({unit})')
+    axes.grid(axis='y', visible=False)
+    return figure

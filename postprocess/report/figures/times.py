@@ -1,0 +1,92 @@
+"""Wall, user and system time of whole programs, all programs in a figure."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from ... import naming
+from .. import charts
+from . import TIMES, Drawing, Records
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Programs in one figure.
+MOST_ROWS = 30
+OPTIONS: dict = {}
+READING = ('Times of whole programs: a bar as long as the median of all runs, '
+           'a colour a node count, and a line from the least to the most.')
+#: Heading on the page.
+SECTION = 'Time of whole programs'
+COLUMNS = ['row', 'label', 'speed', 'metric', 'runs', 'median', 'least',
+           'most']
+
+
+def drawings(records: Records) -> Iterator[Drawing]:
+    """A figure for each partition and environment, and MOST_ROWS programs."""
+    spent = records.points[records.points['metric'].isin(TIMES)]
+    table = records.table[records.table.index.isin(spent['kind'])]
+    for place, mine in table.groupby(['system', 'partition', 'environ']):
+        where = '{}:{} {}'.format(*place)
+        rows = pd.concat([naming.named(some)['row'] for _, some in
+                          mine.groupby('program')])
+        rows = (mine['program'] + ' ' + rows).str.strip()
+        nodes = pd.to_numeric(mine['num_nodes'], errors='coerce').fillna(
+            0).astype(int)
+        order = sorted(rows.unique())
+        for n in range(0, len(order), MOST_ROWS):
+            some = spent.assign(
+                row=spent['kind'].map(rows), nodes=spent['kind'].map(nodes))
+            some = some[some['row'].isin(order[n:n + MOST_ROWS])].sort_values(
+                ['nodes', 'row', 'time']).drop_duplicates(
+                    ['nodes', 'row', 'speed', 'metric'], keep='last')
+            some = some.assign(label=[
+                f"{n} node{'s' * (n != 1)}" for n in map(int, some['nodes'])])
+            yield Drawing(
+                f'times {where} {n}',
+                f'Time of the whole program on {where}', times,
+                (some[COLUMNS], f'{records.family}: time of the whole program '
+                 f'({where})'), section=SECTION)
+
+
+def times(frame: pd.DataFrame, title: str) -> Figure:
+    """Wall, user and system time: a row a program, a colour a node count.
+
+    :param frame: COLUMNS; `label` is the node count
+    """
+    rows = sorted(frame['row'].unique())
+    parts = list(charts.series(frame))
+    # A row has as many lines as there are series of it.
+    lanes: dict[str, list[int]] = {}
+    for n, (*_, mine) in enumerate(parts):
+        for row in mine['row'].unique():
+            lanes.setdefault(row, []).append(n)
+    figure, columns = charts.figure(
+        title, charts.names(frame), columns=3,
+        height=0.5 + 0.19 * len(rows) + 0.05 * len(parts))
+    for axes, metric in zip(columns, TIMES, strict=True):
+        for n, (_, _, colour, _, _, mine) in enumerate(parts):
+            mine = mine[mine['metric'] == metric]
+            at = np.array([rows.index(row) + 0.8 * (
+                (lanes[row].index(n) + 0.5) / len(lanes[row]) - 0.5)
+                for row in mine['row']])
+            high = [0.7 / len(lanes[row]) for row in mine['row']]
+            axes.barh(at, mine['median'], height=high, color=colour,
+                      alpha=0.75, lw=0)
+            lines = np.stack([mine['least'], mine['most'],
+                              np.full(len(mine), np.nan)], -1)
+            axes.plot(lines.ravel(), np.repeat(at, 3), color=charts.INK,
+                      lw=0.7)
+        axes.set_xlim(0)
+        charts.few_ticks(axes.xaxis, False)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_title(metric.replace('_', ' ') + ' (s)', fontsize=8,
+                       color=charts.INK, pad=3)
+        axes.set_yticks(range(len(rows)), [])
+        axes.grid(axis='y', visible=False)
+    columns[0].set_yticklabels([r if len(r) < 28 else r[:27] + '…'
+                                for r in rows], fontsize=6.6)
+    return figure

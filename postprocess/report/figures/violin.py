@@ -1,0 +1,168 @@
+"""Violins: all calls of the newest run, from its raw samples."""
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from config.families import Family
+
+from ... import naming
+from .. import charts
+from . import (
+    Drawing,
+    Raw,
+    Records,
+    chosen,
+    fields,
+    natural,
+    where,
+    words,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def calls(value: Any, family: Family | None = None) -> tuple[str, ...]:
+    """Option `call`: a pattern or a list of them; left out: every call.
+
+    :raises ValueError: what is wrong with it
+    """
+    patterns = value if isinstance(value, list) else [value or '*']
+    if not patterns or any(not isinstance(one, str) for one in patterns):
+        raise ValueError(f'{value!r} is no name of a call')
+    return tuple(patterns)
+
+
+OPTIONS = {'call': calls, 'where': where, 'by': fields, 'panel': fields,
+           'title': words}
+READING = ('Violins: how all calls of the newest run are distributed, as wide '
+           'as there are many; a line at the mean, its number beside; ends at '
+           'the fastest and the slowest.')
+#: Calls that a violin is made of: quantiles of more look the same.
+MOST_CALLS = 600
+
+
+def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
+             panel: naming.Names, title: str, where: tuple = ()
+             ) -> Iterator[Drawing]:
+    """A figure for each call and panel."""
+    for split, head, mine in grouped(records, by, panel, title, where):
+        every = sorted({name for _, run in mine
+                        for name in run.calls['call'].unique()})
+        for name in every:
+            if not any(fnmatch.fnmatchcase(name, one) for one in call):
+                continue
+            parts = {label: quantiles(run.calls.loc[
+                run.calls['call'] == name, 'seconds']) for label, run in mine}
+            parts = {label: part for label, part in parts.items()
+                     if len(part)}
+            text = ', '.join(filter(None, [f'{head}: {said(name)}', split]))
+            yield Drawing(
+                f'{head} {name} {split} violin', f'{text}: all calls',
+                violins, (pd.DataFrame(
+                    [(label, value) for label, part in parts.items()
+                     for value in part], columns=['label', 'seconds']),
+                    text), section='Calls')
+
+
+def grouped(records: Records, by: naming.Names, panel: naming.Names,
+            title: str, where: tuple
+            ) -> Iterator[tuple[str, str, list[tuple[str, Raw]]]]:
+    """Raw samples of what stands in one figure: panel, heading, and the runs
+    with their labels; of each program, or with `by` of all together."""
+    table = chosen(records.table, where)
+    runs = {run.kind: run for run in records.samples()
+            if run.kind in table.index}
+    table = table.loc[sorted(runs)]
+    for program, mine in ([('', table)] if by
+                          else list(table.groupby('program'))):
+        if mine.empty:
+            continue
+        labels = naming.named(mine, by, panel, 12)
+        labels = labels.sort_values('label', key=lambda texts: texts.map(
+            natural))
+        for split, part in labels.groupby('panel', sort=False):
+            yield str(split), title or str(program) or 'all programs', [
+                (str(label), runs[kind]) for kind, label in
+                part['label'].items()]
+
+
+def said(call: str) -> str:
+    """A call as people say it; those of one size end with `/BYTESB`."""
+    name, _, size = call.partition('/')
+    return f'{name} of {charts.human(int(size[:-1]))}' \
+        if size[:-1].isdecimal() else call
+
+
+def quantiles(values: pd.Series) -> np.ndarray:
+    """Values that are distributed as these are, MOST_CALLS at most; with the
+    least and the most."""
+    if len(values) <= MOST_CALLS:
+        return np.sort(values.to_numpy())
+    return np.quantile(values, np.linspace(0, 1, MOST_CALLS))
+
+
+def violins(frame: pd.DataFrame, title: str) -> Figure:
+    """A violin a label, its mean beside it; times of a wide range on a log
+    axis.
+
+    :param frame: columns label and seconds
+    """
+    labels = list(dict.fromkeys(frame['label']))
+    unit, scale = _unit(frame['seconds'].median())
+    values = frame['seconds'] * scale
+    good = values[values > 0]
+    log = len(good) == len(values) and good.max() > 20 * good.min()
+    parts = [values[frame['label'] == label].to_numpy() for label in labels]
+    names = [f"{label or 'all calls'} ({len(part)}"
+             f"{'+' * (len(part) == MOST_CALLS)})"
+             for label, part in zip(labels, parts, strict=True)]
+    figure, axes = charts.figure(title, [], height=0.35 + 0.3 * len(labels),
+                                 names_beside=max(map(len, names)))
+    for n, part in enumerate(parts):
+        colour = charts.COLOURS[n % len(charts.COLOURS)]
+        shown = np.log10(part) if log else part
+        _violin(axes, n, shown, colour)
+        mean = part.mean()
+        at = np.log10(mean) if log else mean
+        axes.plot([at, at], [n - 0.36, n + 0.36], color=charts.INK, lw=1)
+        axes.annotate(f'{charts.short(mean)} {unit}', (shown.max(), n),
+                      xytext=(4, 0), textcoords='offset points', fontsize=7,
+                      va='center', color=charts.INK)
+    least, most = np.log10([good.min(), good.max()]) if log else (
+        values.min(), values.max())
+    wide = (most - least) or abs(most) or 1
+    axes.set_xlim(least - 0.03 * wide, most + 0.3 * wide)
+    if log:
+        from matplotlib import ticker
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
+        axes.xaxis.set_major_formatter(ticker.FuncFormatter(
+            lambda v, _: charts.tick(10 ** v)))
+    else:
+        charts.few_ticks(axes.xaxis, False)
+    axes.set_xlabel(f'{unit}; in brackets: calls')
+    charts.named_rows(axes, names)
+    return figure
+
+
+def _violin(axes, at: int, values: np.ndarray, colour: str) -> None:
+    """The outline, from the least to the most; a line where all are alike."""
+    if len(values) > 2 and np.ptp(values) > 1e-12 * abs(values).max():
+        shape = axes.violinplot([values], [at], widths=0.75, points=60,
+                                showextrema=False, orientation='horizontal')
+        for body in shape['bodies']:
+            body.set(facecolor=colour, edgecolor=colour, alpha=0.45, lw=0.8)
+    axes.plot([values.min(), values.max()], [at, at], color=colour, lw=0.8)
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    """A unit that times of this size are told in, and how many a second."""
+    for unit, scale in (('s', 1.0), ('ms', 1e3), ('us', 1e6)):
+        if seconds * scale >= 0.5:
+            return unit, scale
+    return 'ns', 1e9

@@ -1,0 +1,228 @@
+"""`./plumb plot FILE`: people's own figures, asked for in a YAML file."""
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from config import strict
+from config.families import families
+
+from .. import perflogs
+from ..files import write_all
+from ..perflogs import series
+from . import charts, figures
+from .page import Page, over_time
+
+EXAMPLES = """\
+examples:
+  ./plumb plot figures.yaml
+      every figure of the file, from perflogs/ into plots/
+  ./plumb plot figures.yaml --perflogs /srv/perflogs --output talk --dark --png
+      on dark paper, and as PNG too
+
+a file:
+  title: Nights of alpha               # optional; above every figure
+  figures:
+    - {kind: curve, metric: latency, where: {program: 'osu_*latency',
+       system: alpha}, by: program, panel: placement}
+    - {kind: scaling, metric: latency, at: 8, where: {program: osu_barrier},
+       by: program, name: barrier}     # name: of the files
+    - {kind: ratio, of: system, base: alpha, metric: bandwidth}
+
+kinds and their options: postprocess/report/figures/README.md
+
+exit codes: 0 good; 1 a figure of the file has nothing to show; 2 the file or
+the perflogs cannot be used (the line says where), or nothing was written
+"""
+#: What an entry may say besides what its kind knows.
+OWN = ('name',)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    cmd = argparse.ArgumentParser(
+        prog='plumb plot', description="People's own figures, asked for in a "
+        'YAML file.', epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    cmd.add_argument('file', type=Path, metavar='FILE',
+                     help='what to draw, in YAML')
+    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
+                     help='where the perflogs are (default: perflogs)')
+    cmd.add_argument('--output', default='plots', metavar='DIR', type=Path,
+                     help='gets the figures (default: plots)')
+    cmd.add_argument('--dark', action='store_true', help='on dark paper')
+    cmd.add_argument('--png', action='store_true',
+                     help='as PNG too, not as SVG alone')
+    return cmd
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code (usage errors exit with 2)."""
+    args = parser().parse_args(argv)
+    try:
+        title, entries = load(args.file)
+        frame, faults = perflogs.read(args.perflogs, on_error='collect')
+        for fault in faults:
+            print(f'plumb plot: {fault}', file=sys.stderr)
+        if frame.empty:
+            print(f'plumb plot: no records in {args.perflogs}: run '
+                  '`./plumb run` first, or name another folder with '
+                  '--perflogs', file=sys.stderr)
+            return 2
+        records = of_all(frame)
+        files: dict[str, bytes] = {}
+        empty = 0
+        with charts.theme(args.dark):
+            for entry, kind, options in entries:
+                drawn = drawings(records, entry, kind, options, args.file,
+                                 title)
+                if not drawn:
+                    empty += 1
+                    print(f'plumb plot: {args.file}:{_line(entry)}: figures: '
+                          f"{entry['kind']}: no record has what it shows; "
+                          'nothing is drawn', file=sys.stderr)
+                for drawing in drawn:
+                    draw(files, drawing, args.png)
+        write_all(args.output, files)
+    except (strict.Fault, OSError) as err:
+        print(f'plumb plot: {err}', file=sys.stderr)
+        return 2
+    for name in files:
+        print(args.output / name)
+    return 1 if empty or faults else 0
+
+
+def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
+    """The title, and (entry, module of its kind, options) of each figure.
+
+    :raises strict.Fault: file, line, key and what is allowed
+    """
+    data: Any = strict.load(file)
+    if not isinstance(data, strict.Mapping) or 'figures' not in data:
+        raise strict.Fault(file, 1, 'figures is missing: a list of {kind, '
+                           '...}; ./plumb plot --help has an example')
+    for key in data:
+        if key not in ('title', 'figures'):
+            raise strict.Fault(file, data.lines[key], f'unknown key {key!r} '
+                               '(there are: title, figures)'
+                               + figures.nearest(key, ('title', 'figures')))
+    try:
+        title = figures.words(data.get('title'))
+    except ValueError as err:
+        raise strict.Fault(file, data.lines['title'], f'title: {err}'
+                           ) from None
+    if not isinstance(data['figures'], list) or not data['figures']:
+        raise strict.Fault(file, data.lines['figures'], 'figures: expected a '
+                           f"list of {{kind, ...}}, got {data['figures']!r}")
+    found = []
+    for entry in data['figures']:
+        if not isinstance(entry, strict.Mapping) or not isinstance(
+                entry.get('kind'), str):
+            raise strict.Fault(file, _line(entry) or data.lines['figures'],
+                               'figures: expected {kind, ...}, got '
+                               f'{entry!r}')
+        name = entry.get('name')
+        if name is not None and not (isinstance(name, str) and re.fullmatch(
+                r'[\w.-]+', name)):
+            raise figures.FigureError(file, entry.lines['name'],
+                                      f'figures: name: {name!r} is no name '
+                                      'of a file')
+        mine = strict.Mapping({key: value for key, value in entry.items()
+                               if key not in OWN})
+        mine.lines = entry.lines
+        found.append((entry, *figures.check(mine, None, str(file))))
+    return title, found
+
+
+def _line(entry: Any) -> int:
+    return min(getattr(entry, 'lines', {}).values(), default=0)
+
+
+def of_all(frame: pd.DataFrame) -> figures.Records:
+    """Records of all families, and what their newest runs left over time."""
+    page = Page(frame)
+    found = over_time(page, series.newest(frame).series)
+    table = page.data.table
+    return figures.Records(
+        '', page.data.drawn, table, page.data.points,
+        [one for runs in found.values() for one in runs],
+        lambda: page.samples(table))
+
+
+def drawings(records: figures.Records, entry: Any, kind: Any,
+             options: Mapping[str, Any], file: Path, title: str
+             ) -> list[figures.Drawing]:
+    """The figures of an entry.
+
+    :raises FigureError: it names a field that no record has
+    """
+    for key in ('where', 'by', 'panel', 'merge', 'over', 'of'):
+        for name in _fields(options.get(key)):
+            if name not in records.table and name != 'speed':
+                known = [c for c in records.table if c not in (
+                    'params', 'valid')]
+                raise figures.FigureError(
+                    file, entry.lines.get(key, _line(entry)), f'figures: '
+                    f"{entry['kind']}: {key}: no record has {name!r} (there "
+                    f"are: {', '.join(known)})"
+                    + figures.nearest(name, known))
+    base, of = options.get('base', ''), options.get('of', '')
+    if base and base not in set(records.table[of]):
+        raise figures.FigureError(
+            file, entry.lines['base'], f"figures: {entry['kind']}: base: no "
+            f'record has {of} {base!r}' + figures.nearest(
+                base, set(records.table[of])))
+    families_ = _family(records, options)
+    if len(families_) == 1:
+        records = dataclasses.replace(records, family=families_[0])
+    found = list(kind.drawings(records, **options))
+    if title:
+        found = [dataclasses.replace(one, args=tuple(
+            f'{title}: {arg}' if isinstance(arg, str) and n == next(
+                i for i, a in enumerate(one.args) if isinstance(a, str))
+            else arg for n, arg in enumerate(one.args))) for one in found]
+    name = entry.get('name')
+    if name:
+        found = [dataclasses.replace(
+            one, name=name + f'-{n}' * (len(found) > 1))
+            for n, one in enumerate(found, 1)]
+    return found
+
+
+def _fields(value: Any) -> list[str]:
+    """The fields that an option names."""
+    if isinstance(value, str):
+        return [value]
+    return [one if isinstance(one, str) else one[0] for one in value or ()]
+
+
+def _family(records: figures.Records, options: Mapping[str, Any]
+            ) -> list[str]:
+    """The families that an entry is about: their limits and judged sizes
+    count."""
+    names = sorted(set(figures.chosen(
+        records.table, options.get('where', ()))['family']))
+    return [name for name in names if name in families()]
+
+
+def draw(files: dict[str, bytes], drawing: figures.Drawing, png: bool
+         ) -> None:
+    """Draws a figure into `files`, by a name of its own."""
+    stem = re.sub(r'[^\w.]+', '-', drawing.name).strip('-')
+    while f'{stem}.svg' in files:
+        stem += '-'
+    figure = drawing.chart(*drawing.args)
+    files[f'{stem}.svg'] = charts.svg(figure, stem)
+    if png:
+        files[f'{stem}.png'] = charts.png(figure)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Many runs in a few numbers: what figures and tables are made of.
+
+One pass over all records, whatever is drawn of them: sorted once, and
+quantiles looked up in place. pandas would sort again for each figure.
+"""
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+#: What a row is of: a metric of a kind (naming.kinds) at a speed and size.
+KEYS = ['kind', 'speed', 'metric', 'size']
+
+
+def points(frame: pd.DataFrame) -> pd.DataFrame:
+    """What the runs say of each metric at each size.
+
+    :param frame: records that count, one a run, with a column `kind`;
+        sorted by time
+    :returns: KEYS; `runs`, their `low` (10 %), `median` and `high` (90 %),
+        `least` and `most`; of the newest run its `run`, `value`,
+        `reference`, `lower`, `upper`, `result`
+    """
+    frame = frame[frame['value'].notna()]
+    group, starts, ends, values = _sorted(frame, KEYS)
+    # Records are sorted by time: the last one of a group is its newest.
+    last = np.full(len(starts), -1)
+    np.maximum.at(last, group, np.arange(len(frame)))
+    found = frame.iloc[last][[
+        *KEYS, 'run', 'time', 'value', 'reference', 'lower', 'upper',
+        'result']].reset_index(drop=True)
+    return found.assign(
+        runs=ends - starts, low=_quantile(values, starts, ends, 0.1),
+        median=_quantile(values, starts, ends, 0.5),
+        high=_quantile(values, starts, ends, 0.9),
+        least=values[starts], most=values[ends - 1])
+
+
+def spreads(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Quartiles, whiskers (to 1.5 times their distance) and what is beyond.
+
+    :param frame: samples: repeats of runs, with a column `kind`
+    :returns: KEYS, `count`, `q1`, `q2`, `q3`, `low`, `high`; and of each
+        sample beyond the whiskers its row in that table and its value
+    """
+    frame = frame[frame['value'].notna()]
+    group, starts, ends, values = _sorted(frame, KEYS)
+    first = frame.iloc[np.unique(group, return_index=True)[1]] \
+        if len(frame) else frame
+    q1, q2, q3 = (_quantile(values, starts, ends, q)
+                  for q in (0.25, 0.5, 0.75))
+    at = np.repeat(np.arange(len(starts)), ends - starts)
+    far = 1.5 * (q3 - q1)
+    inside = (values >= (q1 - far)[at]) & (values <= (q3 + far)[at])
+    low, high = q1.copy(), q3.copy()
+    np.minimum.at(low, at[inside], values[inside])
+    np.maximum.at(high, at[inside], values[inside])
+    out = (values < low[at]) | (values > high[at])
+    return first[KEYS].reset_index(drop=True).assign(
+        count=ends - starts, q1=q1, q2=q2, q3=q3, low=low, high=high,
+        ), pd.DataFrame({'row': at[out], 'value': values[out]})
+
+
+def _sorted(frame: pd.DataFrame, keys: list[str]) -> tuple:
+    """The number of each record's group; where each group starts and ends
+    among the sorted values; these."""
+    from ..naming import number
+    group = number(frame, keys)
+    values = frame['value'].to_numpy(float)
+    order = np.lexsort((values, group))
+    starts = np.searchsorted(group[order], np.arange(
+        group.max() + 1 if len(group) else 0))
+    return group, starts, np.append(starts[1:], len(group))[
+        :len(starts)], values[order]
+
+
+def _quantile(values: np.ndarray, starts: np.ndarray, ends: np.ndarray,
+              part: float) -> np.ndarray:
+    """A quantile of each group, between its neighbours as numpy has it."""
+    at = starts + part * (ends - 1 - starts)
+    low = np.floor(at).astype(int)
+    high = np.minimum(low + 1, np.maximum(ends - 1, low))
+    return values[low] + (at - low) * (values[high] - values[low])

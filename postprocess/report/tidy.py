@@ -1,0 +1,71 @@
+"""Records made ready for figures and page: numbered once, for all uses."""
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from .. import naming, perflogs
+from . import summary
+
+#: What figures are made of.
+DRAWN = ['kind', 'speed', 'run', 'time', 'metric', 'size', 'value',
+         'reference', 'lower', 'upper', 'result', 'judged', 'sample']
+
+
+@dataclass(frozen=True)
+class Tidy:
+    """The records, and what they are of."""
+    #: As perflogs.read gives them.
+    frame: pd.DataFrame
+    #: The number of each record's case (perflogs.CASE).
+    case: np.ndarray
+    #: The number of each record's kind: its row in `table`.
+    kind: np.ndarray
+    #: naming.kinds, and `valid`: whether no guard refused the run; those of
+    #: refused runs are kinds apart.
+    table: pd.DataFrame
+    #: Whether a record counts for its run, or is of one of its repeats; both
+    #: where there are no repeats.
+    judged: np.ndarray
+    sample: np.ndarray
+
+    @functools.cached_property
+    def drawn(self) -> pd.DataFrame:
+        """DRAWN of each record that has a figure."""
+        some = (self.frame['metric'] != 'completed').to_numpy()
+        frame = self.frame.loc[some, [c for c in DRAWN if c in self.frame]]
+        return frame.assign(
+            kind=self.kind[some], judged=self.judged[some],
+            sample=self.sample[some], size=frame['size'].to_numpy(
+                float, na_value=np.nan))
+
+    @functools.cached_property
+    def points(self) -> pd.DataFrame:
+        """summary.points of what counts."""
+        return summary.points(self.drawn[self.drawn['judged']])
+
+
+def tidy(frame: pd.DataFrame) -> Tidy:
+    """Numbers the records.
+
+    :param frame: as perflogs.read gives it, or a part of it
+    """
+    case = naming.number(frame, perflogs.CASE)
+    run = case * (len(frame['run'].cat.categories) + 1) + frame[
+        'run'].cat.codes.to_numpy(np.int64)
+    guards = frame['guard'].cat
+    sound = np.isin(guards.codes, [
+        code for code, guard in enumerate(guards.categories)
+        if guard in ('', 'reference')])
+    valid = sound if sound.all() else ~np.isin(run, run[~sound])
+    kind, table = naming.kinds(frame, valid)
+    figure = naming.number(frame[['metric', 'point']].assign(run=run), [
+        'run', 'metric', 'point'])
+    repeat = frame['repeat'].to_numpy(np.int64)
+    alone = np.bincount(figure)[figure] == 1
+    return Tidy(frame, case, kind, table,
+                judged=naming.judged(frame, figure),
+                sample=(repeat > 0) | alone)

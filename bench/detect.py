@@ -29,8 +29,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+from common import EXIT_CODES, ROOT, exit_with
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(ROOT))
 
 from postprocess import detect
 
@@ -282,10 +283,9 @@ def others(rng, name, tool, series):
     return found
 
 
-def main() -> int:
+def main() -> bool:
     cmd = argparse.ArgumentParser(
-        description=__doc__.partition('\n\n')[0],
-        epilog=__doc__.partition('\n\n')[2],
+        description=__doc__, epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     cmd.add_argument('--series', type=int, default=10000, help='histories of '
                      'the false alarms, of 100 nights each (default: 10000)')
@@ -314,7 +314,7 @@ def main() -> int:
         print(f'missed: {goal}')
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + '\n')
-    return 1 if missed else 0
+    return not missed
 
 
 def of_ours(rng, count, found):
@@ -389,4 +389,4 @@ def of_whole(rng, rounds, found):
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    exit_with(main)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import resource
-import signal
 import socket
 import statistics
 import subprocess
@@ -172,5 +171,4 @@ def served(command: Iterable[object], port: int, cpu: int) -> Iterator[int]:
                               f'{process.returncode}')
             yield process.pid
         finally:
-            process.send_signal(signal.SIGCONT)
             process.terminate()

@@ -74,3 +74,13 @@ def test_a_run_of_osu_that_lacks_a_size_is_no_success(bench):
     cut = osu.best('latency', [whole, osu.read_table('1 0.4\n')])
     with pytest.raises(common.Missing, match='printed other sizes'):
         osu.compared('latency', whole, cut, whole)
+
+
+@pytest.mark.parametrize('words, text', [
+    (['cost', '--redis-server', 'x'], 'cost needs --memtier'),
+    (['work', '--memcached', 'x'], 'work needs --redis-server and --memtier'),
+    (['--redis-server', 'x'], 'each part needs --memtier or --memcached')])
+def test_a_comparison_with_nothing_is_no_success(words, text):
+    done = subprocess.run([sys.executable, BENCH / 'store_load.py', *words],
+                          text=True, capture_output=True)
+    assert done.returncode == 2 and text in done.stderr

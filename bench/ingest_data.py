@@ -1,4 +1,4 @@
-"""Perflogs of any size, of ours and of excalibur-tests, for bench/ingest.py.
+"""Perflogs of any size, for bench/ingest.py.
 
 A night is 400 cases of 20 checks, a curve of 25 points each: 10 000 records.
 Everything but the time is the same each time it is made.
@@ -6,7 +6,6 @@ Everything but the time is the same each time it is made.
 from __future__ import annotations
 
 import datetime
-import json
 import random
 import sys
 from collections.abc import Iterator
@@ -27,12 +26,6 @@ _HEAD = (
     'osu_{check:02},7.5,openmpi 5.0.6,abcdef{check:02},0,fast,')
 _TAIL = '1,{metric},{point} B,{value!r},{unit},{better},{ref!r},-0.1,0.1,' \
         'pass,\n'
-FIELDS = ('job_completion_time', 'version', 'info', 'jobid', 'num_tasks',
-          'num_cpus_per_task', 'num_tasks_per_node', 'num_gpus_per_node',
-          'latency_value', 'latency_unit', 'latency_ref',
-          'latency_lower_thres', 'latency_upper_thres', 'spack_spec',
-          'display_name', 'system', 'partition', 'job_nodelist', 'environ',
-          'extra_resources', 'env_vars', 'spack_spec_dict', 'tags')
 
 
 def night(number: int, check: int) -> Iterator[str]:
@@ -76,32 +69,3 @@ def ours(folder: Path, records: int, first: int = 0) -> int:
             for number in range(first, first + nights):
                 handle.writelines(night(number, check))
     return nights * checks * CASES * POINTS
-
-
-def theirs(folder: Path, records: int, files: int = 20) -> int:
-    """Writes perflogs as excalibur-tests configures ReFrame.
-
-    :returns: the number of records that were written
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(files):
-        rng = random.Random(number)
-        spec = json.dumps({f'package{n}': {
-            'name': f'package{n}', 'version': f'1.{n}', 'variants': {
-                'mpi': 'true', 'fft': 'fftw3'}} for n in range(2)} | {
-            'compiler': {'name': 'gcc', 'version': '13.2'},
-            'arch': 'linux-zen3'})
-        with open(folder / f'Bench{number:02}.log', 'w') as handle:
-            handle.write('|'.join(FIELDS) + '\n')
-            for n in range(records // files):
-                when = START + datetime.timedelta(minutes=n)
-                tasks = 2 ** (n % 8)
-                name = f'Bench{number:02} %tasks={tasks} %size={n % 5}'
-                handle.write('|'.join((
-                    f'{when:%Y-%m-%dT%H:%M:%S}', 'reframe 4.10.4',
-                    f'{name} /0a1b2c3d @alpha:cpu+default', str(n),
-                    str(tasks), '1', '4', 'null', repr(rng.gauss(9, 0.1)),
-                    'us', '9.0', '-0.1', '0.1', f'package{number}@1.0',
-                    name, 'alpha', 'cpu', f'n{n % 50}', 'default', '{}',
-                    '{"OMP_NUM_THREADS": "1"}', spec, 'example')) + '\n')
-    return records // files * files

@@ -314,12 +314,12 @@ def nights(site: Nights, args: argparse.Namespace) -> bool:
 # Optcast ---------------------------------------------------------------------
 
 def optcast(args: argparse.Namespace) -> bool:
-    from tests.optcast.test_programs import SRC
+    from tests.optcast.test_programs import SOURCES
     chance, bad = random.Random(args.seed), 0
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, 'optcast')
         run(['cc', '-O2', '-std=gnu11', '-pthread', '-o', program,
-             *sorted(SRC.glob('*.c'))], 'building optcast')
+             *SOURCES], 'building optcast')
         for number in range(args.rounds):
             fault = optcast_fault(program, chance)
             if fault:

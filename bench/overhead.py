@@ -2,7 +2,8 @@
 """What the suite itself costs; needs a checkout that is set up.
 
     bench/overhead.py list    `reframe -l` of the suite against a trivial one
-                              with as many cases: ratio of CPU time
+                              with as many checks: ratio of CPU time; exit
+                              code 1 if it is above three
     bench/overhead.py run     100 trivial local cases under the suite's
                               settings: CPU seconds
     bench/overhead.py quick   `plumb run`: wall time minus the programs' own,
@@ -52,6 +53,9 @@ class Trivial(rfm.RunOnlyRegressionTest):
         return sn.assert_true(True)
 '''
 
+#: `reframe -l` of the suite may take so many times the CPU of a trivial one.
+MAX_LIST_RATIO = 3.0
+
 
 def environment() -> dict[str, str]:
     done = subprocess.run([ROOT / 'plumb', 'env'], text=True, check=True,
@@ -90,11 +94,14 @@ def bench_list(rounds: int) -> None:
         for _ in range(rounds):
             ours.append(cpu(['reframe', '-l'], env)[0])
             theirs.append(cpu(['reframe', '-l', '-c', path], env)[0])
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    print(f'{cases} cases, {rounds} rounds: suite '
+    ratio = statistics.median(
+        a / b for a, b in zip(ours, theirs, strict=True))
+    print(f'{cases} checks, {rounds} rounds: suite '
           f'{statistics.median(ours):.2f} CPU s, trivial '
           f'{statistics.median(theirs):.2f} CPU s, ratio (median of pairs) '
-          f'{statistics.median(ratios):.2f}')
+          f'{ratio:.2f}')
+    if ratio > MAX_LIST_RATIO:
+        sys.exit(f'the ratio must not exceed {MAX_LIST_RATIO:g}')
 
 
 def bench_run(rounds: int) -> None:

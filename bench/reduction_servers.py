@@ -34,7 +34,7 @@ from cluster import Cluster, ClusterError
 
 from checks.optcast import parser, settings, sweep, table, words
 
-SRC = ROOT / 'checks' / 'optcast' / 'src'
+BUILD = ROOT / 'checks' / 'optcast' / 'src' / 'build.sh'
 CLIENTS = 4
 PORT = 12016
 
@@ -157,9 +157,7 @@ def main() -> bool:
     with tempfile.TemporaryDirectory(prefix='plumbline-servers.') as folder:
         cluster = Cluster(Path(folder, 'box'))
         try:
-            run(['cc', '-O3', '-std=gnu11', '-pthread', '-o',
-                 f'{folder}/optcast', *sorted(SRC.glob('*.c'))],
-                'building optcast')
+            run([BUILD, f'{folder}/optcast'], 'building optcast')
             runs = measure_all(Box(Path(folder), cluster, args),
                                args.sizes.split(','), args.rounds,
                                [int(n) for n in args.servers.split(',')])

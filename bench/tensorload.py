@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """How far tensorload stays behind redis-benchmark, at the same payload.
 
-    bench/tensorload.py [--rounds 5] [--library SMARTREDIS.so]
+    bench/tensorload.py [--rounds 5] [--python PYTHON]
 
 One server, pinned to the first CPU; one client with one connection, pinned to
-the last. In each round, in turn: `redis-benchmark -t set,get -P 1`, the
-driver with SET and GET, with the module's AI.TENSORSET and AI.TENSORGET, with
---library SmartRedis itself, and with --python SmartRedis' client in Python.
-Told are bytes a second (sets and gets together) against redis-benchmark's of
-the same round: the median of the rounds, and the least and the greatest.
+the last. Each round runs, in turn: `redis-benchmark -t set,get -P 1`, the
+driver with SET and GET, the driver with the module's AI.TENSORSET and
+AI.TENSORGET, and with --python SmartRedis' own client in Python. The table has
+bytes per second (sets and gets together) over redis-benchmark's of the same
+round: median, min and max of the rounds.
 """
 from __future__ import annotations
 
@@ -105,7 +105,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument('--rounds', type=int, default=5)
-    parser.add_argument('--library', default='')
     parser.add_argument('--python', default='',
                         help='one that has the package smartredis')
     parser.add_argument('--sizes', default=','.join(map(str, SIZES)))
@@ -135,20 +134,17 @@ def main() -> None:
                 time.sleep(0.05)
             report(folder, socket, [int(size) for size in
                                     args.sizes.split(',')],
-                   args.rounds, args.volume, args.library, args.python)
+                   args.rounds, args.volume, args.python)
         finally:
             server.terminate()
             server.wait()
 
 
 def report(folder: Path, socket: Path, sizes: list[int], rounds: int,
-           volume: float, library: str, python: str) -> None:
+           volume: float, python: str) -> None:
     ways: dict[str, Callable[[int, int], float]] = {
         'SET/GET': partial(driver, folder, options=['--plain']),
         'AI.TENSOR': partial(driver, folder)}
-    if library:
-        ways['SmartRedis'] = partial(driver, folder,
-                                     options=['--library', library])
     if python:
         ways['in Python'] = partial(in_python, python, socket)
     print(f'{"bytes":>8} {"benchmark":>12}  '

@@ -50,7 +50,8 @@ POSTPROCESS = {
     'verdict': 'what is worse than it was, since when',
     'compare': 'two nights, sites, stacks or programs',
     'history': 'how a metric went, night by night',
-    'export': 'Parquet, CSV, JUnit, OpenMetrics'}
+    'export': 'Parquet, CSV, JUnit, OpenMetrics',
+    'sql': 'a question in SQL to all records'}
 
 
 def in_venv(args: argparse.Namespace) -> None:
@@ -259,10 +260,11 @@ is to be known. It is `./plumb run`, and besides:
               were not measured for longest are measured by the shortest of
               the widest cases, so that a node that is free at night is
               measured within --cover nights.
-  failures    Each is measured again: on the same nodes, then on others. Gone
-              both times: `unstable`, which is no pass. Back on the same
-              nodes alone: they are named. What is beyond a reference was
-              measured four times already, and goes to other nodes at once.
+  failures    Each is measured again: on the same nodes, then on others. If it
+              does not fail again, the test case is `flaky`. If it fails only
+              on its original nodes, the report lists these nodes. What is
+              out of tolerance was measured four times already, and goes to
+              other nodes at once.
               What was worse by its history for one night is measured three
               times more, which tells.
   nodes       --locate: after a regression of cases on several nodes, pairs of
@@ -281,9 +283,10 @@ Examples:
   ./plumb nightly --site S --mail night.eml --to ops || sendmail -t <night.eml
   ./plumb nightly --site S -- -n Osu       what follows -- goes to ReFrame
 
-Exit codes: 0 good; 1 something failed, regressed or was unstable, or the
+Exit codes: 0 good; 1 something failed, regressed or was flaky, or the
 night was ended early; 2 usage, or it could not run (another one does).
-Unstable alone is 1: at a night that ends with 0 nobody looks.
+Flaky test cases alone give 1, too: nobody reads about a night that ends with
+0.
 """
 
 
@@ -460,14 +463,15 @@ def _bundle(commands: Any) -> None:
                         help='file to write')
 
 
-NEW = """Makes a site's folder from what this machine and its Slurm tell.
+NEW = """Makes a site's folder from what this machine and its Slurm print.
 
 Run it on a login node, or better on a compute node, where the GPUs and the
-network cards are. It only asks (sinfo, scontrol, lscpu, nvidia-smi, rocm-smi,
-ibstat, fi_info, module, mpicc, spack), starts no job and changes nothing; it
-says what it found, and writes the files after a yes. What it cannot know is
-marked in them with a comment FINISH, and told at the end with file and line;
-without Slurm that is most of the partition.
+network cards are. It only reads (sinfo, scontrol, reframe, nvidia-smi,
+rocm-smi, module, mpirun, spack; cli/detect.yaml lists the commands),
+starts no job and changes nothing. It prints a summary and writes the files
+after a yes. A comment FINISH in a file marks what a person has to write; the
+end of the output lists these lines. Without Slurm they are most of the
+partition.
 
 Network cards that config/hardware.yaml lacks go into hardware.yaml of the
 folder, the tree of switches (scontrol show topology) into topology.yaml.
@@ -489,13 +493,13 @@ CHECK = """Checks sites without running anything, on any machine.
   system.py      the glossary's names, ReFrame's schema, what it generates
   cases.txt      the cases that can run, kept in git; a change is shown
   references/    there for every judged case of mode quick
-  spack/*.yaml   Spack's schema (where Spack is at hand), and what it misses
+  spack/*.yaml   Spack's schema (if a Spack is available), and what it misses
 
 Examples:
   ./plumb site check --all
   ./plumb site check hgx-h100 --update     accept the cases as they are now
 
-Exit codes: 0 good, 1 something to mend, 2 usage.
+Exit codes: 0 good, 1 something to fix, 2 usage.
 """
 
 
@@ -518,7 +522,7 @@ def site_arguments(commands: Any) -> None:
     new.add_argument('--launcher', choices=('srun', 'mpirun'),
                      help='default: what the MPI found is started with')
     new.add_argument('--show', action='store_true',
-                     help='show the files whole, too')
+                     help='print the files, too')
     new.add_argument('--access', action='append', default=[],
                      metavar='[P:]OPT',
                      help='an option that jobs need, e.g. '
@@ -547,7 +551,7 @@ MODULES = {'benchmark new': 'benchmark', 'bundle': 'bundle',
            'doctor': 'doctor', 'export': 'data', 'history': 'data',
            'locate': 'locate',
            'nightly': 'nightly',
-           'references learn': 'learn',
+           'references learn': 'learn', 'sql': 'data',
            'site check': 'sites', 'site new': 'new', 'spack': 'stacks'}
 
 

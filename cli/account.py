@@ -1,23 +1,27 @@
-"""What `plumb run` says of its session: how each planned case ended.
+"""The rows of the table of `plumb run`: one per planned test case.
 
-The outcome comes from the plan and the records alone (postprocess/outcomes.py,
-as for the page); ReFrame's report adds what is only for people to read.
+Results come from the plan and the records alone (postprocess/results.py, as
+for the page); ReFrame's report adds the text for people.
 """
 from __future__ import annotations
 
 import argparse
+import errno
 import functools
+import os
 import re
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from checks.lib.references import LEARN
-from postprocess import outcomes, plans
+from cli import table
+from postprocess import outcomes, plans, reasons, results
 from postprocess.progress import Progress
 
-#: What a check says of a case without a reference.
+#: What a check reports of a test case without a reference.
 LACKS = re.compile(rf'(no reference[^;]*): {re.escape(LEARN)}')
 
 #: Actions of ReFrame that measure nothing: `plumb run` hands them on.
@@ -28,18 +32,23 @@ ACTIONS = ('--ci-generate', '--delete-stored-sessions', '--describe',
            '--list', '--list-tags', '--performance-compare', '--show-config',
            '-V', '--version', '-h', '--help')
 
-#: What a guard of this module's own making means.
-WHY = {
-    plans.MISSING: 'planned, and the session ended before it had a record',
-    'cancelled': 'cancelled: the session ended before it did',
-    'build': 'not run: what it needs could not be built',
-    'dependency': 'not run: what it depends on failed',
-}
+#: Why a test case that did not fail was measured again, by its result.
+AT_FIRST = {'no_reference': 'inconclusive at first',
+            'inconclusive': 'inconclusive each time'}
+BEYOND = 'out of tolerance or inconclusive at first'
 
-#: Why a case that did not fail was measured again: by its result, where that
-#: has not been held against a reference.
-AT_FIRST = {'recorded': 'disturbed at first', 'unfit': 'disturbed each time'}
-BEYOND = 'beyond its reference or disturbed at first'
+
+class Row(NamedTuple):
+    """A row of the table."""
+    name: str
+    #: One of results.ORDER.
+    result: str
+    #: Why it failed, or its values.
+    text: str
+    #: What else the reader should know.
+    note: str = ''
+    #: Whether it waits for a reference.
+    waits: bool = False
 
 
 def other_action(words: list[str]) -> str:
@@ -51,59 +60,90 @@ def other_action(words: list[str]) -> str:
     try:
         found = vars(parser.parse_known_args(words)[0])
     except argparse.ArgumentError:
-        return ''                       # ReFrame says what is wrong with it
+        return ''                       # ReFrame reports what is wrong
     return next((name for name in ACTIONS if found[name] is not None), '')
 
 
 def plan_of(perflogs: str, run: str) -> plans.Plan | None:
-    """The plan of a session; None: it never came to have one."""
+    """The plan of a session; None: it has none."""
     for path in Path(perflogs).glob(f'*/{plans.FOLDER}/{run}.json'):
         return plans.read(path, lambda *_: None)
     return None
 
 
-def told(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
-         ahead: list[Progress] | None = None) -> list[dict[str, Any]]:
-    """ReFrame's cases, with the outcomes of the records; builds that failed
-    after them.
+def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
+         ahead: list[Progress] | None = None) -> dict[results.Key, Row]:
+    """The row of each planned test case.
 
-    :param frame: records: of this session, and what it can look back on
-    :param report: cases of ReFrame's report; what it lacks is added
-    :param ahead: `progress` of the records; None: it is asked
+    :param frame: records: of this session, and of those before it
+    :param report: test cases of ReFrame's report
+    :param ahead: `progress` of the records; None: it is computed
     """
-    ended = outcomes.of_session(frame, plan.run)
-    tries = outcomes.tries(frame, plan.run)
-    # Reads every record there is; only for what waits for a reference.
+    ended = results.of_session(frame, plan.run)
+    # Reads all records; only for test cases that wait for a reference.
     needs = functools.cache(
         lambda: outcomes.needs(frame, plan.run, ahead))
     known = {(c['partition'], c['environ'], c['hashcode']): c for c in report}
-    cases = []
-    for planned in plan.cases:
-        key = plan.key(planned)[1:]
-        result, guard = ended.get(key, ('fail', plans.MISSING))
-        number = tries.get(key, 1)
-        case = {'display_name': planned['name'], 'perfvalues': {},
-                'environ': planned['environ'], **known.get(key, {}),
-                'guard': guard}
-        case['outcome'] = result
+    names = display_names(plan)
+    found = {}
+    for key, name in names.items():
+        case = known.get(key, {})
+        one = ended.get(key)
+        if one is None or one.failed:
+            guard = one.guard if one else plans.MISSING
+            text = reasons.words(
+                guard, why(case) or (one.reason if one else '')) or guard
+            if text and one and one.tries > 1 and (
+                    guard not in reasons.NOT_RUN):
+                text += f' (in each of {one.tries} tries)'
+            found[key] = Row(name, one.result if one else 'not_run', text)
+            continue
         note = case.get('unjudged') or ''
-        if number > 1 and result not in outcomes.FAILED:
-            note = '; '.join(filter(None, [
-                note, f'{AT_FIRST.get(result, BEYOND)}, measured {number} '
-                'times']))
-        case['unjudged'] = note
         lacks = LACKS.search(note)
-        case['waits'] = bool(lacks) and result == 'recorded'
         if lacks:
-            words = outcomes.words(needs().get(key), '' if lacks[1] ==
-                                   'no reference yet' else lacks[1])
-            case['unjudged'] = note.replace(lacks[0], words)
-        case['result'] = result if result in (
-            *outcomes.FAILED, 'xfail') else 'pass'
-        if result in outcomes.FAILED and (
-                guard in WHY or not case.get('fail_reason')):
-            case['fail_reason'] = WHY.get(guard, guard)
-        elif result in outcomes.FAILED and number > 1:
-            case['fail_reason'] += f' (in each of {number} tries)'
-        cases.append(case)
-    return cases + [c for c in report if c.get('fixture')]
+            note = note.replace(lacks[0], outcomes.words(
+                needs().get(key), '' if lacks[1] == 'no reference yet'
+                else lacks[1]))
+        if one.tries > 1:
+            note = '; '.join(filter(None, [
+                note, f'{AT_FIRST.get(one.result, BEYOND)}, measured '
+                f'{one.tries} times']))
+        found[key] = Row(name, one.result, values(case), note,
+                         bool(lacks) and one.result == 'no_reference')
+    return found
+
+
+def display_names(plan: plans.Plan) -> dict[results.Key, str]:
+    """The name of each test case of a plan, with its environment if another
+    one has the same name."""
+    times = Counter(case['name'] for case in plan.cases)
+    return {plan.key(case)[1:]: case['name'] + f' @{case["environ"]}' * (
+        times[case['name']] > 1) for case in plan.cases}
+
+
+def builds(report: list[dict[str, Any]]) -> list[Row]:
+    """Builds for test cases that failed."""
+    return [Row(case['display_name'], 'fail', why(case))
+            for case in report if case.get('fixture')]
+
+
+def why(case: dict[str, Any]) -> str:
+    """Why a test case failed, by ReFrame's report, in one line."""
+    text = ' '.join(str(case.get('fail_reason') or '').split())
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        # ReFrame lists every file that it could not copy.
+        if f'[Errno {number}]' in text:
+            return (f'disk: the disk of {case.get("stagedir")} is full '
+                    f'({os.strerror(number)}): free it, or name another '
+                    "(the site's stagedir, --prefix)")
+    return text[:400]
+
+
+def values(case: dict[str, Any]) -> str:
+    """The values that the row of a test case shows."""
+    # After a failure ReFrame fills in the names, with None for the values.
+    return table.row(sorted(case.get('tags') or ()), [
+        table.figure_of(key, entry[0], entry[4], entry[1],
+                        entry[2] is not None or entry[3] is not None)
+        for key, entry in (case.get('perfvalues') or {}).items()
+        if entry[0] is not None])

@@ -1,8 +1,8 @@
 """`plumb benchmark new NAME`: a family's folder that runs at once.
 
-The templates in cli/templates/ are families that hold the contract tests;
-NAME and Name in their files and paths become the family's name and the class
-of its check.
+The templates cli/templates/{program,service} are families that hold the
+contract tests; NAME and Name in their files and paths become the family's
+name and the class of its check.
 """
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def reference(check: Any) -> tuple[str, str, str, bool]:
     there is none; -: nothing is judged.
     """
     if (not hasattr(check, 'judged_figures') or not judged(check)
-            or check.unfit):
+            or check.inconclusive):
         return '-', '', '', False
     # What ReFrame's set-up of a dry run would do, short of making folders.
     check._rfm_dry_run = True

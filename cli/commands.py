@@ -4,20 +4,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
-import errno
 import json
 import os
 import runpy
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cli import session, table, unstable
+from cli import session, unstable
 from cli.setup import (
     ROOT,
     WORK,
@@ -30,15 +29,16 @@ from cli.setup import (
     ensure_wheel,
     say,
 )
-from config import clock, families, lock
+from config import clock, console, families, lock
+from config.modes import MODES
 from config.references import accepted
 
 if TYPE_CHECKING:
+    from cli.account import Row
     from postprocess import plans
     from postprocess.finding import Regression
+    from postprocess.results import Key
     from postprocess.verdict import Verdict
-
-MODES = ('quick', 'nightly', 'full', 'bringup')
 
 
 def site_folder(name: str) -> Path:
@@ -241,7 +241,8 @@ def prepared(args: argparse.Namespace) -> Iterator[Work]:
         bringup = args.bringup or args.mode == 'bringup'
         if not bringup:
             references_are_sound(Path(variables['RFM_REFERENCE_PREFIX']))
-        options = [f'--mode={args.mode}']
+        # Not --mode: ReFrame ignores -p beside it.
+        options = [*MODES[args.mode]]
         if bringup and args.mode != 'bringup':
             options.append('-Sbringup=1')
         say(f'set-up took {time.monotonic() - start:.1f} s')
@@ -254,16 +255,29 @@ def _is_unscheduled(system: dict[str, Any]) -> bool:
     return all(part['scheduler'] == 'local' for part in system['partitions'])
 
 
-def measured(work: Work, *options: str, **variables: str) -> Ended:
+def measured(work: Work, *options: str,
+             only: Collection[Key] | None = None,
+             variables: Mapping[str, str] | None = None) -> Ended:
     """One session of ReFrame, with an option that is its action.
 
+    :param only: test cases that it is restricted to; None: all of the mode
     :raises SetupError: it would measure, and the clock is wrong
     """
     from cli import account
     if '-r' in options and (why := clock.behind(
             Path(work.perflogs, work.system['name']))):
         raise SetupError(why)
-    with session.opened(work.system, work.night) as mine:
+    variables = dict(variables or {})
+    with contextlib.ExitStack() as stack:
+        mine = stack.enter_context(session.opened(work.system, work.night))
+        if only is not None:
+            from config.session import ONLY
+            # The keys of thousands of test cases are too long for a variable.
+            file = stack.enter_context(
+                tempfile.NamedTemporaryFile('w', suffix='.json'))
+            json.dump(sorted(only), file)
+            file.flush()
+            variables[ONLY] = file.name
         code, ended_by = session.run(
             [str(WORK / 'bin' / 'reframe'), *work.options, *options],
             {**work.variables, **mine.variables, **variables},
@@ -284,32 +298,36 @@ def zero_cases(ended: Ended) -> int:
 def run(args: argparse.Namespace) -> int:
     """Runs a mode, then the table, the report and an honest exit code."""
     from cli import account, ordering
+    from postprocess.results import FAILED
     start = time.monotonic()
     with prepared(args) as work:
-        if account.other_action(args.reframe):
-            return measured(work).code
+        if action := account.other_action(args.reframe):
+            # A dry run has no jobs to wait for, one after the other.
+            serial = ['--exec-policy=serial'] * (action == '--dry-run')
+            return measured(work, *serial).code
         with ordering.handed(ordering.of_run(
                 Path(work.perflogs), work.system['name'],
                 args.mode)) as known:
-            ended = measured(work, '-r', **known)
+            ended = measured(work, '-r', variables=known)
         if ended.plan is None:
             return zero_cases(ended)
         page, made = page_of(work.perflogs)
-    cases = account.told(ended.plan, made.records, ended.cases, made.ahead)
-    failed = [c for c in _table(cases) if not c.get('fixture')]
-    cases = [c for c in cases if not c.get('fixture')]
-    print(f'\n{len(cases)} cases, {len(failed)} failed, '
+    rows = account.rows(ended.plan, made.records, ended.cases,
+                        made.ahead).values()
+    _show([*rows, *account.builds(ended.cases)])
+    failed = [one for one in rows if one.result in FAILED]
+    print(f'\n{len(rows)} cases, {len(failed)} failed, '
           f'{time.monotonic() - start:.0f} s in all')
     if ended.ended_by:
-        print(f'Ended by {ended.ended_by}: cases that it cut short have '
+        print(f'Ended by {ended.ended_by}: test cases that did not end have '
               'failed.')
     if work.bringup:
         print('Bring-up: only limits judged, and a vendor profile where '
               'there is one')
-    waiting = sum(bool(c.get('waits')) for c in cases)
+    waiting = sum(one.waits for one in rows)
     if waiting:
-        print(f'{waiting} of the cases have no reference and were recorded, '
-              'not judged: ./plumb references learn')
+        print(f'{waiting} of the cases have no reference: ./plumb '
+              'references learn')
     worse = _worse(made.verdict, ended.plan)
     left, never = ordering.told(ended.plan)
     print(*left, sep='\n', end='\n' * bool(left))
@@ -354,48 +372,15 @@ def _cases(report: Path) -> list[dict[str, Any]]:
             if not case.get('fixture') or case['result'] == 'fail']
 
 
-def _table(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Prints a line a case; returns those that failed."""
-    failed = [c for c in cases if c['result'] not in ('pass', 'xfail')]
-    rows = []
-    names = Counter(case['display_name'] for case in cases)
-    for case in cases:
-        text = why(case) if case in failed else _headline(case)
-        name = case['display_name']
-        if names[name] > 1:
-            name += f' @{case["environ"]}'
-        rows.append((case.get('outcome', case['result']), name, text,
-                     case.get('unjudged') or ''))
-    width = max(len(r[1]) for r in rows)
+def _show(rows: Collection[Row]) -> None:
+    """Prints the table of a session: failures last, what could not start
+    before its cause."""
+    from postprocess.results import FAILED
     print()
-    # Failures last, where the eye is; what could not start before its cause.
-    for result, name, text, note in sorted(
-            rows, key=lambda r: r[0] in ('fail', 'xpass')):
-        print(f'{result:10}{name:{width}}  {text}'
-              f'{"  (" + note + ")" if note else ""}')
-    return failed
-
-
-def why(case: dict[str, Any]) -> str:
-    """Why a case failed, in one line."""
-    text = ' '.join(str(case.get('fail_reason') or '').split())
-    for number in (errno.ENOSPC, errno.EDQUOT):
-        # ReFrame tells of every file that it could not copy.
-        if f'[Errno {number}]' in text:
-            return (f'disk: the disk of {case.get("stagedir")} is full '
-                    f'({os.strerror(number)}): free it, or name another '
-                    "(the site's stagedir, --prefix)")
-    return text[:400]
-
-
-def _headline(case: dict[str, Any]) -> str:
-    """The figures that a case's row shows."""
-    # After a failure ReFrame fills in the names, with None for the values.
-    return table.row(sorted(case.get('tags') or ()), [
-        table.figure_of(key, entry[0], entry[4], entry[1],
-                        entry[2] is not None or entry[3] is not None)
-        for key, entry in (case.get('perfvalues') or {}).items()
-        if entry[0] is not None])
+    console.show([
+        (one.result, one.name, ' '.join(filter(None, [
+            one.text, one.note and f'({one.note})'])))
+        for one in sorted(rows, key=lambda one: one.result in FAILED)])
 
 
 def page_of(perflogs: str) -> tuple[str | None, Any]:
@@ -403,8 +388,7 @@ def page_of(perflogs: str) -> tuple[str | None, Any]:
     made from (report.Written)."""
     from postprocess import report as page
     folder = _report_folder()
-    made = page.write(['--perflogs', perflogs, '--output', folder,
-                       '--references', references_folder()])
+    made = page.write(perflogs, Path(folder), references_folder())
     return f'{folder}/index.html' if made.code in (0, 1) else None, made
 
 
@@ -425,26 +409,23 @@ def _report_folder() -> str:
 
 
 def references(args: argparse.Namespace) -> int:
-    """Hands over to postprocess: propose or accept."""
-    return reference_files(args.rest)
-
-
-def reference_files(words: list[str]) -> int:
-    """Hands over to postprocess, with the site's places as defaults.
-
-    :param words: propose or accept, and their options
-    """
+    """Hands over to postprocess: propose or accept, with the site's places as
+    defaults."""
     from postprocess import references as module
+    words: list[str] = args.rest
     if (words[:1] not in (['propose'], ['accept'])
             or {'-h', '--help'} & set(words)):
         return module.main(words)
+    explicit = '--site' in words
     words = _with(words, site='local')
     if words[0] == 'propose':
         words = _with(words, perflogs=_perflogs())
     site = words[words.index('--site') + 1] if '--site' in words else ''
     if site == 'local':
         # What is true of this machine alone stays out of git.
-        words = _with(words, output=str(references_of(site_folder(site))))
+        folder = str(references_of(site_folder(site))) if explicit \
+            else references_folder()
+        words = _with(words, output=folder)
     return module.main(words)
 
 

@@ -1,4 +1,4 @@
-"""`plumb history` and `plumb export`: postprocess, with the usual places."""
+"""`plumb history`, `export` and `sql`: postprocess, with the usual places."""
 from __future__ import annotations
 
 import argparse
@@ -29,4 +29,9 @@ def history(args: argparse.Namespace) -> int:
 
 def export(args: argparse.Namespace) -> int:
     from postprocess import export as module
+    return _given(module.main, args.rest)
+
+
+def sql(args: argparse.Namespace) -> int:
+    from postprocess import sql as module
     return _given(module.main, args.rest)

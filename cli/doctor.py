@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from cli.commands import (
 )
 from cli.ordering import NIGHT, Key, times_seen
 from cli.setup import WORK
-from config import ordering
+from config import console, ordering
 from config.families import families
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
@@ -64,20 +65,20 @@ def doctor(args: argparse.Namespace) -> int:
         mine = [c for c in answer['cases'] if c['family'] == family]
         print(f'\nfamily {family}')
         if not mine:
-            print(f'  not here   {why_none(family, configuration)}')
+            console.show([('not here', why_none(family, configuration))],
+                         indent=2)
             continue
-        family_told(mine, blocked)
-        parts_told(family, configuration)
         there = (prefix / f'{family}.yaml').is_file()
-        print(f'  references {prefix / family}.yaml'
-              f'{"" if there else f": none yet: {learn}"}')
+        console.show([
+            *family_rows(mine, blocked), *part_rows(family, configuration),
+            ('references', f'{prefix / family}.yaml'
+             + ('' if there else f': none yet: {learn}'))], indent=2)
     print('\nA mode as a whole (cases, as `plumb site check` counts: of a '
           'check on a partition\nin an environment; checks as `reframe -l`); '
           'node-hours without builds and queues')
-    for mode in MODES:
-        cases = [c for c in answer['cases'] if mode in c['modes']]
-        print(f'  --mode {mode:8} '
-              + str(cost(cases, seen, answer['settings'].get(mode, {}))))
+    console.show([(f'--mode {mode}', cost(
+        [c for c in answer['cases'] if mode in c['modes']], seen,
+        answer['settings'].get(mode, {}))) for mode in MODES], indent=2)
     for line in budgets(configuration, [
             case for case in answer['cases'] if NIGHT in case['modes']],
             seen, answer['settings'].get(NIGHT, {})):
@@ -91,15 +92,17 @@ def machine(folder: Path, path: str) -> None:
     """The site, and the tools that are found."""
     cc = shutil.which('cc', path=path) or shutil.which('gcc', path=path)
     spack = stack.spack_command()
-    print(f'site      {folder}')
-    print(f'python    {sys.version.split()[0]} ({sys.executable})')
-    print(f'compiler  {cc or "none: install gcc or load a module"}')
-    print(f'spack     {spack or "none (only Spack stacks need it)"}')
+    console.show([
+        ('site', folder),
+        ('python', f'{sys.version.split()[0]} ({sys.executable})'),
+        ('compiler', cc or 'none: install gcc or load a module'),
+        ('spack', spack or 'none (only Spack stacks need it)')])
 
 
 def environments(configuration: Mapping[str, Any]) -> None:
     """Each environment, with where its programs come from."""
     print()
+    rows = []
     for env in configuration['environments']:
         extras = env.get('extras', {})
         words = [extras.get('mpi_library', ''),
@@ -107,19 +110,19 @@ def environments(configuration: Mapping[str, Any]) -> None:
                  *(f"{family}: {origin['source']} "
                    f"{origin.get('prefix', '')}".strip()
                    for family, origin in extras.get('programs', {}).items())]
-        print(f"environment {env['name']}: {', '.join(filter(None, words))}")
+        rows.append((env['name'], ', '.join(filter(None, words))))
+    console.show(rows, ('environment', 'programs'))
 
 
 def stores() -> None:
     """The stores found on this machine."""
     print()
     found = json.loads((WORK / 'local.json').read_text())['stores']
-    for store in found:
-        print(f"store {store['store']} {store['version']} "
-              f"({store['source']}, {store['prefix']}): "
-              f"{'TLS' if store['tls'] else 'no TLS'}, "
-              + ('its own load generator' if store['bench'] else
-                 'no load generator of its own'))
+    console.show([
+        (store['store'], store['version'], store['source'], store['prefix'],
+         'yes' if store['tls'] else 'no', 'yes' if store['bench'] else 'no')
+        for store in found], ('store', 'version', 'source', 'prefix', 'TLS',
+                              'own load generator'))
     missing = WORK / 'stores' / 'missing'
     if missing.is_file():
         print(f'no store from wheels: {missing.read_text().strip()}; to try '
@@ -132,16 +135,16 @@ def places(configuration: Mapping[str, Any]) -> None:
     offers = {feature for system in configuration['systems']
               for part in system['partitions']
               for feature in part.get('features', ())}
-    for what, feature, without in (
-            ('several nodes', 'nodes_2',
-             'the site has one node: use a site with several (--site)'),
-            ('NVIDIA GPUs', 'gpu_nvidia',
-             'no partition offers gpu_nvidia: on a machine that has them, '
-             'add the feature in its site folder'),
-            ('AMD GPUs', 'gpu_amd',
-             'no partition offers gpu_amd: on a machine that has them, add '
-             'the feature in its site folder')):
-        told_part(what, feature in offers, without)
+    console.show([part_row(what, feature in offers, without)
+                  for what, feature, without in (
+        ('several nodes', 'nodes_2',
+         'the site has one node: use a site with several (--site)'),
+        ('NVIDIA GPUs', 'gpu_nvidia',
+         'no partition offers gpu_nvidia: on a machine that has them, '
+         'add the feature in its site folder'),
+        ('AMD GPUs', 'gpu_amd',
+         'no partition offers gpu_amd: on a machine that has them, add '
+         'the feature in its site folder'))], indent=2)
 
 
 # ------------------------------------------------- what would start
@@ -205,26 +208,25 @@ def environ_fault(env: Mapping[str, Any], path: str) -> str:
     return ''
 
 
-def family_told(cases: Iterable[Case], blocked: Mapping[str, str]) -> None:
+def family_rows(cases: Iterable[Case], blocked: Mapping[str, str]
+                ) -> Iterator[tuple[str, str]]:
     """For each mode what would start, then once each reason why not."""
     cases = list(cases)
     for mode in MODES:
         mine = [c for c in cases if mode in c['modes']]
         start = sum(c['where'] not in blocked for c in mine)
         rest = f' of {len(mine)}' if start < len(mine) else ''
-        print(f'  {"runs here" if start else "not here "}  '
-              f'--mode {mode:8} {start:5d}{rest} cases')
-    reasons: dict[str, int] = {}
-    for case in cases:
-        why = blocked.get(case['where'])
-        if why:
-            reasons[why] = reasons.get(why, 0) + 1
+        yield ('runs here' if start else 'not here',
+               f'--mode {mode}: {start}{rest} cases')
+    reasons = Counter(blocked[case['where']] for case in cases
+                      if blocked.get(case['where']))
     for why, number in reasons.items():
-        print(f'  not here   {number} cases: {why}')
+        yield 'not here', f'{number} cases: {why}'
     if cramped := [c['cramped'] for c in cases if c.get('cramped')]:
-        print(f'  only full  {len(cramped)} cases: servers and clients need '
-              f'{min(cramped)} CPUs of a node or more (up to {max(cramped)}), '
-              'and none has them: nothing could be judged')
+        yield 'only full', (
+            f'{len(cramped)} cases: servers and clients need {min(cramped)} '
+            f'CPUs of a node or more (up to {max(cramped)}), and none has '
+            'them: nothing could be judged')
 
 
 # --------------------------------------------------- why there is none
@@ -261,7 +263,8 @@ def why_none(family: str, configuration: Mapping[str, Any]) -> str:
             f'for (checks/{family}/README.md)')
 
 
-def parts_told(family: str, configuration: Mapping[str, Any]) -> None:
+def part_rows(family: str, configuration: Mapping[str, Any]
+              ) -> Iterator[tuple[str, str]]:
     """What a site has of a family's parts, and how to get those that it has
     not: `parts` of its family.yaml."""
     offers = {feature for env in configuration['environments']
@@ -269,15 +272,14 @@ def parts_told(family: str, configuration: Mapping[str, Any]) -> None:
     for what, part in families()[family].parts.items():
         named = [name for name in stack.names() if part['feature'] in
                  environs.of_stack('', name)['features']]
-        told_part(what, part['feature'] in offers, part['without'] + (
+        yield part_row(what, part['feature'] in offers, part['without'] + (
             f'; or name a stack that has it: {", ".join(named)}'
             if named else ''))
 
 
-def told_part(what: str, there: bool, without: str) -> None:
-    """A line: it is offered, or what to do."""
-    print(f'  {"offered  " if there else "not here "}  {what}'
-          f'{"" if there else ": " + without}')
+def part_row(what: str, there: bool, without: str) -> tuple[str, str]:
+    """It is offered, or what to do."""
+    return ('offered', what) if there else ('not here', f'{what}: {without}')
 
 
 # ------------------------------------------------------------- the cost
@@ -299,7 +301,7 @@ class Cost:
     by_limits: float
 
     def __str__(self) -> str:
-        text = (f'{self.cases:5d} cases ({self.checks} checks), '
+        text = (f'{self.cases} cases ({self.checks} checks), '
                 f'{hours(self.by_times + self.by_limits)} node-hours')
         if not self.cases:
             return text

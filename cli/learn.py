@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import functools
 import re
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,10 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from cli import account, commands
 from cli.setup import SetupError, say
-from config import session as planned
-from config import strict
-from postprocess import outcomes, perflogs
+from config import console
+from config import references as grammar
+from postprocess import perflogs, references, results
 from postprocess.progress import Progress, progress
+from postprocess.results import Key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 TURNS = 3
 #: A case shows a speed if at least this part of its runs was at it.
 SHOWN = 0.25
-
-#: Partition, environment, hash: a case of a plan.
-Key = tuple[str, str, str]
 
 
 class Standing(NamedTuple):
@@ -185,13 +182,9 @@ class Learning:
         self.turns += 1
         if self.turns == 1:
             return commands.measured(self.work, '-r')
-        with tempfile.NamedTemporaryFile('w', suffix='.json') as only:
-            json.dump(self.missing, only)
-            only.flush()
-            say(f'turn {self.turns}: {_cases(len(self.missing))}')
-            # Quiet: what has failed is told by the table.
-            return commands.measured(self.work, '-r', '-q',
-                                     **{planned.ONLY: only.name})
+        say(f'turn {self.turns}: {_cases(len(self.missing))}')
+        # Quiet: the table reports what failed.
+        return commands.measured(self.work, '-r', '-q', only=self.missing)
 
     def look(self, ended: commands.Ended) -> None:
         """Reads what the perflogs say after a turn."""
@@ -203,45 +196,38 @@ class Learning:
         ahead = progress(frame)
         now = standings(plan, frame, ahead)
         self.standing |= now
-        times = Counter(case['name'] for case in plan.cases)
-        for case in plan.cases:
-            where = f' @{case["environ"]}' * (times[case['name']] > 1)
-            self.names.setdefault(plan.key(case)[1:], case['name'] + where)
+        self.names = account.display_names(plan) | self.names
         self.families |= {case['family'] for case in plan.cases}
-        results = outcomes.of_session(frame, plan.run)
-        said = {(c.get('partition'), c.get('environ'), c.get('hashcode')): c
-                for c in account.told(
-                    plan, frame, ended.cases, ahead)}
+        ended_so = results.of_session(frame, plan.run)
+        rows = account.rows(plan, frame, ended.cases, ahead)
         for key in now:
-            result, guard = results.get(key, ('fail', 'missing'))
+            one = ended_so.get(key)
             self.failed.pop(key, None)
-            if result in outcomes.FAILED:
-                self.failed[key] = commands.why(said.get(key, {})) or guard
-            # What lacks a reference has figures to make it from.
-            barren = (key in self.failed and guard != 'reference'
-                      or not now[key].speeds)
+            if one is None or one.failed:
+                self.failed[key] = rows[key].text
+            # What lacks a reference has values to make it from.
+            barren = (key in self.failed and not (
+                one and one.guard == 'reference') or not now[key].speeds)
             self.barren[key] = self.barren[key] + 1 if barren else 0
 
     def show(self, took: float) -> None:
         """How far each case is; a line for each that is not there."""
         now = time.monotonic()
         missing = self.missing
-        lines = [(self.names[key], str(self.standing[key]),
-                  self.failed.get(key, '')) for key in missing]
-        width = max((len(name) for name, *_ in lines), default=0)
         print()
-        for name, text, why in lines:
-            print(f'{name:{width}}  {text}'
-                  f'{"; failed: " + why if why else ""}')
+        console.show([(self.names[key], f'{self.standing[key]}' + (
+            f'; failed: {self.failed[key]}' if key in self.failed else ''))
+            for key in missing])
         hopeless = sum(bool(s.hopeless) for s in self.standing.values())
         left = len(self.left_out)
         there = len(self.standing) - len(missing) - left
-        print(f'turn {self.turns} took {took:.0f} s: {_cases(there)} there'
-              f'{f" ({hopeless} as far as they get)" if hopeless else ""}, '
-              f'{len(missing)} not yet'
-              f'{f", {left} left out" if left else ""}; '
-              f'{(now - self.begin) / 60:.1f} min gone, '
-              f'{max(self.end - now, 0) / 60:.1f} left', flush=True)
+        text = (f'turn {self.turns} took {took:.0f} s: {there} of '
+                f'{_cases(len(self.standing))} ready'
+                + f' ({hopeless} as far as possible)' * bool(hopeless)
+                + f', {left} left out' * bool(left)
+                + f'; {(now - self.begin) / 60:.1f} min elapsed, '
+                f'{max(self.end - now, 0) / 60:.1f} min remaining')
+        print(text, flush=True)
 
     def conclude(self) -> int:
         """What is not there, and why; the exit code."""
@@ -252,7 +238,7 @@ class Learning:
                                  one.needs_of.items() if needs is None)
                 print(f'{name} at speed {one.speed}: no number of runs would '
                       f'bring {wide or "its figures"} below the cap: '
-                      'recorded, not judged')
+                      'no_reference')
             if key in self.failed:
                 tried = (f'left out, failed in {TURNS} turns in a row'
                          if key in self.left_out else 'failed in its last '
@@ -317,36 +303,34 @@ def _propose(site: str, work: commands.Work, families: set[str]) -> int:
 
     :param families: of the cases that ran
     """
-    # Its notes go to stderr: all that was said before them comes first.
+    # Its notes go to stderr: all that was printed before comes first.
     sys.stdout.flush()
     folder = commands.site_folder(site)
-    references = Path(work.variables['RFM_REFERENCE_PREFIX'])
-    where = ['--site', folder.name, '--output', str(references)]
-    code = commands.reference_files(
-        ['propose', *where, '--system', work.system['name']])
-    if commands.is_local(folder) and code == 0:
-        for family in sorted(families):
-            if cases := _new(references, family):
-                code = max(code, commands.reference_files(
-                    ['accept', *where, '--family', family, *cases]))
-    return code
+    place = Path(work.variables['RFM_REFERENCE_PREFIX'])
+
+    def propose() -> int:
+        proposed = references.of_system(
+            work.perflogs, work.system['name'], place, folder.name)
+        mine = {family: found for family, found in proposed.items()
+                if family in families}
+        accepted = {family: _accepted(place, family) for family in mine}
+
+        def is_new(family: str, keys: tuple) -> bool:
+            # Keys are regular expressions (ReFrame's $index).
+            text = ' '.join(map(str, keys))
+            return not any(keys == known or re.fullmatch(
+                ' '.join(map(str, known)), text)
+                for known in accepted[family])
+        code = 0
+        for family, found in mine.items() if commands.is_local(folder) else ():
+            if any(is_new(family, keys) for keys, _ in grammar.leaves(found)):
+                code = max(code, references.accept(
+                    place, {family: found}, functools.partial(is_new, family)))
+        return code
+    return references.reported(propose)
 
 
-def _new(folder: Path, family: str) -> list[str]:
-    """Options of accept: the proposed cases that no accepted entry is for."""
-    from config.references import proposed
-    from postprocess.acceptance import leaves
-
-    def entries(path: Path | None) -> list[tuple[str, ...]]:
-        if path is None or not path.exists():
-            return []
-        return [tuple(map(str, keys)) for keys, _ in leaves(
-            strict.load(path))]
-
-    accepted = entries(folder / f'{family}.yaml')
-    # Keys are regular expressions (ReFrame's $index).
-    return [f'--case=^{re.escape(" ".join(keys))}$'
-            for keys in entries(proposed(folder).get(family))
-            if keys not in accepted and not any(
-                re.fullmatch(' '.join(known), ' '.join(keys))
-                for known in accepted)]
+def _accepted(folder: Path, family: str) -> list[tuple]:
+    """Keys of the entries of an accepted file."""
+    return [keys for keys, _ in grammar.leaves(
+        grammar.editable(folder / f'{family}.yaml'))]

@@ -26,7 +26,6 @@ import pandas as pd
 from cli import account, commands, nodes, partitions, sites
 from cli.setup import WORK, SetupError, say
 from config import families, judged, pinned, run_id, topology
-from config import session as planned
 from postprocess import locating, perflogs, verdict
 from postprocess.locating import Located, Pair, Search
 
@@ -291,21 +290,19 @@ def _measured(search: Search, work: commands.Work, wanted: Wanted,
     """Measures until nothing is left that another pair could decide."""
     better = unit = why = ''
     where, _, environ = wanted.case['where'].partition('+')
-    only = [[where, environ, wanted.case['hash']]]
+    only = [(where, environ, wanted.case['hash'])]
     while rounds := search.ahead():
         jobs = sum(map(len, rounds))
         say(f'{jobs} job{"s" * (jobs > 1)} in {len(rounds)} '
             f'round{"s" * (len(rounds) > 1)}: ' + ', '.join(
                 '-'.join(pair) for pairs in rounds for pair in pairs[:4])
             + ' ...' * (jobs > 4 * len(rounds)))
-        with tempfile.TemporaryDirectory() as folder:
-            files = {planned.ONLY: only, pinned.VARIABLE: {
-                'rounds': rounds, 'parallel': parallel}}
-            for name, content in files.items():
-                Path(folder, name).write_text(json.dumps(content))
+        with tempfile.NamedTemporaryFile('w', suffix='.json') as pins:
+            json.dump({'rounds': rounds, 'parallel': parallel}, pins)
+            pins.flush()
             ended = commands.measured(
                 work, f'--system={work.system["name"]}:{where}', '-r', '-q',
-                **{name: str(Path(folder, name)) for name in files})
+                only=only, variables={pinned.VARIABLE: pins.name})
         if ended.plan is None:
             return None, '', commands.zero_cases(ended)
         found = results(ended.plan, work.perflogs, wanted.metric)

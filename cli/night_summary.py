@@ -18,8 +18,9 @@ from email.utils import format_datetime, make_msgid
 from pathlib import Path
 from typing import Any
 
-from cli.reruns import Trial
+from cli import reruns
 from config.version import VERSION
+from postprocess.results import Key, Result
 
 #: Lines of a kind; the rest is counted.
 MOST = 20
@@ -52,9 +53,10 @@ class Summary:
     night: str = ''
     #: What the reader is to know besides, the most important first.
     notes: list[str] = field(default_factory=list)
-    #: Cases that the night meant to run.
+    #: Test cases of its first session, and their names.
     cases: int = 0
-    trials: list[Trial] = field(default_factory=list)
+    names: dict[Key, str] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
     #: Lines of each change for the worse (postprocess/telling.py).
     regressions: list[list[str]] = field(default_factory=list)
     #: Cases without a reference.
@@ -77,23 +79,30 @@ class Summary:
         print(f'plumb: {text}', flush=True)
         self.notes.append(text)
 
-    def those(self, *verdicts: str) -> list[Trial]:
-        return [one for one in self.trials if one.verdict in verdicts]
+    def those(self, *wanted: str) -> list[Result]:
+        """The results that are one of these."""
+        return [one for one in self.results if one.result in wanted]
+
+    @property
+    def failed(self) -> list[Result]:
+        """The results that are failures, and were so when measured again."""
+        return self.those('fail', 'not_run', 'xpass')
 
     @property
     def word(self) -> str:
         """The night in a word, the worst that is true of it."""
         return ('not run' if self.broken else 'ended' if self.ended_by
-                else 'failed' if self.those('fail', 'xpass')
+                else 'failed' if self.failed
                 else 'regressed' if self.regressions
-                else 'unstable' if self.those('unstable')
+                else 'flaky' if self.those('flaky')
                 else 'incomplete' if self.never or not self.page
                 else 'good')
 
     @property
     def code(self) -> int:
-        """0 good; 1 anything else, also what is unstable alone: nobody looks
-        at a night that ends with 0; 2 it could not run."""
+        """0 good; 1 anything else, also if all failures are flaky: nobody
+        reads about a nightly session that ends with 0; 2 it could not run.
+        """
         return 2 if self.usage else 0 if self.word == 'good' else 1
 
     @property
@@ -102,12 +111,13 @@ class Summary:
         if self.broken:
             said = self.broken
         else:
-            parts = [(len(self.those('fail', 'xpass')), 'failed'),
-                     (len(self.those('unstable')), 'unstable'),
+            parts = [(len(self.failed), 'failed'),
+                     (len(self.those('flaky')), 'flaky'),
                      (len(self.regressions), 'worse by its history')]
             said = ', '.join(f'{number} {what}' for number, what in parts
                              if number) or 'nothing is worse'
-            said += f'; {self.cases} case{"s" * (self.cases != 1)} to run'
+            said += (f'; {self.cases} test case{"s" * (self.cases != 1)} '
+                     'to run')
             if self.ended_by:
                 said = f'{self.ended_by}; {said}'
         return f'{self.site}: {self.word.upper()}: {said}'
@@ -116,9 +126,9 @@ class Summary:
         """What people read, the worst first."""
         found = [f'Night {self.night} of {self.headline}'.replace('  ', ' ')]
         found += [f'! {note}' for note in self.notes]
-        found += _trials('Failed:', self.those('fail', 'xpass'))
-        found += _trials('Unstable: failed, and not when measured again. No '
-                         'pass:', self.those('unstable'))
+        found += self._results('Failed:', self.failed)
+        found += self._results('Flaky: failed once, and not when measured '
+                               'again:', self.those('flaky'))
         if self.regressions:
             found.append('Worse than it was, by its history (./plumb '
                          'verdict):')
@@ -128,9 +138,8 @@ class Summary:
         for one in self.nodes:
             found += _nodes(one, self.cover)
         if self.waiting:
-            found.append(f'{self.waiting} of the cases have no reference and '
-                         'were recorded, not judged: ./plumb references '
-                         'learn')
+            found.append(f'{self.waiting} of the test cases have no '
+                         'reference: ./plumb references learn')
         found += [text for text in (
             self.verdict, self.page and f'Page: {self.page}') if text]
         return found
@@ -144,9 +153,9 @@ class Summary:
             'seconds': round(time.time() - self.began),
             'verdict': self.word, 'code': self.code,
             'headline': self.headline, 'notes': self.notes,
-            'cases': self.cases, 'failed': [
-                _trial(one) for one in self.those('fail', 'xpass')],
-            'unstable': [_trial(one) for one in self.those('unstable')],
+            'cases': self.cases,
+            'failed': [self._data(one) for one in self.failed],
+            'flaky': [self._data(one) for one in self.those('flaky')],
             'regressions': ['\n'.join(one) for one in self.regressions],
             'nodes': [vars(one) for one in self.nodes], 'page': self.page}
 
@@ -166,6 +175,40 @@ class Summary:
                          cte='quoted-printable')
         return bytes(mail)
 
+    def _results(self, title: str, some: Sequence[Result]) -> list[str]:
+        """Lines on test cases that failed."""
+        found = [title] if some else []
+        for one in some[:MOST]:
+            first = next(s for s in one.sessions if s.failed)
+            why = ('a known fault is gone: remove it from the reference file'
+                   if one.result == 'xpass' else first.reason or first.guard
+                   or 'out of tolerance')
+            found.append(
+                f'  {self._name(one)} on {one.partition}'
+                + (f' ({" ".join(sorted(first.nodes))})' if first.nodes
+                   else '') + f': {why}')
+            if text := story(one):
+                found.append(f'    measured again: {text}')
+            if one.suspects:
+                found.append(f'    look at {" ".join(sorted(one.suspects))}: '
+                             'it failed there, and not elsewhere')
+        return found + _more(len(some))
+
+    def _name(self, one: Result) -> str:
+        return self.names.get(one.planned, f'{one.check} {one.params}')
+
+    def _data(self, one: Result) -> dict[str, Any]:
+        """A test case that failed, for a program."""
+        first = next(s for s in one.sessions if s.failed)
+        return {'name': self._name(one), 'partition': one.partition,
+                'environ': one.environ, 'case': one.case,
+                'why': first.reason, 'guard': first.guard,
+                'nodes': sorted(first.nodes),
+                'suspects': sorted(one.suspects), 'tries': first.tries,
+                'again': [
+                    {'where': where, 'nodes': sorted(other.nodes),
+                     'failed': other.failed} for where, other in again(one)]}
+
     def write(self, mail: Path | None, webhook: Path | None, to: str = ''
               ) -> None:
         """Writes the files; none of them is ever half there.
@@ -180,20 +223,22 @@ class Summary:
                 write_all(path.parent, {path.name: made()})
 
 
-def _trials(title: str, some: Sequence[Trial]) -> list[str]:
-    found = [title] if some else []
-    for one in some[:MOST]:
-        why = ('a known fault is gone: take it out of the reference file'
-               if one.result == 'xpass' else one.why or one.guard)
-        found.append(f'  {one.name} on {one.key[0]}'
-                     + (f' ({" ".join(sorted(one.nodes))})' if one.nodes
-                        else '') + f': {why}')
-        if one.story:
-            found.append(f'    measured again: {one.story}')
-        if one.suspects:
-            found.append(f'    look at {" ".join(sorted(one.suspects))}: it '
-                         'is there, and not elsewhere')
-    return found + _more(len(some))
+def again(one: Result) -> list[tuple[str, Result]]:
+    """The sessions besides the first one that failed, each with the nodes
+    that it was on compared with those."""
+    first = next(s for s in one.sessions if s.failed)
+    return [(reruns.where(s, first), s) for s in one.sessions
+            if s is not first]
+
+
+def story(one: Result) -> str:
+    """How the sessions of a nightly session ended, in words."""
+    said = [f'{"failed again" if other.failed else "passed"} on {where}'
+            + (f' ({" ".join(sorted(other.nodes))})' if other.nodes else '')
+            for where, other in again(one)]
+    if one.sessions[0].tries > 1:
+        said.insert(0, f'failed in each of {one.sessions[0].tries} tries')
+    return ', '.join(said)
 
 
 def _nodes(one: Nodes, cover: int) -> list[str]:
@@ -218,16 +263,6 @@ def _some(texts: Sequence[str]) -> str:
 
 def _more(number: int) -> list[str]:
     return [f'  and {number - MOST} more'] if number > MOST else []
-
-
-def _trial(one: Trial) -> dict[str, Any]:
-    partition, environ, case = one.key
-    return {'name': one.name, 'partition': partition, 'environ': environ,
-            'case': case, 'why': one.why, 'guard': one.guard,
-            'nodes': sorted(one.nodes), 'suspects': sorted(one.suspects),
-            'tries': one.tries, 'again': [
-                {'where': where, 'nodes': sorted(trial.nodes),
-                 'failed': trial.failed} for where, trial in one.again]}
 
 
 def _date(seconds: float) -> Any:

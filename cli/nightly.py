@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import signal
-import tempfile
 import time
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,13 +30,12 @@ from cli import (
 )
 from cli.night_summary import Nodes, Summary
 from cli.partitions import SLURM
-from cli.reruns import Key, Trial
 from cli.setup import SetupError, say
 from cli.timers import KINDS
 from config import run_id
-from config import session as planned
-from postprocess import locating, outcomes, telling
+from postprocess import locating, results, telling
 from postprocess import verdict as verdicts
+from postprocess.results import Key, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,6 +137,8 @@ class Night:
         #: Nodes that are due, by the name of their pool.
         self.due: dict[str, list[str]] = {}
         self.plan: Any = None
+        #: Results of the first session.
+        self.first: dict[Key, Result] = {}
         #: All records of the system, before the first session and after each
         #: one.
         self.frame: pd.DataFrame | None = None
@@ -159,14 +157,17 @@ class Night:
                     self.found.usage = first.code == 2
                 return
             self.plan = first.plan
-            self.found.trials = self.trials(first)
-            self.found.cases = len(self.found.trials)
+            assert self.frame is not None
+            rows = account.rows(first.plan, self.frame, first.cases)
+            self.first = results.of_session(self.frame, first.plan.run)
+            self.found.names = account.display_names(first.plan)
+            self.found.cases = len(rows)
+            self.found.waiting = sum(one.waits for one in rows.values())
             left, self.found.never = ordering.told(self.plan)
             for line in left:
                 self.found.note(line)
-            if first.code and not any(
-                    one.result in outcomes.FAILED
-                    for one in self.found.trials) and not first.ended_by:
+            if first.code and not first.ended_by and not any(
+                    one.failed for one in self.first.values()):
                 self.found.broken = ('no case failed, and ReFrame did: its '
                                      'log says why')
             self.cover_nodes()
@@ -190,14 +191,12 @@ class Night:
         if cases is None:
             with ordering.handed(ordering.of_night(
                     self.frame, self.mode)) as known:
-                ended = commands.measured(self.work, '-r', *options, **known)
+                ended = commands.measured(self.work, '-r', *options,
+                                          variables=known)
         else:
-            with tempfile.NamedTemporaryFile('w', suffix='.json') as only:
-                json.dump(sorted(cases), only)
-                only.flush()
-                # Quiet: what fails is told in the end.
-                ended = commands.measured(self.work, '-r', '-q', *options,
-                                          **{planned.ONLY: only.name})
+            # Quiet: the summary reports what failed.
+            ended = commands.measured(self.work, '-r', '-q', *options,
+                                      only=cases)
         if ended.ended_by:
             self.found.ended_by = (self.found.ended_by
                                    or f'ended by {ended.ended_by}')
@@ -206,30 +205,12 @@ class Night:
         return ended
 
     def read(self) -> None:
-        """All records of the system; what is damaged is told by the page."""
+        """Reads all records of the system, and the results of this nightly
+        session; the page reports what is damaged."""
         self.frame = ordering.records(Path(self.work.perflogs), self.system)
-
-    def trials(self, ended: commands.Ended) -> list[Trial]:
-        """How the cases of a session ended."""
-        plan, frame = ended.plan, self.frame
-        assert plan is not None and frame is not None
-        said = account.told(plan, frame, ended.cases)
-        tries = outcomes.tries(frame, plan.run)
-        jobs = jobs_of(frame[frame['run'] == plan.run])
-        times = Counter(case['name'] for case in plan.cases)
-        found = []
-        for case, told in zip(plan.cases, said, strict=False):
-            key = plan.key(case)[1:]
-            ran_on, width = jobs.get(key, (frozenset(), 1))
-            result = told['outcome']
-            found.append(Trial(
-                key, case['name'] + f' @{case["environ"]}' * (
-                    times[case['name']] > 1), result,
-                commands.why(told) if result in outcomes.FAILED else '',
-                told['guard'], case['family'], ran_on, width=width,
-                tries=tries.get(key, 1)))
-            self.found.waiting += bool(told['waits'])
-        return found
+        if self.frame is not None:
+            self.found.results = [*results.of_night(
+                self.frame, self.found.night).values()]
 
     # Nodes -----------------------------------------------------------------
 
@@ -258,13 +239,9 @@ class Night:
             return
         for pool in self.distinct():
             for group, cases in self.groups(pool):
-                ended = self.measure(
+                self.measure(
                     f'nodes that are due: {" ".join(sorted(group))}', cases,
                     nodes.only(group, [pool]))
-                if ended is not None and ended.plan is not None:
-                    waiting = self.found.waiting
-                    self.found.trials += self.trials(ended)
-                    self.found.waiting = waiting
 
     def groups(self, pool: nodes.Pool
                ) -> list[tuple[frozenset[str], list[Key]]]:
@@ -279,7 +256,7 @@ class Night:
                    if n not in tonight and n in free.idle]
         mine = [name for name, one in self.pools.items() if one is pool]
         cases, width = representatives(
-            [one for one in self.found.trials if one.key[0] in mine],
+            [one for one in self.first.values() if one.partition in mine],
             ordering.times(self.frame[self.frame['run'] == self.plan.run],
                            max),
             len(free.idle))
@@ -315,44 +292,38 @@ class Night:
 
     def measure_again(self) -> None:
         """Measures again what failed, and what was worse for one night."""
-        failed = [one for one in self.found.trials if one.failed]
+        failed = [one for one in self.found.results
+                  if one.result in ('fail', 'not_run')]
         if reruns.too_many(len(failed), self.found.cases):
             self.found.note(
-                f'{len(failed)} of {self.found.cases} cases failed: too many '
-                'for chance, none was measured again')
+                f'{len(failed)} of {self.found.cases} test cases failed: too '
+                'many for chance, none was measured again')
             return
         pools = {name: pool.usable for name, pool in self.pools.items()}
-        sessions = reruns.plan(failed, pools)
+        sessions = reruns.plan([
+            session for one in failed for session in one.sessions
+            if session.result in ('fail', 'not_run')], pools)
         sessions += reruns.plan_suspects(self.suspects(failed), pools)
         for number, one in enumerate(sessions[:reruns.MOST_SESSIONS], 1):
             some = [self.pools[name] for name in
-                    {trial.key[0] for trial in one.of} & set(self.pools)]
+                    {of.partition for of in one.of} & set(self.pools)]
             options = (nodes.only(one.nodes, some)
                        if one.where == reruns.SAME else
                        nodes.without(one.nodes, some)
                        if one.where == reruns.OTHER else [])
-            keys = {trial.key for trial in one.of}
+            keys = {of.planned for of in one.of}
             ended = self.measure(
                 f'again ({number} of {len(sessions)}), on {one.where}: '
                 f'{len(keys)} case{"s" * (len(keys) > 1)}', keys, options)
             if ended is None or ended.plan is None or ended.ended_by:
                 break
-            self.take(one, ended)
         left = len(sessions) - reruns.MOST_SESSIONS
         if left > 0:
             self.found.note(f'{left} more sessions would have measured '
                             'failures again: left out')
 
-    def take(self, one: reruns.Again, ended: commands.Ended) -> None:
-        """Adds how a rerun ended to what it was a rerun of."""
-        waiting = self.found.waiting
-        how = {trial.key: trial for trial in self.trials(ended)}
-        self.found.waiting = waiting
-        for trial in one.of:
-            if trial.key in how:
-                trial.again.append((one.where, how[trial.key]))
-
-    def suspects(self, failed: Sequence[Trial]) -> list[tuple[Trial, int]]:
+    def suspects(self, failed: Sequence[Result]
+                 ) -> list[tuple[Result, int]]:
         """Cases that were worse tonight than they were, of which one night
         says too little; and the runs that would say enough."""
         if self.frame is None or not len(self.frame) or self.found.ended_by:
@@ -364,12 +335,10 @@ class Night:
         except ValueError as err:
             self.found.note(f'no verdict: {err}')
             return []
-        known = {one.key: one for one in reversed(self.found.trials)}
-        bad = {one.key for one in failed}
-        some = [(known[key], case.needs) for case in found.rerun
-                if case.system == self.system and (key := (
-                    case.partition, case.environ, case.case)) in known
-                and key not in bad]
+        bad = {one.planned for one in failed}
+        some = [(self.first[case.planned], case.needs)
+                for case in found.rerun if case.system == self.system
+                and case.planned in self.first and case.planned not in bad]
         if reruns.too_many(len(some), self.found.cases):
             self.found.note(f'{len(some)} cases were worse tonight: too many '
                             'for chance, none was measured again')
@@ -393,12 +362,8 @@ class Night:
 
     def locate(self, lines: Sequence[Regression]) -> None:
         """Which node it is, where cases of several nodes regressed."""
-        if self.frame is None:
-            return
-        wide = {key for key, (_, width) in jobs_of(
-            self.frame[self.frame['run'] == self.plan.run]).items()
-            if width > 1}
-        if not any((one.partition, one.environ, one.case) in wide
+        wide = {key for key, one in self.first.items() if one.width > 1}
+        if not any(one.planned in wide
                    for line in lines for one in line.members):
             return
         say('which node: pairs of nodes are measured')
@@ -414,26 +379,7 @@ class Night:
             self.found.note(f'pairs of nodes: cut short: {found.why}')
 
 
-def jobs_of(frame: pd.DataFrame) -> dict[Key, tuple[frozenset[str], int]]:
-    """Case -> nodes of its jobs, and how many one job has.
-
-    :param frame: records of one session
-    """
-    found: dict[Key, tuple[frozenset[str], int]] = {}
-    rows = frame[['partition', 'environ', 'case', 'nodes', 'binding',
-                  'num_nodes']]
-    for *key, there, binding, number in rows.drop_duplicates().itertuples(
-            index=False):
-        partition, environ, case = map(str, key)
-        mine, width = found.get((partition, environ, case), (frozenset(), 1))
-        width = max(width, int(number) if str(number).isdigit() else 1)
-        found[partition, environ, case] = (
-            mine | frozenset(nodes.names(
-                str(there), str(binding))), width)
-    return found
-
-
-def representatives(trials: Sequence[Trial], times: dict[Key, float],
+def representatives(some: Sequence[Result], times: dict[Key, float],
                     most: int) -> tuple[list[Key], int]:
     """The cases by which nodes are measured that no other case has reached.
 
@@ -444,13 +390,13 @@ def representatives(trials: Sequence[Trial], times: dict[Key, float],
     :param most: nodes that are free
     :returns: cases, and how many nodes they use
     """
-    good = [one for one in trials if one.result not in outcomes.FAILED
-            and one.nodes and one.width <= most]
+    good = [one for one in some
+            if not one.failed and one.nodes and one.width <= most]
     width = max((one.width for one in good), default=0)
-    best: dict[str, Trial] = {}
+    best: dict[str, Result] = {}
     for one in good:
         if one.width == width and (
-                one.family not in best or times.get(one.key, 0.0)
-                < times.get(best[one.family].key, 0.0)):
+                one.family not in best or times.get(one.planned, 0.0)
+                < times.get(best[one.family].planned, 0.0)):
             best[one.family] = one
-    return [one.key for one in best.values()], width
+    return [one.planned for one in best.values()], width

@@ -309,24 +309,14 @@ def last_measured(frame: pd.DataFrame, system: str) -> dict[str, float]:
 
     :param frame: as perflogs.read gives it
     """
+    from postprocess.results import nodes_of
     mine = frame[(frame['system'] == system) & (frame['guard'] == '')]
     found: dict[str, float] = {}
     for (nodes, binding), when in mine.groupby(
             ['nodes', 'binding'], observed=True)['time'].max().items():
-        for node in names(str(nodes), str(binding)):
+        for node in nodes_of(str(nodes), str(binding)):
             found[node] = max(found.get(node, 0.0), when.timestamp())
     return found
-
-
-def names(nodes: str, binding: str = '') -> list[str]:
-    """Nodes of a record: what the scheduler says, separated by blanks; where
-    it says nothing (squeue), what the ranks said.
-
-    >>> names('', 'n1:0,1 n2:0,1')
-    ['n1', 'n2']
-    """
-    return topology.of_record(nodes) or [
-        word.partition(':')[0] for word in binding.split()]
 
 
 def due(pool: Pool, seen: Mapping[str, float], nights: int) -> list[str]:
@@ -377,5 +367,4 @@ def _exclude(unwanted: Collection[str]) -> list[str]:
     # The last --exclude counts: it has what the site excludes, too.
     if not unwanted:
         return []
-    from reframe.utility import nodelist_abbrev
-    return ['-J', f'exclude={nodelist_abbrev(sorted(unwanted))}']
+    return ['-J', f'exclude={topology.fold(unwanted)}']

@@ -37,7 +37,7 @@ def records(perflogs: Path, system: str) -> pd.DataFrame | None:
     """The records of a system; None: there are none.
 
     All perflogs are read, as the page does, and not the system's folder: a
-    folder that is read has a store (postprocess/store.py), and one is enough.
+    folder that is read has a cache (postprocess/cache.py), and one is enough.
     """
     from postprocess.perflogs import read
     if not (perflogs / system).is_dir():
@@ -61,19 +61,15 @@ def times(frame: pd.DataFrame, of: Callable[[list[float]], float]
 
 
 def times_seen(perflogs: Path, system: str) -> dict[Key, float]:
-    """The same, of all records of a system. Where there are many, the store
-    is asked for this one metric: a tenth of the time that all take."""
-    from postprocess import history, store
-    if not (perflogs / system).is_dir() or not store.worth(perflogs):
-        frame = records(perflogs, system)
-        return {} if frame is None else times(frame)
-    rows = history.ask(perflogs, 'wall_time', f'@{system}:', 0,
-                       lambda *_: None)
-    found: dict[Key, list[float]] = {}
-    for row in rows:
-        found.setdefault((row.partition, row.environ, row.case), []).append(
-            row.value)
-    return {key: statistics.median(values) for key, values in found.items()}
+    """The same, of all records of a system, without reading all else."""
+    from postprocess import cache
+    if not (perflogs / system).is_dir():
+        return {}
+    with cache.opened([perflogs], lambda *_: None, missing=False) as con:
+        return {tuple(key): value for *key, value in con.execute(
+            'SELECT partition, environ, "case", median(value) FROM records '
+            "WHERE metric = 'wall_time' AND system = ? GROUP BY ALL",
+            [system]).fetchall()}
 
 
 def last_runs(frame: pd.DataFrame) -> dict[Key, str]:

@@ -1,13 +1,14 @@
-"""plumb site new, plumb site check: a site's folder, made and proved."""
+"""plumb site check: whether a site's folder is sound."""
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import difflib
 import json
 import os
+import re
 import subprocess
-import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,8 +28,7 @@ from cli.setup import (
     ensure_stores,
     ensure_venv,
 )
-from cli.spack_yaml import Finding
-from config import topology
+from config import schema, strict, topology
 from config.references import accepted
 
 ENVS = ROOT / 'spack-envs'
@@ -52,12 +52,10 @@ class Verdict:
     facts: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     diff: list[str] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 def check(args: argparse.Namespace) -> int:
-    """Checks sites: exit code 1 where something is to mend."""
-    start = time.monotonic()
+    """Checks sites: exit code 1 if something has to be fixed."""
     if args.all == bool(args.sites):
         raise SetupError('name the sites to check, or say --all')
     folders = ([p.parent for p in sorted(
@@ -79,14 +77,12 @@ def check(args: argparse.Namespace) -> int:
         show(Verdict(f'spack-envs ({len(stacks)} stacks)', [f'yaml  {note}'],
                      list(map(str, found))))
     bad = sum(bool(v.findings or v.diff) for v in verdicts) + bool(found)
-    print(f'\nsites: {len(verdicts)}, to mend: {bad}; '
-          f'{time.monotonic() - start:.1f} s in all ('
-          + ', '.join(f'{v.name} {v.seconds:.1f} s' for v in verdicts) + ')')
+    print(f'\nsites: {len(verdicts)}, to fix: {bad}')
     return 1 if bad else 0
 
 
 def show(verdict: Verdict) -> None:
-    """A site's facts, then what is to mend: a line each."""
+    """A site's facts, then its faults, one line each."""
     print(verdict.name)
     for fact in verdict.facts:
         print(f'  {fact}')
@@ -99,7 +95,6 @@ def show(verdict: Verdict) -> None:
 
 def examine(folder: Path, update: bool = False) -> Verdict:
     """One site: its file, its cases, its references, its YAML."""
-    start = time.monotonic()
     verdict = Verdict(folder.name if folder.parent == ROOT / 'site-configs'
                       else str(folder))
     answer = ask_reframe(folder)
@@ -109,43 +104,31 @@ def examine(folder: Path, update: bool = False) -> Verdict:
     else:
         judge_cases(verdict, folder, answer['cases'], answer['complete'],
                     update)
-        verdict.findings += map(str, stack_faults(folder, answer['stacks']))
+        verdict.findings += stack_faults(folder, answer['stacks'])
         verdict.findings += unused(folder, answer['unused'])
         verdict.findings += answer['partitions']
     verdict.findings += own_files(folder, answer.get('cases', []))
     verdict.facts += [f'to finish   {line}' for line in unfinished(folder)]
-    describe_switches(verdict, folder)
+    with contextlib.suppress(topology.TopologyError):
+        if tree := switches(folder):
+            verdict.facts.append(f'switches    {topology.summary(tree)}')
     found, note = spack_yaml.findings(folder / 'spack')
     number = len(list((folder / 'spack').glob('*.yaml')))
     verdict.facts.append(f'yaml        {number} files, {note}' if number
                          else 'yaml        no spack/ folder')
     verdict.findings += map(str, found)
-    verdict.seconds = time.monotonic() - start
     return verdict
 
 
 def unfinished(folder: Path) -> list[str]:
-    """What `site new` left to a person in a site's system.py."""
+    """What `site new` left to a person in a site's system.py, as
+    FILE:LINE: what."""
     path = folder / 'system.py'
-    return to_finish(Path(), {path.name: path.read_text('utf-8')}
-                     if path.is_file() else {})
-
-
-def to_finish(folder: Path, made: dict[str, str]) -> list[str]:
-    """Where a person has to write something: FILE:LINE: what."""
-    found = []
-    for name, text in made.items():
-        rows = text.splitlines()
-        for number, row in enumerate(rows, 1):
-            if row.strip().startswith(f'# {FINISH}'):
-                words = [row.strip()[2 + len(FINISH):]]
-                for more in rows[number:]:
-                    if (not more.strip().startswith('# ')
-                            or FINISH in more):
-                        break
-                    words.append(more.strip()[2:])
-                found.append(f'{folder / name}:{number}: {" ".join(words)}')
-    return found
+    text = path.read_text('utf-8') if path.is_file() else ''
+    return [f'{path}:{text.count(chr(10), 0, comment.start()) + 1}: '
+            + ' '.join(comment[1].replace('# ', '').split())
+            for comment in re.finditer(
+                rf'^ *# {FINISH}(.*\n(?: *# (?!{FINISH}).*\n)*)', text, re.M)]
 
 
 def ask_reframe(folder: Path) -> dict[str, Any]:
@@ -286,14 +269,19 @@ def some(lines: list[str]) -> list[str]:
                         for _ in lines[5:6]]
 
 
+def switches(folder: Path) -> dict[str, topology.Switch]:
+    """The tree of switches; empty if the site has none."""
+    path = folder / topology.NAME
+    return topology.load(path) if path.exists() else {}
+
+
 def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
     """Faults of the files that only the suite reads."""
     found = []
-    for read, broken in ((stack.settings_of, stack.StackError),
-                         (hardware.table, hardware.HardwareError)):
+    for read in (stack.settings_of, hardware.table, switches):
         try:
             read(folder)
-        except broken as err:
+        except (stack.StackError, ValueError) as err:
             found.append(str(err))
     for path in sorted(folder.glob('locks/*')):
         if path.suffix != '.lock' or path.stem not in stack.names():
@@ -306,25 +294,17 @@ def own_files(folder: Path, cases: list[dict[str, Any]]) -> list[str]:
     for path in accepted(folder / 'references') if known else ():
         if path.stem not in known:
             found.append(f'{path}:1: no family {path.stem!r} here; '
-                         + spack_yaml.near(path.stem, known,
-                                           f'there are {", ".join(known)}'))
+                         + schema.near(path.stem, known))
             continue
-        # A file that is no YAML is told where references are looked up.
-        for name in spack_yaml.top_keys(path):
-            if name not in (*known[path.stem], 'complete'):
-                found.append(f'{path}: no check {name!r} here; '
-                             + spack_yaml.near(name, known[path.stem], ''))
+        # A broken file is reported where references are looked up.
+        with contextlib.suppress(strict.Fault):
+            data = strict.load(path)
+            lines = data.lines if isinstance(data, strict.Mapping) else {}
+            found += [f'{path}:{line}: no check {name!r} here; '
+                      + schema.near(name, known[path.stem])
+                      for name, line in lines.items()
+                      if name not in (*known[path.stem], 'complete')]
     return found
-
-
-def describe_switches(verdict: Verdict, folder: Path) -> None:
-    """The tree of switches, where the site has one."""
-    if (folder / topology.NAME).exists():
-        try:
-            verdict.facts.append('switches    ' + topology.summary(
-                topology.load(folder / topology.NAME)))
-        except topology.TopologyError as err:
-            verdict.findings.append(str(err))
 
 
 def line_with(path: Path, text: str) -> int:
@@ -341,29 +321,18 @@ def unused(folder: Path, environs: Iterable[str]) -> list[str]:
             'remove it' for name in environs]
 
 
-def stack_faults(folder: Path, named: dict[str, str]) -> list[Finding]:
-    """Environments that name a stack which is not there, or which cannot be
-    installed with what the site gives."""
+def stack_faults(folder: Path, named: dict[str, str]) -> list[str]:
+    """Environments that name a stack that does not exist, or that the site
+    cannot build."""
     path = folder / 'system.py'
-    known = stack.names()
-    found: list[Finding] = []
-    wanted: dict[str, tuple[Path, int, str]] = {}
+    found = []
     for environ, name in named.items():
-        line = line_with(path, f"'{name}'")
-        if name not in known:
-            found.append(Finding(
-                str(path), line, f'environment {environ}: no stack {name!r} '
-                'in spack-envs/', spack_yaml.near(
-                    name, known, f'there are {", ".join(known) or "none"}')))
+        where = f'{path}:{line_with(path, repr(name))}: environment {environ}'
+        if name not in stack.names():
+            found.append(f'{where}: no stack {name!r} in spack-envs/; '
+                         + schema.near(name, stack.names()))
         elif not (folder / 'spack').is_dir():
-            found.append(Finding(
-                str(path), line, f'environment {environ} has the stack '
-                f'{name}, and the site no spack/ folder that says how to '
-                'build', 'add spack/packages.yaml, with gcc and the MPI'))
-        else:
-            who = f'environment {environ}: the stack {name}'
-            for package in spack_yaml.needs_of_stack(ENVS / name):
-                wanted.setdefault(package, (path, line, who))
-    if wanted:
-        found += spack_yaml.Externals(folder / 'spack').findings(wanted)
+            found.append(f'{where} has the stack {name}, but the site has no '
+                         'folder spack/ that says how to build; add '
+                         'spack/packages.yaml, with gcc and the MPI')
     return found

@@ -29,7 +29,7 @@ def deepest(error: Any) -> Any:
     return error
 
 
-def errors(path: str) -> list[tuple[list[str], str]]:
+def errors(path: str) -> list[tuple[list[str | int], str]]:
     with open(path) as handle:
         try:
             data = spack_yaml.load_config(handle)
@@ -38,8 +38,9 @@ def errors(path: str) -> list[tuple[list[str], str]]:
     schema = spack.schema.env if 'spack' in data else spack.schema.merged
     found = map(deepest, spack.schema.Validator(schema.schema)
                 .iter_errors(data))
-    return [([str(step) for step in e.absolute_path], e.message)
-            for e in found]
+    # Keys end in the marks that say how Spack merges them.
+    return [([step if isinstance(step, int) else str(step).rstrip(':+-')
+              for step in e.absolute_path], e.message) for e in found]
 
 
 def keys() -> dict[str, list[str]]:

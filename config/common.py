@@ -5,20 +5,31 @@ RFM_CONFIG_FILES). Paths come from the environment that `plumb env` exports.
 """
 import os
 
-import config.caller
-import config.families
-import config.local_jobs
-import config.perflog  # (registers the handler 'perflog')
-import config.session
+import reframe
+
+#: Oldest ReFrame that runs the suite; CI tries it (.ci/reframe-versions).
+_OLDEST = (4, 10)
+if tuple(map(int, reframe.VERSION.split('.')[:2])) < _OLDEST:
+    # Before all imports: some need a newer ReFrame, too.
+    raise SystemExit(f'plumb: ReFrame {reframe.VERSION} is too old; the suite '
+                     'needs 4.10.0 or newer: pip install '
+                     "'reframe-hpc>=4.10.0'")
+
+import config.caller  # noqa: E402
+import config.families  # noqa: E402
+import config.local_jobs  # noqa: E402
+import config.modes  # noqa: E402
+import config.perflog  # noqa: E402 (registers the handler 'perflog')
+import config.session  # noqa: E402
 
 config.caller.forget()
 config.session.install()
-config.local_jobs.install()
 
 # Programs of other languages print a decimal comma, or translated messages.
 os.environ['LC_ALL'] = 'C'
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
+config.local_jobs.install(os.path.abspath(_WORK))
 #: A log of its own for each session.
 _SESSION = os.environ.get('PLUMBLINE_SESSION', _WORK)
 _PERFLOGS = os.environ.get('PLUMBLINE_PERFLOGS', 'perflogs')
@@ -31,8 +42,6 @@ except config.families.FamilyError as err:
 
 site_configuration = {
     'general': [{
-        # Not in RFM_CHECK_SEARCH_PATH: --restore-session takes the files
-        # from its report, and warns of a path that the environment sets.
         # Only folders with checks: ReFrame parses every file. A family.yaml
         # with a fault ends it all here, in one line.
         'check_search_path': [
@@ -79,11 +88,6 @@ site_configuration = {
             'prefix': '',
         }],
     }],
-    'modes': [
-        {'name': 'quick', 'options': ['--tag=^quick$']},
-        {'name': 'nightly', 'options': ['--tag=^nightly$', '-Srepeats=5']},
-        {'name': 'full', 'options': ['--tag=^full$', '-Srepeats=20',
-                                     '-Stime_limit=2h']},
-        {'name': 'bringup', 'options': ['--tag=^bringup$', '-Sbringup=1']},
-    ],
+    'modes': [{'name': name, 'options': options}
+              for name, options in config.modes.MODES.items()],
 }

@@ -30,7 +30,7 @@ FEWEST_SIZES = 3
 
 
 def table() -> dict[str, list[dict]]:
-    """Family -> list of {metric, at, ...}; config/families.py says more."""
+    """Family -> list of {metric, at, ...} (config/schemas/family.yaml)."""
     return {name: family.judged for name, family in families().items()}
 
 

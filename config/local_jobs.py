@@ -1,11 +1,13 @@
 """Job scripts of the scheduler `local` in a folder whose path has blanks.
 
 ReFrame (4.10 at least) starts such a script by its path as a string, which it
-splits as a shell splits a command line: at blanks, with quotes removed.
+splits as a shell splits a command line: at blanks, with quotes removed. Its
+function is replaced only if the path of the work folder needs this.
 """
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Any
 
 from reframe.utility import osext
@@ -20,6 +22,7 @@ def run_command_async(cmd: Any, *args: Any, **options: Any) -> Any:
     return _run_command_async(cmd, *args, **options)
 
 
-def install() -> None:
-    """Replaces ReFrame's function."""
-    osext.run_command_async = run_command_async
+def install(folder: str) -> None:
+    """Replaces ReFrame's function if a shell would split this path."""
+    if shlex.split(folder) != [folder]:
+        osext.run_command_async = run_command_async

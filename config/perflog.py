@@ -216,10 +216,27 @@ class PerflogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         check: Any = getattr(record, '__rfm_check__', None)
         # Builds end here too; they have no figures.
-        if not hasattr(check, 'params') or check.is_dry_run():
-            return
+        if (hasattr(check, 'params') and not check.is_dry_run()
+                and not hasattr(check, 'is_settled')):
+            self.write(check)
+
+    def settle(self, check: Any, is_set_up: bool) -> None:
+        """Writes the records of a test case that failed; ReFrame, which logs
+        only some of these, adds none.
+
+        :raises LoggingError: they cannot be written
+        """
+        check.is_settled = True
+        self.write(check, is_set_up)
+
+    def write(self, check: Any, is_set_up: bool = True) -> None:
+        """Writes the records of a test case.
+
+        :param is_set_up: whether its number of tasks is known
+        :raises LoggingError: they cannot be written
+        """
         schema, names = columns()
-        common = self.common(check, record, schema)
+        common = self.common(check, is_set_up, schema)
         rows = [[{**common, **figure}.get(name) for name in names]
                 for figure in figures(check)]
         folder = self.basedir / common['system'] / common['partition']
@@ -240,16 +257,16 @@ class PerflogHandler(logging.Handler):
         self.recorded.add((common['partition'], common['environ'],
                            common['case']))
 
-    def common(self, check: Any, record: logging.LogRecord,
+    def common(self, check: Any, is_set_up: bool,
                schema: int) -> dict[str, Any]:
         """What all records of a case have in common."""
         now = datetime.datetime.now(datetime.timezone.utc)
         job = check.job
         nodes = job.nodelist if job else None
         # Before its setup a case has neither partition nor tasks.
-        sizes = {} if not_set_up(record) else {
+        sizes = {
             'num_nodes': check.num_nodes, 'num_tasks': check.num_tasks,
-            'tasks_per_node': check.num_tasks_per_node}
+            'tasks_per_node': check.num_tasks_per_node} if is_set_up else {}
         return {
             'schema': schema, 'time': f'{now:%Y-%m-%dT%H:%M:%SZ}',
             'run': self.run, 'suite': VERSION, 'commit': suite_commit(),
@@ -271,11 +288,6 @@ class PerflogHandler(logging.Handler):
         }
 
 
-def not_set_up(record: logging.LogRecord) -> bool:
-    """Whether a case ended before its setup was done."""
-    return getattr(record, 'check_fail_phase', None) in ('startup', 'setup')
-
-
 def figures(check: Any) -> Iterator[dict[str, Any]]:
     """The figures of a case: each repeat, then what was judged.
 
@@ -285,9 +297,9 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     leaves that record besides its figures.
     """
     # A machine that changed its speed has a column of its own.
-    result = ('unfit' if check.unfit
+    result = ('inconclusive' if check.inconclusive
               and (check.invalid or check.disturbed
-                   or check.speed != 'mixed') else 'recorded')
+                   or check.speed != 'mixed') else 'no_reference')
 
     def record(figure: str, value: float, repeat: int, **judged: Any
                ) -> dict[str, Any]:
@@ -329,7 +341,18 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
         yield record(figure, value, 0 if several else 1, **judged)
 
 
+#: The handler of this session, once ReFrame has made it.
+_handlers: list[PerflogHandler] = []
+
+
+def handler() -> PerflogHandler | None:
+    """The handler of this session; None: the site's configuration has none."""
+    return _handlers[-1] if _handlers else None
+
+
 @register_log_handler('perflog')
 def _create(site_config: Any, prefix: str) -> PerflogHandler:
-    return PerflogHandler(os.path.expandvars(
+    made = PerflogHandler(os.path.expandvars(
         site_config.get(f'{prefix}/basedir')))
+    _handlers.append(made)
+    return made

@@ -1,79 +1,128 @@
-"""The plan of a session, and a record for every case in it.
+"""The one subclass of ReFrame's Runner: plan, records, order and retries.
 
-ReFrame writes a performance log only for cases that reach their sanity stage.
-Here its runner first writes the plan, all cases that it was given
+ReFrame writes a performance log only for test cases that reach their sanity
+stage. This runner first writes the plan, all test cases of the session
 (`<perflogs>/<system>/sessions/<run>.json`), and then a record for each of
-them: a case that failed, was skipped or cancelled gets `completed = 0` with
-the guard's name. A session holds a lock on its plan, so that cases without a
-record can be attributed to a killed session.
+them: a test case that failed, was skipped or was cancelled gets
+`completed = 0` with the guard's name. A session holds a lock on its plan, so
+that test cases without a record can be attributed to a killed session.
 
-The hooks are installed wherever config/common.py is loaded, also for plain
-`reframe`.
+config/common.py installs the runner, also for plain `reframe`. `PRIVATE`
+lists all that the suite needs of ReFrame without documentation.
 """
 from __future__ import annotations
 
 import contextlib
-import copy
 import datetime
 import fcntl
 import json
-import logging
 import os
 import re
 import sys
 import tempfile
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import reframe
-from reframe.core import fields, runtime, variables
-from reframe.core import logging as rfm_logging
-from reframe.core.exceptions import RunSessionTimeout
-from reframe.core.schedulers.slurm import SlurmJobScheduler
-from reframe.core.warnings import (
-    ReframeDeprecationWarning,
-    user_deprecation_warning,
-)
+from reframe.core import runtime
+from reframe.core.exceptions import LoggingError, RunSessionTimeout
+from reframe.core.logging import getlogger
 from reframe.frontend import dependencies
-from reframe.frontend.argparse import ArgumentParser
 from reframe.frontend.executors import (
     RegressionTask,
     Runner,
     TaskEventListener,
-    policies,
 )
-from reframe.frontend.loader import RegressionCheckLoader
 
-from config import (
-    clock,
-    loading,
-    lock,
-    ordering,
-    perflog,
-    pinned,
-    pipeline,
-)
+from config import clock, lock, ordering, perflog, pinned
 from config.judged import TRIES
-from config.loading import ONLY
 from config.version import VERSION
 
-_parse_args = ArgumentParser.parse_args
-_inject = variables.VarSpace._inject
-_validate_check = RegressionCheckLoader._validate_check
-_make_scheduler = SlurmJobScheduler.__init__
-#: Types of values that need no copy.
-_UNCHANGING = {bool, float, int, str, type(None)}
+#: What the suite needs of ReFrame that is not documented, `MODULE:NAME` or
+#: `MODULE:CLASS.NAME`, and why. tests/test_reframe_names.py fails with the
+#: name if ReFrame changes it.
+PRIVATE = {
+    'reframe.frontend.cli:Runner':
+        'replaced by AccountedRunner: ReFrame has no option for a runner',
+    'reframe.utility.osext:run_command_async':
+        'replaced if the path of the work folder has blanks or quotes: the '
+        'scheduler local splits the path of a job script there '
+        '(config/local_jobs.py)',
+    'reframe.frontend.executors:Runner.runall':
+        'extended: selects test cases, refuses zero of them, writes the plan',
+    'reframe.frontend.executors:Runner._runall':
+        'extended: one round of --reruns or --duration, with its retries',
+    'reframe.frontend.executors:Runner.policy':
+        'to add listeners; has the printer and the option --dry-run',
+    'reframe.frontend.executors:Runner.stats':
+        'which test cases failed; how long the jobs of a round took',
+    'reframe.frontend.executors:TestStats.failed':
+        'whether ReFrame will exit 1 by itself',
+    'reframe.frontend.executors:TestStats._alltasks':
+        'a retry replaces the measurement before it; a dry run replaces '
+        "ReFrame's report",
+    'reframe.frontend.executors:ExecutionPolicy.task_listeners':
+        'to learn how each test case ended',
+    'reframe.frontend.executors:ExecutionPolicy.dry_run_mode':
+        'a dry run has no plan and no records',
+    'reframe.frontend.executors:ExecutionPolicy.printer':
+        'lines among those of ReFrame',
+    'reframe.frontend.executors:TaskEventListener.on_task_abort':
+        'one of the events of which records are made',
+    'reframe.frontend.executors:RegressionTask.testcase':
+        'the test case of an event',
+    'reframe.frontend.executors:RegressionTask.failed_stage':
+        'the guard of a record, if no guard of the suite refused the run',
+    'reframe.frontend.executors:RegressionTask.exc_info':
+        'the reason beside the plan',
+    'reframe.frontend.executors:RegressionTask.aborted':
+        'the guard of a test case that was cancelled',
+    'reframe.frontend.executors:RegressionTask.duration':
+        'how long the job took, for the limit on retries',
+    'reframe.frontend.executors:RegressionTask.ref_count':
+        'keeps a build for the retry of a test case that passed',
+    'reframe.frontend.executors:TestCase.prepare':
+        'a copy of the check of a test case that never started',
+    'reframe.frontend.executors:TestCase.clone':
+        'a test case to measure again',
+    'reframe.frontend.executors:TestCase.deps':
+        'the builds of a test case',
+    'reframe.frontend.executors:TestCase.in_degree':
+        'how many test cases use a build (config/pinned.py)',
+    'reframe.frontend.dependencies:build_deps':
+        'the builds of a test case that is measured again',
+    'reframe.frontend.dependencies:toposort':
+        'the order of test cases that are measured again',
+    'reframe.core.pipeline:RegressionTest._current_partition':
+        'time limit, place and references of a test case before its setup',
+    'reframe.core.pipeline:RegressionTest._current_environ':
+        'the same',
+    'reframe.core.pipeline:RegressionTest._rfm_unique_name':
+        'names a test case on chosen nodes (config/pinned.py)',
+    'reframe.core.pipeline:RegressionTest._rfm_display_name':
+        'the same',
+    'reframe.core.pipeline:RegressionTest._rfm_hashcode':
+        'a name that changed needs a new hash (config/pinned.py)',
+    'reframe.core.pipeline:RegressionTest._rfm_name':
+        'the same',
+    'reframe.core.pipeline:RegressionTest._rfm_dry_run':
+        'what a dry run would find (cli/cases.py)',
+    'reframe.core.systems:SystemPartition._max_jobs':
+        'how many pairs of nodes are measured at a time (config/pinned.py)',
+}
 
 #: Version of the plan's format.
 PLAN = 1
 
 #: How the file of reasons beside a plan ends, and letters of a reason.
 REASONS, MOST_REASON = '.reasons', 400
+
+#: Variable with a file of the test cases to which a session is restricted: a
+#: list of [partition, environment, hash] in JSON.
+ONLY = 'PLUMBLINE_ONLY'
 
 #: Variable with the seconds until a case that is beyond its reference, or was
 #: disturbed, is measured again, or `never`.
@@ -93,6 +142,17 @@ STAGES = {
     'cleanup': 'cleanup'}
 
 
+ZERO = ('zero cases ran: nothing was measured. No case has all that the '
+        'filters ask for (mode, -n, -t, -p, -E, --failed); `reframe -l` '
+        'lists the cases, `./plumb doctor` says what runs on this site')
+
+
+def refuse(reason: str) -> NoReturn:
+    """Ends ReFrame with one line on stderr and exit code 1."""
+    print(f'plumb: {reason}', file=sys.stderr)
+    sys.exit(1)
+
+
 def seconds_between_tries() -> float | None:
     """Seconds to wait before a case is measured again for the first time.
 
@@ -107,7 +167,7 @@ def seconds_between_tries() -> float | None:
         # which is in whole seconds.
         return max(float(text), 1.0)
     except ValueError:
-        pipeline.refuse(f'{AGAIN} is {text!r}; it must be a number of '
+        refuse(f'{AGAIN} is {text!r}; it must be a number of '
                         'seconds, or never')
 
 
@@ -191,29 +251,29 @@ class Listener(TaskEventListener):
     on_task_failure = on_task_abort = on_task_skip = nothing
 
 
-class Tries:
-    """Cases that are measured again for one reason, and how often."""
+class Retries:
+    """Test cases that are measured again for one reason, and how often."""
 
     def __init__(self, why: str) -> None:
         self.why = why
-        #: Tries so far.
+        #: Measurements so far, by test case.
         self.made: Counter[Any] = Counter()
-        #: Those that are to be measured again.
-        self.again: list[RegressionTask] = []
-        #: What all further tries are expected to take. Unit: s.
+        #: Tasks that are to be measured again.
+        self.due: list[RegressionTask] = []
+        #: Expected time of all retries so far. Unit: s.
         self.seconds = 0.0
 
     def add(self, task: RegressionTask) -> bool:
-        """Whether another try follows this one."""
+        """Count a measurement; returns whether a retry follows it."""
         self.made[task.testcase] += 1
         more = self.made[task.testcase] < TRIES
         if more:
-            self.again.append(task)
+            self.due.append(task)
         return more
 
     def take(self) -> list[RegressionTask]:
-        """What is to be measured again, which is then no longer due."""
-        tasks, self.again = self.again, []
+        """Remove and return what is to be measured again."""
+        tasks, self.due = self.due, []
         return tasks
 
 
@@ -222,56 +282,75 @@ def seconds_of(tasks: Iterable[RegressionTask]) -> float:
     return sum(task.duration('run_complete') or 0.0 for task in tasks)
 
 
+@contextlib.contextmanager
+def placed(check: Any, partition: Any, environ: Any) -> Iterator[None]:
+    """Give a check, which its test cases share, a place before its setup.
+    """
+    before = check._current_partition, check._current_environ
+    check._current_partition, check._current_environ = partition, environ
+    try:
+        yield
+    finally:
+        check._current_partition, check._current_environ = before
+
+
 class Accounts(Listener):
     """Writes a record for each planned case that has none."""
 
-    def __init__(self, handler: perflog.PerflogHandler, policy: Any) -> None:
-        self.handler, self.policy = handler, policy
-        #: Why a case, or what was built for it, has no figures.
+    def __init__(self, handler: perflog.PerflogHandler) -> None:
+        self.handler = handler
+        #: Test case -> the guard that failed it, or what was built for it.
         self.failed: dict[Any, str] = {}
-        #: Seconds from a try to the next; None: no other.
+        #: Test case -> its latest task.
+        self.tasks: dict[Any, RegressionTask] = {}
+        #: Seconds until the first retry; None: there is none.
         self.pause = seconds_between_tries()
         self.begin()
 
     def begin(self) -> None:
-        """Forgets the tries of a round before."""
-        self.beyond = Tries('Beyond their references')
-        self.disturbed = Tries('Disturbed while they ran')
+        """Forget the retries of the round before."""
+        self.beyond = Retries('Out of tolerance')
+        self.disturbed = Retries('Interference, or a change of CPU speed')
 
-    def settle(self, task: RegressionTask, guard: str) -> None:
-        """Writes the record of a case that failed, at any stage."""
-        self.failed[task.testcase] = guard
-        if not measures(task.check):
+    def on_task_setup(self, task: RegressionTask) -> None:
+        self.tasks[task.testcase] = task
+
+    def settle(self, case: Any, guard: str, stage: str, reason: str) -> None:
+        """Write the records of a test case that failed, at any stage.
+
+        :param guard: of the record, unless a guard of the suite refused it
+        :param stage: in which it failed
+        """
+        self.failed[case] = guard
+        if not measures(case.check):
             return
-        task.testcase.prepare()
-        check = task.check
-        if check.current_partition is None:         # failed before setup
-            check._current_partition = task.testcase.partition
-            check._current_environ = task.testcase.environ
-        for name, value in check.origin_in(task.testcase.environ).items():
+        case.prepare()
+        check = case.check
+        for name, value in check.origin_in(case.environ).items():
             if not getattr(check, name):
                 setattr(check, name, value)
         refuted = any(v[5] == 'fail' for v in check.perfvalues.values())
-        if not (task.failed_stage == 'performance' and refuted):
+        if not (stage == 'performance' and refuted):
             check.guard = check.guard or guard
         if not check.guard:
-            self.suspect(task)
-        # By ReFrame's own logger, so that there is one writer. ReFrame itself
-        # logs nothing for a case that ends before its sanity stage.
-        task._perflogger = rfm_logging.getperflogger(check)
-        task.log_result()
-        task._perflogger = rfm_logging.null_logger
-        self.tell(task)
+            # Out of tolerance, and nothing else: one measurement is no proof.
+            check.again = (self.pause is not None
+                           and self.beyond.add(self.tasks[case]))
+        with placed(check, case.partition, case.environ):
+            try:
+                self.handler.settle(check, stage not in ('startup', 'setup'))
+            except LoggingError as err:
+                getlogger().warning(str(err))
+        self.tell(case, reason)
 
-    def tell(self, task: RegressionTask) -> None:
-        """Writes why a case failed beside the plan: perflogs have no free
-        text (postprocess/reasons.py reads it)."""
-        case = task.testcase
-        text = ' '.join(str((task.exc_info or ('', ''))[1] or '').split()
+    def tell(self, case: Any, reason: str) -> None:
+        """Write why a test case failed, or is inconclusive, beside the plan:
+        perflogs have no free text (postprocess/reasons.py reads it)."""
+        text = ' '.join(reason.split()
                         ).removeprefix(': ')    # ReFrame's, without a name
         partition, environ, code = key(case)
         line = json.dumps({'partition': partition, 'environ': environ,
-                           'case': code, 'guard': task.check.guard,
+                           'case': code, 'guard': case.check.guard,
                            'reason': text[:MOST_REASON]}) + '\n'
         folder = (self.handler.basedir
                   / case.partition.fullname.partition(':')[0] / 'sessions')
@@ -281,45 +360,44 @@ class Accounts(Listener):
             if text:
                 handle.write(line)
 
-    def suspect(self, task: RegressionTask) -> None:
-        """Beyond a reference, and nothing else: one try is no proof."""
-        task.check.again = (self.pause is not None
-                            and self.beyond.add(task))
-
     def on_task_success(self, task: RegressionTask) -> None:
+        if measures(task.check) and task.check.inconclusive:
+            self.tell(task.testcase, task.check.inconclusive)
         if self.beyond.made[task.testcase]:
             self.failed.pop(task.testcase, None)
         if (self.pause is not None and getattr(task.check, 'transient', False)
                 and self.disturbed.add(task)):
-            # Not done with what was built for it, which ReFrame removes
-            # after its last user.
+            # Another user of each build, which ReFrame removes after its
+            # last one.
             for case in task.testcase.deps:
-                if case in self.policy._task_index:
-                    self.policy._task_index[case].ref_count += 1
+                self.tasks[case].ref_count += 1
 
     def is_unrecorded(self, case: Any) -> bool:
-        """Whether a case has no record yet."""
+        """Whether a test case has no record yet."""
         return key(case) not in self.handler.recorded
 
     def never_started(self, case: Any) -> None:
-        """Writes the record of a case that was never started."""
-        task = RegressionTask(case)
-        task._aborted, task._failed_stage = True, 'startup'
-        self.settle(task, 'cancelled')
+        """Write the record of a test case that was never started."""
+        self.settle(case, 'cancelled', 'startup', '')
+
+    def end(self, task: RegressionTask, guard: str) -> None:
+        """Write the records of a task that failed."""
+        self.settle(task.testcase, guard, str(task.failed_stage),
+                    str(task.exc_info[1] or ''))
 
     def on_task_failure(self, task: RegressionTask) -> None:
-        self.settle(task, guard_of(task))
+        self.end(task, guard_of(task))
 
     def on_task_abort(self, task: RegressionTask) -> None:
-        # Cases have their records already if it ends in a retry.
+        # A test case that ends in a retry has its records already.
         if measures(task.check) and self.is_unrecorded(task.testcase):
-            self.settle(task, 'cancelled')
+            self.end(task, 'cancelled')
 
     def on_task_skip(self, task: RegressionTask) -> None:
         needs = [c for c in task.testcase.deps if c in self.failed]
         build = any(not measures(c.check) for c in needs)
-        self.settle(task, 'build' if build else
-                    'dependency' if needs else 'skipped')
+        self.end(task, 'build' if build else
+                 'dependency' if needs else 'skipped')
 
 
 class Pins(Listener):
@@ -352,12 +430,11 @@ class Causes(Listener):
             [0, check.display_name, text])
         entry[0] += 1
 
-    def report(self, printer: Any, *args: Any, **kwargs: Any) -> None:
-        """Replaces ReFrame's report, which has twenty lines a case."""
+    def report(self, printer: Any) -> None:
+        """One line per cause; ReFrame has twenty lines per test case."""
         for number, name, text in sorted(self.found.values(), reverse=True):
-            cases = 'case' if number == 1 else 'cases'
+            cases = 'test case' if number == 1 else 'test cases'
             printer.info(f'{number} {cases}: {text} (e.g. {name})')
-        printer.info('\nThe line of each case: with -v')
 
 
 def chosen(testcases: list) -> list:
@@ -366,9 +443,11 @@ def chosen(testcases: list) -> list:
     A list of `key`s in JSON. ReFrame's own -n /HASH adds to the user's -n,
     and takes a case with all its environments.
     """
-    wanted = loading.only()
-    if wanted is None:
+    path = os.environ.get(ONLY)
+    if not path:
         return testcases
+    wanted = {(place, environ, code) for place, environ, code in
+              json.loads(Path(path).read_text())}
     return with_needs(testcases, [case for case in testcases if measures(
         case.check) and key(case) in wanted])
 
@@ -384,16 +463,9 @@ def with_needs(testcases: list, found: list) -> list:
 
 
 def limit(case: Any) -> float:
-    """Seconds that a case takes at the most, before it is set up."""
-    check = case.check
-    place = check._current_partition, check._current_environ
-    check._current_partition = case.partition
-    check._current_environ = case.environ
-    try:
-        return ordering.limit_of(check)
-    finally:
-        # Shared by the cases of a check until each is set up.
-        check._current_partition, check._current_environ = place
+    """Seconds that a test case takes at the most, before it is set up."""
+    with placed(case.check, case.partition, case.environ):
+        return ordering.limit_of(case.check)
 
 
 def expected(case: Any, known: ordering.Known) -> tuple[float, bool]:
@@ -445,31 +517,30 @@ class AccountedRunner(Runner):
     def runall(self, testcases: list, restored_cases: Any = None) -> None:
         testcases = pinned.placed(chosen(testcases), measures)
         if all(case.check.is_fixture() for case in testcases):
-            pipeline.refuse(pipeline.ZERO)
+            refuse(ZERO)
         if self.policy.dry_run_mode:
             return self.dry_run(testcases, restored_cases)
         try:
             self.known = ordering.Known.handed()
         except ValueError as err:
-            pipeline.refuse(str(err))
+            refuse(str(err))
         with machine_lock():
             self.account(testcases, restored_cases)
 
     def account(self, testcases: list, restored_cases: Any) -> None:
         """A run with a plan, and a record for each of its cases."""
-        handler = next((h for h in rfm_logging._perf_logger.handlers if
-                        isinstance(h, perflog.PerflogHandler)), None)
+        handler = perflog.handler()
         cases = [case for case in testcases if measures(case.check)]
         if handler is None or not cases:
             return self.run(testcases, restored_cases)
         cases, left = within_budgets(cases, self.known)
         if not cases:
-            pipeline.refuse(
+            refuse(
                 f'zero cases ran: each of {len(left)} needs more node-hours '
                 f'than its partition has a night ({ordering.BUDGET})')
         if left:
             testcases = with_needs(testcases, cases)
-        self.accounts = accounts = Accounts(handler, self.policy)
+        self.accounts = accounts = Accounts(handler)
         self.policy.task_listeners[:0] = [accounts, Pins()]
         with self.plan(handler, cases, left):
             try:
@@ -477,38 +548,39 @@ class AccountedRunner(Runner):
             finally:
                 for case in filter(accounts.is_unrecorded, cases):
                     accounts.never_started(case)
-        if accounts.failed and not self.stats.failed(
-                None if self._global_stats else -1):
+        if accounts.failed and not self.stats.failed():
             # ReFrame counts as success what was skipped, not started before
-            # the time was over, or passed in a retry.
+            # the time was over, or passed in its own retry.
             why = ', '.join(sorted(set(accounts.failed.values())))
-            pipeline.refuse(
+            refuse(
                 f'{len(accounts.failed)} of {len(cases)} cases failed at '
                 f'least once, or never ran ({why}); their records say '
                 'completed = 0')
 
     def _runall(self, testcases: list) -> None:
-        """ReFrame's, then further tries of what is beyond a reference, or
-        was disturbed.
+        """ReFrame's, then retries of what is out of tolerance, or had
+        interference.
 
-        A later try takes the place of the one before in what ReFrame counts;
-        its own retries would forget all cases but those.
+        A retry replaces the measurement before it in what ReFrame counts.
+        ReFrame's --max-retries would also repeat test cases that crashed or
+        hung, would not repeat those that are inconclusive, and would count
+        only the last retry.
         """
         if self.accounts:
             self.accounts.begin()
         for some in pinned.rounds(testcases):
             super()._runall(self.in_order(some))
         done = self.stats._alltasks[runtime.runtime().current_run]
-        # What builds waits for others within this time.
+        # The first users of a build wait for it within this time.
         limit = max(AGAIN_SECONDS, AGAIN_PART * seconds_of(
             task for task in done if measures(task.check)))
         while self.accounts and (due := [
-                tries for tries in (
+                retries for retries in (
                     self.accounts.beyond,
                     self.bounded(self.accounts.disturbed, limit))
-                if tries.again]):
+                if retries.due]):
             pause = max(map(self.announced, due))
-            tasks = [task for tries in due for task in tries.take()]
+            tasks = [task for retries in due for task in retries.take()]
             for task in tasks:
                 done.remove(task)
             time.sleep(pause)
@@ -516,38 +588,28 @@ class AccountedRunner(Runner):
             graph, _ = dependencies.build_deps(cases, testcases)
             super()._runall(dependencies.toposort(graph, is_subgraph=True))
 
-    def bounded(self, tries: Tries, limit: float) -> Tries:
-        """Tries that take at most so many seconds, else none of them."""
-        tries.seconds += seconds_of(tries.again)
-        if not tries.again or tries.seconds <= limit:
-            return tries
-        tasks = tries.take()
-        self._printer.info(
-            f'{tries.why}: {len(tasks)} cases, not measured again: that '
-            f'would take {tries.seconds / 60:.0f} min, more than '
-            f'{limit / 60:.0f}, on a machine that is not quiet')
-        # What was built for them waits for their next try.
-        for task in tasks:
-            for case in task.testcase.deps:
-                if case in self.policy._task_index:
-                    self.policy._task_index[case].ref_count -= 1
-        policies._cleanup_all(self.policy._retired_tasks,
-                              not self.policy.keep_stage_files)
-        return tries
+    def bounded(self, retries: Retries, limit: float) -> Retries:
+        """Retries that take at most so many seconds; else none of them."""
+        retries.seconds += seconds_of(retries.due)
+        if retries.due and retries.seconds > limit:
+            count = len(retries.take())
+            self.policy.printer.info(
+                f'{retries.why}: {counted(count)}, not measured again: that '
+                f'would take {retries.seconds / 60:.0f} min, more than '
+                f'{limit / 60:.0f} min')
+        return retries
 
-    def announced(self, tries: Tries) -> float:
-        """Seconds until something is measured again, which is told.
+    def announced(self, retries: Retries) -> float:
+        """Print the next retry; returns the seconds until it begins.
 
-        Twice as long before each further try: what disturbs a machine may
-        last for minutes.
+        They double with each retry: interference may last for minutes.
         """
-        number = max(tries.made[task.testcase] for task in tries.again) + 1
+        number = max(retries.made[task.testcase] for task in retries.due)
         first = self.accounts.pause if self.accounts else None
-        pause = (first or 0) * 2 ** (number - 2)
-        count = len(tries.again)
-        self._printer.info(
-            f'{tries.why}: {count} case{"s" * (count > 1)}, measured again '
-            f'in {pause:g} s (try {number} of {TRIES})')
+        pause = (first or 0) * 2 ** (number - 1)
+        self.policy.printer.info(
+            f'{retries.why}: {counted(len(retries.due))}, measured again in '
+            f'{pause:g} s (retry {number} of {TRIES - 1})')
         return pause
 
     def in_order(self, testcases: list) -> list:
@@ -564,24 +626,21 @@ class AccountedRunner(Runner):
             super().runall(testcases, restored_cases)
         except RunSessionTimeout as err:
             # ReFrame warns of it, and the suite makes warnings errors.
-            self._printer.info(f'--duration: {err}')
+            self.policy.printer.info(f'--duration: {err}')
 
     def dry_run(self, testcases: list, restored_cases: Any) -> None:
-        """A dry run that prints one line a cause; single cases with -v."""
-        start_at_once(self.policy)
+        """A dry run that ends with one line per cause of failures."""
         causes = Causes()
         self.policy.task_listeners.insert(0, causes)
-        self._printer.failure_report = partial(causes.report, self._printer)
-        streams = [] if runtime.runtime().get_option('general/0/verbose') \
-            else [h for h in rfm_logging._logger.handlers
-                  if type(h) is logging.StreamHandler]
-        for handler in streams:
-            handler.addFilter(not_of_a_case)
-        try:
-            super().runall(testcases, restored_cases)
-        finally:
-            for handler in streams:
-                handler.removeFilter(not_of_a_case)
+        super().runall(testcases, restored_cases)
+        if not causes.found:
+            return
+        causes.report(self.policy.printer)
+        # Else ReFrame adds its own report.
+        self.stats._alltasks[:] = [[]]
+        number = sum(number for number, *_ in causes.found.values())
+        refuse(f'{counted(number)} cannot run here; the lines above list the '
+               'causes')
 
     @contextlib.contextmanager
     def plan(self, handler: perflog.PerflogHandler, cases: list,
@@ -594,7 +653,7 @@ class AccountedRunner(Runner):
         system = cases[0].partition.fullname.partition(':')[0]
         folder = handler.basedir / system / 'sessions'
         if why := clock.behind(folder.parent):
-            pipeline.refuse(why)
+            refuse(why)
         head: dict[str, Any] = {
                 'time': f'{now:%Y-%m-%dT%H:%M:%SZ}', 'system': system,
                 'suite': VERSION, 'commit': perflog.suite_commit(),
@@ -607,7 +666,7 @@ class AccountedRunner(Runner):
             fd = write_plan(folder, handler.run, head,
                             [planned(case) for case in cases])
         except OSError as err:
-            pipeline.refuse(
+            refuse(
                 f'{folder}: cannot be written ({err.strerror}): nothing was '
                 'run, for its figures would be lost; free the disk, or set '
                 'PLUMBLINE_PERFLOGS to another folder')
@@ -627,128 +686,22 @@ def machine_lock() -> Iterator[None]:
                 stack.enter_context(lock.held(lock.place(),
                                               program='reframe'))
             except lock.LockError as err:
-                pipeline.refuse(str(err))
+                refuse(str(err))
         yield
 
 
-def start_at_once(policy: Any) -> None:
-    """Has ReFrame start all cases of a dry run together, and wait for none.
-
-    It would keep to the number of jobs of a partition, one on this machine,
-    and pause for a tenth of a second before it looks whether that has ended:
-    a minute and more for the whole suite, in which nothing is run.
-    """
-    policy._pollctl.snooze = lambda: None
-    # Without jobs there is no number of them: policy serial.
-    limits = getattr(policy, '_max_jobs', {})
-    for name in ('_rfm_local', *(part.fullname for part in
-                                 runtime.runtime().system.partitions)):
-        limits[name] = sys.maxsize
-
-
-def not_of_a_case(record: Any) -> bool:
-    """A log filter: false for ReFrame's lines on single cases."""
-    text = re.sub('\x1b\\[\\d+m', '', record.getMessage())
-    return not re.match(r'==> test failed|\[ *(DRY|OK|FAIL|SKIP) ', text)
-
-
-def built_anew(session: Any, graph: dict[Any, Any]) -> tuple[dict, list]:
-    """The cases of a restored session, with their fixtures.
-
-    ReFrame reads what was built from files that a good build does not leave,
-    and cannot import a check of a package that way; building is quick.
-    """
-    needed = [dep for deps in graph.values() for dep in deps]
-    return {**graph, **{dep: dep.deps for dep in needed}}, []
-
-
-def parse_args(self: Any, args: Any = None, namespace: Any = None,
-               **more: Any) -> Any:
-    """ReFrame's, where a default is not what a person gave.
-
-    After the options of a mode ReFrame parses the command line again, and
-    adds its `-p` to the default `.*` of the first time: all environments
-    would run.
-    """
-    if namespace is not None:
-        for name, default in vars(self._defaults).items():
-            if isinstance(default, list) \
-                    and getattr(namespace, name, None) is default:
-                setattr(namespace, name, None)
-    return _parse_args(self, args, namespace, **more)
-
-
-def deprecation_warning(message: str, from_version: str = '0.0.0') -> None:
-    """ReFrame's, unless it is suppressed.
-
-    ReFrame reads the source of the whole stack before it finds that nobody
-    wants the warning, twice for each test that it makes: a quarter of the
-    CPU time of `reframe -l`.
-    """
-    if warnings.filters[:1] != [
-            ('ignore', None, ReframeDeprecationWarning, None, 0)]:
-        user_deprecation_warning(message, from_version)
-
-
-def inject(self: Any, obj: Any, cls: type) -> None:
-    """ReFrame's, which makes the descriptors of a class with each object.
-
-    They, and the check of the defaults' types, are the same for all objects
-    of a class: from the second one on only the values are given. That was a
-    fifth of the CPU time of `reframe -l`.
-    """
-    if vars(self).get('injected_into') is not cls:
-        _inject(self, obj, cls)
-        self.injected_into = cls
-        return
-    for name, var in self.items():
-        value = var._default_value
-        if value is not variables.Undefined:
-            # As ReFrame's: no object changes the default of its class.
-            obj.__dict__[name] = (value if type(value) in _UNCHANGING
-                                  else copy.deepcopy(value))
-
-
-def validate_check(self: Any, check: Any) -> bool:
-    """ReFrame's, which walks through all that each check has, to find what
-    cannot be copied.
-
-    That is up to the class: after one check of it only the variables that a
-    check may lack are looked for. The walk was a tenth of the CPU time of
-    `reframe -l`; what it would miss is an error when the check is cloned.
-    """
-    copyable = vars(self).setdefault('_copyable', set())
-    if type(check) in copyable and hasattr(check, 'valid_systems') \
-            and hasattr(check, 'valid_prog_environs'):
-        return True
-    sound = _validate_check(self, check)
-    if sound:
-        copyable.add(type(check))
-    return sound
-
-
-def make_scheduler(self: Any) -> None:
-    """ReFrame's, which takes every SBATCH_* away before it calls sbatch, but
-    for those that a site names (`slurm_envvar_whitelist`).
-
-    The account is a person's, and not the site's: it is not written down.
-    """
-    _make_scheduler(self)
-    self._envvar_whitelist.add('SBATCH_ACCOUNT')
+def counted(number: int) -> str:
+    """A number of test cases, in words."""
+    return f'{number} test case{"s" * (number != 1)}'
 
 
 def install() -> None:
-    """Installs the hooks; most of them in ReFrame's command line."""
-    module: Any
-    for module in (variables, fields):
-        module.user_deprecation_warning = deprecation_warning
-    variables.VarSpace._inject = inject
-    RegressionCheckLoader._validate_check = validate_check
-    SlurmJobScheduler.__init__ = make_scheduler
-    loading.install()
+    """Replace ReFrame's runner, once its command line is imported."""
     cli: Any = sys.modules.get('reframe.frontend.cli')
-    if cli is not None:
-        cli.Runner = AccountedRunner
-        cli.argparse.ArgumentParser.parse_args = parse_args
-        cli.ci.emit_pipeline = pipeline.emit
-        cli.reporting._RestoredSessionInfo.restore_dangling = built_anew
+    if cli is None:
+        return
+    if not hasattr(cli, 'Runner'):
+        # Its own runner would write no plan, and pass zero test cases.
+        refuse(f'ReFrame {reframe.VERSION} has no reframe.frontend.cli.Runner '
+               'any more: use an older ReFrame, or a newer Plumbline')
+    cli.Runner = AccountedRunner

@@ -41,6 +41,10 @@ class Mapping(dict):
 
     lines: dict[Any, int]
 
+    @property
+    def first_line(self) -> int:
+        return min(self.lines.values(), default=1)
+
 
 #: PyYAML's safe loader; libyaml's, where it was built with it, is ten times
 #: as fast, and a site has some thousand cases.

@@ -12,22 +12,27 @@ A switch has nodes or other switches.
 """
 from __future__ import annotations
 
-import itertools
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import yaml
+from ClusterShell.NodeSet import (
+    RESOLVER_NOGROUP,
+    NodeSet,
+    NodeSetException,
+)
 
-from config import regular, strict
+from . import schema, strict
 
 #: In the site's folder.
 NAME = 'topology.yaml'
 
 
-class TopologyError(ValueError):
-    """A file that describes no tree of switches; names file and switch."""
+class TopologyError(strict.Fault):
+    """A file that does not describe a tree of switches; names the line."""
 
 
 @dataclass(frozen=True)
@@ -38,96 +43,96 @@ class Switch:
 
 
 def expand(text: str) -> list[str]:
-    """Names of a list of hosts, with commas or blanks between them.
+    """The names of a list of hosts, sorted; commas or blanks separate them.
+
+    :raises ValueError: it is not a list of hosts
 
     >>> expand('n[08-10,12],login n1')
-    ['n08', 'n09', 'n10', 'n12', 'login', 'n1']
+    ['login', 'n1', 'n08', 'n09', 'n10', 'n12']
     """
-    return [name for word in re.findall(r'(?:[^,\s\[\]]|\[[^\]]*\])+', text)
-            for name in _names(word)]
+    commas = re.sub(r'[\s,]+', ',', text).strip(',')
+    try:
+        return list(NodeSet(commas, resolver=RESOLVER_NOGROUP))
+    except NodeSetException as err:
+        raise ValueError(str(err)) from None
+
+
+def fold(names: Iterable[str]) -> str:
+    """A list of hosts in Slurm's short form.
+
+    >>> fold(['n2', 'n1', 'r1n3', 'r1n4'])
+    'n[1-2],r1n[3-4]'
+    """
+    nodes = NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP)
+    # One bracket per name, which every version of Slurm can read.
+    nodes.fold_axis = (-1,)
+    return str(nodes)
 
 
 def of_record(text: str) -> list[str]:
-    """Nodes that a record names; words that are no list of hosts stand for
-    themselves."""
+    """Nodes that a record names; words that are not a list of hosts stand
+    for themselves."""
     try:
         return expand(text)
     except ValueError:
         return text.split()
 
 
-def _names(word: str) -> list[str]:
-    pieces = re.split(r'\[([^\]]*)\]', word)
-    choices = [[piece] if i % 2 == 0 else _numbers(piece)
-               for i, piece in enumerate(pieces)]
-    return [''.join(one) for one in itertools.product(*choices)]
-
-
-def _numbers(text: str) -> list[str]:
-    found = []
-    for part in text.split(','):
-        first, _, last = part.partition('-')
-        found += [f'{n:0{len(first)}}'
-                  for n in range(int(first), int(last or first) + 1)]
-    return found
-
-
 def load(path: str | os.PathLike[str]) -> dict[str, Switch]:
     """The switches of a site by name, in the order of the file.
 
-    :raises TopologyError: it cannot be read, or is no tree.
+    :raises TopologyError: it cannot be read, or is not a tree.
     """
+    path = Path(path)
     try:
-        data = strict.safe_load(regular.text(path))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
-        raise TopologyError(f'{path}: cannot be read: '
-                            f'{" ".join(str(err).split())}') from None
-    rows = data.get('switches') if isinstance(data, dict) else None
-    if not isinstance(rows, dict) or set(data) != {'switches'}:
-        raise TopologyError(f'{path}: expected `switches:`, and below it a '
-                            'line for each switch')
-    found = {str(name): _switch(f'{path}: switch {name}', row)
-             for name, row in rows.items()}
-    _is_tree(f'{path}', found)
+        data = strict.load(path)
+        for fault in schema.faults(str(path), data, 'topology'):
+            raise fault
+        found = {str(name): _switch(data, path, name)
+                 for name in data['switches']}
+        _is_tree(data, path, found)
+    except strict.Fault as err:
+        raise TopologyError(err.file, err.line, err.reason) from None
+    except OSError as err:
+        raise TopologyError(path, 1, f'cannot be read: {err}') from None
     return found
 
 
-def _switch(where: str, row: Any) -> Switch:
-    if (not isinstance(row, dict) or len(row) != 1
-            or not set(row) <= {'nodes', 'switches'}):
-        raise TopologyError(f'{where}: expected {{nodes: LIST}} or '
-                            '{switches: LIST}')
-    (kind, text), = row.items()
+def _switch(data: Any, path: Path, name: str) -> Switch:
+    (kind, text), = data['switches'][name].items()
     try:
-        names = tuple(expand(str(text)))
-    except ValueError:
-        raise TopologyError(f'{where}: {text!r} is no list of hosts, such as '
-                            'n[1-4,7]') from None
+        names = tuple(expand(text))
+    except ValueError as err:
+        raise schema.fault(str(path), data, ['switches', name, kind], (
+            f'{text!r} is not a list of hosts, such as n[1-4,7]: {err}')
+            ) from None
     return Switch(names if kind == 'nodes' else (),
                   names if kind == 'switches' else ())
 
 
-def _is_tree(where: str, found: dict[str, Switch]) -> None:
+def _is_tree(data: Any, path: Path, found: dict[str, Switch]) -> None:
     """Each node and each switch is plugged into one switch at most, and
     every walk upwards ends."""
+    def fault(name: str, reason: str) -> strict.Fault:
+        return schema.fault(str(path), data, ['switches', name], reason)
+
     above: dict[tuple[str, str], str] = {}
     for name, switch in found.items():
         for kind, one in [*(('node', n) for n in switch.nodes),
                           *(('switch', s) for s in switch.switches)]:
             if kind == 'switch' and one not in found:
-                raise TopologyError(f'{where}: switch {name} has a switch '
-                                    f'{one!r}, of which nothing is said')
+                raise fault(name, f'the file has no switch {one!r}; '
+                            + schema.near(one, found))
             if (kind, one) in above:
-                raise TopologyError(f'{where}: {kind} {one} is plugged into '
-                                    f'{above[kind, one]} and {name}')
+                raise fault(name, f'{kind} {one} is plugged into '
+                            f'{above[kind, one]}, too')
             above[kind, one] = name
     for name in found:
         seen = [name]
         while ('switch', seen[-1]) in above:
             seen.append(above['switch', seen[-1]])
             if len(seen) > len(found):
-                raise TopologyError(f'{where}: switch {name} is above '
-                                    'itself')
+                raise fault(name, 'this switch is above itself')
 
 
 def above(found: dict[str, Switch]) -> dict[str, list[str]]:

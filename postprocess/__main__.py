@@ -11,6 +11,7 @@ COMMANDS = {
     'compare': 'two nights, sites, stacks or programs, case by case',
     'history': 'how a metric went, night by night',
     'export': 'the perflogs as Parquet, CSV, JUnit, OpenMetrics',
+    'sql': 'a question in SQL to all records',
     'references': 'references from the perflogs: propose, accept',
 }
 

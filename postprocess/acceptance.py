@@ -5,64 +5,31 @@ the proposal does not speak of stay.
 """
 from __future__ import annotations
 
-import io
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-import yaml
-from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
-from ruamel.yaml.error import YAMLError
 
-from config import references as names
-from config import regular, strict
+from config import references as files
 from config.judged import judged_metrics, resolution
+from config.references import XFAIL, better, leaves, more_runs, sides
 
-from . import perflogs
 from .files import write_all
-
-#: Old provenance, once a comment at an entry; `$from` says it now.
-_COMMENT = re.compile(r'\s+# n=\d+ runs, spread .*$')
 
 
 class Refused(Exception):
     """Nothing to do; the message says what is missing."""
 
 
-def better(figure: str) -> str:
-    """Which way is better for a figure like `latency@8B`."""
-    row = perflogs.metrics().get(figure.partition('@')[0], {})
-    return row.get('better', 'none')
-
-
-def leaves(table: Mapping, depth: int | None = None, keys: tuple = ()
-           ) -> Iterator[tuple[tuple, Any]]:
-    """(check, keys of the index) -> entry, of a reference file."""
-    if depth is None:
-        for check, below in table.items():
-            if isinstance(below, Mapping) and isinstance(
-                    below.get('$index'), list):
-                yield from leaves(below, len(below['$index']), (check,))
-    elif depth == 0:
-        if isinstance(table, Mapping):
-            yield keys, table
-    elif isinstance(table, Mapping):
-        for key, below in table.items():
-            if key != '$index':
-                yield from leaves(below, depth - 1, (*keys, key))
-
-
-def difference(family: str, text: str, accepted: Path) -> list[str]:
+def difference(family: str, proposal: CommentedMap, accepted: Path
+               ) -> list[str]:
     """How a proposal differs from the accepted file: lines for people."""
-    old = dict(leaves(_load(accepted))) if accepted.exists() else {}
-    ours = set(_commented(accepted)) if old else set()
+    old = dict(leaves(files.editable(accepted)))
     lines, same, differ = [], 0, 0
-    for keys, entry in leaves(_parse(text, 'proposal')):
+    for keys, entry in leaves(proposal):
         before = old.get(keys, {})
-        hand = by_hand(before, keys in ours)
+        hand = by_hand(before)
         shown = {**_judged(before), **_judged(entry)}
         changed = [figure for figure in shown
                    if not _same(family, figure, before, entry)]
@@ -84,46 +51,46 @@ def difference(family: str, text: str, accepted: Path) -> list[str]:
             f'{family}: all is new, no {accepted.name} yet']
 
 
-def accept(folder: Path, families: list[str] | None,
-           cases: list[re.Pattern[str]], reason: str = ''
-           ) -> tuple[list[str], list[str]]:
-    """Takes proposals into the accepted files; all of them, or none.
+def proposals(folder: Path) -> dict[str, CommentedMap]:
+    """Family -> its proposal in a folder.
 
-    :param families: only these; None: all that are proposed
-    :param cases: only cases of which 'CHECK KEYS' matches one; []: all
-    :returns: lines on what was done, and on what was refused
-    :raises Refused: there is nothing to accept
     :raises ValueError: a file is broken
     """
-    there = names.proposed(folder)
-    for name in families or []:
-        if name not in there:
-            raise Refused(f'{folder}: no proposal of family {name!r} '
-                          f"(there: {', '.join(there) or 'none'}); make "
-                          'one: ./plumb references propose')
-    if not there:
-        raise Refused(f'{folder}: nothing is proposed; make a proposal: '
-                      './plumb references propose')
+    return {family: files.editable(path)
+            for family, path in files.proposed(folder).items()}
+
+
+def accept(folder: Path, proposed: Mapping[str, CommentedMap],
+           wanted: Callable[[tuple], bool] = lambda keys: True,
+           reason: str = '') -> tuple[list[str], list[str]]:
+    """Takes proposals into the accepted files; all of them, or none. What is
+    not taken stays in the files of the proposals.
+
+    :param proposed: family -> proposal, as it is in the folder
+    :param wanted: which entries, by check and keys
+    :param reason: why values are at a new, worse level
+    :returns: lines on what was done, and on what was refused
+    :raises Refused: no entry is wanted
+    :raises ValueError: a file is broken
+    """
     said: list[str] = []
     refused: list[str] = []
-    files: dict[str, bytes] = {}
+    made: dict[str, bytes] = {}
     spent: list[Path] = []
-    for family, path in there.items():
-        if families and family not in families:
-            continue
+    for family, proposal in proposed.items():
+        path = folder / files.proposal(family)
         target = folder / f'{family}.yaml'
-        proposal = _load(path)
-        wanted = [(keys, entry) for keys, entry in list(leaves(proposal))
-                  if not cases or any(c.search(_case(keys)) for c in cases)]
-        accepted, ours = (_without_comments(target, {k for k, _ in wanted})
-                          if target.exists() else (CommentedMap(), set()))
+        accepted = files.editable(target)
+        if not target.exists():
+            accepted.ca.comment = proposal.ca.comment
         before = dict(leaves(accepted))
         taken = 0
-        for keys, entry in wanted:
+        for keys, entry in list(leaves(proposal)):
+            if not wanted(keys):
+                continue
             try:
                 kept = _take(accepted, before.get(keys), keys, entry,
-                             proposal[keys[0]]['$index'], reason,
-                             by_hand(before.get(keys, {}), keys in ours))
+                             proposal[keys[0]]['$index'], reason)
             except Refused as err:
                 refused.append(f'{target}: {_case(keys)}: {err}')
                 continue
@@ -133,32 +100,28 @@ def accept(folder: Path, families: list[str] | None,
             taken += 1
         if not taken:
             continue
-        head = '' if target.exists() else _head(path)
-        files[target.name] = head.encode() + _dump(accepted)
-        _parse(files[target.name].decode(), str(target))
+        made[target.name] = files.dump(accepted)
         left = len(list(leaves(proposal)))
         if left:
-            files[path.name] = _dump(proposal)
+            made[path.name] = files.dump(proposal)
         else:
             spent.append(path)
         said.append(f"{target}: {taken} case{'s' * (taken > 1)} accepted"
                     + f', {left} left in {path.name}' * bool(left)
                     + '; commit it')
-    if not files and not refused:
+    if not made and not refused:
         raise Refused('--case: no proposed case matches')
-    write_all(folder, files)
+    write_all(folder, made)
     for path in spent:
         path.unlink()
     return said, refused
 
 
 def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
-          entry: CommentedMap, index: list, reason: str, hand: set[str]
-          ) -> list[str]:
+          entry: CommentedMap, index: list, reason: str) -> list[str]:
     """Puts one case of a proposal into an accepted file.
 
     :param before: its accepted entry, if any
-    :param hand: figures of that which were set by hand
     :returns: figures that were set by hand, and kept
     :raises Refused: another index, or a new level without a reason
     """
@@ -166,6 +129,7 @@ def _take(accepted: CommentedMap, before: CommentedMap | None, keys: tuple,
     if check and list(check.get('$index', ())) != list(index):
         raise Refused(f"$index of {keys[0]} is not [{', '.join(index)}]; "
                       'change it, or remove the check there')
+    hand = by_hand(before or {})
     levels = new_level(before or {}, entry, hand)
     if levels and not reason:
         raise Refused(f"{', '.join(levels)} would be at a new, worse level; "
@@ -188,29 +152,22 @@ def _case(keys: tuple) -> str:
     return ' '.join(map(str, keys))
 
 
-def by_hand(entry: Mapping, ours: bool = False) -> set[str]:
+def by_hand(entry: Mapping) -> set[str]:
     """Figures of an accepted entry whose lines the suite did not write: what
-    differs from `$from`; without it all.
-
-    :param ours: the suite wrote it when it had no `$from` yet: nobody can
-        tell, but for a known fault
-    """
+    differs from `$from`; without it all."""
     known = entry.get('$from')
     bounds = (known or {}).get('bounds') or {}
     found = set()
     for figure, line in entry.items():
         if figure.startswith('$'):
             continue
-        if line[:1] == ['$xfail'] or known is None and not ours:
+        bound, other = sides(figure, line)
+        written = bounds.get(figure)
+        if line[:1] == [XFAIL] or known is None or other is not None or (
+                bound is not None if written is None else
+                bound is None or not math.isclose(line[0], written[0])
+                or not math.isclose(abs(bound), written[1])):
             found.add(figure)
-        elif known is not None:
-            bound, other = _sides(figure, line)
-            written = bounds.get(figure)
-            if other is not None or (
-                    bound is not None if written is None else
-                    bound is None or not math.isclose(line[0], written[0])
-                    or not math.isclose(abs(bound), written[1])):
-                found.add(figure)
     return found
 
 
@@ -221,7 +178,7 @@ def new_level(before: Mapping, entry: Mapping, kept: set[str]) -> list[str]:
     for figure, line in before.items():
         if figure.startswith('$') or figure in kept or figure not in entry:
             continue
-        bound, _ = _sides(figure, line)
+        bound, _ = sides(figure, line)
         if bound is None or line[0] <= 0:
             continue
         worse = entry[figure][0] / line[0] - 1
@@ -296,33 +253,23 @@ def _judged(entry: Mapping) -> dict[str, None]:
     """Figures that are judged, or would be."""
     return dict.fromkeys([
         *(f for f, line in entry.items() if not f.startswith('$')
-          and any(side is not None for side in _sides(f, line))),
+          and any(side is not None for side in sides(f, line))),
         *(entry.get('$unjudged') or {})])
-
-
-def _sides(figure: str, line: Any) -> tuple[float | None, float | None]:
-    """(bound on the worse side, bound on the other); None: open."""
-    if line[:1] == ['$xfail']:
-        line = line[-1]
-    lower, upper = line[1], line[2]
-    return (lower, upper) if better(figure) == 'higher' else (upper, lower)
 
 
 def _told(entry: Mapping, figure: str) -> str:
     """Centre and bound of a figure, for people."""
     needs = (entry.get('$unjudged') or {}).get(figure)
     line = entry.get(figure)
-    if line is not None and line[:1] == ['$xfail']:
+    if line is not None and line[:1] == [XFAIL]:
         return 'xfail'
     centre = '' if line is None else f'{line[0]:.6g} {line[3]}'.removesuffix(
         ' 1')
     if needs is not None:
-        return f'{centre} unjudged: '.lstrip() + (
-            f'needs about {needs} more runs' if needs
-            else 'no number of runs would do')
+        return f'{centre} unjudged: {more_runs(needs)}'.lstrip()
     if line is None:
         return 'new' if not entry else 'none'
-    bound, _ = _sides(figure, line)
+    bound, _ = sides(figure, line)
     return f'{centre} ' + ('open' if bound is None
                            else f'{100 * bound:+.0f} %')
 
@@ -330,7 +277,7 @@ def _told(entry: Mapping, figure: str) -> str:
 def _moved(before: Mapping, entry: Mapping, figure: str) -> str:
     """How far the centre moved."""
     if figure not in before or figure not in entry or any(
-            e[figure][0] in ('$xfail', 0) for e in (before, entry)):
+            e[figure][0] in (XFAIL, 0) for e in (before, entry)):
         return ''
     return f' (centre {100 * (entry[figure][0] / before[figure][0] - 1):+.1f}'\
         ' %)'
@@ -356,91 +303,3 @@ def _same(family: str, figure: str, before: Mapping, entry: Mapping) -> bool:
         if metric in judged_metrics(family) else 0
     return (list(one[1:]) == list(two[1:]) and abs(one[0] - two[0])
             <= max(digit * 1.001, 1e-6 * abs(one[0])))
-
-
-def _yaml() -> YAML:
-    found = YAML()
-    found.preserve_quotes = True
-    found.width = 10 ** 6
-    return found
-
-
-def _load(path: Path) -> Any:
-    return _parse(regular.text(path), str(path))
-
-
-def _parse(text: str, where: str) -> Any:
-    """A reference file, as ruamel has it.
-
-    :raises ValueError: no YAML, or no mapping
-    """
-    try:
-        # As the checks read it: what the one takes, the other must.
-        strict.parse(text, where)
-        data = _yaml().load(text)
-    except (YAMLError, yaml.YAMLError) as err:
-        mark = getattr(err, 'problem_mark', None)
-        line = f':{mark.line + 1}' if mark else ''
-        raise ValueError(f'{where}{line}: not YAML: '
-                         f'{getattr(err, "problem", err)}; restore the file'
-                         ) from None
-    if not isinstance(data, Mapping):
-        raise ValueError(f'{where}: expected check classes at the top; '
-                         'restore the file')
-    for _, entry in leaves(data):
-        for figure, line in entry.items():
-            if not str(figure).startswith('$') and not _is_line(line):
-                raise ValueError(
-                    f'{where}:{entry.lc.key(figure)[0] + 1}: {figure}: '
-                    'expected [value, lower, upper, unit]; correct it')
-    return data
-
-
-def _is_line(line: Any) -> bool:
-    """Whether this is a reference, of a known fault or not."""
-    if isinstance(line, list) and len(line) == 3 and line[0] == '$xfail':
-        line = line[2]
-    return (isinstance(line, list) and len(line) == 4
-            and isinstance(line[0], int | float)
-            and all(isinstance(n, int | float | None) for n in line[1:3]))
-
-
-def _commented(path: Path) -> dict[tuple, int]:
-    """Entries of an accepted file with provenance as it once was: keys ->
-    line, from 0."""
-    text = path.read_text('utf-8')
-    data, lines, found = _parse(text, str(path)), text.splitlines(), {}
-    for keys, _ in leaves(data):
-        place = data
-        for key in keys[:-1]:
-            place = place[key]
-        line = place.lc.key(keys[-1])[0]
-        if _COMMENT.search(lines[line]):
-            found[keys] = line
-    return found
-
-
-def _without_comments(path: Path, taken: set[tuple]
-                      ) -> tuple[Any, set[tuple]]:
-    """An accepted file, less the old provenance of entries to be replaced;
-    and which entries have one."""
-    lines = path.read_text('utf-8').splitlines(keepends=True)
-    ours = _commented(path)
-    for keys in taken & set(ours):
-        line = ours[keys]
-        lines[line] = _COMMENT.sub('', lines[line].rstrip('\n')) + '\n'
-    return _parse(''.join(lines), str(path)), set(ours)
-
-
-def _dump(data: CommentedMap) -> bytes:
-    out = io.StringIO()
-    _yaml().dump(data, out)
-    return out.getvalue().encode()
-
-
-def _head(path: Path) -> str:
-    """The comment that a file begins with."""
-    lines = path.read_text('utf-8').splitlines(keepends=True)
-    end = next((n for n, line in enumerate(lines)
-                if not line.startswith('#')), 0)
-    return ''.join(lines[:end])

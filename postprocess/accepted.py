@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-from config import regular, strict
+from config import strict
 
 from .files import write_all
 
@@ -66,18 +66,11 @@ def load(folder: Path) -> list[Accepted]:
     """
     path = folder / FILE
     try:
-        text = regular.text(path)
+        rows = strict.load(path) or []
     except FileNotFoundError:
         return []
-    except (OSError, UnicodeDecodeError) as err:
-        raise ValueError(f'{path}:1: cannot be read ({err})') from None
-    try:
-        rows = strict.safe_load(text) or []
-    except yaml.YAMLError as err:
-        mark = getattr(err, 'problem_mark', None)
-        raise ValueError(f'{path}:{mark.line + 1 if mark else 1}: not YAML: '
-                         f'{getattr(err, "problem", err)}; restore the file'
-                         ) from None
+    except strict.Fault as err:
+        raise ValueError(f'{err}; restore the file') from None
     if not isinstance(rows, list):
         raise ValueError(f'{path}:1: expected a list; restore the file')
     return [_row(path, number, row) for number, row in enumerate(rows, 1)]

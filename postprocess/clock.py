@@ -24,8 +24,8 @@ import pandas as pd
 
 from config import clock
 
+from .formats import OURS
 from .plans import CASE
-from .records import OURS
 
 #: The guard of a test case in a session whose clock was wrong.
 GUARD = 'clock'

@@ -32,6 +32,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from config import console
+
 from . import detect, perflogs
 from .nights import nights
 from .progress import medians, usable
@@ -135,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif path:
             Path(path).write_text(text(rows), 'utf-8')
     if '-' not in out:
-        print(*lines(rows, args.a, args.b, args.all), sep='\n')
+        show(rows, args.a, args.b, args.all)
     return 0
 
 
@@ -400,9 +402,8 @@ def _order(row: Row) -> tuple:
             row.params, row.metric, row.point)
 
 
-def lines(rows: list[Row], a: str, b: str, every: bool = False
-          ) -> list[str]:
-    """The table, for people."""
+def show(rows: list[Row], a: str, b: str, every: bool = False) -> None:
+    """Prints the table, for people."""
     count = {says: sum(row.says == says for row in rows) for says in (
         'better', 'worse', 'other', 'same', 'cannot say')}
     curves = {(row.check, row.params, row.environ, row.metric)
@@ -410,8 +411,8 @@ def lines(rows: list[Row], a: str, b: str, every: bool = False
     shown = [row for row in rows if every or row.point in ('', 'curve') or (
         row.check, row.params, row.environ, row.metric) not in curves]
     said = ', '.join(f'{n} {says}' for says, n in count.items() if n)
-    found = [f'{b} against {a}: {len(rows)} figures in both: {said}']
-    cells = [('', 'B / A', '95 %', 'A', 'B', 'unit', 'runs', 'figure')]
+    print(f'{b} against {a}: {len(rows)} figures in both: {said}')
+    cells = []
     for row in shown:
         low = '' if row.low is None or row.high is None else (
             f'{row.low:.3f} to {row.high:.3f}')
@@ -424,11 +425,8 @@ def lines(rows: list[Row], a: str, b: str, every: bool = False
             row.unit, f'{row.runs_a}, {row.runs_b}', ' '.join(filter(None, [
                 row.metric, row.point, row.check, row.params,
                 row.environ, row.speed.strip('-')]))))
-    widths = [max(len(row[n]) for row in cells) for n in range(7)]
-    found += [('  '.join(cell.ljust(width) for cell, width in
-                         zip(row[:7], widths, strict=True))
-               + '  ' + row[7]).rstrip() for row in cells]
-    return found
+    console.show(cells, ('', 'B / A', '95 %', 'A', 'B', 'unit', 'runs',
+                         'figure'), right=(1, 3, 4))
 
 
 def _csv(rows: list[Row]) -> str:

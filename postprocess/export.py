@@ -7,14 +7,16 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import duckdb
 
-from . import records, store
-from .records import FIGURE, HEAD, KIND, Part
+from config.families import metrics
+
+from . import cache
+from .formats import sql_text
 
 HELP = """Writes the perflogs as a file for other tools.
 
@@ -26,8 +28,8 @@ a tab, or with + or - and is not a number) has an apostrophe before it.
 
 --junit and --openmetrics tell how each case stands in its newest run, as the
 page does. JUnit is what `plumb verdict --junit` writes: a test a case, failed
-where it failed or regressed, skipped where nothing judged it (unfit, or no
-reference and too few nights). The OpenMetrics are gauges: plumb_METRIC for
+where it failed or regressed, skipped where nothing judged it (inconclusive, or
+no reference and too few nights). The OpenMetrics are gauges: plumb_METRIC for
 each judged figure, with the labels system, partition, environ, check, params,
 program, source, metric, point and unit (plumb_METRIC_value where the metric
 ends in what Prometheus keeps for counters, as cpu_total does);
@@ -45,12 +47,9 @@ Exit codes: 0 good (also where a case failed), 1 written, but there are
 damaged places in the perflogs (each is told on stderr), 2 usage, no records,
 or a file that cannot be written.
 """
-#: Rows that are made at a time: each has forty cells.
-_BATCH = 200_000
-_COUNTS = ('schema', 'num_nodes', 'num_tasks', 'tasks_per_node', 'repeat')
 #: Texts that a spreadsheet would run as a formula. No number is one, nor is
 #: the `-` of a column without a value.
-_FORMULA = re.compile(r'[=@\t\r]|[+-].*[^0-9.]', re.DOTALL)
+_FORMULA = r'(?s)^(?:[=@\t\r]|[+-].*[^0-9.])'
 #: Endings of names that mean something to Prometheus, and not a gauge.
 _KEPT = re.compile('_(total|created|count|sum|bucket|info)$')
 _LABELS = ('system', 'partition', 'environ', 'check', 'params', 'program',
@@ -85,20 +84,30 @@ def main(argv: list[str] | None = None) -> int:
         faults.append(f'{file}:{line}: {reason}')
         print(f'plumb export: {faults[-1]}', file=sys.stderr)
 
-    parts = store.parts([args.perflogs], report)
-    if not any(len(part.line) for part in parts):
-        if not faults:
-            print(f'plumb export: no records in {args.perflogs}: run '
-                  '`./plumb run` first, or name another folder with '
-                  '--perflogs', file=sys.stderr)
-        return 2
+    with cache.opened([args.perflogs], report) as con:
+        if not con.execute('FROM records LIMIT 1').fetchone():
+            if not faults:
+                print(f'plumb export: no records in {args.perflogs}: run '
+                      '`./plumb run` first, or name another folder with '
+                      '--perflogs', file=sys.stderr)
+            return 2
+        code = _all(args, con, report)
+    return code or (1 if faults else 0)
+
+
+def _all(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
+         report: Callable[[Path, int, str], None]) -> int:
+    """Writes what is asked for; returns an exit code.
+
+    :param report: called with file, line and reason of each fault
+    """
     try:
         for file, form in ((args.parquet, 'parquet'), (args.csv, 'csv')):
             if file:
-                written(file, functools.partial(tidy, parts, form))
+                written(file, functools.partial(tidy, con, form))
         if args.junit or args.openmetrics:
             from . import clock, perflogs, telling, verdict
-            frame = clock.checked(perflogs.frame(parts), report)
+            frame = clock.checked(perflogs.frame(con), report)
             if args.openmetrics:
                 written(args.openmetrics, functools.partial(
                     _text, '\n'.join(openmetrics(newest(frame))) + '\n'))
@@ -113,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as err:       # a damaged file beside the references
         print(f'plumb export: {err}', file=sys.stderr)
         return 2
-    return 1 if faults else 0
+    return 0
 
 
 def written(file: Path, write: Callable[[Path], Any]) -> None:
@@ -141,72 +150,30 @@ def _text(text: str, file: Path) -> None:
     file.write_text(text, encoding='utf-8')
 
 
-def tidy(parts: Sequence[Part], form: str, file: Path) -> None:
+def tidy(con: duckdb.DuckDBPyConnection, form: str, file: Path) -> None:
     """All records in one table, in order of time, as Parquet or CSV.
 
     :raises OSError: the file cannot be written
     """
-    import polars as pl
-    from polars.io.plugins import register_io_source
-    part = records.joined(parts)
-    texts = {name: [defused(text) for text in part.texts[name]]
-             for name in (*HEAD, *KIND)} if form == 'csv' else part.texts
-    words = {name: pl.Series(name, *_typed(name, texts[name]))
-             for name in (*HEAD, *KIND)}
-    sizes = pl.Series('size', [*map(records.size, part.texts['point'])],
-                      pl.Int64)
-
-    def rows(at: np.ndarray) -> pl.DataFrame:
-        head, kind = part.head[at], part.kind[at]
-        return pl.DataFrame([
-            *(words[name].gather(part.heads[name][head]) for name in HEAD),
-            *(words[name].gather(part.kinds[name][kind]) for name in KIND),
-            sizes.gather(part.kinds['point'][kind]),
-            *(pl.Series(name, figure[at], nan_to_null=True) for name, figure
-              in zip(FIGURE, part.figure, strict=True)),
-            pl.Series('line', part.line[at])])
-
-    order = _order(part, words['time'].to_numpy())
-
-    def source(*_: Any) -> Iterator[pl.DataFrame]:
-        for at in range(0, len(order), _BATCH):
-            yield rows(order[at:at + _BATCH])
-
-    table = register_io_source(source, schema=rows(order[:1]).schema)
+    names, kinds = zip(*((name, kind) for name, kind, *_ in con.execute(
+        'DESCRIBE records').fetchall()), strict=True)
+    # No text is an empty cell.
+    text = "nullif({0}, '')"
+    if form == 'csv':
+        # An apostrophe keeps a spreadsheet from running a formula.
+        text = (f'CASE WHEN regexp_matches({{0}}, {sql_text(_FORMULA)}) '
+                "THEN concat('''', {0}) ELSE " + text + ' END')
+    cells = ', '.join(
+        text.format(f'"{name}"') + f' AS "{name}"' if kind == 'VARCHAR'
+        else f'"{name}"' for name, kind in zip(names, kinds, strict=True))
+    how = ("FORMAT parquet, COMPRESSION zstd" if form == 'parquet' else
+           "FORMAT csv, HEADER, TIMESTAMPFORMAT '%Y-%m-%dT%H:%M:%SZ'")
     try:
-        with open(file, 'wb') as handle:
-            if form == 'parquet':
-                table.sink_parquet(handle)
-            else:
-                table.sink_csv(handle, datetime_format='%Y-%m-%dT%H:%M:%SZ')
-    except pl.exceptions.PolarsError as err:
+        con.execute(f'COPY (SELECT {cells} FROM records '
+                    'ORDER BY records.time, records.file, records.line, '
+                    f'metric) TO {sql_text(file)} ({how})')
+    except duckdb.Error as err:
         raise OSError(0, str(err).splitlines()[0], str(file)) from None
-
-
-def defused(text: str) -> str:
-    """The text of a CSV cell; an apostrophe keeps a spreadsheet from running
-    it as a formula."""
-    return f"'{text}" if _FORMULA.match(text) else text
-
-
-def _typed(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
-    """The values of a column's texts, None where one is empty; their type
-    in polars, None where it is plain."""
-    import polars as pl
-    if name == 'time':
-        return records.times(texts), None
-    if name == 'emulated':
-        return [text == '1' for text in texts], pl.Boolean
-    if name in _COUNTS:
-        return [*map(records.count, texts)], pl.Int64
-    return [text or None for text in texts], pl.String
-
-
-def _order(part: Part, times: np.ndarray) -> np.ndarray:
-    """The records in order of time, file and line."""
-    file = store.rank(part.texts['file'])
-    return np.lexsort((part.line, file[part.heads['file']][part.head],
-                       times[part.heads['time']][part.head]))
 
 
 def newest(frame: Any) -> list[tuple[Any, str, Any]]:
@@ -215,11 +182,11 @@ def newest(frame: Any) -> list[tuple[Any, str, Any]]:
 
     :param frame: as perflogs.read gives it
     """
-    from . import outcomes
-    judged = outcomes.newest(frame)
+    from . import results
+    judged = results.newest(frame)
     found = []
-    for _, rows in judged.groupby(outcomes.CASE, observed=True, sort=True):
-        rank = rows['result'].map(outcomes.ORDER.index)
+    for _, rows in judged.groupby(results.CASE, observed=True, sort=True):
+        rank = rows['result'].map(results.ORDER.index)
         first = rows.loc[rank.idxmin()]
         found.append((first, str(first['result']), rows))
     return found
@@ -227,17 +194,17 @@ def newest(frame: Any) -> list[tuple[Any, str, Any]]:
 
 def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
     """Lines of OpenMetrics text, which is Prometheus' own format too."""
-    from . import outcomes
+    from . import results
     families: dict[str, tuple[str, dict[str, str]]] = {
         'plumb_case_failed': ('1 where the case failed in its newest run',
                               {}),
         'plumb_case_run_seconds': ('When the newest run of the case was, '
                                    'seconds since 1970', {})}
-    known = records.metrics()
+    known = metrics()
     for first, result, rows in cases:
         labels = {name: str(first[name]) for name in _LABELS}
         families['plumb_case_failed'][1][_labels(labels)] = str(
-            int(result in outcomes.FAILED))
+            int(result in results.FAILED))
         families['plumb_case_run_seconds'][1][_labels(labels)] = str(
             int(first['time'].timestamp()))
         for row in rows.itertuples():
@@ -246,7 +213,8 @@ def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
             name = 'plumb_' + re.sub(r'\W', '_', str(row.metric),
                                      flags=re.ASCII)
             name += '_value' * bool(_KEPT.search(name))
-            means = known.get(str(row.metric), {}).get('means', '')
+            means = known[str(row.metric)]['means'] if str(
+                row.metric) in known else ''
             # The last of several repeats that have no median.
             families.setdefault(name, (means, {}))[1][_labels(
                 labels | {'metric': str(row.metric),

@@ -7,29 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from .outcomes import FAILED
-from .perflogs import CASE
-
-
-@dataclass(frozen=True)
-class Place:
-    """What a case is, and where it runs."""
-    system: str
-    partition: str
-    environ: str
-    family: str
-    check: str
-    params: str
-    program: str
-    source: str
-    #: ReFrame's hash.
-    case: str
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """What makes it this case, and no other: perflogs.CASE. A hash does
-        not: cases of two sources have the same, and it may change."""
-        return tuple(getattr(self, name) for name in CASE)
+from .results import Place, Result
 
 
 @dataclass(frozen=True)
@@ -101,10 +79,9 @@ class Regression:
 
 @dataclass(frozen=True)
 class Failure(Place):
-    """A case that failed in its newest session: refused by a guard, beyond
-    its reference or a limit, never run to its end, or a known fault that is
-    gone (`xpass`). One a case, as in report and table."""
-    #: fail or xpass.
+    """A test case that failed in its newest session, with the record that
+    decided. One per test case, as in report and table."""
+    #: One of results.FAILED.
     result: str
     guard: str
     metric: str
@@ -145,21 +122,6 @@ class Case(Place):
 
 
 @dataclass(frozen=True)
-class State(Place):
-    """How a case stands, by its newest session."""
-    run: str
-    #: Of postprocess/outcomes.py: what its records say.
-    outcome: str
-    #: Regressions that it is held to be part of, by `id`.
-    regressions: list[str] = field(default_factory=list)
-
-    @property
-    def good(self) -> bool:
-        """Neither failed nor regressed."""
-        return self.outcome not in FAILED and not self.regressions
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What is to be said of a night."""
     #: The session, or the date where there were several.
@@ -181,8 +143,8 @@ class Verdict:
     judged: int = 0
     #: Cases that ran.
     cases: int = 0
-    #: Every case, for those who show all of them.
-    states: list[State] = field(default_factory=list)
+    #: The results of all test cases.
+    results: list[Result] = field(default_factory=list)
 
     @property
     def code(self) -> int:
@@ -190,9 +152,9 @@ class Verdict:
         return 1 if self.regressions or self.failures else 0
 
     def data(self) -> dict[str, Any]:
-        """As JSON has it: all but the states, which are no news."""
-        found = dataclasses.asdict(self)
-        del found['states']
+        """As JSON has it: all but the results, which are no news."""
+        found = dataclasses.asdict(dataclasses.replace(self, results=[]))
+        del found['results']
         return found
 
     def json(self) -> str:

@@ -1,43 +1,64 @@
-"""Perflogs that ReFrame's own handlers write, and what they are turned into.
+"""What the columns of perflogs are, and the queries that read them.
 
-A header names the columns, as ReFrame makes it: of `format`, where `check_` is
-left out (`job_completion_time`, `system`, ...), and of `format_perfvars`, once
-for each figure (`latency_value`, `latency_unit`, ...). With
-`perflog_multiline` there is a line a figure, whose columns are `perf_var`,
-`perf_value`, ... The separator is what stands between names: `|` as a rule.
-Nothing is quoted or escaped, so a line whose number of cells is not that of
-the header is refused. JSON lines have the same names as keys, with or without
-`check_`; figures are keys of their own, or `perfvalues`: figure -> [value,
-reference, lower, upper, unit, result].
+A query of DuckDB turns staged lines (postprocess/reading.py) into typed
+records. Each record has a column `fault`: NULL, or what is wrong with it; the
+first check that finds something decides.
 
-A record gets what such a file has: system, partition, environ, check, params,
-time, job, nodes, metric, value, unit, reference and thresholds. What it has
-not stays empty. `run` is the session's identifier, else the date: a night. A
-time without a zone is taken as UTC. `better` is what the thresholds say, or
-else the unit; `none` where neither does.
+The suite's own format is in config/perflog.yaml. Perflogs of ReFrame's own
+handlers have a header that names the columns, as ReFrame makes it: of
+`format`, where `check_` is left out (`job_completion_time`, `system`, ...),
+and of `format_perfvars`, once for each metric (`latency_value`,
+`latency_unit`, ...). With `perflog_multiline` there is one line per metric,
+whose columns are `perf_var`, `perf_value`, ... The separator is what stands
+between names: `|` as a rule. Nothing is quoted or escaped, so a line whose
+number of cells is not that of the header is refused. JSON lines have the same
+names as keys, with or without `check_`; metrics are keys of their own, or
+`perfvalues`: metric -> [value, reference, lower, upper, unit, result].
+
+A record of ReFrame gets what its file has. The rest stays empty. `run` is the
+session's identifier, else the date. A time without a zone is taken as UTC.
+`better` is what the thresholds say, or else the unit; `none` where neither
+does.
 """
 from __future__ import annotations
 
+import csv
+import dataclasses
+import difflib
+import functools
 import json
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from . import cells, records
-from .records import FIGURE, HEAD, KIND, Part
+from config import strict
+from config.families import ROOT, metrics
 
 #: Values of the column `format`.
-REFRAME, EXCALIBUR, JSON_LINES = 'reframe', 'excalibur-tests', 'reframe-json'
-#: What a figure's columns end in, and ReFrame's order in `perfvalues`.
-PERF = {'value': 'value', 'ref': 'reference', 'lower_thres': 'lower',
-        'upper_thres': 'upper', 'unit': 'unit', 'result': 'result'}
-#: The other way round.
-_THEIRS = {ours: theirs for theirs, ours in PERF.items()}
-_ORDER = ('value', 'reference', 'lower', 'upper', 'unit', 'result')
-#: Column of HEAD -> names that ReFrame has for it, the best one first.
+OURS, REFRAME, EXCALIBUR, JSON_LINES = (
+    'plumbline', 'reframe', 'excalibur-tests', 'reframe-json')
+RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'again', 'no_reference',
+           'inconclusive')
+REPAIR = 'remove the line, or restore the file'
+#: Where metrics are named.
+METRICS = 'config/metrics.yaml, checks/*/family.yaml'
+COUNTS = ('schema', 'repeat', 'num_nodes', 'num_tasks', 'tasks_per_node')
+FIGURE = ('value', 'reference', 'lower', 'upper')
+#: Columns whose text must not be empty, here and in files of ReFrame.
+_FILLED = ('run', 'system', 'partition', 'environ', 'family', 'check')
+_FOREIGN_FILLED = ('metric', 'check', 'system', 'partition')
+#: Between the parts of a fault.
+_BETWEEN = '\x1f'
+#: A cast to TIMESTAMP alone would leave out the offset.
+_TIME = 'make_timestamp(epoch_us(TRY_CAST(time AS TIMESTAMPTZ)))'
+_FINITE = r'[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?'
+#: Ends of the columns of a metric in a file of ReFrame, and its order in
+#: `perfvalues`.
+_ENDS = {'value': 'value', 'reference': 'ref', 'lower': 'lower_thres',
+         'upper': 'upper_thres', 'unit': 'unit', 'result': 'result'}
+#: Our column -> names that ReFrame has for it, the best one first.
 _SOURCES = {
     'time': ('job_completion_time',), 'run': ('session_uuid',),
     'system': ('system', 'current_system'),
@@ -48,290 +69,152 @@ _SOURCES = {
     'reframe': ('version',), 'case': ('hashcode',),
     'program': ('spack_spec',)}
 _NAME = ('display_name', 'info', 'unique_name', 'name')
-_ASKED = {*_NAME, *(name for names in _SOURCES.values() for name in names),
-          'result', 'perf_var'}
-_RESULTS = {'pass', 'fail', 'xfail', 'xpass'}
-_EMPTY = frozenset(('None', 'null', 'NULL'))
 
 
+@functools.cache
+def schema() -> tuple[int, tuple[str, ...]]:
+    """Number and columns of the suite's own format."""
+    data = strict.table(ROOT / 'config' / 'perflog.yaml')
+    return data['schema'], tuple(data['columns'])
+
+
+@dataclasses.dataclass(frozen=True)
 class Layout:
-    """What the columns of a header mean.
+    """What the columns of a file are, and how they are separated."""
+    form: str
+    columns: tuple[str, ...]
+    delimiter: str = ','
+    quote: str = '"'
+    #: Value of the column `schema` in each record.
+    schema: str = ''
 
-    :raises ValueError: it is no header of a perflog, and why
+    def as_csv(self) -> Layout:
+        """The same columns, as standard CSV."""
+        return dataclasses.replace(self, delimiter=',', quote='"')
+
+    @property
+    def torn(self) -> str:
+        """SQL that is true of a row that has not as many cells as a line, or
+        is of no line."""
+        most = len(self.columns)
+        return (f'(line IS NULL OR c{most - 1} IS NULL '
+                f'OR c{most} IS NOT NULL)')
+
+    def split(self, line: bytes) -> list[str]:
+        """The cells of a line.
+
+        :raises ValueError: it is not well-formed, and why
+        """
+        if self.quote:
+            return csv_row(line, len(self.columns))
+        text = line.decode(errors='replace')
+        cells = text.split(self.delimiter)
+        if '\ufffd' in text or '\0' in text:
+            raise ValueError('not text')
+        return _as_many(cells, len(self.columns))
+
+    def query(self, staged: Sequence[Path]) -> str:
+        """SQL of the typed records of staged lines, with `origin`, `line` and
+        `fault`. Table `places` has origin and line of each of their rows,
+        `origins` what the place of each file says."""
+        # DuckDB drops an empty cell beyond the last column. So there is one
+        # column more, and whatever is not in a line is NULL. No text is.
+        columns = ', '.join(f"'c{at}': 'VARCHAR'"
+                            for at in range(len(self.columns) + 1))
+        quote, files = sql_text(self.quote), ', '.join(map(sql_text, staged))
+        read = (f'SELECT * FROM read_csv([{files}], '
+                'auto_detect=false, header=false, strict_mode=true, '
+                'null_padding=true, '
+                f'delim={sql_text(self.delimiter)}, quote={quote}, '
+                f'escape={quote}, nullstr={sql_text(chr(2))}, '
+                f"new_line='\\n', max_line_size={1 << 25}, "
+                f'columns={{{columns}}}) POSITIONAL JOIN places')
+        return _typed(_own(self, read) if self.form == OURS
+                      else _foreign(self, read), self)
+
+
+def ours(number: str | None = None) -> Layout:
+    """The suite's own format.
+
+    :param number: what stands in `schema`, if not the number of the format
     """
-
-    def __init__(self, header: Sequence[str]) -> None:
-        names = [name.strip().removeprefix('check_') for name in header]
-        self.columns = {name: at for at, name in enumerate(names)}
-        if len(self.columns) < len(names):
-            raise ValueError('two columns of its header have one name')
-        if 'job_completion_time' not in self.columns:
-            raise ValueError('its header has no job_completion_time')
-        self.figures = [name.removesuffix('_value') for name in names
-                        if name.endswith('_value') and name != '_value']
-        if not self.figures:
-            raise ValueError('its header has no column of a figure '
-                             '(NAME_value)')
-        #: Places of their values, and of all columns that are looked at.
-        self.values = [self.columns[f'{name}_value'] for name in self.figures]
-        asked = _ASKED | {f'{figure}_{end}' for figure in self.figures
-                          for end in PERF}
-        self.asked = [at for name, at in self.columns.items()
-                      if name in asked]
-        self.format = (EXCALIBUR if {'spack_spec', 'spack_spec_dict'}
-                       & set(names) else REFRAME)
-
-    def part(self, columns: cells.Table | cells.Rows, lines: Sequence[int],
-             file: str, report: records.Report) -> Part:
-        """Records of lines, which have as many cells as the header."""
-        if not columns.size:
-            return records.joined([])
-        where = np.asarray(lines, np.int64)
-        head = self._heads(columns, file)
-        found = [self._figure(name, columns, head, where, report)
-                 for name in self.figures]
-        part = found[0] if len(found) == 1 else records.joined(found)
-        return records.checked(part, records.FOREIGN, report)
-
-    def _cells(self, columns: cells.Table | cells.Rows, name: str
-               ) -> cells.Coded | None:
-        at = self.columns.get(name)
-        return None if at is None else columns.column(at)
-
-    def _heads(self, columns: cells.Table | cells.Rows, file: str
-               ) -> tuple[dict[str, Sequence[str]], dict[str, np.ndarray]]:
-        """Texts and codes of HEAD, a head for each line."""
-        none = np.zeros(columns.size, np.int32)
-        texts: dict[str, Sequence[str]] = {name: [''] for name in HEAD}
-        codes = dict.fromkeys(HEAD, none)
-        texts['file'], texts['format'] = [file], [self.format]
-        parents = Path(file).absolute().parent
-        texts['partition'] = [parents.name]
-        texts['system'] = [parents.parent.name]
-        for name, sources in _SOURCES.items():
-            for source in sources:
-                if given := self._cells(columns, source):
-                    texts[name], codes[name] = _mapped(
-                        given, _CLEAN.get(name, _cleaned))
-                    break
-        name = next((n for n in _NAME if n in self.columns), '')
-        names, named = self._cells(columns, name) or ([_stem(file)], none)
-        for column, parts in zip(('check', 'params', 'case'), zip(
-                *map(_named, names), strict=True), strict=True):
-            if column != 'case' or texts['case'] == ['']:
-                texts[column], code = cells.coded(parts)
-                codes[column] = code[named]
-        if texts['run'] == ['']:
-            texts['run'], day = _days(texts['time'])
-            codes['run'] = day[codes['time']]
-        # The program's name and version are one spec.
-        specs = texts['program']
-        if specs != ['']:
-            spec = codes['program']
-            for column, at in (('program', 0), ('version', 2)):
-                texts[column], code = cells.coded(
-                    [text.partition('@')[at] for text in specs])
-                codes[column] = code[spec]
-        return texts, codes
-
-    def _figure(self, name: str, columns: cells.Table | cells.Rows,
-                head: tuple[dict[str, Sequence[str]], dict[str, np.ndarray]],
-                lines: np.ndarray, report: records.Report) -> Part:
-        """The records of one figure."""
-        size = len(lines)
-        figure = np.full((len(FIGURE), size), np.nan)
-        good = np.ones(size, bool)
-        for at, ours in enumerate(FIGURE):
-            column = self.columns.get(f'{name}_{_THEIRS[ours]}')
-            if column is None:
-                continue
-            # Figures differ from line to line, what bounds them does not.
-            plain = columns.numbers(column) if ours == 'value' else None
-            if plain is not None:
-                figure[at] = plain
-                continue
-            texts, codes = _mapped(columns.column(column), _cleaned)
-            known, refused = _numbers(texts)
-            for n, reason in refused.items():
-                bad = np.flatnonzero((codes == n) & good)
-                good[bad] = False
-                if len(bad):
-                    report(int(lines[bad[0]]), f'{name}_{ours} {reason}; '
-                           f'{records.REPAIR}')
-            figure[at] = known[codes]
-        none = [''], np.zeros(size, np.int32)
-        units, unit = _mapped(self._cells(
-            columns, f'{name}_{_THEIRS["unit"]}') or none, _cleaned)
-        results, result = _mapped(
-            self._cells(columns, f'{name}_{_THEIRS["result"]}')
-            or self._cells(columns, 'result') or none,
-            lambda texts: [text.strip().lower() for text in texts])
-        value, reference, lower, upper = figure
-        judged = (reference == reference) & (reference != 0) & (
-            (lower == lower) | (upper == upper))
-        bound = np.abs(reference)
-        inside = ~((value < reference + lower * bound)
-                   | (value > reference + upper * bound))
-        metric = self._cells(columns, 'perf_var') if name == 'perf' \
-            else None
-        metrics, which = _mapped(metric or ([name], none[1]), _cleaned)
-        # 0: higher is better, 1: lower, 2: ask the unit.
-        way = np.where((lower == lower) & (upper != upper), 0, np.where(
-            (upper == upper) & (lower != lower), 1, 2))
-        empty = value != value
-        # One number for all that a kind is made of: to sort rows of an array
-        # takes ten times as long.
-        sizes = (len(units), len(results), len(metrics), 3, 2, 2, 2)
-        keys, kind = np.unique(np.ravel_multi_index(
-            (unit, result, which, way, judged.astype(int),
-             inside.astype(int), empty.astype(int)), sizes),
-            return_inverse=True)
-        rows: list[tuple[str, ...]] = []
-        for u, r, w, b, is_judged, is_inside, is_empty in zip(*(
-                part.tolist() for part in np.unravel_index(keys, sizes)),
-                strict=True):
-            word = results[r] if results[r] in _RESULTS else (
-                'recorded' if not is_judged else
-                'pass' if is_inside else 'fail')
-            if is_empty:
-                # Nothing was measured: that is how the suite says so.
-                rows.append(('0', 'completed', '', '1', 'higher', 'fail',
-                             'no_value'))
-            else:
-                rows.append(('1', metrics[w], '', units[u], _better(
-                    metrics[w], units[u], b), word, ''))
-        figure[0, empty] = 0
-        words, kinds = records.coded(dict(zip(
-            KIND, zip(*rows, strict=True), strict=True)), KIND)
-        each = np.arange(size, dtype=np.int32)
-        part = Part({**head[0], **words}, head[1], kinds, each,
-                    kind.astype(np.int32).ravel(), figure, lines)
-        return part.where(good)
+    known, columns = schema()
+    return Layout(OURS, columns,
+                  schema=str(known) if number is None else number)
 
 
-def _mapped(given: cells.Coded,
-            change: Callable[[Sequence[str]], Sequence[str]]) -> cells.Coded:
-    """Distinct texts after a change, and a code for each line."""
-    texts, codes = given
-    new = change(texts)
-    # As a rule they stay distinct.
-    if new is texts or cells.distinct(new) == len(texts):
-        return new, codes
-    changed, again = cells.coded(new)
-    return changed, again[codes]
+def foreign(header: str) -> Layout:
+    """The format of a header that ReFrame's file handler wrote.
 
-
-def _numbers(texts: Sequence[str]) -> tuple[np.ndarray, dict[int, str]]:
-    """Finite numbers, NaN where there is none; which texts are refused, and
-    why."""
-    found, refused = cells.optional(texts), {}
-    if found is None:
-        found = np.full(len(texts), np.nan)
-        for n, text in enumerate(texts):
-            try:
-                found[n] = records.finite(text) if text else np.nan
-            except ValueError as err:
-                refused[n] = f'{text[:40]!r} {err}'
-    return found, refused
-
-
-def _clean(text: str) -> str:
-    text = text.strip()
-    return '' if text in _EMPTY else text
-
-
-def _cleaned(texts: Sequence[str]) -> Sequence[str]:
-    whole = cells.whole(texts)
-    if len(whole.split(None, 1)) < 2 and whole == whole.strip() \
-            and not any(word in whole for word in _EMPTY):
-        return texts                    # as a rule there is nothing to do
-    return [_clean(text) for text in texts]
-
-
-def _time(text: str) -> str:
-    """RFC 3339; without a zone it is taken as UTC."""
-    zoned = re.search(r'(Z|[-+]\d\d:?\d\d)$', text[10:])
-    return text if zoned or not text else f'{text}Z'
-
-
-def _times(texts: Sequence[str]) -> Sequence[str]:
-    texts = _cleaned(texts)
-    if cells.even(texts, 19):           # excalibur-tests'
-        if isinstance(texts, cells.Many):
-            return cells.Many(texts.series + 'Z')
-        found = f'{"Z |".join(texts)}Z'.split(' |')
-        if len(found) == len(texts):
-            return found
-    return [_time(text) for text in texts]
-
-
-def _days(times: Sequence[str]) -> cells.Coded:
-    """The first ten letters of each."""
-    whole = cells.even(times, 20)
-    if not whole:
-        return cells.coded([text[:10] for text in times])
-    # As a rule some follow on each other that are of one day.
-    days = np.frombuffer(whole.encode(), [('', 'S10')] * 2)['f0']
-    begins = np.flatnonzero(np.append(True, days[1:] != days[:-1]))
-    found, codes = cells.coded([whole[20 * at:20 * at + 10]
-                                for at in begins.tolist()])
-    return found, np.repeat(codes, np.diff(begins, append=len(times)))
-
-
-def _counts(texts: Sequence[str]) -> list[str]:
-    return [text if text.isascii() and text.isdigit() else ''
-            for text in _cleaned(texts)]
-
-
-def _releases(texts: Sequence[str]) -> list[str]:
-    return [text.removeprefix('reframe ') for text in _cleaned(texts)]
-
-
-_CLEAN: dict[str, Callable[[Sequence[str]], Sequence[str]]] = {
-    'time': _times, 'num_tasks': _counts, 'tasks_per_node': _counts,
-    'reframe': _releases}
-
-
-def _named(text: str) -> tuple[str, str, str]:
-    """Check, params and hash of a display name, or of `info`:
-    `Check %name=value ... /hash @system:partition+environ`."""
-    text = _clean(text).partition(' @')[0]
-    case = re.search(r' /([0-9a-f]{6,})$', text)
-    text = text[:case.start()] if case else text
-    check, *params = text.split(' %')
-    return check.strip(), ' '.join(params), case[1] if case else ''
-
-
-def _stem(file: str) -> str:
-    return Path(file).name.partition('.')[0]
-
-
-_TIMES = re.compile(r'(n|u|µ|m)?s|sec(ond)?s?|min(ute)?s?|h(ours?)?', re.I)
-_RATES = re.compile(r'.*(/|per_?|p)(s|sec(ond)?s?)|.*flops?|iops|qps', re.I)
-
-
-def _better(metric: str, unit: str, way: int) -> str:
-    """Which way is better, by what is known of a foreign figure."""
-    known = records.metrics().get(metric)
-    if known and known['unit'] == unit:
-        return known['better']
-    if way < 2:
-        return ('higher', 'lower')[way]
-    if _TIMES.fullmatch(unit):
-        return 'lower'
-    return 'higher' if _RATES.fullmatch(unit) else 'none'
-
-
-def delimiter(header: str) -> str:
-    """What stands between the names of a header: the separator after
-    `job_completion_time`, or before it where it is the last."""
+    :raises ValueError: it is not a header of a perflog, and why
+    """
+    # The separator after `job_completion_time`, or before it where it is
+    # the last.
     found = re.search(r'(?:check_)?job_completion_time([^\w]+)\w', header) \
         or re.search(r'\w([^\w]+)(?:check_)?job_completion_time$', header)
-    return found[1] if found else '|'
+    between = found[1] if found else '|'
+    layout = of_names(header.split(between), '')
+    form = EXCALIBUR if {'spack_spec', 'spack_spec_dict'} & {
+        *layout.columns} else REFRAME
+    return dataclasses.replace(layout, form=form, delimiter=between, quote='')
+
+
+def of_names(header: Sequence[str], form: str) -> Layout:
+    """The layout of columns with ReFrame's names.
+
+    :raises ValueError: they are not those of a perflog, and why
+    """
+    names = tuple(name.strip().removeprefix('check_') for name in header)
+    if len(set(names)) < len(names):
+        raise ValueError('two columns of its header have one name')
+    if 'job_completion_time' not in names:
+        raise ValueError('its header has no job_completion_time')
+    if not _figures(names):
+        raise ValueError('its header has no column of a figure (NAME_value)')
+    return Layout(form, names)
+
+
+def _figures(names: Sequence[str]) -> list[str]:
+    return [name.removesuffix('_value') for name in names
+            if name.endswith('_value') and name != '_value']
+
+
+# ------------------------------------------------------------------ cells
+
+def csv_cells(line: bytes) -> list[str]:
+    """Cells of one line of CSV.
+
+    :raises ValueError: it is none
+    """
+    try:
+        [row] = csv.reader([line.decode().removesuffix('\r')], strict=True)
+    except (ValueError, csv.Error):
+        row = ['\0']
+    if any('\0' in cell for cell in row):
+        raise ValueError('not a line of CSV')
+    return row
+
+
+def csv_row(line: bytes, columns: int) -> list[str]:
+    """The same; as many as there are columns."""
+    return _as_many(csv_cells(line) if line.strip(b'\r') else [], columns)
+
+
+def _as_many(cells: list[str], columns: int) -> list[str]:
+    if len(cells) != columns:
+        raise ValueError(f'{len(cells)} columns, not {columns}')
+    return cells
+
+
+def finite(text: str) -> float:
+    """A finite number in ASCII digits."""
+    if not re.fullmatch(_FINITE, text, re.ASCII) or math.isinf(float(text)):
+        raise ValueError('is not a finite number')
+    return float(text)
 
 
 def json_rows(text: str) -> Iterator[dict[str, str]]:
-    """The rows of one line of JSON: one a figure.
+    """The rows of one line of JSON: one per metric.
 
     :raises ValueError: it is none
     """
@@ -348,16 +231,256 @@ def json_rows(text: str) -> Iterator[dict[str, str]]:
         yield plain
         return
     del plain['perfvalues']
-    names = {ours: theirs for theirs, ours in PERF.items()}
     for name, given in values.items():
-        if not isinstance(given, list) or len(given) > len(_ORDER):
+        if not isinstance(given, list) or len(given) > len(_ENDS):
             raise ValueError('perfvalues is not what ReFrame writes')
         yield plain | {'perf_var': name.rpartition(':')[2]} | {
-            f'perf_{names[ours]}': _json_text(value)
-            for ours, value in zip(_ORDER, given, strict=False)}
+            f'perf_{end}': _json_text(value)
+            for end, value in zip(_ENDS.values(), given, strict=False)}
 
 
 def _json_text(value: Any) -> str:
     if isinstance(value, str):
-        return value
+        # As other files: no cell has a line break.
+        return value.replace('\n', ' ').replace('\0', ' ')
     return '' if value is None else json.dumps(value)
+
+
+# -------------------------------------------------------------------- SQL
+
+def sql_text(text: object) -> str:
+    """A text as SQL has it."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def sql_rows(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Some rows as a table."""
+    values = ', '.join('(' + ', '.join(
+        str(cell) if isinstance(cell, int) else sql_text(cell)
+        for cell in row) + ')' for row in rows)
+    return f"(VALUES {values}) AS given ({', '.join(names)})"
+
+
+def sql_words(words: Sequence[str]) -> str:
+    """Some texts as what IN takes."""
+    return f"({', '.join(map(sql_text, words))})"
+
+
+def types() -> dict[str, str]:
+    """Every column of a typed record and its type, in order."""
+    known = dict.fromkeys(schema()[1], 'VARCHAR')
+    return known | dict.fromkeys(COUNTS, 'BIGINT') | dict.fromkeys(
+        FIGURE, 'DOUBLE') | {'time': 'TIMESTAMP', 'emulated': 'BOOLEAN',
+                             'size': 'BIGINT', 'origin': 'INTEGER',
+                             'line': 'BIGINT', 'fault': 'VARCHAR'}
+
+
+def prepare(con: Any) -> None:
+    """Makes what the queries need: what is known of metrics, and macros."""
+    # Lines stay in their order: they are never what a join looks up.
+    con.execute("SET disabled_optimizers = "
+                "'join_order,build_side_probe_side'")
+    con.execute('CREATE TEMP TABLE metrics AS FROM ' + sql_rows(
+        ('name', 'known_unit', 'has_point'),
+        ((name, row['unit'], row['point'] != '')
+         for name, row in metrics().items())))
+    for name, body in {
+            # Of ReFrame: what stands for nothing is empty.
+            'cleaned(x)': "CASE WHEN trim(x, e' \\t\\r\\n') IN ('None', "
+                          "'null', 'NULL') THEN '' "
+                          "ELSE trim(x, e' \\t\\r\\n') END",
+            'number(x)': "TRY_CAST(nullif(x, '') AS DOUBLE)",
+            'no_number(x)': f"NOT regexp_full_match(x, '{_FINITE}') OR NOT "
+                            'coalesce(isfinite(TRY_CAST(x AS DOUBLE)), '
+                            'false)'}.items():
+        con.execute(f'CREATE TEMP MACRO {name} AS {body}')
+
+
+def _typed(texts: str, layout: Layout) -> str:
+    """SQL of records of the right types, and of their faults.
+
+    :param texts: SQL of the columns of the format as texts, with `origin`,
+        `line`, `torn` (whether the row has not all of these) and `figure`
+        (what the columns of the metric begin with)
+    """
+    cells = {name: f'"{name}"' for name in schema()[1]}
+    cells |= {name: f'''TRY_CAST(nullif("{name}", '') AS BIGINT)'''
+              for name in COUNTS}
+    cells |= {name: f'number("{name}")' for name in FIGURE}
+    cells['time'] = _TIME
+    cells['emulated'] = "emulated = '1'"
+    cells['size'] = "TRY_CAST(nullif(replace(point, ' B', ''), '') AS BIGINT)"
+    chosen = ', '.join(f'{sql} AS "{name}"' for name, sql in cells.items())
+    faults = ' '.join(
+        f'WHEN {bad} THEN concat_ws(chr({ord(_BETWEEN)}), {shown})'
+        for bad, shown in _checks(layout))
+    return (f'SELECT {chosen}, origin, line, CASE {faults} END AS fault '
+            f'FROM ({texts}) AS texts' + (
+                ' LEFT JOIN metrics ON metrics.name = texts.metric'
+                if layout.form == OURS else ''))
+
+
+def _checks(layout: Layout) -> Iterator[tuple[str, str]]:
+    """SQL that is true of a bad record; and what is kept of it."""
+    own = layout.form == OURS
+
+    def named(name: str) -> str:
+        return f"'{name}', left(\"{name}\", 40)"
+
+    yield 'torn', "'torn'"
+    if own:
+        yield f'"schema" <> {sql_text(layout.schema)}', "'other schema'"
+    for name in FIGURE:
+        empty = '' if name == 'value' else f"\"{name}\" <> '' AND "
+        yield (f'{empty}(no_number("{name}"))',
+               f"concat(figure, '{name}'), left(\"{name}\", 40)")
+    yield (f"{_TIME} IS NULL OR NOT (suffix(time, 'Z') "
+           "OR regexp_matches(time, '[-+]\\d\\d(:?\\d\\d)?$'))",
+           named('time'))
+    for name in COUNTS:
+        yield (f"NOT regexp_full_match(\"{name}\", '\\d{{0,18}}')",
+               named(name))
+    if own:
+        yield ("NOT regexp_full_match(point, '(\\d{1,18} B)?')",
+               named('point'))
+        yield "emulated NOT IN ('', '0', '1')", named('emulated')
+    yield "better NOT IN ('higher', 'lower', 'none')", named('better')
+    yield f'result NOT IN {sql_words(RESULTS)}', named('result')
+    if own:
+        yield 'name IS NULL', named('metric')
+    for name in _FILLED if own else _FOREIGN_FILLED:
+        yield f"\"{name}\" = ''", f"'empty', '{name}'"
+    if own:
+        yield 'unit <> known_unit', "'unit', left(unit, 40), metric"
+        yield ("point <> '' AND NOT has_point",
+               "'no point', left(point, 40), metric")
+
+
+def reason(fault: str) -> str:
+    """What the column `fault` says, for people."""
+    name, *texts = fault.split(_BETWEEN)
+    if name == 'other schema':
+        return f'a record of another schema than {schema()[0]}'
+    if name == 'empty':
+        return f"{texts[0]} '' must not be empty"
+    if name == 'unit':
+        return (f'unit {texts[0]!r} of {texts[1]} is not '
+                f'{metrics()[texts[1]]["unit"]!r} ({METRICS})')
+    if name == 'no point':
+        return (f'{texts[1]} has no point, but {texts[0]!r} is given '
+                f'({METRICS})')
+    what = {**dict.fromkeys(COUNTS, 'is not a whole number'),
+            'time': 'is not a time (RFC 3339)',
+            'point': "is not a size like '8 B'",
+            'emulated': 'is not one of , 0, 1',
+            'better': 'is not one of higher, lower, none',
+            'result': 'is not one of ' + ', '.join(RESULTS)
+            }.get(name, 'is not a finite number')
+    if name == 'metric':
+        near = difflib.get_close_matches(texts[0], metrics(), 1)
+        what = f'is no metric ({METRICS})' + (
+            f", nearest: '{near[0]}'" if near else '')
+    return f'{name} {texts[0]!r} {what}'
+
+
+def _own(layout: Layout, read: str) -> str:
+    """SQL of the suite's own lines as texts."""
+    columns = ', '.join(f'c{at} AS "{name}"'
+                        for at, name in enumerate(layout.columns))
+    return (f"SELECT {columns}, origin, line, '' AS figure, "
+            f'{layout.torn} AS torn FROM ({read})')
+
+
+def _foreign(layout: Layout, read: str) -> str:
+    """SQL of ReFrame's lines as texts: one row per line and metric."""
+    def cell(*names: str) -> str:
+        at = next((layout.columns.index(name) for name in names
+                   if name in layout.columns), None)
+        return "''" if at is None else f'cleaned(c{at})'
+
+    head = {name: cell(*names) for name, names in _SOURCES.items()}
+    head['reframe'] = f"regexp_replace({head['reframe']}, '^reframe ', '')"
+    head['time'] = (f"{head['time']} || CASE WHEN {head['time']} = '' OR "
+                    f"regexp_matches(substr({head['time']}, 11), "
+                    "'(Z|[-+]\\d\\d:?\\d\\d)$') THEN '' ELSE 'Z' END")
+    for name in ('num_tasks', 'tasks_per_node'):
+        head[name] = (f"CASE WHEN regexp_full_match({head[name]}, '\\d*') "
+                      f"THEN {head[name]} ELSE '' END")
+    for name in ('system', 'partition'):
+        if head[name] == "''":
+            head[name] = f'own_{name}'
+    # `Check %name=value ... /hash @system:partition+environ`
+    name = f"split_part({cell(*_NAME)}, ' @', 1)"
+    if not {*_NAME} & {*layout.columns}:
+        name = 'own_check'
+    figures = ', '.join(_figure(layout, name, cell)
+                        for name in _figures(layout.columns))
+    shown = ', '.join(f'{sql} AS "{name}"' for name, sql in head.items())
+    given = f'''SELECT {shown}, origin, line,
+        {layout.torn} AS torn, {name} AS called, unnest([{figures}]) AS f
+        FROM ({read}) LEFT JOIN origins USING (origin)'''
+    texts = {
+        **{name: "''" for name in schema()[1]}, **{name: f'"{name}"'
+                                                   for name in head},
+        'run': "CASE WHEN run = '' THEN left(time, 10) ELSE run END",
+        'check': "trim(split_part(plain, ' %', 1))",
+        'params': "array_to_string(string_split(plain, ' %')[2:], ' ')",
+        'case': "CASE WHEN \"case\" = '' THEN "
+                f"regexp_extract(called, '{_HASH}', 1) ELSE \"case\" END",
+        'program': "split_part(program, '@', 1)",
+        'version': "regexp_extract(program, '^[^@]*@(.*)$', 1)",
+        'value': 'f.value', 'reference': 'f.reference', 'lower': 'f.lower',
+        'upper': 'f.upper', 'repeat': "'1'", 'metric': 'f.metric',
+        'unit': 'f.unit', 'better': _better(), 'result': _RESULT}
+    # Where nothing was measured, the record is what the suite writes then.
+    texts |= {name: f"CASE WHEN f.value = '' THEN {sql_text(text)} "
+                    f'ELSE {texts[name]} END' for name, text in {
+                        'value': '0', 'repeat': '0', 'metric': 'completed',
+                        'unit': '1', 'better': 'higher', 'result': 'fail'
+                        }.items()}
+    texts['guard'] = "CASE WHEN f.value = '' THEN 'no_value' ELSE '' END"
+    chosen = ', '.join(f'{sql} AS "{name}"' for name, sql in texts.items())
+    return f'''SELECT {chosen}, origin, line, torn, f.figure AS figure FROM (
+        SELECT *, regexp_replace(called, '{_HASH}', '') AS plain
+        FROM ({given}))'''
+
+
+_HASH = ' /([0-9a-f]{6,})$'
+_TIMES = '(?i)(n|u|µ|m)?s|sec(ond)?s?|min(ute)?s?|h(ours?)?'
+_RATES = '(?i).*(/|per_?|p)(s|sec(ond)?s?)|.*flops?|iops|qps'
+#: A value within its thresholds passes, as ReFrame judges it.
+_RESULT = '''CASE WHEN f.result IN ('pass', 'fail', 'xfail', 'xpass')
+    THEN f.result
+    WHEN coalesce(number(f.reference), 0) = 0
+    OR f.lower = '' AND f.upper = '' THEN 'no_reference'
+    WHEN number(f.value) < number(f.reference)
+    + number(f.lower) * abs(number(f.reference))
+    OR number(f.value) > number(f.reference)
+    + number(f.upper) * abs(number(f.reference)) THEN 'fail' ELSE 'pass'
+    END'''
+
+
+def _better() -> str:
+    """SQL of which way is better, by what is known of a metric. There is no
+    join, because lines would not stay in their order."""
+    known = ' '.join(
+        f"WHEN concat(f.metric, ' ', f.unit) IN {sql_words(names)} "
+        f"THEN '{better}'" for better in ('higher', 'lower', 'none')
+        if (names := [f'{name} {row["unit"]}' for name, row
+                      in metrics().items() if row['better'] == better]))
+    return f'''CASE {known}
+        WHEN f.lower <> '' AND f.upper = '' THEN 'higher'
+        WHEN f.upper <> '' AND f.lower = '' THEN 'lower'
+        WHEN regexp_full_match(f.unit, '{_TIMES}') THEN 'lower'
+        WHEN regexp_full_match(f.unit, '{_RATES}') THEN 'higher'
+        ELSE 'none' END'''
+
+
+def _figure(layout: Layout, name: str, cell: Any) -> str:
+    """SQL of one metric of a line, as a struct of texts."""
+    at = {ours: cell(f'{name}_{end}') for ours, end in _ENDS.items()}
+    at['result'] = f"lower({cell(f'{name}_result', 'result')})"
+    metric = cell('perf_var') if name == 'perf' and (
+        'perf_var' in layout.columns) else sql_text(name)
+    return '{' + ', '.join(f"'{key}': {sql}" for key, sql in {
+        **at, 'metric': metric, 'figure': sql_text(f'{name}_')}.items()) + '}'

@@ -1,23 +1,26 @@
-"""`plumb history`: how a metric went, night by night, from the store.
+"""`plumb history`: a metric of each test case, night by night.
 
-Asked are the lookups of the store (postprocess/lookup.py), which need the
-standard library alone: numpy, polars and pandas are imported only where new
-perflogs are to be read first, for that takes longer than the answer should.
+A question to the cache (postprocess/cache.py). pandas is not imported,
+because that takes longer than the answer.
 """
 from __future__ import annotations
 
 import argparse
+import difflib
 import functools
 import itertools
 import json
 import re
+import statistics
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from . import manifest, plans
-from .lookup import FILE, Lookup
+import duckdb
+
+from . import cache
+from .formats import sql_text
 
 HELP = """How a metric went: a line a case and point, a column a night.
 
@@ -42,10 +45,32 @@ on stderr), 2 usage, or nothing that matches.
 """
 COLUMNS = ('time', 'run', 'system', 'partition', 'environ', 'check', 'params',
            'case', 'metric', 'point', 'value', 'unit', 'better', 'result')
-#: Places in a kind of figure (records.KIND).
-_REPEAT, _POINT = 0, 2
-#: What people call a case, of store.CASE.
-_NAME = '{} {} @{}:{}+{}'
+#: What people call a test case, in SQL.
+_NAME = "concat(\"check\", ' ', params, ' @', system, ':', partition, '+', " \
+        "environ)"
+#: One row per night, test case and point: of several repetitions what was
+#: judged counts, or else the median of all.
+_ROWS = '''WITH matching AS NOT MATERIALIZED (
+    SELECT *, coalesce(repeat, 1) = 0 AS judged FROM records
+    WHERE metric = {metric}
+    AND ({case} = '' OR contains({name}, {case}) OR "case" = {case})
+), nights AS (
+    SELECT run, left(replace(run, '-', ''), 8) AS day FROM matching
+    GROUP BY run ORDER BY day DESC, run DESC LIMIT {last}
+), counting AS (
+    SELECT *, {name} AS name FROM matching JOIN nights USING (run)
+    QUALIFY judged OR NOT bool_or(judged)
+    OVER (PARTITION BY name, run, point)
+)
+SELECT strftime(last(time ORDER BY "case", time, line),
+    '%Y-%m-%dT%H:%M:%SZ'), run, any_value(system), any_value(partition),
+    any_value(environ), any_value("check"), any_value(params),
+    last("case" ORDER BY "case", time, line), metric, point, median(value),
+    last(unit ORDER BY "case", time, line),
+    last(better ORDER BY "case", time, line),
+    last(CASE WHEN guard = '' THEN result ELSE 'fail' END
+        ORDER BY "case", time, line)
+FROM counting GROUP BY name, run, day, metric, point ORDER BY day, run'''
 
 
 class Row(NamedTuple):
@@ -68,55 +93,20 @@ class Row(NamedTuple):
     @property
     def name(self) -> str:
         """What people call the case."""
-        return _NAME.format(self.check, self.params, self.system,
-                            self.partition, self.environ)
+        return (f'{self.check} {self.params} @{self.system}:'
+                f'{self.partition}+{self.environ}')
+
+    @property
+    def key(self) -> Key:
+        """The line of the table on which it stands."""
+        return self.point, self.unit, self.better
+
+    def __str__(self) -> str:
+        return f'{self.value:.4g}' + '!' * (self.result in ('fail', 'xpass'))
 
 
 #: Point, unit, better: a line of the table.
 Key = tuple[str, str, str]
-
-
-class Layout(NamedTuple):
-    """What the figures of a metric of a case in a run are."""
-    keys: tuple[Key, ...]
-    #: Of each key, its result, and which of the figures count; of several
-    #: the median does.
-    results: list[str]
-    which: list[list[int]]
-    #: Of each key the one figure that it has.
-    plain: bool
-
-
-class Night(NamedTuple):
-    """A metric of a case in a run."""
-    name: str
-    run: str
-    layout: Layout
-    #: All that was measured, and of each the time and the columns of its case.
-    values: list[float]
-    origin: list[tuple[str, list[str]]]
-
-    def judged(self) -> list[float]:
-        """Of each key what was judged, else the median of its repeats."""
-        values = self.values
-        return values if self.layout.plain else [
-            _median([values[at] for at in which])
-            for which in self.layout.which]
-
-    def column(self, keys: tuple[Key, ...]
-               ) -> tuple[list[str], list[float | None]]:
-        """Texts and values of keys; '-' and None where there is none."""
-        values: list[float | None] = [*self.judged()]
-        texts = ('%.4g\n' * len(values) % tuple(values)).split('\n')[:-1]
-        for at, result in enumerate(self.layout.results):
-            if result in ('fail', 'xpass'):
-                texts[at] += '!'
-        if keys == self.layout.keys:
-            return texts, values
-        there = {key: at for at, key in enumerate(self.layout.keys)}
-        places = [there.get(key) for key in keys]
-        return (['-' if at is None else texts[at] for at in places],
-                [None if at is None else values[at] for at in places])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -155,23 +145,25 @@ def main(argv: list[str] | None = None) -> int:
     def report(file: Path, line: int, reason: str) -> None:
         faults.append(f'{file}:{line}: {reason}')
 
-    found, known = nights(args.perflogs, args.metric, args.case, last,
-                          report)
+    with cache.opened([args.perflogs], report, missing=False) as con:
+        found = ask(con, args.metric, args.case, last)
+        known = {name for name, in con.execute(
+            'SELECT DISTINCT metric FROM records').fetchall()
+            } if not found else set()
     for fault in faults:
         print(f'plumb history: {fault}', file=sys.stderr)
     if not found:
         print(f'plumb history: {_nothing(args, known)}', file=sys.stderr)
         return 2
     if args.json:
-        print(json.dumps([row._asdict() for row in rows(found, args.metric)],
-                         indent=1))
+        print(json.dumps([row._asdict() for row in found], indent=1))
     elif args.csv:
         import csv
         out = csv.writer(sys.stdout, lineterminator='\n')
         out.writerow(COLUMNS)
-        out.writerows(rows(found, args.metric))
+        out.writerows(found)
     else:
-        print('\n'.join(table(found, args.metric)))
+        print('\n'.join(table(found)))
     return 1 if faults else 0
 
 
@@ -183,7 +175,6 @@ def _nothing(args: argparse.Namespace, known: set[str]) -> str:
     if not known:
         return (f'no records in {args.perflogs}: run `./plumb run` first, or '
                 'name another folder with --perflogs')
-    import difflib
     near = difflib.get_close_matches(args.metric, known, 1)
     hint = f'nearest: {near[0]!r}; ' if near else ''
     names = ', '.join(sorted(known)[:12])
@@ -191,133 +182,19 @@ def _nothing(args: argparse.Namespace, known: set[str]) -> str:
             + ', ...' * (len(known) > 12))
 
 
-def ask(folder: Path, metric: str, case: str, last: int, report: Any
+def ask(con: duckdb.DuckDBPyConnection, metric: str, case: str, last: int
         ) -> list[Row]:
-    """The rows of a metric, in order of case, point and time.
+    """The rows of a metric, in order of test case, point and time.
 
+    :param con: of cache.opened
     :param last: only the newest nights that have it; 0: all
     """
-    found, _ = nights(folder, metric, case, last, report)
-    return list(rows(found, metric))
-
-
-def nights(folder: Path, metric: str, case: str, last: int, report: Any
-           ) -> tuple[list[Night], set[str]]:
-    """A metric in each night, in order of case and time, and the names of all
-    metrics."""
-    def question(known: manifest.Known) -> tuple[list[Night], set[str]]:
-        return _asked(known, metric, case, last)
-
-    found = manifest.asked(folder, report, question)
-    if found is None:                   # there is something new to be read
-        from . import store
-        found = store.using(folder, report, question)
-    return found
-
-
-def _asked(known: manifest.Known, metric: str, case: str, last: int
-           ) -> tuple[list[Night], set[str]]:
-    parts = [Lookup(known.place / name / FILE)
-             for name in known.manifest['parts']]
-    metrics = {name for part in parts for name in part.metrics}
-    live = known.sources()
-    runs: dict[str, list[tuple[Lookup, list[str], int]]] = {}
-    for part in parts:
-        if metric not in part.metrics:
-            continue
-        names = [_NAME.format(*words) for words in part.cases]
-        part.choose([case in name or case == words[-1] for name, words
-                     in zip(names, part.cases, strict=True)], live)
-        for at, run in enumerate(part.runs):
-            runs.setdefault(run, []).append((part, names, at))
-    found: dict[str, list[Night]] = {}
-    layouts: dict[tuple[tuple[str, ...], ...], Layout] = {}
-    left = last or len(runs)
-    for run in sorted(runs, key=plans.age, reverse=True):
-        if not left:
-            break
-        seen = _figures(runs[run], metric)
-        left -= bool(seen)
-        for name, (kinds, values, origin) in seen.items():
-            if (key := tuple(kinds)) not in layouts:
-                layouts[key] = _layout(key)
-            found.setdefault(name, []).append(
-                Night(name, run, layouts[key], values, origin))
-    return [night for name in sorted(found, key=str.split)
-            for night in reversed(found[name])], metrics
-
-
-#: Of a case in a run: kind, value, and time and case of each figure.
-_Figures = tuple[list[tuple[str, ...]], list[float],
-                 list[tuple[str, list[str]]]]
-
-
-def _figures(parts: Iterable[tuple[Lookup, list[str], int]], metric: str
-             ) -> dict[str, _Figures]:
-    """All figures of a metric in a run, by the name of their case.
-
-    :param parts: those that have the run, the names of their cases, and the
-        run's number there
-    """
-    found: dict[str, _Figures] = {}
-    for part, names, run in parts:
-        for head, which, values in part.figures(metric, run):
-            case = part.case(head)
-            mine = found.setdefault(names[case], ([], [], []))
-            mine[0].extend([part.kinds[kind] for kind in which])
-            mine[1].extend(values)
-            mine[2].extend([(part.time(head), part.cases[case])]
-                           * len(values))
-    return found
-
-
-def _layout(kinds: Sequence[tuple[str, ...]]) -> Layout:
-    """Of figures of these kinds, those that count at each point: what was
-    judged, else all repeats."""
-    there: dict[str, list[int]] = {}
-    for at, kind in enumerate(kinds):
-        there.setdefault(kind[_POINT], []).append(at)
-    keys, results, found = [], [], []
-    for point, which in there.items():
-        judged = [at for at in which
-                  if int(kinds[at][_REPEAT] or 1) == 0] or which
-        _, _, _, unit, better, result, guard = kinds[judged[-1]]
-        keys.append((point, unit, better))
-        results.append('fail' if guard else result)
-        found.append(judged)
-    return Layout(tuple(keys), results, found,
-                  found == [[at] for at in range(len(kinds))])
-
-
-def rows(nights: Iterable[Night], metric: str) -> Iterator[Row]:
-    """A row a night and point, in order of case, point and time."""
-    for _, group in _by_case(nights):
-        for _, number, at, value in sorted(
-                (_order(key), number, at, value)
-                for number, night in enumerate(group) for at, (key, value)
-                in enumerate(zip(night.layout.keys, night.judged(),
-                                 strict=True))):
-            night = group[number]
-            (point, unit, better), which = (
-                night.layout.keys[at], night.layout.which[at])
-            time, (check, params, system, partition, environ, case) = \
-                night.origin[which[-1]]
-            yield Row(time, night.run, system, partition, environ, check,
-                      params, case, metric, point, value, unit, better,
-                      night.layout.results[at])
-
-
-def _by_case(nights: Iterable[Night]) -> Iterator[tuple[str, list[Night]]]:
-    """Name of each case, and its nights."""
-    for name, group in itertools.groupby(nights, lambda night: night.name):
-        yield name, list(group)
-
-
-def _median(values: list[float]) -> float:
-    """To import `statistics` takes as long as all else here."""
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(values) % 2 \
-        else (ordered[half - 1] + ordered[half]) / 2
+    # Not as parameters: the client imports pandas for those.
+    found = con.execute(_ROWS.format(
+        metric=sql_text(metric), case=sql_text(case), name=_NAME,
+        last=last or 'NULL')).fetchall()
+    return sorted(map(Row._make, found), key=lambda row: (
+        row.name.split(), _order(row.key)))
 
 
 @functools.cache
@@ -325,46 +202,45 @@ def _size(point: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r'\d+', point, re.ASCII)[:1]))
 
 
-def table(nights: Iterable[Night], metric: str) -> Iterator[str]:
-    """Lines of text: a table a case and unit, a column a night."""
-    for name, group in _by_case(nights):
-        keys = tuple(sorted({key for layout in {
-            night.layout.keys for night in group} for key in layout},
-            key=_order))
-        columns = [night.column(keys) for night in group]
-        tables: dict[tuple[str, ...], list[int]] = {}
-        for at, key in enumerate(keys):
-            tables.setdefault(key[1:], []).append(at)
-        for (unit, better), places in tables.items():
-            way = '' if better == 'none' else f', {better} is better'
-            yield f'{name}\n{metric} ({unit}){way}'
-            shown, texts, values = [''], [], []
-            for night, (words, numbers) in zip(group, columns, strict=True):
-                mine = [numbers[at] for at in places]
-                if mine.count(None) < len(mine):
-                    shown.append(night.origin[-1][0][5:16].replace('T', ' '))
-                    texts.append([words[at] for at in places])
-                    values.append(mine)
-            lines = [
-                [keys[at][0] or 'all' for at in places], *texts,
-                [_change([value for value in line if value is not None])
-                 for line in zip(*values, strict=True)]]
-            shown.append('change')
-            form = '  '.join(
-                f'%{max(len(head), *map(len, column))}s'
-                for head, column in zip(shown, lines, strict=True))
-            yield form % tuple(shown)
-            for line in zip(*lines, strict=True):
-                yield form % line
-            yield ''
-    yield '! failed'
-
-
 def _order(key: Key) -> tuple[tuple[int, ...], Key]:
     return _size(key[0]), key
 
 
+def table(rows: Iterable[Row]) -> Iterator[str]:
+    """Lines of text: one table per test case and unit, one column per night.
+    """
+    for name, group in itertools.groupby(rows, lambda row: row.name):
+        units: dict[tuple[str, ...], list[Row]] = {}
+        for row in group:
+            units.setdefault(row.key[1:], []).append(row)
+        for (unit, better), mine in units.items():
+            way = '' if better == 'none' else f', {better} is better'
+            yield f'{name}\n{mine[0].metric} ({unit}){way}'
+            yield from _cells(mine)
+            yield ''
+    yield '! failed'
+
+
+def _cells(rows: Sequence[Row]) -> Iterator[str]:
+    """Lines of one table."""
+    nights: dict[str, str] = {}
+    # Sorted again, because points of several sizes follow on each other.
+    for row in sorted(rows, key=lambda row: (
+            row.run.replace('-', '')[:8], row.run, row.time)):
+        nights[row.run] = row.time[5:16].replace('T', ' ')
+    lines = [['', *nights.values(), 'change']]
+    for (point, *_), line in itertools.groupby(rows, lambda row: row.key):
+        there = {row.run: row for row in line}
+        lines.append([point or 'all', *(str(there.get(run, '-'))
+                                        for run in nights),
+                      _change([row.value for row in there.values()])])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for cells in lines:
+        yield '  '.join(f'{cell:>{width}}' for cell, width
+                        in zip(cells, widths, strict=True))
+
+
 def _change(values: list[float]) -> str:
     """The last value against the median of those before it."""
-    before = _median(values[:-1]) if values[1:] else 0
+    before = statistics.median(values[:-1]) if values[1:] else 0
     return f'{values[-1] / before - 1:+.1%}' if before else ''

@@ -2,6 +2,7 @@
 rules."""
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import hashlib
@@ -15,9 +16,18 @@ import pandas as pd
 
 from config import topology
 
-from . import changes, clock, detect, naming, outcomes, perflogs, reasons
+from . import (
+    changes,
+    clock,
+    detect,
+    naming,
+    outcomes,
+    perflogs,
+    reasons,
+    results,
+)
 from .accepted import Accepted, names
-from .finding import Case, Failure, Member, Regression, State, Verdict
+from .finding import Case, Failure, Member, Regression, Verdict
 from .nights import UNNAMED, History, history, nights
 from .plans import Partial
 
@@ -90,7 +100,7 @@ def judge(records: pd.DataFrame, night: str | None = None, *,
         frame_now = frame[frame['run'].isin(tonight)]
     else:
         frame_now = frame
-    newest = outcomes.newest(frame_now)
+    newest = results.newest(frame_now)
     failures = _failures(newest)
     stale = outcomes.stale(frame, partial)
     judging = _Judging(history(frame), tonight, night is None,
@@ -107,7 +117,7 @@ def judge(records: pd.DataFrame, night: str | None = None, *,
                for row in stale.itertuples()],
         not_enough=judging.not_enough(), rerun=judging.rerun(),
         judged=int(judging.enough.sum()), cases=len(cases),
-        states=_states(newest, regressions))
+        results=_results(newest, regressions))
 
 
 def select(records: pd.DataFrame, night: str | None
@@ -147,11 +157,11 @@ def select(records: pd.DataFrame, night: str | None
 def _failures(newest: pd.DataFrame) -> list[Failure]:
     """One for each case that failed, by its most telling record.
 
-    :param newest: outcomes.newest of the records
+    :param newest: results.newest of the records
     """
-    mine = newest[newest['result'].isin(outcomes.FAILED)]
+    mine = newest[newest['result'].isin(results.FAILED)]
     # Figures before what a guard says beside them.
-    mine = mine.assign(rank=mine['result'].map(outcomes.FAILED.index),
+    mine = mine.assign(rank=mine['result'].map(results.FAILED.index),
                        kept=mine['metric'] == 'completed')
     mine = mine.sort_values(['rank', 'kept'], kind='stable').drop_duplicates(
         perflogs.CASE)
@@ -159,28 +169,25 @@ def _failures(newest: pd.DataFrame) -> list[Failure]:
         [*perflogs.CASE]).itertuples()]
 
 
-def _states(newest: pd.DataFrame, regressions: list[Regression]
-            ) -> list[State]:
-    """How each case of these records stands."""
+def _results(newest: pd.DataFrame, regressions: list[Regression]
+             ) -> list[results.Result]:
+    """The result of each test case, with its regressions."""
     part: dict[tuple[str, ...], list[str]] = {}
     for line in regressions:
         for one in line.members:
             ids = part.setdefault(one.key, [])
             if line.id not in ids:
                 ids.append(line.id)
-    mine = newest.assign(rank=newest['result'].map(outcomes.ORDER.index))
-    mine = mine.sort_values('rank', kind='stable').drop_duplicates(
-        perflogs.CASE).sort_values(perflogs.CASE)
-    return [State(**_place(row), run=str(row.run), outcome=str(row.result),
-                  regressions=part.get(tuple(
-                      str(getattr(row, name)) for name in perflogs.CASE), []))
-            for row in mine.itertuples()]
+    return [dataclasses.replace(one, regressions=part.get(one.key, []))
+            for one in results.of_newest(newest)]
 
 
 def _failure(row: Any) -> Failure:
     if row.result == 'xpass':
         todo = ('the known fault is gone: take $xfail out of the reference '
                 'file')
+    elif row.result == 'flaky':
+        todo = 'it did not fail when it was measured again: watch it'
     elif row.guard == 'missing':
         todo = 'the session ended before it ran: run it again'
     elif row.guard == clock.GUARD:
@@ -194,7 +201,7 @@ def _failure(row: Any) -> Failure:
                 './plumb references propose --new-level')
     kept = row.metric != 'completed'
     return Failure(
-        **_place(row), result=row.result, guard=row.guard,
+        **results.place_of(row), result=row.result, guard=row.guard,
         metric=row.metric if kept else '', point=row.point if kept else '',
         value=_number(row.value) if kept else None,
         reference=_number(row.reference) if kept else None,
@@ -203,14 +210,8 @@ def _failure(row: Any) -> Failure:
         reason=reasons.of(row) if row.guard else '', nodes=str(row.nodes))
 
 
-def _place(row: Any) -> dict[str, Any]:
-    return {name: str(getattr(row, name)) for name in (
-        'system', 'partition', 'environ', 'family', 'check', 'params',
-        'program', 'source', 'case')}
-
-
 def _case(row: Any, why: str, **more: Any) -> Case:
-    return Case(**_place(row), why=why, **more)
+    return Case(**results.place_of(row), why=why, **more)
 
 
 def _number(value: Any) -> float | None:
@@ -663,8 +664,8 @@ class _Judging:
         ran = ran[ran['of'].isin(ofs) & (ran['night'] >= start)]
         first = ran['run'][ran['night'] == start]
         members = [
-            Member(**_place(r), metric=str(r.metric), point=str(r.point),
-                   ratio=self._ratio(row, start))
+            Member(**results.place_of(r), metric=str(r.metric),
+                   point=str(r.point), ratio=self._ratio(row, start))
             for row, r in zip(rows, figures.itertuples(), strict=True)]
         return Regression(
             id=ident, kind=kind, group=name, **place, case=case, cases=cases,

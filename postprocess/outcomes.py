@@ -1,10 +1,6 @@
-"""How each case ended: the one source of page, table and exit codes.
+"""Test cases that wait: for a reference, for a tolerance, for their turn.
 
-A case's outcome is what all its records of its newest session say together:
-one record that failed, or a guard, fails it; so does a session that meant to
-run it and was killed before (the record `missing`, postprocess/perflogs.py).
-The sessions of one night (config/run_id.py) count as one: a failure that was
-gone when `plumb nightly` measured the case again is no pass.
+Their results are in postprocess/results.py.
 """
 from __future__ import annotations
 
@@ -15,65 +11,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from config import judged, run_id
+from config import judged
+from config.references import more_runs
 
 from . import naming
 from .perflogs import CASE
 from .plans import Left, Partial, Plan
 from .progress import Progress, progress
+from .results import BESIDE, newest
 
-#: From the most telling one on: one record of it decides.
-ORDER = ('fail', 'xpass', 'xfail', 'pass', 'unfit', 'recorded')
-#: What makes an exit code 1. A known fault that is gone is to be taken out of
-#: the reference file, as ReFrame has it.
-FAILED = ('fail', 'xpass')
 #: So many later sessions must have left a case out for it to be stale ...
 SESSIONS = 3
-#: ... each with at least this part of those that ran beside it.
-BESIDE = 0.5
-
-
-def newest(frame: pd.DataFrame) -> pd.DataFrame:
-    """The judged records of the newest session of each case.
-
-    `result` is what counts, as text: a guard fails a record whatever it says.
-
-    :param frame: as perflogs.read gives it
-    """
-    _, night = _nights(frame)
-    case = naming.number(frame, CASE)
-    last = np.full(case.max(initial=-1) + 1, -1)
-    np.maximum.at(last, case, night)
-    frame = frame[night == last[case]]
-    frame = frame[naming.judged(frame)]
-    result = frame['result'].astype(object).mask(frame['guard'] != '', 'fail')
-    return frame.assign(result=result)
-
-
-def of_session(frame: pd.DataFrame, run: str
-               ) -> dict[tuple[str, str, str], tuple[str, str]]:
-    """How the cases of one session ended.
-
-    :returns: (partition, environment, hash) -> (result, guard)
-    """
-    frame = newest(frame[frame['run'] == run])
-    frame = frame.assign(rank=frame['result'].map(ORDER.index))
-    found: dict[tuple[str, str, str], tuple[str, str]] = {}
-    for row in frame.sort_values(['rank', 'guard'], ascending=[
-            True, False]).itertuples():
-        key = (str(row.partition), str(row.environ), str(row.case))
-        found.setdefault(key, (str(row.result), str(row.guard)))
-    return found
-
-
-def tries(frame: pd.DataFrame, run: str) -> dict[tuple[str, str, str], int]:
-    """The cases that a session measured more than once, and how often.
-
-    :returns: (partition, environment, hash) -> number
-    """
-    mine = frame[(frame['run'] == run) & (frame['tries'] > 1)]
-    return {(str(row.partition), str(row.environ), str(row.case)): row.tries
-            for row in mine.itertuples()}
+#: ... each with at least BESIDE of those that ran beside it.
 
 
 def needs(frame: pd.DataFrame, run: str | None = None,
@@ -112,104 +61,6 @@ def _progress_of(mine: pd.DataFrame, ahead: list[Progress]
 
 
 @dataclass
-class History:
-    """How each case ended in each night: a row a case, a column a night."""
-    #: Sessions of each night, the oldest first; those of several systems on
-    #: one date stand together, a second one of a system in the next column
-    #: (but where it only measured again what the night's first one had).
-    nights: list[list[str]]
-    #: Cases: the number of each record's case, and its newest record.
-    case: np.ndarray
-    last: pd.DataFrame
-    #: Number in ORDER; NONE: the case was to run and has no record; NOT_RUN:
-    #: nobody meant to.
-    ended: np.ndarray
-
-
-#: What a cell of History is without a record.
-NONE, NOT_RUN = len(ORDER), len(ORDER) + 1
-
-
-def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
-            partial: Partial = {}) -> History:
-    """How each case ended in each night.
-
-    :param frame: as perflogs.read gives it, sorted by time
-    :param judged: whether a record counts (naming.judged)
-    :param case: the number of each record's case, from 0
-    :param partial: runs that left cases out on purpose (`plans.partial`)
-    """
-    nights, column = _nights(frame)
-    rank = frame['result'].cat.codes.map(
-        dict(enumerate(map(ORDER.index, frame['result'].cat.categories)))
-        ).to_numpy(int)
-    rank = np.where(frame['guard'] != '', 0, rank)
-    many = case.max() + 1 if len(case) else 0
-    ended = np.full((many, len(nights)), NOT_RUN)
-    flat = case * len(nights) + column
-    np.minimum.at(ended.reshape(-1), flat[judged], rank[judged])
-    last = np.zeros(many, int)
-    np.maximum.at(last, case, np.arange(len(case)))
-    rows = frame.iloc[last]
-    place = naming.number(rows, ['family', 'system', 'partition'])
-    skipped = np.array([bool(partial) and set(runs) <= partial.keys()
-                        for runs in nights], bool)
-    for group in np.unique(place):
-        mine = np.flatnonzero(place == group)
-        ended[mine] = _owed(ended[mine], skipped)
-    return History(nights, case, rows, ended)
-
-
-def _nights(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
-    """The nights, and which one each record is of."""
-    first = frame.drop_duplicates('run')
-    number: dict[tuple, int] = {}
-    names: dict[tuple, list[str]] = {}
-    of_run: dict[str, tuple] = {}
-    began = run_id.first_of(map(str, first['run']))
-    for row in first.itertuples():
-        if (key := of_run.get(began[str(row.run)])):
-            names[key].append(str(row.run))
-            of_run[row.run] = key
-            continue
-        place = row.system, row.time.date()
-        number[place] = number.get(place, -1) + 1
-        key = place[1], number[place]
-        names.setdefault(key, []).append(str(row.run))
-        of_run[row.run] = key
-    order = {key: n for n, key in enumerate(sorted(names))}
-    column = frame['run'].cat.codes.map({
-        code: order[of_run[run]] for code, run in
-        enumerate(frame['run'].cat.categories) if run in of_run})
-    return [names[key] for key in order], column.to_numpy(int)
-
-
-def _owed(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
-    """With NONE where a case has no record of a night in which at least
-    BESIDE of those ran that had run beside it.
-
-    :param ended: of the cases of one family, system and partition
-    :param skipped: nights that left cases out on purpose
-    """
-    ended = ended.copy()
-    ran = ended != NOT_RUN
-    for case, mine in enumerate(ran):
-        there = np.flatnonzero(mine)
-        for at, until in zip(there, [*there[1:], ran.shape[1]], strict=True):
-            if until == at + 1:
-                continue
-            near = ran[:, at].copy()
-            near[case] = False
-            if not near.any():
-                continue
-            later = slice(at + 1, until)
-            owed = (ran[near, later].mean(axis=0) >= BESIDE
-                    ) & ~skipped[later]
-            ended[case, later][owed] = NONE
-    return ended
-
-
-@dataclass
 class Standing:
     """How far the cases are judged, in the newest session of each."""
     #: Cases that a bound judged.
@@ -233,10 +84,10 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
     mine = mine[mine['metric'] != 'completed']
     case = naming.number(mine, CASE)
     bounds = mine[['lower', 'upper']].notna().any(axis=1).to_numpy()
-    unfit = mine['result'].eq('unfit').to_numpy()
+    inconclusive = mine['result'].eq('inconclusive').to_numpy()
     order = np.argsort(case, kind='stable')
     for at in np.split(order, np.flatnonzero(np.diff(case[order])) + 1):
-        if not len(at) or unfit[at].any():
+        if not len(at) or inconclusive[at].any():
             continue
         rows, bounded = mine.iloc[at], bounds[at]
         first = next(rows[:1].itertuples())
@@ -249,7 +100,7 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
         if rows['reference'].notna().any():
             found.unjudged += [(first, figure, _unjudged(figure, ahead_of))
                                for figure in unbounded]
-        elif not bounded.any() and rows['result'].eq('recorded').all():
+        elif not bounded.any() and rows['result'].eq('no_reference').all():
             found.waiting.append(
                 (first, words(ahead_of.needs if ahead_of else 0)))
     return found
@@ -262,10 +113,7 @@ def _unjudged(figure: str, mine: Progress | None) -> str:
     other = judged.instead(mine.family, figure) if mine else None
     runs = of[figure] if figure in of else of.get(
         other or '', mine.needs if mine else 0)
-    about = ('no number of runs would do' if runs is None
-             else 'propose again' if not runs else
-             f'needs about {runs} more run{"s" * (runs > 1)}')
-    return f'unjudged: {about}'
+    return f'unjudged: {"propose again" if runs == 0 else more_runs(runs)}'
 
 
 def _without_bound(family: str, rows: pd.DataFrame, bounded: np.ndarray
@@ -297,7 +145,7 @@ def words(runs: int | None, lacks: str = '') -> str:
         what = f'needs {runs} more run{"s" * (runs > 1)}'
     else:
         what = 'has runs enough: ./plumb references propose'
-    return ': '.join(filter(None, ['recorded', lacks, what]))
+    return f'{lacks or "no reference"}: {what}'
 
 
 def stale(frame: pd.DataFrame, partial: Partial = {}) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """What the page shows, out of the records; templates/report.html shows it.
 
-How a case ended is asked of outcomes.py, for page, table and exit codes must
-not differ. Figures come from figures/, as inline SVG; what people sort, filter
-and look up is data in the page.
+The results of test cases are those of results.py, so that page, table and
+exit codes agree. Figures come from figures/, as inline SVG; what people sort,
+filter and look up is data in the page.
 """
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from . import (
     outcomes,
     perflogs,
     reasons,
+    results,
     samples,
     series,
     telling,
@@ -43,13 +44,15 @@ from .tidy import tidy
 TEMPLATES = Path(__file__).parent / 'templates'
 #: Nights that the grid has, the newest; runs of a sparkline.
 NIGHTS, SPARK = 180, 90
-#: Letters of the grid's cells: outcomes.ORDER, NONE, NOT_RUN; and of what
-#: passed, or was recorded, and is worse than it was.
-LETTERS, WORSE = 'fXxpur-.', 'w'
+#: Letters of the grid's cells: results.ORDER, NO_RECORD, NOT_EXPECTED; and
+#: of what did not fail and is worse than it was.
+LETTERS, WORSE = 'fnkXxpir-.', 'w'
+#: Letters of results.FAILED.
+FAILED = LETTERS[:len(results.FAILED)]
 #: Letter -> from where to where a cell is filled, of its height: who sees no
 #: colours sees these.
-CELLS = {'f': (0, 1), '-': (0, 1), 'X': (0, 1), 'w': (.1, 1),
-         'x': (.3, 1), 'u': (.3, 1), 'p': (.3, .8), 'r': (.45, .65)}
+CELLS = {**dict.fromkeys(FAILED + '-', (0, 1)), 'w': (.1, 1),
+         'x': (.3, 1), 'i': (.3, 1), 'p': (.3, .8), 'r': (.45, .65)}
 #: What of a case may change from run to run, and what people call it.
 ENVIRONMENT = {
     'version': 'version', 'source': 'source', 'stack': 'stack',
@@ -78,14 +81,14 @@ class Made(NamedTuple):
 
 
 class _Case(NamedTuple):
-    """A case, and how it stands."""
+    """A test case as the page shows it."""
     number: int
     #: Its newest record.
     row: Any
     name: str
     #: Letters of all nights.
     cells: str
-    #: Why it failed, where somebody says.
+    #: Why it failed, or is inconclusive, if that is known.
     reason: str
     #: Part of a regression, though its newest run may not have been fit to
     #: show it.
@@ -95,7 +98,7 @@ class _Case(NamedTuple):
     def ended(self) -> str:
         """How it stands, by its newest run: a letter."""
         letter = self.cells.rstrip('-.')[-1:]
-        return WORSE if self.worse and letter not in 'fX' else letter
+        return WORSE if self.worse and letter not in FAILED else letter
 
     @property
     def nights(self) -> int:
@@ -127,7 +130,7 @@ class Page:
         self.figures: list[str] = []
         self.faults: attached.Faults = []
         self.names = _names(data.table)
-        self.past = outcomes.history(frame, data.judged, data.case, partial)
+        self.past = results.history(frame, data.judged, data.case, partial)
         letters = np.array(list(LETTERS))[self.past.ended]
         last = self.data.frame.loc[self.past.last.index]
         self.cases = [
@@ -135,7 +138,8 @@ class Page:
             for number, (row, cells) in enumerate(zip(
                 last.itertuples(), letters, strict=True))]
         self.cases = [case._replace(reason=reasons.of(case.row))
-                      if case.ended in 'fX' else case for case in self.cases]
+                      if case.ended in FAILED + 'i' else case
+                      for case in self.cases]
 
         self.regressions = verdict.regressions if verdict else []
         self.improved = verdict.improved if verdict else []
@@ -184,8 +188,9 @@ class Page:
         tonight = len(self.past.nights) - 1
         return {
             'cases': len(self.cases),
-            'cases_failed': ends['f'], 'cases_gone': ends['X'],
-            'cases_unfit': ends['u'], 'cases_known': ends['x'],
+            'cases_failed': ends['f'], 'cases_not_run': ends['n'],
+            'cases_flaky': ends['k'], 'cases_gone': ends['X'],
+            'cases_inconclusive': ends['i'], 'cases_known': ends['x'],
             'regressed': len(self.regressions),
             'no_record': sum(case.cells[tonight] == '-'
                              for case in self.cases)}
@@ -197,17 +202,19 @@ class Page:
         """
         worst: dict[int, dict] = {}
         for row in rows:
-            if row['result'] in outcomes.FAILED:
+            if row['result'] in results.FAILED:
                 worst.setdefault(row['number'], row)
         groups: dict[str, list[dict]] = {}
         for case in self.cases:
-            if case.ended not in 'fX' or not case.ended:
+            if case.ended not in FAILED or not case.ended:
                 continue
             row = worst.get(case.number, {})
             guard = str(case.row.guard).partition(':')[0] or row.get(
                 'guard', '').partition(':')[0]
             why = ('known fault gone: take it out of the reference file'
                    if case.ended == 'X' else
+                   'flaky: did not fail when measured again'
+                   if case.ended == 'k' else
                    f'guard {guard}' if guard else
                    f"{row.get('metric', 'a figure')} beyond its bound")
             text = case.reason if guard else ' '.join(filter(None, [
@@ -247,10 +254,10 @@ class Page:
             if not before:
                 found.setdefault('new cases', []).append(
                     (case.name, case.number))
-            elif now in 'fX' and before not in 'fX':
+            elif now in FAILED and before not in FAILED:
                 found.setdefault('failed, and did not before', []).append(
                     (case.name, case.number))
-            elif before in 'fX' and now not in 'fX':
+            elif before in FAILED and now not in FAILED:
                 found.setdefault('good again', []).append(
                     (case.name, case.number))
             for name, past in self.history(case.number).items():
@@ -290,7 +297,7 @@ class Page:
         first = max(len(self.past.nights) - NIGHTS, 0)
         found = []
         for case in sorted(self.cases, key=lambda c: (
-                c.cells[-1:] != '-' and c.ended not in 'fX' + WORSE,
+                c.cells[-1:] != '-' and c.ended not in FAILED + WORSE,
                 str(c.row.family), figures.natural(c.name), _place(c.row))):
             cells = case.cells[first:]
             paths: dict[str, list[str]] = {}
@@ -317,7 +324,7 @@ class Page:
         """The first record of each case and night of the grid."""
         data, past = self.data, self.past
         frame = data.frame
-        _, column = outcomes._nights(frame)
+        _, column = results.nights(frame)
         first = max(len(past.nights) - NIGHTS, 0)
         key = data.case * len(past.nights) + column
         some = column >= first
@@ -382,14 +389,14 @@ class Page:
 
         :returns: rows for the table; number of records by result
         """
-        frame = outcomes.newest(self.data.frame.assign(
+        frame = results.newest(self.data.frame.assign(
             number=self.data.case))
         result = frame['result']
         kept = (frame['metric'] != 'completed').groupby(
             frame['number']).transform('any')
-        order = ['fail', 'xpass', 'xfail', 'pass']
+        order = [*results.FAILED, 'xfail', 'pass']
         judged = frame.assign(kept=kept)[result.isin(order)]
-        counts = {r: int((result == r).sum()) for r in outcomes.ORDER}
+        counts = {r: int((result == r).sum()) for r in results.ORDER}
         judged = judged.assign(rank=judged['result'].map(order.index)
                                ).sort_values(['rank', 'family', 'program',
                                               'params', 'metric', 'size'])
@@ -524,7 +531,8 @@ class Page:
                 'about': _about(known, programs),
                 'over_time': bool(over_time),
                 'rows': [row for row in rows if row['family'] == name
-                         and row['result'] in ('pass', 'recorded', 'unfit')]}
+                         and row['result'] in ('pass', 'no_reference',
+                                               'inconclusive')]}
 
     def sites(self) -> dict | None:
         """Site against site: ratio curves, and a table of mean ratios."""
@@ -660,7 +668,7 @@ def build(frame: pd.DataFrame, faults: list | None = None,
         made=f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M}',
         health=health(counts, len(faults)), counts=counts,
         worse=page.worse(), wrong=page.wrong(rows), news=page.news(rows),
-        grid=page.grid(),
+        grid=page.grid(), failed=FAILED,
         nights=nights, older=first, facts=facts(frame), stale=stale,
         turns=turns, never=never,
         within=max((one.nights for one in left), default=0),
@@ -688,12 +696,14 @@ def health(counts: dict[str, int], faults: int) -> dict[str, str]:
         return f"{number} {what.replace('(s)', 's' * (number != 1))}"
 
     bad = [some(number, what) for number, what in (
-        (counts['cases_failed'], f'of {cases} cases failed'),
+        (counts['cases_failed'], f'of {cases} test cases failed'),
+        (counts['cases_not_run'], 'not run'),
+        (counts['cases_flaky'], 'flaky'),
         (counts['regressed'], 'regression(s)'),
         (counts['cases_gone'], 'known fault(s) gone'),
         (faults, 'damaged place(s) in the perflogs')) if number]
     also = [some(number, what) for number, what in (
-        (counts['cases_unfit'], 'unfit: they did not measure the program'),
+        (counts['cases_inconclusive'], 'inconclusive'),
         (counts['no_record'], 'without a record in the newest night'),
         (counts['waiting'], 'not judged yet'),
         (counts['cases_known'], 'with a known fault')) if number]
@@ -704,8 +714,9 @@ def health(counts: dict[str, int], faults: int) -> dict[str, str]:
         return {'state': 'open', 'word': 'Not judged yet', 'text': (
             f"{some(cases, 'case(s)')} ran and nothing failed, but no bound "
             'judges them')}
-    return {'state': 'warn' if counts['no_record'] or counts['cases_unfit']
-            else 'good', 'word': 'Healthy', 'text': ', '.join([
+    warn = counts['no_record'] or counts['cases_inconclusive']
+    return {'state': 'warn' if warn else 'good', 'word': 'Healthy',
+            'text': ', '.join([
                 f"{some(counts['judged'], 'judged case(s)')} good in the "
                 'newest run', *also])}
 

@@ -1,34 +1,39 @@
 """Perflogs in, one tidy table out.
 
-The format is described in config/perflog.yaml. What is damaged is said with
-file and line, never skipped in silence: `read` raises at the first fault, or
-returns the faults beside the good records.
+The format is described in config/perflog.yaml. What is damaged is reported
+with file and line, never skipped in silence: `read` raises at the first
+fault, or returns the faults beside the good records. `connect` answers
+questions in SQL instead.
 """
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
+import duckdb
 import numpy as np
 import pandas as pd
 
-from . import clock, plans, records, store
-from .ingest import OLD_SCHEMAS as OLD_SCHEMAS
-from .ingest import PerflogError as PerflogError
-from .ingest import schemas as schemas
-from .ingest import table as table
-from .records import METRICS as METRICS
-from .records import REPAIR as REPAIR
-from .records import RESULTS, Part
-from .records import finite as finite
-from .records import metrics as metrics
-from .tree import ATTACHED as ATTACHED
+from config.families import metrics as metrics
+
+from . import clock, formats, plans
+from .cache import opened as connect
+from .formats import METRICS as METRICS
+from .formats import REPAIR as REPAIR
+from .formats import RESULTS
+from .formats import finite as finite
+from .formats import schema as schema
+from .reading import ATTACHED as ATTACHED
+from .reading import PerflogError as PerflogError
+from .reading import table as table
 
 #: What makes a case: all its records of one run belong together.
 CASE = [*plans.CASE]
+#: Records of which the texts are fetched as they are.
+FEW = 20_000
 
 
 @overload
@@ -77,7 +82,8 @@ def read(paths, on_error='raise'):
 
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    table = clock.checked(frame(store.parts(list(paths), report)), report)
+    with connect([*paths], report) as con:
+        table = clock.checked(frame(con), report)
     return table if on_error == 'raise' else (table, errors)
 
 
@@ -103,7 +109,7 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
     drop: list[int] = []
     for _, rows in frame[cases.isin(cases[again])].groupby(cases):
         times = rows['time'].unique()
-        bad = rows['result'].isin(['fail', 'xpass', 'unfit'])
+        bad = rows['result'].isin(['fail', 'xpass', 'inconclusive'])
         last = rows['time'] == times[-1]
         good = not bad.any() and not (again[rows.index] & last).any()
         keep = rows.index[
@@ -120,7 +126,8 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _undisturbed(frame: pd.DataFrame) -> pd.DataFrame:
     """Without the disturbed tries that another one followed."""
-    disturbed = (frame['result'] == 'unfit') | (frame['speed'] == 'mixed')
+    disturbed = (frame['result'] == 'inconclusive') | (
+        frame['speed'] == 'mixed')
     if not disturbed.any():
         return frame
     rows = frame[frame['run'].isin(frame['run'][disturbed].unique())]
@@ -152,78 +159,80 @@ def expand(frame: pd.DataFrame) -> pd.DataFrame:
          for n in names}, index=frame.index)
 
 
-def frame(parts: Sequence[Part]) -> pd.DataFrame:
-    """Parts as the table that `read` gives."""
-    part = records.joined(parts)
-    # Of ten million records all of this is some GB: what was used is let go.
-    del parts
-    # Texts in the order in which they stand in the files, whatever the order
-    # in which these were read.
-    names = {name: at for at, name in enumerate(part.texts['file'])}
-    rank = np.empty(len(names), np.int64)
-    rank[[names[name] for name in files_in_order(names)]] = range(len(names))
-    file = rank[part.heads['file']][part.head]
-    texts = _in_order(part.heads, part.head, file, part) | _in_order(
-        part.kinds, part.kind, file, part)
-    stamps = texts['time']
-    times = records.times(list(stamps.categories))[stamps.codes][part.head]
-    order = np.lexsort((part.line, file, times))
-    of = {**dict.fromkeys(part.heads, part.head[order]),
-          **dict.fromkeys(part.kinds, part.kind[order])}
-    table: dict[str, Any] = dict.fromkeys(_NAMES)
-    table |= dict(zip(records.FIGURE, part.figure[:, order], strict=True))
-    table |= {'time': pd.DatetimeIndex(times[order]).tz_localize('UTC'),
-              'line': part.line[order]}
-    del part, file, times, order
-    for name, column in texts.items():
-        if name in _COUNTS:
-            table[name] = _counts(column, of[name])
-        elif name != 'time':
-            table[name] = pd.Categorical.from_codes(
-                column.codes[of[name]], dtype=column.dtype)
-    table |= {'emulated': np.asarray(table['emulated'] == '1'),
-              'size': _counts(texts['point'], of['point'], records.size)}
+def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
+    """The records of a connection as the table that `read` gives."""
+    types = {name: kind for name, kind in formats.types().items()
+             if name not in ('origin', 'line', 'fault')}
+    named = [name for name, kind in types.items() if kind == 'VARCHAR']
+    # A type of DuckDB needs little memory for each record, but some time.
+    many = con.execute('SELECT count(*) FROM parts').fetchall() > [(FEW,)]
+    texts = {name: _words(con, name) for name in named if many}
+    chosen = ', '.join(
+        f'enum_code("{name}"::"{name} words") AS "{name}"' if name in texts
+        else f'"{name}"' for name in types)
+    found = con.execute(
+        f'SELECT {chosen}, origin, line FROM parts SEMI JOIN sources '
+        'USING (origin) WHERE fault IS NULL').fetchnumpy()
+    for name in named:
+        if not many:
+            found[name], texts[name] = pd.factorize(found[name])
+    sources = con.execute('SELECT origin, file, format FROM sources '
+                          'ORDER BY origin').fetchall()
+    names = [file for _, file, _ in sources]
+    origins = found.pop('origin')
+    file = np.argsort(_file_order(names))[np.searchsorted(
+        [origin for origin, _, _ in sources], origins)] \
+        if sources else np.empty(0, np.int64)
+    line, times = found.pop('line'), found.pop('time')
+    # Texts in the order in which they stand in the files.
+    place = np.lexsort((line, file))
+    order = np.lexsort((line, file, times))
+    for at, name in enumerate(('file', 'format'), 1):
+        given = [sources[n][at] for n in _file_order(names)]
+        texts[name] = [*dict.fromkeys(given)]
+        found[name] = np.array([texts[name].index(text) for text in given],
+                               np.int32)[file]
+    table: dict[str, Any] = dict.fromkeys([*schema()[1], 'file', 'format'])
+    table |= {'line': line[order], 'time': pd.DatetimeIndex(
+        times[order]).tz_localize('UTC')}
+    for name, column in found.items():
+        if name in texts:
+            table[name] = _category(column, texts[name], place)[order]
+        elif types[name] == 'BIGINT':
+            table[name] = pd.arrays.IntegerArray(
+                np.ma.getdata(column)[order],
+                np.ma.getmaskarray(column)[order])
+        else:
+            table[name] = np.ma.filled(column, np.nan)[order] \
+                if types[name] == 'DOUBLE' else column[order]
     table['repeat'][table['repeat'].isna()] = 1
     return decided(pd.DataFrame(table, copy=False))
 
 
-def files_in_order(names: Iterable[str]) -> list[str]:
-    """Files in the order of their paths; plans, of which a record is what
-    no other file has, last."""
-    return sorted(names, key=lambda name: (
-        plans.is_plan(Path(name)), Path(name)))
-
-
-def _in_order(table: dict[str, np.ndarray], which: np.ndarray,
-              file: np.ndarray, part: Part) -> dict[str, pd.Categorical]:
-    """Heads or kinds as categories, in order of their first records.
-
-    :param which: of each record, its row of the table
-    :param file: of each record, the rank of its file
-    """
-    size = len(next(iter(table.values())))
-    first = np.full(size, np.iinfo(np.int64).max)
-    np.minimum.at(first, which, (file << 40) + part.line)
-    order = np.argsort(first, kind='stable')
-    found = {}
-    for name, codes in table.items():
-        there = pd.unique(codes[order])
-        number = np.zeros(len(part.texts[name]), np.int32)
-        number[there] = range(len(there))
-        found[name] = pd.Categorical.from_codes(number[codes], pd.Index(
-            [part.texts[name][n] for n in there], dtype=object))
+def _words(con: duckdb.DuckDBPyConnection, name: str) -> list[str]:
+    """The distinct texts of a column, as a type of DuckDB."""
+    con.execute(f'CREATE TYPE "{name} words" AS ENUM (SELECT DISTINCT '
+                f'"{name}" FROM parts)')
+    [[found]] = con.execute(
+        f'SELECT enum_range(NULL::"{name} words")').fetchall()
     return found
 
 
-def _counts(texts: pd.Categorical, codes: np.ndarray,
-            parse: Callable[[str], int | None] = records.count
-            ) -> pd.api.extensions.ExtensionArray:
-    """Whole numbers, <NA> where the text is empty."""
-    return pd.array([parse(text) for text in texts.categories], 'Int64'
-                    )[texts.codes[codes]]
+def _category(codes: np.ndarray, words: Sequence[str], place: np.ndarray
+              ) -> pd.Categorical:
+    """A column of codes into words, with these in order of appearance."""
+    first = np.full(len(words), len(codes))
+    # Of several records with a code the last one is kept: the first one.
+    first[codes[place[::-1]]] = np.arange(len(codes))[::-1]
+    used = np.argsort(first, kind='stable')[:(first < len(codes)).sum()]
+    number = np.zeros(len(words), np.int32)
+    number[used] = np.arange(len(used))
+    return pd.Categorical.from_codes(number[codes], pd.Index(
+        [words[at] for at in used], dtype=object))
 
 
-#: Columns of the table, in order.
-_NAMES = [*dict.fromkeys(n for c in schemas().values() for n in c), 'file',
-          'format', 'line']
-_COUNTS = ('schema', 'repeat', 'num_nodes', 'num_tasks', 'tasks_per_node')
+def _file_order(names: list[str]) -> list[int]:
+    """Files in the order of their paths; plans, of which a record is what
+    no other file has, last."""
+    return sorted(range(len(names)), key=lambda at: (
+        plans.is_plan(Path(names[at])), Path(names[at])))

@@ -226,7 +226,8 @@ def usable(frame: pd.DataFrame, new_level: bool = False
             (frame['emulated'], 'emulated'),
             (frame['speed'] == 'mixed', 'at mixed speed'),
             (frame['guard'] != '', 'refused by a guard'),
-            (frame['result'] == 'unfit', 'did not measure the program (its '
+            (frame['result'] == 'inconclusive',
+             'did not measure the program (its '
              'client, other programs or shared CPUs limited it)'),
             (failed, 'failed'),
             (frame['value'].isna(), 'a figure is no number')):

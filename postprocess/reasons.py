@@ -1,9 +1,9 @@
-"""Why cases failed, in one line each: beside the plans of sessions.
+"""Why test cases failed or are inconclusive, in one line each.
 
-`<system>/sessions/<run>.reasons` has a line of JSON for each case that failed
-(config/session.py writes it): {partition, environ, case, guard, reason}, the
-line that the table of `plumb run` shows. Perflogs have no free text, so it
-stands beside them; where it is missing, a guard's name says what is known.
+`<system>/sessions/<run>.reasons` has a line of JSON for each of them
+(config/session.py writes it): {partition, environ, case, guard, reason}.
+Perflogs have no free text, so the file stands beside the plan of the session.
+If a line is missing, only the name of the guard is known.
 """
 from __future__ import annotations
 
@@ -18,27 +18,33 @@ from config import regular
 from . import clock, plans
 
 SUFFIX = '.reasons'
-#: What a guard without words of its own means.
-MEANS = {
+#: Guards of a test case that was not started or did not end -> why; '':
+#: ReFrame gives the reason.
+NOT_RUN = {
     plans.MISSING: 'planned, and the session ended before it had a record',
     clock.GUARD: 'the clock was wrong in its session',
     'cancelled': 'cancelled: the session ended before it did',
     'build': 'not run: what it needs could not be built',
     'dependency': 'not run: what it depends on failed',
-    'reference': 'no reference, and the site asks for one of every case',
+    'skipped': '',
 }
+NO_REFERENCE = 'no reference, and the site requires one for every test case'
 
 
 def of(row: Any) -> str:
-    """Why the case of a record failed in that run; '': nobody says.
+    """Why a test case failed, or is inconclusive, in a session; '': unknown.
 
     :param row: a row of the table of perflogs (itertuples)
     """
-    if row.guard == clock.GUARD:        # whatever its session said
-        return MEANS[clock.GUARD]
-    told = _told(str(row.file), str(row.run)).get(
-        (str(row.partition), str(row.environ), str(row.case)))
-    return told or MEANS.get(str(row.guard), '')
+    text = _told(str(row.file), str(row.run)).get(
+        (str(row.partition), str(row.environ), str(row.case)), '')
+    return words(str(row.guard), text)
+
+
+def words(guard: str, text: str) -> str:
+    """Why a test case failed: what the guard means, or ReFrame's text."""
+    return (NOT_RUN.get(guard) or text
+            or (NO_REFERENCE if guard == 'reference' else ''))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -29,12 +29,14 @@ import math
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from ruamel.yaml.comments import CommentedMap
 
-from config import references as names
+from config import references as grammar
 from config.judged import key
 
 from . import acceptance, perflogs
@@ -42,7 +44,6 @@ from .acceptance import Refused
 from .files import write_all
 from .progress import (
     KEYS,
-    Judgement,
     judgements,
     medians,
     usable,
@@ -159,18 +160,17 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     args = top.parse_args(argv)
     folder = Path(args.output or f'site-configs/{args.site}/references')
+    if args.command == 'propose' and args.min_runs < FEWEST_RUNS:
+        top.error(f'--min-runs is {args.min_runs}; the least is '
+                  f'{FEWEST_RUNS}')
+    return reported(lambda: _propose(args, folder)
+                    if args.command == 'propose' else _accept(args, folder))
+
+
+def reported(command: Callable[[], int]) -> int:
+    """The exit code of a command; prints why it failed."""
     try:
-        if args.command == 'accept':
-            said, refused = acceptance.accept(folder, args.family, args.case,
-                                              args.reason)
-            print(*said, sep='\n')
-            for line in refused:
-                print(f'plumb references: {line}', file=sys.stderr)
-            return 1 if refused else 0
-        if args.min_runs < FEWEST_RUNS:
-            top.error(f'--min-runs is {args.min_runs}; the least is '
-                      f'{FEWEST_RUNS}')
-        return _propose(args, folder)
+        return command()
     except Refused as err:
         print(f'plumb references: {err}', file=sys.stderr)
         return 1
@@ -179,37 +179,113 @@ def main(argv: list[str] | None = None) -> int:
         return 2
 
 
+def _accept(args: argparse.Namespace, folder: Path) -> int:
+    """Accepts the proposals that the options name."""
+    def wanted(keys: tuple) -> bool:
+        text = ' '.join(map(str, keys))
+        return not args.case or any(one.search(text) for one in args.case)
+    return accept(folder, _wanted(folder, args.family), wanted, args.reason)
+
+
+def _wanted(folder: Path, families: list[str] | None
+            ) -> dict[str, CommentedMap]:
+    """The proposals of these families; None: all.
+
+    :raises Refused: there is none
+    """
+    there = acceptance.proposals(folder)
+    for name in families or []:
+        if name not in there:
+            raise Refused(f'{folder}: no proposal of family {name!r} '
+                          f"(there: {', '.join(there) or 'none'}); make "
+                          'one: ./plumb references propose')
+    if not there:
+        raise Refused(f'{folder}: nothing is proposed; make a proposal: '
+                      './plumb references propose')
+    return {name: found for name, found in there.items()
+            if not families or name in families}
+
+
+def accept(folder: Path, proposed: dict[str, CommentedMap],
+           wanted: Callable[[tuple], bool], reason: str = '') -> int:
+    """Accepts proposals and prints what was done; the exit code."""
+    said, refused = acceptance.accept(folder, proposed, wanted, reason)
+    print(*said, sep='\n')
+    for line in refused:
+        print(f'plumb references: {line}', file=sys.stderr)
+    return 1 if refused else 0
+
+
 def _propose(args: argparse.Namespace, folder: Path) -> int:
     """Writes or prints the proposals, then how they differ."""
-    frame, faults = perflogs.read(args.perflogs, on_error='collect')
+    frame, faults = _records(args.perflogs)
+    frame = select(frame, args.system or args.site, args.family, args.runs,
+                   args.first, args.last)
+    proposed, notes = propose(frame, args.min_runs, dict(args.tolerance),
+                              args.new_level)
+    notes += faults
+    if args.dry_run or args.output == '-':
+        # What is printed is YAML, and nothing else.
+        for family, found in proposed.items():
+            print(f'# {grammar.proposal(family)}\n'
+                  + grammar.dump(found).decode(), end='')
+        print(*_differences(folder, proposed), sep='\n', file=sys.stderr)
+        _print_notes(notes)
+    else:
+        write(folder, proposed, notes, args.site)
+    return 0
+
+
+def _records(perflogs_: str) -> tuple[pd.DataFrame, list[str]]:
+    """All records, and lines on values that are left out.
+
+    :raises PerflogError: damaged perflogs
+    """
+    frame, faults = perflogs.read(perflogs_, on_error='collect')
     for fault in faults:
         # A figure that is no number is left out; all else may hide more.
         if 'not a finite number' not in fault.reason:
             raise fault
-    frame = select(frame, args.system or args.site, args.family, args.runs,
-                   args.first, args.last)
-    files, notes = propose(frame, args.min_runs, dict(args.tolerance),
-                           args.new_level)
-    notes += [f'left out: {fault}' for fault in faults]
-    printed = args.dry_run or args.output == '-'
-    difference = [line for family, text in files.items()
-                  for line in acceptance.difference(
-                      family, text, folder / f'{family}.yaml')]
-    if printed:
-        for family, text in files.items():
-            print(f'# {names.proposal(family)}\n{text}', end='')
-    else:
-        write_all(folder, {names.proposal(family): text.encode()
-                           for family, text in files.items()})
-    # What is printed is YAML, and nothing else.
-    print(*difference, sep='\n', file=sys.stderr if printed else sys.stdout)
+    return frame, [f'left out: {fault}' for fault in faults]
+
+
+def of_system(perflogs_: str, system: str, folder: Path, site: str
+              ) -> dict[str, CommentedMap]:
+    """Proposes references from all records of a system, writes the files and
+    prints how they differ; the proposals.
+
+    :raises Refused: no entry has enough runs
+    :raises ValueError: damaged perflogs or references
+    """
+    frame, faults = _records(perflogs_)
+    proposed, notes = propose(select(frame, system))
+    write(folder, proposed, notes + faults, site)
+    return proposed
+
+
+def write(folder: Path, proposed: dict[str, CommentedMap], notes: list[str],
+          site: str) -> None:
+    """Writes proposals, and prints how they differ from accepted files."""
+    print(*_differences(folder, proposed), sep='\n')
+    write_all(folder, {grammar.proposal(family): grammar.dump(found)
+                       for family, found in proposed.items()})
+    _print_notes(notes)
+    for family in proposed:
+        print(f'{folder / grammar.proposal(family)}: proposed; read the '
+              'difference above, then ./plumb references accept '
+              f'--site {site} --family {family}')
+
+
+def _differences(folder: Path, proposed: dict[str, CommentedMap]
+                 ) -> list[str]:
+    return [line for family, found in proposed.items()
+            for line in acceptance.difference(family, found,
+                                              folder / f'{family}.yaml')]
+
+
+def _print_notes(notes: list[str]) -> None:
     for note in notes:
         print(f'plumb references: {note}', file=sys.stderr)
-    for family in {} if printed else files:
-        print(f'{folder / names.proposal(family)}: proposed; read the '
-              'difference above, then ./plumb references accept '
-              f'--site {args.site} --family {family}')
-    return 0
 
 
 def select(frame: pd.DataFrame, system: str,
@@ -241,13 +317,14 @@ def select(frame: pd.DataFrame, system: str,
 
 def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
             floors: dict[str, float] | None = None,
-            new_level: bool = False) -> tuple[dict[str, str], list[str]]:
+            new_level: bool = False
+            ) -> tuple[dict[str, CommentedMap], list[str]]:
     """References from records.
 
     :param frame: as perflogs.read gives it
     :param floors: metric -> least threshold, a fraction; '': any other
     :param new_level: also runs that nothing but their reference failed
-    :returns: {family: YAML}, and lines on what was left out
+    :returns: {family: file}, and lines on what was left out
     :raises Refused: no entry has enough runs
     """
     floors = FLOORS | (floors or {})
@@ -349,49 +426,34 @@ def _exact(text: str) -> str:
     return re.sub(r'[][*+?(){}|^$\\]', r'\\\g<0>', text)
 
 
-def _quoted(text: str) -> str:
-    """A YAML string, quoted only where needed."""
-    if re.fullmatch(r'[A-Za-z_][\w.@/-]*', text) and text.lower() not in (
-            'y', 'n', 'yes', 'no', 'on', 'off', 'true', 'false', 'null'):
-        return text
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _number(value: float) -> str:
-    """Six digits, as YAML 1.1 reads a float."""
-    return np.format_float_positional(float(f'{value:.6g}'), trim='0')
-
-
 def _file(family: str, entries: list[dict], min_runs: int,
-          floors: dict[str, float]) -> str:
+          floors: dict[str, float]) -> CommentedMap:
     """The reference file of a family."""
     used = pd.concat([e['records'] for e in entries])
-    lines = [
-        f'# References of family {family}: [centre, lower, upper, unit], '
-        'thresholds are fractions.',
-        '# $from: what an entry was made of. $unjudged: about how many more '
-        'runs until a',
-        '# figure can be judged; 0: none would do.',
-        '# Proposed by `./plumb references propose` on '
-        f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}.',
-        f"# suite: {_values(used, 'commit')}; "
-        f"ReFrame: {_values(used, 'reframe')}",
-        f"# programs: {_values(used, 'program', 'version', 'spec')}",
-        f"# stacks: {_values(used, 'stack')}",
-        f"# nodes: {_values(used, 'nodes')}"]
-    checks: dict[str, dict] = {}
+    found = CommentedMap()
+    index = ['$partition', '$environ', 'source',
+             *['version'] * (family in versions_apart()), 'speed', 'params']
     for entry in sorted(entries, key=lambda e: (e['check'], *e['keys'])):
-        place = checks.setdefault(entry['check'], {})
-        for name in entry['keys'][:-1]:
-            place = place.setdefault(name, {})
-        place[entry['keys'][-1]] = _entry(family, entry['records'], min_runs,
-                                          floors)
-    for check, levels in checks.items():
-        version = 'version, ' * (family in versions_apart())
-        lines += [f'{_quoted(check)}:', '  $index: [$partition, $environ, '
-                  f'source, {version}speed, params]']
-        lines += _nested(levels, 1)
-    return '\n'.join(lines) + '\n'
+        place = found.setdefault(grammar.text(entry['check']), CommentedMap(
+            {'$index': grammar.flow(index)}))
+        *levels, last = (grammar.text(_exact(one)) for one in entry['keys'])
+        for name in levels:
+            place = place.setdefault(name, CommentedMap())
+        place[last] = _entry(family, entry['records'], min_runs, floors)
+    found.yaml_set_start_comment('\n'.join([
+        f'References of family {family}: [centre, lower, upper, unit], '
+        'thresholds are fractions.',
+        '$from: what an entry was made of. $unjudged: about how many more '
+        'runs until a',
+        'figure can be judged; 0: none would do.',
+        'Proposed by `./plumb references propose` on '
+        f'{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}.',
+        f"suite: {_values(used, 'commit')}; "
+        f"ReFrame: {_values(used, 'reframe')}",
+        f"programs: {_values(used, 'program', 'version', 'spec')}",
+        f"stacks: {_values(used, 'stack')}",
+        f"nodes: {_values(used, 'nodes')}"]))
+    return found
 
 
 def _values(records: pd.DataFrame, *columns: str) -> str:
@@ -401,19 +463,9 @@ def _values(records: pd.DataFrame, *columns: str) -> str:
                              for row in texts.itertuples(index=False)}))
 
 
-def _nested(levels: dict, depth: int) -> list[str]:
-    """YAML lines of nested keys; a leaf is a list of lines."""
-    lines = []
-    for name, below in levels.items():
-        lines.append(f"{'  ' * depth}{_quoted(_exact(name))}:")
-        lines += (_nested(below, depth + 1) if isinstance(below, dict) else
-                  ['  ' * (depth + 1) + line for line in below])
-    return lines
-
-
 def _entry(family: str, records: pd.DataFrame, min_runs: int,
-           floors: dict[str, float]) -> list[str]:
-    """Lines of a case: $from, $unjudged, figures.
+           floors: dict[str, float]) -> CommentedMap:
+    """The entry of a test case: $from, $unjudged, figures.
 
     A figure with fewer than `min_runs` runs is left out.
     """
@@ -426,43 +478,29 @@ def _entry(family: str, records: pd.DataFrame, min_runs: int,
     figures = {point: runs for point, runs in figures.items()
                if len(runs) >= min_runs}
     found = {j.figure: j for j in judgements(family, figures, floors)}
-    judged = {name: j for name, j in found.items() if j.needs == 0}
-    first, last = records['time'].min(), records['time'].max()
-    bounds = ', '.join(f'{name}: [{_number(j.centre)}, {_bound(name, j):.2f}]'
-                       for name, j in judged.items())
-    lines = [f"$from: {{runs: {records['run'].nunique()}, "
-             f'first: {first:%Y-%m-%d}, last: {last:%Y-%m-%d}, '
-             f"suite: {_quoted(_values(records, 'commit'))}, "
-             f'bounds: {{{bounds}}}}}']
+    bounds = {name: (j.centre, grammar.written_bound(name, j.bound))
+              for name, j in found.items() if j.needs == 0}
+    entry = CommentedMap({'$from': grammar.inline({
+        'runs': int(records['run'].nunique()),
+        'first': records['time'].min().date(),
+        'last': records['time'].max().date(),
+        'suite': grammar.text(_values(records, 'commit')),
+        'bounds': grammar.inline({
+            name: grammar.flow([grammar.digits(centre), bound])
+            for name, (centre, bound) in bounds.items()})})})
     open_ = {name: j.needs or 0 for name, j in found.items()
-             if name not in judged}
+             if name not in bounds}
     if open_:
-        lines.append('$unjudged: {' + ', '.join(
-            f'{name}: {needs}' for name, needs in open_.items()) + '}')
+        entry['$unjudged'] = grammar.inline(open_)
     for (metric, size), runs in figures.items():
-        centre = float(np.median(list(runs.values())))
         name = key(metric, size)
-        lines.append(_line(name, centre, judged.get(name)))
-    if 'worst_ratio' in judged:
-        lines.append(_line('worst_ratio', 1.0, judged['worst_ratio']))
-    return lines
-
-
-def _bound(name: str, judgement: Judgement) -> float:
-    """The bound as it is written: ReFrame takes none below -1."""
-    higher = acceptance.better(name) == 'higher'
-    return min(judgement.bound, 0.99) if higher else judgement.bound
-
-
-def _line(name: str, centre: float, judgement: Judgement | None) -> str:
-    """`name: [centre, lower, upper, unit]`; open without a bound."""
-    limits = ['null', 'null']
-    if judgement is not None:
-        lower = acceptance.better(name) == 'higher'
-        limits[not lower] = f"{'-' * lower}{_bound(name, judgement):.2f}"
-    unit = perflogs.metrics()[name.partition('@')[0]]['unit']
-    return (f"{_quoted(name)}: [{_number(centre)}, {', '.join(limits)}, "
-            f'{_quoted(unit)}]')
+        entry[name] = grammar.line(
+            name, float(np.median(list(runs.values()))),
+            bounds[name][1] if name in bounds else None)
+    if 'worst_ratio' in bounds:
+        entry['worst_ratio'] = grammar.line('worst_ratio', 1.0,
+                                            bounds['worst_ratio'][1])
+    return entry
 
 
 if __name__ == '__main__':

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from . import figures, outcomes, perflogs, plans, series
+from . import figures, outcomes, perflogs, plans, results, series
 from .files import write_all
 from .page import build
 from .progress import Progress, progress
@@ -61,7 +61,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
-    return write(argv).code
+    cmd = parser()
+    args = cmd.parse_args(argv)
+    if args.last is not None and args.last < 1:
+        cmd.error(f'--last is {args.last}; the least is 1')
+    return write(args.perflogs, args.output, args.references, args.system,
+                 args.last, args.title, args.png).code
 
 
 class Written(NamedTuple):
@@ -75,30 +80,35 @@ class Written(NamedTuple):
     verdict: Verdict | None = None
 
 
-def write(argv: list[str] | None = None) -> Written:
-    """The same; returns also what the page was made from."""
-    cmd = parser()
-    args = cmd.parse_args(argv)
-    if args.last is not None and args.last < 1:
-        cmd.error(f'--last is {args.last}; the least is 1')
-    frame, faults = perflogs.read(args.perflogs, on_error='collect')
+def write(folder: str, output: Path, references: str | None = None,
+          system: str | None = None, last: int | None = None,
+          title: str | None = None, png: bool = False) -> Written:
+    """Writes the page, and prints what it has.
+
+    :param folder: of the perflogs
+    :param output: folder that gets index.html and figures/
+    :param references: folder with what people accepted of a verdict
+    :param system: only this one
+    :param last: only so many sessions, the newest
+    """
+    frame, faults = perflogs.read(folder, on_error='collect')
     _tell(faults)
-    if args.system and args.system not in set(frame['system']) and len(frame):
-        return _no_page(frame, f'no records of system {args.system!r} (there: '
+    if system and system not in set(frame['system']) and len(frame):
+        return _no_page(frame, f'no records of system {system!r} (there: '
                         f"{', '.join(sorted(frame['system'].unique()))})")
-    if args.system:
-        frame = frame[frame['system'] == args.system]
+    if system:
+        frame = frame[frame['system'] == system]
     try:
         # By the whole history, whatever is shown.
-        judged = of_records(frame, [args.perflogs], None, args.references) \
+        judged = of_records(frame, [folder], None, references) \
             if len(frame) else None
     except ValueError as err:
         return _no_page(frame, str(err))
-    if args.last:
+    if last:
         runs = list(dict.fromkeys(frame.sort_values('time')['run']))
-        frame = frame[frame['run'].isin(runs[-args.last:])]
+        frame = frame[frame['run'].isin(runs[-last:])]
     if frame.empty:
-        return _no_page(frame, f'no records in {args.perflogs}: run '
+        return _no_page(frame, f'no records in {folder}: run '
                         '`./plumb run` first, or name another folder with '
                         '--perflogs')
     over_time = series.newest(frame)
@@ -107,25 +117,28 @@ def write(argv: list[str] | None = None) -> Written:
     known = len(faults)
     ahead = progress(frame)
     left = outcomes.rotated(frame, [
-        plan for plan in plans.rotated([args.perflogs])
+        plan for plan in plans.rotated([folder])
         if plan.head['system'] in set(frame['system'])])
     try:
-        made = build(frame, faults, args.title, over_time,
-                     plans.partial([args.perflogs]), ahead, args.output,
-                     args.png, judged, left)
+        made = build(frame, faults, title, over_time,
+                     plans.partial([folder]), ahead, output,
+                     png, judged, left)
     except figures.FigureError as err:
         return _no_page(frame, str(err))
     _tell(faults[known:])
     counts = made.counts
     try:
-        write_all(args.output, made.files)
-        _remove_old(args.output, made.figures)
+        write_all(output, made.files)
+        _remove_old(output, made.figures)
     except OSError as err:
-        return _no_page(frame, f'{err.filename or args.output}: cannot be '
+        return _no_page(frame, f'{err.filename or output}: cannot be '
                         f'written ({err.strerror}); the page is as it was '
                         'before')
-    print(f"{args.output / 'index.html'}: {counts['fail']} failed, "
-          f"{counts['pass']} passed, {counts['recorded']} recorded, "
+    print(f"{output / 'index.html'}: {counts['fail']} failed, "
+          + f"{counts['not_run']} not run, " * bool(counts['not_run'])
+          + f"{counts['flaky']} flaky, " * bool(counts['flaky'])
+          + f"{counts['pass']} passed, {counts['no_reference']} values "
+          'without a reference, '
           f"{frame['run'].nunique()} runs"
           + f"; cases: {counts['judged']} judged, {counts['waiting']} "
           f"without a reference; {counts['unjudged']} figures unjudged"
@@ -138,7 +151,7 @@ def write(argv: list[str] | None = None) -> Written:
           + (f", {counts['never']} cases that can never run"
              if counts['never'] else '')
           + f', {len(faults)} damaged places in perflogs' * bool(faults))
-    bad = faults or any(counts[r] for r in outcomes.FAILED) or (
+    bad = faults or any(counts[r] for r in results.FAILED) or (
         judged and judged.regressions) or counts['never']
     return Written(1 if bad else 0, frame, ahead, judged)
 

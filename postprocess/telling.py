@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from config import topology
 
-from .finding import Case, Changed, Failure, Regression, State, Verdict
+from .finding import Case, Changed, Failure, Regression, Verdict
+from .results import Result
 
 #: Lines of a kind; the rest is counted.
 MOST = 20
@@ -164,7 +165,7 @@ def changed(one: Changed) -> str:
         f'({where})'
 
 
-def place(one: Regression | Failure | Case | State) -> str:
+def place(one: Regression | Failure | Case | Result) -> str:
     """A case and where it ran."""
     return ' '.join(filter(None, [
         one.check, one.params, f'on {one.system}:{one.partition}',
@@ -172,58 +173,58 @@ def place(one: Regression | Failure | Case | State) -> str:
 
 
 def junit(found: Verdict) -> str:
-    """JUnit XML: a test a case, which fails where the case failed or is
-    part of a regression, and is skipped where it was not fit to be judged, or
-    neither a reference nor enough nights were there to judge it by."""
+    """JUnit XML: one test per test case. It fails if the test case failed or
+    is part of a regression. It is skipped if the test case is inconclusive,
+    or has neither a reference nor enough nights to be judged by its history.
+    """
     failures = {f.key: f for f in found.failures}
-    names = Counter(map(_test, found.states))
+    names = Counter(map(_test, found.results))
     told = {one.id: one for one in found.regressions}
-    bad = sum(not state.good for state in found.states)
+    bad = sum(not one.good for one in found.results)
     few = {one.key for one in found.not_enough}
 
-    def skipped(state: State) -> str:
-        if state.good and state.outcome == 'unfit':
-            return 'ran, but was not fit to be judged'
-        if state.good and state.outcome == 'recorded' and state.key in few:
-            return ('recorded, not judged: no reference, and too few nights '
-                    'for its history')
+    def skipped(one: Result) -> str:
+        if one.good and one.result == 'inconclusive':
+            return f'inconclusive: {one.reason or "it cannot be compared"}'
+        if one.good and one.result == 'no_reference' and one.key in few:
+            return 'no_reference, and too few nights for its history'
         return ''
 
     root = ET.Element('testsuites', name='plumb verdict')
     suite = ET.SubElement(
         root, 'testsuite', name=f'night {found.night}',
-        tests=str(len(found.states)), failures=str(bad), errors='0',
-        skipped=str(sum(bool(skipped(state)) for state in found.states)))
-    for state in found.states:
-        classname, name = _test(state)
+        tests=str(len(found.results)), failures=str(bad), errors='0',
+        skipped=str(sum(bool(skipped(one)) for one in found.results)))
+    for one in found.results:
+        classname, name = _test(one)
         if names[classname, name] > 1:
-            name += f' [{state.program} {state.source}]'
+            name += f' [{one.program} {one.source}]'
         test = ET.SubElement(suite, 'testcase', classname=classname,
                              name=name)
-        if state.good:
-            if why := skipped(state):
+        if one.good:
+            if why := skipped(one):
                 ET.SubElement(test, 'skipped', message=why)
-            elif state.outcome in ('recorded', 'xfail'):
-                ET.SubElement(test, 'system-out').text = state.outcome
+            elif one.result in ('no_reference', 'xfail'):
+                ET.SubElement(test, 'system-out').text = one.result
             continue
-        texts = [text for ident in state.regressions
+        texts = [text for ident in one.regressions
                  for text in regression(told[ident])]
-        failure = failures.get(state.key)
+        failure = failures.get(one.key)
         if failure:
             texts.insert(0, failed(failure))
         ET.SubElement(
-            test, 'failure', message=texts[0] if texts else state.outcome,
-            type=state.outcome if failure else 'regressed'
+            test, 'failure', message=texts[0] if texts else one.result,
+            type=one.result if failure else 'regressed'
         ).text = '\n'.join(texts)
     ET.indent(root)
     text = ET.tostring(root, encoding='unicode')
     return _NOT_XML.sub('\N{REPLACEMENT CHARACTER}', text) + '\n'
 
 
-def _test(state: State) -> tuple[str, str]:
-    """Class and name of a case's test."""
-    return (f'{state.system}.{state.partition}.{state.family}',
-            f'{state.check} {state.params} @{state.environ}'.strip())
+def _test(one: Result) -> tuple[str, str]:
+    """Class and name of a test case's test."""
+    return (f'{one.system}.{one.partition}.{one.family}',
+            f'{one.check} {one.params} @{one.environ}'.strip())
 
 
 def _of_cases(rows: list[Regression]) -> str:

@@ -4,7 +4,7 @@ A night is the records of one session, or of all sessions that began on one
 date (UTC). Each figure that has a better side is judged by its own history
 (postprocess/nights.py, detect.py), whether or not a reference judges it too;
 what a reference, a limit or a guard failed is a failure, as in `plumb report`
-(postprocess/outcomes.py).
+(postprocess/results.py).
 
 **Together.** For each case, program, stack, partition, system and, from the
 nodes of each job, node and switch, the mean of its cases' z each night is a

@@ -135,7 +135,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
     left = {marker: number for marker, number in
             config.stash.get(LEFT_OUT, {}).items() if number}
     if left:
-        lines.append('Not selected:')
+        lines.append('Not selected, and how to run them:')
     for marker, number in left.items():
         lines.append(f'{number:6}  {marker} tests: ./plumb test '
                      f'{ASKED[marker]}')
@@ -160,13 +160,13 @@ def skipped_lines(reports: Iterable[Any]) -> list[str]:
         return []
     number = reasons.total()
     return [
-        f'{number} test{"s were" if number > 1 else " was"} skipped, because '
-        'this machine lacks something:',
+        f'{number} test{"s were" if number > 1 else " was"} skipped, which '
+        'is no failure. What this machine lacks:',
         *(f'{count:6}  {text}' for text, count in reasons.most_common()),
-        'To run them: .ci/packages installs the Debian packages (as root); '
-        'then ./plumb test again.',
-        'The other lines name what to set or install. The name of each '
-        'skipped test: ./plumb test -- -rs']
+        'To run them on Debian or Ubuntu: sudo .ci/packages installs these '
+        'packages; then ./plumb test.',
+        'For lines without a package, set or install what they name. Names '
+        'of the skipped tests: ./plumb test -- -rs']
 
 
 class Outcomes:
@@ -366,6 +366,12 @@ def free_port() -> int:
 
 
 # Missing programs -----------------------------------------------------------
+
+#: On one CPU ranks share it, and servers share it with their clients: their
+#: results are not compared, and such test cases are not in mode quick.
+two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2,
+                              reason='one CPU')
+
 
 def skip_missing(program: str, why: str) -> NoReturn:
     """Skips a test because a program or a header is missing.

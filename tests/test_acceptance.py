@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 
 pd = pytest.importorskip('pandas')
 sys.path.insert(0, str(Path(__file__).parent / 'data'))
@@ -180,7 +182,7 @@ def test_what_was_unjudged_is_filled_by_the_next_proposal(site, capsys):
     site.propose(latencies(CALM * 2))
     assert ('  latency@8B 1 us unjudged: no number of runs would do -> '
             '1 us +5 % (centre +0.0 %)\n'
-            '  worst_ratio unjudged: needs about 1 more runs -> 1 +30 %\n'
+            '  worst_ratio unjudged: needs about 1 more run -> 1 +30 %\n'
             ) in capsys.readouterr().out
     assert site.accept() == 0
     entry = site.entry()
@@ -250,6 +252,37 @@ def test_keys_that_yaml_would_change_stay(site):
         assert yaml.safe_load(site.osu.read_text()) == before
 
 
+@pytest.mark.parametrize('word', [
+    'no', '1e5', '12345e6', '0123456789', '2026-11-01', 'a: b', '~', '',
+    'a #b'])
+def test_text_that_yaml_would_change_is_quoted(word):
+    data = names.dump(CommentedMap({names.text(word): names.text(word)}))
+    assert yaml.safe_load(data) == {word: word}
+    assert YAML(typ='safe').load(data) == {word: word}
+
+
+@pytest.mark.parametrize('value', [1e-05, 2.5e-07, 1.0, 123457.0, 1e22])
+def test_numbers_are_numbers_for_every_reader(tmp_path, value):
+    line = names.line('init_time', value, 0.05)
+    entry = CommentedMap({'init_time': line})
+    path = tmp_path / 'osu.yaml'
+    path.write_bytes(names.dump(CommentedMap({'OsuStartup': CommentedMap({
+        '$index': names.flow(['params']), 'x': entry})})))
+    for _ in range(2):                      # also when it is edited
+        read = yaml.safe_load(path.read_text())['OsuStartup']['x']
+        assert read == {'init_time': [value, None, 0.05, 'ms']}
+        path.write_bytes(names.dump(names.editable(path)))
+
+
+def test_checks_read_what_was_accepted(site):
+    site.propose(latencies(WILD))
+    site.accept()
+    found = names.read(site.osu)
+    assert found.checks and not found.complete
+    assert dict(names.leaves(found.checks)) == dict(names.leaves(
+        names.editable(site.osu)))
+
+
 def test_better_is_no_new_level(site):
     site.propose(latencies(CALM))
     site.accept()
@@ -289,23 +322,6 @@ def test_by_case_and_by_family(site, capsys):
     assert "no proposal of family 'tao'" in capsys.readouterr().err
 
 
-def test_old_files_without_provenance_are_taken_over(site):
-    site.folder.mkdir()
-    site.osu.write_text(
-        '# accepted in 2025\nOsuPt2pt:\n  $index: [$partition, $environ, '
-        'source, speed, params]\n  alpha:cpu:\n    openmpi:\n'
-        '      embedded:\n        fast:\n'
-        f"          '{INTRA}':   # n=3 runs, spread 1.0 %, 2025-11-01\n"
-        '            latency@8B: [1.0, null, 0.9, us]\n'
-        "            latency@1B: [$xfail, known, [2.0, null, 0.1, us]]\n")
-    site.propose(latencies(CALM))
-    assert site.accept() == 0
-    text = site.osu.read_text()
-    assert '# accepted in 2025' in text and 'n=3 runs' not in text
-    assert site.entry()['latency@8B'] == [1.0, None, 0.05, 'us']
-    assert site.entry()['latency@1B'][0] == '$xfail'
-
-
 def test_a_broken_accepted_file_is_told_with_its_line(site, capsys):
     site.propose(latencies(CALM))
     site.osu.write_text('a: 1\nb: [1\n')
@@ -317,7 +333,7 @@ def test_a_broken_accepted_file_is_told_with_its_line(site, capsys):
     site.osu.write_text('OsuPt2pt:\n  $index: [params]\n  a b:\n'
                         '    latency@8B: 3\n')
     assert site.accept() == 2
-    assert f'{site.osu}:4: latency@8B: expected [value' in \
+    assert f'{site.osu}:4: OsuPt2pt: a b: latency@8B: expected [value' in \
         capsys.readouterr().err
     site.osu.write_text('OsuPt2pt:\n  $index: [params]\n')
     assert site.accept() == 1

@@ -1,4 +1,5 @@
-"""Page, report, verdict, JUnit and export say the same of every case.
+"""Page, report, verdict, JUnit, export, the table of `plumb run` and the
+summary of a nightly session give each test case the same result.
 
 Histories are drawn at random, each from a seed: sessions that overlap, are
 killed, measure again or leave cases out, on one or two systems; cases of
@@ -13,6 +14,7 @@ import random
 import re
 import sys
 import xml.etree.ElementTree as ET
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,19 +25,23 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make
 
+from cli import account, night_summary
+from config import run_id
 from postprocess import (
     export,
     figures,
-    outcomes,
     page,
     perflogs,
+    plans,
     report,
+    results,
     telling,
     verdict,
 )
 
-#: How a case may end; beside outcomes.ORDER what leaves no figures.
-ENDS = (*outcomes.ORDER, 'again', 'guard', 'guard and figures', 'nothing')
+#: How a case may end; beside results of records what leaves no figures.
+ENDS = (*(name for name in results.ORDER if name not in ('not_run', 'flaky')),
+        'again', 'guard', 'guard and figures', 'nothing')
 METRICS = ('latency', 'bandwidth', 'wall_time')
 
 
@@ -84,8 +90,9 @@ class Case:
             same |= {'time': at(1)}
             end = rng.choice(['pass', 'fail'])
         if end not in ('guard', 'nothing'):
-            found += self._figures(rng, night, 'recorded' if end.startswith(
-                'guard') else end, same)
+            found += self._figures(
+                rng, night, 'no_reference' if end.startswith('guard')
+                else end, same)
         return found
 
     def _figures(self, rng: random.Random, night: int, result: str,
@@ -101,9 +108,9 @@ class Case:
             points = self.sizes if make.METRICS[metric]['point'] else (None,)
             for size in points:
                 mine = result if not found else rng.choice(
-                    [result, 'recorded', 'pass' if result != 'unfit'
-                     else 'unfit'])
-                bound = {} if mine in ('recorded', 'unfit') else {
+                    [result, 'no_reference', 'pass' if result != 'inconclusive'
+                     else 'inconclusive'])
+                bound = {} if mine in ('no_reference', 'inconclusive') else {
                     'reference': '10.0', 'upper' if lower else 'lower':
                     '0.2' if lower else '-0.2'}
                 for repeat in rng.choice([(1,), (0, 1, 2)]):
@@ -190,10 +197,10 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
     found = verdict.of_records(frame, [str(logs)])
 
     # Verdict: each case once, and each failed or regressed one told.
-    states = {one.key: one for one in found.states}
-    assert len(states) == len(found.states) and set(states) == keys
+    states = {one.key: one for one in found.results}
+    assert len(states) == len(found.results) and set(states) == keys
     assert sorted(one.key for one in found.failures) == sorted(
-        key for key, one in states.items() if one.outcome in outcomes.FAILED)
+        key for key, one in states.items() if one.failed)
     told: dict[tuple, set[str]] = {}
     for line in found.regressions:
         for member in line.members:
@@ -214,34 +221,54 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
                for one in made.cases}
     assert len(of_page) == len(made.cases) and set(of_page) == keys
     for key, one in states.items():
-        letter = page.LETTERS[outcomes.ORDER.index(one.outcome)]
+        letter = page.LETTERS[results.ORDER.index(one.result)]
         assert of_page[key].ended == (
-            page.WORSE if one.regressions and letter not in 'fX' else letter
-            ), (key, one)
+            page.WORSE if one.regressions and letter not in page.FAILED
+            else letter), (key, one)
     rows, counts = made.verdicts()
     assert {n for group in made.wrong(rows) if not group['why'].startswith(
         'no record') for line in [*group['lines'], *group['more']]
         for n in [line['number']]} == {
-            one.number for one in made.cases if one.ended in 'fX'}
-    assert made.counts['cases_failed'] + made.counts['cases_gone'] == len(
-        found.failures)
+            one.number for one in made.cases if one.ended in page.FAILED}
+    assert sum(made.counts[f'cases_{name}'] for name in (
+        'failed', 'not_run', 'flaky', 'gone')) == len(found.failures)
     assert made.counts['regressed'] == len(found.regressions)
+
+    # The table of `plumb run` and the summary of a nightly session, which
+    # know a test case by what its plan has of it.
+    first = run_id.first_of(frame['run'].astype(str))
+    many = Counter(first.values())
+    same = Counter(one.planned for one in found.results)
+    for one in found.results:
+        if same[one.planned] > 1:
+            continue
+        night = results.of_night(frame, first[one.run])[one.planned]
+        assert night.result == one.result, one
+        summary = night_summary.Summary('x', 0.0, results=[night])
+        assert (summary.word in ('failed', 'flaky')) == one.failed
+        [plan_of] = [plans.read(path, pytest.fail) for path in
+                     logs.glob(f'{one.system}/sessions/{one.run}.json')
+                     ] or [None]
+        if plan_of and many[first[one.run]] == 1:
+            row = account.rows(plan_of, frame, []).get(one.planned)
+            assert row is None or row.result == one.result, one
+            seen.add('row') if row else None
 
     # JUnit, by the verdict and by export.
     [suite] = ET.fromstring(telling.junit(found))
     tests = [(one.get('classname'), one.get('name')) for one in suite]
     assert len(set(tests)) == len(tests) == len(keys)
     few = {one.key for one in found.not_enough}
-    for one, test in zip(found.states, suite, strict=True):
+    for one, test in zip(found.results, suite, strict=True):
         kinds = {child.tag for child in test}
         assert ('failure' in kinds) == (one.key in bad)
         assert ('skipped' in kinds) == (one.good and (
-            one.outcome == 'unfit'
-            or one.outcome == 'recorded' and one.key in few))
+            one.result == 'inconclusive'
+            or one.result == 'no_reference' and one.key in few))
         failure = test.find('failure')
         if failure is not None:
             assert failure.get('type') == (
-                one.outcome if one.outcome in outcomes.FAILED
+                one.result if one.result in results.FAILED
                 else 'regressed')
             assert all(ident in failure.text for ident in one.regressions)
     assert suite.get('failures') == str(len(bad))
@@ -261,12 +288,12 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
         r'id="case-(\d+)"[^>]*><span class="who( fail)?"', text))
     assert {int(number) for number, fail in loud.items() if fail} == {
         one.number for one in made.cases
-        if one.ended in 'fXw' or one.cells.endswith('-')}
+        if one.ended in page.FAILED + 'w' or one.cells.endswith('-')}
     data = json.loads(re.search(
         r'id="data" type="application/json">(.*?)</script>', text, re.S)[1])
     assert [one['c'] for one in data['cases']] == [
         one.cells for one in made.cases]
-    return seen | {one.outcome for one in found.states} | (
+    return seen | {one.result for one in found.results} | (
         {'regressed'} if told else set()) | (
         {'stale'} if found.stale else set())
 
@@ -277,10 +304,10 @@ def test_all_say_the_same_of_every_case(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(page.ratio, 'drawings', lambda *_, **__: [])
     seen: set[str] = set()
     # Few that have between them all that can happen.
-    for seed in (2, 4, 5, 10, 11, 12):
+    for seed in (2, 4, 5, 10, 11, 12, 47):
         try:
             seen |= agrees(seed, tmp_path / str(seed), capsys)
         except Exception as err:
             raise AssertionError(f'seed {seed}: {err}') from err
-    assert {*outcomes.ORDER, 'again', 'guard', 'guard and figures', 'plan',
-            'regressed', 'stale'} <= seen
+    assert {*results.ORDER, 'again', 'guard', 'guard and figures', 'plan',
+            'regressed', 'row', 'stale'} <= seen

@@ -87,23 +87,26 @@ def test_this_machine_needs_its_launcher(path):
     assert 'a+gnu' not in doctor.obstacles(here, path('gcc', 'mpirun'))
 
 
-def test_only_what_would_start_is_said_to_run(capsys):
+def test_only_what_would_start_is_said_to_run():
     cases = [{'where': where, 'modes': modes} for where, modes in (
         ('a+gnu', ['quick', 'full']), ('a+stores', ['full']),
         ('b+stores', ['nightly']))]
-    doctor.family_told(cases, {'a+stores': 'no Spack', 'b+stores': 'no Spack'})
-    assert [' '.join(line.split())
-            for line in capsys.readouterr().out.splitlines()] == [
-        'runs here --mode quick 1 cases', 'not here --mode nightly 0 of 1 '
-        'cases', 'runs here --mode full 1 of 2 cases',
-        'not here --mode bringup 0 cases', 'not here 2 cases: no Spack']
+    assert list(doctor.family_rows(
+        cases, {'a+stores': 'no Spack', 'b+stores': 'no Spack'})) == [
+        ('runs here', '--mode quick: 1 cases'),
+        ('not here', '--mode nightly: 0 of 1 cases'),
+        ('runs here', '--mode full: 1 of 2 cases'),
+        ('not here', '--mode bringup: 0 cases'),
+        ('not here', '2 cases: no Spack')]
 
 
-def test_cases_that_fit_on_no_node_are_counted(capsys):
-    doctor.family_told([{'where': 'a', 'modes': ['full'], 'cramped': cpus}
-                        for cpus in (5, 11, 0)], {})
-    assert ('only full  2 cases: servers and clients need 5 CPUs of a node or '
-            'more (up to 11)') in capsys.readouterr().out
+def test_cases_that_fit_on_no_node_are_counted():
+    *_, (label, text) = doctor.family_rows([
+        {'where': 'a', 'modes': ['full'], 'cramped': cpus}
+        for cpus in (5, 11, 0)], {})
+    assert label == 'only full' and text.startswith(
+        '2 cases: servers and clients need 5 CPUs of a node or more (up to '
+        '11)')
 
 
 # -------------------------------------------------- why there is none
@@ -130,21 +133,19 @@ def test_the_reasons_why_a_family_has_no_case():
         doctor.why_none('osu', SITE))
 
 
-def test_the_parts_of_a_family_are_told_with_what_to_do(capsys):
-    doctor.parts_told('osu', SITE)
-    doctor.parts_told('keyvalue', SITE)
-    real, bench, memcached = capsys.readouterr().out.splitlines()
+def test_the_parts_of_a_family_are_told_with_what_to_do():
+    real, bench, memcached = [*doctor.part_rows('osu', SITE),
+                              *doctor.part_rows('keyvalue', SITE)]
     assert real == (
-        '  not here   real OMB and all collectives: give an environment the '
+        'not here', 'real OMB and all collectives: give an environment the '
         'prefix of an installation of the OSU micro-benchmarks (on the site '
         'local: OMB_PREFIX); or name a stack that has '
         'it: mpi-cuda, mpi-host, mpi-rocm')
     assert ('load a module; or name a stack that has it: keyvalue'
-            ) in bench and 'memcached: install' in memcached
-    doctor.parts_told('osu', site(features=['osu_alltoall']))
-    doctor.parts_told('taobench', SITE)
-    assert capsys.readouterr().out == (
-        '  offered    real OMB and all collectives\n')
+            ) in bench[1] and 'memcached: install' in memcached[1]
+    assert [*doctor.part_rows('osu', site(features=['osu_alltoall'])),
+            *doctor.part_rows('taobench', SITE)] == [
+        ('offered', 'real OMB and all collectives')]
 
 
 # ------------------------------------------------------------ the cost
@@ -191,7 +192,7 @@ def test_it_counts_as_site_check_and_reframe_do(suite):
     checked = suite.plumb('site', 'check', 'local').stdout
     assert all(f'{mode} {number}' in checked
                for mode, number in whole.items())
-    families = re.findall(r'runs here  --mode quick +(\d+) cases', said)
+    families = re.findall(r'runs here +--mode quick: (\d+) cases', said)
     assert sum(map(int, families)) == int(whole['quick'])
     listed = suite.reframe('-l', '--mode=quick').stdout
     checks, = re.findall(r'--mode quick +\d+ cases \((\d+) checks\)', said)
@@ -206,4 +207,4 @@ def test_a_site_of_stacks_does_not_run_where_no_spack_is(suite):
     assert 'runs here' not in said
     assert 'environment openmpi needs the stack mpi-host' in said \
         or 'no sbatch here' in said
-    assert 'not here   no environment offers' in said
+    assert re.search('not here +no environment offers', said)

@@ -14,18 +14,19 @@ from pathlib import Path
 import pytest
 
 pd = pytest.importorskip('pandas')
+duckdb = pytest.importorskip('duckdb')
 sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make  # noqa: E402
 from conftest import skip_missing  # noqa: E402
 
 from postprocess import (  # noqa: E402
+    cache,
     export,
     history,
     naming,
-    outcomes,
     perflogs,
-    store,
+    results,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,14 +85,13 @@ def test_history_of_nothing(tree, capsys, words, why):
     assert why in line
 
 
-def test_history_needs_the_standard_library_alone(tree):
-    """To import numpy, polars or pandas takes longer than the answer may."""
-    history.main(['latency', '--perflogs', str(tree)])  # the store is made
+def test_history_does_without_pandas(tree):
+    """To import numpy or pandas takes longer than the answer may."""
     done = subprocess.run(
         [sys.executable, '-c', 'import sys\n'
          'from postprocess import history\n'
          'assert history.main(sys.argv[1:]) == 0\n'
-         'assert not {"pandas", "numpy", "polars", "yaml"} & {*sys.modules}',
+         'assert not {"pandas", "numpy"} & {*sys.modules}',
          'latency', '--perflogs', str(tree)], cwd=ROOT, capture_output=True,
         text=True, check=True)
     assert 'OsuPt2pt program=b' in done.stdout
@@ -116,12 +116,12 @@ def expected(frame: pd.DataFrame, case: str, last: int) -> list[tuple]:
 
 
 @pytest.mark.parametrize('seed', range(3))
-def test_history_of_a_store_in_pieces(tmp_path, monkeypatch, seed):
+def test_history_of_a_cache_in_pieces(tmp_path, monkeypatch, seed):
     """Several parts, files that are gone, cases that were measured twice in
     a run, repeats: what history says is what the table has."""
     rng = random.Random(seed)
-    monkeypatch.setattr(store, 'WORTH', 0)
-    monkeypatch.setattr(store, 'FULL', 20)
+    monkeypatch.setattr(cache, 'WORTH', 0)
+    monkeypatch.setattr(cache, 'FULL', 20)
     day = 0
     for _ in range(4):
         records = []
@@ -139,14 +139,14 @@ def test_history_of_a_store_in_pieces(tmp_path, monkeypatch, seed):
         if rng.random() < 0.3 and (file := next(tmp_path.rglob('A.*'), None)):
             file.unlink()
         for case, last in (('', 99), ('size=1 ', 2), ('A ', 3)):
-            found, _ = history.nights(tmp_path, 'latency', case, last, print)
-            rows = list(history.rows(found, 'latency'))
+            with cache.opened([tmp_path], print, missing=False) as con:
+                rows = history.ask(con, 'latency', case, last)
             assert sorted(
                 (f'{r.check} {r.params} @{r.system}:{r.partition}+'
                  f'{r.environ}', int(r.point[:-2]), r.run,
                  pytest.approx(r.value)) for r in rows) == expected(
                      perflogs.read(tmp_path), case, last)
-            text = '\n'.join(history.table(found, 'latency'))
+            text = '\n'.join(history.table(rows))
             assert text.count('(us)') == len({r[5:8] for r in rows})
             shown = [cell for line in text.splitlines()
                      if ' B  ' in line for cell in line.split()[2:]
@@ -163,9 +163,8 @@ def test_tidy_tables(tree, tmp_path):
     assert plain['value'].tolist() == frame['value'].tolist()
     assert plain['guard'].fillna('').tolist() == frame['guard'].tolist()
     assert pd.to_datetime(plain['time']).tolist() == frame['time'].tolist()
-    import polars as pl
-    rows = pl.read_parquet(files[0]).select(
-        'value', 'size', 'metric', 'emulated', 'line').rows()
+    rows = duckdb.sql('SELECT value, size, metric, emulated, line FROM '
+                      f"read_parquet('{files[0]}')").fetchall()
     assert [r[0] for r in rows] == frame['value'].tolist()
     assert {r[1] for r in rows} == {8, 1024, None}
     assert {r[3] for r in rows} == {False}
@@ -197,7 +196,7 @@ def test_junit_says_what_the_page_says(tree, tmp_path):
               if case.find('failure') is not None}
     assert failed == {'OsuPt2pt program=a', 'OsuPt2pt x=<"&\'> \\'}
     assert (suite.get('tests'), suite.get('failures')) == ('3', '2')
-    newest = outcomes.newest(perflogs.read(tree))
+    newest = results.newest(perflogs.read(tree))
     assert set(newest[newest['result'] == 'fail']['program']) == {
         'a', 'evil'}
     messages = ' '.join(case.find('failure').get('message') for case in suite

@@ -235,11 +235,10 @@ def test_a_page_asks_once_how_far_its_cases_are(tmp_path, monkeypatch):
     monkeypatch.setattr(outcomes, 'progress', count)
     monkeypatch.setattr(report, 'progress', count)
     make.write(tmp_path / 'perflogs', make.latencies(make.CALM))
-    made = report.write(['--perflogs', str(tmp_path / 'perflogs'),
-                         '--output', str(tmp_path / 'out')])
+    made = report.write(str(tmp_path / 'perflogs'), tmp_path / 'out')
     run = make.record(day=4)['run']
     plan = type('Plan', (), {'run': run, 'cases': []})
-    account.told(plan, made.records, [], made.ahead)
+    account.rows(plan, made.records, [], made.ahead)
     assert len(asked) == 1
     assert outcomes.needs(made.records, run, made.ahead) == outcomes.needs(
         made.records, run)

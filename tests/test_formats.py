@@ -173,7 +173,7 @@ def test_damaged_compressed_files(tmp_path, suffix):
 def test_a_pipe_in_the_tree(tmp_path):
     """A named pipe would be waited for; it is told instead."""
     import os
-    os.mkfifo(tmp_path / 'X.v1.csv')
+    os.mkfifo(tmp_path / 'X.v3.csv')
     _, [fault] = perflogs.read(tmp_path, on_error='collect')
     assert 'not a regular file' in str(fault)
 
@@ -183,3 +183,14 @@ def test_the_page_shows_foreign_records(tmp_path, capsys):
     assert report.main(['--perflogs', str(tmp_path / 'p'), '--output',
                         str(tmp_path / 'out')]) == 1
     assert 'Stream' in (tmp_path / 'out' / 'index.html').read_text()
+
+
+@pytest.mark.parametrize('at', [0, 5, 20])
+def test_a_cell_too_many_is_told_where_the_last_one_is_empty(tmp_path, at):
+    """DuckDB alone drops an empty cell beyond the last column."""
+    cells = [*STOCK[1].split('|')[:-1], '']
+    bad = '|'.join([*cells[:at], 'more', *cells[at:]])
+    frame, [fault] = read(tmp_path / 'Stream.log', lines(
+        STOCK[0], '|'.join(cells), bad))
+    assert (fault.line, set(frame['line'])) == (3, {2})
+    assert '22 columns, not 21' in fault.reason

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import OSU, ROOT
+from conftest import OSU, ROOT, two_cpus
 from data.perflogs_factory import record, write
 
 from cli import commands, learn
@@ -35,7 +35,7 @@ class Machine:
         self.cases = [A, B, C]
         #: Runs that a case needs; None: never.
         self.enough: dict[str, int | None] = {}
-        #: Case -> guard of its runs, or unfit.
+        #: Case -> guard of its runs, or inconclusive.
         self.bad: dict[str, str] = {}
         #: Speed of a turn.
         self.speeds: dict[int, str] = {}
@@ -50,12 +50,9 @@ class Machine:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def measured(self, work: Any, *options: str, **variables: str
+    def measured(self, work: Any, *options: str, only: Any = None
                  ) -> commands.Ended:
-        cases = self.cases
-        if 'PLUMBLINE_ONLY' in variables:
-            keys = json.loads(Path(variables['PLUMBLINE_ONLY']).read_text())
-            cases = [key[2] for key in keys]
+        cases = self.cases if only is None else [key[2] for key in only]
         self.turns.append(cases)
         self.began.append(self.now)
         number = len(self.turns)
@@ -77,15 +74,16 @@ class Machine:
         bad = self.bad.get(name, '')
         more = {'program': name, 'params': f'program={name}', 'case': name,
                 'speed': self.speeds.get(number, 'fast'), 'day': number}
-        if bad == 'unfit':
-            return record(size=8, repeat=0, result='unfit', **more)
+        if bad == 'inconclusive':
+            return record(size=8, repeat=0, result='inconclusive', **more)
         if bad:
             return record('completed', 0.0, repeat=0, result='fail',
                           guard=bad, **more)
         return record(size=8, repeat=0, **more)
 
     def progress(self, frame: Any) -> list[Progress]:
-        good = frame[(frame['guard'] == '') & (frame['result'] != 'unfit')]
+        good = frame[(frame['guard'] == '')
+                     & (frame['result'] != 'inconclusive')]
         found = []
         for (program, speed), rows in good.groupby(
                 ['program', 'speed'], observed=True):
@@ -126,8 +124,8 @@ def test_each_turn_runs_what_is_not_there_yet(machine, capsys):
     said = capsys.readouterr().out
     assert ('Check osu_init  fast: 1 run, 0 of 1 bounds below the cap, needs '
             'about 3 more runs' in said)
-    assert 'turn 1 took 30 s: 1 case there, 2 not yet; 0.5 min gone' in said
-    assert 'turn 4 took 10 s: 3 cases there, 0 not yet' in said
+    assert 'turn 1 took 30 s: 1 of 3 cases ready; 0.5 min elapsed' in said
+    assert 'turn 4 took 10 s: 3 of 3 cases ready' in said
 
 
 def test_what_earlier_runs_have_left_counts(machine):
@@ -169,8 +167,8 @@ def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
     assert len(machine.turns) == 1
     said = capsys.readouterr().out
     assert ('Check osu_latency at speed fast: no number of runs would bring '
-            'latency@8B below the cap: recorded, not judged') in said
-    assert '3 cases there (1 as far as they get)' in said
+            'latency@8B below the cap: no_reference') in said
+    assert '3 of 3 cases ready (1 as far as possible)' in said
 
 
 def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
@@ -183,7 +181,7 @@ def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
                                   'runs would do for worst_ratio')
 
 
-@pytest.mark.parametrize('bad, code', [('exit_code', 1), ('unfit', 0)])
+@pytest.mark.parametrize('bad, code', [('exit_code', 1), ('inconclusive', 0)])
 def test_after_three_bad_turns_a_case_is_left_out(machine, capsys, bad,
                                                   code):
     machine.bad, machine.enough = {B: bad}, {A: 5, C: 5}
@@ -193,7 +191,7 @@ def test_after_three_bad_turns_a_case_is_left_out(machine, capsys, bad,
     assert ran == {A: 5, B: 3, C: 5}, 'the others go on'
     assert mine.conclude() == code
     said = capsys.readouterr().out
-    assert '2 cases there, 0 not yet, 1 left out' in said
+    assert '2 of 3 cases ready, 1 left out' in said
     if code:
         assert 'osu_bw: left out, failed in 3 turns in a row: exit_code' \
             in said
@@ -256,6 +254,7 @@ def test_a_session_runs_only_the_cases_that_are_named(suite, tmp_path):
     assert done.returncode == 1
 
 
+@two_cpus
 def test_from_a_bare_machine_to_a_judgement(suite):
     """The README's path: run, learn, run."""
     pick = ['--', *OSU, '-n', 'OsuStartup', '-E',

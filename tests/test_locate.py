@@ -155,10 +155,9 @@ class Nodes:
         self.columns: dict[str, Any] = {}
         self.ended_by = ''
 
-    def measured(self, work: Any, *options: str, **variables: str
-                 ) -> commands.Ended:
-        self.options = [*work.options, *options]
-        self.only = json.loads(Path(variables['PLUMBLINE_ONLY']).read_text())
+    def measured(self, work: Any, *options: str, only: list,
+                 variables: dict[str, str]) -> commands.Ended:
+        self.options, self.only = [*work.options, *options], only
         asked = json.loads(Path(variables[pinned.VARIABLE]).read_text())
         self.asked.append(asked)
         rows, cases = [], []
@@ -211,7 +210,7 @@ def test_a_slow_node_by_records_alone(site):
     assert [(one.name, one.verdict) for one in found.named] == [
         ('n5', 'slow')]
     assert (why, code, found.unit) == ('', 0, 'MB/s')
-    assert nodes.only == [['batch', 'mpi', 'bandwidth2']]
+    assert nodes.only == [('batch', 'mpi', 'bandwidth2')]
     assert {asked['parallel'] for asked in nodes.asked} == {4}
     assert '--system=alpha:batch' in nodes.options
     assert any('all pairs are slow' in note for note in found.notes)

@@ -21,7 +21,7 @@ from impostor import UID, as_another_user
 from cli import overlap, session, setup
 from config import lock, perflog
 from config import session as hooks
-from postprocess import perflogs, plans, store
+from postprocess import cache, perflogs, plans
 
 as_root = pytest.mark.skipif(os.geteuid() != 0,
                              reason='needs root, to become another user')
@@ -113,14 +113,14 @@ def test_a_reader_of_a_plan_neither_stops_nor_fakes_a_session(tmp_path):
 
 
 @as_root
-def test_a_reader_of_the_session_and_the_store_holds_no_lock(
+def test_a_reader_of_the_session_and_the_cache_holds_no_lock(
         tmp_path, monkeypatch):
     monkeypatch.setattr(session, 'WORK', tmp_path)
     with session.opened({}) as mine:
         path = mine.folder / 'lock'
     logs = tmp_path / 'perflogs'
     make.write(logs, [make.record()])
-    monkeypatch.setattr(store, 'WORTH', 0)
+    monkeypatch.setattr(cache, 'WORTH', 0)
     perflogs.read(logs)
     guards = [path, *logs.rglob('lock')]
     with locked_by_a_reader(*guards) as kept:

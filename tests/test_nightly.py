@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import datetime
 import email
 import email.policy
@@ -20,7 +21,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 import yaml
 from conftest import OSU, ROOT, command_lines, skip_missing, until
@@ -38,11 +38,12 @@ from cli import (
     timers,
 )
 from cli.nodes import Node, Pool
-from cli.reruns import ANY, OTHER, SAME, Trial
+from cli.reruns import ANY, OTHER, SAME
 from cli.setup import SetupError
 from config import clock, lock, run_id
 from postprocess import nights as nights_of
-from postprocess import outcomes, perflogs, plans
+from postprocess import perflogs, plans, results
+from postprocess.results import Result
 
 NIGHT = '20261122T013000Z-abcdef'
 AGAIN = '20261122T023000Z-abcdef07'
@@ -88,12 +89,15 @@ def good(run: str, day: int = 0, **more: Any) -> dict[str, Any]:
 def test_a_failure_that_was_gone_in_a_rerun_is_no_pass(tmp_path):
     write(tmp_path, [bad(NIGHT), good(AGAIN)])
     frame = perflogs.read(tmp_path)
-    assert set(outcomes.newest(frame)['result']) == {'fail', 'pass'}
+    assert set(results.newest(frame)['result']) == {'flaky', 'pass'}
+    [one] = results.of_records(frame)
+    assert one.result == 'flaky' and one.failed
     # A session by itself is what it was.
-    assert [*outcomes.of_session(frame, AGAIN).values()] == [('pass', '')]
+    assert results.of_session(frame, NIGHT)[one.planned].result == 'fail'
+    assert results.of_session(frame, AGAIN)[one.planned].result == 'pass'
     # A run of its own, by hand, shows that it is mended.
     write(tmp_path, [good('20261123T090000Z-123456')])
-    assert set(outcomes.newest(perflogs.read(tmp_path))['result']) == {'pass'}
+    assert set(results.newest(perflogs.read(tmp_path))['result']) == {'pass'}
 
 
 def test_a_night_is_one_column_and_one_date(tmp_path):
@@ -102,7 +106,7 @@ def test_a_night_is_one_column_and_one_date(tmp_path):
     after = '20261123T003000Z-abcdef07'
     write(tmp_path, [bad(late), good(after)])
     frame = perflogs.read(tmp_path)
-    names, column = outcomes._nights(frame)
+    names, column = results.nights(frame)
     assert names == [[late, after]] and set(column) == {0}
     assert len({str(day) for day in nights_of.nights(frame).values()}) == 1
 
@@ -265,15 +269,23 @@ def test_when_a_node_was_last_measured(tmp_path):
 # Reruns -------------------------------------------------------------------
 
 def trial(name: str = 'a', result: str = 'fail', where: str = 'n1',
-          **more: Any) -> Trial:
+          **more: Any) -> Result:
+    """The result of a test case in one session."""
     there = frozenset(where.split())
-    return Trial(('cpu', 'mpi', name), name, result, nodes=there,
-                 width=max(len(there), 1), **more)
+    return Result('alpha', 'cpu', 'mpi', 'osu', 'Check', '', '', '', name,
+                  NIGHT, result, nodes=there, width=max(len(there), 1),
+                  **more)
+
+
+def whole(*sessions: Result, result: str = '') -> Result:
+    """Its result in a nightly session."""
+    return dataclasses.replace(
+        sessions[0], result=result or sessions[0].result, sessions=sessions)
 
 
 def planned(failed, pool='n1 n2 n3 n4'):
     return [(one.where, ' '.join(sorted(one.nodes)),
-             ''.join(trial.name for trial in one.of))
+             ''.join(of.case for of in one.of))
             for one in reruns.plan(failed, {'cpu': set(pool.split())})]
 
 
@@ -301,29 +313,46 @@ def test_a_node_that_is_down_by_now_is_compared_with_others():
     assert planned([trial(where='n9')]) == [(OTHER, 'n9', 'a')]
 
 
-@pytest.mark.parametrize('again, verdict, suspects', [
-    ({}, 'fail', ''),
-    ({SAME: 'pass', OTHER: 'pass'}, 'unstable', ''),
-    ({SAME: 'pass'}, 'unstable', ''),
-    ({ANY: 'recorded'}, 'unstable', ''),
-    ({ANY: 'fail'}, 'fail', ''),
-    ({SAME: 'fail', OTHER: 'pass'}, 'fail', 'n1'),
-    ({SAME: 'fail', OTHER: 'fail'}, 'fail', ''),
-    # Twice in three: it is there, wherever.
-    ({SAME: 'pass', OTHER: 'fail'}, 'fail', ''),
-    # Only looked for elsewhere: it was beyond its reference in each try.
-    ({OTHER: 'pass'}, 'fail', 'n1')])
-def test_which_failures_are_believed(again, verdict, suspects):
-    one = trial()
-    one.again = [(where, trial(result=result))
-                 for where, result in again.items()]
-    assert one.verdict == verdict
-    assert ' '.join(one.suspects) == suspects
+@pytest.mark.parametrize('again, result, suspects', [
+    ([], 'fail', ''),
+    (['n1 pass', 'n2 pass'], 'flaky', ''),
+    (['n1 pass'], 'flaky', ''),
+    # The nodes are not known.
+    ([' no_reference'], 'flaky', ''),
+    ([' fail'], 'fail', ''),
+    (['n1 fail', 'n2 pass'], 'fail', 'n1'),
+    (['n1 fail', 'n2 fail'], 'fail', ''),
+    # Twice in three: it is real, wherever.
+    (['n1 pass', 'n2 fail'], 'fail', ''),
+    (['n1 fail', 'n1 pass'], 'fail', ''),
+    # Only on other nodes: it was out of tolerance in each try.
+    (['n2 pass'], 'fail', 'n1'),
+    (['n2 pass', 'n3 fail', 'n3 pass'], 'fail', ''),
+    (['n1 again'], 'fail', '')])
+def test_which_failures_are_believed(tmp_path, again, result, suspects):
+    write(tmp_path, [bad(NIGHT, nodes='n1'), *(
+        (bad if end == 'fail' else good)(
+            f'20261122T0{hour}3000Z-abcdef0{hour}', nodes=nodes)
+        | {'result': end}
+        for hour, (nodes, end) in enumerate((
+            text.split(' ') for text in again), 2))])
+    [one] = results.of_night(perflogs.read(tmp_path), NIGHT).values()
+    assert one.result == result and one.failed
+    assert ' '.join(sorted(one.suspects)) == suspects
+    assert len(one.sessions) == 1 + len(again)
+    # The page and the verdict agree.
+    [page] = results.of_records(perflogs.read(tmp_path))
+    assert page.result == result
 
 
-def test_a_known_fault_that_is_gone_is_not_measured_again():
-    assert not trial(result='xpass').failed
-    assert trial(result='xpass').verdict == 'xpass'
+def test_a_failure_after_a_good_session_can_be_flaky(tmp_path):
+    """On a node that was due, say."""
+    write(tmp_path, [
+        good(NIGHT, nodes='n1'),
+        bad('20261122T023000Z-abcdef01', nodes='n2'),
+        good('20261122T033000Z-abcdef02', nodes='n2')])
+    [one] = results.of_records(perflogs.read(tmp_path))
+    assert one.result == 'flaky'
 
 
 @pytest.mark.parametrize('failed, cases, many', [
@@ -357,11 +386,10 @@ class Machine:
         #: Cases and excluded nodes of each session.
         self.sessions: list[tuple[list[str], str]] = []
 
-    def measured(self, work: Any, *options: str, **variables: str
-                 ) -> commands.Ended:
-        only = variables.get('PLUMBLINE_ONLY')
-        keys = sorted(key[2] for key in json.loads(
-            Path(only).read_text())) if only else sorted(self.cases)
+    def measured(self, work: Any, *options: str, only: Any = None,
+                 variables: Any = None) -> commands.Ended:
+        keys = sorted(self.cases if only is None else (
+            key[2] for key in only))
         without = next((word.partition('=')[2] for word in options
                         if word.startswith('exclude=')), '')
         self.sessions.append((keys, without))
@@ -439,11 +467,8 @@ def test_a_regression_on_several_nodes_is_located(
         commands.Work({'name': 'alpha'}, {}, [], True, [], None), found=found,
         args=argparse.Namespace(cover=0, mode='nightly', locate=asked,
                                 reframe=[]))
-    one.frame = pd.DataFrame({'run': ['r']})
-    one.plan = SimpleNamespace(run='r')
-    member = SimpleNamespace(partition='p', environ='e', case='c')
-    monkeypatch.setattr(nightly, 'jobs_of', lambda frame: {
-        ('p', 'e', 'c'): (frozenset(), width)})
+    member = trial(where='n1 n2' if width == 2 else 'n1')
+    one.first = {member.planned: member}
     monkeypatch.setattr(nightly.locate, 'searched', lambda args:
                         nightly.locate.Searched('x', 'ended by SIGTERM', 1,
                                                 Path()))
@@ -464,26 +489,26 @@ def test_a_failure_that_comes_back_is_believed(night):
             'again on other nodes (n2)') in '\n'.join(found.lines())
 
 
-def test_a_failure_that_is_gone_is_unstable_and_no_pass(night):
+def test_a_failure_that_is_gone_is_flaky_and_no_pass(night):
     night.bad = {('a', 1)}
     found = night.go()
-    assert (found.word, found.code) == ('unstable', 1)
+    assert (found.word, found.code) == ('flaky', 1)
     text = '\n'.join(found.lines())
-    assert 'Unstable: failed, and not when measured again. No pass:' in text
-    assert found.data()['unstable'][0]['again'] == [
+    assert 'Flaky: failed once, and not when measured again:' in text
+    assert found.data()['flaky'][0]['again'] == [
         {'where': SAME, 'nodes': ['n1'], 'failed': False},
         {'where': OTHER, 'nodes': ['n2'], 'failed': False}]
-    # And page and verdict do not call it one.
-    frame = perflogs.read(night.folder)
-    mine = outcomes.newest(frame)
-    assert 'fail' in set(mine[mine['case'] == 'a']['result'])
+    # The page and the verdict agree.
+    assert {one.case: one.result for one in results.of_records(
+        perflogs.read(night.folder))} == {'a': 'flaky', 'b': 'pass'}
 
 
 def test_a_failure_of_some_nodes_names_them(night):
     night.bad = {('b', 1), ('b', 2)}
     found = night.go()
     assert night.sessions[1:] == [(['b'], 'n[1,4-6]'), (['b'], 'n[2-3]')]
-    assert '    look at n2 n3: it is there, and not elsewhere' in found.lines()
+    assert ('    look at n2 n3: it failed there, and not elsewhere'
+            in found.lines())
 
 
 def test_too_many_failures_are_believed_as_they_are(night):
@@ -491,14 +516,14 @@ def test_too_many_failures_are_believed_as_they_are(night):
     night.bad = set(night.cases)
     found = night.go()
     assert len(night.sessions) == 1 and found.code == 1
-    assert '12 of 12 cases failed: too many for chance' in found.notes[0]
+    assert '12 of 12 test cases failed: too many for chance' in found.notes[0]
 
 
 def test_what_was_worse_for_one_night_is_measured_again(night):
     night.worse = [SimpleNamespace(system='alpha', partition='cpu',
-                                   environ='openmpi', case='b', needs=3),
+                                   planned=('cpu', 'openmpi', 'b'), needs=3),
                    SimpleNamespace(system='beta', partition='cpu',
-                                   environ='openmpi', case='a', needs=3)]
+                                   planned=('cpu', 'openmpi', 'a'), needs=3)]
     assert night.go().word == 'good'
     assert [cases for cases, _ in night.sessions[1:]] == [['b']] * 3
 
@@ -550,7 +575,7 @@ def test_a_case_that_fails_where_it_was_due_is_measured_again(night):
     found = night.go(cover=1)
     assert [cases for cases, _ in night.sessions] == [
         ['a', 'b'], ['b'], ['b'], ['b']]
-    assert found.word == 'unstable'
+    assert found.word == 'flaky'
 
 
 # One night at a time --------------------------------------------------------
@@ -802,11 +827,12 @@ def said(**more: Any) -> night_summary.Summary:
 
 @pytest.mark.parametrize('more, word, code', [
     ({}, 'good', 0),
-    ({'trials': [trial(result='pass')]}, 'good', 0),
-    ({'trials': [trial()]}, 'failed', 1),
-    ({'trials': [trial(result='xpass')]}, 'failed', 1),
-    ({'trials': [trial(again=[(SAME, trial(result='pass'))])]}, 'unstable',
-     1),
+    ({'results': [whole(trial(result='pass'))]}, 'good', 0),
+    ({'results': [whole(trial())]}, 'failed', 1),
+    ({'results': [whole(trial(result='not_run'))]}, 'failed', 1),
+    ({'results': [whole(trial(result='xpass'))]}, 'failed', 1),
+    ({'results': [whole(trial(), trial(result='pass'), result='flaky')]},
+     'flaky', 1),
     ({'regressions': [['[1] latency: +5 %']]}, 'regressed', 1),
     ({'ended_by': 'ended by SIGTERM'}, 'ended', 1),
     ({'broken': 'no site', 'usage': True}, 'not run', 2)])
@@ -828,7 +854,7 @@ def test_a_case_beyond_the_budget_of_every_night_is_no_good_night():
 
 
 def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
-    found = said(trials=[trial(why='zwölf\nLinien: µs' * 40)])
+    found = said(results=[whole(trial(reason='zwölf\nLinien: µs' * 40))])
     found.note('a line\nand another')
     found.write(tmp_path / 'mail', tmp_path / 'hook', to='ops@example.org')
     mail = email.message_from_bytes((tmp_path / 'mail').read_bytes(),
@@ -848,7 +874,7 @@ def test_the_mail_is_a_message_that_a_parser_reads(tmp_path):
 
 
 def test_long_lists_are_counted():
-    found = said(trials=[trial(f'c{n}') for n in range(25)])
+    found = said(results=[whole(trial(f'c{n}')) for n in range(25)])
     assert '  and 5 more' in found.lines()
     assert len(found.data()['failed']) == 25
 

@@ -16,7 +16,7 @@ from cli import doctor, ordering
 from cli import partitions as guard
 from config import ordering as rules
 from config import session
-from postprocess import outcomes, perflogs, plans, report, store
+from postprocess import cache, outcomes, perflogs, plans, report
 
 
 def case(name: str, hours: float, nodes: int = 1) -> rules.Case:
@@ -275,7 +275,7 @@ def test_budgets_hold_in_mode_nightly(tmp_path, monkeypatch, mode, budgets):
 
 
 def test_many_records_are_asked_for_times_alone(tmp_path, monkeypatch):
-    """The same from the store, of which there is one beside the perflogs and
+    """The same from the cache, of which there is one beside the perflogs and
     none in the folder of the system."""
     factory.write(tmp_path, [
         factory.record('wall_time', float(day * number), day=day,
@@ -285,7 +285,7 @@ def test_many_records_are_asked_for_times_alone(tmp_path, monkeypatch):
     plain = ordering.times_seen(tmp_path, 'alpha')
     assert plain == {('cpu', 'openmpi', 'c1'): 2.0,
                      ('cpu', 'openmpi', 'c2'): 4.0}
-    monkeypatch.setattr(store, 'WORTH', 0)
+    monkeypatch.setattr(cache, 'WORTH', 0)
     monkeypatch.setattr(ordering, 'records', None)
     assert ordering.times_seen(tmp_path, 'alpha') == plain
     assert ordering.of_run(tmp_path, 'alpha', 'quick').once == plain

@@ -135,8 +135,8 @@ def test_what_ci_installed_is_no_reason_to_skip(tmp_path, option, summary):
     # What a newcomer reads last.
     if not option:
         assert '''
-5 tests were skipped, because this machine lacks something:
+5 tests were skipped, which is no failure. What this machine lacks:
      2  redis-server is missing: Debian package redis-server
 ''' in done.stdout, done.stdout
         assert '\n     1  one CPU\n' in done.stdout
-        assert 'To run them: .ci/packages installs' in done.stdout
+        assert 'Debian or Ubuntu: sudo .ci/packages installs' in done.stdout

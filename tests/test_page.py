@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make
 
-from postprocess import outcomes, page, perflogs, tidy
+from postprocess import page, perflogs, results, tidy
 
 JUDGED = {'reference': '1.0', 'upper': '0.2'}
 
@@ -75,17 +75,18 @@ def test_grid_and_outcomes_agree_on_every_case(tmp_path, seed):
         for day in range(6):
             if rng.random() < 0.7:
                 records += [case(name, day, rng.choice(
-                    ['pass', 'fail', 'xfail', 'recorded', 'unfit', 'xpass']),
+                    ['pass', 'fail', 'xfail', 'no_reference', 'inconclusive',
+                     'xpass']),
                     repeat=repeat, guard=rng.choice(['', '', '', 'ranks']))
                     for repeat in rng.choice([(1,), (0, 1, 2)])]
     make.write(tmp_path, records)
     frame = perflogs.read(tmp_path)
     found = page.Page(frame)
-    newest = outcomes.newest(frame)
+    newest = results.newest(frame)
     for one in found.cases:
         mine = newest[newest['program'] == one.row.program]['result']
-        worst = min(mine, key=outcomes.ORDER.index)
-        assert outcomes.ORDER[page.LETTERS.index(one.ended)] == worst
+        worst = min(mine, key=results.ORDER.index)
+        assert results.ORDER[page.LETTERS.index(one.ended)] == worst
     # All records count but repeats beside their median.
     least = frame['repeat'].groupby([frame[c] for c in (
         *perflogs.CASE, 'run', 'metric', 'point')],
@@ -160,11 +161,13 @@ def test_a_grid_of_many_nights_has_the_newest(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(('more', 'state'), [
     ({}, 'good'), ({'cases_failed': 1}, 'bad'), ({'regressed': 1}, 'bad'),
-    ({'cases_unfit': 2}, 'warn'), ({'no_record': 1}, 'warn'),
-    ({'judged': 0}, 'open'), ({'cases_gone': 1}, 'bad')])
+    ({'cases_inconclusive': 2}, 'warn'), ({'no_record': 1}, 'warn'),
+    ({'judged': 0}, 'open'), ({'cases_gone': 1}, 'bad'),
+    ({'cases_not_run': 1}, 'bad'), ({'cases_flaky': 1}, 'bad')])
 def test_healthy_or_not_in_a_sentence(more, state):
-    counts = dict.fromkeys(('cases_failed', 'cases_gone', 'cases_unfit',
-                            'no_record', 'waiting', 'cases_known',
-                            'regressed'), 0) | {'cases': 9, 'judged': 9}
+    counts = dict.fromkeys((
+        'cases_failed', 'cases_not_run', 'cases_flaky', 'cases_gone',
+        'cases_inconclusive', 'no_record', 'waiting', 'cases_known',
+        'regressed'), 0) | {'cases': 9, 'judged': 9}
     assert page.health(counts | more, 0)['state'] == state
     assert page.health(counts | more, 1)['state'] == 'bad'

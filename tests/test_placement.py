@@ -14,6 +14,7 @@ from conftest import OSU, ROOT
 from checks.lib import placement
 from cli.setup import identify_mpi
 from config.launch import LAUNCH
+from postprocess import perflogs, results
 
 RANK = ROOT / 'checks' / 'lib' / 'src' / 'rank.sh'
 
@@ -93,7 +94,7 @@ def test_a_launcher_binds_as_it_is_told(mpirun, ranks, threads):
 
 
 def test_ranks_that_share_a_core_are_no_measurement(suite):
-    """C9: recorded as unfit, and no reference is asked for."""
+    """C9: recorded as inconclusive, and no reference is asked for."""
     one = str(min(os.sched_getaffinity(0)))
     # References of another case: this one has none, and does not fail.
     suite.write_references({'complete': True, 'OsuPt2pt': {
@@ -106,7 +107,15 @@ def test_ranks_that_share_a_core_are_no_measurement(suite):
         text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert '2 threads shared 1 core' in done.stdout
-    assert {r['result'] for r in suite.records} == {'unfit'}
+    assert {r['result'] for r in suite.records} == {'inconclusive'}
+    # The reason stands wherever the result does.
+    [found] = results.of_records(perflogs.read(suite.tmp / 'perflogs'))
+    assert found.result == 'inconclusive'
+    assert '2 threads shared 1 core' in found.reason
+    done = suite.plumb('verdict', '--junit', '-')
+    assert 'message="inconclusive: 2 threads shared 1 core' in done.stdout
+    assert '2 threads shared 1 core' in (
+        suite.tmp / 'report' / 'index.html').read_text()
     # Nor does `site check`, which is asked before anything runs.
     done = subprocess.run(
         ['taskset', '-c', one, ROOT / 'plumb', 'site', 'check', 'local'],

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 from perflogs_factory import record, write
 
 from cli import account
-from postprocess import outcomes, perflogs, plans, report
+from postprocess import outcomes, perflogs, plans, report, results
 from postprocess import page as pages
 
 
@@ -39,7 +39,7 @@ def plan(root: Path, day: int, programs: list[str]) -> Path:
     return path
 
 
-def case(name: str, day: int, result: str = 'recorded', **more) -> dict:
+def case(name: str, day: int, result: str = 'no_reference', **more) -> dict:
     return record(program=name, params=f'program={name}', case=f'c{name}',
                   day=day, result=result, **more)
 
@@ -72,7 +72,7 @@ def test_what_a_killed_session_owes_is_a_record(tmp_path):
     assert row.file == str(path)
     assert row.suite == '0.1.0'
     code, line, text = page(root, tmp_path)
-    assert code == 1 and '1 failed' in line and 'guard: missing' in text
+    assert code == 1 and '1 not run' in line and 'guard: missing' in text
 
 
 def test_a_plan_of_before_versions_stays_readable(tmp_path):
@@ -116,8 +116,9 @@ def test_one_failure_of_several_rounds_fails_the_case(tmp_path):
     """--reruns, --duration, --max-retries: once is enough."""
     write(tmp_path, [refused('a', 1, 'ranks'), case('a', 1, 'pass')])
     frame = perflogs.read(tmp_path)
-    assert outcomes.of_session(frame, run_of(1)) == {
-        ('cpu', 'openmpi', 'ca'): ('fail', 'ranks')}
+    [(key, one)] = results.of_session(frame, run_of(1)).items()
+    assert (key, one.result, one.guard) == (
+        ('cpu', 'openmpi', 'ca'), 'fail', 'ranks')
 
 
 def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
@@ -126,8 +127,8 @@ def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
     monkeypatch.setattr(pages.Page, 'draw', lambda *_: {
         'svg': '', 'stem': 'x', 'note': '', 'png': False})
     draw = random.Random(7)
-    ends = ['pass', 'fail', 'recorded', 'xfail', 'xpass', 'unfit', 'build',
-            'setup', 'cancelled', 'nothing']
+    ends = ['pass', 'fail', 'no_reference', 'xfail', 'xpass', 'inconclusive',
+            'build', 'setup', 'cancelled', 'nothing']
     seen: set[str] = set()
     shown: set[str] = set()
     # A page takes its time: in five of them are two cases of each end.
@@ -148,18 +149,21 @@ def test_page_table_and_exit_codes_agree(tmp_path, monkeypatch):
                 for name, end in ended.items() if end != 'nothing']
         write(root, rows)
         path = account.plan_of(str(root), run_of(2))
-        told = account.told(path, perflogs.read(root), [])
-        failed = {c['display_name'] for c in told
-                  if c['result'] not in ('pass', 'xfail')}
+        rows = account.rows(path, perflogs.read(root), []).values()
+        failed = {one.name for one in rows if one.result in results.FAILED}
+        assert {one.name for one in rows if one.result == 'not_run'} == {
+            f'OsuPt2pt %{name}' for name, end in ended.items()
+            if end in ('build', 'cancelled', 'nothing')}
         assert failed == {f'OsuPt2pt %{name}' for name, end in ended.items()
-                          if end not in ('pass', 'recorded', 'xfail',
-                                         'unfit')}
+                          if end not in ('pass', 'no_reference', 'xfail',
+                                         'inconclusive')}
         seen |= set(ended.values())
         if paged:
             shown |= set(ended.values())
             code, line, text = page(root, tmp_path / str(number))
             assert code == bool(failed)
-            said = int(re.search(r'(\d+) failed', line)[1])
+            said = sum(int(number) for number in re.findall(
+                r'(\d+) (?:failed|not run)', line))
             gone = int((re.search(r'<b>(\d+)</b> known faults gone', text)
                         or [0, 0])[1])
             assert said + gone == len(failed), (ended, line)

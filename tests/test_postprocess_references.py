@@ -173,7 +173,7 @@ def test_a_store_of_another_version_is_another_program(tmp_path):
     ({'guard': 'transport'}, 'refused by a guard'),
     ({'result': 'fail'}, 'failed'),
     ({'result': 'xfail'}, 'failed'),
-    ({'result': 'unfit'}, 'did not measure the program'),
+    ({'result': 'inconclusive'}, 'did not measure the program'),
 ])
 def test_bad_runs_are_never_used(tmp_path, capsys, columns, why):
     bad = latencies([50.0] * 4, **columns)

@@ -143,7 +143,8 @@ def test_all_well_is_0(tmp_path, capsys):
     assert code == 0
     assert '✓ passed osu_latency' in visible(text)
     assert '≤ 1.2' in text and '1.10\u2009×' in text
-    assert '0 failed, 1 passed, 1 recorded' in capsys.readouterr().out
+    assert ('0 failed, 1 passed, 1 values without a reference'
+            in capsys.readouterr().out)
 
 
 def test_only_the_newest_run_is_judged(tmp_path):
@@ -187,7 +188,7 @@ def test_what_waits_for_a_reference_is_counted_and_says_how_long(
     words = visible(text)
     assert ('1 cases judged 1 cases without a reference 1 figures unjudged'
             in words), words
-    assert re.search(r'osu_bw · .*alpha:cpu openmpi · recorded: needs \d+ '
+    assert re.search(r'osu_bw · .*alpha:cpu openmpi · no reference: needs \d+ '
                      'more runs', words), words
     assert re.search(r'osu_init · .* · init_time · unjudged: needs about '
                      r'\d+ more runs', words), words

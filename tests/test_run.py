@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import re
 
-from conftest import OSU, git
+from conftest import OSU, git, two_cpus
 
 from config.version import VERSION
 
@@ -14,13 +14,14 @@ PICK = ['--', '-E', 'program in ("osu_latency", "osu_ibarrier", "osu_init")',
         '-SOsuPt2pt.min_size=4', *FEW]
 
 
+@two_cpus
 def test_run_records_judges_and_shows(suite):
     done = suite.plumb('run', *PICK)
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
     assert '3 cases, 0 failed' in done.stdout
     # Neither passed nor failed; and says what to do.
-    assert len(re.findall(r'^recorded .*needs \d+ more runs', done.stdout,
+    assert len(re.findall(r'^no_reference .*needs \d+ more runs', done.stdout,
                           re.M)) == 3, done.stdout
     assert '3 of the cases have no reference' in done.stdout
     assert './plumb references learn' in done.stdout
@@ -59,6 +60,7 @@ def test_repository_is_left_as_it_was(suite):
     assert git('status', '--porcelain') == before
 
 
+@two_cpus
 def test_from_runs_to_references_to_a_verdict(suite):
     pick = ['--', *OSU, '-E', 'program == "osu_put_latency"', '--tag',
             'quick', '-SOsuRma.max_size=1024', *FEW]
@@ -96,7 +98,7 @@ def test_from_runs_to_references_to_a_verdict(suite):
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'have no reference' not in done.stdout
     results = {r['metric']: r['result'] for r in suite.records[-30:]
-               if r['result'] != 'recorded'}
+               if r['result'] != 'no_reference'}
     assert results == {'latency': 'pass', 'worst_ratio': 'pass'}
     done = judged(1e-4)                         # beyond any noise: fails
     assert done.returncode == 1

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import OSU, ROOT, command_lines, until
+from reframe.core.schedulers.slurm import SlurmJobScheduler
 
 from cli import session
 from config import lock
@@ -202,7 +204,7 @@ def test_a_run_that_is_ended_leaves_nothing_and_says_so(suite, number):
     assert not processes(suite)
     assert job.returncode == 1, out
     assert f'Ended by {number.name}' in out
-    assert re.search('^fail +OsuPt2pt %program=osu_latency', out, re.M), out
+    assert re.search('^not_run +OsuPt2pt %program=osu_latency', out, re.M), out
     assert 'Traceback' not in out
 
 
@@ -229,51 +231,49 @@ def test_a_run_that_is_killed_takes_reframe_and_its_jobs_along(suite):
         pass
 
 
-def test_the_account_of_a_person_reaches_sbatch(tmp_path, monkeypatch):
-    """ReFrame takes every SBATCH_* away but for those that a site names."""
+@pytest.mark.parametrize('site', [
+    path.parent.name for path in ROOT.glob('site-configs/*/system.py')
+    if path.parent.name not in ('local', 'devcluster')])
+def test_the_account_of_a_person_reaches_sbatch(site, tmp_path, monkeypatch):
+    """ReFrame removes every SBATCH_* that a partition does not list."""
+    system, = runpy.run_path(str(ROOT / 'site-configs' / site / 'system.py')
+                             )['site_configuration']['systems']
     sbatch = tmp_path / 'sbatch'
     sbatch.write_text('#!/bin/sh\necho "Submitted batch job 1 of '
-                      '$SBATCH_ACCOUNT,$SBATCH_QOS,$SBATCH_RESERVATION"\n')
+                      '$SBATCH_ACCOUNT,$SBATCH_QOS"\n')
     sbatch.chmod(0o755)
     monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr('reframe.core.runtime.temp_environment',
                         contextlib.nullcontext)
-    for name in ('ACCOUNT', 'QOS', 'RESERVATION'):
+    for name in ('ACCOUNT', 'QOS'):
         monkeypatch.setenv(f'SBATCH_{name}', f'my_{name}'.lower())
 
-    class Scheduler(hooks.SlurmJobScheduler):
-        __init__ = hooks.make_scheduler
+    class Scheduler(SlurmJobScheduler):
+        options = {}
 
         def get_option(self, name):
-            return {'slurm_envvar_whitelist': ['SBATCH_QOS'],
-                    'job_submit_timeout': 60}.get(name, [])
+            return self.options.get(
+                name, 60 if name == 'job_submit_timeout' else [])
 
         def log(self, *words):
             pass
 
-    assert 'of my_account,my_qos,\n' in Scheduler().sbatch([]).stdout
+    for partition in system['partitions']:
+        Scheduler.options = partition['sched_options']
+        assert 'of my_account,\n' in Scheduler().sbatch([]).stdout
 
 
 def test_a_restless_machine_is_not_measured_for_ever(capsys):
-    """What was disturbed is measured again within a limit: then no more, and
-    what was built for it goes."""
-    case = SimpleNamespace(deps=['programs'])
-    built = SimpleNamespace(ref_count=2, cleanup=lambda clean: gone.append(
-        clean))
-    gone: list[bool] = []
+    """Interference leads to retries within a limit, and then to none."""
     runner = object.__new__(hooks.AccountedRunner)
-    runner._printer = SimpleNamespace(info=print)
-    runner._policy = SimpleNamespace(
-        _task_index={'programs': built}, _retired_tasks=[built],
-        keep_stage_files=False)
-    tries = hooks.Tries('Disturbed')
+    runner._policy = SimpleNamespace(printer=SimpleNamespace(info=print))
+    retries = hooks.Retries('Interference')
     for seconds in (50.0, 60.0):
-        tries.again.append(SimpleNamespace(
-            testcase=case, duration=lambda _, s=seconds: s))
-    assert runner.bounded(tries, 110).again and not gone
-    assert not runner.bounded(tries, 110).again and gone == [True]
-    assert not runner.policy._retired_tasks
-    assert not runner.bounded(tries, 110).again
+        retries.due.append(SimpleNamespace(
+            duration=lambda _, s=seconds: s))
+    assert runner.bounded(retries, 110).due
+    assert not runner.bounded(retries, 110).due
+    assert not runner.bounded(retries, 110).due
     assert capsys.readouterr().out == (
-        'Disturbed: 2 cases, not measured again: that would take 4 min, more '
-        'than 2, on a machine that is not quiet\n')
+        'Interference: 2 test cases, not measured again: that would take '
+        '4 min, more than 2 min\n')

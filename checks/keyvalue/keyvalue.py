@@ -239,7 +239,8 @@ class StoreServes(StoreBenchmark):
         filled = services.steps['fill']
         measured = read(said)
         if 'client' in measured.limited.values():
-            self.unfit_for('limited by the load generator, not by the store')
+            self.add_inconclusive(
+                'limited by the load generator, not by the store')
         return {**{metrics.key(r.metric, r.size): r.value
                    for r in measured.records},
                 **super().figures_served(services, said, run),

@@ -203,9 +203,9 @@ class Launch(Plugin):
     threads = variable(int, value=1)
 
     #: Why a valid run must not be judged (oversubscription); empty: it may.
-    unfit = variable(str, value='')
+    inconclusive = variable(str, value='')
 
-    #: What made it unfit may pass: the session measures it again.
+    #: What made it inconclusive may pass: the session measures it again.
     transient = variable(bool, value=False)
 
     def transport(self) -> Mapping[str, Any] | None:
@@ -228,7 +228,7 @@ class Launch(Plugin):
         placement.cores(self.current_partition)
         placement.options(self)
         if self.launcher_kind() == 'launcher_oversubscribe':
-            self.unfit = placement.crowded(self)
+            self.inconclusive = placement.crowded(self)
 
     @run_before('run')
     def pin_or_oversubscribe(self) -> None:
@@ -260,10 +260,6 @@ class Measured(Plugin):
     #: Exit codes of the program that count as success (known faults only).
     accept = variable(list, value=[0])
 
-    #: Most attempts of a run while the machine changes its speed. Two: if the
-    #: second one fails, too, the speed changes faster than the program runs.
-    attempts = variable(int, value=2)
-
     #: Names of the files of facts of the job's nodes.
     node_facts = variable(str, value='', loggable=True)
 
@@ -284,11 +280,7 @@ class Measured(Plugin):
         options = ['--repeats', self.repeats, '--accept',
                    ' '.join(map(str, self.accept)), '--observe', observe]
         if 'speed_sentinel' in part.features:
-            options += ['--sentinel', f'{self.programs.stagedir}/sentinel',
-                        '--boundary', part.extras['speed_boundary_ns'],
-                        '--attempts', 1 if part.extras[
-                            'speed_boundary_ns'] == math.inf
-                        else self.attempts]
+            options += ['--sentinel', f'{self.programs.stagedir}/sentinel']
         if self.validation:
             options += ['--validate', self.validation]
         self.job.launcher.modifier = shlex.quote(str(SRC / 'measure.sh'))
@@ -328,9 +320,8 @@ class Referenced(Plugin):
     #: What is wrong with the case's references.
     reference_fault = variable(str, value='')
 
-    #: Note for the summary: why nothing was judged, whose figures were used
-    #: instead of the site's, which figures have no bound yet, which are far
-    #: better than their reference or far below the hardware.
+    #: Note for the summary: why nothing was judged, whose references were
+    #: used, which values have no bound yet or are far better than expected.
     unjudged = variable(str, value='', loggable=True)
 
     #: Beyond a reference, and the session will measure it once more.
@@ -348,7 +339,7 @@ class Referenced(Plugin):
 
         A fault of the file fails the case, and so does a reference that is
         missing where the file is complete; but not before its figures were
-        recorded: they are what the reference will be made from.
+        kept: they are what the reference will be made from.
         """
         try:
             known, self.unjudged = references.known(self, figures)
@@ -532,16 +523,15 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 # Every repeat: a median could hide a bad one.
                 guards.figures_are_finite(sample)
                 self.samples.append(sample)
-            lasting = self.unfit
-            self.speed, why = self.speed_class(
-                runs, guards.speeds(Path(self.stagedir)))
-            self.unfit_for(why)
+            lasting = self.inconclusive
+            self.speed, why = self.speed_class(runs)
+            self.add_inconclusive(why)
             self.disturbed = nodes.disturbed(
                 seen, self.cpus_per_rank(), self.current_partition.extras)
-            self.unfit_for(self.disturbed)
-            self.transient = self.unfit != lasting and not lasting
+            self.add_inconclusive(self.disturbed)
+            self.transient = self.inconclusive != lasting and not lasting
             if self.invalid:
-                self.guard, self.unfit = 'validity', self.invalid
+                self.guard, self.inconclusive = 'validity', self.invalid
             self.figures = {
                 f: statistics.median(s[f] for s in self.samples if f in s)
                 for f in dict.fromkeys(f for s in self.samples for f in s)}
@@ -553,10 +543,10 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             raise
         return True
 
-    def unfit_for(self, why: str) -> None:
-        """Adds a reason to `unfit`, unless it is empty or there already."""
-        self.unfit = '; '.join(filter(None, dict.fromkeys(
-            [*self.unfit.split('; '), why])))
+    def add_inconclusive(self, why: str) -> None:
+        """Adds a reason to `inconclusive`, once; an empty one is ignored."""
+        self.inconclusive = '; '.join(filter(None, dict.fromkeys(
+            [*self.inconclusive.split('; '), why])))
 
     def check_binding(self, run: guards.Run) -> None:
         """Records the CPUs of the ranks and checks their binding."""
@@ -566,29 +556,25 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             guards.ranks_are_bound(
                 run, self.threads, placement.cores(self.current_partition))
         elif kind == 'launcher_free':
-            self.unfit = self.unfit or placement.shared(there, self.threads)
+            self.inconclusive = self.inconclusive or placement.shared(
+                there, self.threads)
 
     def cpus_per_rank(self) -> int:
         """CPUs that a rank uses; other programs should not use them."""
         return max(self.num_cpus_per_task or 1, self.threads)
 
-    def speed_class(self, runs: list[guards.Run], readings: list[float]
-                    ) -> tuple[str, str]:
+    def speed_class(self, runs: list[guards.Run]) -> tuple[str, str]:
         """The machine's speed class, and why runs at it cannot be judged.
 
-        A change of speed and back within one run cannot be seen from outside.
-        So a job in which the speed changed more than once is `mixed`, even
-        where the readings of the runs that count agree.
-
-        :param runs: those that count
-        :param readings: of the sentinel, of all runs in their order, in ns
+        A job in which the speed changed is `mixed`, and the session measures
+        it again. A change and back within one run cannot be seen.
         """
         extras = self.current_partition.extras
         boundary = extras.get('speed_boundary_ns')
         if boundary == math.inf:        # one class, whatever was read
             return 'fast', ''
-        counted = [x for run in runs for x in (run.before, run.after)]
-        if boundary is None or any(map(math.isnan, counted)):
+        readings = [x for run in runs for x in (run.before, run.after)]
+        if boundary is None or any(map(math.isnan, readings)):
             return '-', ''
         bands = {'fast': (0, boundary), 'slow': (boundary, math.inf),
                  **extras.get('speed_bands_ns', {})}
@@ -597,7 +583,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             name = 'fast' if x < boundary else 'slow'
             return name if bands[name][0] <= x <= bands[name][1] else 'other'
 
-        odd = [x for x in counted if class_of(x) == 'other']
+        odd = [x for x in readings if class_of(x) == 'other']
         if odd:
             known = ' nor '.join(f'{name} ({low:g} to {high:g} ns)'
                                  for name, (low, high) in bands.items())
@@ -606,10 +592,8 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 f'to and fro in {max(odd):g} ns, neither {known}; throttled, '
                 'or are its CPUs shared? If it is always so, see '
                 'speed_bands_ns')
-        seen = [class_of(x) for x in readings if not math.isnan(x)]
-        changes = sum(a != b for a, b in zip(seen, seen[1:], strict=False))
-        classes = {class_of(x) for x in counted}
-        if len(classes) > 1 or changes > 1:
+        classes = set(map(class_of, readings))
+        if len(classes) > 1:
             return 'mixed', 'the machine kept changing its speed'
         return classes.pop(), ''
 

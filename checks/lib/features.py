@@ -63,11 +63,11 @@ PARTITION_EXTRAS: dict[str, str] = {
                          'classes fast and slow',
     'speed_bands_ns': 'sentinel: {fast: [least, most], slow: [least, most]}, '
                       'the readings in ns that are of a class; a run with '
-                      'one that is of neither is unfit. Without it every '
-                      'reading is of a class',
+                      'one that is of neither is inconclusive. Without it '
+                      'every reading is of a class',
     'others_cpu_limit': 'share of the CPUs that a case uses on a node above '
                         'which CPU time of other programs there makes it '
-                        'unfit; without it 0.05',
+                        'inconclusive; without it 0.05',
     'night_budget': 'node-hours that mode nightly may take of the partition '
                     'in a night; without it all its cases run every night',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',

@@ -48,8 +48,6 @@ class Run:
     Times in s, sentinel in ns (nan without one); `out` and `err` are texts.
     """
     repeat: int
-    attempt: int
-    kept: bool
     rc: int
     wall: float
     user: float
@@ -141,17 +139,9 @@ def services_lived(stage: Path, job: Any) -> None:
                        + line.removeprefix('service: '))
 
 
-def speeds(stage: Path) -> list[float]:
-    """All readings of the sentinel in ns, in order, including those of runs
-    that were repeated; nan without one."""
-    return [math.nan if cell == '-' else float(cell)
-            for line in _text(stage / 'runs.tsv').splitlines()
-            for cell in line.split('\t')[7:9]]
-
-
 def read_runs(stage: Path, repeats: int, accept: Iterable[int] = (0,)
               ) -> list[Run]:
-    """The runs that count, one a repeat, each with an accepted exit code."""
+    """The runs, one per repetition, each with an accepted exit code."""
     try:
         lines = (stage / 'runs.tsv').read_text().splitlines()
     except OSError:
@@ -160,15 +150,14 @@ def read_runs(stage: Path, repeats: int, accept: Iterable[int] = (0,)
     for line in lines:
         cells = line.split('\t')
         try:
-            repeat, attempt, kept, rc = map(int, cells[:4])
-            wall, user, system = map(float, cells[4:7])
+            repeat, rc = map(int, cells[:2])
+            wall, user, system = map(float, cells[2:5])
             before, after = (math.nan if c == '-' else float(c)
-                             for c in cells[7:9])
+                             for c in cells[5:7])
         except ValueError:
             refuse('runs', f'{stage}/runs.tsv: cannot read {line!r}')
-        name = f'run.{repeat}.{attempt}'
-        runs.append(Run(repeat, attempt, bool(kept), rc, wall, user, system,
-                        before, after,
+        name = f'run.{repeat}'
+        runs.append(Run(repeat, rc, wall, user, system, before, after,
                         _text(stage / f'{name}.out'),
                         _text(stage / f'{name}.err'), name))
     for run in runs:
@@ -180,12 +169,11 @@ def read_runs(stage: Path, repeats: int, accept: Iterable[int] = (0,)
             refuse('signal' if run.rc > 128 else 'exit_code',
                    f'{run.name}: the program {died}; first words on stderr: '
                    f'{words[0].strip() if words else "none"}')
-    kept_runs = [run for run in runs if run.kept]
-    if [run.repeat for run in kept_runs] != list(range(1, repeats + 1)):
-        refuse('runs', f'{repeats} repeats asked for, {len(kept_runs)} '
+    if [run.repeat for run in runs] != list(range(1, repeats + 1)):
+        refuse('runs', f'{repeats} repeats asked for, {len(runs)} '
                'finished: the job was ended before (cancelled, or a node '
                f'died?), or {stage}/runs.tsv is damaged')
-    return kept_runs
+    return runs
 
 
 def _text(path: Path) -> str:

@@ -145,11 +145,9 @@ def _run(lines: _Lines) -> Run:
 
 def records(run: Run) -> tuple[Record, ...]:
     """The figures of a run."""
-    program = 'smartredis' if run.client == 'smartredis' else 'tensorload'
-
     def record(metric: str, value: float, unit: str, line: int) -> Record:
-        return Record(program, run.version, run.bytes, metric, value, unit,
-                      line)
+        return Record('tensorload', run.version, run.bytes, metric, value,
+                      unit, line)
 
     found = [record(metric, getattr(times, column) * factor, UNITS[factor],
                     times.line)

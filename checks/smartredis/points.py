@@ -43,10 +43,8 @@ class Point:
     client_threads: int = 1
     #: Tensors of a dataset (aggregation).
     tensors_per_dataset: int = 1
-    #: embedded, or smartredis: its shared object. That sends no password:
-    #: only for a colocated database. Of an aggregation also python (the
-    #: consumer is in Python), files (datasets are files in a shared folder,
-    #: and the database is idle) and python_files (both).
+    #: embedded: the suite's own client of the database. Aggregation also has
+    #: files: datasets are files in a shared folder, the database is idle.
     client: str = 'embedded'
     #: few or all sizes of tensors.
     sizes: str = 'few'
@@ -62,14 +60,9 @@ class Point:
     num_devices: int = 1
 
     @property
-    def in_python(self) -> bool:
-        """The consumer is in Python."""
-        return self.client.startswith('python')
-
-    @property
     def in_files(self) -> bool:
         """Datasets are files, and not in the database."""
-        return self.client.endswith('files')
+        return self.client == 'files'
 
     @property
     def torchscript(self) -> bool:
@@ -95,9 +88,8 @@ class Point:
     @property
     def needs(self) -> tuple[str, ...]:
         """Features of an environment."""
-        return (DATABASES[self.db], *(
-            ['smartredis_library'] if self.client == 'smartredis' else []),
-            *(['libtorch'] if self.torchscript else []))
+        return (DATABASES[self.db],
+                *(['libtorch'] if self.torchscript else []))
 
     def __str__(self) -> str:
         """The database, and what is not as usual."""
@@ -115,8 +107,7 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'sizes': 'all'}, {'db_nodes': 3}, {'deployment': 'colocated'},
             {'client_nodes': 2}, {'client_nodes': 1, 'db_nodes': 3},
             {'client_nodes': 2, 'deployment': 'colocated'},
-            {'commands': 'plain'},
-            {'client': 'smartredis', 'deployment': 'colocated'}),
+            {'commands': 'plain'}),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 2,
                        'clients_per_node': 48, 'sizes': 'all'}
                       for db in (4, 8, 16) for nodes in (4, 16, 64, 128)),
@@ -126,8 +117,6 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
                   {'network': 'small', 'clients_per_node': 1}),
         'nightly': (
             {'network': 'small', 'deployment': 'colocated'},
-            {'network': 'small', 'deployment': 'colocated',
-             'client': 'smartredis'},
             {'network': 'small', 'batch_size': 4, 'db_tpq': 2},
             {'network': 'small', 'num_devices': 2},
             {'network': 'small', 'client_nodes': 2},
@@ -155,8 +144,7 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
             {'tensors_per_dataset': 4, 'client_threads': 4, 'db_nodes': 3},
             {'tensors_per_dataset': 1}, {'tensors_per_dataset': 2},
             {'tensors_per_dataset': 4, 'client_nodes': 2},
-            *({'tensors_per_dataset': 4, 'client': client}
-              for client in ('python', 'files', 'python_files'))),
+            {'tensors_per_dataset': 4, 'client': 'files'}),
         'full': tuple({'db_nodes': db, 'client_nodes': nodes, 'db_cpus': 36,
                        'clients_per_node': 32, 'tensors_per_dataset': 4,
                        'client_threads': 32, 'sizes': 'all'}

@@ -66,8 +66,7 @@ ELSEWHERE = {
     'enough',
     'custom_pinning': 'ranks and servers always have CPUs of their own',
     'languages': 'the driver is in C; SmartRedis\' own languages call the '
-    'same library; the consumer in Python is a case of its own '
-    '(-E \'point.client == "python"\')',
+    'same library',
     'inter_op_threads': 'layers of the built-in networks follow each other',
     'threads_per_queue': 'it is db_tpq here, as in SmartSim-Scaling',
     'plot': './plumb report draws every figure',

@@ -4,7 +4,6 @@ from __future__ import annotations
 import csv
 import json
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -99,19 +98,12 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             f'+{nodes_feature(self.point.nodes(self.consumers))}']
         self.valid_prog_environs = [' '.join(
             f'+{need}' for need in self.point.needs)]
-        if self.point.client == 'smartredis':
-            self.program = 'smartredis'
         # With one client it shows on any machine that the path works, even
         # where nothing of it can be judged.
         alone = self.point.clients_per_node == 1
         self.set_modes(modes_of(self.kind, self.point),
                        1 if alone else self.cpus_of_a_node())
         self.time_limit = self.asked.wall_time or self.time_limit
-
-    def origin_in(self, environ: Any) -> dict[str, str]:
-        origin = super().origin_in(environ)
-        return ({**origin, 'source': 'wheel'}
-                if self.point.client == 'smartredis' else origin)
 
     @run_after('setup')
     def let_waiting_ranks_yield(self) -> None:
@@ -193,8 +185,6 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 str(self.point.iterations), '--folder', '{output}.ranks',
                 *(['--plain'] if self.point.commands == 'plain' else []),
                 *(['--colocated'] if self.colocated else []),
-                *(['--library', self.programs.origin()['prefix']]
-                  if self.point.client == 'smartredis' else []),
                 *(['--files', f'{self.stagedir}/files{size}']
                   if self.point.in_files else []),
                 *more)
@@ -444,23 +434,12 @@ class SmartRedisAggregation(TensorBenchmark):
     def programs_of(self, size: int) -> tuple[Program, ...]:
         point = self.point
         both = ('--tensors', str(point.tensors_per_dataset))
-        producer = self.load('producer', size, *both,
-                             *(['--put-each'] if point.in_python else []))
+        producer = self.load('producer', size, *both)
         consumer = self.load('consumer', size, *both,
                              '--producers', str(point.ranks),
                              '--client-threads', str(point.client_threads))
-        if point.in_python:
-            consumer = self.in_python(consumer)
         return (Program(producer, role='producer', mpi=True),
                 Program(consumer, role='consumer', mpi=True))
-
-    def in_python(self, command: tuple[str, ...]) -> tuple[str, ...]:
-        """The same by consumer.py, which takes files or servers."""
-        words = list(command[1:])
-        if self.point.in_files:
-            at = words.index('--service')
-            del words[at:at + 2]
-        return (sys.executable, str(SRC / 'consumer.py'), *words)
 
     def ranks_of(self, mode: str) -> int:
         return 1 if mode == 'consumer' else self.point.ranks

@@ -76,7 +76,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     client_settings = variable(typ.Dict[str, str], value={})
 
     #: People start the clients, on machines outside the job; the job says
-    #: how in run.1.1.clients.txt and waits for them.
+    #: how in run.1.clients.txt and waits for them.
     outside = variable(bool, value=False)
 
     #: For the clients to connect. Unit: s. Default: ten times the original's.
@@ -98,7 +98,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             self.descr += f' (deprecated: use {instead})'
         if self.outside:
             # People start the clients only once.
-            self.repeats = self.attempts = 1
+            self.repeats = 1
         if self.point.scale == 'original':
             # Half an hour each: its median is over its data points.
             self.repeats = 1
@@ -116,7 +116,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     def seconds_needed(self) -> float:
         once = self.sized.kill_after + 120 + self.come_limit * self.outside
-        return self.repeats * self.attempts * once
+        return self.repeats * once
 
     @run_before('run')
     def describe_the_machine(self) -> None:
@@ -128,7 +128,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     def run_complete(self) -> bool:
         """Polled while the job runs; prints the instructions for people."""
-        told = Path(self.stagedir, 'run.1.1.clients.txt')
+        told = Path(self.stagedir, 'run.1.clients.txt')
         if self.outside and not self.told and told.exists():
             self.told = True
             self.logger.info(told.read_text())

@@ -8,8 +8,8 @@ const el = (name, text = '', more = {}) => {
   made.textContent = text;
   return made;
 };
-const words = {f: 'failed', X: 'known fault gone', x: 'known fault',
-  p: 'passed', w: 'worse than it was', u: 'unfit', r: 'recorded', '-': 'no record', '.': 'not run'};
+const words = {f: 'failed', n: 'not run', k: 'flaky', X: 'known fault gone', x: 'known fault',
+  p: 'passed', w: 'worse than it was', i: 'inconclusive', r: 'no reference', '-': 'no record', '.': 'not planned'};
 const look = (letter) => letter === '-' ? 'none' : letter;
 
 // Tables ------------------------------------------------------------------
@@ -215,7 +215,7 @@ const show = (number, night) => {
   add('parameters', one.a);
   add('hash of the case', one.i);
   const past = [...one.c].map((c, n) => [c, n]).filter(([c]) => c !== '.');
-  const bad = past.filter(([c]) => 'f-Xw'.includes(c)).length;
+  const bad = past.filter(([c]) => 'fnk-Xw'.includes(c)).length;
   dialog.replaceChildren(title, el('p', one.p, {className: 'soft'}), move,
     cells(one, night), el('p', `${bad} of ${past.length} nights failed, are worse `
       + 'than it was, or have no record.', {className: 'soft'}), table);

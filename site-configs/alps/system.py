@@ -34,8 +34,9 @@ site_configuration = {
             'name': 'gh200',
             'descr': '4 GH200, 4 Slingshot-11 NICs',
             'scheduler': 'slurm',
+            # The account of a person comes from SBATCH_ACCOUNT.
+            'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             'launcher': 'srun',
-            # The account comes from SBATCH_ACCOUNT, which Slurm reads.
             'access': ['--partition=normal', '--exclusive'],
             'resources': [{'name': '_rfm_gpu', 'options': [
                 '--gpus-per-node={num_gpus_per_node}']}],

@@ -45,6 +45,8 @@ site_configuration = {
             'name': 'p5',
             'descr': 'p5.48xlarge: 8 H100, 32 EFA of 100 Gb/s',
             'scheduler': 'slurm',
+            # The account of a person comes from SBATCH_ACCOUNT.
+            'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             'launcher': 'srun',
             'access': ['--partition=p5',                # SITE: queue
                        '--exclusive', '--hint=nomultithread'],
@@ -63,6 +65,7 @@ site_configuration = {
             'name': 'hpc7a',
             'descr': 'hpc7a.96xlarge: 192 cores, EFA of 300 Gb/s',
             'scheduler': 'slurm',
+            'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             'launcher': 'srun',
             'access': ['--partition=hpc7a', '--exclusive'],     # SITE: queue
             'environs': ['openmpi', 'stores', 'tao'],

@@ -32,6 +32,8 @@ site_configuration = {
             'name': 'c2d',
             'descr': 'c2d-standard-112, gVNIC 100 Gb/s',
             'scheduler': 'slurm',
+            # The account of a person comes from SBATCH_ACCOUNT.
+            'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             'launcher': 'mpirun',
             'access': ['--partition=c2d',               # SITE
                        '--exclusive', '--hint=nomultithread'],
@@ -50,6 +52,7 @@ site_configuration = {
             'name': 'c3',
             'descr': 'c3-standard-176, gVNIC 200 Gb/s',
             'scheduler': 'slurm',
+            'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             'launcher': 'mpirun',
             'access': ['--partition=c3',                # SITE
                        '--exclusive', '--hint=nomultithread'],

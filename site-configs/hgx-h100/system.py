@@ -37,6 +37,8 @@ site_configuration = {
             'name': 'h100',
             'descr': '8 H100 SXM5, 8 NDR400',
             'scheduler': 'slurm',
+            # The account of a person comes from SBATCH_ACCOUNT.
+            'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             # Open MPI's own launcher: asks nothing of Slurm but the nodes.
             'launcher': 'mpirun',
             'access': ['--partition=gpu',               # SITE

@@ -110,18 +110,12 @@ def _tensors(found: dict) -> dict:
     return {'name': f"tensors-{found['store']}-{found['source']}",
             'cc': 'mpicc', 'cxx': '', 'ftn': '',
             'features': [f"tensor_{found['store']}",
-                         *(['smartredis_library'] if _library else []),
                          *(['libtorch'] if _libtorch else [])],
             'extras': {'mpi_library': f"{_mpi['flavour']} {_mpi['version']}",
                        'programs': {'keyvalue': origin, 'smartredis': {
-                           'source': 'embedded', 'prefix': _library}}},
+                           'source': 'embedded'}}},
             **({'env_vars': [['LIBTORCH', _libtorch]]} if _libtorch else {})}
 
-
-#: SmartRedis' shared object, of the wheel for Python 3.9 to 3.11.
-_library = os.environ.get('SMARTREDIS_LIBRARY', '')
-if _library and not Path(_library).is_file():
-    raise RuntimeError(f'SMARTREDIS_LIBRARY={_library}: no such file')
 
 #: Prefix of a libtorch (build.sh of the AI module finds it below lib).
 _libtorch = os.environ.get('LIBTORCH', '')

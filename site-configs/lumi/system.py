@@ -28,8 +28,9 @@ site_configuration = {
             'name': 'lumi-c',
             'descr': '2 EPYC 7763, 1 Slingshot-11 NIC',
             'scheduler': 'slurm',
+            # The project of a person comes from SBATCH_ACCOUNT.
+            'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             'launcher': 'srun',
-            # The project comes from SBATCH_ACCOUNT, which Slurm reads.
             'access': ['--partition=standard', '--exclusive',
                        '--hint=nomultithread'],
             'environs': ['cray-mpich', 'stores', 'tao', 'smartredis'],
@@ -46,6 +47,7 @@ site_configuration = {
             'name': 'lumi-g',
             'descr': '1 EPYC 7A53, 4 MI250X, 4 Slingshot-11 NICs',
             'scheduler': 'slurm',
+            'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
             'launcher': 'srun',
             'access': ['--partition=standard-g', '--exclusive',
                        '--hint=nomultithread'],

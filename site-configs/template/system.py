@@ -36,10 +36,12 @@ site_configuration = {
             # mpirun is Open MPI's own and asks nothing of Slurm but nodes;
             # srun needs an MPI and a Slurm that know each other.
             'launcher': 'mpirun',
-            # What sbatch needs here. The account is better not written
-            # down: Slurm reads it from SBATCH_ACCOUNT. --exclusive: a
-            # neighbour on the node would be measured too. With two threads
-            # a core: --hint=nomultithread, so that a rank gets a core.
+            # ReFrame hands only these SBATCH_* variables to sbatch. The
+            # account belongs to a person and is better not written down.
+            'sched_options': {'slurm_envvar_whitelist': ['SBATCH_ACCOUNT']},
+            # What sbatch needs here. --exclusive: a neighbour on the node
+            # would be measured too. With two threads a core:
+            # --hint=nomultithread, so that a rank gets a core.
             'access': ['--partition=compute', '--exclusive'],
             # Environments (below) that can be used on these nodes.
             'environs': ['openmpi'],

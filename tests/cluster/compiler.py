@@ -21,7 +21,8 @@ def cached_compiler(folder: Path) -> dict[str, str]:
     programs.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):      # another worker's
         (programs / 'cc').symlink_to(WRAPPER)
-    return {'OMPI_CC': str(WRAPPER), 'MPICH_CC': str(WRAPPER),
+    # By name: MPI wrappers split a path at its blanks.
+    return {'OMPI_CC': 'cc', 'MPICH_CC': 'cc',
             'PATH': f'{programs}:{os.environ.get("PATH", os.defpath)}',
             'PLUMBLINE_TEST_CC': compiler,
             'PLUMBLINE_TEST_BUILT': str(folder)}

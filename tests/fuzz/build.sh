@@ -5,6 +5,7 @@ set -eu
 target=$1 out=$2
 here=$(dirname "$0")
 load=$here/../../checks/load/src tao=$here/../../checks/taobench/src
+common=$here/../../checks/lib/src/common
 sanitize=address,undefined driver=$here/mutate.c
 if [ "${FUZZER:-}" = libfuzzer ]; then
     sanitize=fuzzer,$sanitize driver=
@@ -14,18 +15,22 @@ add() { for name; do wrap="$wrap,--wrap=$name"; done; }
 case $target in
 ai) sources=$here/../../checks/stores/src/ai/*.c ;;
 tao)
-    add queue_miss poll_sleep
+    add queue_miss poll_sleep link_pending link_close link_read link_write
     sources="$tao/cache.c $tao/values.c $tao/slow.c $tao/options.c
-        $tao/stats.c $tao/threads.c" ;;
+        $tao/stats.c $tao/threads.c $common/net.c $common/options.c
+        $common/program.c" ;;
 replies | probe | files)
     add _exit exit pthread_mutex_lock getaddrinfo freeaddrinfo
-    sources="$here/harness.c $load/engine.c $load/histogram.c $load/net.c
-        $load/protocol.c $load/report.c"
+    sources="$here/harness.c $load/engine.c $load/histogram.c
+        $load/protocol.c $load/report.c $common/cluster.c $common/net.c
+        $common/program.c"
     case $target in
-    replies) sources="$sources $load/draw.c $load/options.c $load/probe.c" ;;
+    replies) sources="$sources $load/draw.c $load/options.c $load/probe.c
+        $common/options.c $common/resp.c $common/service.c" ;;
     probe) add start_connect link_read link_write link_close put_greeting
-        sources="$sources $load/draw.c $load/options.c" ;;
-    files) sources="$sources $load/probe.c" ;;
+        sources="$sources $load/draw.c $load/options.c $common/options.c
+        $common/service.c" ;;
+    files) sources="$sources $load/probe.c $common/resp.c" ;;
     esac ;;
 *) echo "build.sh: no target $target" >&2; exit 2 ;;
 esac

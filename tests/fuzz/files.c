@@ -13,10 +13,9 @@
 #define fclose(file) (tracked_file(NULL), (fclose)(file))
 #define asprintf(to, ...) \
     ((asprintf)(to, __VA_ARGS__) < 0 ? -1 : (tracked(*(to)), 0))
-#define set set_option
-#define find find_option
+#include "../../checks/lib/src/common/options.c"
+#include "../../checks/lib/src/common/service.c"
 #include "../../checks/load/src/options.c"
-#undef set
 #define text text_of_values
 #include "../../checks/load/src/draw.c"
 
@@ -29,7 +28,7 @@ static void reader(void *path)
 
     switch (bytes[0] & 3) {
     case 0:
-        read_service(path);
+        open_service(&opt.service, path);
         break;
     case 1:
         read_sizes(path);
@@ -46,7 +45,7 @@ static void reader(void *path)
         line = tracked(strndup((const char *)bytes + 1, left - 1));
         opt.command = line;
         opt.word_count = 0;
-        given[find("answer", 6)] = true;
+        given[find_setting(&settings, "answer", 6) - rows] = true;
         read_command();
     }
 }
@@ -55,15 +54,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
         return 0;
-    if (!opt.nodes) {
-        opt.nodes = calloc(MAX_NODES, sizeof *opt.nodes);
+    if (untrusted) {
         untrusted = false;
         if (!freopen("/dev/null", "w", stdout))
             wrong("no stdout");
     }
     bytes = data;
     left = size;
-    opt.node_count = 0;
+    opt.service.count = 0;
     size_count = size_high = 0;
     if (survives(reader, (void *)path_of(data + 1, size - 1)))
         free_tracked();

@@ -7,18 +7,19 @@
 
 #include <stdlib.h>
 #include <string.h>
-#undef strdup
-#undef strndup
-#define strdup(text) tracked((strdup)(text))
-#define strndup(text, n) tracked((strndup)(text, n))
+#define malloc(n) tracked((malloc)(n))
+#define calloc(n, size) tracked((calloc)(n, size))
 /* What ends well frees its own. */
 #define free(p) ((void)(p))
+#include "../../checks/lib/src/common/resp.c"
 #include "../../checks/load/src/probe.c"
+#undef calloc
 #undef free
+#undef malloc
 
-int __wrap_start_connect(const struct node *n, double timeout)
+int __wrap_start_connect(const struct server *s, double timeout)
 {
-    (void)n, (void)timeout;
+    (void)s, (void)timeout;
     return 1000;
 }
 
@@ -49,34 +50,34 @@ static void reader(void *unused)
 {
     (void)unused;
     probe();
-    if (opt.cluster)
+    if (opt.service.cluster)
         check_owners();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static struct server server = {.name = "127.0.0.1:1"};
+    static bool prepared;
+
     if (size < 3)
         return 0;
-    if (!opt.nodes) {
-        opt.nodes = calloc(MAX_NODES, sizeof *opt.nodes);
+    if (!prepared) {
+        prepared = true;
         opt.prefix_size = strlen(opt.prefix);
         opt.value_size = "5";
         opt.keys = 50;
         opt.connections = 4;
         prepare_draw();
     }
-    memset(opt.nodes, 0, 4 * sizeof *opt.nodes);
-    strcpy(opt.nodes->name, "127.0.0.1:1");
-    opt.node_count = 1;
     opt.protocol = data[0] & 3;
-    opt.cluster = data[0] & 4 && opt.protocol < BINARY;
-    opt.password = data[0] & 8 ? "geheim" : NULL;
+    opt.service = (struct service){
+        .servers = &server, .count = 1,
+        .cluster = data[0] & 4 && opt.protocol < BINARY,
+        .password = data[0] & 8 ? "geheim" : NULL};
     feed.bytes = data + 2;
     feed.left = size - 2;
     feed.piece = 1 + data[1] * 7u;
-    memset(&in, 0, sizeof in);
     if (survives(reader, NULL))
         free_tracked();
-    free(in.bytes);
     return 0;
 }

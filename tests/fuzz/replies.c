@@ -50,7 +50,7 @@ static struct outcome deliver(struct input *in)
     if ((in->data[1] & 3) == 2)
         opt.verify = VERIFY_NONE;
     opt.answer = in->data[1] >> 2 & 7;
-    opt.password = in->data[1] & 0x20 ? "geheim" : NULL;
+    opt.service.password = in->data[1] & 0x20 ? "geheim" : NULL;
     opt.operation = in->data[1] & 0x40 ? OP_CONNECT : OP_GET;
     conn = (struct conn){
         .thread = &thread, .node = opt.nodes, .ops = ops, .state = OPEN,
@@ -87,8 +87,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 4)
         return 0;
     if (!thread.histogram) {
-        opt.nodes = calloc(2, sizeof *opt.nodes);
-        strcpy(opt.nodes->name, "127.0.0.1:1");
+        static struct server server = {.name = "127.0.0.1:1"};
+        static struct node node = {.server = &server, .name = server.name};
+        opt.nodes = &node;
         opt.value_size = "5";
         opt.prefix_size = strlen(opt.prefix);
         opt.on_miss = MISS_COUNTS;

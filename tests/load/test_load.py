@@ -105,6 +105,8 @@ COUNTED = ['--on-miss', 'count']
     ([*HERE, '--share', '2/2'], 'expected I/N'),
     ([*HERE, '--value-size', '0'], 'from 1 byte'),
     ([*HERE, '--value-size', '9-3'], 'from 1 byte'),
+    # 2^64 bytes and a GiB.
+    ([*HERE, '--value-size', '17179869185G'], 'from 1 byte'),
     ([*HERE, '--value-size', '@nowhere'], 'No such file'),
     ([*HERE, '--key-distribution', 'zipf:0'], 'zipf:THETA'),
     ([*HERE, '--key-prefix', 'a b'], 'no blanks'),

@@ -29,8 +29,8 @@ found = {}
 for folder in map(Path, sys.argv[2:]):
     check = checks[folder.name.partition(' ')[0]]
     check._stagedir = str(folder)
-    run = Run(1, 1, True, 0, 1e3, 0, 0, 0, 0, (folder / 'out').read_text(),
-              '', 'run.1.1')
+    run = Run(1, 0, 1e3, 0, 0, 0, 0, (folder / 'out').read_text(),
+              '', 'run.1')
     try:
         found[folder.name] = check.figures_of(run)
     except Exception as error:  # ReFrame's copies of our classes

@@ -52,7 +52,7 @@ from checks.serving.wire import (
 from tests import impostor
 from tests.conftest import ROOT, until
 
-SECRET, RUN = b's' * 32, 'run.1.1 7'
+SECRET, RUN = b's' * 32, 'run.1 7'
 
 
 def root_only():
@@ -96,7 +96,7 @@ def test_both_sides_agree_on_keys_of_their_own():
 
 
 @pytest.mark.parametrize('secret, run', [
-    (b'x' * 32, RUN), (SECRET, 'run.1.1 8'), (b'', RUN)])
+    (b'x' * 32, RUN), (SECRET, 'run.1 8'), (b'', RUN)])
 def test_who_has_another_secret_or_run_is_an_impostor(secret, run):
     agent = Handshake(AGENT, SECRET, RUN)
     second = Handshake(CONDUCTOR, secret, run).answer(agent.opening())
@@ -799,7 +799,7 @@ def test_all_killed_at_once_and_another_case_comes(suite, store):
 
     first = case('get', 60)
     until(lambda: first.poll() is not None
-          or list(suite.tmp.rglob('run.1.1.measure.0.out')), 120)
+          or list(suite.tmp.rglob('run.1.measure.0.out')), 120)
     assert first.poll() is None, first.communicate()
     victims = [path for path in Path('/proc').glob('[0-9]*')
                if in_stage(path, suite.tmp)]

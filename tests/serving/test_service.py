@@ -645,7 +645,7 @@ def agent_alone(folder, conductor=''):
 
 def rendezvous(port, secret=b'x' * 32):
     """What a conductor leaves for its agents."""
-    return Rendezvous(('127.0.0.1', port), 'run.1.1', secret, '', 4.0).text()
+    return Rendezvous(('127.0.0.1', port), 'run.1', secret, '', 4.0).text()
 
 
 def test_an_agent_without_a_conductor_removes_its_secrets(tmp_path):
@@ -684,7 +684,7 @@ def test_a_batch_script_that_died_before_the_conductor_began(tmp_path, store):
         ['bash', '-c', f'{measure} -- sh -c "sleep 1; exec {sys.executable} '
          f'{SERVING} conduct service.json -- sleep 30" & sleep 0.5; '
          'kill -9 $$'], cwd=tmp_path, stdout=subprocess.PIPE, timeout=20)
-    assert (tmp_path / 'run.1.1.err').read_text().strip() == (
+    assert (tmp_path / 'run.1.err').read_text().strip() == (
         'service: the batch script was killed')
 
 
@@ -692,7 +692,7 @@ def test_the_batch_script_removes_the_secrets_of_a_killed_conductor(tmp_path):
     subprocess.run([ROOT / 'checks' / 'lib' / 'src' / 'measure.sh', '--',
                     'sh', '-c', 'mkdir service.json.private; kill -9 $$'],
                    cwd=tmp_path, stderr=subprocess.DEVNULL)
-    assert (tmp_path / 'runs.tsv').read_text().split('\t')[3] == '137'
+    assert (tmp_path / 'runs.tsv').read_text().split('\t')[1] == '137'
     assert not (tmp_path / 'service.json.private').exists()
 
 

@@ -41,7 +41,7 @@ for name, told in json.load(sys.stdin).items():
     folder = Path(sys.argv[2], name)
     folder.mkdir(parents=True)
     for end, text in told['texts'].items():
-        (folder / f'run.1.1.{end}.out').write_text(text)
+        (folder / f'run.1.{end}.out').write_text(text)
     check._stagedir = str(folder)
     check.programs = SimpleNamespace(stagedir='', origin=lambda *_: {})
     check.facts_files = told.get('facts', {})
@@ -54,7 +54,7 @@ for name, told in json.load(sys.stdin).items():
     try:
         found[name] = {
             **check.figures_served(services, '', Run(
-                1, 1, True, 0, 1e3, 0, 0, 0, 0, '', '', 'run.1.1')),
+                1, 0, 1e3, 0, 0, 0, 0, '', '', 'run.1')),
             'limits': check.backlogs()}
     except Exception as error:  # ReFrame's copies of our classes
         found[name] = str(error)

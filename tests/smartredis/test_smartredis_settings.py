@@ -33,7 +33,7 @@ def test_options_under_their_own_names():
     ({'wall_time': '5h'}, 'write 05/00/00'),
     ({'db_hosts': 'n1'}, 'first nodes of the job'),
     ({'intra_op_threads': '2'}, 'intra_op_threads: unknown'),
-    ({'languages': 'python'}, 'point.client == "python"'),
+    ({'languages': 'python'}, 'the driver is in C'),
     ({'run_db_as_batch': 'True'}, 'part of the job')])
 def test_what_is_refused(given, words):
     with pytest.raises(settings.SettingError, match=words):
@@ -76,13 +76,9 @@ def test_arrangements_and_their_modes(kind):
     assert modes_of(kind, quick[0]) == {'quick', 'nightly', 'full'}
     assert modes_of(kind, Point('redis', clients_per_node=7)) == {'full'}
     assert any(point.db_nodes == 3 for point, _ in found)
-    # Lists alone can be files, and only their consumer is in Python, too.
+    # Lists alone can be files.
     assert {point.client for point, _ in found} == (
-        {'embedded', 'python', 'files', 'python_files'}
-        if kind == 'aggregation' else {'embedded', 'smartredis'})
-    # SmartRedis sends no password.
-    assert all(point.deployment == 'colocated' for point, _ in found
-               if point.client == 'smartredis')
+        {'embedded', 'files'} if kind == 'aggregation' else {'embedded'})
     # Never a database colocated with nothing, nor a cluster of such.
     assert all(point.deployment == 'standard' or point.db_nodes == 1
                for point, _ in found)

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from array import array
 from dataclasses import replace
@@ -70,7 +69,8 @@ def loop(tools, store, mode, *options, config='', servers=1, ranks=2,
     if servers > 1:
         lines += 'cluster-enabled yes\n'
     program = (str(tools / 'tensorload'), mode, '--service', '{service}',
-               '--limit', '20', *(() if module else ('--plain',)), *options)
+               *(() if '--limit' in options else ('--limit', '20')),
+               *(() if module else ('--plain',)), *options)
     return Plan(
         replace(real(store, instances=servers, cluster=servers > 1),
                 config=lines),
@@ -119,43 +119,36 @@ def test_four_ranks_and_their_tensors(tools, store, start, module, servers):
     assert run.commands == ('AI.TENSORSET' if module else 'SET')
 
 
-def aggregation(tools, store, iterations, *options, program=(), files='',
-                module=False, **more):
-    """Two producers and a consumer: tensorload, or what `program` names."""
+def aggregation(tools, store, iterations, *options, files='', module=False,
+                **more):
+    """Two producers and a consumer."""
     common = ('--bytes', '4096', '--tensors', '3', '--iterations',
               str(iterations), *(['--files', files] if files else []))
-    consumer = (*(program or (str(tools / 'tensorload'),)), 'consumer',
-                *common, '--producers', '2', '--client-threads', '2',
-                '--limit', '20', '--folder', '{output}.ranks', *options,
-                *([] if files and program else ['--service', '{service}']),
-                *([] if module else ['--plain']))
-    return loop(tools, store, 'producer', *common, '--put-each',
-                module=module,
+    consumer = (str(tools / 'tensorload'), 'consumer', *common,
+                '--producers', '2', '--client-threads', '2', '--limit', '20',
+                '--folder', '{output}.ranks', *options, '--service',
+                '{service}', *([] if module else ['--plain']))
+    return loop(tools, store, 'producer', *common, module=module,
                 more=((Clients(name='consumer'), consumer),), **more)
 
 
-PYTHON = (sys.executable, str(SRC / 'consumer.py'))
-
-
-@pytest.mark.parametrize('servers, program, files, module', [
-    (1, (), False, False), (3, (), False, False), (1, (), True, False),
-    (1, PYTHON, False, True), (3, PYTHON, False, False),
-    (1, PYTHON, True, False)])
+@pytest.mark.parametrize('servers, files, module', [
+    (1, False, False), (3, False, False), (1, True, False),
+    (1, False, True)])
 def test_producers_and_a_consumer(tools, store, start, tmp_path, servers,
-                                  program, files, module):
+                                  files, module):
     folder = tmp_path / 'lists'
     one = start(aggregation(
-        tools, store, 4, servers=servers, program=program, module=module,
+        tools, store, 4, servers=servers, module=module,
         files=str(folder) if files else ''))
     found = {run.mode: run for run in runs(one)}
     producer, consumer = found['producer'], found['consumer']
     assert producer.functions['append_to_list'].calls == 8
-    # The dataset is put in each iteration of both ranks.
-    assert producer.functions['put_dataset'].calls == 8
+    assert producer.functions['put_dataset'].calls == 2
     assert consumer.functions['get_list'].calls == 4
     assert consumer.verified == 8
-    assert consumer.client == ('python' if program else producer.client)
-    assert producer.client == ('files' if files else 'embedded')
+    assert consumer.client == producer.client == (
+        'files' if files else 'embedded')
     # Lists and datasets are removed.
     assert not files or list(folder.iterdir()) == []
     (rows,) = one.folder.glob('*.measure.1.ranks/rank_0_timing.csv')
@@ -178,29 +171,6 @@ def test_inference_with_the_module(tools, store, start, tmp_path, servers):
         '--num-devices', '2', module=True, servers=servers)))
     assert run.functions['run_model'].calls == 6
     assert run.functions['warmup'].calls == 2 and run.verified == 8
-
-
-def test_smartredis_itself(tools, store, start):
-    """With SMARTREDIS_LIBRARY: the shared object of the wheel."""
-    path = os.environ.get('SMARTREDIS_LIBRARY')
-    if not path:
-        pytest.skip('SMARTREDIS_LIBRARY is not set')
-    plan = loop(tools, store, 'throughput', '--colocated', '--bytes', '65536',
-                '--iterations', '5', '--library', path, module=True)
-    config = plan.server.config.replace('bind {address}', 'unixsocket '
-                                        '{data}/socket').replace(
-        'port {port}', 'port 0').replace('requirepass {password}', '').replace(
-        'masterauth {password}', '')
-    (run,) = runs(start(replace(plan, server=replace(
-        plan.server, config=config, socket=True, password=False))))
-    assert run.client == 'smartredis' and run.verified == 10
-
-
-def test_a_library_that_is_none(tools, store, start, tmp_path):
-    (tmp_path / 'nothing.so').write_text('')
-    line = fault(start(loop(tools, store, 'throughput', '--library',
-                            str(tmp_path / 'nothing.so'))))
-    assert 'nothing.so: ' in line
 
 
 # It breaks -----------------------------------------------------------------
@@ -239,18 +209,19 @@ def test_a_consumer_that_dies(tools, store, start):
 
 
 @pytest.mark.parametrize('files', [False, True])
-def test_a_consumer_in_python_without_producers(tmp_path, tools, files):
+def test_a_consumer_without_producers(tmp_path, tools, files):
     """It ends in its limit; and where there is no server, at once."""
     (tmp_path / 'service').write_text('server 127.0.0.1 9\n')
     where = ('--files', tmp_path) if files else (
         '--service', tmp_path / 'service')
-    done = subprocess.run([*PYTHON, 'consumer', *where, '--limit', '0.1'],
-                          text=True, capture_output=True)
+    done = subprocess.run(
+        [tools / 'tensorload', 'consumer', *where, '--limit', '0.1'],
+        text=True, capture_output=True, env={**os.environ, **MPI})
     assert done.returncode == 1
-    assert done.stderr == (
-        'consumer.py: iteration_0 has 0 of 1 datasets after 0.1 s: is the '
-        'producer alive?\n' if files else 'consumer.py: 127.0.0.1:9: '
-        'Connection refused: does the server run, and listen there?\n')
+    assert done.stderr.splitlines()[0] == (
+        'tensorload: iteration_0 has 0 of 1 datasets after 0.1 s: is the '
+        'producer alive?' if files else 'tensorload: 127.0.0.1:9: '
+        'Connection refused: does the server run, and listen there?')
 
 
 #: A dataset of two tensors of 2048 floats as rank 0 writes it, and broken.
@@ -259,27 +230,24 @@ VALUES[::1024] = array('f', [1] * 4)
 VALUES[-1] = 1
 
 
-@pytest.mark.parametrize('program', ['tensorload', 'python'])
 @pytest.mark.parametrize('change, words', [
     (lambda data: data, ''),
     (lambda data: data[:4000] + b'\0\0\x80?' + data[4004:],
      'is 1, written was 1000'),
     (lambda data: data[:-1], '16384 bytes were due, it has 16383')])
-def test_files_that_are_not_what_was_written(tmp_path, tools, program, change,
-                                             words):
+def test_files_that_are_not_what_was_written(tmp_path, tools, change, words):
     folder = tmp_path / 'iteration_0'
     folder.mkdir()
     (folder / 'aggregation_rank_0.dat').write_bytes(
         change(VALUES.tobytes()))
-    command = PYTHON if program == 'python' else [tools / 'tensorload']
     done = subprocess.run(
-        [*command, 'consumer', '--files', tmp_path, '--bytes', '8192',
-         '--tensors', '2', '--iterations', '1', '--limit', '1'], text=True,
-        capture_output=True, env={**os.environ, **MPI})
+        [tools / 'tensorload', 'consumer', '--files', tmp_path, '--bytes',
+         '8192', '--tensors', '2', '--iterations', '1', '--limit', '1'],
+        text=True, capture_output=True, env={**os.environ, **MPI})
     assert done.returncode == bool(words), done.stderr
     if words:
         (line,) = [line for line in done.stderr.splitlines()
-                   if line.startswith(('tensorload: ', 'consumer.py: '))]
+                   if line.startswith('tensorload: ')]
         assert words in line
     else:
         (run,) = parser.read(done.stdout)

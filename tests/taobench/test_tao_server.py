@@ -208,7 +208,7 @@ def payload(size: int) -> bytes:
     (['-t', '0'], '-t 0: expected a whole number from 1'),
     (['-m', '-1'], '-m -1: expected a whole number'),
     (['-m', '1.5'], 'expected a whole number'),
-    (['-I', '16m'], '-I 16m: expected a whole number from 1024 to 1048576'),
+    (['-I', '16m'], '-I 16m: expected a size .* from 1024 to 1048576'),
     (['-o', 'tao_max_slow_req=1'], '-o tao_max_slow_req: unknown'),
     (['-o', '-t=1'], '-o -t: unknown'),
     (['-o', 'tao_max_slow_reqs'],
@@ -245,10 +245,10 @@ def test_what_cannot_start_says_why(program, start, tmp_path):
     def run(*args: object, **more) -> subprocess.CompletedProcess[str]:
         return subprocess.run([program, *map(str, args)], text=True,
                               capture_output=True, timeout=30, **more)
-    failed(run('-p', start().port), 'Address already in use: another server '
+    failed(run('-p', start().port), 'Address already in use: another program '
            'has this port')
     failed(run('-p', free_port(), '-l', '192.0.2.1'),
-           r'192\.0\.2\.1:\d+: .*no address of this machine')
+           r'192\.0\.2\.1:\d+: .*not an address of this machine')
     failed(run('-p', free_port(), '-u', 'no-such-user'), 'no such user')
     failed(run('-p', free_port(), '-c', 1000, preexec_fn=lambda:
                resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))),
@@ -690,8 +690,8 @@ def test_with_a_ca_only_clients_with_a_certificate(start, pair):
 
 
 @pytest.mark.parametrize('cert, key, words', [
-    ('none', 'server.key', 'ssl_chain_cert=.*none: no certificate'),
-    ('server.crt', 'server.crt', 'ssl_key=.*: not the key of that'),
+    ('none', 'server.key', '.*none: no certificate'),
+    ('server.crt', 'server.crt', '.*: not the key of the certificate'),
 ])
 def test_bad_certificates(program, pair, tmp_path, cert, key, words):
     failed(subprocess.run(

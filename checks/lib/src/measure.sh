@@ -6,28 +6,23 @@
 #     --repeats N      how often (1)
 #     --accept CODES   exit codes that are no failure (0)
 #     --sentinel FILE  program that prints the machine's speed in ns; taken
-#     --boundary NS    before and after each run, never during one; a run
-#     --attempts N     that began at one side of the boundary and ended at the
-#                      other is made again, until it was made N times (2)
+#                      before and after each run, never during one
 #     --validate OPTS  one more, untimed run with these options at the end
 #     --observe FILE   program that ends what the launcher leaves behind
 #                      (observe.c)
 #
-# Leaves in the current folder: run.REPEAT.ATTEMPT.out and .err, and runs.tsv
-# with a line a run: repeat attempt kept rc wall user system before after
-# (times in s, sentinel in ns, "-" without one). Ends with the first exit
-# code that was not accepted, so that a scheduler sees it too. Where the disk
-# of that folder is full disk.full says so (checks/lib/guards.py).
+# Leaves in the current folder: run.REPEAT.out and .err, and runs.tsv with a
+# line per run: repeat rc wall user system before after (times in s, sentinel
+# in ns, "-" without one). Ends with the first exit code that was not
+# accepted, so that a scheduler sees it too. If the disk of that folder is
+# full, disk.full says so (checks/lib/guards.py).
 set -u
-repeats=1 accept=0 sentinel='' boundary=0 attempts=2 validate=''
-observe=''
+repeats=1 accept=0 sentinel='' validate='' observe=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
         --repeats) repeats=$2 ;;
         --accept) accept=$2 ;;
         --sentinel) sentinel=$2 ;;
-        --boundary) boundary=$2 ;;
-        --attempts) attempts=$2 ;;
         --validate) validate=$2 ;;
         --observe) observe=$2 ;;
         *) echo "measure.sh: unknown option $1" >&2; exit 2 ;;
@@ -70,15 +65,9 @@ if ! { room .room && : >runs.tsv; } 2>/dev/null; then full; exit 1; fi
 speed() { if [ -n "$sentinel" ]; then "$sentinel" | cut -d' ' -f2
           else echo -; fi; }
 
-# Both sides of the boundary: the machine changed its speed on the way.
-changed() {
-    awk -v a="$1" -v b="$2" -v x="$boundary" \
-        'BEGIN { exit !(a != "-" && (a < x) != (b < x)) }'
-}
-
-one() {  # repeat attempt command...
-    local name="run.$1.$2" repeat=$1 attempt=$2 rc kept before after times
-    shift 2
+one() {  # repeat command...
+    local name="run.$1" repeat=$1 rc before after times
+    shift
     before=$(speed)
     export PLUMBLINE_RUN=$name
     { time "$@" >"$name.out" 2>"$name.err" </dev/null; rc=$?; } 2>times.txt
@@ -86,12 +75,9 @@ one() {  # repeat attempt command...
     rm -rf ./*.private
     after=$(speed)
     times=$(tail -n 1 times.txt)
-    kept=1
-    if [ "$rc" = 0 ] && [ "$attempt" != "$attempts" ] \
-            && changed "$before" "$after"; then kept=0; fi
     # shellcheck disable=SC2086
-    printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$repeat" "$attempt" \
-        "$kept" "$rc" $times "$before" "$after" >>runs.tsv || full
+    printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$repeat" "$rc" $times \
+        "$before" "$after" >>runs.tsv || full
     check_room
     cat "$name.out"
     cat "$name.err" >&2
@@ -99,13 +85,10 @@ one() {  # repeat attempt command...
         *" $rc "*) ;;
         *) if [ "$status" = 0 ]; then status=$rc; fi ;;
     esac
-    [ "$kept" = 1 ]
 }
 
 for ((r = 1; r <= repeats; r++)); do
-    for ((a = 1; a <= attempts; a++)); do
-        if one "$r" "$a" "$@"; then break; fi
-    done
+    one "$r" "$@"
     # A failed run fails the case; and who was killed starts no other.
     if [ "$status" != 0 ] || ! kill -0 "$PPID"; then break; fi
 done

@@ -126,23 +126,6 @@ static size_t size_low, size_high;
 static struct { size_t size; double until; } *sizes;
 static size_t size_count;
 
-static size_t bytes_from(const char *text, char **end)
-{
-    unsigned long long value;
-
-    errno = 0;
-    value = strtoull(text, end, 10);
-    if (*end == text || errno || *text == '-')
-        return 0;
-    for (const char *unit = "KMG"; *unit; unit++)
-        if (**end == *unit) {
-            value <<= 10 * (unit - "KMG" + 1);
-            (*end)++;
-            break;
-        }
-    return value;
-}
-
 static void read_sizes(const char *path)
 {
     FILE *file = fopen(path, "r");
@@ -262,29 +245,14 @@ unsigned key_number(char *out, uint64_t key)
     return zeros + n;
 }
 
-/* --- slots of a cluster: CRC-16/XMODEM of the key or of its {tag} -------- */
-uint16_t slot_node[SLOTS];
-static uint16_t crc_table[256], prefix_crc;
+/* --- slots of a cluster: those of the key or of its {tag} ---------------- */
+static uint16_t prefix_crc;
 static bool tagged;                         /* the prefix holds the tag    */
-
-static uint16_t crc16(uint16_t crc, const char *p, size_t n)
-{
-    while (n--)
-        crc = (uint16_t)(crc << 8
-                         ^ crc_table[(crc >> 8 ^ (unsigned char)*p++) & 255]);
-    return crc;
-}
 
 static void prepare_slots(void)
 {
     const char *open = memchr(opt.prefix, '{', opt.prefix_size), *shut;
 
-    for (unsigned i = 0; i < 256; i++) {
-        unsigned crc = i << 8;
-        for (int bit = 0; bit < 8; bit++)
-            crc = crc << 1 ^ (crc & 0x8000 ? 0x1021 : 0);
-        crc_table[i] = (uint16_t)crc;
-    }
     shut = open ? strchr(open, '}') : NULL;
     tagged = shut && shut > open + 1;
     prefix_crc = tagged ? crc16(0, open + 1, (size_t)(shut - open - 1))
@@ -303,23 +271,10 @@ unsigned slot_of(uint64_t key, bool group)
            % SLOTS;
 }
 
-/* Of any key, with a {tag} or without. */
-unsigned slot_of_text(const char *key, size_t n)
-{
-    const char *open = memchr(key, '{', n);
-    const char *shut = open ? memchr(open, '}', n - (size_t)(open - key))
-                            : NULL;
-
-    if (shut && shut > open + 1) {
-        key = open + 1;
-        n = (size_t)(shut - key);
-    }
-    return crc16(0, key, n) % SLOTS;
-}
-
 bool node_owns(const struct node *n, uint64_t key, bool group)
 {
-    return !opt.cluster || slot_node[slot_of(key, group)] == n - opt.nodes;
+    return !opt.service.cluster
+           || slot_server[slot_of(key, group)] == n - opt.nodes;
 }
 
 void prepare_draw(void)

@@ -122,15 +122,17 @@ static void open_one(struct conn *c)
 
     c->state = CONNECTING;
     c->since = t->now;
-    c->link.fd = start_connect(c->node, 0);
-    if (c->link.fd < 0)
+    int fd = start_connect(c->node->server, 0);
+    if (fd < 0)
         connection_lost(c, true);
+    if (!link_open(&c->link, fd))
+        fail("no memory for %u connections", opt.connections);
     watch(c, EPOLL_CTL_ADD);
 }
 
 static void continue_handshake(struct conn *c)
 {
-    int done = tls_step(&c->link);
+    int done = link_handshake(&c->link);
 
     if (done == LINK_AGAIN)
         return;
@@ -170,7 +172,7 @@ void track_writes(struct node *n)
     enum operation o = opt.operation;
 
     if (o != OP_SET && o != OP_MIXED && opt.on_miss != MISS_SETS
-        && (o != OP_MSET || opt.cluster))
+        && (o != OP_MSET || opt.service.cluster))
         return;
     if (!(n->written = calloc(tracked() / 64 + 1, sizeof *n->written)))
         fail("no memory to note which keys were written");
@@ -270,7 +272,7 @@ static enum kind draw_kind(struct rng *r)
 static bool push_next(struct conn *c, uint64_t start)
 {
     struct rng *r = &c->thread->rng;
-    bool group = opt.cluster && opt.operation == OP_MSET;
+    bool group = opt.service.cluster && opt.operation == OP_MSET;
     uint64_t key;
 
     if (opt.operation == OP_FILL) {
@@ -543,7 +545,7 @@ static void read_back(struct thread *t)
             struct op op = c->ops[(c->head + n) % opt.pipeline];
             if (!op.start)                  /* fewer were sent             */
                 continue;
-            if (op.kind == MSET && opt.cluster)
+            if (op.kind == MSET && opt.service.cluster)
                 push(c, READ_GROUP, op.key * opt.batch, 0);
             else
                 push(c, reads[op.kind], op.key, 0);

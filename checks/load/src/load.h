@@ -5,22 +5,19 @@
 #ifndef LOAD_H
 #define LOAD_H
 
-#include <netinet/in.h>
+#include "../../lib/src/common/net.h"
+#include "../../lib/src/common/options.h"
+#include "../../lib/src/common/program.h"
+#include "../../lib/src/common/resp.h"
+#include "../../lib/src/common/service.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 
 #define VERSION "1.1"
-#ifndef PROGRAM              /* begins every message; checks/smartredis     */
-#define PROGRAM "plumbload"  /* links these files into a program of its own */
-#endif
-#define SECOND 1000000000ull
-#define SLOTS 16384
-#define MAX_NODES 1024
 #define MAX_PREFIX 240       /* a key may have 250 bytes in memcached   */
 
 enum protocol { RESP2, RESP3, BINARY, META };
@@ -80,26 +77,21 @@ static inline void bump(_Atomic uint64_t *counter, uint64_t by)
     poke(counter, peek(counter) + by);
 }
 
-/* --- net.c ------------------------------------------------------------- */
+/* A server, and what all threads know of it. */
 struct node {
-    char name[128];               /* HOST:PORT or unix:PATH               */
-    struct sockaddr_storage address;
-    socklen_t address_size;
+    const struct server *server;
+    const char *name;             /* the server's                         */
     bool owns_keys;
     _Atomic uint64_t next_fill;   /* the next key that `fill` sets here   */
     _Atomic uint64_t *written;    /* a bit a key: its SET was acknowledged */
 };
-struct link { int fd; void *ssl; };
 enum { BUFFER = 1 << 16 };        /* bytes a recv may bring               */
-enum { LINK_AGAIN = -1, LINK_BROKEN = -2 };
 
 /* --- options.c --------------------------------------------------------- */
 struct options {
-    struct node *nodes;
+    struct service service;       /* where the servers are                */
+    struct node *nodes;           /* all of them, known after probe()     */
     int node_count;
-    const char *user, *password, *ca, *cert, *key;
-    bool gate;
-    bool tls, cluster;
     enum protocol protocol;
     enum operation operation;
     double gets;                  /* share of GETs in a mixed load        */
@@ -125,8 +117,6 @@ struct options {
 };
 extern struct options opt;
 void read_options(int argc, char **argv);
-_Noreturn void usage(const char *format, ...)
-    __attribute__((format(printf, 1, 2)));
 
 /* --- draw.c: keys, sizes and values ------------------------------------ */
 struct rng { uint64_t s[4]; };
@@ -142,35 +132,11 @@ const char *value_of(uint64_t key, size_t size, enum generation of);
 unsigned decimal(char *out, uint64_t value);      /* digits written       */
 unsigned key_number(char *out, uint64_t key);
 unsigned slot_of(uint64_t key, bool group);
-unsigned slot_of_text(const char *key, size_t n);
-extern uint16_t slot_node[SLOTS];
 bool node_owns(const struct node *n, uint64_t key, bool group);
-
-/* --- net.c ------------------------------------------------------------- */
-uint64_t clock_ns(void);
-bool resolve(struct node *n, const char *where);
-/* Uses TLS from here on; ca: whose certificates to accept; cert and key:
- * of this client, or NULL. */
-void prepare_tls(const char *ca, const char *cert, const char *key);
-/* A socket on its way to the node; -1 with errno. With a timeout (seconds)
- * it blocks, for at most so long; 0: it does not block. */
-int start_connect(const struct node *n, double timeout);
-int tls_step(struct link *l);         /* 1 done, LINK_AGAIN, LINK_BROKEN   */
-ssize_t link_read(struct link *l, void *buffer, size_t n);
-ssize_t link_write(struct link *l, const struct iovec *v, int count);
-bool link_pending(const struct link *l);
-void link_close(struct link *l, bool abort);
-const char *link_error(void);
-/* Prints one line on stderr and exits with 1; only the first caller prints. */
-_Noreturn void fail(const char *format, ...)
-    __attribute__((format(printf, 1, 2)));
-_Noreturn void refused(const struct node *n, const char *said);
-const char *printable(const char *said);  /* until the next call          */
-extern bool with_tls;
 
 /* --- probe.c: what the store is, before the load ----------------------- */
 extern char store_name[32], store_version[64];
-void probe(void);
+void probe(void);             /* fills opt.nodes                           */
 void check_owners(void);      /* each node of a cluster has some key       */
 
 /* --- engine.c ---------------------------------------------------------- */
@@ -235,12 +201,6 @@ uint64_t answered_so_far(void);
 void consume(struct conn *c, const char *p, size_t n);
 
 /* --- protocol.c -------------------------------------------------------- */
-/* A line of RESP: its type and number. Longer texts and more elements than
- * these are no valid answer to our requests. */
-enum { MAX_ELEMENTS = 1 << 20, MAX_SAID = 1 << 20 };
-#define MAX_VALUE (1ull << 32)
-struct head { char type; long long n; };
-const char *read_head(const char *line, struct head *h); /* what is wrong */
 enum { BIN_GET = 0, BIN_SET = 1, BIN_VERSION = 11, BIN_AUTH = 0x21 };
 struct header {
     uint8_t magic, opcode;

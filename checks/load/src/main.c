@@ -75,23 +75,6 @@ static void pass_gate(void)
 }
 
 /* --- threads ------------------------------------------------------------- */
-static void raise_open_files(void)
-{
-    struct rlimit limit;
-    /* Besides the sockets: an epoll a thread, the standard streams, files. */
-    rlim_t wanted = opt.connections + opt.threads + 16;
-
-    getrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_max < wanted)
-        fail("open files limit %llu (ulimit -Hn) is too low for %u "
-             "connections: raise it or ask for fewer",
-             (unsigned long long)limit.rlim_max, opt.connections);
-    if (limit.rlim_cur < wanted) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 static void *allocate(size_t count, size_t size)
 {
     void *p = calloc(count, size);
@@ -161,13 +144,15 @@ int main(int argc, char **argv)
         dump_keys();
         return 0;
     }
-    raise_open_files();
-    if (opt.tls)
-        prepare_tls(opt.ca, opt.cert, opt.key);
-    if (opt.gate)
+    /* Besides the sockets: an epoll a thread, the standard streams, files. */
+    raise_open_files(opt.connections, opt.threads + 16);
+    if (opt.service.tls)
+        prepare_tls(false, opt.service.ca, opt.service.cert,
+                    opt.service.key);
+    if (opt.service.gate)
         find_gate();
     probe();
-    if (opt.cluster)
+    if (opt.service.cluster)
         check_owners();
     ids = allocate(opt.threads, sizeof *ids);
     threads = allocate(opt.threads, sizeof *threads);
@@ -184,7 +169,7 @@ int main(int argc, char **argv)
             fail("no %u threads: %s", opt.threads, strerror(errno));
     }
     pthread_barrier_wait(&opened);
-    if (opt.gate)
+    if (opt.service.gate)
         pass_gate();
     begin_ns = clock_ns() + (uint64_t)(opt.warmup * 1e9);
     end_ns = opt.duration ? begin_ns + (uint64_t)(opt.duration * 1e9)

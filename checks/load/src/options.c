@@ -1,13 +1,13 @@
-/* options.c - the command line and the service file: one table of all options
- * with help and bounds. */
+/* options.c - the table of all options, and which of them go together. */
 #define _GNU_SOURCE
 #include "load.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+const char program_name[] = "plumbload";
 
 struct options opt = {
     .batch = 10, .connections = 1, .threads = 1, .pipeline = 1, .shares = 1,
@@ -27,39 +27,41 @@ const char *const miss_names[] = {"fail", "count", "set", NULL};
 const char *const answer_names[] = {"status", "integer", "bulk", "null",
                                     "array", NULL};
 
-static const char *service, *password_file, *share = "0/1";
+static const char *service_file, *password_file, *share = "0/1";
 static unsigned arrivals;
 static const char *const since_names[] = {"due", "sent", NULL};
 static const char *const arrival_names[] = {"even", "poisson", NULL};
 
-enum type { TITLE, SERVER, WORD, FLAG, COUNT, LONG, REAL, CHOICE };
-static const struct setting {
-    const char *name, *value, *help;
-    enum type type;
-    void *target;
-    double low, high;
-    const char *const *choices;
-} settings[] = {
+static void add_from_option(const char *where)
+{
+    if (!add_server(&opt.service, where))
+        usage("--server %s: expected HOST:PORT or unix:PATH", where);
+}
+
+static const struct setting rows[] = {
     {"where", .type = TITLE},
     {"server", "HOST:PORT", "a server (or unix:PATH); may be repeated: each "
-     "is a store of its own, with all the keys", .type = SERVER},
+     "is a store of its own, with all the keys", CALL,
+     .call = add_from_option},
     {"service", "FILE", "instead: lines 'server HOST PORT', 'user NAME', "
      "'password WORD', 'tls', 'ca PATH', 'cert PATH', 'key PATH', "
-     "'cluster', 'gate'", WORD, .target = &service},
+     "'cluster', 'gate'", WORD,
+     .target = &service_file},
     {"password-file", "FILE", "the password, in the first line", WORD,
      .target = &password_file},
     {"user", "NAME", "whose password it is (default: the default user)",
-     WORD, .target = &opt.user},
-    {"tls", NULL, "speak TLS", FLAG, .target = &opt.tls},
+     WORD, .target = &opt.service.user},
+    {"tls", NULL, "speak TLS", FLAG, .target = &opt.service.tls},
     {"ca", "FILE", "certificates of the CA that signed the server's", WORD,
-     .target = &opt.ca},
-    {"cert", "FILE", "certificate of this client", WORD, .target = &opt.cert},
-    {"key", "FILE", "and its key", WORD, .target = &opt.key},
+     .target = &opt.service.ca},
+    {"cert", "FILE", "certificate of this client", WORD,
+     .target = &opt.service.cert},
+    {"key", "FILE", "and its key", WORD, .target = &opt.service.key},
     {"cluster", NULL, "ask the server for the masters and their slots", FLAG,
-     .target = &opt.cluster},
+     .target = &opt.service.cluster},
     {"gate", NULL, "standard input is a socket: say 'ready' there and wait "
      "for 'go'; end when it says 'stop' or is gone", FLAG,
-     .target = &opt.gate},
+     .target = &opt.service.gate},
 
     {"what", .type = TITLE},
     {"protocol", NULL, "binary and meta are memcached's", CHOICE,
@@ -134,43 +136,9 @@ static const struct setting {
      .type = FLAG},
     {"help", NULL, "this", .type = FLAG},
 };
-enum { COUNT_OF_SETTINGS = sizeof settings / sizeof *settings };
-static bool given[COUNT_OF_SETTINGS];
-
-_Noreturn void usage(const char *format, ...)
-{
-    va_list args;
-
-    fputs(PROGRAM ": ", stderr);
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fputc('\n', stderr);
-    exit(2);
-}
-
-static void describe(const struct setting *s)
-{
-    char left[80];
-    int n = snprintf(left, sizeof left, "--%s %s", s->name,
-                     s->value ? s->value : "");
-
-    for (int i = 0; s->choices && s->choices[i]; i++)
-        n += snprintf(left + n, sizeof left - (size_t)n, "%s%s",
-                      i ? "|" : "", s->choices[i]);
-    printf("  %-23s", left);
-    if (n > 22)
-        printf("\n%-25s", "");
-    int column = 25;
-    for (const char *word = s->help; *word;) {
-        int size = (int)strcspn(word, " ");
-        if (column + size > 78)
-            column = printf("\n%-25s", "") - 1;
-        column += printf("%.*s%s", size, word, word[size] ? " " : "");
-        word += size + (word[size] == ' ');
-    }
-    putchar('\n');
-}
+enum { ROWS = sizeof rows / sizeof *rows };
+static bool given[ROWS];
+static const struct settings settings = {rows, ROWS, given, "--", " "};
 
 static _Noreturn void help(void)
 {
@@ -184,117 +152,11 @@ static _Noreturn void help(void)
          "One JSON document on stdout, one line for people on stderr. Exit "
          "codes: 0 good,\n1 the load failed, 2 usage, 3 the gate said stop "
          "or is gone.");
-    for (int i = 0; i < COUNT_OF_SETTINGS; i++)
-        if (settings[i].type == TITLE)
-            printf("\n%s:\n", settings[i].name);
-        else
-            describe(&settings[i]);
+    print_settings(&settings);
     exit(0);
 }
 
-static double number(const struct setting *s, const char *text)
-{
-    char *end;
-    double value = strtod(text, &end);
-
-    if (end == text || *end || !isfinite(value) || value < s->low
-        || value > s->high || (s->type != REAL && value != floor(value)))
-        usage("--%s %s: expected %s from %g to %g", s->name, text,
-              s->type == REAL ? "a number" : "a whole number", s->low,
-              s->high);
-    return value;
-}
-
-static void add_server(const char *where)
-{
-    if (opt.node_count == MAX_NODES)
-        usage("--server: at most %d", MAX_NODES);
-    if (!resolve(&opt.nodes[opt.node_count++], where))
-        usage("--server %s: expected HOST:PORT or unix:PATH", where);
-}
-
-static void set(const struct setting *s, const char *text)
-{
-    int i = 0;
-
-    switch (s->type) {
-    case SERVER:
-        add_server(text);
-        break;
-    case WORD:
-        *(const char **)s->target = text;
-        break;
-    case COUNT:
-        *(unsigned *)s->target = (unsigned)number(s, text);
-        break;
-    case LONG:
-        *(uint64_t *)s->target = (uint64_t)number(s, text);
-        break;
-    case REAL:
-        *(double *)s->target = number(s, text);
-        break;
-    case CHOICE:
-        while (s->choices[i] && strcmp(s->choices[i], text))
-            i++;
-        if (!s->choices[i])
-            usage("--%s %s: unknown; see --help", s->name, text);
-        *(unsigned *)s->target = (unsigned)i;
-        break;
-    default:
-        break;
-    }
-}
-
-static int find(const char *name, size_t size)
-{
-    for (int i = 0; i < COUNT_OF_SETTINGS; i++)
-        if (settings[i].type != TITLE && strlen(settings[i].name) == size
-            && memcmp(settings[i].name, name, size) == 0)
-            return i;
-    return -1;
-}
-
-static bool is_given(const char *name)
-{
-    return given[find(name, strlen(name))];
-}
-
-static void read_arguments(int argc, char **argv)
-{
-    for (int a = 1; a < argc; a++) {
-        const char *text = argv[a];
-        size_t size = strncmp(text, "--", 2) ? 0 : strcspn(text + 2, "=");
-        int i = find(text + 2, size);
-        if (size == 0 || i < 0)
-            usage("unknown option %s: see --help", text);
-        const struct setting *s = &settings[i];
-        const char *value = text[2 + size] ? text + 3 + size : NULL;
-        if (given[i] && s->type != SERVER)
-            usage("--%s is given twice", s->name);
-        given[i] = true;
-        if (s->type == FLAG) {
-            if (value)
-                usage("--%s takes no value", s->name);
-            if (s->target)
-                *(bool *)s->target = true;
-        } else if (value || (value = argv[++a])) {
-            set(s, value);
-        } else {
-            usage("--%s wants a value: see --help", s->name);
-        }
-    }
-}
-
 /* --- files --------------------------------------------------------------- */
-static char *copy(const char *text)
-{
-    char *new = strdup(text);
-
-    if (!new)
-        usage("no memory");
-    return new;
-}
-
 static const char *first_line(const char *option, const char *path)
 {
     FILE *file = fopen(path, "r");
@@ -306,65 +168,13 @@ static const char *first_line(const char *option, const char *path)
         usage("--%s %s: the first line is empty", option, path);
     fclose(file);
     line[strcspn(line, "\r\n")] = '\0';
-    return copy(line);
-}
-
-static const char *address(const char *text)
-{
-    char host[256], port[32], where[300];
-    int end = 0;
-
-    if (sscanf(text, "%255s %31s%n", host, port, &end) == 2 && !text[end]) {
-        snprintf(where, sizeof where, "%s:%s", host, port);
-        return copy(where);
-    }
-    return strncmp(text, "unix:", 5) ? NULL : text;
-}
-
-static void read_service(const char *path)
-{
-    FILE *file = fopen(path, "r");
-    char line[2048];
-    const char *server;
-
-    if (!file)
-        usage("--service %s: %s", path, strerror(errno));
-    for (int n = 1; fgets(line, sizeof line, file); n++) {
-        line[strcspn(line, "\r\n")] = '\0';
-        size_t size = strcspn(line, " ");
-        const char *rest = copy(line + size + (line[size] == ' '));
-        line[size] = '\0';
-        if (!line[0] || line[0] == '#')
-            continue;
-        if (!strcmp(line, "tls") && !*rest)
-            opt.tls = true;
-        else if (!strcmp(line, "cluster") && !*rest)
-            opt.cluster = true;
-        else if (!strcmp(line, "server") && (server = address(rest)))
-            add_server(server);
-        else if (!strcmp(line, "gate") && !*rest)
-            opt.gate = true;
-        else if (!strcmp(line, "password") && *rest)
-            opt.password = rest;
-        else if (!strcmp(line, "user") && *rest)
-            opt.user = rest;
-        else if (!strcmp(line, "ca") && *rest)
-            opt.ca = rest;
-        else if (!strcmp(line, "cert") && *rest)
-            opt.cert = rest;
-        else if (!strcmp(line, "key") && *rest)
-            opt.key = rest;
-        else                                /* it may be the password      */
-            usage("%s:%d: not a line of a service file: see --help", path,
-                  n);
-    }
-    fclose(file);
+    return copy_of(line);
 }
 
 /* --- what goes together -------------------------------------------------- */
 static void needs(const char *name, bool met, const char *what)
 {
-    if (is_given(name) && !met)
+    if (is_given(&settings, name) && !met)
         usage("--%s %s", name, what);
 }
 
@@ -375,27 +185,27 @@ static void check_where(void)
         "cluster", "gate"};
 
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
-        needs(single[i], !service, "and --service contradict each other");
-    if (service)
-        read_service(service);
+        needs(single[i], !service_file, "and --service contradict each other");
+    if (service_file)
+        open_service(&opt.service, service_file);
     if (password_file)
-        opt.password = first_line("password-file", password_file);
-    if (!opt.node_count)
+        opt.service.password = first_line("password-file", password_file);
+    if (!opt.service.count)
         usage("no server: give --server HOST:PORT or --service FILE");
-    if (opt.cluster && opt.node_count > 1)
-        opt.node_count = 1;                 /* one of them knows the rest  */
-    if (opt.cluster && (opt.protocol >= BINARY
-                        || opt.nodes->address.ss_family == AF_UNIX))
+    if (opt.service.cluster && opt.service.count > 1)
+        opt.service.count = 1;                /* one of them knows the rest  */
+    if (opt.service.cluster && (opt.protocol >= BINARY
+                        || opt.service.servers->address.ss_family == AF_UNIX))
         usage("a cluster speaks RESP over TCP");
-    if (!opt.cert != !opt.key)
+    if (!opt.service.cert != !opt.service.key)
         usage("a certificate and its key go together");
-    if (opt.tls && !opt.ca)
+    if (opt.service.tls && !opt.service.ca)
         usage("TLS wants --ca FILE, the CA of the server's certificate");
-    if (!opt.tls && (opt.ca || opt.cert))
+    if (!opt.service.tls && (opt.service.ca || opt.service.cert))
         usage("certificates without --tls");
-    if (opt.tls && !with_tls)
+    if (opt.service.tls && !with_tls)
         usage("built without TLS: build it where openssl/ssl.h is");
-    if (opt.user && !opt.password)
+    if (opt.service.user && !opt.service.password)
         usage("a user without a password");
 }
 
@@ -403,9 +213,9 @@ static void check_where(void)
 static void read_command(void)
 {
     static char *words[256];
-    char *at = copy(opt.command ? opt.command : "");
+    char *at = copy_of(opt.command ? opt.command : "");
 
-    if (!opt.command || !is_given("answer"))
+    if (!opt.command || !is_given(&settings, "answer"))
         usage("--operation command wants --command LINE and --answer TYPE");
     while (*(at += strspn(at, " "))) {
         bool quoted = *at == '"' || *at == '\'';
@@ -447,7 +257,7 @@ static void check_what(void)
     needs("answer", o == OP_COMMAND, "is for --operation command");
     if (o == OP_COMMAND)
         read_command();
-    if (!is_given("value-seed"))
+    if (!is_given(&settings, "value-seed"))
         opt.value_seed = opt.seed;
     if (sscanf(opt.ratio, "%lf:%lf%c", &gets, &sets, &end) != 2 || gets < 0
         || sets < 0 || !isfinite(gets / (gets + sets)))
@@ -461,9 +271,9 @@ static void check_what(void)
     if (sscanf(share, "%u/%u%c", &opt.share, &opt.shares, &end) != 2
         || opt.share >= opt.shares)
         usage("--share %s: expected I/N, I from 0 to N-1", share);
-    if (opt.cluster && o == OP_MSET && strchr(opt.prefix, '{'))
+    if (opt.service.cluster && o == OP_MSET && strchr(opt.prefix, '{'))
         usage("--key-prefix: MSET in a cluster makes {tags} of its own");
-    if (opt.cluster && o == OP_MSET && opt.keys < opt.batch)
+    if (opt.service.cluster && o == OP_MSET && opt.keys < opt.batch)
         usage("--keys %llu: fewer than the --batch",
               (unsigned long long)opt.keys);
 }
@@ -473,7 +283,7 @@ static void check_how(void)
     bool fill = opt.operation == OP_FILL, connect = opt.operation
                                                     == OP_CONNECT;
 
-    if (opt.cluster && opt.operation == OP_COMMAND)
+    if (opt.service.cluster && opt.operation == OP_COMMAND)
         usage("--operation command: not in a cluster");
     needs("arrivals", opt.rate > 0, "wants a --rate");
     needs("since", opt.rate > 0, "wants a --rate");
@@ -488,22 +298,20 @@ static void check_how(void)
     if (opt.threads > opt.connections)
         usage("%u threads for %u connections: each wants one", opt.threads,
               opt.connections);
-    if (!opt.cluster && opt.connections < (unsigned)opt.node_count)
+    if (!opt.service.cluster && opt.connections
+        < (unsigned)opt.service.count)
         usage("%u connections for %d servers: each wants one",
-              opt.connections, opt.node_count);
-    if (!is_given("duration") && !opt.requests && !fill)
+              opt.connections, opt.service.count);
+    if (!is_given(&settings, "duration") && !opt.requests && !fill)
         opt.duration = 10;
 }
 
 void read_options(int argc, char **argv)
 {
-    opt.nodes = calloc(MAX_NODES, sizeof *opt.nodes);
-    if (!opt.nodes)
-        usage("no memory");
-    read_arguments(argc, argv);
-    if (is_given("help"))
+    read_arguments(&settings, argc, argv);
+    if (is_given(&settings, "help"))
         help();
-    if (is_given("histogram"))
+    if (is_given(&settings, "histogram"))
         exit(histogram_of_stdin());
     opt.poisson = arrivals;
     check_what();
@@ -513,7 +321,7 @@ void read_options(int argc, char **argv)
     if (!opt.name) {
         char name[32];
         snprintf(name, sizeof name, "client-%u", opt.share);
-        opt.name = copy(name);
+        opt.name = copy_of(name);
     }
     for (const char *p = opt.name; *p; p++)
         if (*p <= ' ')

@@ -9,161 +9,30 @@
 
 char store_name[32] = "unknown", store_version[64];
 
-static struct {
-    struct link link;
-    char *bytes;
-    size_t at, filled, room;
-} in;
-static const char *asked;
-enum { MAX_ANSWER = 16 << 20 };  /* bytes; CLUSTER SLOTS may have 2 MB     */
-
-static void more(void)
-{
-    if (in.filled > MAX_ANSWER)
-        fail("%s: its answer to %s has no end", opt.nodes->name, asked);
-    if (in.room - in.filled < BUFFER
-        && !(in.bytes = realloc(in.bytes, in.room += BUFFER)))
-        fail("no memory for an answer");
-    errno = 0;
-    ssize_t n = link_read(&in.link, in.bytes + in.filled,
-                          in.room - in.filled);
-    if (n == LINK_AGAIN)
-        fail("%s: no answer for %g s to %s: does the server hang, or is it "
-             "at its limit of connections?", opt.nodes->name, opt.timeout,
-             asked);
-    if (n <= 0)
-        fail("%s closed the connection before it answered %s (%s): too many "
-             "connections for it, or a server that wants TLS?",
-             opt.nodes->name, asked, n ? link_error() : "end of stream");
-    in.filled += (size_t)n;
-}
-
-/* The next n bytes. */
-static const char *take(size_t n)
-{
-    while (in.filled - in.at < n)
-        more();
-    in.at += n;
-    return in.bytes + in.at - n;
-}
-
-static char *take_line(void)
-{
-    char *end;
-    size_t start = in.at;
-
-    while (!(end = in.filled > start ? memchr(in.bytes + start, '\n',
-                                              in.filled - start) : NULL)) {
-        if (in.filled - start > 4096)
-            fail("%s: no %s server: it answers %s with a line without end",
-                 opt.nodes->name, protocol_names[opt.protocol], asked);
-        more();
-    }
-    in.at = (size_t)(end - in.bytes) + 1;
-    *end = '\0';
-    if (end > in.bytes + start && end[-1] == '\r')
-        end[-1] = '\0';
-    return in.bytes + start;
-}
+static struct wire wire;
 
 static void say(const char *what, const char *bytes, size_t n)
 {
-    if (in.at != in.filled)
+    if (wire.at != wire.filled)
         fail("%s: it answers %s with more than was asked for",
-             opt.nodes->name, asked);
-    asked = what;
-    in.at = in.filled = 0;
-    while (n) {
-        struct iovec v = {(char *)bytes, n};
-        ssize_t sent = link_write(&in.link, &v, 1);
-        if (sent < 0)
-            fail("%s: %s: %s", opt.nodes->name, what, link_error());
-        bytes += sent;
-        n -= (size_t)sent;
-    }
+             wire.server->name, wire.asked);
+    wire.asked = what;
+    wire_send(&wire, &(struct iovec){(char *)bytes, n}, 1);
 }
 
-/* --- RESP, value by value ------------------------------------------------ */
-static _Noreturn void unexpected(const char *line)
-{
-    fail("%s: no %s server: it answers %s with '%.40s'", opt.nodes->name,
-         protocol_names[opt.protocol], asked, printable(line));
-}
-
-/* The line of the next value, decoded to `h`. */
-static char *head(struct head *h)
-{
-    char *line = take_line();
-
-    if (*line == '-')
-        refused(opt.nodes, line + 1);
-    if (read_head(line, h))
-        unexpected(line);
-    return line;
-}
-
-/* The text that follows a head. */
-static const char *take_text(const struct head *h)
-{
-    if (h->n > MAX_SAID)
-        unexpected("a text that is too long");
-    const char *from = take((size_t)h->n + 2);
-    if (memcmp(from + h->n, "\r\n", 2))
-        unexpected("a text that is longer than was said");
-    return from;
-}
-
-/* Skips so many values with all their elements. */
-static void skip(unsigned todo)
-{
-    struct head h;
-
-    for (unsigned seen = 1; todo; todo--, seen++) {
-        head(&h);
-        if (strchr("$=", h.type) && h.n >= 0)
-            take_text(&h);
-        else if (strchr("*~%", h.type) && h.n > 0)
-            todo += (unsigned)h.n * (h.type == '%' ? 2 : 1);
-        if (seen + todo > MAX_ELEMENTS)
-            unexpected("an answer without end");
-    }
-}
-
-static long long want(char type)
-{
-    struct head h;
-    char *line = head(&h);
-
-    if (h.type != type)
-        unexpected(line);
-    return h.n;
-}
-
-static char *want_text(void)
-{
-    struct head h;
-    char *line = head(&h), *text;
-
-    if (!strchr("$=", h.type))
-        unexpected(line);
-    text = h.n < 0 ? strdup("") : strndup(take_text(&h), (size_t)h.n);
-    if (!text)
-        fail("no memory for an answer");
-    return text;
-}
-
+/* --- RESP ---------------------------------------------------------------- */
 /* HELLO or AUTH, where there is one, then PING. */
 static void want_greeting(unsigned greetings)
 {
     struct head h;
 
     while (greetings--) {
-        char *line = head(&h);
+        char *line = resp_head(&wire, &h);
         if (greetings && opt.protocol == RESP3 && h.type == '%')
-            skip(2 * (unsigned)h.n);
+            resp_skip(&wire, 2 * (unsigned)h.n);
         else if (strcmp(line, greetings ? "+OK" : "+PONG")
                  || (greetings && opt.protocol == RESP3))
-            unexpected(line);
+            unexpected(&wire, line);
     }
 }
 
@@ -185,7 +54,7 @@ static void ask_resp(void)
     char program[256];
 
     say("INFO", "*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n", 26);
-    char *info = want_text(), *dragonfly = "dragonfly_version:df-v";
+    char *info = resp_long_text(&wire), *dragonfly = "dragonfly_version:df-v";
 
     if (field(info, dragonfly, store_version, sizeof store_version))
         strcpy(store_name, "dragonfly");
@@ -202,52 +71,6 @@ static void ask_resp(void)
     free(info);
 }
 
-/* CLUSTER SLOTS: from, to, then the master's address, then its replicas. */
-static void ask_slots(void)
-{
-    struct node seed = opt.nodes[0];
-    char *colon = strrchr(seed.name, ':');
-    bool covered[SLOTS] = {false};
-
-    say("CLUSTER SLOTS", "*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n", 28);
-    opt.node_count = 0;
-    for (long long ranges = want('*'); ranges > 0; ranges--) {
-        long long parts = want('*'), from = want(':'), to = want(':');
-        long long words = want('*');
-        char *host = want_text(), where[160];
-        long long port = want(':');
-        while (words-- > 2)
-            skip(1);
-        while (parts-- > 3)
-            skip(1);
-        if (strcmp(host, printable(host)))
-            fail("%s: CLUSTER SLOTS names a node '%s'", seed.name,
-                 printable(host));
-        if (*host && *host != '?')
-            snprintf(where, sizeof where, "%s:%lld", host, port);
-        else                                /* the node that was asked     */
-            snprintf(where, sizeof where, "%.*s:%lld",
-                     (int)(colon - seed.name), seed.name, port);
-        free(host);
-        int i = 0;
-        while (i < opt.node_count && strcmp(opt.nodes[i].name, where))
-            i++;
-        if (i == MAX_NODES || from < 0 || to >= SLOTS)
-            fail("%s: CLUSTER SLOTS is out of bounds", seed.name);
-        if (i == opt.node_count && !resolve(&opt.nodes[opt.node_count++],
-                                            where))
-            fail("%s: CLUSTER SLOTS names a node '%s'", seed.name, where);
-        for (long long s = from; s <= to; s++) {
-            slot_node[s] = (uint16_t)i;
-            covered[s] = true;
-        }
-    }
-    for (int s = 0; s < SLOTS; s++)
-        if (!covered[s])
-            fail("%s: slot %d is served by no node: is the cluster whole?",
-                 seed.name, s);
-}
-
 /* Connections to a node without a key would draw keys without end. */
 void check_owners(void)
 {
@@ -256,7 +79,7 @@ void check_owners(void)
     int without = opt.node_count;
 
     for (uint64_t k = 0; k < keys && without; k++) {
-        struct node *n = &opt.nodes[slot_node[slot_of(k, group)]];
+        struct node *n = &opt.nodes[slot_server[slot_of(k, group)]];
         without -= !n->owns_keys;
         n->owns_keys = true;
     }
@@ -273,12 +96,12 @@ void check_owners(void)
 
 static const char *want_line(bool last, size_t *n)
 {
-    const char *line = take_line();
+    const char *line = wire_line(&wire);
 
     if (strstr(line, "ERROR"))
-        refused(opt.nodes, line);
+        refused(wire.server, line);
     if (last ? strncmp(line, "VERSION ", 8) : strcmp(line, "STORED"))
-        unexpected(line);
+        unexpected(&wire, line);
     line += last ? 8 : 0;
     *n = strlen(line);
     return line;
@@ -286,24 +109,25 @@ static const char *want_line(bool last, size_t *n)
 
 static const char *want_body(bool last, unsigned number, size_t *n)
 {
+    static char text[4096];
     struct header h;
     char said[160];
 
-    memcpy(&h, take(sizeof h), sizeof h);
+    wire_take(&wire, &h, sizeof h);
     if (h.magic != 0x81)
         fail("%s: no binary server: it answers %s with byte 0x%02x",
-             opt.nodes->name, asked, h.magic);
+             wire.server->name, wire.asked, h.magic);
     *n = ntohl(h.total);
-    if (*n > 4096)
-        unexpected("a body that is too long");
-    const char *text = take(*n);
+    if (*n > sizeof text)
+        unexpected(&wire, "a body that is too long");
+    wire_take(&wire, text, *n);
     snprintf(said, sizeof said, "status 0x%04x %.*s", ntohs(h.status),
              (int)*n, text);
     if (h.status)
-        refused(opt.nodes, said);
+        refused(wire.server, said);
     if (h.opcode != (last ? BIN_VERSION : BIN_AUTH) || h.key || h.extras
         || h.type || ntohl(h.opaque) != number)
-        unexpected("an answer to another request");
+        unexpected(&wire, "an answer to another request");
     return text;
 }
 
@@ -321,34 +145,44 @@ static void ask_memcached(unsigned greetings)
     strcpy(store_version, printable(said));
 }
 
+/* The servers that were named, or all masters of their cluster. */
+static void make_nodes(void)
+{
+    struct service *s = &opt.service;
+
+    if (s->cluster) {
+        struct server *masters = calloc(MAX_SERVERS, sizeof *masters);
+        if (!masters)
+            fail("no memory for %d nodes", MAX_SERVERS);
+        s->count = resp_slots(&wire, masters);
+        s->servers = masters;
+    }
+    opt.node_count = s->count;
+    opt.nodes = calloc((size_t)s->count, sizeof *opt.nodes);
+    if (!opt.nodes)
+        fail("no memory for %d nodes", s->count);
+    for (int i = 0; i < s->count; i++)
+        opt.nodes[i] = (struct node){.server = &s->servers[i],
+                                     .name = s->servers[i].name};
+}
+
 void probe(void)
 {
     struct conn greeting = {0};
-    int done;
 
-    asked = "the greeting";
-    in.link.fd = start_connect(opt.nodes, opt.timeout);
-    if (in.link.fd < 0)
-        fail("%s: %s: does the server run, and listen there?",
-             opt.nodes->name, strerror(errno));
-    done = tls_step(&in.link);
-    if (done != 1)
-        fail("%s: TLS: %s: does the server speak TLS, and is the CA its "
-             "own?", opt.nodes->name,
-             done == LINK_AGAIN ? "no answer" : link_error());
+    wire_open(&wire, opt.service.servers, opt.timeout);
+    wire.protocol = protocol_names[opt.protocol];
+    wire.resp2 = opt.protocol == RESP2;
     put_greeting(&greeting);
-    in.at = in.filled = 0;
-    say(asked, greeting.bytes, greeting.filled);
+    say(wire.asked, greeting.bytes, greeting.filled);
     if (opt.protocol >= BINARY) {
         ask_memcached(greeting.greetings);
     } else {
         want_greeting(greeting.greetings);
         ask_resp();
-        if (opt.cluster)
-            ask_slots();
     }
+    make_nodes();
     free(greeting.bytes);
     free(greeting.pieces);
-    free(in.bytes);
-    link_close(&in.link, false);
+    wire_close(&wire);
 }

@@ -134,7 +134,7 @@ static size_t put_mset(struct conn *c, uint64_t group)
     added(c, PUT(put_number(room(c, 64), '*', 1 + 2ull * opt.batch),
                  "$4\r\nMSET\r\n"));
     for (unsigned i = 0; i < opt.batch; i++) {
-        if (opt.cluster) {
+        if (opt.service.cluster) {
             key = group * opt.batch + i;
             put_member(c, key);
         } else {
@@ -265,23 +265,25 @@ size_t put_request(struct conn *c, const struct op *op)
 /* --- greeting: the first round trip shows that a connection is served ---- */
 static void greet_resp(struct conn *c)
 {
-    const char *user = opt.user ? opt.user : "default";
-    size_t words = strlen(user) + (opt.password ? strlen(opt.password) : 0);
+    const char *user = opt.service.user ? opt.service.user : "default";
+    const char *password = opt.service.password;
+    size_t words = strlen(user) + (password ? strlen(password) : 0);
     char *p = room(c, words + 128);
 
     if (opt.protocol == RESP3) {
-        p = PUT(put_number(p, '*', opt.password ? 5 : 2), "$5\r\nHELLO\r\n");
+        p = PUT(put_number(p, '*', password ? 5 : 2), "$5\r\nHELLO\r\n");
         p = put_bulk(p, "3", 1);
-        if (opt.password) {
+        if (password) {
             p = put_bulk(PUT(p, "$4\r\nAUTH\r\n"), user, strlen(user));
-            p = put_bulk(p, opt.password, strlen(opt.password));
+            p = put_bulk(p, password, strlen(password));
         }
         c->greetings++;
-    } else if (opt.password) {
-        p = PUT(put_number(p, '*', opt.user ? 3 : 2), "$4\r\nAUTH\r\n");
-        if (opt.user)
+    } else if (password) {
+        p = put_number(p, '*', opt.service.user ? 3 : 2);
+        p = PUT(p, "$4\r\nAUTH\r\n");
+        if (opt.service.user)
             p = put_bulk(p, user, strlen(user));
-        p = put_bulk(p, opt.password, strlen(opt.password));
+        p = put_bulk(p, password, strlen(password));
         c->greetings++;
     }
     added(c, PUT(p, "*1\r\n$4\r\nPING\r\n"));
@@ -290,15 +292,16 @@ static void greet_resp(struct conn *c)
 
 static void greet_binary(struct conn *c)
 {
-    const char *user = opt.user ? opt.user : "";
-    size_t words = strlen(user) + (opt.password ? strlen(opt.password) : 0);
+    const char *user = opt.service.user ? opt.service.user : "";
+    const char *password = opt.service.password;
+    size_t words = strlen(user) + (password ? strlen(password) : 0);
     char *p = room(c, words + 128);
 
-    if (opt.password) {                     /* SASL: \0 user \0 password   */
+    if (password) {                         /* SASL: \0 user \0 password   */
         p = PUT(put_header(c, p, BIN_AUTH, 5, 0, words + 2), "PLAIN");
         p = put(p, "", 1);
         p = put(put(p, user, strlen(user)), "", 1);
-        p = put(p, opt.password, strlen(opt.password));
+        p = put(p, password, strlen(password));
         c->greetings++;
     }
     added(c, put_header(c, p, BIN_VERSION, 0, 0, 0));
@@ -307,13 +310,13 @@ static void greet_binary(struct conn *c)
 
 static void greet_meta(struct conn *c)
 {
-    if (opt.password) {                     /* memcached -Y, auth.txt      */
-        const char *user = opt.user ? opt.user : "";
-        size_t words = strlen(user) + strlen(opt.password) + 1;
+    if (opt.service.password) {             /* memcached -Y, auth.txt      */
+        const char *user = opt.service.user ? opt.service.user : "";
+        size_t words = strlen(user) + strlen(opt.service.password) + 1;
         char *p = room(c, words + 64);
 
         p += sprintf(p, "set auth 0 0 %zu\r\n%s %s\r\n", words, user,
-                     opt.password);
+                     opt.service.password);
         added(c, p);
         c->greetings++;
     }
@@ -371,7 +374,7 @@ static void reply_begins(struct conn *c)
 static bool reply_done(struct conn *c)
 {
     if (c->broken)
-        refused(c->node, c->line);
+        refused(c->node->server, c->line);
     c->answered++;
     return true;
 }
@@ -507,63 +510,6 @@ static char *line_of(struct conn *c, const char **p, size_t *n)
 }
 
 /* --- RESP ---------------------------------------------------------------- */
-/* Digits, perhaps after a minus, that fit into 64 bits. */
-static bool parse_integer(const char *text, long long *n)
-{
-    const char *digits = text + (*text == '-');
-    char *end;
-
-    if (*digits < '0' || *digits > '9')
-        return false;
-    errno = 0;
-    *n = strtoll(text, &end, 10);
-    return !*end && !errno;
-}
-
-const char *read_head(const char *line, struct head *h)
-{
-    static const char odd[] = "an answer of an unknown kind";
-    const char *rest = line + 1;
-    char *end;
-
-    *h = (struct head){.type = *line};
-    if (opt.protocol == RESP2 && (!*line || !strchr("+-:$*", *line)))
-        return odd;
-    switch (*line) {
-    case '+':
-    case '-':
-        return NULL;
-    case ':':
-        return parse_integer(rest, &h->n) ? NULL : "an integer that is none";
-    case '$':
-    case '=':
-    case '*':
-    case '~':
-    case '%':
-        if (!parse_integer(rest, &h->n) || h->n < -1
-            || (h->n < 0 && !strchr("$*", *line)))
-            return "a length that is no number";
-        if ((unsigned long long)h->n + 1
-            > (strchr("$=", *line) ? MAX_VALUE : MAX_ELEMENTS) + 1)
-            return "a length beyond all bounds";
-        return NULL;
-    case '_':
-        return *rest ? "a null that is none" : NULL;
-    case '#':
-        return strcmp(rest, "t") && strcmp(rest, "f")
-               ? "a boolean that is none" : NULL;
-    case ',':
-        strtod(rest, &end);
-        return end == rest || *end ? "a number that is none" : NULL;
-    case '(':
-        rest += *rest == '-';
-        return *rest && !rest[strspn(rest, "0123456789")]
-               ? NULL : "an integer that is none";
-    default:
-        return odd;
-    }
-}
-
 static bool element_done(struct conn *c)
 {
     return !--c->elements && reply_done(c);
@@ -610,10 +556,10 @@ static bool resp_line(struct conn *c, const char *line)
 {
     const struct op *op = asked(c);
     struct head h;
-    const char *why = read_head(line, &h);
+    const char *why = read_head(line, opt.protocol == RESP2, &h);
 
     if (*line == '-')
-        refused(c->node, line + 1);
+        refused(c->node->server, line + 1);
     if (!c->elements && !fits(c, op, line, &h))
         unexpected_answer(c, line);
     if (why)
@@ -660,7 +606,7 @@ static bool meta_line(struct conn *c, const char *line)
 
     reply_begins(c);
     if (strstr(line, "ERROR"))
-        refused(c->node, line);
+        refused(c->node->server, line);
     if (!op ? c->greetings == 1 ? !strncmp(line, "VERSION ", 8)
                                 : !strcmp(line, "STORED")
             : op->kind == SET ? !strcmp(line, "HD") : !strcmp(line, "EN"))
@@ -670,7 +616,7 @@ static bool meta_line(struct conn *c, const char *line)
             malformed_answer(c, "a length that is no number");
         body_begins(c, (size_t)n);
     } else if (op && op->kind == SET && !strcmp(line, "NS")) {
-        refused(c->node, "NS (not stored)");
+        refused(c->node->server, "NS (not stored)");
     } else {
         unexpected_answer(c, line);
     }
@@ -697,7 +643,7 @@ static void binary_header(struct conn *c)
     c->is_value = c->kept = c->broken = false;
     c->line[sizeof h] = '\0';
     if (strncmp(c->line, "ERROR ", 6) == 0)  /* before it reads a request   */
-        refused(c->node, c->line);
+        refused(c->node->server, c->line);
     snprintf(said, sizeof said, "magic 0x%02x, opcode 0x%02x", h.magic,
              h.opcode);
     if (h.magic != BIN_RESPONSE || h.type || c->skip > c->body

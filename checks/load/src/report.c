@@ -247,8 +247,9 @@ void print_report(double wall)
         printf("%s\"%s\"", i ? ", " : "", opt.nodes[i].name);
     printf("], ");
     text("protocol", protocol_names[opt.protocol]);
-    printf("\"tls\": %s, \"cluster\": %s, ", opt.tls ? "true" : "false",
-           opt.cluster ? "true" : "false");
+    printf("\"tls\": %s, \"cluster\": %s, ",
+           opt.service.tls ? "true" : "false",
+           opt.service.cluster ? "true" : "false");
     text("store", store_name);
     text("store_version", store_version);
     print_parameters();

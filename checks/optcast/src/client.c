@@ -83,7 +83,7 @@ static void tell(const char *format, ...)
 static void head(const struct options *o)
 {
     tell("# optcast %s type %s servers %d ranks %u chunksize %llu nsplit %u "
-         "nreq %u", VERSION, o->ring ? "ring" : "optcast", o->servers,
+         "nreq %u", VERSION, o->ring ? "ring" : "optcast", o->service.count,
          o->nrank, (unsigned long long)o->chunk, o->nsplit, o->nreq);
     tell("# nThread 1 nGpus 0 minBytes %llu maxBytes %llu warmup iters: %u "
          "iters: %u agg iters: 1 validation: 1 graph: 0",
@@ -108,11 +108,11 @@ static void gate(void)
     char word[8] = "";
     size_t got = 0;
     if (!write_whole(0, "ready\n", 6))
-        die("no gate on standard input");
+        fail("no gate on standard input");
     while (got < 3) {
         ssize_t n = read(0, word + got, 3 - got);
         if (n <= 0)
-            die("the gate was closed before the start");
+            fail("the gate was closed before the start");
         got += n;
     }
 }
@@ -129,7 +129,7 @@ int run_client(struct options *o)
     if (o->trace)
         trace_open(o->trace, o->host);
     void *self = (o->ring ? ring_way : optcast_way)(o, &way);
-    if (o->gate)
+    if (o->service.gate)
         gate();
     head(o);
     double sum = 0;

@@ -1,233 +1,166 @@
-/* main.c - options; those of the server are the original's. */
+/* main.c - options; those of the server have the original's names. */
 #define _GNU_SOURCE
+#include "../../lib/src/common/options.h"
 #include "optcast.h"
 
-#include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const char USAGE[] =
+static const char HELP[] =
 "usage: optcast [OPTION]...            a reduction server\n"
 "       optcast --client [OPTION]...   all-reduces through servers\n"
 "       optcast --client --ring ...    all-reduces in a ring\n"
-"\n"
-"Both: --nrank N, --data-type f32|f16|bf16, --timeout S (60), --trace FILE\n"
-"  (-: standard output), --host NAME (in the trace). The secret is read from standard input (a line\n"
-"  'password WORD'), or from --service FILE.\n"
-"Server: --address A (127.0.0.1), --port P, --count ELEMENTS of a message,\n"
-"  --reduce-jobs J (2), --reduce-threads T (2), --recv-threads, --send-threads\n"
-"  (0: nrank). For clients of a ring it only tells neighbours of each other\n"
-"  and keeps barriers: --count is theirs alone then.\n"
-"Client: --rank R, --service FILE ('server HOST PORT' lines, password, gate),\n"
-"  --size SIZE[,SIZE...] (512M), --chunksize SIZE (512K), --nsplit N (1),\n"
-"  --nreq N (0: 4, or 4 for each server) chunks under way, -n ITERATIONS (1),\n"
-"  -w WARM-UPS (1)\n"
 "\n"
 "Example, each in a shell of its own:\n"
 "  echo 'password x' | optcast --port 8918 --nrank 2 --count 131072\n"
 "  printf 'server 127.0.0.1 8918\\npassword x\\n' >f\n"
 "  optcast --client --rank 0 --nrank 2 --service f --size 64M\n"
 "  optcast --client --rank 1 --nrank 2 --service f --size 64M\n"
-"Exit codes: 0 good, 1 a line says why, 2 usage, 7 wrong results.\n";
+"Exit codes: 0 good, 1 a line says why, 2 usage, 7 wrong results.";
 
-static void usage(const char *why, const char *what)
-{
-    fprintf(stderr, "optcast: %s%s; optcast --help tells the options\n", why,
-            what);
-    exit(2);
-}
+static const char *const type_names[] = {"f32", "f16", "bf16", NULL};
 
-static uint64_t bytes(const char *word)
-{
-    char *end;
-    errno = 0;
-    unsigned long long n = strtoull(word, &end, 10);
-    int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
-    if (end == word || *word == '-' || errno || end[shift > 0]
-            || n > (1ull << 50) >> shift || !n)
-        usage("no size: ", word);
-    return n << shift;
-}
+static struct options o = {
+    .address = "127.0.0.1", .nrank = 1, .jobs = 2, .threads = 2, .nsplit = 1,
+    .iterations = 1, .warmup = 1, .timeout = 60, .count = 1 << 20,
+    .chunk = 512 << 10, .service.family = AF_INET};
 
-static uint32_t whole(const char *word, uint32_t least, uint32_t most)
+static void add_sizes(const char *text)
 {
-    char *end;
-    errno = 0;
-    unsigned long n = strtoul(word, &end, 10);
-    if (end == word || *word == '-' || *end || errno || n < least || n > most) {
-        fprintf(stderr, "optcast: %s: expected a number from %u to %u\n",
-                word, least, most);
-        exit(2);
-    }
-    return n;
-}
-
-static enum type type_of(const char *word)
-{
-    static const char *const names[TYPES] = {"f32", "f16", "bf16"};
-    for (int i = 0; i < TYPES; i++)
-        if (strcmp(word, names[i]) == 0)
-            return i;
-    usage("no data type (f32, f16, bf16): ", word);
-    return F32;
-}
-
-/* `server HOST PORT`, `password WORD`, `gate`; other lines are for others. */
-static void read_service(struct options *o, FILE *file, const char *name)
-{
-    char line[512], host[64], word[SECRET];
-    unsigned port;
-    if (!file)
-        die("%s: %s", name, strerror(errno));
-    while (fgets(line, sizeof line, file)) {
-        if (sscanf(line, "server %63s %u", host, &port) == 2) {
-            if (o->servers == MAX_SERVERS || !port || port > 65535)
-                die("%s: at most %d servers, with ports up to 65535", name,
-                    MAX_SERVERS);
-            snprintf(o->server[o->servers].host, 64, "%s", host);
-            o->server[o->servers++].port = port;
-        } else if (sscanf(line, "password %255s", word) == 1) {
-            memcpy(o->secret, word, sizeof word);
-        } else if (strcmp(line, "gate\n") == 0) {
-            o->gate = true;
-        }
-    }
-    if (!o->secret[0])
-        die("%s: no line 'password WORD': nobody without the run's secret is "
-            "served", name);
-}
-
-static void sizes(struct options *o, char *list)
-{
-    for (char *rest, *word = strtok_r(list, ",", &rest); word;
-            word = strtok_r(NULL, ",", &rest)) {
-        if (o->sizes == 64)
-            usage("more than 64 sizes: ", word);
-        o->size[o->sizes++] = bytes(word);
+    for (char *rest = copy_of(text), *word; (word = strsep(&rest, ","));) {
+        char *end;
+        uint64_t size = bytes_from(word, &end);
+        if (!size || *end || size > 1ull << 50)
+            usage("--size %s: expected sizes in bytes (K, M, G: powers of "
+                  "1024) with commas between them", text);
+        if (o.sizes == 64)
+            usage("--size %s: at most 64 sizes", text);
+        o.size[o.sizes++] = size;
     }
 }
 
-static void parse(struct options *o, int argc, char **argv)
+static const struct setting rows[] = {
+    {"servers and clients", .type = TITLE},
+    {"nrank", "N", "clients (1)", COUNT, &o.nrank, 1, .high = MAX_RANKS},
+    {"data-type", NULL, "of the elements (f32)", CHOICE, &o.type,
+     .choices = type_names},
+    {"timeout", "S", "for a peer that falls silent, seconds (60)", COUNT,
+     &o.timeout, 1, .high = 86400},
+    {"trace", "FILE", "for log lines as the original writes them; -: "
+     "standard output", WORD, .target = &o.trace},
+    {"host", "NAME", "in the trace (this machine's)", WORD,
+     .target = &o.host},
+    {"help", NULL, "this", .type = FLAG},
+
+    {"servers; a line 'password WORD' is read from standard input",
+     .type = TITLE},
+    {"address", "A", "where it listens (127.0.0.1)", WORD,
+     .target = &o.address},
+    {"port", "P", "on which it listens", COUNT, &o.port, 1, .high = 65535},
+    {"count", "N", "elements of a message; clients of a ring only meet at a "
+     "server, and have their own", LONG, &o.count, 1, .high = 1u << 30},
+    {"reduce-jobs", "N", "sets of buffers (2)", COUNT, &o.jobs, 1,
+     .high = MAX_JOBS},
+    {"reduce-threads", "N", "that add up a job (2)", COUNT, &o.threads, 1,
+     .high = MAX_THREADS},
+    {"recv-threads", "N", "0: nrank", COUNT, &o.recvs, 0, .high = MAX_RANKS},
+    {"send-threads", "N", "0: nrank", COUNT, &o.sends, 0, .high = MAX_RANKS},
+
+    {"clients", .type = TITLE},
+    {"client", NULL, "this is a client", FLAG, .target = &o.client},
+    {"ring", NULL, "all-reduces in a ring", FLAG, .target = &o.ring},
+    {"rank", "R", "of this client, from 0", COUNT, &o.rank, 0,
+     .high = MAX_RANKS - 1},
+    {"service", "FILE", "lines 'server HOST PORT', 'password WORD', 'gate' "
+     "(standard input)", WORD, .target = &o.service_file},
+    {"size", "SIZE,...", "of the arrays, in bytes with K, M or G (512M)",
+     CALL, .call = add_sizes},
+    {"chunksize", "SIZE", "of the parts of an array (512K)", SIZE, &o.chunk,
+     1, .high = 1ull << 50},
+    {"nsplit", "N", "parts of a chunk, each to another server (1)", COUNT,
+     &o.nsplit, 1, .high = MAX_SERVERS},
+    {"nreq", "N", "chunks under way; 0: 4 for each server", COUNT, &o.nreq,
+     0, .high = 1 << 16},
+    {"-n", "N", "all-reduces of each size that are measured (1)", COUNT,
+     &o.iterations, 1, .high = 1e6},
+    {"-w", "N", "all-reduces before that (1)", COUNT, &o.warmup, 0,
+     .high = 1e6},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+static bool given[ROWS];
+static const struct settings settings = {rows, ROWS, given, "--", " "};
+
+static void read_options(int argc, char **argv)
 {
-    enum { ADDRESS = 256, PORT, COUNT, JOBS, THREADS, RECVS, SENDS, NRANK,
-           TYPE, RING, RANK, SERVICE, SIZE, CHUNK, NSPLIT, NREQ, TRACE, HOST,
-           TIMEOUT, HELP };
-    static const struct option known[] = {
-        {"client", no_argument, NULL, 'c'}, {"ring", no_argument, NULL, RING},
-        {"address", required_argument, NULL, ADDRESS},
-        {"port", required_argument, NULL, PORT},
-        {"count", required_argument, NULL, COUNT},
-        {"reduce-jobs", required_argument, NULL, JOBS},
-        {"reduce-threads", required_argument, NULL, THREADS},
-        {"recv-threads", required_argument, NULL, RECVS},
-        {"send-threads", required_argument, NULL, SENDS},
-        {"nrank", required_argument, NULL, NRANK},
-        {"data-type", required_argument, NULL, TYPE},
-        {"rank", required_argument, NULL, RANK},
-        {"service", required_argument, NULL, SERVICE},
-        {"size", required_argument, NULL, SIZE},
-        {"chunksize", required_argument, NULL, CHUNK},
-        {"nsplit", required_argument, NULL, NSPLIT},
-        {"nreq", required_argument, NULL, NREQ},
-        {"trace", required_argument, NULL, TRACE},
-        {"host", required_argument, NULL, HOST},
-        {"timeout", required_argument, NULL, TIMEOUT},
-        {"help", no_argument, NULL, HELP}, {0}};
-    for (int c; (c = getopt_long(argc, argv, "cn:w:", known, NULL)) != -1;)
-        switch (c) {
-        case 'c': o->client = true; break;
-        case RING: o->ring = true; break;
-        case 'n': o->iterations = whole(optarg, 1, 1000000); break;
-        case 'w': o->warmup = whole(optarg, 0, 1000000); break;
-        case ADDRESS: o->address = optarg; break;
-        case PORT: o->port = whole(optarg, 1, 65535); break;
-        case COUNT: o->count = whole(optarg, 1, 1u << 30); break;
-        case JOBS: o->jobs = whole(optarg, 1, MAX_JOBS); break;
-        case THREADS: o->threads = whole(optarg, 1, MAX_THREADS); break;
-        case RECVS: o->recvs = whole(optarg, 0, MAX_RANKS); break;
-        case SENDS: o->sends = whole(optarg, 0, MAX_RANKS); break;
-        case NRANK: o->nrank = whole(optarg, 1, MAX_RANKS); break;
-        case TYPE: o->type = type_of(optarg); break;
-        case RANK: o->rank = whole(optarg, 0, MAX_RANKS - 1); break;
-        case SERVICE: o->service = optarg; break;
-        case SIZE: sizes(o, optarg); break;
-        case CHUNK: o->chunk = bytes(optarg); break;
-        case NSPLIT: o->nsplit = whole(optarg, 1, MAX_SERVERS); break;
-        case NREQ: o->nreq = whole(optarg, 0, 1 << 16); break;
-        case TRACE: o->trace = optarg; break;
-        case HOST: o->host = optarg; break;
-        case TIMEOUT: o->timeout = whole(optarg, 1, 86400); break;
-        case HELP: fputs(USAGE, stdout); exit(0);
-        default: fputs(USAGE, stderr); exit(2);
-        }
-    if (optind < argc)
-        usage("no option: ", argv[optind]);
+    read_arguments(&settings, argc, argv);
+    if (is_given(&settings, "help")) {
+        puts(HELP);
+        print_settings(&settings);
+        exit(0);
+    }
+    if (o.service_file)
+        open_service(&o.service, o.service_file);
+    else
+        read_service(&o.service, stdin, "standard input");
+    if (!o.service.password)
+        fail("%s: no line 'password WORD': nobody without the run's secret "
+             "is served", o.service_file ? o.service_file
+             : "standard input");
 }
 
-static void check_client(struct options *o)
+static void check_client(void)
 {
-    size_t each = size_of(o->type);
-    if (!o->servers)
-        die("%s names no server", o->service ? o->service : "standard input");
-    if (o->rank >= o->nrank)
-        die("--rank %u: there are %u ranks", o->rank, o->nrank);
-    if (o->ring && o->nrank < 2)
-        die("a ring has two ranks at the least");
-    if (o->ring)
-        o->nsplit = 1;
-    if (o->nsplit > (uint32_t)o->servers)
-        die("--nsplit %u: there are %d servers", o->nsplit, o->servers);
-    if (o->chunk > 1u << 30 || o->chunk % (each * o->nsplit))
-        die("--chunksize %llu is no multiple of nsplit (%u) elements, or "
-            "above 1G", (unsigned long long)o->chunk, o->nsplit);
-    o->count = o->chunk / each / o->nsplit;
-    if (!o->nreq)
-        o->nreq = 4 * o->servers;
-    if (!o->sizes)
-        o->size[o->sizes++] = 512u << 20;
-    for (int i = 0; i < o->sizes; i++)
-        if (o->size[i] < each)
-            die("a size below one element");
+    size_t each = size_of(o.type);
+    if (!o.service.count)
+        fail("%s names no server",
+             o.service_file ? o.service_file : "standard input");
+    if (o.rank >= o.nrank)
+        fail("--rank %u: there are %u ranks", o.rank, o.nrank);
+    if (o.ring && o.nrank < 2)
+        fail("a ring has two ranks at the least");
+    if (o.ring)
+        o.nsplit = 1;
+    if (o.nsplit > (uint32_t)o.service.count)
+        fail("--nsplit %u: there are %d servers", o.nsplit, o.service.count);
+    if (o.chunk > 1u << 30 || o.chunk % (each * o.nsplit))
+        fail("--chunksize %llu is no multiple of nsplit (%u) elements, or "
+             "above 1G", (unsigned long long)o.chunk, o.nsplit);
+    o.count = o.chunk / each / o.nsplit;
+    if (!o.nreq)
+        o.nreq = 4 * o.service.count;
+    if (!o.sizes)
+        o.size[o.sizes++] = 512u << 20;
+    for (int i = 0; i < o.sizes; i++)
+        if (o.size[i] < each)
+            fail("a size below one element");
 }
 
-static void check_server(struct options *o)
+static void check_server(void)
 {
-    o->recvs = o->recvs ? o->recvs : o->nrank;
-    o->sends = o->sends ? o->sends : o->nrank;
-    if (o->nrank % o->recvs || o->nrank % o->sends)
-        die("--recv-threads %u and --send-threads %u must divide --nrank %u",
-            o->recvs, o->sends, o->nrank);
-    if (!o->port)
-        die("--port is missing");
+    o.recvs = o.recvs ? o.recvs : o.nrank;
+    o.sends = o.sends ? o.sends : o.nrank;
+    if (o.nrank % o.recvs || o.nrank % o.sends)
+        fail("--recv-threads %u and --send-threads %u must divide --nrank %u",
+             o.recvs, o.sends, o.nrank);
+    if (!o.port)
+        fail("--port is missing");
 }
 
 int main(int argc, char **argv)
 {
-    static struct options o = {
-        .address = "127.0.0.1", .nrank = 1, .jobs = 2, .threads = 2,
-        .nsplit = 1, .iterations = 1, .warmup = 1, .timeout = 60,
-        .count = 1 << 20, .chunk = 512 << 10};
     char host[64] = "";
     signal(SIGPIPE, SIG_IGN);
     gethostname(host, sizeof host - 1);
     host[strcspn(host, ".")] = 0;
     o.host = host;
-    parse(&o, argc, argv);
-    if (o.service) {
-        FILE *file = fopen(o.service, "r");
-        read_service(&o, file, o.service);
-        fclose(file);
-    } else {
-        read_service(&o, stdin, "standard input");
-    }
+    read_options(argc, argv);
     if (o.client) {
-        check_client(&o);
+        check_client();
         return run_client(&o);
     }
-    check_server(&o);
+    check_server();
     trace_own(stdout, o.host);
     if (o.trace)
         trace_open(o.trace, o.host);

@@ -5,26 +5,9 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-void tune(int fd)
-{
-    int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
-void set_timeout(int fd, uint32_t seconds)
-{
-    struct timeval time = {.tv_sec = seconds};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
-}
 
 void wait_for_bytes(int fd, size_t bytes, int *set)
 {
@@ -34,54 +17,19 @@ void wait_for_bytes(int fd, size_t bytes, int *set)
         *set = least;
 }
 
-static bool place(const char *host, uint16_t port, struct sockaddr_in *at)
+int connect_to(const char *where, uint32_t timeout)
 {
-    struct addrinfo hints = {.ai_family = AF_INET}, *found;
-    memset(at, 0, sizeof *at);
-    if (getaddrinfo(host, NULL, &hints, &found))
-        return false;
-    memcpy(at, found->ai_addr, sizeof *at);
-    freeaddrinfo(found);
-    at->sin_port = htons(port);
-    return true;
-}
-
-int listen_at(const char *address, uint16_t port, uint16_t *got)
-{
-    struct sockaddr_in at;
-    socklen_t size = sizeof at;
-    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (!place(address, port, &at))
-        die("%s is no address", address);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, (void *)&at, sizeof at) || listen(fd, MAX_RANKS))
-        die("%s:%u: %s%s", address, port, strerror(errno),
-            errno == EADDRINUSE ? ": another program has this port: ask for "
-            "another with --port" : "");
-    getsockname(fd, (void *)&at, &size);
-    if (got)
-        *got = ntohs(at.sin_port);
-    return fd;
-}
-
-int connect_to(const char *host, uint16_t port, uint32_t timeout)
-{
-    struct sockaddr_in at;
+    struct server server;
     double until = now() + timeout;
-    if (!place(host, port, &at))
-        die("%s is no address", host);
+    if (!resolve(&server, where, AF_INET))
+        fail("%s is not HOST:PORT", where);
     for (;;) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        set_timeout(fd, timeout);
-        if (connect(fd, (void *)&at, sizeof at) == 0) {
-            tune(fd);
+        int fd = start_connect(&server, timeout);
+        if (fd >= 0)
             return fd;
-        }
-        int why = errno;
-        close(fd);
         /* The original's plugin does not try again. */
-        if (why != ECONNREFUSED || now() > until)
-            die("%s:%u: %s: no server there", host, port, strerror(why));
+        if (errno != ECONNREFUSED || now() > until)
+            fail("%s: %s: no server there", where, strerror(errno));
         usleep(20000);
     }
 }
@@ -129,6 +77,53 @@ bool write_whole(int fd, const void *data, size_t size)
     return true;
 }
 
+static struct msghdr rest_of(struct iovec parts[2], const void *head,
+                             const void *data, size_t size, size_t done)
+{
+    size_t head_size = sizeof(struct header), at = 0;
+    struct msghdr message = {.msg_iov = parts};
+    if (done < head_size)
+        parts[message.msg_iovlen++] = (struct iovec){
+            (uint8_t *)head + done, head_size - done};
+    else
+        at = done - head_size;
+    parts[message.msg_iovlen++] = (struct iovec){
+        (uint8_t *)data + at, size - at};
+    return message;
+}
+
+static ssize_t outcome(ssize_t n)
+{
+    return n >= 0 ? n : errno == EAGAIN || errno == EWOULDBLOCK ? LINK_AGAIN
+                                                                : LINK_BROKEN;
+}
+
+ssize_t send_message(int fd, const struct header *head, const void *data,
+                     size_t size, size_t done, int flags)
+{
+    struct iovec parts[2];
+    struct msghdr message = rest_of(parts, head, data, size, done);
+    ssize_t n;
+    do {
+        errno = 0;
+        n = sendmsg(fd, &message, flags | MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    return outcome(n);
+}
+
+ssize_t take_message(int fd, struct header *head, void *data, size_t size,
+                     size_t done)
+{
+    struct iovec parts[2];
+    struct msghdr message = rest_of(parts, head, data, size, done);
+    ssize_t n;
+    do {
+        errno = 0;
+        n = recvmsg(fd, &message, MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    return outcome(n);
+}
+
 /* What a client knows: everything that it says, and both nonces. */
 static void prove_client(const struct options *o, const struct hello *hello,
                          const struct join *join, uint8_t out[MAC])
@@ -136,7 +131,7 @@ static void prove_client(const struct options *o, const struct hello *hello,
     struct part parts[] = {
         {"client", 6}, {hello->nonce, NONCE},
         {join, offsetof(struct join, mac)}};
-    hmac(o->secret, parts, 3, out);
+    hmac(o->service.password, parts, 3, out);
 }
 
 static void prove_server(const struct options *o, const struct hello *hello,
@@ -147,7 +142,7 @@ static void prove_server(const struct options *o, const struct hello *hello,
         {"server", 6}, {join->nonce, NONCE}, {hello->nonce, NONCE},
         {&answer->refused, sizeof answer->refused},
         {answer->why, sizeof answer->why}};
-    hmac(o->secret, parts, 5, out);
+    hmac(o->service.password, parts, 5, out);
 }
 
 /* Why this peer may not join; empty: it may. */
@@ -215,18 +210,18 @@ void join_server(int fd, const struct options *o, const char *where,
     set_timeout(fd, o->timeout);
     if (!read_whole(fd, &hello, sizeof hello) || hello.magic != MAGIC
             || hello.version != 1)
-        die("%s: no reduction server of this version answers there", where);
+        fail("%s: no reduction server of this version answers there", where);
     draw(join.nonce, NONCE);
     prove_client(o, &hello, &join, join.mac);
     if (!write_whole(fd, &join, sizeof join)
             || !read_whole(fd, &answer, sizeof answer))
-        die("%s: the server closed the connection: has it the secret of "
-            "this run?", where);
+        fail("%s: the server closed the connection: has it the secret of "
+             "this run?", where);
     answer.why[sizeof answer.why - 1] = 0;
     prove_server(o, &hello, &join, &answer, mac);
     if (answer.magic != MAGIC || !same(mac, answer.mac, MAC))
-        die("%s: who answers there does not know this run's secret: another "
-            "program has the server's port", where);
+        fail("%s: who answers there does not know this run's secret: another "
+             "program has the server's port", where);
     if (answer.refused)
-        die("%s refuses: %s", where, answer.why);
+        fail("%s refuses: %s", where, answer.why);
 }

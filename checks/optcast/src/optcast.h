@@ -11,6 +11,10 @@
 #ifndef OPTCAST_H
 #define OPTCAST_H
 
+#include "../../lib/src/common/net.h"
+#include "../../lib/src/common/program.h"
+#include "../../lib/src/common/service.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,12 +22,10 @@
 
 #define VERSION "1.0"
 #define MAX_RANKS 256
-#define MAX_SERVERS 64
 #define MAX_JOBS 64
 #define MAX_THREADS 256
 #define NONCE 16
 #define MAC 32
-#define SECRET 256
 
 enum { MAGIC = 0x3143504f, DATA = 0x41544144, BARRIER = 0x52524142,
        BYE = 0x00455942 };
@@ -60,23 +62,17 @@ struct neighbour {                  /* of a ring: who comes next              */
 /* What the command line says; names are those of Optcast's server. */
 struct options {
     bool client, ring;
-    const char *address, *service, *trace, *host;
+    const char *address, *service_file, *trace, *host;
     uint32_t port, rank, nrank, jobs, threads, recvs, sends, nreq, nsplit;
     uint32_t iterations, warmup, timeout;
     enum type type;
     uint64_t count, chunk;          /* elements; bytes                        */
     uint64_t size[64];              /* bytes                                  */
     int sizes;
-    char secret[SECRET];
-    bool gate;
-    struct { char host[64]; uint16_t port; } server[MAX_SERVERS];
-    int servers;
+    struct service service;         /* servers, the secret, the gate          */
 };
 
 /* util.c */
-void die(const char *, ...) __attribute__((format(printf, 1, 2), noreturn));
-extern void (*die_hook)(void);      /* what die() calls first                */
-double now(void);
 void *get(size_t);                  /* memory at the begin of a page          */
 size_t size_of(enum type);
 const char *type_name(enum type);   /* as NCCL's tests print it               */
@@ -99,16 +95,21 @@ bool same(const uint8_t *, const uint8_t *, size_t);    /* in constant time */
 void draw(uint8_t *, size_t);                           /* random bytes     */
 
 /* net.c */
-int listen_at(const char *address, uint16_t port, uint16_t *got);
-int connect_to(const char *host, uint16_t port, uint32_t timeout);
-void tune(int fd);
-void set_timeout(int fd, uint32_t seconds); /* for a peer that falls silent  */
+/* A connection to HOST:PORT, which may come up within the timeout. */
+int connect_to(const char *where, uint32_t timeout);
 /* Has poll() wait until so many bytes are there, which must be on their way:
  * fewer, larger reads. `set` is what was asked for before. */
 void wait_for_bytes(int fd, size_t bytes, int *set);
 const char *peer_of(int fd, char out[64]);
 bool read_whole(int fd, void *, size_t);    /* false: closed, late, an error */
 bool write_whole(int fd, const void *, size_t);
+/* Pass what is left of a header and `size` bytes of data, of which `done` bytes
+ * have passed before. Both return the bytes that passed now; 0: the peer has
+ * closed; LINK_AGAIN: none passed; LINK_BROKEN: errno says why. */
+ssize_t send_message(int fd, const struct header *, const void *data,
+                     size_t size, size_t done, int flags);
+ssize_t take_message(int fd, struct header *, void *data, size_t size,
+                     size_t done);
 /* Both sides of the handshake; accept_peer tells who came. */
 bool accept_peer(int fd, const struct options *, struct join *, char *why,
                   size_t);

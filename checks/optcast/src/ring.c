@@ -42,9 +42,9 @@ static void place(const struct ring *r, uint64_t k, bool sends,
 static void gone(const struct ring *r, bool next, ssize_t n)
 {
     uint32_t of = (r->o->rank + (next ? 1 : r->o->nrank - 1)) % r->o->nrank;
-    die("rank %u: its neighbour, rank %u, %s: its own message says why",
-        r->o->rank, of, n == 0 || errno == ECONNRESET || errno == EPIPE
-        ? "closed the connection" : strerror(errno));
+    fail("rank %u: its neighbour, rank %u, %s: its own message says why",
+         r->o->rank, of, n == 0 || errno == ECONNRESET || errno == EPIPE
+         ? "closed the connection" : strerror(errno));
 }
 
 static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
@@ -76,19 +76,9 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
                 if (traced)
                     trace_rust("TRACE", "ring", "send  : idx: 0, j: 0 start");
             }
-            struct iovec parts[2];
-            struct msghdr message = {.msg_iov = parts};
-            if (out_done < head)
-                parts[message.msg_iovlen++] = (struct iovec){
-                    (uint8_t *)&to + out_done, head - out_done};
-            size_t done = out_done < head ? 0 : out_done - head;
-            parts[message.msg_iovlen++] = (struct iovec){
-                (void *)(data + done), length - done};
-            ssize_t w = sendmsg(r->next, &message,
-                                MSG_DONTWAIT | MSG_NOSIGNAL);
-            if (w < 0 && errno == EINTR)
-                continue;
-            if (w < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            ssize_t w = send_message(r->next, &to, data, length, out_done,
+                                     MSG_DONTWAIT);
+            if (w == LINK_AGAIN)
                 break;
             if (w <= 0)
                 gone(r, true, w);
@@ -109,18 +99,9 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
             uint8_t *data = taken < adds ? r->taken : own;
             bool header = in_done < head;
             if (in_done < head + length) {
-                size_t done = header ? 0 : in_done - head;
-                struct iovec parts[2];
-                struct msghdr message = {.msg_iov = parts};
-                if (header)
-                    parts[message.msg_iovlen++] = (struct iovec){
-                        (uint8_t *)&got + in_done, head - in_done};
-                parts[message.msg_iovlen++] = (struct iovec){
-                    data + done, length - done};
-                ssize_t w = recvmsg(r->before, &message, MSG_DONTWAIT);
-                if (w < 0 && errno == EINTR)
-                    continue;
-                if (w < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+                ssize_t w = take_message(r->before, &got, data, length,
+                                         in_done);
+                if (w == LINK_AGAIN)
                     break;
                 if (w <= 0)
                     gone(r, false, w);
@@ -131,8 +112,8 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
                 if (header && in_done >= head && (got.magic != DATA
                         || got.seq != (uint32_t)taken
                         || got.bytes != length))
-                    die("rank %u: its neighbour sent another message than "
-                        "the one that was due", r->o->rank);
+                    fail("rank %u: its neighbour sent another message than "
+                         "the one that was due", r->o->rank);
             }
             if (in_done < head || in_done < head + length)
                 continue;
@@ -169,15 +150,15 @@ static void all_reduce(void *self, const void *in, void *out, uint64_t bytes,
              ? POLLOUT : 0, 0},
             {r->meeting, POLLIN, 0}};
         if (poll(polled, 3, r->o->timeout * 1000) == 0)
-            die("rank %u: nothing came from its neighbour, rank %u, for %u "
-                "s: it hangs, or its link is down", r->o->rank,
-                (uint32_t)((r->o->rank + n - 1) % n), r->o->timeout);
+            fail("rank %u: nothing came from its neighbour, rank %u, for %u "
+                 "s: it hangs, or its link is down", r->o->rank,
+                 (uint32_t)((r->o->rank + n - 1) % n), r->o->timeout);
         if (polled[1].revents & (POLLERR | POLLHUP))
             gone(r, true, 0);
         /* It only speaks in a barrier. */
         if (polled[2].revents)
-            die("rank %u: the server where the ranks have met is gone",
-                r->o->rank);
+            fail("rank %u: the server where the ranks have met is gone",
+                 r->o->rank);
     }
 }
 
@@ -188,8 +169,8 @@ static void barrier(void *self)
     if (!write_whole(r->meeting, &head, sizeof head)
             || !read_whole(r->meeting, &head, sizeof head)
             || head.magic != BARRIER)
-        die("rank %u: the server that keeps the barrier is gone, or another "
-            "rank is", r->o->rank);
+        fail("rank %u: the server that keeps the barrier is gone, or another "
+             "rank is", r->o->rank);
 }
 
 static void end(void *self)
@@ -220,8 +201,8 @@ static int accept_before(const struct options *o, int listener)
         if (fd >= 0)
             close(fd);
     }
-    die("rank %u: its neighbour, rank %u, has not come in %u s", o->rank, due,
-        o->timeout);
+    fail("rank %u: its neighbour, rank %u, has not come in %u s", o->rank, due,
+         o->timeout);
 }
 
 void *ring_way(const struct options *o, struct way *way)
@@ -230,36 +211,38 @@ void *ring_way(const struct options *o, struct way *way)
     struct neighbour next;
     struct sockaddr_in own;
     socklen_t length = sizeof own;
-    char here[INET_ADDRSTRLEN], name[96];
-    uint16_t port;
+    char here[INET_ADDRSTRLEN], where[64], name[96];
     r->o = o;
     r->taken = get(o->count * size_of(o->type));
-    snprintf(name, sizeof name, "%s:%u", o->server[0].host,
-             o->server[0].port);
-    r->meeting = connect_to(o->server[0].host, o->server[0].port, o->timeout);
+    const char *meeting = o->service.servers[0].name;
+    r->meeting = connect_to(meeting, o->timeout);
     getsockname(r->meeting, (void *)&own, &length);
     inet_ntop(AF_INET, &own.sin_addr, here, sizeof here);
-    int listener = listen_at(here, 0, &port);
-    join_server(r->meeting, o, name, own.sin_addr.s_addr, port);
+    int listener = listen_at(here, "0", 0);
+    length = sizeof own;
+    getsockname(listener, (void *)&own, &length);
+    join_server(r->meeting, o, meeting, own.sin_addr.s_addr,
+                ntohs(own.sin_port));
     if (!read_whole(r->meeting, &next, sizeof next) || next.magic != MAGIC)
-        die("rank %u: %s did not tell who comes next: have all %u ranks been "
-            "started?", o->rank, name, o->nrank);
+        fail("rank %u: %s did not tell who comes next: have all %u ranks been "
+             "started?", o->rank, meeting, o->nrank);
     inet_ntop(AF_INET, &(struct in_addr){next.address}, here, sizeof here);
-    snprintf(name, sizeof name, "%s:%u (rank %u)", here, next.port,
+    snprintf(where, sizeof where, "%s:%u", here, next.port);
+    snprintf(name, sizeof name, "%s (rank %u)", where,
              (o->rank + 1) % o->nrank);
     /* The connection to the next is accepted by the kernel at once, so that
      * no rank waits for another that waits too; the handshake needs both. */
     if (o->rank == 0) {
-        r->next = connect_to(here, next.port, o->timeout);
+        r->next = connect_to(where, o->timeout);
         join_server(r->next, o, name, 0, 0);
         r->before = accept_before(o, listener);
     } else {
         r->before = accept_before(o, listener);
-        r->next = connect_to(here, next.port, o->timeout);
+        r->next = connect_to(where, o->timeout);
         join_server(r->next, o, name, 0, 0);
     }
     close(listener);
-    tune(r->before);
+    send_at_once(r->before);
     set_timeout(r->meeting, o->timeout);
     *way = (struct way){all_reduce, barrier, end};
     return r;

@@ -67,7 +67,7 @@ static void *shake(void *arg)
     }
     if (stays) {
         set_timeout(fd, o->timeout);
-        tune(fd);
+        send_at_once(fd);
         peers.fd[join.rank] = fd;
         peers.join[join.rank] = join;
         memcpy(peers.name[join.rank], name, sizeof name);
@@ -141,10 +141,10 @@ static void lost(uint32_t rank, const char *what)
 {
     const char *name = peers.name[rank];
     if (errno == EAGAIN || errno == EWOULDBLOCK)
-        die("rank %u (%s) %s for %u s: it hangs, or its link is down", rank,
-            name, what, o->timeout);
-    die("rank %u (%s) is gone before its end: its connection was closed; its "
-        "own message says why", rank, name);
+        fail("rank %u (%s) %s for %u s: it hangs, or its link is down", rank,
+             name, what, o->timeout);
+    fail("rank %u (%s) is gone before its end: its connection was closed; its "
+         "own message says why", rank, name);
 }
 
 /* Receiving and sending for one or several ranks at once. */
@@ -166,15 +166,15 @@ static void check(const struct transfer *t, uint32_t seq)
 {
     const struct header *head = t->head;
     if (head->magic != DATA && head->magic != BARRIER && head->magic != BYE)
-        die("rank %u sent what is no message", t->rank);
+        fail("rank %u sent what is no message", t->rank);
     if (head->seq != seq)
-        die("rank %u sent message %u where %u was due", t->rank, head->seq,
-            seq);
+        fail("rank %u sent message %u where %u was due", t->rank, head->seq,
+             seq);
     if (head->bytes > room || head->bytes % size_of(o->type)
             || (head->bytes && (head->magic == BYE || peers.ring)))
-        die("rank %u announced %llu bytes, a message has at most %zu: are "
-            "chunksize and nsplit the same?", t->rank,
-            (unsigned long long)head->bytes, room);
+        fail("rank %u announced %llu bytes, a message has at most %zu: are "
+             "chunksize and nsplit the same?", t->rank,
+             (unsigned long long)head->bytes, room);
 }
 
 static bool take(struct transfer *t, uint32_t seq, int flags)
@@ -205,22 +205,9 @@ static bool give(struct transfer *t, int flags)
 {
     size_t all = sizeof *t->head + t->head->bytes;
     while (t->done < all) {
-        struct iovec parts[2];
-        size_t head = sizeof *t->head;
-        struct msghdr message = {.msg_iov = parts};
-        if (t->done < head)
-            parts[message.msg_iovlen++] = (struct iovec){
-                (uint8_t *)t->head + t->done, head - t->done};
-        size_t at = t->done < head ? 0 : t->done - head;
-        parts[message.msg_iovlen++] = (struct iovec){
-            t->data + at, t->head->bytes - at};
-        errno = 0;
-        ssize_t n = sendmsg(peers.fd[t->rank], &message,
-                            flags | MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && (flags & MSG_DONTWAIT)
-                && (errno == EAGAIN || errno == EWOULDBLOCK))
+        ssize_t n = send_message(peers.fd[t->rank], t->head, t->data,
+                                 t->head->bytes, t->done, flags);
+        if (n == LINK_AGAIN && (flags & MSG_DONTWAIT))
             return false;
         if (n <= 0)
             lost(t->rank, "took no data");
@@ -293,10 +280,10 @@ static void agree(const struct job *job)
     for (uint32_t r = 1; r < o->nrank; r++)
         if (job->head[r].magic != job->head[0].magic
                 || job->head[r].bytes != job->head[0].bytes)
-            die("rank %u sent %llu bytes, rank 0 %llu: their size or "
-                "chunksize differ", r,
-                (unsigned long long)job->head[r].bytes,
-                (unsigned long long)job->head[0].bytes);
+            fail("rank %u sent %llu bytes, rank 0 %llu: their size or "
+                 "chunksize differ", r,
+                 (unsigned long long)job->head[r].bytes,
+                 (unsigned long long)job->head[0].bytes);
 }
 
 static double microseconds(double since)
@@ -434,7 +421,7 @@ static void run_threads(void)
             if (pthread_create(threads + count++, NULL,
                                kind == 0 ? receiver : kind == 1 ? reducer
                                : sender, (void *)(intptr_t)i))
-                die("cannot start %u threads", count);
+                fail("cannot start %u threads", count);
     }
     while (count--)
         pthread_join(threads[count], NULL);
@@ -484,13 +471,15 @@ int serve(const struct options *options)
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    int listener = listen_at(o->address, o->port, NULL);
+    char port[8];
+    snprintf(port, sizeof port, "%u", o->port);
+    int listener = listen_at(o->address, port, 0);
     trace_rust("INFO", "server", "listening on %s:%u for %u ranks",
                o->address, o->port, o->nrank);
     trace_flush();
     if (pthread_create(&thread, NULL, door, (void *)(intptr_t)listener)
         || pthread_create(&thread, NULL, at_sigterm, NULL))
-        die("cannot start a thread");
+        fail("cannot start a thread");
     for (;;) {
         pthread_mutex_lock(&peers.lock);
         while (peers.joined < o->nrank)

@@ -17,7 +17,7 @@ static bool spans;
 void trace_own(FILE *to, const char *host)
 {
     out = to;
-    die_hook = trace_flush;
+    before_failure = trace_flush;
     snprintf(name, sizeof name, "%s", host);
 }
 
@@ -25,7 +25,7 @@ void trace_open(const char *path, const char *host)
 {
     FILE *file = strcmp(path, "-") ? fopen(path, "w") : stdout;
     if (!file)
-        die("%s: %s", path, strerror(errno));
+        fail("%s: %s", path, strerror(errno));
     setvbuf(file, NULL, _IOFBF, 1 << 18);
     trace_own(file, host);
     spans = true;

@@ -1,36 +1,12 @@
-/* util.c - time, memory, and the end. */
+/* util.c - memory, and the types of data. */
 #define _GNU_SOURCE
 #include "optcast.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
-void (*die_hook)(void);
-
-void die(const char *format, ...)
-{
-    char line[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    if (die_hook)
-        die_hook();
-    fprintf(stderr, "optcast: %s\n", line);
-    fflush(stderr);
-    _exit(1);                           /* other threads may hold locks     */
-}
-
-double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
+const char program_name[] = "optcast";
 
 void *get(size_t bytes)
 {
@@ -38,7 +14,7 @@ void *get(size_t bytes)
     void *memory;
     if (posix_memalign(&memory, bytes < huge ? 4096 : huge,
                        bytes ? bytes : 1))
-        die("no memory for %zu bytes", bytes);
+        fail("no memory for %zu bytes", bytes);
     /* The kernel copies all of it: fewer pages, fewer misses of the TLB. */
     if (bytes >= huge)
         madvise(memory, bytes, MADV_HUGEPAGE);

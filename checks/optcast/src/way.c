@@ -24,9 +24,9 @@
  * which a message costs more than its bytes. */
 enum { OVERLAP = 32, LEAST = 8 << 10 };
 
-struct link {                           /* to one server                    */
+struct channel {                        /* to one server                    */
     int fd, least;
-    char name[96];
+    const char *name;
     uint32_t sent, got;                 /* messages, ever                   */
     uint64_t next_out, next_in;         /* parts of this all-reduce         */
     size_t out_done, in_done;           /* bytes of those                   */
@@ -35,7 +35,7 @@ struct link {                           /* to one server                    */
 
 struct way_state {
     const struct options *o;
-    struct link *links;
+    struct channel *links;
     struct slot {
         uint64_t chunk;
         uint32_t parts, begun, sent, got;
@@ -80,17 +80,17 @@ static void start(struct way_state *w)
     }
 }
 
-static void gone(const struct way_state *w, const struct link *link,
+static void gone(const struct way_state *w, const struct channel *link,
                  ssize_t n)
 {
-    die("rank %u: the server %s %s in the middle of an all-reduce of %llu B: "
-        "its own message says why", w->o->rank, link->name,
-        n == 0 || errno == ECONNRESET || errno == EPIPE
-        ? "closed the connection" : strerror(errno),
-        (unsigned long long)w->bytes);
+    fail("rank %u: the server %s %s in the middle of an all-reduce of %llu B: "
+         "its own message says why", w->o->rank, link->name,
+         n == 0 || errno == ECONNRESET || errno == EPIPE
+         ? "closed the connection" : strerror(errno),
+         (unsigned long long)w->bytes);
 }
 
-static bool send_parts(struct way_state *w, struct link *link)
+static bool send_parts(struct way_state *w, struct channel *link)
 {
     bool moved = false;
     while (link->next_out < w->parts
@@ -99,20 +99,11 @@ static bool send_parts(struct way_state *w, struct link *link)
         size_t size = bytes_of(w, link->next_out), head = sizeof link->out;
         if (!link->out_done)
             link->out = (struct header){w->magic, link->sent, size};
-        struct iovec parts[2];
-        struct msghdr message = {.msg_iov = parts};
-        if (link->out_done < head)
-            parts[message.msg_iovlen++] = (struct iovec){
-                (uint8_t *)&link->out + link->out_done,
-                head - link->out_done};
-        size_t at = link->out_done < head ? 0 : link->out_done - head;
-        parts[message.msg_iovlen++] = (struct iovec){
-            (void *)(w->from + link->next_out * w->part + at), size - at};
-        ssize_t n = sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        ssize_t n = send_message(link->fd, &link->out,
+                                 w->from + link->next_out * w->part, size,
+                                 link->out_done, MSG_DONTWAIT);
+        if (n == LINK_AGAIN)
             return moved;
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n <= 0)
             gone(w, link, n);
         moved = true;
@@ -121,36 +112,28 @@ static bool send_parts(struct way_state *w, struct link *link)
         link->out_done += n;
         if (link->out_done == head + size) {
             link->out_done = 0;
-            link->next_out += w->o->servers;
+            link->next_out += w->o->service.count;
             link->sent++;
             if (++slot->sent == slot->parts)
                 TRACE(305, "send done");
-            if (w->o->servers > 1)
+            if (w->o->service.count > 1)
                 break;                  /* the others have their turn   */
         }
     }
     return moved;
 }
 
-static bool take_parts(struct way_state *w, struct link *link)
+static bool take_parts(struct way_state *w, struct channel *link)
 {
     bool moved = false;
     while (link->next_in < link->next_out) {
         size_t size = bytes_of(w, link->next_in), head = sizeof link->in;
         bool header = link->in_done < head;
-        size_t at = header ? 0 : link->in_done - head;
-        struct iovec parts[2];
-        struct msghdr message = {.msg_iov = parts};
-        if (header)
-            parts[message.msg_iovlen++] = (struct iovec){
-                (uint8_t *)&link->in + link->in_done, head - link->in_done};
-        parts[message.msg_iovlen++] = (struct iovec){
-            w->to + link->next_in * w->part + at, size - at};
-        ssize_t n = recvmsg(link->fd, &message, MSG_DONTWAIT);
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        ssize_t n = take_message(link->fd, &link->in,
+                                 w->to + link->next_in * w->part, size,
+                                 link->in_done);
+        if (n == LINK_AGAIN)
             return moved;
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n <= 0)
             gone(w, link, n);
         moved = true;
@@ -158,12 +141,12 @@ static bool take_parts(struct way_state *w, struct link *link)
         if (header && link->in_done >= head
                 && (link->in.magic != w->magic || link->in.seq != link->got
                     || link->in.bytes != size))
-            die("rank %u: the server %s sent another message than the one "
-                "that was due", w->o->rank, link->name);
+            fail("rank %u: the server %s sent another message than the one "
+                 "that was due", w->o->rank, link->name);
         if (link->in_done == head + size) {
             struct slot *slot = slot_of(w, link->next_in);
             link->in_done = 0;
-            link->next_in += w->o->servers;
+            link->next_in += w->o->service.count;
             link->got++;
             if (++slot->got == slot->parts) {
                 TRACE(322, "recv done");
@@ -178,7 +161,7 @@ static bool take_parts(struct way_state *w, struct link *link)
 static void transfer(struct way_state *w)
 {
     struct pollfd polled[MAX_SERVERS];
-    for (int s = 0; s < w->o->servers; s++) {
+    for (int s = 0; s < w->o->service.count; s++) {
         w->links[s].next_out = w->links[s].next_in = s;
         w->links[s].out_done = w->links[s].in_done = 0;
     }
@@ -186,11 +169,11 @@ static void transfer(struct way_state *w)
     for (;;) {
         bool moved = false;
         start(w);
-        for (int s = 0; s < w->o->servers; s++) {
+        for (int s = 0; s < w->o->service.count; s++) {
             /* Clients begin with different servers, else all of them would
              * send to the first one at once. */
-            struct link *link = w->links
-                + (s + w->o->rank) % w->o->servers;
+            struct channel *link = w->links
+                + (s + w->o->rank) % w->o->service.count;
             moved |= take_parts(w, link);
             start(w);
             moved |= send_parts(w, link);
@@ -200,8 +183,8 @@ static void transfer(struct way_state *w)
         if (moved)
             continue;
         int open = 0, of[MAX_SERVERS];
-        for (int s = 0; s < w->o->servers; s++) {
-            struct link *link = w->links + s;
+        for (int s = 0; s < w->o->service.count; s++) {
+            struct channel *link = w->links + s;
             short events = 0;
             if (link->next_out < w->parts
                     && link->next_out / w->o->nsplit < w->started)
@@ -218,9 +201,9 @@ static void transfer(struct way_state *w)
             }
         }
         if (poll(polled, open, w->o->timeout * 1000) == 0)
-            die("rank %u: nothing came from the server %s for %u s: it "
-                "hangs, or its link is down", w->o->rank,
-                w->links[of[0]].name, w->o->timeout);
+            fail("rank %u: nothing came from the server %s for %u s: it "
+                 "hangs, or its link is down", w->o->rank,
+                 w->links[of[0]].name, w->o->timeout);
         for (int i = 0; i < open; i++)
             /* Nothing is due from it, and yet it speaks: it has closed. */
             if (polled[i].revents & (POLLERR | POLLHUP)
@@ -233,7 +216,7 @@ static void transfer(struct way_state *w)
 static uint64_t part_of(const struct way_state *w, uint64_t bytes)
 {
     uint64_t most = w->o->count * size_of(w->o->type);
-    uint64_t part = bytes / (OVERLAP * w->o->servers) / LEAST * LEAST;
+    uint64_t part = bytes / (OVERLAP * w->o->service.count) / LEAST * LEAST;
     part = part < LEAST ? LEAST : part;
     return part < most ? part : most;
 }
@@ -270,7 +253,7 @@ static void barrier(void *self)
 static void end(void *self)
 {
     struct way_state *w = self;
-    for (int s = 0; s < w->o->servers; s++) {
+    for (int s = 0; s < w->o->service.count; s++) {
         struct header bye = {BYE, w->links[s].sent, 0};
         write_whole(w->links[s].fd, &bye, sizeof bye);
         close(w->links[s].fd);
@@ -281,15 +264,13 @@ void *optcast_way(const struct options *o, struct way *way)
 {
     struct way_state *w = get(sizeof *w);
     w->o = o;
-    w->links = get(o->servers * sizeof *w->links);
+    w->links = get(o->service.count * sizeof *w->links);
     w->slots = get(o->nreq * sizeof *w->slots);
-    for (int s = 0; s < o->servers; s++) {
-        struct link *link = w->links + s;
-        snprintf(link->name, sizeof link->name, "%s:%u", o->server[s].host,
-                 o->server[s].port);
+    for (int s = 0; s < o->service.count; s++) {
+        struct channel *link = w->links + s;
+        link->name = o->service.servers[s].name;
         trace_rust("INFO", "client", "connecting to %s", link->name);
-        link->fd = connect_to(o->server[s].host, o->server[s].port,
-                              o->timeout);
+        link->fd = connect_to(link->name, o->timeout);
         join_server(link->fd, o, link->name, 0, 0);
     }
     trace_rust("INFO", "client", "client connected");

@@ -21,11 +21,11 @@ static char *whole_file(const char *path, size_t *size)
     char *text;
 
     if (!file || fseek(file, 0, SEEK_END) || (n = ftell(file)) < 0)
-        die("%s: %s", path, strerror(errno));
+        fail("%s: %s", path, strerror(errno));
     rewind(file);
     text = malloc((size_t)n + 1);
     if (!text || fread(text, 1, (size_t)n, file) != (size_t)n)
-        die("%s: cannot be read", path);
+        fail("%s: cannot be read", path);
     fclose(file);
     *size = (size_t)n;
     return text;
@@ -70,8 +70,8 @@ static void await_key(const char *key, const char *what)
 
     while (!client->exists(key)) {
         if (now() - begin > fmin(10, arg.limit))
-            die("the %s %s is not in the database: who stores it?", what,
-                key);
+            fail("the %s %s is not in the database: who stores it?", what,
+                 key);
         usleep(100000);
     }
 }
@@ -88,9 +88,9 @@ void inference(void)
     double loop = 0;
 
     if (arg.plain)
-        die("inference wants a server with the module (AI.*)");
+        fail("inference wants a server with the module (AI.*)");
     if (!image || !result || !due)
-        die("no memory for an image of %zu bytes", n * sizeof *image);
+        fail("no memory for an image of %zu bytes", n * sizeof *image);
     arg.bytes = n * sizeof *image;
     if (rank == 0)
         store();
@@ -121,7 +121,7 @@ void inference(void)
             add_time("warmup", t4 - t0);
             for (size_t c = 0; c < classes; c++)
                 if (!isfinite(result[c]))
-                    die("%s: value %zu is no number", out, c);
+                    fail("%s: value %zu is no number", out, c);
             memcpy(due, result, classes * sizeof *due);
             MPI_Bcast(due, arg.classes, MPI_FLOAT, 0, MPI_COMM_WORLD);
         } else {
@@ -133,8 +133,8 @@ void inference(void)
         }
         for (size_t c = 0; c < classes; c++)
             if (fabsf(result[c] - due[c]) > 1e-4f * fmaxf(1, fabsf(due[c])))
-                die("%s: value %zu is %g, of the first inference %g", out, c,
-                    (double)result[c], (double)due[c]);
+                fail("%s: value %zu is %g, of the first inference %g", out, c,
+                     (double)result[c], (double)due[c]);
         verified++;
         /* Kept, they would fill the memory. */
         client->delete_tensor(in);

@@ -1,5 +1,6 @@
 /* main.c - options, and the order of a run of tensorload. */
 #define _GNU_SOURCE
+#include "../../lib/src/common/options.h"
 #include "tensor.h"
 
 #include <mpi.h>
@@ -9,114 +10,62 @@
 #include <string.h>
 
 /* --- options -------------------------------------------------------------- */
-static const struct { const char *name, *means; } options[] = {
-    {"service FILE", "lines 'server HOST PORT', 'password WORD', 'cluster', "
-     "'tls', 'ca FILE'"},
-    {"bytes N", "of a tensor of floats (1024)"},
-    {"iterations N", "of the loop (100)"},
-    {"plain", "SET and GET instead of AI.TENSORSET and AI.TENSORGET: for a "
-     "server without the module"},
-    {"colocated", "of the servers, the one on this node alone"},
-    {"folder DIR", "for rank_N_timing.csv, in the original's form (none)"},
-    {"library FILE", "SmartRedis' shared object instead of the own client"},
-    {"files DIR", "datasets and lists as files in this folder, which all "
-     "nodes see, instead of a server"},
-    {"tensors N", "of a dataset (4)"},
-    {"put-each", "the producer puts its dataset in each iteration, as the "
-     "original's does for a consumer in Python"},
-    {"client-threads N", "of the consumer (1)"},
-    {"producers N", "ranks of the producer"},
-    {"poll SECONDS", "between two polls of a list (0.005)"},
-    {"limit SECONDS", "for a server's answer and for the other side (60)"},
-    {"batch-size N", "images of one inference (1)"},
-    {"device NAME", "CPU or GPU (CPU)"},
-    {"num-devices N", "of them (1); several are CPU:0, CPU:1, ..."},
-    {"model FILE", "blob that rank 0 stores where the model is missing"},
-    {"script FILE", "source likewise"},
-    {"side N", "pixels of an image's side (224)"},
-    {"classes N", "of a result (1000)"},
+static const struct setting rows[] = {
+    {"service", "FILE", "lines 'server HOST PORT', 'password WORD', "
+     "'cluster', 'tls', 'ca FILE'", WORD, .target = &arg.service},
+    {"bytes", "N", "of a tensor of floats (1024)", LONG, &arg.bytes, 4,
+     .high = 1e12},
+    {"iterations", "N", "of the loop (100)", COUNT, &arg.iterations, 1,
+     .high = 1e9},
+    {"plain", NULL, "SET and GET instead of AI.TENSORSET and AI.TENSORGET: "
+     "for a server without the module", FLAG, .target = &arg.plain},
+    {"colocated", NULL, "of the servers, the one on this node alone", FLAG,
+     .target = &arg.colocated},
+    {"folder", "DIR", "for rank_N_timing.csv, in the original's form (none)",
+     WORD, .target = &arg.folder},
+    {"files", "DIR", "datasets and lists as files in this folder, which all "
+     "nodes see, instead of a server", WORD, .target = &arg.files},
+    {"tensors", "N", "of a dataset (4)", COUNT, &arg.tensors, 1, .high = 64},
+    {"client-threads", "N", "of the consumer (1)", COUNT, &arg.threads, 1,
+     .high = 4096},
+    {"producers", "N", "ranks of the producer", COUNT, &arg.producers, 1,
+     .high = 1e9},
+    {"poll", "SECONDS", "between two polls of a list (0.005)", REAL,
+     &arg.poll, 0, .high = 1e6},
+    {"limit", "SECONDS", "for a server's answer and for the other side (60)",
+     REAL, &arg.limit, 0.1, .high = 1e6},
+    {"batch-size", "N", "images of one inference (1)", COUNT, &arg.batch, 1,
+     .high = 1e9},
+    {"device", "NAME", "CPU or GPU (CPU)", WORD, .target = &arg.device},
+    {"num-devices", "N", "of them (1); several are CPU:0, CPU:1, ...", COUNT,
+     &arg.devices, 1, .high = 1e9},
+    {"model", "FILE", "blob that rank 0 stores where the model is missing",
+     WORD, .target = &arg.model},
+    {"script", "FILE", "source likewise", WORD, .target = &arg.script},
+    {"side", "N", "pixels of an image's side (224)", COUNT, &arg.side, 1,
+     .high = 1e5},
+    {"classes", "N", "of a result (1000)", COUNT, &arg.classes, 1,
+     .high = 1e9},
 };
+enum { ROWS = sizeof rows / sizeof *rows };
+static bool given[ROWS];
+static const struct settings settings = {rows, ROWS, given, "--", " "};
 
-static _Noreturn void usage(FILE *to, int code)
+static _Noreturn void help(void)
 {
-    fprintf(to, "usage: tensorload throughput|inference|producer|consumer "
-            "--service FILE [OPTION]...\n  mpirun -np 4 tensorload "
-            "throughput --service server.txt --bytes 65536 --plain\n");
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        fprintf(to, "  --%-22s %s\n", options[i].name, options[i].means);
-    exit(code);
+    puts("usage: tensorload throughput|inference|producer|consumer --service "
+         "FILE [OPTION]...\n  mpirun -np 4 tensorload throughput --service "
+         "server.txt --bytes 65536 --plain\n");
+    print_settings(&settings);
+    exit(0);
 }
 
-static double number(const char *name, const char *text, double least)
+static void read_options(int argc, char **argv)
 {
-    char *end;
-    double value = strtod(text, &end);
-
-    if (*end || end == text || !(value >= least) || value > 1e12)
-        die("%s %s: expected a number from %g on", name, text, least);
-    return value;
-}
-
-static void read_arguments(int argc, char **argv)
-{
-    for (int i = 2; i < argc; i++) {
-        const char *name = argv[i], *text = i + 1 < argc ? argv[i + 1] : "";
-        if (!strcmp(name, "--plain")) {
-            arg.plain = true;
-            continue;
-        }
-        if (!strcmp(name, "--colocated")) {
-            arg.colocated = true;
-            continue;
-        }
-        if (!strcmp(name, "--put-each")) {
-            arg.put_each = true;
-            continue;
-        }
-        i++;
-        if (!strcmp(name, "--service"))
-            arg.service = text;
-        else if (!strcmp(name, "--folder"))
-            arg.folder = text;
-        else if (!strcmp(name, "--library"))
-            arg.library = text;
-        else if (!strcmp(name, "--files"))
-            arg.files = text;
-        else if (!strcmp(name, "--device"))
-            arg.device = text;
-        else if (!strcmp(name, "--model"))
-            arg.model = text;
-        else if (!strcmp(name, "--script"))
-            arg.script = text;
-        else if (!strcmp(name, "--side"))
-            arg.side = (int)number(name, text, 1);
-        else if (!strcmp(name, "--classes"))
-            arg.classes = (int)number(name, text, 1);
-        else if (!strcmp(name, "--bytes"))
-            arg.bytes = (size_t)number(name, text, 4) / 4 * 4;
-        else if (!strcmp(name, "--iterations"))
-            arg.iterations = (int)number(name, text, 1);
-        else if (!strcmp(name, "--tensors"))
-            arg.tensors = (int)number(name, text, 1);
-        else if (!strcmp(name, "--client-threads"))
-            arg.threads = (int)number(name, text, 1);
-        else if (!strcmp(name, "--producers"))
-            arg.producers = (int)number(name, text, 1);
-        else if (!strcmp(name, "--batch-size"))
-            arg.batch = (int)number(name, text, 1);
-        else if (!strcmp(name, "--num-devices"))
-            arg.devices = (int)number(name, text, 1);
-        else if (!strcmp(name, "--poll"))
-            arg.poll = number(name, text, 0);
-        else if (!strcmp(name, "--limit"))
-            arg.limit = number(name, text, 0.1);
-        else
-            die("unknown option %s: see tensorload --help", name);
-    }
+    read_arguments(&settings, argc, argv);
+    arg.bytes -= arg.bytes % sizeof(float);
     if (!arg.service && !arg.files)
-        die("no server: give --service FILE (or --files DIR)");
-    if (arg.tensors > 64)
-        die("--tensors %d: 64 at the most", arg.tensors);
+        usage("no server: give --service FILE (or --files DIR)");
 }
 
 int main(int argc, char **argv)
@@ -132,21 +81,20 @@ int main(int argc, char **argv)
     size_t m = 0, count = sizeof modes / sizeof *modes;
 
     signal(SIGPIPE, SIG_IGN);
-    if (argc < 2 || !strcmp(argv[1], "--help"))
-        usage(argc < 2 ? stderr : stdout, argc < 2);
-    while (m < count && strcmp(argv[1], modes[m].mode))
+    if (argc > 1 && !strcmp(argv[1], "--help"))
+        help();
+    while (m < count && (argc < 2 || strcmp(argv[1], modes[m].mode)))
         m++;
     if (m == count)
-        usage(stderr, 2);
-    read_arguments(argc, argv);
+        usage("the first word must be throughput, inference, producer or "
+              "consumer: see --help");
+    read_options(argc - 1, argv + 1);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     client = arg.files ? &files : &embedded;
-    if (arg.library)
-        client = library(arg.library);
     if (modes[m].lists ? !client->get_list : !client->put_tensor)
-        die("the client '%s' cannot do %s", client->name, modes[m].mode);
+        fail("the client '%s' cannot do %s", client->name, modes[m].mode);
     double opening = now();
     client->open();
     add_time("client()", now() - opening);

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #define TENSORLOAD "1.0"
+
+const char program_name[] = "tensorload";
 
 /* Defaults of SmartSim-Scaling. */
 struct arguments arg = {
@@ -32,27 +32,6 @@ enum { FUNCTIONS = 16 };
 static struct series series[FUNCTIONS];
 static int functions;
 
-double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-_Noreturn void die(const char *format, ...)
-{
-    char text[600];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    /* In one piece: other ranks write there too. */
-    dprintf(STDERR_FILENO, "tensorload: %s\n", text);
-    _exit(1);
-}
-
 void add_time(const char *function, double seconds)
 {
     int i = 0;
@@ -62,14 +41,14 @@ void add_time(const char *function, double seconds)
     struct series *s = &series[i];
     if (i == functions) {
         if (functions++ == FUNCTIONS)
-            die("more than %d functions", FUNCTIONS);
+            fail("more than %d functions", FUNCTIONS);
         snprintf(s->name, sizeof s->name, "%s", function);
     }
     if (s->count == s->room) {
         s->room = s->room ? 2 * s->room : 128;
         if (!(s->seconds = realloc(s->seconds,
                                    s->room * sizeof *s->seconds)))
-            die("no memory for times");
+            fail("no memory for times");
     }
     s->seconds[s->count++] = seconds;
 }
@@ -101,9 +80,9 @@ void check_values(const float *data, size_t n, unsigned stamp,
         float due = (float)((i % STRIDE == 0 || i == n - 1 ? stamp : i)
                             & 0xffffff);
         if (data[i] != due)
-            die("%s: element %zu of %zu is %g, written was %g: the store "
-                "gave back another value", key, i, n, (double)data[i],
-                (double)due);
+            fail("%s: element %zu of %zu is %g, written was %g: the store "
+                 "gave back another value", key, i, n, (double)data[i],
+                 (double)due);
     }
     verified++;
 }
@@ -114,7 +93,7 @@ const char *key_of(char *out, size_t room, const char *format, ...)
 
     va_start(args, format);
     if ((size_t)vsnprintf(out, room, format, args) >= room)
-        die("a name is longer than %zu bytes: %.60s...", room - 1, out);
+        fail("a name is longer than %zu bytes: %.60s...", room - 1, out);
     va_end(args);
     return out;
 }
@@ -127,7 +106,7 @@ long producer_of(const char *dataset)
     long r = number ? strtol(number + 6, &end, 10) : -1;
 
     if (!number || end == number + 6 || r < 0 || r >= arg.producers)
-        die("a dataset of the list is called '%.60s'", dataset);
+        fail("a dataset of the list is called '%.60s'", dataset);
     return r;
 }
 
@@ -138,12 +117,12 @@ void in_threads(int count, void *(*run)(void *), void *shares, size_t size)
     char *share = shares;
 
     if (!ids)
-        die("no memory for %d threads", count);
+        fail("no memory for %d threads", count);
     for (int i = 1; i < count; i++) {
         int code = pthread_create(&ids[i], NULL, run,
                                   share + (size_t)i * size);
         if (code)
-            die("no %d threads: %s", count, strerror(code));
+            fail("no %d threads: %s", count, strerror(code));
     }
     run(share);
     for (int i = 1; i < count; i++)
@@ -159,17 +138,17 @@ void write_csv(void)
     if (!arg.folder)
         return;
     if (mkdir(arg.folder, 0777) && errno != EEXIST)
-        die("%s: %s", arg.folder, strerror(errno));
+        fail("%s: %s", arg.folder, strerror(errno));
     snprintf(path, sizeof path, "%s/rank_%d_timing.csv", arg.folder, rank);
     FILE *file = fopen(path, "w");
     if (!file)
-        die("%s: %s", path, strerror(errno));
+        fail("%s: %s", path, strerror(errno));
     for (int i = 0; i < functions; i++)
         for (size_t k = 0; k < series[i].count; k++)
             fprintf(file, "%d,%s,%.9f\n", rank, series[i].name,
                     series[i].seconds[k]);
     if (ferror(file) | fclose(file))
-        die("%s: %s", path, strerror(errno));
+        fail("%s: %s", path, strerror(errno));
 }
 
 static int compare(const void *a, const void *b)
@@ -187,7 +166,7 @@ static size_t gathered(const struct series *s, double **all)
     size_t total = 0;
 
     if (!counts || !places)
-        die("no memory for the report");
+        fail("no memory for the report");
     MPI_Gather(&own, 1, MPI_INT, counts, 1, MPI_INT, 0, MPI_COMM_WORLD);
     for (int r = 0; r < ranks; r++) {
         places[r] = (int)total;
@@ -195,7 +174,7 @@ static size_t gathered(const struct series *s, double **all)
     }
     *all = malloc((total ? total : 1) * sizeof **all);
     if (!*all)
-        die("no memory for the report");
+        fail("no memory for the report");
     MPI_Gatherv(s->seconds, own, MPI_DOUBLE, *all, counts, places,
                 MPI_DOUBLE, 0, MPI_COMM_WORLD);
     free(counts);

@@ -6,14 +6,16 @@
 #ifndef TENSOR_H
 #define TENSOR_H
 
+#include "../../lib/src/common/program.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* A client library: the suite's own (resp.c) or SmartRedis' (library.c); or
- * files in the place of a database (files.c: datasets and lists alone). One
- * connection set a rank; every call returns when it is done, and ends the
- * program with one line where it fails. What a client cannot do is NULL. */
+/* The client of a database (database.c), or files in its place (files.c:
+ * datasets and lists alone). Each rank has its own connections. Every call
+ * returns when it is done, and ends the program with one line if it fails. A
+ * client has NULL for calls that it cannot do. */
 struct client {
     const char *name;
     /* Commands that carry tensors: "AI.TENSORSET" or "SET". */
@@ -49,13 +51,9 @@ struct client {
     void (*delete_tensor)(const char *key);
 };
 extern const struct client embedded, files;
-const struct client *library(const char *path);
-/* Reads the service file; of a colocated database keeps this node's. */
-void choose_servers(void);
 
 struct arguments {
     const char *service;      /* file that names the servers              */
-    const char *library;      /* shared object of SmartRedis; NULL: ours  */
     const char *files;        /* folder instead of servers                */
     const char *folder;       /* of rank_N_timing.csv                     */
     const char *list_name;
@@ -63,7 +61,6 @@ struct arguments {
     int iterations;
     bool plain;               /* SET and GET instead of AI.*              */
     bool colocated;           /* only the server on this node             */
-    bool put_each;            /* the dataset in each iteration            */
     int tensors;              /* of a dataset                             */
     int threads;              /* of the consumer                          */
     int producers;            /* ranks of the producer                    */
@@ -78,11 +75,7 @@ extern struct arguments arg;
 extern int rank, ranks;
 
 /* --- rank.c: times of this rank, in the original's names ---------------- */
-double now(void);
 void add_time(const char *function, double seconds);
-/* Ends the program with one line, and all other ranks with it. */
-_Noreturn void die(const char *format, ...)
-    __attribute__((format(printf, 1, 2)));
 extern const struct client *client;
 long producer_of(const char *dataset);
 extern uint64_t verified;     /* values that were compared, of this rank   */

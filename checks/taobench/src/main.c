@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -50,21 +49,6 @@ static void print_line(void)
 }
 
 /* --- start --------------------------------------------------------------- */
-static void raise_open_files(void)
-{
-    rlim_t need = opt.connections + opt.threads + 64;
-    struct rlimit limit;
-
-    getrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_max < need)
-        fail("open files limit %ju (ulimit -Hn) is too low for %u "
-             "connections: raise it or ask for fewer (-c)",
-             (uintmax_t)limit.rlim_max, opt.connections);
-    if (limit.rlim_cur < need)
-        limit.rlim_cur = need;
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 static void drop_privileges(const char *user)
 {
     struct passwd *p = getpwnam(user);
@@ -104,8 +88,9 @@ int main(int argc, char **argv)
     sigaddset(&signals, SIGINT);
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
-    raise_open_files();
-    prepare_tls();
+    raise_open_files(opt.connections, opt.threads + 64);
+    if (opt.tls)
+        prepare_tls(true, opt.ca, opt.cert, opt.key);
     prepare_cache();
     prepare_serving();
     if (opt.user)

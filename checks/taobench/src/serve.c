@@ -68,7 +68,7 @@ static void watch(struct connection *c, uint32_t events)
 
 static void close_connection(struct connection *c)
 {
-    link_close(&c->link);
+    link_close(&c->link, false);
     free(c->in);
     free(c->out);
     free(c);
@@ -82,12 +82,13 @@ static size_t send_some(struct connection *c, const char *from, size_t n)
     size_t sent = 0;
 
     while (sent < n) {
-        ssize_t now = link_write(&c->link, from + sent, n - sent);
-        if (now == LINK_BROKEN)
+        const struct iovec rest = {(char *)from + sent, n - sent};
+        ssize_t put = link_write(&c->link, &rest, 1);
+        if (put == LINK_BROKEN)
             c->broken = true;
-        if (now < 0)
+        if (put < 0)
             break;
-        sent += (size_t)now;
+        sent += (size_t)put;
     }
     add(&c->fast->n->written, sent);
     return sent;
@@ -448,7 +449,7 @@ static void output(struct connection *c)
 
 static void proceed_handshake(struct connection *c)
 {
-    int done = link_accept(&c->link);
+    int done = link_handshake(&c->link);
 
     if (done == 1)
         c->state = FRESH;
@@ -496,14 +497,13 @@ static void open_connection(int fd, struct fast *f)
 {
     struct connection *c = calloc(1, sizeof *c);
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
-    int on = 1;
 
     if (!c || !link_open(&c->link, fd)) {
         free(c);
         refuse(fd, "SERVER_ERROR out of memory\r\n");
         return;
     }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    send_at_once(fd);
     c->fast = f;
     c->state = opt.tls ? HANDSHAKE : FRESH;
     add(&connections.accepted, 1);
@@ -544,7 +544,8 @@ void prepare_serving(void)
     for (char *at = list, *one; (one = strsep(&at, ","));) {
         if (connections.listeners == LISTENERS)
             usage("-l: at most %d addresses", LISTENERS);
-        listeners[connections.listeners++] = listen_at(one, opt.port);
+        listeners[connections.listeners++] = listen_at(
+            one, opt.port, SOCK_NONBLOCK);
     }
 }
 

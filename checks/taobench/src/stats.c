@@ -14,14 +14,6 @@ struct counters *counters;
 struct connections connections;
 uint64_t started_ns;
 
-uint64_t clock_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-}
-
 void start_stats(void)
 {
     started_ns = clock_ns();

@@ -5,6 +5,10 @@
 #ifndef TAO_H
 #define TAO_H
 
+#include "../../lib/src/common/net.h"
+#include "../../lib/src/common/options.h"
+#include "../../lib/src/common/program.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,19 +17,14 @@
 #include <sys/types.h>
 
 #define VERSION "1.0"
-#define SECOND UINT64_C(1000000000)
 enum { MAX_KEY = 250, MIB = 1 << 20 };
-#ifdef WITH_TLS
-static const bool with_tls = true;
-#else
-static const bool with_tls = false;
-#endif
 
 /* --- options.c ----------------------------------------------------------- */
 struct options {
     const char *address, *port;
     const char *user;
-    unsigned threads, memory, connections, verbose, item_limit;
+    unsigned threads, memory, connections, verbose;
+    uint64_t item_limit;                                      /* bytes       */
     unsigned dispatchers, slow_threads, max_slow_requests;
     unsigned worker_sleep, dispatcher_sleep, slow_sleep;      /* ns          */
     unsigned slow_path_sleep;                                 /* us          */
@@ -37,11 +36,6 @@ struct options {
 };
 extern struct options opt;
 void read_options(int argc, char **argv);
-/* One line on stderr; exit code 2 for usage, 1 for what went wrong. */
-_Noreturn void usage(const char *format, ...)
-    __attribute__((format(printf, 1, 2)));
-_Noreturn void fail(const char *format, ...)
-    __attribute__((format(printf, 1, 2)));
 
 /* --- counters: each has one writer, other threads only read -------------- */
 typedef _Atomic uint64_t counter;
@@ -107,18 +101,6 @@ uint64_t nanosleeps(void);
 /* Sleeps between two polls; `again`: the last poll found nothing. */
 void poll_sleep(unsigned ns, bool *again);
 
-/* --- net.c --------------------------------------------------------------- */
-struct link { int fd; void *ssl; };
-enum { LINK_AGAIN = -1, LINK_BROKEN = -2 };
-void prepare_tls(void);
-int listen_at(const char *address, const char *port);
-bool link_open(struct link *l, int fd);
-int link_accept(struct link *l);      /* 1 done, LINK_AGAIN, LINK_BROKEN     */
-ssize_t link_read(struct link *l, void *buffer, size_t n);
-ssize_t link_write(struct link *l, const void *buffer, size_t n);
-bool link_pending(const struct link *l);
-void link_close(struct link *l);
-
 /* --- threads.c ----------------------------------------------------------- */
 void start_thread(void *(*run)(void *), void *argument, const char *name);
 
@@ -139,7 +121,6 @@ struct totals {
 extern struct counters *counters;             /* one a fast thread           */
 extern struct connections connections;
 extern uint64_t started_ns;
-uint64_t clock_ns(void);
 void start_stats(void);
 struct totals totals_now(void);
 /* Each figure that the command `stats` tells. */

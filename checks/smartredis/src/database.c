@@ -1,223 +1,53 @@
-/* resp.c - the suite's own client: the commands that SmartRedis sends, over
- * the load generator's sockets and protocol code (checks/load/src). */
+/* database.c - the client of a database: the commands that SmartRedis
+ * sends. */
 #define _GNU_SOURCE
-#include "../../load/src/load.h"
+#include "../../lib/src/common/resp.h"
+#include "../../lib/src/common/service.h"
 #include "tensor.h"
 
-#include <errno.h>
 #include <ifaddrs.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { INPUT = 1 << 16, WINDOW = 64, WORDS = 40, DIMS = 8, NAME = 160 };
+enum { WINDOW = 64, DIMS = 8, NAME = 160 };
 
-/* A blocking connection to one server. */
-struct wire {
-    struct link link;
-    const struct node *node;
-    char *input;
-    size_t at, filled;
-};
+/* The servers, all of them after open_client(). */
+static struct service service;
 /* The connections of a rank, or of a thread of the consumer. */
 struct wires { struct wire *of; };
 static struct wires mine;
 
-/* --- one connection ----------------------------------------------------- */
-static _Noreturn void lost(const struct wire *w, ssize_t how)
-{
-    die("%s: %s", w->node->name,
-        how == LINK_AGAIN ? "no answer in time: does the server hang?"
-        : how == 0 ? "the server closed the connection"
-        : link_error());
-}
-
-static void send_all(struct wire *w, struct iovec *v, int count)
-{
-    while (count) {
-        ssize_t put = link_write(&w->link, v, count);
-        if (put < 0)
-            lost(w, put);
-        while (count && (size_t)put >= v->iov_len)
-            put -= (ssize_t)v->iov_len, v++, count--;
-        if (count) {
-            v->iov_base = (char *)v->iov_base + put;
-            v->iov_len -= (size_t)put;
-        }
-    }
-}
-
-static void more(struct wire *w)
-{
-    if (w->at == w->filled)
-        w->at = w->filled = 0;
-    if (w->filled == INPUT) {
-        if (!w->at)
-            die("%s: an answer's line has no end", w->node->name);
-        memmove(w->input, w->input + w->at, w->filled - w->at);
-        w->filled -= w->at;
-        w->at = 0;
-    }
-    errno = 0;
-    ssize_t got = link_read(&w->link, w->input + w->filled,
-                            INPUT - w->filled);
-    if (got <= 0)
-        lost(w, got);
-    w->filled += (size_t)got;
-}
-
-/* The next line of an answer, decoded; an error ends the program. */
-static const char *line_of(struct wire *w, struct head *h)
-{
-    char *end;
-
-    while (!(end = memchr(w->input + w->at, '\n', w->filled - w->at)))
-        more(w);
-    char *line = w->input + w->at;
-    w->at = (size_t)(end - w->input) + 1;
-    end[-(end > line && end[-1] == '\r')] = '\0';
-    if (*line == '-')
-        refused(w->node, line + 1);
-    const char *why = read_head(line, h);
-    if (why)
-        die("%s: %s: '%.40s'", w->node->name, why, printable(line));
-    return line;
-}
-
-/* n bytes of an answer; to NULL: skipped. Large ones are received where they
- * belong. */
-static void take(struct wire *w, char *to, size_t n)
-{
-    while (n) {
-        size_t has = w->filled - w->at;
-        if (!has && to && n >= INPUT) {
-            errno = 0;
-            ssize_t got = link_read(&w->link, to, n);
-            if (got <= 0)
-                lost(w, got);
-            to += got, n -= (size_t)got;
-            continue;
-        }
-        if (!has) {
-            more(w);
-            continue;
-        }
-        has = has < n ? has : n;
-        if (to)
-            memcpy(to, w->input + w->at, has), to += has;
-        w->at += has, n -= has;
-    }
-}
-
-static void skip(struct wire *w, unsigned values)
-{
-    struct head h;
-
-    while (values--) {
-        line_of(w, &h);
-        if (h.type == '$' && h.n >= 0)
-            take(w, NULL, (size_t)h.n + 2);
-        else if (h.type == '*' && h.n > 0)
-            values += (unsigned)h.n;
-    }
-}
-
-static void want_ok(struct wire *w)
-{
-    struct head h;
-    const char *line = line_of(w, &h);
-
-    if (strcmp(line, "+OK"))
-        die("%s: expected OK, got '%.40s'", w->node->name, printable(line));
-}
-
-static long long want_number(struct wire *w)
-{
-    struct head h;
-    const char *line = line_of(w, &h);
-
-    if (h.type != ':')
-        die("%s: expected a number, got '%.40s'", w->node->name,
-            printable(line));
-    return h.n;
-}
-
-/* --- commands ----------------------------------------------------------- */
-struct word { const void *at; size_t size; };
-#define TEXT(text) ((struct word){text, strlen(text)})
-
-static void ask(struct wire *w, const struct word *words, int count)
-{
-    char heads[WORDS][40], last[] = "\r\n";
-    struct iovec v[2 * WORDS + 1];
-    int n = 0;
-
-    if (count > WORDS)
-        die("a command of %d words", count);
-    for (int i = 0; i < count; i++) {
-        v[n].iov_base = heads[i];
-        v[n++].iov_len = (size_t)(
-            i ? sprintf(heads[i], "\r\n$%zu\r\n", words[i].size)
-              : sprintf(heads[i], "*%d\r\n$%zu\r\n", count, words[i].size));
-        v[n++] = (struct iovec){(void *)words[i].at, words[i].size};
-    }
-    v[n++] = (struct iovec){last, 2};
-    send_all(w, v, n);
-}
-
-static void connect_to(struct wire *w, struct node *node)
-{
-    struct head h;
-
-    w->node = node;
-    if (!(w->input = malloc(INPUT)))
-        die("no memory for a connection");
-    if ((w->link.fd = start_connect(node, arg.limit)) < 0)
-        die("%s: %s: does the server run, and listen there?", node->name,
-            strerror(errno));
-    if (tls_step(&w->link) != 1)
-        die("%s: TLS: %s", node->name, link_error());
-    if (opt.password) {
-        struct word auth[3] = {TEXT("AUTH")};
-        int count = 1;
-        if (opt.user)
-            auth[count++] = TEXT(opt.user);
-        auth[count++] = TEXT(opt.password);
-        ask(w, auth, count);
-        want_ok(w);
-    }
-    ask(w, (struct word[]){TEXT("PING")}, 1);
-    if (strcmp(line_of(w, &h), "+PONG"))
-        die("%s: no PONG", node->name);
-}
-
+/* --- connections --------------------------------------------------------- */
 static void open_wires(struct wires *to)
 {
-    to->of = calloc((size_t)opt.node_count, sizeof *to->of);
+    to->of = calloc((size_t)service.count, sizeof *to->of);
     if (!to->of)
-        die("no memory for connections");
-    for (int i = 0; i < opt.node_count; i++)
-        connect_to(&to->of[i], &opt.nodes[i]);
+        fail("no memory for connections");
+    for (int i = 0; i < service.count; i++) {
+        wire_open(&to->of[i], &service.servers[i], arg.limit);
+        resp_greet(&to->of[i], service.user, service.password);
+    }
 }
-
 
 static struct wire *owner(struct wires *all, const char *key)
 {
-    return &all->of[opt.cluster ? slot_node[slot_of_text(key, strlen(key))]
-                                : 0];
+    return &all->of[service.cluster
+                    ? slot_server[slot_of_text(key, strlen(key))] : 0];
 }
 
-static bool is_here(const struct node *n)
+static bool is_here(const struct server *s)
 {
-    const struct sockaddr_in *to = (const void *)&n->address;
+    const struct sockaddr_in *to = (const void *)&s->address;
     struct ifaddrs *all, *one;
     bool here = false;
 
-    if (n->address.ss_family == AF_UNIX)
-        return !access(((const struct sockaddr_un *)&n->address)->sun_path,
+    if (s->address.ss_family == AF_UNIX)
+        return !access(((const struct sockaddr_un *)&s->address)->sun_path,
                        F_OK);
-    if (n->address.ss_family != AF_INET || getifaddrs(&all))
+    if (s->address.ss_family != AF_INET || getifaddrs(&all))
         return false;
     for (one = all; one && !here; one = one->ifa_next) {
         const struct sockaddr_in *has = (const void *)one->ifa_addr;
@@ -233,34 +63,42 @@ static void keep_local(void)
 {
     int i = 0;
 
-    while (i < opt.node_count && !is_here(&opt.nodes[i]))
+    while (i < service.count && !is_here(&service.servers[i]))
         i++;
-    if (i == opt.node_count)
-        die("none of the %d servers is on this node", opt.node_count);
-    opt.nodes[0] = opt.nodes[i];
-    opt.node_count = 1;
+    if (i == service.count)
+        fail("none of the %d servers is on this node", service.count);
+    service.servers += i;
+    service.count = 1;
 }
 
-void choose_servers(void)
+/* The first server knows the others of a cluster. */
+static void find_cluster(void)
 {
-    char *words[] = {PROGRAM, "--service", (char *)arg.service, "--keys",
-                     "1", "--threads", "1", "--connections", "1", NULL};
+    struct server *all = calloc(MAX_SERVERS, sizeof *all);
+    struct wire w;
 
-    if (opt.nodes)
-        return;
-    read_options(9, words);
-    prepare_draw();
-    if (opt.tls)
-        prepare_tls(opt.ca, opt.cert, opt.key);
-    opt.timeout = arg.limit;
-    if (arg.colocated)
-        keep_local();
+    if (!all)
+        fail("no memory for %d servers", MAX_SERVERS);
+    wire_open(&w, service.servers, arg.limit);
+    resp_greet(&w, service.user, service.password);
+    service.count = resp_slots(&w, all);
+    service.servers = all;
+    wire_close(&w);
 }
 
 static void open_client(void)
 {
-    choose_servers();
-    probe();
+    open_service(&service, arg.service);
+    if (!service.count)
+        usage("%s: no server", arg.service);
+    if (service.tls && !service.ca)
+        usage("%s: TLS wants a line 'ca FILE'", arg.service);
+    if (service.tls)
+        prepare_tls(false, service.ca, service.cert, service.key);
+    if (arg.colocated)
+        keep_local();
+    else if (service.cluster)
+        find_cluster();
     open_wires(&mine);
 }
 
@@ -275,7 +113,7 @@ static void send_tensor(struct wires *to, const char *key, const float *data,
     if (arg.plain) {
         words[0] = TEXT("SET");
         words[2] = (struct word){data, n * sizeof *data};
-        ask(owner(to, key), words, 3);
+        resp_ask(owner(to, key), words, 3);
         return;
     }
     for (int i = 0; i < dim_count; i++) {
@@ -284,7 +122,7 @@ static void send_tensor(struct wires *to, const char *key, const float *data,
     }
     words[count++] = TEXT("BLOB");
     words[count++] = (struct word){data, n * sizeof *data};
-    ask(owner(to, key), words, count);
+    resp_ask(owner(to, key), words, count);
 }
 
 static void ask_tensor(struct wires *to, const char *key)
@@ -292,28 +130,7 @@ static void ask_tensor(struct wires *to, const char *key)
     struct word words[] = {TEXT(arg.plain ? "GET" : "AI.TENSORGET"),
                            TEXT(key), TEXT("META"), TEXT("BLOB")};
 
-    ask(owner(to, key), words, arg.plain ? 2 : 4);
-}
-
-/* The text of a bulk reply, as far as it fits. */
-static void short_text(struct wire *w, char *out, size_t room)
-{
-    struct head h;
-    const char *line = line_of(w, &h);
-
-    if ((h.type != '$' && h.type != '+') || h.n < 0)
-        die("%s: expected a text, got '%.40s'", w->node->name,
-            printable(line));
-    if (h.type == '+') {
-        snprintf(out, room, "%s", line + 1);
-        return;
-    }
-    if ((size_t)h.n >= room)
-        die("%s: a text of %lld bytes where a word was due", w->node->name,
-            h.n);
-    take(w, out, (size_t)h.n);
-    out[h.n] = '\0';
-    take(w, NULL, 2);
+    resp_ask(owner(to, key), words, arg.plain ? 2 : 4);
 }
 
 enum { TYPE = 32 };
@@ -325,22 +142,22 @@ static int take_shape(struct wire *w, const char *key, char *type,
 {
     char word[TYPE];
     struct head h;
-    const char *line = line_of(w, &h);
+    const char *line = resp_head(w, &h);
 
     if (h.type != '*' || h.n != 6)
-        die("%s: %s: no tensor: '%.40s'", w->node->name, key,
-            printable(line));
-    short_text(w, word, TYPE);                  /* dtype                   */
-    short_text(w, type, TYPE);
-    short_text(w, word, TYPE);                  /* shape                   */
-    line = line_of(w, &h);
+        fail("%s: %s: no tensor: '%.40s'", w->server->name, key,
+             printable(line));
+    resp_text(w, word, TYPE);                  /* dtype                   */
+    resp_text(w, type, TYPE);
+    resp_text(w, word, TYPE);                  /* shape                   */
+    line = resp_head(w, &h);
     if (h.type != '*' || h.n < 0 || h.n > DIMS)
-        die("%s: %s: no shape: '%.40s'", w->node->name, key,
-            printable(line));
+        fail("%s: %s: no shape: '%.40s'", w->server->name, key,
+             printable(line));
     int count = (int)h.n;
     for (int i = 0; i < count; i++)
-        dims[i] = want_number(w);
-    short_text(w, word, TYPE);                  /* blob                    */
+        dims[i] = resp_number(w, ':');
+    resp_text(w, word, TYPE);                  /* blob                    */
     return count;
 }
 
@@ -348,13 +165,13 @@ static int take_shape(struct wire *w, const char *key, char *type,
 static size_t take_size(struct wire *w, const char *key)
 {
     struct head h;
-    const char *line = line_of(w, &h);
+    const char *line = resp_head(w, &h);
 
     if (h.type != '$')
-        die("%s: %s: no bytes: '%.40s'", w->node->name, key,
-            printable(line));
+        fail("%s: %s: no bytes: '%.40s'", w->server->name, key,
+             printable(line));
     if (h.n < 0)
-        die("%s: %s is not there: was it evicted?", w->node->name, key);
+        fail("%s: %s is not there: was it evicted?", w->server->name, key);
     return (size_t)h.n;
 }
 
@@ -368,26 +185,26 @@ static void take_tensor(struct wires *from, const char *key, float *data,
         long long dims[DIMS], elements = 1;
         int count = take_shape(w, key, type, dims);
         if (strcmp(type, "FLOAT"))
-            die("%s: %s: FLOAT was written, %s came back", w->node->name,
-                key, type);
+            fail("%s: %s: FLOAT was written, %s came back", w->server->name,
+                 key, type);
         for (int i = 0; i < count; i++)
             elements *= dims[i];
         if (elements != (long long)n)
-            die("%s: %s: %zu elements were due, %lld came", w->node->name,
-                key, n, elements);
+            fail("%s: %s: %zu elements were due, %lld came", w->server->name,
+                 key, n, elements);
     }
     size_t size = take_size(w, key);
     if (size != n * sizeof *data)
-        die("%s: %s: %zu bytes were due, %zu came", w->node->name, key,
-            n * sizeof *data, size);
-    take(w, (char *)data, size);
-    take(w, NULL, 2);
+        fail("%s: %s: %zu bytes were due, %zu came", w->server->name, key,
+             n * sizeof *data, size);
+    wire_take(w, (char *)data, size);
+    wire_take(w, NULL, 2);
 }
 
 static void put_tensor(const char *key, const float *data, size_t n)
 {
     send_tensor(&mine, key, data, n, (int[]){1, (int)n}, 2);
-    want_ok(owner(&mine, key));
+    resp_ok(owner(&mine, key));
 }
 
 static void unpack_tensor(const char *key, float *data, size_t n)
@@ -407,18 +224,18 @@ static void put_dataset(const char *name, const float *data, size_t n,
         sprintf(names + strlen(names), "%stensor_%d", i ? " " : "", i);
     struct word hash[] = {TEXT("HMSET"), TEXT(meta), TEXT(".tensor_names"),
                           TEXT(names)};
-    ask(owner(&mine, meta), hash, 4);
-    want_ok(owner(&mine, meta));
+    resp_ask(owner(&mine, meta), hash, 4);
+    resp_ok(owner(&mine, meta));
     for (int i = 0; i < count; i++) {
         snprintf(key, sizeof key, "{%s}.tensor_%d", name, i);
         send_tensor(&mine, key, data + (size_t)i * n, n, (int[]){1, (int)n},
                     2);
-        want_ok(owner(&mine, key));
+        resp_ok(owner(&mine, key));
     }
     struct word done[] = {TEXT("HSET"), TEXT(meta), TEXT(".COMPLETE"),
                           TEXT("1")};
-    ask(owner(&mine, meta), done, 4);
-    want_number(owner(&mine, meta));
+    resp_ask(owner(&mine, meta), done, 4);
+    resp_number(owner(&mine, meta), ':');
 }
 
 static void append_to_list(const char *list, const char *dataset)
@@ -426,21 +243,21 @@ static void append_to_list(const char *list, const char *dataset)
     char name[NAME];
 
     snprintf(name, sizeof name, "{%s}", dataset);
-    ask(owner(&mine, list), (struct word[]){TEXT("RPUSH"), TEXT(list),
+    resp_ask(owner(&mine, list), (struct word[]){TEXT("RPUSH"), TEXT(list),
                                             TEXT(name)}, 3);
-    want_number(owner(&mine, list));
+    resp_number(owner(&mine, list), ':');
 }
 
 static long list_length(const char *list)
 {
-    ask(owner(&mine, list), (struct word[]){TEXT("LLEN"), TEXT(list)}, 2);
-    return (long)want_number(owner(&mine, list));
+    resp_ask(owner(&mine, list), (struct word[]){TEXT("LLEN"), TEXT(list)}, 2);
+    return (long)resp_number(owner(&mine, list), ':');
 }
 
 static void delete_list(const char *list)
 {
-    ask(owner(&mine, list), (struct word[]){TEXT("DEL"), TEXT(list)}, 2);
-    want_number(owner(&mine, list));
+    resp_ask(owner(&mine, list), (struct word[]){TEXT("DEL"), TEXT(list)}, 2);
+    resp_number(owner(&mine, list), ':');
 }
 
 /* What one thread reads: every `step`-th dataset from `first` on. */
@@ -462,12 +279,12 @@ static void *read_share(void *argument)
     for (size_t d = s->first; d < s->datasets; d += s->step) {
         snprintf(key, sizeof key, "%s.meta", s->names[d]);
         struct wire *w = owner(&s->wires, key);
-        ask(w, (struct word[]){TEXT("HGETALL"), TEXT(key)}, 2);
-        line_of(w, &h);
+        resp_ask(w, (struct word[]){TEXT("HGETALL"), TEXT(key)}, 2);
+        resp_head(w, &h);
         if (h.type != '*' || h.n != 4)
-            die("%s: the dataset %s is not whole", w->node->name,
-                s->names[d]);
-        skip(w, 4);
+            fail("%s: the dataset %s is not whole", w->server->name,
+                 s->names[d]);
+        resp_skip(w, 4);
         for (int begin = 0; begin < s->count; begin += WINDOW) {
             int end = begin + WINDOW < s->count ? begin + WINDOW : s->count;
             for (int t = begin; t < end; t++) {
@@ -498,22 +315,22 @@ static void get_list(const char *list, float *data, long *who,
     if (!pool) {
         pool = calloc((size_t)threads, sizeof *pool);
         if (!pool)
-            die("no memory for %d threads", threads);
+            fail("no memory for %d threads", threads);
         pool_size = threads;
         for (int i = 1; i < threads; i++)
             open_wires(&pool[i].wires);
         pool->wires = mine;
     }
     if (!names)
-        die("no memory for %zu names", datasets);
-    ask(w, (struct word[]){TEXT("LRANGE"), TEXT(list), TEXT("0"),
+        fail("no memory for %zu names", datasets);
+    resp_ask(w, (struct word[]){TEXT("LRANGE"), TEXT(list), TEXT("0"),
                            TEXT("-1")}, 4);
-    line_of(w, &h);
+    resp_head(w, &h);
     if (h.type != '*' || (size_t)h.n != datasets)
-        die("%s: %s has %lld datasets, %zu were due", w->node->name, list,
-            h.n, datasets);
+        fail("%s: %s has %lld datasets, %zu were due", w->server->name, list,
+             h.n, datasets);
     for (size_t d = 0; d < datasets; d++)
-        short_text(w, names[d], sizeof names[d]);
+        resp_text(w, names[d], sizeof names[d]);
     for (size_t d = 0; d < datasets; d++)
         who[d] = producer_of(names[d]);
     for (int i = 0; i < pool_size; i++) {
@@ -536,19 +353,19 @@ static void put_shaped(const char *key, const float *data, const int *dims,
     for (int i = 0; i < dim_count; i++)
         n *= (size_t)dims[i];
     send_tensor(&mine, key, data, n, dims, dim_count);
-    want_ok(owner(&mine, key));
+    resp_ok(owner(&mine, key));
 }
 
 static void delete_tensor(const char *key)
 {
-    ask(owner(&mine, key), (struct word[]){TEXT("DEL"), TEXT(key)}, 2);
-    want_number(owner(&mine, key));
+    resp_ask(owner(&mine, key), (struct word[]){TEXT("DEL"), TEXT(key)}, 2);
+    resp_number(owner(&mine, key), ':');
 }
 
 /* Servers that have a copy of each model and script. */
 static int copies(void)
 {
-    return opt.cluster ? opt.node_count : 1;
+    return service.cluster ? service.count : 1;
 }
 
 /* A key on the given server: "name", in a cluster "{tag}.name" with a tag of
@@ -558,13 +375,13 @@ static const char *key_on(char *out, int server, const char *name)
     static char (*tags)[16];
     char tag[16];
 
-    if (!opt.cluster)
+    if (!service.cluster)
         return key_of(out, NAME, "%s", name);
-    if (!tags && !(tags = calloc((size_t)opt.node_count, sizeof *tags)))
-        die("no memory for the tags of %d servers", opt.node_count);
+    if (!tags && !(tags = calloc((size_t)service.count, sizeof *tags)))
+        fail("no memory for the tags of %d servers", service.count);
     for (unsigned i = 0; !*tags[server]; i++) {
         sprintf(tag, "%u", i);
-        int node = slot_node[slot_of_text(tag, strlen(tag))];
+        int node = slot_server[slot_of_text(tag, strlen(tag))];
         if (!*tags[node])
             strcpy(tags[node], tag);
     }
@@ -577,9 +394,9 @@ static bool exists(const char *name)
     int found = 0;
 
     for (int i = 0; i < copies(); i++) {
-        ask(&mine.of[i], (struct word[]){
+        resp_ask(&mine.of[i], (struct word[]){
             TEXT("EXISTS"), TEXT(key_on(key, i, name))}, 2);
-        found += want_number(&mine.of[i]) > 0;
+        found += resp_number(&mine.of[i], ':') > 0;
     }
     return found == copies();
 }
@@ -595,8 +412,8 @@ static void set_model(const char *name, const char *device, int batch,
         struct word words[] = {
             TEXT("AI.MODELSTORE"), TEXT(key), TEXT("TORCH"), TEXT(device),
             TEXT("BATCHSIZE"), TEXT(text), TEXT("BLOB"), {blob, size}};
-        ask(&mine.of[i], words, 8);
-        want_ok(&mine.of[i]);
+        resp_ask(&mine.of[i], words, 8);
+        resp_ok(&mine.of[i]);
     }
 }
 
@@ -609,8 +426,8 @@ static void set_script(const char *name, const char *device,
         key_on(key, i, name);
         struct word words[] = {TEXT("AI.SCRIPTSET"), TEXT(key), TEXT(device),
                                TEXT("SOURCE"), {source, size}};
-        ask(&mine.of[i], words, 5);
-        want_ok(&mine.of[i]);
+        resp_ask(&mine.of[i], words, 5);
+        resp_ok(&mine.of[i]);
     }
 }
 
@@ -628,9 +445,9 @@ static void copy_tensor(const char *from, const char *to)
     int dim_count = take_shape(w, from, type, dims);
     size_t size = take_size(w, from);
     if (size > room && !(bytes = realloc(bytes, room = size)))
-        die("no memory for a tensor of %zu bytes", size);
-    take(w, bytes, size);
-    take(w, NULL, 2);
+        fail("no memory for a tensor of %zu bytes", size);
+    wire_take(w, bytes, size);
+    wire_take(w, NULL, 2);
     struct word words[5 + DIMS] = {TEXT("AI.TENSORSET"), TEXT(to),
                                    TEXT(type)};
     for (int i = 0; i < dim_count; i++) {
@@ -639,8 +456,8 @@ static void copy_tensor(const char *from, const char *to)
     }
     words[count++] = TEXT("BLOB");
     words[count++] = (struct word){bytes, size};
-    ask(owner(&mine, to), words, count);
-    want_ok(owner(&mine, to));
+    resp_ask(owner(&mine, to), words, count);
+    resp_ok(owner(&mine, to));
 }
 
 /* Where something is run: the server that has its input. A command of a
@@ -660,18 +477,19 @@ static void go_to(struct place *p, const char *name, const char *in,
     key_on(p->name, server, name);
     key_on(p->in, server, in);
     key_on(p->out, server, out);
-    if (opt.cluster)
+    if (service.cluster)
         copy_tensor(in, p->in);
 }
 
 static void come_back(struct place *p, const char *out)
 {
-    want_ok(p->wire);
-    if (!opt.cluster)
+    resp_ok(p->wire);
+    if (!service.cluster)
         return;
     copy_tensor(p->out, out);
-    ask(p->wire, (struct word[]){TEXT("DEL"), TEXT(p->in), TEXT(p->out)}, 3);
-    want_number(p->wire);
+    resp_ask(p->wire, (struct word[]){TEXT("DEL"), TEXT(p->in),
+                                      TEXT(p->out)}, 3);
+    resp_number(p->wire, ':');
 }
 
 static void run_script(const char *name, const char *function,
@@ -683,7 +501,7 @@ static void run_script(const char *name, const char *function,
     struct word words[] = {TEXT("AI.SCRIPTRUN"), TEXT(p.name),
                            TEXT(function), TEXT("INPUTS"), TEXT(p.in),
                            TEXT("OUTPUTS"), TEXT(p.out)};
-    ask(p.wire, words, 7);
+    resp_ask(p.wire, words, 7);
     come_back(&p, out);
 }
 
@@ -696,7 +514,7 @@ static void run_model(const char *name, const char *in, const char *out)
         TEXT("AI.MODELEXECUTE"), TEXT(p.name), TEXT("INPUTS"), TEXT("1"),
         TEXT(p.in), TEXT("OUTPUTS"), TEXT("1"), TEXT(p.out),
         TEXT("TIMEOUT"), TEXT("60000000")};
-    ask(p.wire, words, 10);
+    resp_ask(p.wire, words, 10);
     come_back(&p, out);
 }
 

@@ -1,4 +1,4 @@
-"""The store beside the perflogs: what it gives is what the text says."""
+"""The cache beside the perflogs: what it gives is what the text says."""
 from __future__ import annotations
 
 import gzip
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make  # noqa: E402
 
-from postprocess import ingest, perflogs, store, vocabulary  # noqa: E402
+from postprocess import cache, perflogs, reading  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.timeout(120)
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture
 def tree(tmp_path, monkeypatch) -> Path:
     """Perflogs of three checks and four nights."""
-    monkeypatch.setattr(store, 'WORTH', 0)
+    monkeypatch.setattr(cache, 'WORTH', 0)
     nights(tmp_path, range(4))
     return tmp_path
 
@@ -41,42 +41,39 @@ def nights(root: Path, days) -> None:
 
 
 def text(root: Path):
-    """What the perflogs say without a store."""
+    """What the perflogs say without a cache."""
     faults: list[tuple] = []
-    parts = ingest.parts([root], lambda *fault: faults.append(fault))
-    return perflogs.frame(parts), sorted(map(str, faults))
+    with cache.opened([root],
+                      lambda *fault: faults.append(fault)) as con:
+        return perflogs.frame(con), sorted(map(str, faults))
 
 
 def agree(root: Path) -> pd.DataFrame:
-    """Store and text give the same table, and the same faults."""
+    """Cache and text give the same table, and the same faults."""
     frame, errors = perflogs.read(root, on_error='collect')
-    other, faults = text(root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, 'worth', lambda folder: False)
+        other, faults = text(root)
     pd.testing.assert_frame_equal(frame, other)
     assert len(errors) == len(faults)
-    assert (root / store.FOLDER / store.MANIFEST).exists()
+    assert (root / cache.FOLDER / cache.MANIFEST).exists()
     return frame
 
 
 def reads(monkeypatch) -> list[tuple[str, int]]:
     """(name, offset) of each file that is read from now on."""
     seen = []
-    real = ingest.Reading.parts
+    real = reading.Reading.lines
 
-    def parts(self):
+    def lines(self):
         seen.append((self.file.name, self.offset))
         return real(self)
 
-    monkeypatch.setattr(ingest.Reading, 'parts', parts)
+    monkeypatch.setattr(reading.Reading, 'lines', lines)
     return seen
 
 
-#: Records of a part from which on it is Parquet, and not a small one.
-SIZES = pytest.mark.parametrize('small', [0, store.SMALL])
-
-
-@SIZES
-def test_the_store_gives_what_the_text_says(tree, monkeypatch, small):
-    monkeypatch.setattr(store, 'SMALL', small)
+def test_the_cache_gives_what_the_text_says(tree):
     assert len(agree(tree)) == 40
     assert len(agree(tree)) == 40
 
@@ -90,7 +87,7 @@ def test_only_what_is_new_is_read(tree, monkeypatch):
     assert len(perflogs.read(tree)) == 50
     assert len(seen) == 4 and all(offset for _, offset in seen)
     monkeypatch.undo()
-    monkeypatch.setattr(store, 'WORTH', 0)
+    monkeypatch.setattr(cache, 'WORTH', 0)
     agree(tree)
 
 
@@ -129,115 +126,82 @@ def test_bad_lines_are_told_each_time(tree):
     agree(tree)
 
 
-@SIZES
 @pytest.mark.parametrize('harm', ['truncate', 'flip', 'remove', 'manifest',
                                   'nonsense', 'orphan', 'shape'])
-def test_a_damaged_store_is_made_anew(tree, monkeypatch, harm, small):
-    monkeypatch.setattr(store, 'SMALL', small)
+def test_a_damaged_cache_is_made_anew(tree, harm):
     agree(tree)
-    place = tree / store.FOLDER
-    part = next(place.glob('p*'))
-    figures = part / ('part.bin' if small else 'figures.parquet')
-    data = figures.read_bytes()
+    place = tree / cache.FOLDER
+    part = next(place.glob('alpha/*.parquet'))
+    manifest = place / cache.MANIFEST
+    data = part.read_bytes()
     if harm == 'truncate':
-        figures.write_bytes(data[:-9])
+        part.write_bytes(data[:-9])
     elif harm == 'flip':
         half = len(data) // 2
-        figures.write_bytes(data[:half] + bytes([data[half] ^ 1])
-                            + data[half + 1:])
+        part.write_bytes(data[:half] + bytes([data[half] ^ 1])
+                         + data[half + 1:])
     elif harm == 'remove':
-        figures.unlink()
+        part.unlink()
     elif harm == 'manifest':
-        manifest = place / store.MANIFEST
         manifest.write_text(manifest.read_text()[:-7])
     elif harm == 'shape':
-        manifest = place / store.MANIFEST
-        data = json.loads(manifest.read_text())
-        data['files'] = {name: {'stat': entry['stat']}
-                         for name, entry in data['files'].items()}
-        manifest.write_text(json.dumps(data))
+        known = json.loads(manifest.read_text())
+        known['sources'] = {name: {'stat': entry['stat']} for name, entry
+                            in known['sources'].items()}
+        manifest.write_text(json.dumps(known))
     elif harm == 'nonsense':
-        (place / store.MANIFEST).write_text('[1, 2]')
+        manifest.write_text('[1, 2]')
     else:
-        (place / 'p999999').mkdir()
+        (place / 'alpha' / '2026-11.999999.parquet').touch()
         nights(tree, [7])
     agree(tree)
-    assert not (place / 'p999999').exists()
+    assert not (place / 'alpha' / '2026-11.999999.parquet').exists()
 
 
-@pytest.mark.parametrize('small', [35, store.SMALL])
+@pytest.mark.parametrize('small', [35, cache.SMALL])
 def test_small_parts_are_joined(tree, monkeypatch, small):
-    monkeypatch.setattr(store, 'SMALL', small)
+    monkeypatch.setattr(cache, 'SMALL', small)
     for day in range(10, 22):
         nights(tree, [day])
         perflogs.read(tree)
-    assert len(list((tree / store.FOLDER).glob('p*'))) < store.MANY
+    assert len(list((tree / cache.FOLDER).glob('alpha/*'))) <= cache.MANY
     assert len(agree(tree)) == 160
-    assert any((tree / store.FOLDER).glob('p*/*.parquet')) == (small == 35)
 
 
-def test_a_night_is_read_with_little(tree):
-    """What takes longer to import than a night takes to read is not."""
-    perflogs.read(tree)
-    nights(tree, [9])
-    subprocess.run([sys.executable, '-c', 'import sys\n'
-                    'from pathlib import Path\n'
-                    'from postprocess import store\n'
-                    'store.using(Path(sys.argv[1]), print, lambda s: None)\n'
-                    'assert not {"pandas", "polars", "yaml"} & {*sys.modules}',
-                    str(tree)], cwd=ROOT, check=True)
-    assert len(agree(tree)) == 50
-
-
-def test_a_strange_vocabulary_is_not_taken(tree):
-    perflogs.read(tree)
-    manifest = tree / store.FOLDER / store.MANIFEST
-    for nonsense in (None, 7, {'schema': [3, ['a']], 'metrics': {'a': {}}}):
-        data = json.loads(manifest.read_text())
-        data['vocabulary'] = nonsense
-        manifest.write_text(json.dumps(data))
-        nights(tree, [9])
-        done = subprocess.run(
-            [sys.executable, '-c', 'import sys\n'
-             'from pathlib import Path\n'
-             'from postprocess import store\n'
-             'store.using(Path(sys.argv[1]), print, lambda s: None)\n',
-             str(tree)], cwd=ROOT, check=True, capture_output=True)
-        assert not done.stdout
-    assert len(agree(tree)) == 70
-
-
-def test_the_vocabulary_is_that_of_the_files():
-    from config import families, perflog
-    known = vocabulary.kept()
-    assert known['metrics'] == families.metrics()
-    assert json.loads(json.dumps(known)) == known
-    assert tuple(known['schema'][1]) == tuple(perflog.columns()[1])
+def test_parts_are_kept_by_system_and_month(tree):
+    """The month is that in which a file was last written."""
+    make.write(tree, [make.record(system='beta')])
+    old(next(tree.glob('beta/*/*.csv')), '2025-03')
+    agree(tree)
+    names = {file.relative_to(tree / cache.FOLDER).as_posix()[:12]
+             for file in tree.glob(f'{cache.FOLDER}/*/*.parquet')}
+    assert 'beta/2025-03' in names and len(names) == 2
 
 
 def test_a_folder_that_cannot_be_written_to(tree, monkeypatch):
     real = Path.mkdir
 
     def mkdir(self, *args, **kwargs):
-        if self.name == store.FOLDER:
+        if self.name == cache.FOLDER:
             raise PermissionError(13, 'Permission denied')
         return real(self, *args, **kwargs)
 
     monkeypatch.setattr(Path, 'mkdir', mkdir)
     assert len(perflogs.read(tree)) == 40
-    assert not (tree / store.FOLDER).exists()
+    assert not (tree / cache.FOLDER).exists()
 
 
-#: A process that reads again and again, and says how many records there are.
+#: A process that reads again and again, and prints how many records exist.
 READER = textwrap.dedent('''
     import sys
     sys.path.insert(0, sys.argv[1])
-    from pathlib import Path
-    from postprocess import store
-    store.FULL = 12
+    from postprocess import cache
+    cache.WORTH = 0
     while True:
-        parts = store.read(Path(sys.argv[2]), lambda *_: None)
-        print(sum(len(p.line) for p in parts), flush=True)
+        with cache.opened([sys.argv[2]], print) as con:
+            [[records]] = con.execute(
+                'SELECT count(*) FROM records').fetchall()
+        print(records, flush=True)
 ''')
 
 
@@ -249,10 +213,10 @@ def start(tree: Path) -> subprocess.Popen:
 def test_killed_while_it_is_written(tree):
     """SIGKILL at a moment that moves on: nothing is lost, nothing twice."""
     for n in range(5):
-        (tree / store.FOLDER / store.MANIFEST).unlink(missing_ok=True)
+        (tree / cache.FOLDER / cache.MANIFEST).unlink(missing_ok=True)
         writer = start(tree)
         deadline = time.monotonic() + 60
-        while not any((tree / store.FOLDER).glob('p*')) \
+        while not any((tree / cache.FOLDER).glob('new/*')) \
                 and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(0.004 * n)
@@ -315,7 +279,7 @@ def test_no_perflog_grows_for_ever(tmp_path, monkeypatch):
         'OsuPt2pt.v3.2026-09.csv.gz', 'OsuPt2pt.v3.2026-10.csv.gz',
         'OsuPt2pt.v3.csv']
     assert len(perflogs.read(tmp_path)) == 13
-    monkeypatch.setattr(store, 'WORTH', 0)
+    monkeypatch.setattr(cache, 'WORTH', 0)
     assert len(agree(tmp_path)) == 13
 
 

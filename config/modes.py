@@ -1,0 +1,11 @@
+"""The modes of a session, with the options of ReFrame that each one sets.
+
+`plumb` hands the options to ReFrame. `reframe --mode=M` has the same, but
+ignores -p beside it.
+"""
+MODES = {
+    'quick': ['--tag=^quick$'],
+    'nightly': ['--tag=^nightly$', '-Srepeats=5'],
+    'full': ['--tag=^full$', '-Srepeats=20', '-Stime_limit=2h'],
+    'bringup': ['--tag=^bringup$', '-Sbringup=1'],
+}

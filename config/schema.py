@@ -1,0 +1,120 @@
+"""Files that people edit, checked against a JSON schema of config/schemas/.
+
+Each fault names the file, the line, the keys that lead to the value, and
+what is allowed there. JSON schema ignores keys that it does not know; two of
+them are ours: `expected` completes "expected ...", and `examples` says what
+to write if a required key is missing.
+"""
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from . import strict
+
+FOLDER = Path(__file__).with_name('schemas')
+#: JSON schema's type -> how a message calls it.
+TYPES = {'object': 'a mapping', 'array': 'a list', 'string': 'text',
+         'boolean': 'true or false', 'number': 'a number',
+         'integer': 'an integer'}
+
+
+@functools.cache
+def _validator(name: str, part: str) -> jsonschema.Draft202012Validator:
+    schema = strict.table(FOLDER / f'{name}.yaml')
+    if part:
+        schema = {'$defs': schema['$defs'], '$ref': f'#/$defs/{part}'}
+    kind = jsonschema.Draft202012Validator
+    return kind(schema, format_checker=kind.FORMAT_CHECKER)
+
+
+def faults(file: str, data: Any, name: str, part: str = ''
+           ) -> list[strict.Fault]:
+    """All faults of a file's data, in the order of its lines; missing keys
+    come last, because a misspelt key is missing, too.
+
+    :param file: as messages name it
+    :param data: from :func:`strict.load`
+    :param name: of the schema: config/schemas/NAME.yaml
+    :param part: of its `$defs`; '': the whole schema
+    """
+    found = [(error.validator in ('required', 'anyOf'), fault.line, fault)
+             for error in _validator(name, part).iter_errors(data)
+             for fault in _of_error(file, data, error)]
+    return [fault for *_, fault in sorted(found, key=lambda row: row[:2])]
+
+
+def fault(file: str, data: Any, path: Iterable[Any], reason: str
+          ) -> strict.Fault:
+    """A fault at a path of keys and positions of the data, or at the part
+    of the path that exists."""
+    line = getattr(data, 'first_line', 1)
+    keys = []
+    for step in path:
+        if not isinstance(step, int):
+            keys.append(str(step))
+        if isinstance(data, strict.Mapping):
+            line = data.lines.get(step, line)
+        try:
+            data = data[step]
+        except (KeyError, TypeError, IndexError):
+            data = None
+        line = max(line, getattr(data, 'first_line', line))
+    return strict.Fault(file, line, ': '.join([*keys, reason]))
+
+
+def near(name: Any, known: Iterable[Any]) -> str:
+    """A suggestion for a name that is not known, or the known names."""
+    known = [str(one) for one in known]
+    close = difflib.get_close_matches(str(name), known, 1, 0.5)
+    if close:
+        return f'did you mean {close[0]!r}?'
+    if len(known) > 20:
+        return 'check its spelling'
+    return f'allowed: {", ".join(map(repr, known)) or "none"}'
+
+
+def _of_error(file: str, data: Any, error: jsonschema.ValidationError
+              ) -> Iterator[strict.Fault]:
+    path, schema = [*error.absolute_path], error.schema
+    assert isinstance(schema, dict)
+    known = schema.get('properties', {})
+    if error.validator == 'additionalProperties':
+        for key in error.instance:
+            if key not in known:
+                below = fault(file, data, [*path, key], '')
+                yield strict.Fault(
+                    file, below.line, fault(file, data, path, '').reason
+                    + f'unknown key {key!r}; {near(key, known)}')
+    elif error.validator == 'required':
+        for key in schema['required']:
+            # One error per missing key: each names its own.
+            if error.message.startswith(f'{key!r} '):
+                write = [f'write {text}' for text in
+                         known.get(key, {}).get('examples', ())]
+                needs = f'it needs {", ".join(schema["required"])}'
+                yield fault(file, data, path, f'{key} is missing; '
+                            + ''.join(write or [needs]))
+    elif 'propertyNames' in error.absolute_schema_path:
+        yield fault(file, data, [*path, error.instance], _reason(error))
+    else:
+        yield fault(file, data, path, _reason(error))
+
+
+def _reason(error: jsonschema.ValidationError) -> str:
+    """What is wrong with one value, and what is allowed."""
+    schema, value = error.schema, error.instance
+    assert isinstance(schema, dict)
+    if error.validator == 'format':
+        return f'{value!r} is not a regular expression: {error.cause}'
+    if error.validator == 'enum':
+        return f'{value!r} is not allowed; {near(value, schema["enum"])}'
+    expected = schema.get('expected') or TYPES[schema['type']]
+    if error.validator == 'anyOf' and isinstance(value, dict):
+        return f'expected {expected}'
+    return f'expected {expected}, got {value!r}'

@@ -1,0 +1,363 @@
+"""Results of test cases, computed from the records alone.
+
+The table of `plumb run`, page, verdict, JUnit, exit codes and the summary of a
+nightly session take them from here.
+
+- `fail`: a guard refused the test case, or a metric is out of tolerance or
+  beyond a limit.
+- `not_run`: it was planned, and it was not started or did not end.
+- `flaky`: one session of a nightly session failed, and a later one, on the
+  same nodes, did not.
+- `xpass`: a known fault is gone. `xfail`: a known fault is still there.
+- `pass`: compared with a reference or a limit.
+- `inconclusive`: a sound run that cannot be compared.
+- `no_reference`: a sound measurement without a reference.
+
+One record decides: the result of a test case is the first one in this list
+that any record of its newest session has. The sessions of one nightly session
+(config/run_id.py) count as one.
+"""
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from config import run_id, topology
+
+from . import naming, reasons
+from .perflogs import CASE
+from .plans import Partial
+
+#: Results, the most telling first.
+ORDER = ('fail', 'not_run', 'flaky', 'xpass', 'xfail', 'pass',
+         'inconclusive', 'no_reference')
+#: Results with which a command exits with 1. A known fault that is gone is to
+#: be removed from the reference file, as ReFrame has it.
+FAILED = ('fail', 'not_run', 'flaky', 'xpass')
+#: What a cell of `History` is without a record: the test case was expected to
+#: run, or it was not.
+NO_RECORD, NOT_EXPECTED = len(ORDER), len(ORDER) + 1
+#: A test case is expected in a session if at least this part of the test
+#: cases ran that had run beside it.
+BESIDE = 0.5
+
+_FAIL, _NOT_RUN, _FLAKY = range(3)
+
+#: Partition, environment, hash: a test case of a plan.
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a test case is, and where it runs."""
+    system: str
+    partition: str
+    environ: str
+    family: str
+    check: str
+    params: str
+    program: str
+    source: str
+    #: ReFrame's hash.
+    case: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What makes it this test case: perflogs.CASE. A hash does not:
+        test cases of two sources have the same, and it may change."""
+        return tuple(getattr(self, name) for name in CASE)
+
+    @property
+    def planned(self) -> Key:
+        """What identifies it among the test cases of a plan."""
+        return self.partition, self.environ, self.case
+
+
+@dataclass(frozen=True)
+class Result(Place):
+    """The result of a test case in its newest session."""
+    run: str
+    #: One of ORDER.
+    result: str
+    #: The guard of the record that decided; '': none refused it.
+    guard: str = ''
+    #: Why it failed, or is inconclusive; '': only the guard is known.
+    reason: str = ''
+    #: How often the session measured it.
+    tries: int = 1
+    #: Nodes of its jobs; empty: unknown, or none.
+    nodes: frozenset[str] = frozenset()
+    #: Nodes of one job.
+    width: int = 1
+    #: Regressions that include it, by `id`.
+    regressions: list[str] = field(default_factory=list)
+    #: Of a nightly session: the result of each of its sessions.
+    sessions: tuple[Result, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the test case failed."""
+        return self.result in FAILED
+
+    @property
+    def good(self) -> bool:
+        """Neither failed nor regressed."""
+        return not self.failed and not self.regressions
+
+    @property
+    def suspects(self) -> frozenset[str]:
+        """Nodes on which all sessions failed, where all sessions on other
+        nodes were sound, and there is one."""
+        if self.result != 'fail' or not all(
+                one.nodes for one in self.sessions):
+            return frozenset()
+        nodes = frozenset(name for one in self.sessions if one.failed
+                          for name in one.nodes)
+        sound = [one for one in self.sessions if not one.failed]
+        return nodes if sound and not any(
+            one.nodes & nodes for one in sound) else frozenset()
+
+
+def newest(frame: pd.DataFrame) -> pd.DataFrame:
+    """The records that count of the newest session of each test case.
+
+    `result` is one of ORDER, as text.
+
+    :param frame: as perflogs.read gives it
+    """
+    _, night = nights(frame)
+    case = naming.number(frame, CASE)
+    last = np.full(case.max(initial=-1) + 1, -1)
+    np.maximum.at(last, case, night)
+    frame = frame[night == last[case]]
+    frame = frame[naming.judged(frame)]
+    ranks = _ranks(frame, naming.number(frame, CASE),
+                   np.ones(len(frame), bool))
+    return frame.assign(result=np.array(ORDER, object)[ranks])
+
+
+def of_records(frame: pd.DataFrame) -> list[Result]:
+    """The result of each test case in its newest session.
+
+    :param frame: as perflogs.read gives it
+    """
+    return of_newest(newest(frame))
+
+
+def of_newest(mine: pd.DataFrame) -> list[Result]:
+    """The same, of the records that `newest` gave."""
+    nodes = _nodes(mine)
+    mine = mine.assign(rank=mine['result'].map(ORDER.index))
+    mine = mine.sort_values(['rank', 'guard'], ascending=[
+        True, False], kind='stable').drop_duplicates(CASE).sort_values(CASE)
+    found = []
+    for row in mine.itertuples():
+        place = place_of(row)
+        key = tuple(place[name] for name in CASE)
+        ran_on, width = nodes[key]
+        found.append(Result(
+            **place, run=str(row.run), result=str(row.result),
+            guard=str(row.guard), tries=int(row.tries), nodes=ran_on,
+            width=width, reason=reasons.of(row)
+            if row.result in (*FAILED, 'inconclusive') else ''))
+    return found
+
+
+def of_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
+    """The results of the test cases of one session."""
+    return _by_plan(of_records(frame[frame['run'] == run]))
+
+
+def of_night(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
+    """The results of a nightly session, with those of each of its sessions.
+
+    :param run: its first session
+    """
+    first = run_id.first_of(map(str, frame['run'].cat.categories))
+    mine = frame[frame['run'].isin(
+        [name for name, began in first.items() if began == run])]
+    by_session = [of_session(mine, name)
+                  for name in sorted(map(str, mine['run'].unique()))]
+    return {key: replace(one, sessions=tuple(
+        session[key] for session in by_session if key in session))
+        for key, one in _by_plan(of_records(mine)).items()}
+
+
+def _by_plan(some: list[Result]) -> dict[Key, Result]:
+    """By what a plan knows; the worst one, if several have one key."""
+    return {one.planned: one for one in sorted(
+        some, key=lambda one: ORDER.index(one.result), reverse=True)}
+
+
+def place_of(row: Any) -> dict[str, Any]:
+    """The fields of `Place`, of a record."""
+    return {name: str(getattr(row, name))
+            for name in Place.__dataclass_fields__}
+
+
+def nodes_of(nodes: str, binding: str = '') -> list[str]:
+    """Nodes of a record: those that the scheduler names, separated by blanks;
+    where it names none (squeue), those that the ranks reported.
+
+    >>> nodes_of('', 'n1:0,1 n2:0,1')
+    ['n1', 'n2']
+    """
+    return topology.of_record(nodes) or [
+        word.partition(':')[0] for word in binding.split()]
+
+
+def _nodes(mine: pd.DataFrame
+           ) -> dict[tuple[str, ...], tuple[frozenset[str], int]]:
+    """Test case -> nodes of its jobs, and how many one job has."""
+    found: dict[tuple[str, ...], tuple[frozenset[str], int]] = {}
+    rows = mine[[*CASE, 'nodes', 'binding', 'num_nodes']].drop_duplicates()
+    for *names, nodes, binding, number in rows.itertuples(index=False):
+        key = tuple(map(str, names))
+        before, width = found.get(key, (frozenset(), 1))
+        found[key] = (before | frozenset(nodes_of(str(nodes), str(binding))),
+                      width if pd.isna(number) else max(width, int(number)))
+    return found
+
+
+@dataclass
+class History:
+    """The result of each test case in each nightly session: one row per test
+    case, one column per nightly session."""
+    #: Sessions of each column, the oldest first; those of several systems on
+    #: one date stand together, a second one of a system in the next column
+    #: (unless it measured again what failed in the first one).
+    nights: list[list[str]]
+    #: Test cases: the number of each record's, and its newest record.
+    case: np.ndarray
+    last: pd.DataFrame
+    #: Number in ORDER, NO_RECORD or NOT_EXPECTED.
+    ended: np.ndarray
+
+
+def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
+            partial: Partial = {}) -> History:
+    """The result of each test case in each nightly session.
+
+    :param frame: as perflogs.read gives it, sorted by time
+    :param judged: whether a record counts (naming.judged)
+    :param case: the number of each record's test case, from 0
+    :param partial: sessions that left test cases out on purpose
+        (`plans.partial`)
+    """
+    names, column = nights(frame)
+    rank = _ranks(frame, case, judged)
+    many = case.max() + 1 if len(case) else 0
+    ended = np.full((many, len(names)), NOT_EXPECTED)
+    flat = case * len(names) + column
+    np.minimum.at(ended.reshape(-1), flat[judged], rank[judged])
+    last = np.zeros(many, int)
+    np.maximum.at(last, case, np.arange(len(case)))
+    rows = frame.iloc[last]
+    place = naming.number(rows, ['family', 'system', 'partition'])
+    skipped = np.array([bool(partial) and set(runs) <= partial.keys()
+                        for runs in names], bool)
+    for group in np.unique(place):
+        mine = np.flatnonzero(place == group)
+        ended[mine] = _expected(ended[mine], skipped)
+    return History(names, case, rows, ended)
+
+
+def _ranks(frame: pd.DataFrame, case: np.ndarray, judged: np.ndarray
+           ) -> np.ndarray:
+    """The result of each record, as its number in ORDER.
+
+    :param case: the number of each record's test case
+    :param judged: whether a record counts (naming.judged)
+    """
+    results, guards = frame['result'].cat, frame['guard'].cat
+    rank = np.array([ORDER.index(name) if name in ORDER else _FAIL
+                     for name in results.categories], int)[results.codes]
+    of_guard = np.array([
+        -1 if not name else _NOT_RUN if name in reasons.NOT_RUN else _FAIL
+        for name in guards.categories], int)[guards.codes]
+    rank = np.where(of_guard >= 0, of_guard, rank)
+    rank[_flaky(frame, case, rank, judged)] = _FLAKY
+    return rank
+
+
+def _flaky(frame: pd.DataFrame, case: np.ndarray, rank: np.ndarray,
+           judged: np.ndarray) -> np.ndarray:
+    """Positions of the failed records of test cases that are flaky."""
+    first = run_id.first_of(map(str, frame['run'].cat.categories))
+    sessions = Counter(first.values())
+    again = frame['run'].isin([run for run, began in first.items()
+                               if sessions[began] > 1]).to_numpy() & judged
+    failed = rank <= _NOT_RUN
+    again &= np.isin(case, np.unique(case[again & failed]))
+    at: list[int] = np.flatnonzero(again).tolist()
+    found: dict[tuple[int, str], dict[str, list[int]]] = defaultdict(dict)
+    for position, run in zip(at, frame['run'].iloc[at], strict=True):
+        found[case[position], first[run]].setdefault(run, []).append(position)
+    ran_on = {n: nodes_of(*map(str, pair)) for n, pair in zip(
+        at, frame[['nodes', 'binding']].iloc[at].itertuples(index=False),
+        strict=True)}
+    flaky: list[int] = []
+    for by_run in found.values():
+        nodes_of_run = {run: {name for n in by_run[run] for name in ran_on[n]}
+                        for run in sorted(by_run)}
+        bad = [run for run in nodes_of_run if failed[by_run[run]].any()]
+        if len(bad) == 1 and any(
+                run > bad[0] and (nodes & nodes_of_run[bad[0]] or not nodes
+                                  or not nodes_of_run[bad[0]])
+                for run, nodes in nodes_of_run.items()):
+            flaky += [n for n in by_run[bad[0]] if failed[n]]
+    return np.array(flaky, int)
+
+
+def nights(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
+    """The sessions of each nightly session, and its number for each record.
+    """
+    first = frame.drop_duplicates('run')
+    number: dict[tuple, int] = {}
+    names: dict[tuple, list[str]] = {}
+    of_run: dict[str, tuple] = {}
+    began = run_id.first_of(map(str, first['run']))
+    for row in first.itertuples():
+        if (key := of_run.get(began[str(row.run)])):
+            names[key].append(str(row.run))
+            of_run[row.run] = key
+            continue
+        place = row.system, row.time.date()
+        number[place] = number.get(place, -1) + 1
+        key = place[1], number[place]
+        names.setdefault(key, []).append(str(row.run))
+        of_run[row.run] = key
+    order = {key: n for n, key in enumerate(sorted(names))}
+    column = frame['run'].cat.codes.map({
+        code: order[of_run[run]] for code, run in
+        enumerate(frame['run'].cat.categories) if run in of_run})
+    return [names[key] for key in order], column.to_numpy(int)
+
+
+def _expected(ended: np.ndarray, skipped: np.ndarray) -> np.ndarray:
+    """With NO_RECORD where a test case has no record of a session in which
+    at least BESIDE of those ran that had run beside it.
+
+    :param ended: of the test cases of one family, system and partition
+    :param skipped: sessions that left test cases out on purpose
+    """
+    ended = ended.copy()
+    ran = ended != NOT_EXPECTED
+    for case, mine in enumerate(ran):
+        there = np.flatnonzero(mine)
+        for at, until in zip(there, [*there[1:], ran.shape[1]], strict=True):
+            if until == at + 1:
+                continue
+            near = ran[:, at].copy()
+            near[case] = False
+            if not near.any():
+                continue
+            later = slice(at + 1, until)
+            owed = (ran[near, later].mean(axis=0) >= BESIDE
+                    ) & ~skipped[later]
+            ended[case, later][owed] = NO_RECORD
+    return ended

@@ -1,0 +1,158 @@
+"""`plumb sql`: a question in SQL to the records."""
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from . import cache
+
+HELP = """Answers a question in SQL about all records.
+
+The view `records` has one row per record: the columns of config/perflog.yaml;
+`size`, the point in bytes; `file`, `line` and `format`, where the record is.
+Times are UTC. An empty text is '', an empty number is NULL. The names "case"
+and "check" need quotes. `DESCRIBE records` lists all columns. The language is
+that of DuckDB (https://duckdb.org/docs/stable/sql/introduction).
+
+A question cannot change or write anything, and reads no other file.
+
+Examples:
+  ./plumb sql "DESCRIBE records"
+  ./plumb sql "SELECT run, count(*) AS failed FROM records
+               WHERE result = 'fail' GROUP BY run ORDER BY run"
+  ./plumb sql "SELECT params, point, median(value), max(value), any_value(unit)
+               FROM records WHERE metric = 'latency' AND time > '2026-11-01'
+               GROUP BY ALL ORDER BY ALL" --csv latency.csv
+
+Exit codes: 0 good; 1 the answer was given, but there are damaged places in
+the perflogs (each is reported on stderr); 2 usage, a question that DuckDB
+refuses, or a file that cannot be written.
+"""
+#: Rows that a table shows; --csv and --json have all.
+MOST = 1000
+
+
+def parser() -> argparse.ArgumentParser:
+    head, _, rest = HELP.partition('\n\n')
+    cmd = argparse.ArgumentParser(
+        prog='plumb sql', description=head, epilog=rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    cmd.add_argument('question', metavar='SELECT',
+                     help='one statement that reads')
+    cmd.add_argument('--perflogs', type=Path, default=Path('perflogs'),
+                     metavar='DIR', help='folder of perflogs, or a file')
+    form = cmd.add_mutually_exclusive_group()
+    form.add_argument('--csv', metavar='FILE',
+                      help='the answer as CSV; - prints it')
+    form.add_argument('--json', metavar='FILE',
+                      help='the answer as a list of objects; - prints it')
+    return cmd
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    args = parser().parse_args(argv)
+    faults: list[str] = []
+
+    def report(file: Path, line: int, reason: str) -> None:
+        faults.append(f'{file}:{line}: {reason}')
+
+    try:
+        with cache.opened([args.perflogs], report) as con:
+            for fault in faults:
+                print(f'plumb sql: {fault}', file=sys.stderr)
+            names, rows = ask(con, args.question)
+            if args.csv:
+                _written(args.csv, lambda out: _csv(names, rows, out))
+            elif args.json:
+                _written(args.json, lambda out: _json(names, rows, out))
+            else:
+                print('\n'.join(table(names, rows)))
+    except (duckdb.Error, ValueError) as err:
+        text = ' '.join(str(err).partition('\n\n')[0].split())
+        print(f'plumb sql: {text}', file=sys.stderr)
+        return 2
+    except BrokenPipeError:             # `| head` has seen enough
+        raise
+    except OSError as err:
+        print(f'plumb sql: {err.filename or "the answer"}: cannot be written '
+              f'({err.strerror or err})', file=sys.stderr)
+        return 2
+    return 1 if faults else 0
+
+
+def ask(con: duckdb.DuckDBPyConnection, question: str
+        ) -> tuple[list[str], Iterator[tuple]]:
+    """Names of the columns of an answer, and its rows.
+
+    :raises duckdb.Error, ValueError: DuckDB refuses the question, or it does
+        more than read
+    """
+    statements = con.extract_statements(question)
+    if len(statements) != 1 or statements[0].type not in (
+            duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        raise ValueError('only one statement that reads is allowed: SELECT, '
+                         'WITH, FROM, DESCRIBE, SUMMARIZE or EXPLAIN')
+    # From here on only the parts of the cache can be read.
+    con.execute('SET enable_external_access = false')
+    con.execute('SET lock_configuration = true')
+    con.execute(statements[0])
+    return [name for name, *_ in con.description or ()], _rows(con)
+
+
+def _rows(con: duckdb.DuckDBPyConnection) -> Iterator[tuple]:
+    while rows := con.fetchmany(10_000):
+        yield from rows
+
+
+def _written(file: str, write: Any) -> None:
+    if file == '-':
+        write(sys.stdout)
+        return
+    with open(file, 'w', encoding='utf-8', newline='') as out:
+        write(out)
+
+
+def _csv(names: Sequence[str], rows: Iterator[tuple], out: Any) -> None:
+    writer = csv.writer(out, lineterminator='\n')
+    writer.writerow(names)
+    writer.writerows([_plain(cell) for cell in row] for row in rows)
+
+
+def _json(names: Sequence[str], rows: Iterator[tuple], out: Any) -> None:
+    json.dump([dict(zip(names, row, strict=True)) for row in rows], out,
+              indent=1, default=_plain)
+    out.write('\n')
+
+
+def table(names: Sequence[str], rows: Iterator[tuple]) -> Iterator[str]:
+    """Lines of text: the columns, and the first rows."""
+    cells = [[*names]]
+    more = 0
+    for row in rows:
+        if len(cells) <= MOST:
+            cells.append([str(_plain(cell)) for cell in row])
+        else:
+            more += 1
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        yield '  '.join(f'{cell:<{width}}' for cell, width
+                        in zip(line, widths, strict=True)).rstrip()
+    if more:
+        yield f'and {more} more rows; --csv FILE writes all'
+
+
+def _plain(cell: Any) -> Any:
+    """What a table and CSV show; times are UTC."""
+    if cell is None:
+        return ''
+    return cell.isoformat() + 'Z' if hasattr(cell, 'hour') and hasattr(
+        cell, 'year') else str(cell) if not isinstance(
+            cell, int | float | str) else cell

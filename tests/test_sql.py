@@ -1,0 +1,108 @@
+"""`plumb sql`: questions to the records, and what is refused."""
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip('duckdb')
+sys.path.insert(0, str(Path(__file__).parent / 'data'))
+
+import perflogs_factory as make
+
+from postprocess import cache, sql
+
+TIMES = 'SELECT time, value, "case" FROM records ORDER BY time'
+
+
+@pytest.fixture(params=['text', 'cache'])
+def tree(tmp_path, monkeypatch, request) -> Path:
+    """Two nights, read with and without a cache."""
+    root = tmp_path / 'p'
+    make.write(root, [make.record('latency', 1.5, 8, day=day)
+                      for day in (1, 2)])
+    if request.param == 'cache':
+        monkeypatch.setattr(cache, 'WORTH', 0)
+    return root
+
+
+def ask(tree: Path, *words: str) -> int:
+    return sql.main([*words, '--perflogs', str(tree)])
+
+
+def test_a_table(tree, capsys):
+    assert ask(tree, TIMES) == 0
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split() == ['time', 'value', 'case']
+    assert first.split() == ['2026-11-02T03:00:00Z', '1.5', 'c0ffee00']
+    assert second.startswith('2026-11-03')
+
+
+def test_csv_and_json(tree, tmp_path, capsys):
+    expected = [['time', 'value', 'case'],
+                ['2026-11-02T03:00:00Z', '1.5', 'c0ffee00'],
+                ['2026-11-03T03:00:00Z', '1.5', 'c0ffee00']]
+    assert ask(tree, TIMES, '--csv', '-') == 0
+    assert [*csv.reader(capsys.readouterr().out.splitlines())] == expected
+    file = tmp_path / 'answer.json'
+    assert ask(tree, TIMES, '--json', str(file)) == 0
+    assert [[*map(str, row.values())] for row in
+            json.loads(file.read_text())] == expected[1:]
+
+
+def test_the_examples_of_the_help(tree, tmp_path, monkeypatch):
+    import shlex
+    monkeypatch.chdir(tmp_path)
+    text = sql.HELP.partition('Examples:\n')[2].partition('\n\n')[0]
+    examples = text.split('./plumb sql ')[1:]
+    assert len(examples) == 3
+    for example in examples:
+        assert ask(tree, *shlex.split(example)) == 0
+    assert (tmp_path / 'latency.csv').read_text().count('\n') == 2
+
+
+def test_a_damaged_place_is_reported(tree, capsys):
+    file = next(tree.rglob('*.csv'))
+    file.write_text(file.read_text() + '1,2\n')
+    assert ask(tree, TIMES) == 1
+    assert f'{file}:4: 2 columns' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(('question', 'why'), [
+    ('SELECT nothing FROM records', 'nothing'),
+    ('SELEC', 'syntax error'),
+    ('', 'only one statement'),
+    ('SELECT 1; SELECT 2', 'only one statement'),
+    ("COPY records TO 'x.csv'", 'only one statement'),
+    ("ATTACH 'x.db'", 'only one statement'),
+    ('INSTALL httpfs', 'only one statement'),
+    ('DROP VIEW records', 'only one statement'),
+    ('SET enable_external_access = true', 'only one statement'),
+    ("SELECT * FROM read_text('/etc/hostname')", 'disabled'),
+    ("FROM '/etc/hostname'", 'does not exist'),
+    ("SELECT 1 / 'x'", 'x'),
+])
+def test_what_is_refused_ends_in_one_line(tree, tmp_path, monkeypatch,
+                                          capsys, question, why):
+    monkeypatch.chdir(tmp_path)
+    assert ask(tree, question) == 2
+    out, err = capsys.readouterr()
+    assert not out and len(err.splitlines()) == 1
+    assert err.startswith('plumb sql: ') and why in err
+    assert [path.name for path in tmp_path.iterdir()] == ['p']
+
+
+def test_a_file_that_cannot_be_written(tree, tmp_path, capsys):
+    assert ask(tree, TIMES, '--csv', str(tmp_path / 'no' / 'x')) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert 'cannot be written' in line
+
+
+def test_no_progress_is_printed():
+    """DuckDB prints a bar when a question takes two seconds."""
+    with cache.connection() as con:
+        assert con.execute("SELECT current_setting('enable_progress_bar')"
+                           ).fetchall() == [(False,)]

@@ -84,3 +84,44 @@ def test_a_comparison_with_nothing_is_no_success(words, text):
     done = subprocess.run([sys.executable, BENCH / 'store_load.py', *words],
                           text=True, capture_output=True)
     assert done.returncode == 2 and text in done.stderr
+
+
+def solve(tmp_path, script):
+    """bench/stacks.py on one pair, with a script in place of Spack."""
+    spack = tmp_path / 'bin' / 'spack'
+    if script:
+        spack.parent.mkdir()
+        spack.write_text(f'#!/bin/sh\n{script}\n')
+        spack.chmod(0o755)
+    return subprocess.run(
+        [sys.executable, BENCH / 'stacks.py', '--site', 'alps', '--stack',
+         'keyvalue'], text=True, capture_output=True, env={
+             'PATH': '/usr/bin:/bin', 'SPACK_ROOT': str(tmp_path),
+             'FAKE_SPACK': '',
+             'FAKE_ENVS': str(ROOT / 'spack-envs'),
+             'FAKE_CALLS': str(tmp_path / 'calls')})
+
+
+def test_stacks_are_solved_with_settings_for_a_foreign_machine(tmp_path):
+    flags = tmp_path / 'flags'
+    done = solve(tmp_path, f'''
+if [ "$1" = -c ]; then
+    echo "$2 $4 $({sys.executable} -c '
+import platform; print(platform.machine())')" >>{flags}
+    shift 4
+fi
+exec {sys.executable} {ROOT / 'tests' / 'fake' / 'spack'} "$@"''')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith('| ok |')
+    assert flags.read_text().split() == [
+        'concretizer:targets:host_compatible:false',
+        'concretizer:concretization_cache:enable:false', 'aarch64']
+
+
+def test_a_stack_that_is_not_solved_and_a_spack_that_is_missing(tmp_path):
+    done = solve(tmp_path, '')
+    assert done.returncode == 2 and 'spack: does not run' in done.stderr
+    done = solve(tmp_path, '[ "$1" = --version ] && echo 1.2.0 && exit\n'
+                 'echo "==> Error: no such variant" >&2; exit 1')
+    assert done.returncode == 1
+    assert 'does not concretize for alps: ' in done.stdout

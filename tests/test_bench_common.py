@@ -56,7 +56,7 @@ def test_the_cpu_time_of_a_program_is_measured(bench):
     code = ('import time\n'
             'while time.process_time() < 0.2: pass\nprint("done")')
     done = common.run([sys.executable, '-c', code], 'a loop')
-    assert done.out == 'done\n' and done.cpu >= 0.2 and done.wall >= 0.2
+    assert done.out == 'done\n' and done.cpu >= 0.2
 
 
 def test_the_goals_of_osu(bench, capsys):

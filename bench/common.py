@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import resource
-import signal
 import socket
 import statistics
 import subprocess
@@ -110,12 +109,12 @@ def run(command: Iterable[object], what: str, cpu: int | None = None,
     :arg limit: seconds after which the program is killed
     :raises Missing: the program failed
     """
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.monotonic()
     with subprocess.Popen(
             pinned(cpu, command), text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env=None if env is None else dict(env),
             preexec_fn=ending.with_bench) as process:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        begin = time.monotonic()
         try:
             out, err = process.communicate(timeout=limit)
         except BaseException as problem:
@@ -172,5 +171,4 @@ def served(command: Iterable[object], port: int, cpu: int) -> Iterator[int]:
                               f'{process.returncode}')
             yield process.pid
         finally:
-            process.send_signal(signal.SIGCONT)
             process.terminate()

@@ -1,23 +1,22 @@
 #!/usr/bin/env python3
-"""How soon is a regression seen, and how often is there none? Simulated.
+"""Simulates histories: time to detection, and false alarms.
 
     .plumbline/venv/bin/python bench/detect.py [--series N] [--json FILE]
     python3 -m venv others && others/bin/pip install apache-otava ruptures
     others/bin/python bench/detect.py --others
 
-Each history has 30 nights of warm-up, and one figure a night. For each kind
-of noise, false alarms per 10 000 metric-nights after the warm-up: alarms
-that begin, and nights that are told as worse; then the share of steps that is
-found in time, and of those found, how many begin within a night of the truth.
-Beside ours, on the same histories: a fixed threshold of 5 % as ReFrame's
-references have (around the median of the warm-up), and, where they are
-installed, otava and ruptures as they come, run on the last night alone, on
-fewer histories: an alarm is a change point to the worse in the last seven
-nights. A tool that is missing is said to be.
+Each history has 30 nights of warm-up, and one value per night. The first table
+has false alarms per 10 000 metric-nights after the warm-up, for each kind of
+noise: alarms that begin, and nights that are reported as worse. The second one
+has the share of steps that is found in time and, of those found, the share
+that begins within a night of the truth.
 
-`alone` judges each series by itself; `together` 25 of a system, of which the
-noise differs by a factor of four, as `plumb verdict` does. Exit code 1 where
-ours misses a goal that bench/README.md states.
+`alone` judges each series by itself. `together` judges 25 of a system, whose
+noise differs by a factor of four, as `plumb verdict` does. `fixed` is a
+threshold of 5 % around the median of the warm-up, as in a reference of
+ReFrame. otava and ruptures are used with their defaults if they are installed,
+on fewer histories and on the last night alone: an alarm is a change point to
+the worse in the last seven nights. bench/README.md has the goals.
 """
 from __future__ import annotations
 
@@ -29,8 +28,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+from common import EXIT_CODES, ROOT, exit_with
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(ROOT))
 
 from postprocess.regressions import detect
 
@@ -282,10 +282,9 @@ def others(rng, name, tool, series):
     return found
 
 
-def main() -> int:
+def main() -> bool:
     cmd = argparse.ArgumentParser(
-        description=__doc__.partition('\n\n')[0],
-        epilog=__doc__.partition('\n\n')[2],
+        description=__doc__, epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     cmd.add_argument('--series', type=int, default=10000, help='histories of '
                      'the false alarms, of 100 nights each (default: 10000)')
@@ -314,7 +313,7 @@ def main() -> int:
         print(f'missed: {goal}')
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + '\n')
-    return 1 if missed else 0
+    return not missed
 
 
 def of_ours(rng, count, found):
@@ -389,4 +388,4 @@ def of_whole(rng, rounds, found):
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    exit_with(main)

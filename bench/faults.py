@@ -46,7 +46,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import EXIT_CODES, ROOT, Missing, exit_with
+from common import EXIT_CODES, ROOT, Missing, exit_with, run
 
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'cluster')]
 
@@ -452,12 +452,9 @@ class Box:
             str(self.folder / 'compiled' / 'bin'), env['PATH']))}
         if not self.real.exists():
             sources = sorted((ROOT / 'checks' / 'osu' / 'src').glob('*.c'))
-            done = subprocess.run(
-                [self.work / 'mpich' / 'bin' / 'mpicc', '-O2', '-std=gnu11',
-                 '-pthread', '-o', self.real, *sources, '-lm'], text=True,
-                capture_output=True)
-            if done.returncode:
-                raise Missing(f'osu_latency cannot be built: {done.stderr}')
+            run([self.work / 'mpich' / 'bin' / 'mpicc', '-O2', '-std=gnu11',
+                 '-pthread', '-o', self.real, *sources, '-lm'],
+                'building osu_latency')
         other = self.real.with_name('osu_put_bw')
         if not other.exists():
             other.symlink_to(self.real)
@@ -485,15 +482,13 @@ class Box:
 
     def play(self, night: Night, run: str, fault: Fault | None
              ) -> dict[str, Any]:
-        """One night: the session, and what it cost.
+        """One night: its session.
 
         :raises Missing: the fault cannot be had here.
         :raises ClusterError: it can, and the cluster broke down.
         """
         for old in ('stage', 'output'):
             shutil.rmtree(self.work / old, ignore_errors=True)
-        report = self.folder / 'reports' / 'night.json'
-        report.unlink(missing_ok=True)
         self.site = site(self)
         wanted = kinds(fault.more if fault else ())
         parts = self.site['systems'][0]['partitions']
@@ -510,22 +505,10 @@ class Box:
                        *(fault.options if fault else ()), '-r']
             began = time.monotonic()
             code, said = self.session(
-                command, {**self.env, 'RFM_REPORT_FILE': str(report),
-                          'PLUMBLINE_RUN_ID': run, **variables})
+                command, {**self.env, 'PLUMBLINE_RUN_ID': run, **variables})
             took = time.monotonic() - began
-        told: list[dict[str, Any]] = []
-        with contextlib.suppress(OSError, ValueError, LookupError):
-            told = json.loads(report.read_text())['runs'][0]['testcases']
         return {**asdict(night), 'run': run, 'code': code,
-                'said': ' / '.join(said[-3:]),
-                'cases': [{'name': case['display_name'],
-                           'result': case['result'],
-                           'line': case['fail_reason']
-                           or case.get('inconclusive')}
-                          for case in told if not case.get('fixture')
-                          or case['result'] == 'fail'],
-                'session_s': round(took, 2),
-                'load': os.getloadavg()[0]}
+                'said': ' / '.join(said[-3:]), 'session_s': round(took, 2)}
 
     def session(self, command: Sequence[str], env: Mapping[str, str],
                 limit: float = LIMIT) -> tuple[int, list[str]]:
@@ -1035,7 +1018,7 @@ def main() -> bool:
         raise Missing(f'{len(diary.nights)} nights are in {args.dir} already: '
                       '--resume goes on with them, or name another --dir')
     try:
-        run(args, diary, nights, faults)
+        play_all(args, diary, nights, faults)
     except (ClusterError, KeyboardInterrupt) as err:
         raise Missing(str(err) or 'ended early; --resume goes on') from None
     lines, good, left = outcome(diary)
@@ -1045,8 +1028,8 @@ def main() -> bool:
     return good
 
 
-def run(args: argparse.Namespace, diary: Diary, nights: Sequence[Night],
-        faults: Sequence[str]) -> None:
+def play_all(args: argparse.Namespace, diary: Diary,
+             nights: Sequence[Night], faults: Sequence[str]) -> None:
     """Plays the campaign.
 
     :raises Missing, ClusterError: it cannot go on

@@ -23,14 +23,20 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from common import EXIT_CODES, ROOT, Missing, alternate, exit_with, head, row
-from common import run as run_program
+from common import (
+    EXIT_CODES,
+    ROOT,
+    Missing,
+    alternate,
+    exit_with,
+    head,
+    row,
+    run,
+)
 
 SOURCES = ROOT / 'checks' / 'osu' / 'src'
 BENCHMARKS = ['latency', 'bw', 'bibw', 'allreduce', 'put_latency',
               'acc_latency', 'get_bw', 'mbw_mr', 'multi_lat']
-# Two spinning receiver threads on one of two cores measure the scheduler.
-ARGUMENTS = {'latency_mt': ['-t', '1:1']}
 #: Relative deviation that a size may have; the last digit of a time (us).
 TOLERANCE, LAST_DIGIT = 0.05, 0.01
 MEDIAN_MIN, MEDIAN_MAX = 0.97, 1.03
@@ -47,9 +53,9 @@ def real_programs(benchmarks: list[str]) -> dict[str, str]:
     found = {path.name.removeprefix('osu_'): str(path)
              for path in sorted(Path(prefix or os.devnull).rglob('osu_*'))
              if path.is_file() and os.access(path, os.X_OK)}
-    lacking = [one for one in benchmarks if one not in found]
-    if lacking:
-        raise Missing(f'OMB_PREFIX={prefix}: no osu_{", osu_".join(lacking)}; '
+    absent = [one for one in benchmarks if one not in found]
+    if absent:
+        raise Missing(f'OMB_PREFIX={prefix}: no osu_{", osu_".join(absent)}; '
                       'set it to installed OSU Micro-Benchmarks 7.x')
     return found
 
@@ -131,23 +137,21 @@ def main() -> bool:
     good = True
     with tempfile.TemporaryDirectory(prefix='osu-bench-') as folder:
         ours = Path(folder, 'osu_embedded')
-        run_program([args.mpicc, '-O2', '-std=gnu11', '-pthread', '-o', ours,
-                     *sorted(SOURCES.glob('*.c')), '-lm'],
-                    'building osu_embedded', env=env)
-        run_program([ours, '--links', folder], 'making the links', env=env)
+        run([args.mpicc, '-O2', '-std=gnu11', '-pthread', '-o', ours,
+             *sorted(SOURCES.glob('*.c')), '-lm'],
+            'building osu_embedded', env=env)
+        run([ours, '--links', folder], 'making the links', env=env)
         head('benchmark', 'median N/A', 'median B/A', 'N within 5 %',
              'B within 5 %', 'worst sizes (N/A)', 'result')
         for benchmark in args.benchmarks:
             programs = {'A': real[benchmark],
                         'N': f'{folder}/osu_{benchmark}',
                         'B': real[benchmark]}
-            more = [*ARGUMENTS.get(benchmark, []), *shlex.split(args.args)]
 
-            def once(arm: str, programs: dict[str, str] = programs,
-                     more: list[str] = more) -> Table:
-                return read_table(run_program(
-                    [*launch, programs[arm], *more], programs[arm], env=env,
-                    limit=args.timeout).out)
+            def once(arm: str, programs: dict[str, str] = programs) -> Table:
+                return read_table(run(
+                    [*launch, programs[arm], *shlex.split(args.args)],
+                    programs[arm], env=env, limit=args.timeout).out)
 
             tables = alternate(args.rounds, programs, once)
             good &= compared(benchmark, *(best(benchmark, tables[arm])

@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
-"""How fast the parsers of saved output are, and that they are linear.
+"""Measures the parsers of saved output: speed, and linearity.
 
     bench/parsers.py [--size MB] [--least MB/s]
 
-Each parser reads a text of its kind of --size MB (default 2) and one of
-twice that, made from the outputs under tests/*/golden; every row of them is
-another one.  The yardstick is csv.reader over the same text in the same
-run, so that a slow or busy machine is told from a slow parser.  Times are
-CPU time, the best of three.  Standard library only.
-
-Exit status: 0 all pass, 1 one is slower than --least (5) or needs more than
-2.6 times as long for twice the text.
+Each parser reads a text of its kind of --size MB (default 2) and one of twice
+that, made from the outputs under tests/*/golden; all rows differ. csv.reader
+reads the same text in the same run, so that a slow machine is not taken for a
+slow parser. Times are CPU time, the best of three. Goal: at least --least MB/s
+(default 5), and at most 2.6 times as long for twice the text.
 """
 from __future__ import annotations
 
@@ -22,14 +19,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from common import EXIT_CODES, ROOT, exit_with, head, row
+
 sys.path.insert(0, str(ROOT))
 
-from checks.keyvalue import parser as keyvalue  # noqa: E402
-from checks.osu import parser as osu  # noqa: E402
-from checks.taobench import parser as tao  # noqa: E402
+from checks.keyvalue import parser as keyvalue
+from checks.osu import parser as osu
+from checks.taobench import parser as tao
 
 TESTS = ROOT / 'tests'
 #: Largest ratio of the times for a text of twice the length; linear is 2.
@@ -159,31 +156,27 @@ def yardstick(text: str) -> None:
         pass
 
 
-def main() -> int:
+def main() -> bool:
     parser = argparse.ArgumentParser(
-        description=str(__doc__).partition('\n')[0],
-        epilog=str(__doc__).partition('\n\n')[2],
+        description=__doc__, epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--size', type=float, default=2, metavar='MB')
     parser.add_argument('--least', type=float, default=5, metavar='MB/s')
     args = parser.parse_args()
-    print(f'{"parser":24}{"MB/s":>8}{"csv.reader":>12}{"ratio":>8}'
-          f'{"twice":>8}')
-    bad = 0
+    head('parser', 'MB/s', "time / csv.reader's", 'twice the text', 'result')
+    good = True
     for name, (parse, make) in TEXTS.items():
         text = make(int(args.size * 1e6))
         took = seconds(parse, text)
-        plain = seconds(yardstick, text)
         rate = len(text) / took / 1e6
         more = make(int(args.size * 2e6))
         twice = seconds(parse, more) / took * 2 * len(text) / len(more)
-        good = rate >= args.least and twice <= MAX_RATIO
-        bad += not good
-        print(f'{name:24}{rate:8.1f}{len(text) / plain / 1e6:12.1f}'
-              f'{took / plain:8.1f}{twice:8.2f}'
-              f'{"" if good else "  too slow"}', flush=True)
-    return 1 if bad else 0
+        met = rate >= args.least and twice <= MAX_RATIO
+        good &= met
+        row(name, f'{rate:.1f}', f'{took / seconds(yardstick, text):.1f}',
+            f'{twice:.2f}', 'pass' if met else 'too slow')
+    return good
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    exit_with(main)

@@ -1,24 +1,21 @@
 #!/usr/bin/env python3
-"""Are reduction servers as far ahead of a ring as equal links allow?
+"""Compares reduction servers with a ring on links of equal rate.
 
     bench/reduction_servers.py [--rate 200mbit] [--sizes 1M,4M,16M,64M]
                                [--rounds 1] [--figures DIR]
 
-As root: a cluster in a box (tests/cluster) of 8 nodes whose links all have
-the same rate, 4 clients and 1, 2, 4 servers, each on a node of its own, and a
-ring of the same clients. What counts is busbw of the servers over that of the
-ring, against min(1, m/n) 2(n-1)/n for n clients and m servers: 0.375, 0.75
-and 1.5. Exit status 0 where every ratio at 4 MiB and above reaches --least
-(0.9) of that, 1 where one does not, with the class of threads that holds it
-back; 2 something needed is missing.
+As root, on a cluster in a box (tests/cluster) of 8 nodes whose links all have
+the same rate: 4 clients and 1, 2, 4 servers, each on a node of its own, and a
+ring of the same clients. The ratio is busbw of the servers over busbw of the
+ring. The model is min(1, m/n) 2(n-1)/n for n clients and m servers: 0.375,
+0.75 and 1.5. Goal: every ratio at 4 MiB and above reaches --least (0.9) of the
+model; otherwise the class of threads that limits it is printed.
 """
 from __future__ import annotations
 
 import argparse
 import os
 import secrets
-import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -27,54 +24,42 @@ import time
 from pathlib import Path
 
 import ending
+from common import EXIT_CODES, ROOT, Missing, exit_with, head, row, run
 
-ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 sys.path.insert(0, str(ROOT))
 
-import yaml  # noqa: E402
+import yaml
+from cluster import Cluster, ClusterError
 
-from checks.optcast import parser, settings, sweep, table, words  # noqa: E402
+from checks.optcast import parser, settings, sweep, table, words
 
-BOX = ROOT / 'tests' / 'cluster' / 'box'
+BUILD = ROOT / 'checks' / 'optcast' / 'src' / 'build.sh'
 CLIENTS = 4
 PORT = 12016
 
 
-class Setup(Exception):
-    """Something needed is not there; exit 2."""
-
-
 class Box:
-    """Eight nodes, all links with the same rate."""
+    """Eight nodes, all links with the same rate.
 
-    def __init__(self, folder: Path, rate: str, chunk: str, jobs: int,
-                 nreq: int) -> None:
-        self.folder, self.where, self.chunk = folder, folder / 'box', chunk
-        self.jobs, self.nreq = jobs, nreq
-        self.box('up', '-n', '8', '--cpus', '1', '--share', str(folder))
-        for number in range(1, 9):
-            self.box('rate', f'n{number}', rate)
-        self.address = {
-            line.split()[0]: line.split()[1]
-            for line in self.box('status').splitlines()
-            if line.startswith('n')}
+    :arg args: the options of the command
+    """
 
-    def box(self, *words: str) -> str:
-        done = subprocess.run([BOX, '--dir', self.where, *words], text=True,
-                              capture_output=True)
-        if done.returncode:
-            raise Setup(f'box {words[0]}: {done.stderr.strip()}')
-        return done.stdout
+    def __init__(self, folder: Path, cluster: Cluster,
+                 args: argparse.Namespace) -> None:
+        self.folder, self.cluster, self.args = folder, cluster, args
+        cluster.up(nodes=8, cpus=1, share=[folder])
+        for node in cluster.nodes:
+            cluster.rate(node, args.rate)
 
-    def start(self, node: str, name: str, words: list[str], stdin: str = ''
+    def start(self, node: str, name: str, options: list[str], stdin: str = ''
               ) -> subprocess.Popen[str]:
         """A program on a node; its output in NAME.out and NAME.err."""
         with open(f'{name}.out', 'w') as out, open(f'{name}.err',
                                                    'w') as err:
-            one = subprocess.Popen(
-                [BOX, '--dir', self.where, 'exec', node, '--',
-                 str(self.folder / 'optcast'), *words],
-                stdin=subprocess.PIPE, stdout=out, stderr=err, text=True,
+            one = self.cluster.box(
+                'exec', node, '--', str(self.folder / 'optcast'), *options,
+                stdin=subprocess.PIPE, stdout=out, stderr=err,
                 preexec_fn=ending.with_bench)
         assert one.stdin
         one.stdin.write(stdin)
@@ -85,21 +70,22 @@ class Box:
                 ) -> parser.Analysis:
         """One run; its logs in a folder of its own."""
         of = settings.setup(
-            {'type': kind, 'chunksize': self.chunk, 'size': sizes,
-             'num_jobs': self.jobs,
+            {'type': kind, 'chunksize': self.args.chunksize, 'size': sizes,
+             'num_jobs': self.args.num_jobs,
              'nccl_test_options': f'-n {n} -w {w}'}, CLIENTS, servers)
         logs = Path(tempfile.mkdtemp(prefix=f'{kind}{servers}.',
                                      dir=self.folder))
         secret = f'password {secrets.token_hex(16)}\n'
         nodes = [f'n{5 + number}' for number in range(servers)]
         (logs / 'service').write_text(''.join(
-            f'server {self.address[node]} {PORT}\n' for node in nodes)
+            f'server {self.cluster.address(node)} {PORT}\n' for node in nodes)
             + secret)
         (logs / 'service').chmod(0o600)
         common = ['--nrank', str(CLIENTS), '--timeout', '120']
         up = [self.start(node, f'{logs}/server{number}', [
-            *common, '--address', self.address[node], '--port', str(PORT),
-            '--count', str(of.count), '--reduce-jobs', str(of.jobs),
+            *common, '--address', self.cluster.address(node),
+            '--port', str(PORT), '--count', str(of.count),
+            '--reduce-jobs', str(of.jobs),
             *(['--trace', f'{logs}/server.log'] if not number else [])],
             secret) for number, node in enumerate(nodes)]
         more = ['--ring'] if kind == 'ring' else []
@@ -107,34 +93,30 @@ class Box:
             '--client', '--rank', str(rank), *common, *more, '--service',
             f'{logs}/service', '--chunksize', str(of.chunksize), '--size',
             sizes, '-n', str(n), '-w', str(w), '--nreq',
-            str(self.nreq * servers), '--host', f'n{1 + rank}',
+            str(self.args.nreq * servers), '--host', f'n{1 + rank}',
             *(['--trace', f'{logs}/client.log'] if not rank else [])])
             for rank in range(CLIENTS)]
         try:
             codes = [one.wait(600) for one in clients]
             if any(codes):
-                raise Setup(f'{logs}: clients ended with {codes}')
+                raise Missing(f'{logs}: clients ended with {codes}')
         finally:
             for node in nodes:
-                subprocess.run([BOX, '--dir', self.where, 'exec', node, '--',
-                                'sh', '-c', 'kill $(pidof optcast)'],
-                               capture_output=True)
+                self.cluster.exec('sh', '-c', 'kill $(pidof optcast)',
+                                  node=node)
             for one in (*up, *clients):
                 one.wait(30)
         (logs / 'settings.yaml').write_text(yaml.safe_dump(of.as_settings()))
         return parser.analyse(logs)
 
-    def down(self) -> None:
-        self.box('down')
-
 
 def curve(runs: list[parser.Analysis]) -> dict[int, float]:
     """Size in B -> busbw in GB/s, the median over the runs."""
     rows: dict[int, list[float]] = {}
-    for run in runs:
-        assert isinstance(run.table, table.Table)
-        for row in run.table.rows:
-            rows.setdefault(row.size, []).append(row.busbw)
+    for one in runs:
+        assert isinstance(one.table, table.Table)
+        for line in one.table.rows:
+            rows.setdefault(line.size, []).append(line.busbw)
     return {size: statistics.median(found) for size, found in rows.items()}
 
 
@@ -155,55 +137,41 @@ def measure_all(box: Box, sizes: list[str], rounds: int,
     return found
 
 
-def main() -> int:
-    args = argparse.ArgumentParser(
-        description=__doc__.partition('\n')[0],
+def main() -> bool:
+    options = argparse.ArgumentParser(
+        description=__doc__, epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument('--rate', default='200mbit')
-    args.add_argument('--sizes', default='1M,4M,16M,64M')
-    args.add_argument('--chunksize', default='64K')
-    args.add_argument('--num-jobs', type=int, default=2)
-    args.add_argument('--nreq', type=int, default=4, help='chunks under way '
-                      'for each server')
-    args.add_argument('--servers', default='1,2,4')
-    args.add_argument('--rounds', type=int, default=1)
-    args.add_argument('--least', type=float, default=0.9)
-    args.add_argument('--figures', type=Path)
-    asked = args.parse_args()
-    ending.in_order()
-    # The box goes down on SIGTERM, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    folder = Path(tempfile.mkdtemp(prefix='plumbline-servers.'))
-    box = None
+    options.add_argument('--rate', default='200mbit')
+    options.add_argument('--sizes', default='1M,4M,16M,64M')
+    options.add_argument('--chunksize', default='64K')
+    options.add_argument('--num-jobs', type=int, default=2)
+    options.add_argument('--nreq', type=int, default=4,
+                         help='chunks under way for each server')
+    options.add_argument('--servers', default='1,2,4')
+    options.add_argument('--rounds', type=int, default=1)
+    options.add_argument('--least', type=float, default=0.9)
+    options.add_argument('--figures', type=Path,
+                         help='folder for the sweep and the timelines')
+    args = options.parse_args()
     began, load = time.monotonic(), os.getloadavg()[0]
-    try:
-        build = subprocess.run(
-            [ROOT / 'checks/optcast/src/build.sh', folder / 'optcast'],
-            capture_output=True, text=True)
-        if build.returncode:
-            raise Setup(f'the program cannot be built: {build.stderr}')
-        box = Box(folder, asked.rate, asked.chunksize, asked.num_jobs,
-                  asked.nreq)
-        ticks = os.times()
-        runs = measure_all(box, asked.sizes.split(','), asked.rounds,
-                           [int(n) for n in asked.servers.split(',')])
-        used = os.times()
-        code = tell(runs, asked.least)
-        busy = sum(used[:4]) - sum(ticks[:4])
-        print(f'\nlinks {asked.rate}, chunks {asked.chunksize}, load '
+    with tempfile.TemporaryDirectory(prefix='plumbline-servers.') as folder:
+        cluster = Cluster(Path(folder, 'box'))
+        try:
+            run([BUILD, f'{folder}/optcast'], 'building optcast')
+            runs = measure_all(Box(Path(folder), cluster, args),
+                               args.sizes.split(','), args.rounds,
+                               [int(n) for n in args.servers.split(',')])
+        except ClusterError as err:
+            raise Missing(str(err)) from None
+        finally:
+            cluster.down()
+        good = show(runs, args.least)
+        print(f'\nlinks {args.rate}, chunks {args.chunksize}, load '
               f'{load:.1f} before and {os.getloadavg()[0]:.1f} after, '
-              f'{time.monotonic() - began:.0f} s; CPU of the programs and '
-              f'their starters {busy:.0f} s')
-        if asked.figures:
-            draw(runs, asked.figures)
-        return code
-    except (Setup, OSError) as err:
-        print(f'reduction_servers.py: {err}', file=sys.stderr)
-        return 2
-    finally:
-        if box:
-            box.down()
-            shutil.rmtree(folder, ignore_errors=True)
+              f'{time.monotonic() - began:.0f} s')
+        if args.figures:
+            draw(runs, args.figures)
+    return good
 
 
 def draw(runs: dict[int, list[parser.Analysis]], folder: Path) -> None:
@@ -220,36 +188,33 @@ def draw(runs: dict[int, list[parser.Analysis]], folder: Path) -> None:
         of[-1].draw(folder / names[servers].replace(' ', ''), None)
 
 
-def tell(runs: dict[int, list[parser.Analysis]], least: float) -> int:
-    """The table; 1 where a ratio falls short."""
+def show(runs: dict[int, list[parser.Analysis]], least: float) -> bool:
+    """Prints the table; returns whether every ratio reaches the model."""
     ring, short = curve(runs[0]), []
-    numbers = [number for number in runs if number]
-    print('| size | ring busbw, MB/s | ' + ' | '.join(
+    limits = {number: words.expected_ratio(CLIENTS, number)
+              for number in runs if number}
+    head('size', 'ring busbw, MB/s', *(
         f'{m} server{"s" * (m > 1)}: MB/s, ratio (of {limit:g})'
-        for m in numbers
-        for limit in [words.expected_ratio(CLIENTS, m)]) + ' |')
-    print('|---' * (2 + len(numbers)) + '|')
+        for m, limit in limits.items()))
     for size in sorted(ring):
         cells = []
-        for servers in numbers:
+        for servers, limit in limits.items():
             busbw = curve(runs[servers])[size]
             ratio = busbw / ring[size]
-            limit = words.expected_ratio(CLIENTS, servers)
             cells.append(f'{busbw * 1e3:.2f}, {ratio:.3f} '
                          f'({ratio / limit:.0%})')
             if ratio < least * limit and size >= 4 << 20:
                 short.append((size, servers, ratio / limit))
-        print(f'| {size >> 20} MiB | {ring[size] * 1e3:.2f} | '
-              + ' | '.join(cells) + ' |')
+        row(f'{size >> 20} MiB', f'{ring[size] * 1e3:.2f}', *cells)
     for size, servers, share in short:
         print(f'{size >> 20} MiB, {servers} servers: {share:.0%} of the '
               'model: ' + runs[servers][-1].bottleneck()[1])
-    for servers in numbers:
+    for servers in limits:
         last = runs[servers][-1]
         print(f'\n{servers} servers: {"; ".join(last.sentences())}')
         print(last.text().partition('client stats:')[2])
-    return 1 if short else 0
+    return not short
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    exit_with(main)

@@ -15,8 +15,6 @@ median over the rounds. The parts:
     latency  medians of an open loop with a low rate on one connection: GETs,
              and scripts of 1 ms and 5 ms; goal: within 3 % of memtier, if
              latencies count from the sending as memtier's do
-    stall    a server that stops for 100 ms (SIGSTOP); goal: the p99 of an
-             open loop shows the stop, the p99 of a closed loop does not
     tao      GETs per second of server CPU of tao_server (its hit path)
              and of memcached; goal: at least 0.9 times those of memcached
 """
@@ -27,13 +25,9 @@ import contextlib
 import csv
 import json
 import os
-import signal
 import socket
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +41,6 @@ from common import (
     free_port,
     head,
     medians,
-    pinned,
     ratio,
     row,
     run,
@@ -60,7 +53,7 @@ from checks.loadgen import BUILD, plumbload
 BUILD_TAO = ROOT / 'checks' / 'taobench' / 'src' / 'build.sh'
 #: With four digits after it a key is as long as redis-benchmark's.
 PREFIX = 'key:00000000'
-CHEAPER, ALIKE, TAO, STALL = 1.1, 0.03, 0.9, 0.1
+CHEAPER, ALIKE, TAO = 1.1, 0.03, 0.9
 #: A script whose argument sets its duration.
 SCRIPT = ('local n = 0 for i = 1, tonumber(ARGV[1]) do n = n + i % 7 end '
           'return n')
@@ -276,7 +269,7 @@ def cost(args: argparse.Namespace) -> bool:
             for connections in args.connections:
                 ratios = show(f'{kind}, {connections} connections', compare(
                     args, server, Load(connections=connections)), 'client')
-                good &= ratios.get('memtier', CHEAPER) >= CHEAPER
+                good &= ratios['memtier'] >= CHEAPER
     return good
 
 
@@ -327,39 +320,6 @@ def latency(args: argparse.Namespace) -> bool:
     return good
 
 
-def stalled(args: argparse.Namespace, server: Server, *more: object
-            ) -> dict[str, float]:
-    """The latencies (ms) of a run in which the server stops once."""
-    with subprocess.Popen(
-            pinned(args.client_cpu, [
-                *ours(args, server, Load()), '--connections', 50,
-                '--duration', 5, '--warmup', 0.5, *more]),
-            text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL) as client:
-        time.sleep(2.5)
-        os.kill(server.pid, signal.SIGSTOP)
-        time.sleep(STALL)
-        os.kill(server.pid, signal.SIGCONT)
-        out = client.communicate()[0]
-    return {r.metric: r.value / 1e3 for r in plumbload.parse(out)
-            if r.metric.startswith('latency')}
-
-
-def stall(args: argparse.Namespace) -> bool:
-    print()
-    head('loop', 'p50 ms', 'p99 ms', 'p99.9 ms', 'max ms')
-    p99 = {}
-    with store(args, args.kinds[0], Load()) as server:
-        for loop, more in (('closed', []), ('open', ['--rate', 5000])):
-            found = [stalled(args, server, *more) for _ in range(args.rounds)]
-            values = [statistics.median(r[name] for r in found) for name in (
-                'latency_p50', 'latency_p99', 'latency_p999', 'latency_max')]
-            p99[loop] = values[1]
-            row(loop, *(f'{value:.2f}' for value in values))
-    # One request in fifty was due while the server was stopped.
-    return p99['open'] > 1e3 * STALL / 4 > p99['closed']
-
-
 def tao(args: argparse.Namespace) -> bool:
     columns('per server CPU s')
     good = True
@@ -377,11 +337,10 @@ def tao(args: argparse.Namespace) -> bool:
     return good
 
 
-PARTS = {'cost': cost, 'work': work, 'latency': latency, 'stall': stall,
-         'tao': tao}
-#: Part -> option of the server without which the part is left out.
-NEEDS = {'work': 'redis_server', 'latency': 'redis_server',
-         'tao': 'memcached'}
+PARTS = {'cost': cost, 'work': work, 'latency': latency, 'tao': tao}
+#: Part -> programs without which it shows nothing.
+NEEDS = {'cost': ('memtier',), 'work': ('redis_server', 'memtier'),
+         'latency': ('redis_server', 'memtier'), 'tao': ('memcached',)}
 
 
 def main() -> bool:
@@ -407,11 +366,15 @@ def main() -> bool:
         ('memcached', args.memcached), ('redis', args.redis_server)) if path]
     if not args.kinds:
         p.error('give --redis-server or --memcached')
+    absent = {part: [f'--{name.replace("_", "-")}' for name in names
+                     if not getattr(args, name)]
+              for part, names in NEEDS.items()}
     for part in args.parts:
-        if part in NEEDS and not getattr(args, NEEDS[part]):
-            p.error(f'{part} needs --{NEEDS[part].replace("_", "-")}')
-    parts = args.parts or [part for part in PARTS if part not in NEEDS
-                           or getattr(args, NEEDS[part])]
+        if absent[part]:
+            p.error(f'{part} needs {" and ".join(absent[part])}')
+    parts = args.parts or [part for part in PARTS if not absent[part]]
+    if not parts:
+        p.error('each part needs --memtier or --memcached')
     with tempfile.TemporaryDirectory() as folder:
         args.plumbload = Path(folder) / 'plumbload'
         args.tao_server = Path(folder) / 'tao_server'

@@ -45,8 +45,8 @@ def night(number, kind, verdict=None, alone=None, **more):
     data = {'failures': [], 'regressions': [], 'changed': [], 'common': []}
     verdict = {**data, **(verdict or {})}
     return {'number': number, 'kind': kind, 'of': 1, 'code': 0, 'said': '',
-            'run': f'{day:%Y%m%d}T030000Z-aaaaaa', 'cases': ['some'],
-            'session_s': 10.0 + number, 'load': 1.0,
+            'run': f'{day:%Y%m%d}T030000Z-aaaaaa',
+            'session_s': 10.0 + number,
             'verdict': verdict,
             'alone': verdict if alone is None else {**data, **alone}, **more}
 

@@ -4,8 +4,8 @@
 set -eu
 target=$1 out=$2
 here=$(dirname "$0")
-load=$here/../../checks/load/src tao=$here/../../checks/taobench/src
-common=$here/../../checks/lib/src/common
+load=$here/../../checks/loadgen/src tao=$here/../../checks/taobench/src
+common=$here/../../checks/core/src/common
 sanitize=address,undefined driver=$here/mutate.c
 if [ "${FUZZER:-}" = libfuzzer ]; then
     sanitize=fuzzer,$sanitize driver=

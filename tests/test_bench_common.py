@@ -1,0 +1,127 @@
+"""What the bench scripts share: rounds, ratios, exit codes, programs."""
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+BENCH = ROOT / 'bench'
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """The shared module and osu_embedded, which uses it."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    import common
+    import osu_embedded
+    yield common, osu_embedded
+    for name in ('common', 'ending', 'osu_embedded'):
+        sys.modules.pop(name, None)
+
+
+def test_programs_alternate_and_ratios_are_of_the_rounds(bench):
+    common, _ = bench
+    order = []
+    samples = common.alternate(3, 'AB', lambda name: order.append(name)
+                               or len(order))
+    assert ''.join(order) == 'ABBAAB'
+    assert samples == {'A': [1, 4, 5], 'B': [2, 3, 6]}
+    assert common.ratio([2, 30, 400], [1, 10, 100]) == 3
+
+
+@pytest.mark.parametrize('body, code, text', [
+    ('return True', 0, ''), ('return False', 1, ''),
+    ('raise common.Missing("no memtier")', 2, 'x: no memtier\n'),
+    ('open("none")', 2, "x: [Errno 2] No such file or directory: 'none'\n"),
+    ('common.run(["false"], "building y")', 2,
+     'x: building y failed with exit code 1: \n'),
+    ('common.run(["sleep", "60"], "y", limit=0.1)', 2,
+     'x: y: killed after 0.1 s\n'),
+    ('common.served(["false"], 1, 0).__enter__()', 2,
+     "x: ['false']: ended with exit code 1\n")])
+def test_exit_codes(tmp_path, body, code, text):
+    (tmp_path / 'x.py').write_text(
+        f'import sys\nsys.path.insert(0, {str(BENCH)!r})\nimport common\n'
+        f'def main():\n    {body}\ncommon.exit_with(main)\n')
+    done = subprocess.run([sys.executable, 'x.py'], cwd=tmp_path, text=True,
+                          capture_output=True)
+    assert (done.returncode, done.stderr) == (code, text)
+
+
+def test_the_cpu_time_of_a_program_is_measured(bench):
+    common, _ = bench
+    code = ('import time\n'
+            'while time.process_time() < 0.2: pass\nprint("done")')
+    done = common.run([sys.executable, '-c', code], 'a loop')
+    assert done.out == 'done\n' and done.cpu >= 0.2
+
+
+def test_the_goals_of_osu(bench, capsys):
+    _, osu = bench
+    a = {1: 1.0, 2: 1.0, 4: 2.0}
+    assert osu.compared('latency', a, {**a, 4: 2.1}, a)
+    assert not osu.compared('latency', a, {**a, 2: 3.0, 4: 4.0}, a)
+    assert 'FAIL' in capsys.readouterr().out
+
+
+def test_a_run_of_osu_that_lacks_a_size_is_no_success(bench):
+    common, osu = bench
+    whole = osu.read_table('# OSU\n# Size Latency\n1 0.5\n2 0.6\n')
+    assert whole == {1: 0.5, 2: 0.6}
+    cut = osu.best('latency', [whole, osu.read_table('1 0.4\n')])
+    with pytest.raises(common.Missing, match='printed other sizes'):
+        osu.compared('latency', whole, cut, whole)
+
+
+@pytest.mark.parametrize('words, text', [
+    (['cost', '--redis-server', 'x'], 'cost needs --memtier'),
+    (['work', '--memcached', 'x'], 'work needs --redis-server and --memtier'),
+    (['--redis-server', 'x'], 'each part needs --memtier or --memcached')])
+def test_a_comparison_with_nothing_is_no_success(words, text):
+    done = subprocess.run([sys.executable, BENCH / 'store_load.py', *words],
+                          text=True, capture_output=True)
+    assert done.returncode == 2 and text in done.stderr
+
+
+def solve(tmp_path, script):
+    """bench/stacks.py on one pair, with a script in place of Spack."""
+    spack = tmp_path / 'bin' / 'spack'
+    if script:
+        spack.parent.mkdir()
+        spack.write_text(f'#!/bin/sh\n{script}\n')
+        spack.chmod(0o755)
+    return subprocess.run(
+        [sys.executable, BENCH / 'stacks.py', '--site', 'alps', '--stack',
+         'keyvalue'], text=True, capture_output=True, env={
+             'PATH': '/usr/bin:/bin', 'SPACK_ROOT': str(tmp_path),
+             'FAKE_SPACK': '',
+             'FAKE_ENVS': str(ROOT / 'spack-envs'),
+             'FAKE_CALLS': str(tmp_path / 'calls')})
+
+
+def test_stacks_are_solved_with_settings_for_a_foreign_machine(tmp_path):
+    flags = tmp_path / 'flags'
+    done = solve(tmp_path, f'''
+if [ "$1" = -c ]; then
+    echo "$2 $4 $({sys.executable} -c '
+import platform; print(platform.machine())')" >>{flags}
+    shift 4
+fi
+exec {sys.executable} {ROOT / 'tests' / 'fake' / 'spack'} "$@"''')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith('| ok |')
+    assert flags.read_text().split() == [
+        'concretizer:targets:host_compatible:false',
+        'concretizer:concretization_cache:enable:false', 'aarch64']
+
+
+def test_a_stack_that_is_not_solved_and_a_spack_that_is_missing(tmp_path):
+    done = solve(tmp_path, '')
+    assert done.returncode == 2 and 'spack: does not run' in done.stderr
+    done = solve(tmp_path, '[ "$1" = --version ] && echo 1.2.0 && exit\n'
+                 'echo "==> Error: no such variant" >&2; exit 1')
+    assert done.returncode == 1
+    assert 'does not concretize for alps: ' in done.stdout

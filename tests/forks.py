@@ -112,7 +112,7 @@ def script_of(command: Sequence[Any], env: dict[str, str]
             with open(found) as script:
                 return (found, script.readline().removeprefix('#!').strip(),
                         words)
-    elif words[:1] == [str(ROOT / 'cli' / 'cases.py')] and is_ours(
+    elif words[:1] == [str(ROOT / 'cli' / 'site' / 'cases.py')] and is_ours(
             program.removesuffix('/bin/python')):
         return words[0], program, words[1:]
     return None

@@ -92,7 +92,7 @@ def test_a_new_family_runs_and_holds_the_contracts(
 
 
 @pytest.mark.parametrize('name, words', [
-    ('osu', 'there already'), ('load', 'there already'),
+    ('osu', 'there already'), ('loadgen', 'there already'),
     ('Copy', 'a-z, 0-9 and _'), ('../x', 'a-z, 0-9 and _'),
     ('class', 'like a Python module'),
     ('osu_rma', 'has a class OsuRma'),

@@ -141,7 +141,8 @@ def ask_reframe(folder: Path) -> dict[str, Any]:
     # ReFrame's own variables could point to other sites and other checks.
     plain = {k: v for k, v in os.environ.items() if not k.startswith('RFM_')}
     done = subprocess.run(
-        [str(ensure_venv()), str(ROOT / 'cli' / 'cases.py'), str(folder)],
+        [str(ensure_venv()), str(ROOT / 'cli' / 'site' / 'cases.py'),
+         str(folder)],
         env={**plain, **variables}, text=True, capture_output=True,
         stdin=subprocess.DEVNULL)
     said = [f'{folder}/system.py: {line}'

@@ -79,7 +79,7 @@ def ask_spack(root: Path | None, paths: Sequence[Path]) -> dict | str:
     python = os.environ.get('SPACK_PYTHON') or sys.executable
     try:
         done = subprocess.run(
-            [python, str(ROOT / 'cli' / 'spack_schema.py'), str(root),
+            [python, str(ROOT / 'cli' / 'site' / 'spack_schema.py'), str(root),
              *map(str, paths)], text=True, capture_output=True, timeout=60,
             stdin=subprocess.DEVNULL)
         return json.loads(done.stdout)

@@ -24,5 +24,5 @@ def run_command_async(cmd: Any, *args: Any, **options: Any) -> Any:
 
 def install(folder: str) -> None:
     """Replaces ReFrame's function if a shell would split this path."""
-    if shlex.split(folder) != [folder]:
+    if shlex.quote(folder) != folder:
         osext.run_command_async = run_command_async

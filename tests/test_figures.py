@@ -110,8 +110,8 @@ def test_a_wrong_entry_ends_the_report(tmp_path, capsys, monkeypatch):
 def test_a_new_kind_is_one_module(tmp_path, monkeypatch):
     """As somebody would add one, here into a folder of its own."""
     (tmp_path / 'dots.py').write_text('''
-from postprocess import charts
-from postprocess.figures import metrics, panels
+from postprocess.report import charts
+from postprocess.report.figures import metrics, panels
 OPTIONS = {'metric': metrics}
 READING = 'Dots: a value each.'
 def drawings(records, metric):

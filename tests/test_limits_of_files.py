@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import perflogs_factory as make
 
 from checks.core import references, vendor
+from config import references as grammar
 from config import regular, strict, topology
 from postprocess import perflogs
 from postprocess.perflogs import packed, plans
-from postprocess.references import acceptance
 from postprocess.regressions import accepted, verdict
 from postprocess.report import build as report
 
@@ -51,7 +51,7 @@ def test_a_few_lines_do_not_fill_the_memory(tmp_path, monkeypatch, text,
         with pytest.raises(yaml.YAMLError):
             read(text)
     with pytest.raises(ValueError, match='osu.yaml:'):
-        acceptance._load(path)
+        grammar.editable(path)
     with pytest.raises(vendor.VendorError):
         vendor.load(path, {})
     with pytest.raises(topology.TopologyError):
@@ -104,7 +104,7 @@ def test_a_number_that_is_two_is_refused(tmp_path, number):
             f'osu.yaml:2: {number} is another number in YAML 1.1')):
         strict.load(path)
     with pytest.raises(ValueError, match=f'osu.yaml:2: {number} is'):
-        acceptance._load(path)
+        grammar.editable(path)
     path.write_text(f'latency: ["{number}"]\n')
     assert strict.load(path) == {'latency': [number]}
 

@@ -587,7 +587,7 @@ def test_a_case_that_fails_where_it_was_due_is_measured_again(night):
 HOLDER = '''
 import os, signal, socket, sys, time
 from pathlib import Path
-from cli import overlap
+from cli.nightly import overlap
 if sys.argv[3:]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 with overlap.alone(Path(sys.argv[1]), 1, print,

@@ -84,7 +84,7 @@ def test_all_good_says_nothing_more(tests):
 
 
 #: Runs pytest as `./plumb test` does.
-CALL = 'import sys; from cli import unstable; unstable.call(sys.argv[1:])'
+CALL = 'import sys; from tests import unstable; unstable.call(sys.argv[1:])'
 SLOW = '''
 import time
 import pytest

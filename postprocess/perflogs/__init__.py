@@ -22,15 +22,13 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import duckdb
-import numpy as np
-import pandas as pd
 
 from config.families import metrics as metrics
 
-from . import clock, formats, plans
+from . import formats, plans
 from .cache import opened as connect
 from .formats import METRICS as METRICS
 from .formats import REPAIR as REPAIR
@@ -40,6 +38,11 @@ from .formats import schema as schema
 from .reading import ATTACHED as ATTACHED
 from .reading import PerflogError as PerflogError
 from .reading import table as table
+
+if TYPE_CHECKING:
+    # These take longer to import than many an answer takes.
+    import numpy as np
+    import pandas as pd
 
 #: What makes a case: all its records of one run belong together.
 CASE = [*plans.CASE]
@@ -83,6 +86,7 @@ def read(paths, on_error='raise'):
     :param on_error: 'raise': PerflogError at the first fault. 'collect':
         returns (table of the good records, list of PerflogError).
     """
+    from . import clock
     errors: list[PerflogError] = []
 
     def report(file, line: int, reason: str) -> None:
@@ -158,6 +162,7 @@ def expand(frame: pd.DataFrame) -> pd.DataFrame:
 
     Same index as `frame`; read from `params` ("name=value name=value").
     """
+    import pandas as pd
     def split(text: str) -> dict[str, str]:
         parts = re.split(r'(?:^| )([^\s=]+)=', text)
         return dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -172,6 +177,8 @@ def expand(frame: pd.DataFrame) -> pd.DataFrame:
 
 def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     """The records of a connection as the table that `read` gives."""
+    import numpy as np
+    import pandas as pd
     types = {name: kind for name, kind in formats.types().items()
              if name not in ('origin', 'line', 'fault')}
     named = [name for name, kind in types.items() if kind == 'VARCHAR']
@@ -232,6 +239,8 @@ def _words(con: duckdb.DuckDBPyConnection, name: str) -> list[str]:
 def _category(codes: np.ndarray, words: Sequence[str], place: np.ndarray
               ) -> pd.Categorical:
     """A column of codes into words, with these in order of appearance."""
+    import numpy as np
+    import pandas as pd
     first = np.full(len(words), len(codes))
     # Of several records with a code the last one is kept: the first one.
     first[codes[place[::-1]]] = np.arange(len(codes))[::-1]

@@ -196,7 +196,7 @@ def test_a_folder_that_cannot_be_written_to(tree, monkeypatch):
 READER = textwrap.dedent('''
     import sys
     sys.path.insert(0, sys.argv[1])
-    from postprocess import cache
+    from postprocess.perflogs import cache
     cache.WORTH = 0
     while True:
         with cache.opened([sys.argv[2]], print) as con:

@@ -259,8 +259,8 @@ def test_the_faults_of_a_round():
 
 
 def test_an_agent_is_not_taken_for_the_conductor():
-    agent = 'python /x/serving agent service.json'
-    conductor = f'python /x/serving conduct service.json -- srun {agent}'
+    agent = 'python /x/services agent service.json'
+    conductor = f'python /x/services conduct service.json -- srun {agent}'
     for victim, mine, other in (('agent', agent, conductor),
                                 ('conductor', conductor, agent)):
         is_it = rounds.VICTIMS[victim].is_it

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 from pathlib import Path
 
@@ -316,8 +317,12 @@ def test_usage(options):
 
 
 def test_a_full_disk_leaves_what_was(tmp_path, capsys, monkeypatch):
-    def full(*args):
-        raise OSError(28, 'No space left on device', 'osu.yaml')
+    replace = os.replace
+
+    def full(source, target):
+        if Path(target).is_relative_to(tmp_path / 'out'):
+            raise OSError(28, 'No space left on device', 'osu.yaml')
+        replace(source, target)
     monkeypatch.setattr('os.replace', full)
     assert run(tmp_path, latencies([1.0] * 5))[0] == 2
     assert 'No space left' in capsys.readouterr().err

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 import subprocess
 import sys
@@ -302,8 +303,12 @@ def test_last_and_title(tmp_path):
 def test_a_full_disk_leaves_the_old_page(tmp_path, capsys, monkeypatch):
     code, old = page(tmp_path, [make.record('latency', 1.0, 8)])
 
-    def full(*args):
-        raise OSError(28, 'No space left on device')
+    replace = os.replace
+
+    def full(source, target):
+        if Path(target).is_relative_to(tmp_path / 'out'):
+            raise OSError(28, 'No space left on device')
+        replace(source, target)
     monkeypatch.setattr('os.replace', full)
     code, text = page(tmp_path, [make.record('latency', 2.0, 8, day=2)])
     assert code == 2 and text == old

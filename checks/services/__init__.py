@@ -3,7 +3,7 @@
 Needs only Python's standard library: a compute node may have nothing else.
 `checks/services/service.py` is the part that a check sees.
 
-    measure.sh ... -- serving conduct PLAN -- LAUNCHER ... serving agent PLAN
+    measure.sh ... -- services conduct PLAN -- LAUNCHER ... services agent PLAN
 
 The conductor (:mod:`.conduct`) runs in the batch script. The partition's
 launcher starts an agent (:mod:`.agent`) on every node. Each agent has one

@@ -7,9 +7,8 @@ from pathlib import Path
 # Run as a folder, by a Python that knows nothing of the suite.
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-USAGE = ('usage: serving conduct PLAN -- LAUNCHER ... serving agent PLAN '
-         '(written by checks/services/service.py into a job; see DESIGN, '
-         'contract 3)')
+USAGE = ('usage: services conduct PLAN -- LAUNCHER ... services agent PLAN '
+         '(checks/services/service.py writes PLAN into the stage folder)')
 
 # Each imports what it needs alone: a node may start hundreds of ranks.
 match sys.argv[1:]:

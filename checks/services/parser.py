@@ -32,7 +32,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Counters:
-    """Sums over all servers; the fields are those of serving/ask.py."""
+    """Sums over all servers; the fields are those of services/ask.py."""
     cpu: float
     memory: int
     commands: int

@@ -1,6 +1,6 @@
 """A rank of an MPI program that a step of the clients starts.
 
-The launcher starts `serving rank FILE -- PROGRAM ...` for each rank, bound to
+The launcher starts `services rank FILE -- PROGRAM ...` for each rank, bound to
 no CPU: a server of the suite may run on the same node, and only the conductor
 knows on which CPUs. The rank binds itself to its own of those, says so in a
 line on standard error, and becomes the program.

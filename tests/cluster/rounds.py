@@ -282,7 +282,7 @@ class Victim:
 def _python(word: str) -> Callable[[Process], bool]:
     # The conductor's command line contains the agents' command.
     return lambda p: (p.name.startswith('python') and p.command.partition(
-        'serving ')[2].startswith(f'{word} '))
+        'services ')[2].startswith(f'{word} '))
 
 
 #: Messages on a job whose conductor was killed.

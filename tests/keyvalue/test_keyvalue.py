@@ -187,7 +187,7 @@ class Store(socketserver.StreamRequestHandler):
 socketserver.ThreadingTCPServer.allow_reuse_address = True
 socketserver.ThreadingTCPServer.daemon_threads = True
 socketserver.ThreadingTCPServer.request_queue_size = 128
-socket = re.search(r'^unixsocket (\\S+)', config, re.M)
+socket = re.search(r'^unixsocket "(.+)"$', config, re.M)
 host = re.search(r'^bind (\\S+)', config, re.M)
 port = int(re.search(r'^port (\\d+)', config, re.M)[1])
 kind = socketserver.ThreadingTCPServer

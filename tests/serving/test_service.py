@@ -584,9 +584,9 @@ def test_full_disk_under_an_append_only_file(job, store):
 # What ends it from outside -------------------------------------------------
 
 @pytest.mark.parametrize('victim, number, cause', [
-    ('serving agent', signal.SIGKILL, 'was lost'),
-    ('serving agent', signal.SIGTERM, 'the agent was ended by SIGTERM'),
-    ('serving agent', signal.SIGSTOP, 'no heartbeat from it for 8 s'),
+    ('services agent', signal.SIGKILL, 'was lost'),
+    ('services agent', signal.SIGTERM, 'the agent was ended by SIGTERM'),
+    ('services agent', signal.SIGSTOP, 'no heartbeat from it for 8 s'),
     ('conduct', signal.SIGTERM, 'ended by SIGTERM'),
     ('conduct', signal.SIGINT, 'ended by SIGINT'),
     ('conduct', signal.SIGKILL, ''),
@@ -606,7 +606,7 @@ def test_whoever_is_killed_nothing_is_left(job, store, victim, number, cause):
     if cause:
         assert cause in ' '.join(one.said())
     left = one.leftovers(seconds=8.0)
-    if victim == 'serving agent' and number != signal.SIGTERM:
+    if victim == 'services agent' and number != signal.SIGTERM:
         # Nobody could; the next agent on the node does.
         assert all(path.name.startswith(PREFIX) for path in left), left
         again = job(replace(plan(real(store))))
@@ -706,7 +706,7 @@ def test_the_batch_script_removes_the_secrets_of_a_killed_conductor(tmp_path):
 def test_the_next_agent_removes_what_a_killed_one_left(job, store):
     one = job(plan(real(store), 'sleep', '30'))
     one.wait_for_file('run.measure.0.out')
-    os.kill(one.wait_for('serving\0agent')[0], signal.SIGKILL)
+    os.kill(one.wait_for('services\0agent')[0], signal.SIGKILL)
     one.end()
     left = list(one.scratch.glob(f'{PREFIX}*'))
     foreign = one.scratch / f'{PREFIX}of-somebody'

@@ -4,7 +4,7 @@ from __future__ import annotations
 import reframe as rfm
 from reframe.core.builtins import fixture, parameter
 
-from .....templates.program.lib.program import (
+from ..core.program import (
     EmbeddedPrograms,
     ProgramBenchmark,
 )

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import re
 
-from .....templates.program.lib.parsers import ParseError, Record
+from ..core.parsers import ParseError, Record
 
 OUTPUT = re.compile(r'# NAME (\d+\.\d+)\ncopy (\d+\.\d) MB/s\n')
 

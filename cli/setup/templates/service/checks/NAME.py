@@ -4,17 +4,17 @@ from __future__ import annotations
 import reframe as rfm
 from reframe.core.builtins import fixture, parameter, run_after
 
-from .....templates.service.lib import guards
-from .....templates.service.lib.program import EmbeddedPrograms
-from .....templates.service.serving.parser import Services
-from .....templates.service.serving.plan import (
+from ..core import guards
+from ..core.program import EmbeddedPrograms
+from ..services.parser import Services
+from ..services.plan import (
     Clients,
     Plan,
     Program,
     Server,
     Step,
 )
-from .....templates.service.serving.service import ServiceBenchmark
+from ..services.service import ServiceBenchmark
 from .parser import parse
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import re
 
-from .....templates.service.lib.parsers import ParseError, Record
+from ..core.parsers import ParseError, Record
 
 OUTPUT = re.compile(r'# NAME (\d+\.\d+)\nanswers (\d+\.\d) 1/s\n')
 

@@ -276,6 +276,7 @@ COUNT = '''
 import socket, sys
 if len(sys.argv) == 1:
     here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    here.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
     here.bind(('n2', 7000))
     open('/tmp/ready', 'w')
     got = 0
@@ -292,7 +293,7 @@ else:
     for number in range(2000):
         there.sendto(b'x', ('n2', 7000))
         if number % 50 == 0:
-            time.sleep(0.005)
+            time.sleep(0.05)
     time.sleep(0.2)
     for _ in range(50):
         there.sendto(b'last', ('n2', 7000))

@@ -224,7 +224,7 @@ class Job:
         self.folder.mkdir(parents=True)
         replace(plan, heartbeat_timeout=HEARTBEAT_TIMEOUT).write(
             self.folder / 'service.json')
-        ours = f'{sys.executable} {ROOT / "checks" / "serving"}'
+        ours = f'{sys.executable} {ROOT / "checks" / "services"}'
         self.began = time.monotonic()
         self.number = self.cluster.submit(SCRIPT.format(
             path=WORK / 'mpi' / 'bin', measure=SRC / 'measure.sh',

@@ -13,11 +13,11 @@
 #define fclose(file) (tracked_file(NULL), (fclose)(file))
 #define asprintf(to, ...) \
     ((asprintf)(to, __VA_ARGS__) < 0 ? -1 : (tracked(*(to)), 0))
-#include "../../checks/lib/src/common/options.c"
-#include "../../checks/lib/src/common/service.c"
-#include "../../checks/load/src/options.c"
+#include "../../checks/core/src/common/options.c"
+#include "../../checks/core/src/common/service.c"
+#include "../../checks/loadgen/src/options.c"
 #define text text_of_values
-#include "../../checks/load/src/draw.c"
+#include "../../checks/loadgen/src/draw.c"
 
 static const uint8_t *bytes;
 static size_t left;

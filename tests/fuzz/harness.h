@@ -3,7 +3,7 @@
 #ifndef HARNESS_H
 #define HARNESS_H
 
-#include "../../checks/load/src/load.h"
+#include "../../checks/loadgen/src/load.h"
 
 #include <setjmp.h>
 #include <stdint.h>

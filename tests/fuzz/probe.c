@@ -11,8 +11,8 @@
 #define calloc(n, size) tracked((calloc)(n, size))
 /* What ends well frees its own. */
 #define free(p) ((void)(p))
-#include "../../checks/lib/src/common/resp.c"
-#include "../../checks/load/src/probe.c"
+#include "../../checks/core/src/common/resp.c"
+#include "../../checks/loadgen/src/probe.c"
 #undef calloc
 #undef free
 #undef malloc

@@ -146,15 +146,6 @@ def safe_load(text: str) -> Any:
     return yaml.load(text, _Safe)
 
 
-def compose(text: str) -> Any:
-    """PyYAML's node of a text, with the limits of a file.
-
-    :raises yaml.YAMLError: it is no YAML, or beyond a limit.
-    """
-    check_limits(text)
-    return yaml.compose(text, yaml.SafeLoader)
-
-
 def check_limits(text: str) -> None:
     """Counts the nodes of a text, with what its aliases stand for.
 

@@ -54,7 +54,7 @@ def ours(folder: Path, records: int, first: int = 0) -> int:
 
     :returns: the number of records that were written
     """
-    from config import perflog
+    from config.records import perflog
     _, columns = perflog.columns()
     place = folder / 'alpha' / 'cpu'
     place.mkdir(parents=True, exist_ok=True)

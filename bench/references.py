@@ -6,8 +6,9 @@
 Each case has a figure with some noise. It runs, as `plumb references learn`
 does, until its bound is no wider than the cap or no number of runs would do;
 what it is given then is kept, and judges further runs: a false alarm is one
-whose tries (config/judged.py, TRIES) are all beyond. For each kind and
-width of the noise: the share of cases that are given a bound, the runs that
+whose tries (config/sessions/judged.py, TRIES) are all beyond. For each kind
+and width of the noise: the share of cases that are given a bound, the runs
+that
 took (median, 95th percentile), the bound (median), and false alarms per 1000
 runs: of the cases that are judged, and of all (a case that is not judged
 raises none). Exit code 1 where normal noise gives more than 1 in 1000.
@@ -27,7 +28,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from config.judged import TRIES
+from config.sessions.judged import TRIES
 from postprocess.references import spread
 
 CAP, RESOLUTION = 0.3, 0.01

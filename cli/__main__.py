@@ -41,7 +41,7 @@ if not __package__:                     # called by path, from ./plumb
 
 from cli.setup import bundle_file
 from cli.setup import venv as setup
-from config import caller
+from config.sessions import caller
 from config.version import VERSION
 
 #: Commands whose parsers are in postprocess/, which know their options.

@@ -15,28 +15,24 @@ if tuple(map(int, reframe.VERSION.split('.')[:2])) < _OLDEST:
                      'needs 4.10.0 or newer: pip install '
                      "'reframe-hpc>=4.10.0'")
 
-import config.caller  # noqa: E402
-import config.families  # noqa: E402
-import config.local_jobs  # noqa: E402
-import config.modes  # noqa: E402
-import config.perflog  # noqa: E402 (registers the handler 'perflog')
-import config.session  # noqa: E402
+from config import families  # noqa: E402
+from config.sessions import caller, local_jobs, modes, runner  # noqa: E402
 
-config.caller.forget()
-config.session.install()
+caller.forget()
+runner.install()
 
 # Programs of other languages print a decimal comma, or translated messages.
 os.environ['LC_ALL'] = 'C'
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
-config.local_jobs.install(os.path.abspath(_WORK))
+local_jobs.install(os.path.abspath(_WORK))
 #: A log of its own for each session.
 _SESSION = os.environ.get('PLUMBLINE_SESSION', _WORK)
 _PERFLOGS = os.environ.get('PLUMBLINE_PERFLOGS', 'perflogs')
 
 try:
-    config.families.families()
-except config.families.FamilyError as err:
+    families.families()
+except families.FamilyError as err:
     # A line, and not ReFrame's traceback of its own start.
     raise SystemExit(str(err)) from None
 
@@ -46,7 +42,7 @@ site_configuration = {
         # with a fault ends it all here, in one line.
         'check_search_path': [
             str(family.folder) for family in
-            config.families.families().values()],
+            families.families().values()],
         'check_search_recursive': True,
         'clean_stagedir': True,
         # Ours, not the default ~/.reframe: nothing of a run leaves the
@@ -89,5 +85,5 @@ site_configuration = {
         }],
     }],
     'modes': [{'name': name, 'options': options}
-              for name, options in config.modes.MODES.items()],
+              for name, options in modes.MODES.items()],
 }

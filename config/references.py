@@ -26,8 +26,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import SingleQuotedScalarString
 
-from . import metrics, regular, strict
-from .judged import instead, judged, table
+from . import regular, strict
+from .records import metrics
+from .sessions.judged import instead, judged, table
 
 _PROPOSED = '.proposed.yaml'
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from config import judged
 from config.references import more_runs
+from config.sessions import judged
 
 from . import naming
 from .perflogs import CASE

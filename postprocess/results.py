@@ -15,7 +15,7 @@ nightly session take them from here.
 
 One record decides: the result of a test case is the first one in this list
 that any record of its newest session has. The sessions of one nightly session
-(config/run_id.py) count as one.
+(config/sessions/run_id.py) count as one.
 """
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from config import run_id, topology
+from config.sessions import run_id
+from config.sites import topology
 
 from . import naming
 from .perflogs import CASE, reasons

@@ -44,7 +44,7 @@ from packages import package_of  # noqa: E402
 
 from checks.stores.found import identify  # noqa: E402
 from cli.setup.venv import ensure_wheel  # noqa: E402
-from config import clock  # noqa: E402
+from config.sessions import clock  # noqa: E402
 from tests import forks  # noqa: E402
 
 # In a shell's background job SIGINT is ignored, and children inherit that:

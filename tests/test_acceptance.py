@@ -18,8 +18,8 @@ from perflogs_factory import CALM, WILD, latencies  # noqa: E402
 
 from cli.session import commands  # noqa: E402
 from cli.site import check as sites  # noqa: E402
-from config import judged  # noqa: E402
 from config import references as names  # noqa: E402
+from config.sessions import judged  # noqa: E402
 from postprocess.references import proposal as references  # noqa: E402
 
 INTRA = 'program=osu_latency placement=intra_node'

@@ -27,7 +27,7 @@ import perflogs_factory as make
 
 from cli.nightly import summary as night_summary
 from cli.session import account
-from config import run_id
+from config.sessions import run_id
 from postprocess import export, perflogs, results
 from postprocess.perflogs import plans
 from postprocess.regressions import telling, verdict

@@ -264,7 +264,7 @@ def rows(path: Path) -> list[list]:
 
 
 def test_no_perflog_grows_for_ever(tmp_path, monkeypatch):
-    from config import perflog
+    from config.records import perflog
     [path] = make.write(tmp_path, [make.record(day=n) for n in range(9)])
     header, *records = rows(path)
     old(path, '2026-10')
@@ -285,7 +285,7 @@ def test_no_perflog_grows_for_ever(tmp_path, monkeypatch):
 
 
 def test_setting_aside_can_be_killed_at_any_moment(tmp_path, monkeypatch):
-    from config import perflog
+    from config.records import perflog
     [path] = make.write(tmp_path, [make.record(day=n) for n in range(9)])
     header, *records = rows(path)
     monkeypatch.setattr(perflog, 'ENOUGH', 100)

@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import ROOT, git
 
-from config import caller
+from config.sessions import caller
 
 #: The commit that a session records, and what is left of the variables, as
 #: ReFrame loads the settings.

@@ -1,4 +1,4 @@
-"""A clock that leaps hides no failure (config/clock.py, clock.py).
+"""A clock that leaps hides no failure (config/sessions/clock.py, clock.py).
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import perflogs_factory as make
 from conftest import OSU, ROOT
 
-from config import clock
+from config.sessions import clock
 from postprocess import export, perflogs, results
 from postprocess.regressions import verdict
 from postprocess.report import build as report

@@ -23,7 +23,7 @@ from cluster import (
 )
 from conftest import ROOT, nested_tests, skip_missing, until
 
-from config import topology
+from config.sites import topology
 
 BOX = ROOT / 'tests' / 'cluster' / 'box'
 

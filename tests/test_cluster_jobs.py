@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, started_cluster, suite_in, until
 from test_faults import GOLDEN, SCRIPT
 
-from config import lock
+from config.sessions import lock
 
 BACKENDS = ('slurm', 'squeue')
 
@@ -52,7 +52,7 @@ def test_osu_on_one_two_and_four_nodes(suite, cluster, out_of_time):
 #: The devcluster with ranks that are bound, as a site of its own.
 BOUND = '''
 import runpy
-from config.launch import LAUNCH
+from config.sites.launch import LAUNCH
 site_configuration = runpy.run_path({system!r})['site_configuration']
 for partition in site_configuration['systems'][0]['partitions']:
     kind = 'srun' if partition['launcher'] == 'srun' else 'openmpi'

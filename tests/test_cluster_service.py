@@ -26,7 +26,7 @@ from rounds import (
 
 from checks.services.plan import Program, Step
 from cli.setup.venv import ensure_stores, ensure_wheel
-from config import launch
+from config.sites import launch
 
 #: How a node asks a server: without and with a password of its own.
 ASK = '''

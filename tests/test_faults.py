@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import OSU, ROOT, skip_missing, suite_in
 
-from config.judged import TRIES
+from config.sessions.judged import TRIES
 from postprocess import perflogs, results
 
 GOLDEN = Path(__file__).parent / 'osu' / 'golden' / '7.2'
@@ -581,7 +581,7 @@ def test_a_third_speed_is_unfit(suite):
 
 def test_perflog_append_is_whole_or_not_at_all(tmp_path):
     """A disk that fills: /dev/full refuses every byte."""
-    from config import perflog
+    from config.records import perflog
     path = tmp_path / 'x.csv'
     perflog.append(path, ['a', 'b'], [['1', 'x,"y"\nz']])
     before = path.read_bytes()

@@ -74,7 +74,7 @@ def test_the_nights_are_those_of_the_issue(faults):
 
 
 def test_every_session_has_a_date_of_its_own(faults):
-    from config import run_id
+    from config.sessions import run_id
     first = datetime.date(2026, 1, 30)
     runs = [faults.session_of(first, n) for n in range(40)]
     assert len({faults.day_of(run) for run in runs}) == 40

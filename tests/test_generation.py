@@ -6,7 +6,7 @@ import re
 import pytest
 from conftest import OSU
 
-from config.launch import LAUNCH
+from config.sites.launch import LAUNCH
 
 SITE = '''
 from checks.core.features import node_features

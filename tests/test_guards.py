@@ -545,7 +545,7 @@ def test_every_reason_why_a_case_is_unfit_is_kept():
 
 def recorded(values, samples=(), guard=''):
     """What the perflog gets of a case: (metric, value, result, guard)."""
-    from config import perflog
+    from config.records import perflog
     check = types.SimpleNamespace(
         inconclusive='', invalid='', disturbed='', speed='fast', guard=guard,
         perfvalues={f'local:thishost:{figure}': value

@@ -1,11 +1,12 @@
-"""config/judged.py: which figures are judged, and by what."""
+"""config/sessions/judged.py: which figures are judged, and by what."""
 from __future__ import annotations
 
 import math
 
 import pytest
 
-from config import families, judged
+from config import families
+from config.sessions import judged
 
 METRICS = families.metrics()
 

@@ -14,7 +14,8 @@ import perflogs_factory as make
 
 from checks.core import references, vendor
 from config import references as grammar
-from config import regular, strict, topology
+from config import regular, strict
+from config.sites import topology
 from postprocess import perflogs
 from postprocess.perflogs import packed, plans
 from postprocess.regressions import accepted, verdict

@@ -15,7 +15,8 @@ from cli.nightly import locate
 from cli.nightly import nodes as slurm
 from cli.session import commands
 from cli.setup.venv import SetupError
-from config import pinned, topology
+from config.sessions import pinned
+from config.sites import topology
 from postprocess.perflogs import plans
 
 SLURM = {'name': 'batch', 'scheduler': 'slurm', 'access': ['-pgpu'],

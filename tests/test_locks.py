@@ -21,8 +21,9 @@ from impostor import UID, as_another_user
 from cli.nightly import overlap
 from cli.session import process as session
 from cli.setup import venv as setup
-from config import lock, perflog
-from config import session as hooks
+from config.records import perflog
+from config.sessions import lock
+from config.sessions import runner as hooks
 from postprocess import perflogs
 from postprocess.perflogs import cache, plans
 

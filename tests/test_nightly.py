@@ -42,7 +42,7 @@ from cli.nightly.reruns import ANY, OTHER, SAME
 from cli.session import commands
 from cli.session import process as session
 from cli.setup.venv import SetupError
-from config import clock, lock, run_id
+from config.sessions import clock, lock, run_id
 from postprocess import perflogs, results
 from postprocess.perflogs import plans
 from postprocess.regressions import nights as nights_of

@@ -15,8 +15,8 @@ from checks.core import base
 from cli.session import ordering
 from cli.site import doctor
 from cli.site import partitions as guard
-from config import ordering as rules
-from config import session
+from config.sessions import ordering as rules
+from config.sessions import runner as session
 from postprocess import outcomes, perflogs
 from postprocess.perflogs import cache, plans
 from postprocess.report import build as report

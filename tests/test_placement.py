@@ -13,7 +13,7 @@ from conftest import OSU, ROOT
 
 from checks.core import placement
 from cli.setup.venv import identify_mpi
-from config.launch import LAUNCH
+from config.sites.launch import LAUNCH
 from postprocess import perflogs, results
 
 RANK = ROOT / 'checks' / 'core' / 'src' / 'rank.sh'

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import pandas as pd
 import perflogs_factory as make
 
-from config import samples
-from config.samples import Sample
+from config.records import samples
+from config.records.samples import Sample
 from postprocess import perflogs
 from postprocess.report import charts, figures, plot
 from postprocess.report.figures import ratio, scaling, violin

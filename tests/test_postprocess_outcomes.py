@@ -25,7 +25,7 @@ def run_of(day: int) -> str:
 
 
 def plan(root: Path, day: int, programs: list[str]) -> Path:
-    """The plan of a day's session, as config/session.py writes it."""
+    """The plan of a day's session, as config/sessions/runner.py writes it."""
     example = record(day=day)
     cases = [{**{c: example[c] for c in (
         'partition', 'environ', 'family', 'check', 'emulated', 'source',

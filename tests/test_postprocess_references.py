@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import perflogs_factory as make  # noqa: E402
 from perflogs_factory import latencies  # noqa: E402
 
-from config.judged import judged  # noqa: E402
+from config.sessions.judged import judged  # noqa: E402
 from postprocess.references import proposal as references  # noqa: E402
 
 INTRA = 'program=osu_latency placement=intra_node'

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 import perflogs_factory as make  # noqa: E402
 from perflogs_factory import CALM, WILD, latencies  # noqa: E402
 
-from config import judged  # noqa: E402
+from config.sessions import judged  # noqa: E402
 from postprocess import perflogs  # noqa: E402
 from postprocess.references.progress import judgements, progress  # noqa: E402
 

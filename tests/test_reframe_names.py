@@ -11,11 +11,12 @@ import sys
 import pytest
 from conftest import ROOT
 
-from config import session
+from config.sessions import runner as session
 
 #: Modules that use such names; a new one is to be added with a reason.
-FILES = ('config/session.py', 'config/pinned.py', 'config/perflog.py',
-         'config/common.py', 'cli/site/cases.py', 'checks/core/base.py')
+FILES = ('config/sessions/runner.py', 'config/sessions/pinned.py',
+         'config/records/perflog.py', 'config/common.py',
+         'cli/site/cases.py', 'checks/core/base.py')
 
 
 def exists(name: str) -> bool:
@@ -68,7 +69,8 @@ def test_a_reframe_without_the_runner_is_refused():
     """Its own runner would pass zero test cases."""
     done = subprocess.run(
         [sys.executable, '-c', 'import reframe.frontend.cli as cli\n'
-         'del cli.Runner\nfrom config import session\nsession.install()'],
+         'del cli.Runner\nfrom config.sessions import runner\n'
+         'runner.install()'],
         cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert re.fullmatch(

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent / 'data'))
 
 import perflogs_factory as make
 
-from config import samples
-from config.samples import Sample
+from config.records import samples
+from config.records.samples import Sample
 from postprocess import perflogs
 from postprocess.perflogs import samples as reader
 
@@ -79,7 +79,8 @@ def test_what_nobody_could_read_is_not_written(bad):
 
 @pytest.mark.parametrize(('text', 'fault'), [
     ('', '1: the file is empty'),
-    ('{}\n', '1: not the header of a file of raw samples (config/samples.py)'),
+    ('{}\n', '1: not the header of a file of raw samples '
+     '(config/records/samples.py)'),
     (f'{HEAD}\n', '1: no record after the header'),
     (f'{HEAD}\n{GOOD}\n{GOOD[:-4]}', '3: the last line is cut off'),
     (f'{HEAD}\n{GOOD}\n1,a,0,1\n', '3: 4 columns, not 6'),
@@ -114,7 +115,7 @@ def test_a_file_that_is_too_long_is_a_fault(tmp_path, monkeypatch):
 
 def test_the_newest_runs_of_a_case_keep_theirs(tmp_path):
     pytest.importorskip('reframe')
-    from config import perflog
+    from config.records import perflog
     files = {samples.FILE: f'{HEAD}\n{GOOD}\n', 'invalid.txt': 'why\n'}
     runs = [f'202611{day:02}T030000Z-aaaaaa' for day in range(1, 9)]
     for run in runs:

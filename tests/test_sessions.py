@@ -18,8 +18,8 @@ from conftest import OSU, ROOT, command_lines, until
 from reframe.core.schedulers.slurm import SlurmJobScheduler
 
 from cli.session import process as session
-from config import lock
-from config import session as hooks
+from config.sessions import lock
+from config.sessions import runner as hooks
 
 #: A case of some 20 minutes, unless it is ended.
 LONG = [*OSU, '-n', 'OsuPt2pt', '-E', 'program == "osu_latency"',

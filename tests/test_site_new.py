@@ -18,7 +18,7 @@ from cli.nightly import nodes
 from cli.setup.venv import WORK, SetupError
 from cli.site import check as sites
 from cli.site import detect, new
-from config import topology
+from config.sites import topology
 
 DATA = ROOT / 'tests' / 'data' / 'sites'
 H100, MI250X = DATA / 'h100-ndr', DATA / 'mi250x-slingshot'

@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from config import judged
+from config.sessions import judged
 from postprocess.references import spread
 
 ROOT = Path(__file__).resolve().parents[1]

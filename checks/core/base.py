@@ -28,7 +28,7 @@ from reframe.core.exceptions import PerformanceError, SanityError
 from reframe.utility import sanity as sn
 
 from config import families
-from config.judged import derived, judged, judged_metrics, worse_by
+from config.sessions.judged import derived, judged, judged_metrics, worse_by
 
 from ..machine import nodes
 from ..spack import stack

@@ -41,7 +41,8 @@ ENVIRON_FEATURES: dict[str, str] = {
 PARTITION_EXTRAS: dict[str, str] = {
     'launcher_pin': 'launcher options that bind each rank to as many cores '
                     'of its own as it has threads; `{cpus}` is their number '
-                    '(list; config/launch.py has those of each launcher; '
+                    '(list; config/sites/launch.py has those of each '
+                    'launcher; '
                     'where it binds by itself: empty)',
     'launcher_free': 'instead of launcher_pin: launcher options that bind '
                      'no rank, where the CPUs are shared anyway (list)',

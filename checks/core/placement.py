@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from config import launch
+from config.sites import launch
 
 from ..machine import cpus
 from . import features

@@ -17,7 +17,6 @@ from reframe.core.builtins import xfail
 from reframe.core.pipeline import RegressionTestDict
 
 from config import strict
-from config.judged import improved
 from config.references import (
     File,
     ReferenceError_,
@@ -28,6 +27,7 @@ from config.references import (
     read,
     unjudged,
 )
+from config.sessions.judged import improved
 
 from . import metrics, vendor
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from config.points import modes_from, unusual
+from config.records.points import modes_from, unusual
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import reframe.core.runtime as rt
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, parameter, run_after, variable
 
-from config import samples
+from config.records import samples
 
 from ..core import guards, metrics
 from ..core.base import Programs

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.sizes import exact
+from config.records.sizes import exact
 
 from .timeline import saved
 

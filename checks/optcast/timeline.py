@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from config.samples import Sample
+from config.records.samples import Sample
 
 from .logs import Log, Span
 

@@ -186,7 +186,8 @@ class Plan:
     #: Interval at which CPU usage of the servers' nodes is recorded; 0: not
     #: recorded. Unit: seconds.
     sample: float = 0
-    #: Starts the ranks of an MPI program; templates, see config/launch.py.
+    #: Starts the ranks of an MPI program; templates as in
+    #: config/sites/launch.py.
     launcher: tuple[str, ...] = ()
     #: Program that counts the CPU time of a rank (observe.c); empty: none.
     observer: str = ''

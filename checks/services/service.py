@@ -17,7 +17,7 @@ import reframe.core.runtime as rt
 from reframe.core.builtins import run_after, run_before
 from reframe.core.launchers.local import LocalLauncher
 
-from config import launch
+from config.sites import launch
 
 from ..core import features, guards
 from ..core.base import Benchmark

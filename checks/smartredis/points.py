@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from config.points import modes_from, unusual
+from config.records.points import modes_from, unusual
 
 #: Sizes of a tensor in the original, at its last state. Unit: bytes.
 SIZES = (1024, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1024000,

@@ -19,7 +19,7 @@ from reframe.core.builtins import (
     variable,
 )
 
-from config import samples
+from config.records import samples
 
 from ..core import base, guards, metrics
 from ..services.parser import Services

@@ -37,9 +37,9 @@ from typing import Any
 
 import yaml
 
-from config import lock as locks
 from config import regular, strict
 from config.families import families as all_families
+from config.sessions import lock as locks
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVS = ROOT / 'spack-envs'

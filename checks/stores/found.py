@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from config.programs import said_by
+from config.sites.programs import said_by
 
 #: Store -> its server.
 SERVERS = {'redis': 'redis-server', 'valkey': 'valkey-server',

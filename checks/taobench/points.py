@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from config.points import modes_from
+from config.records.points import modes_from
 
 from .jobs import Value
 from .sizing import cache_mb, instances_for

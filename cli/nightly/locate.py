@@ -28,7 +28,9 @@ from cli.session import account, commands
 from cli.setup.venv import WORK, SetupError, say
 from cli.site import check as sites
 from cli.site import partitions
-from config import families, judged, pinned, run_id, topology
+from config import families
+from config.sessions import judged, pinned, run_id
+from config.sites import topology
 from postprocess import perflogs
 from postprocess.regressions import locating, verdict
 from postprocess.regressions.locating import Located, Pair, Search

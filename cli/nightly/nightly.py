@@ -24,7 +24,7 @@ from cli.session import account, commands, learn, ordering
 from cli.session import process as session
 from cli.setup.venv import SetupError, say
 from cli.site.partitions import SLURM
-from config import run_id
+from config.sessions import run_id
 from postprocess import results
 from postprocess.regressions import locating, telling
 from postprocess.regressions import verdict as verdicts

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.setup.venv import SetupError
 from cli.site.partitions import SLURM
-from config import topology
+from config.sites import topology
 
 if TYPE_CHECKING:
     import pandas as pd

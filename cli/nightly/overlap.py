@@ -1,11 +1,11 @@
 """One night at a time: who holds its lock, and what dead nights have left.
 
-The lock is one of the kernel, as the machine's (config/lock.py): it ends with
-the process that holds it. Beside it stands who that is, since when, and on
-which host. Everything that a night starts has the lock's path in its
+The lock is one of the kernel, as the machine's (config/sessions/lock.py): it
+ends with the process that holds it. Beside it stands who that is, since when,
+and on which host. Everything that a night starts has the lock's path in its
 environment (MARK), and its jobs run in the stage folders that its sessions
-name (process.py): so what a night that was killed has left is found by
-what it is, whatever became of its parents.
+name (process.py): so what a night that was killed has left is found by what it
+is, whatever became of its parents.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from typing import Any
 from checks.services import processes
 from cli.session import process as session
 from cli.setup.venv import WORK, SetupError
-from config import lock
+from config.sessions import lock
 
 #: Variable of all processes of a night: the path of its lock.
 MARK = 'PLUMBLINE_NIGHT'

@@ -5,7 +5,7 @@ others. If it does not fail again it is `flaky` (postprocess/results.py). If it
 fails only on its original nodes, the report lists these nodes.
 
 What is out of tolerance was measured four times in its session already
-(config/judged.py): it is not measured on the same nodes again.
+(config/sessions/judged.py): it is not measured on the same nodes again.
 """
 from __future__ import annotations
 

@@ -29,9 +29,10 @@ from cli.setup.venv import (
     ensure_wheel,
     say,
 )
-from config import clock, console, families, lock
-from config.modes import MODES
+from config import console, families
 from config.references import accepted
+from config.sessions import clock, lock
+from config.sessions.modes import MODES
 from tests import unstable
 
 if TYPE_CHECKING:
@@ -272,7 +273,7 @@ def measured(work: Work, *options: str,
     with contextlib.ExitStack() as stack:
         mine = stack.enter_context(session.opened(work.system, work.night))
         if only is not None:
-            from config.session import ONLY
+            from config.sessions.runner import ONLY
             # The keys of thousands of test cases are too long for a variable.
             file = stack.enter_context(
                 tempfile.NamedTemporaryFile('w', suffix='.json'))

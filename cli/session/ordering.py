@@ -1,8 +1,8 @@
 """What the perflogs know of the cases, for their order and the budgets.
 
-`config/ordering.py` has the rules. A session of ReFrame is handed what it
-needs in a file (`handed`); what it leaves to other nights stands in its plan,
-and `told` says it.
+`config/sessions/ordering.py` has the rules. A session of ReFrame is handed
+what it needs in a file (`handed`); what it leaves to other nights stands in
+its plan, and `told` says it.
 """
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from config.ordering import KNOWN, Key, Known
-from config.ordering import Case as Case
-from config.ordering import nights as nights
-from config.ordering import select as select
+from config.sessions.ordering import KNOWN, Key, Known
+from config.sessions.ordering import Case as Case
+from config.sessions.ordering import nights as nights
+from config.sessions.ordering import select as select
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from checks.services import processes
 from cli.setup.venv import WORK, say
-from config import run_id
+from config.sessions import run_id
 
 #: Sessions that are kept; older ones are removed when one begins.
 KEPT = 5

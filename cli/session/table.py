@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from config.families import families
-from config.sizes import exact
+from config.records.sizes import exact
 
 #: Figures in a row, at most, where nothing is judged.
 MOST = 3

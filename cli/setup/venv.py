@@ -20,8 +20,8 @@ from typing import Any
 
 from checks.stores.found import SERVERS, identify
 from cli.setup import bundle_file
-from config import lock as locks
-from config.programs import said_by
+from config.sessions import lock as locks
+from config.sites.programs import said_by
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()

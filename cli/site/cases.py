@@ -26,7 +26,7 @@ from cli.session.commands import MODES, site_is_sound
 from cli.setup.venv import ROOT, SetupError
 from cli.site import partitions
 from config.families import families
-from config.ordering import limit_of
+from config.sessions.ordering import limit_of
 
 #: A check that cannot be imported is a warning to ReFrame; on stderr it is a
 #: finding to the caller.

@@ -28,8 +28,9 @@ from cli.setup.venv import (
     ensure_venv,
 )
 from cli.site import spack_yaml
-from config import schema, strict, topology
+from config import schema, strict
 from config.references import accepted
+from config.sites import topology
 
 ENVS = ROOT / 'spack-envs'
 

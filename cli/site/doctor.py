@@ -29,8 +29,9 @@ from cli.session.commands import (
 from cli.session.ordering import NIGHT, Key, times_seen
 from cli.setup.venv import WORK
 from cli.site import check as sites
-from config import console, ordering
+from config import console
 from config.families import families
+from config.sessions import ordering
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
 SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub',

@@ -31,8 +31,9 @@ from cli.setup.venv import ROOT, SetupError, say
 from cli.site import check as sites
 from cli.site import detect
 from cli.site.detect import Gpus, Machine, Mpi, Nic
-from config import schema, topology
-from config.launch import LAUNCH, SPREAD
+from config import schema
+from config.sites import topology
+from config.sites.launch import LAUNCH, SPREAD
 
 TEMPLATES = Path(__file__).with_name('templates')
 #: The template of what is printed before a person agrees.

@@ -106,9 +106,11 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
     """One try of each case and run, out of several of a session.
 
     A try that was disturbed (not fit to be judged, or at mixed speed) is
-    followed by another one (config/session.py) and does not count then.
+    followed by another one (config/sessions/runner.py) and does not count
+    then.
 
-    A try beyond a reference is followed by another one (config/session.py).
+    A try beyond a reference is followed by another one
+    (config/sessions/runner.py).
     Where none failed in the end, the figures of the first one count, as those
     of any other run do, for they were not picked for being good. Otherwise
     those that tell why the case failed, or could not be judged. An `again`

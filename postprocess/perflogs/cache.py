@@ -36,7 +36,7 @@ from typing import Any
 
 import duckdb
 
-from config import lock as locks
+from config.sessions import lock as locks
 
 from . import formats, plans, reading
 from .formats import sql_text

@@ -22,7 +22,7 @@ from typing import Any
 
 import pandas as pd
 
-from config import clock
+from config.sessions import clock
 
 from .formats import OURS
 from .plans import CASE

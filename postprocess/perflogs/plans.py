@@ -1,8 +1,9 @@
 """What sessions meant to run: the plans beside the perflogs.
 
 `<system>/sessions/<run>.json` is written before the first case of a session
-runs (config/session.py): the session, and those columns of each case that are
-known by then. A planned case without a record is what a killed session owes.
+runs (config/sessions/runner.py): the session, and those columns of each case
+that are known by then. A planned case without a record is what a killed
+session owes.
 """
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Why test cases failed or are inconclusive, in one line each.
 
 `<system>/sessions/<run>.reasons` has a line of JSON for each of them
-(config/session.py writes it): {partition, environ, case, guard, reason}.
+(config/sessions/runner.py writes it):
+{partition, environ, case, guard, reason}.
 Perflogs have no free text, so the file stands beside the plan of the session.
 If a line is missing, only the name of the guard is known.
 """

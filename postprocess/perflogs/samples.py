@@ -1,6 +1,6 @@
 """Raw samples of a run: samples.csv beside the perflogs.
 
-config/samples.py says what stands in it, and writes it.
+config/records/samples.py says what stands in it, and writes it.
 """
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from config.samples import CALL, COLUMNS, FILE, MOST
+from config.records.samples import CALL, COLUMNS, FILE, MOST
 
 from .. import perflogs
 from . import attached
@@ -33,8 +33,8 @@ def read(file: Path, faults: attached.Faults) -> pd.DataFrame:
         start (NaN: not known) and seconds in seconds
     """
     frame = attached.read(
-        file, COLUMNS, 'a file of raw samples (config/samples.py)', _row, 3,
-        faults)
+        file, COLUMNS, 'a file of raw samples (config/records/samples.py)',
+        _row, 3, faults)
     if len(frame) > MOST:
         faults.append(perflogs.PerflogError(
             file, MOST + 2, f'{len(frame)} samples, the most is {MOST}; only '

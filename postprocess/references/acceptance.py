@@ -12,8 +12,8 @@ from pathlib import Path
 from ruamel.yaml.comments import CommentedMap
 
 from config import references as files
-from config.judged import judged_metrics, resolution
 from config.references import XFAIL, better, leaves, more_runs, sides
+from config.sessions.judged import judged_metrics, resolution
 
 from ..files import write_all
 

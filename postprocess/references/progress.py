@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from config import judged
 from config.families import families
+from config.sessions import judged
 
 from .. import naming, perflogs
 from . import spread

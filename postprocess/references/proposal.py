@@ -37,7 +37,7 @@ import pandas as pd
 from ruamel.yaml.comments import CommentedMap
 
 from config import references as grammar
-from config.judged import key
+from config.sessions.judged import key
 
 from .. import perflogs
 from ..files import write_all

@@ -11,8 +11,8 @@ The one place that knows; pure Python, for it is asked after each run.
   rounded up to 0.01. `reach` is a one-sided tolerance factor in the form of
   Howe (JASA 64, 1969): z(p) sqrt(1 + 1/n) sqrt(df / chi2(0.01, df)). A case
   beyond it is measured again and fails if all its tries are beyond
-  (config/judged.py, TRIES), so that p = 1 - 0.001^(1/TRIES) will do: in 99
-  of 100 references, normal noise gives less than one false alarm in a
+  (config/sessions/judged.py, TRIES), so that p = 1 - 0.001^(1/TRIES) will do:
+  in 99 of 100 references, normal noise gives less than one false alarm in a
   thousand runs. A prediction bound (Student's t) holds that only on average
   over references, and no longer when runs are added until the bound is
   narrow enough: that picks those whose spread came out small by chance.
@@ -26,7 +26,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from config.judged import Z
+from config.sessions.judged import Z
 
 #: Fewer runs say too little of the spread to judge by.
 FEWEST_RUNS = 5

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from config import topology
+from config.sites import topology
 
 from .. import naming, outcomes, perflogs, results
 from ..perflogs import clock, reasons

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from config import clock, judged, run_id
+from config.sessions import clock, judged, run_id
 
 from .. import naming, perflogs
 from ..references.progress import usable, with_edition

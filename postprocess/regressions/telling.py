@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from config import topology
+from config.sites import topology
 
 from ..results import Result
 from .finding import Case, Changed, Failure, Regression, Verdict

@@ -33,7 +33,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from config import topology
+from config.sites import topology
 
 from .. import perflogs
 from ..perflogs import plans

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from config.families import Family, families
-from config.judged import improved
+from config.sessions.judged import improved
 
 from .. import naming, outcomes, perflogs, results
 from ..perflogs import attached, reasons, samples, series

@@ -3,8 +3,8 @@ import os
 
 from checks.core import environs, hardware
 from checks.core.features import node_features
-from config import fabrics
-from config.launch import LAUNCH, SPREAD
+from config.sites import fabrics
+from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _NODE = hardware.devices(('GH200-96GB-quad', 4), ('Cassini-200', 4))

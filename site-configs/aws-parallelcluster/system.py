@@ -7,7 +7,7 @@ import os
 
 from checks.core import environs, hardware
 from checks.core.features import node_features
-from config.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _P5 = hardware.devices(('H100-SXM5-80GB', 8), ('EFA-100', 32))

@@ -9,7 +9,7 @@ from typing import Any
 from checks.core import environs
 from checks.core.features import node_features
 from checks.osu import programs
-from config.launch import SPREAD
+from config.sites.launch import SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 

@@ -8,7 +8,7 @@ import os
 
 from checks.core import environs, hardware
 from checks.core.features import node_features
-from config.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _C2D = hardware.devices(('gVNIC-100', 1))

@@ -14,7 +14,7 @@ from checks.core.features import node_features
 from checks.machine import cpus
 from checks.optcast import programs as optcast
 from checks.osu import programs
-from config.launch import LAUNCH
+from config.sites.launch import LAUNCH
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _FOUND = Path(_WORK, 'local.json')

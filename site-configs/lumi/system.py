@@ -7,8 +7,8 @@ import os
 
 from checks.core import environs, hardware
 from checks.core.features import node_features
-from config import fabrics
-from config.launch import LAUNCH, SPREAD
+from config.sites import fabrics
+from config.sites.launch import LAUNCH, SPREAD
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
 _LUMI_C = hardware.devices(('Cassini-200', 1))

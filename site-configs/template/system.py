@@ -7,7 +7,7 @@ import os
 
 from checks.core import environs, hardware
 from checks.core.features import node_features
-from config.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SPREAD
 
 # Where runs and results live; `plumb env` sets it.
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')

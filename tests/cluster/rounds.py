@@ -32,7 +32,7 @@ from checks.services.plan import Clients, Plan, Program, Server, Step
 from checks.stores import aimodule
 from checks.stores.servers import Needs, server
 from checks.taobench import calls, jobs, sizing
-from config.launch import SPREAD, step
+from config.sites.launch import SPREAD, step
 
 SRC = ROOT / 'checks' / 'core' / 'src'
 STORE = 'valkey'

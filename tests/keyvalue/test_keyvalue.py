@@ -16,7 +16,7 @@ import pytest
 from checks.keyvalue.points import AXES, Load, modes_of, points
 from checks.services.plan import filled
 from checks.stores.servers import STORES, Needs, server
-from config.points import MODES
+from config.records.points import MODES
 from tests.conftest import ROOT, skip_missing
 from tests.test_faults import another_site
 

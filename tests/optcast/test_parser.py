@@ -13,7 +13,7 @@ import pytest
 from checks.core.parsers import ParseError, parser_of
 from checks.optcast import logs, parser, table, timeline, words
 from cli.session.parse import parse_files
-from config import samples
+from config.records import samples
 from tests.mutations import MUTATIONS
 
 GOLDEN = Path(__file__).parent / 'golden'

@@ -31,7 +31,7 @@ from checks.services.plan import (
     Server,
     Step,
 )
-from config import launch
+from config.sites import launch
 from tests.conftest import ROOT, until
 
 SERVING = str(ROOT / 'checks' / 'services')

@@ -8,7 +8,7 @@ import pytest
 
 SITE = '''
 from checks.core.features import node_features
-from config.launch import LAUNCH, SPREAD
+from config.sites.launch import LAUNCH, SPREAD
 
 site_configuration = {
     'systems': [{

@@ -15,7 +15,7 @@ import pytest
 from checks.services.plan import Clients, Plan, Program, Step
 from checks.smartredis import parser
 from checks.stores import aimodule
-from config import launch
+from config.sites import launch
 from tests.conftest import ROOT
 from tests.serving.test_service import CONFIG, Job, real
 

@@ -31,8 +31,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from config import judged, strict
+from config import strict
 from config.families import Family, families, shared_limits
+from config.sessions import judged
 
 from ... import naming, perflogs
 from .. import charts, summary

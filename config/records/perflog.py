@@ -27,10 +27,12 @@ import reframe
 from reframe.core.exceptions import LoggingError
 from reframe.core.logging import register_log_handler
 
-from config import lock, metrics, run_id, samples, strict
+from config import strict
+from config.records import metrics, samples
+from config.sessions import lock, run_id
 from config.version import VERSION
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 #: Guards that fail a case but keep its figures.
 KEEP_FIGURES = ('reference', 'validity')

@@ -37,8 +37,9 @@ from reframe.frontend.executors import (
     TaskEventListener,
 )
 
-from config import clock, lock, ordering, perflog, pinned
-from config.judged import TRIES
+from config.records import perflog
+from config.sessions import clock, lock, ordering, pinned
+from config.sessions.judged import TRIES
 from config.version import VERSION
 
 #: What the suite needs of ReFrame that is not documented, `MODULE:NAME` or
@@ -50,7 +51,7 @@ PRIVATE = {
     'reframe.utility.osext:run_command_async':
         'replaced if the path of the work folder has blanks or quotes: the '
         'scheduler local splits the path of a job script there '
-        '(config/local_jobs.py)',
+        '(config/sessions/local_jobs.py)',
     'reframe.frontend.executors:Runner.runall':
         'extended: selects test cases, refuses zero of them, writes the plan',
     'reframe.frontend.executors:Runner._runall':
@@ -91,7 +92,7 @@ PRIVATE = {
     'reframe.frontend.executors:TestCase.deps':
         'the builds of a test case',
     'reframe.frontend.executors:TestCase.in_degree':
-        'how many test cases use a build (config/pinned.py)',
+        'how many test cases use a build (config/sessions/pinned.py)',
     'reframe.frontend.dependencies:build_deps':
         'the builds of a test case that is measured again',
     'reframe.frontend.dependencies:toposort':
@@ -101,17 +102,18 @@ PRIVATE = {
     'reframe.core.pipeline:RegressionTest._current_environ':
         'the same',
     'reframe.core.pipeline:RegressionTest._rfm_unique_name':
-        'names a test case on chosen nodes (config/pinned.py)',
+        'names a test case on chosen nodes (config/sessions/pinned.py)',
     'reframe.core.pipeline:RegressionTest._rfm_display_name':
         'the same',
     'reframe.core.pipeline:RegressionTest._rfm_hashcode':
-        'a name that changed needs a new hash (config/pinned.py)',
+        'a name that changed needs a new hash (config/sessions/pinned.py)',
     'reframe.core.pipeline:RegressionTest._rfm_name':
         'the same',
     'reframe.core.pipeline:RegressionTest._rfm_dry_run':
         'what a dry run would find (cli/site/cases.py)',
     'reframe.core.systems:SystemPartition._max_jobs':
-        'how many pairs of nodes are measured at a time (config/pinned.py)',
+        'how many pairs of nodes are measured at a time '
+        '(config/sessions/pinned.py)',
 }
 
 #: Version of the plan's format.

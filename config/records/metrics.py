@@ -5,8 +5,8 @@ import difflib
 import functools
 from dataclasses import dataclass
 
-from . import families
-from .judged import key
+from .. import families
+from ..sessions.judged import key
 
 __all__ = ['Metric', 'key', 'metric', 'split', 'table']
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from .families import derived as derived_metrics
-from .families import families
+from ..families import derived as derived_metrics
+from ..families import families
 
 #: Cap of a bound, as a fraction, where a row has none of its own: a wider
 #: one cannot tell a sick machine from a healthy one.

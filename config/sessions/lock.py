@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 #: Variable with the descriptor of the lock that a parent holds for us.
 HELD = 'PLUMBLINE_LOCK_HELD'

@@ -1,7 +1,7 @@
 """Which cases of a session run tonight, and which of them first.
 
-Pure but for `Known.handed`. config/session.py asks it where all cases of a
-session are known; ordering.py tells it what the perflogs know of them.
+Pure but for `Known.handed`. The runner asks it where all cases of a session
+are known; cli/session/ordering.py tells it what the perflogs know of them.
 
 **First** is what has the longest way to go: its own time, and that of what
 waits for it. ReFrame's asynchronous policy submits in the order that it is

@@ -25,7 +25,7 @@ from ClusterShell.NodeSet import (
     NodeSetException,
 )
 
-from . import schema, strict
+from .. import schema, strict
 
 #: In the site's folder.
 NAME = 'topology.yaml'

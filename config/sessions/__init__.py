@@ -1,0 +1,15 @@
+"""One session of ReFrame: how it starts, runs and is described.
+
+In reading order:
+
+* `modes`: the modes of `reframe --mode`
+* `caller`: variables of the caller that would change records
+* `run_id`: names of sessions
+* `clock`: sessions that are dated in the future or before the newest record
+* `lock`: one session at a time on a machine, one set-up per work folder
+* `runner`: the subclass of ReFrame's runner: plan, records and retries
+* `ordering`: which test cases run first, and how many fit into a time
+* `pinned`: test cases on chosen nodes
+* `judged`: how a value compares with its reference
+* `local_jobs`: local jobs in work folders whose paths need quotes
+"""

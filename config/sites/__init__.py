@@ -1,0 +1,7 @@
+"""What site-configs/ and checks use to describe machines.
+
+* `launch`: options of launchers to pin and place ranks
+* `fabrics`: settings of interconnects
+* `topology`: groups of nodes in the network, from topology.yaml
+* `programs`: programs that PATH or a variable gives
+"""

@@ -108,10 +108,9 @@ def script_of(command: Sequence[Any], env: dict[str, str]
             return str(ROOT / 'cli'), f'{venv}/bin/python', words
     elif os.path.basename(program) == 'reframe':
         found = shutil.which(program, path=env.get('PATH', os.defpath))
-        if found and is_ours(os.path.realpath(found) + '/../..'):
-            with open(found) as script:
-                return (found, script.readline().removeprefix('#!').strip(),
-                        words)
+        venv = os.path.realpath(found or '') + '/../..'
+        if found and is_ours(venv):
+            return found, os.path.normpath(f'{venv}/bin/python'), words
     elif words[:1] == [str(ROOT / 'cli' / 'site' / 'cases.py')] and is_ours(
             program.removesuffix('/bin/python')):
         return words[0], program, words[1:]

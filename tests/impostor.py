@@ -13,6 +13,7 @@ import json
 import os
 import random
 import secrets
+import shlex
 import signal
 import socket
 import struct
@@ -214,11 +215,12 @@ def start(folder: Path, head_start: float, serving: Path = SERVING,
 def conducted(folder: Path, head_start: float, serving: Path = SERVING,
               agents: str = 'service.json') -> subprocess.Popen:
     """The same with an existing plan."""
-    agent = f'{sys.executable} {serving} agent {agents}'
+    serve = shlex.join([sys.executable, str(serving)])
+    agent = f'{serve} agent {agents}'
     # The agent is no child of the conductor, as under srun.
     with open(folder / 'out', 'wb') as out, open(folder / 'err', 'wb') as err:
         return subprocess.Popen(
-            ['bash', '-c', f'{sys.executable} {serving} conduct service.json '
+            ['bash', '-c', f'{serve} conduct service.json '
              f"-- sh -c 'sleep {head_start}; \"$@\"; exit $?' sh {agent} & "
              'echo $! >pid; wait $!'], cwd=folder, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=out, stderr=err)

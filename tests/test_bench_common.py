@@ -1,6 +1,7 @@
 """What the bench scripts share: rounds, ratios, exit codes, programs."""
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 
@@ -106,11 +107,11 @@ def test_stacks_are_solved_with_settings_for_a_foreign_machine(tmp_path):
     flags = tmp_path / 'flags'
     done = solve(tmp_path, f'''
 if [ "$1" = -c ]; then
-    echo "$2 $4 $({sys.executable} -c '
+    echo "$2 $4 $({shlex.quote(sys.executable)} -c '
 import platform; print(platform.machine())')" >>{flags}
     shift 4
 fi
-exec {sys.executable} {ROOT / 'tests' / 'fake' / 'spack'} "$@"''')
+exec {shlex.join([sys.executable, str(ROOT / 'tests/fake/spack')])} "$@"''')
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].endswith('| ok |')
     assert flags.read_text().split() == [

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from conftest import ROOT
 from cli.setup.venv import identify_mpi
 
 GOLDEN = ROOT / 'tests' / 'osu' / 'golden' / '7.2'
+
+
+#: For shell scripts.
+PLUMB = shlex.quote(f'{ROOT}/plumb')
 
 
 def complaint(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
@@ -130,8 +135,8 @@ def test_the_site_of_the_command_decides_whose_references_judge(
         suite, other_site):
     del suite.variables['RFM_REFERENCE_PREFIX']
     local = subprocess.run(
-        ['bash', '-c', f'eval "$({ROOT}/plumb env --site local)"; '
-         f'{ROOT}/plumb run --site {other_site}'], text=True,
+        ['bash', '-c', f'eval "$({PLUMB} env --site local)"; '
+         f'{PLUMB} run --site {other_site}'], text=True,
         capture_output=True, env={**os.environ, **suite.variables})
     assert f'{other_site}/references/osu.yaml:2: complete' in complaint(local)
 
@@ -157,7 +162,7 @@ def test_env_prints_exports_that_do_not_grow(suite):
     first = suite.plumb('env').stdout
     assert 'export RFM_CONFIG_FILES=' in first
     twice = subprocess.run(
-        ['bash', '-c', f'{first}\n{ROOT}/plumb env'], text=True,
+        ['bash', '-c', f'{first}\n{PLUMB} env'], text=True,
         capture_output=True, env={**os.environ, **suite.variables}).stdout
     assert twice == first
 

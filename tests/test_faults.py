@@ -688,7 +688,7 @@ def test_a_conductor_on_a_full_disk_says_so(tmp_path, room):
          scratch=str(tmp_path)).write(tmp_path / 'service.json')
     serving = ROOT / 'checks' / 'services'
     stage = tmp_path / 'stage'
-    call = f'{sys.executable} {serving}'
+    call = shlex.join([sys.executable, str(serving)])
     done = in_small(stage, '256k', [
         'sh', '-c', f'cp service.json {stage}; cd {stage}; '
         f'head -c {room * 1024} /dev/zero >room; {FILL} >data 2>/dev/null; '

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import selectors
+import shlex
 import shutil
 import signal
 import socket
@@ -35,6 +36,9 @@ from config.sites import launch
 from tests.conftest import ROOT, until
 
 SERVING = str(ROOT / 'checks' / 'services')
+#: For shell scripts: the command that starts SERVING, and Python alone.
+PYTHON = shlex.quote(sys.executable)
+SERVE = shlex.join([sys.executable, SERVING])
 
 CONFIG = '''bind {address}
 port {port}
@@ -83,8 +87,8 @@ class Job:
         self.scratch = Path(tempfile.mkdtemp(prefix='plumbtest'))
         replace(plan, scratch=str(self.scratch), heartbeat_timeout=8.0).write(
             folder / 'service.json')
-        agent = ' '.join([sys.executable, SERVING, 'agent', 'service.json'])
-        script = (f'{before}\n{sys.executable} {SERVING} conduct service.json '
+        agent = f'{SERVE} agent service.json'
+        script = (f'{before}\n{SERVE} conduct service.json '
                   f'-- {" ".join(launcher)} {agent} & wait $!')
         self.out = open(folder / 'out', 'wb')
         self.err = open(folder / 'err', 'wb')
@@ -255,7 +259,7 @@ def test_clients_begin_together(job, store):
               'assert "gate" in open(sys.argv[1]).read().split()\n'
               'os.write(0, b"ready\\n")\n'
               'print(os.read(0, 10))')
-    program = f"{sys.executable} -c '{client}' {{service}}"
+    program = f"{PYTHON} -c '{client}' {{service}}"
     both = replace(plan(real(store)), clients=(Clients(instances=2),), steps=(
         Step('measure', (Program(shell(program)),), 20, gate=True),))
     one = job(both)
@@ -314,7 +318,7 @@ def test_another_server_answers_on_the_port(job, tmp_path):
     program = tmp_path / 'any.py'
     program.write_text(ANY)
     line = refused(job, plan(Server('any', shell(
-        f'setsid {sys.executable} {program} {{address}} {{port}} & wait'))))
+        f'setsid {PYTHON} {program} {{address}} {{port}} & wait'))))
     assert 'another server has the port' in line
 
 
@@ -468,7 +472,7 @@ def talk(keys, then):
     """A client that sets keys, with values that cannot be compressed, and
     does something else."""
     return shell(
-        f'sleep 1; exec {sys.executable} - {{service}} <<"E"\n'
+        f'sleep 1; exec {PYTHON} - {{service}} <<"E"\n'
         'import secrets, sys, time\n'
         f'sys.path.insert(0, "{ROOT}")\n'
         'from checks.services import ask\n'
@@ -678,7 +682,7 @@ def test_an_agent_that_is_ended_before_it_began_removes_them_too(tmp_path):
 def test_an_agent_that_nobody_waits_for_ends(tmp_path):
     """Its launcher is killed before it has found a conductor."""
     done = subprocess.run(
-        ['sh', '-c', f'{sys.executable} {SERVING} agent service.json & '
+        ['sh', '-c', f'{SERVE} agent service.json & '
          'sleep 1; kill -9 $$'], cwd=tmp_path, stderr=subprocess.PIPE,
         text=True, timeout=15)
     assert 'the launcher is gone' in done.stderr
@@ -687,10 +691,10 @@ def test_an_agent_that_nobody_waits_for_ends(tmp_path):
 def test_a_batch_script_that_died_before_the_conductor_began(tmp_path, store):
     plan(real(store)).write(tmp_path / 'service.json')
     measure = ROOT / 'checks' / 'core' / 'src' / 'measure.sh'
+    conduct = f'sleep 1; exec {SERVE} conduct service.json -- sleep 30'
     subprocess.run(
-        ['bash', '-c', f'{measure} -- sh -c "sleep 1; exec {sys.executable} '
-         f'{SERVING} conduct service.json -- sleep 30" & sleep 0.5; '
-         'kill -9 $$'], cwd=tmp_path, stdout=subprocess.PIPE, timeout=20)
+        ['bash', '-c', f'{shlex.join([str(measure), "--", "sh", "-c"])} '
+         f'{shlex.quote(conduct)} & sleep 0.5; kill -9 $$'], cwd=tmp_path, stdout=subprocess.PIPE, timeout=20)
     assert (tmp_path / 'run.1.err').read_text().strip() == (
         'service: the batch script was killed')
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,8 @@ def fake_spack(folder, monkeypatch):
     """The fake is found on PATH, and run by a Python that has YAML."""
     spack = folder / 'fake' / 'spack'
     spack.parent.mkdir()
-    spack.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
+    spack.write_text('#!/bin/sh\nexec '
+                     f'{shlex.join([sys.executable, str(FAKE)])} "$@"\n')
     spack.chmod(0o755)
     monkeypatch.setenv('PATH', f'{spack.parent}:{os.environ["PATH"]}')
 
@@ -193,8 +195,9 @@ def test_settings_of_spack_itself_are_refused(place):
 def test_a_person_who_calls_spack_by_hand_is_left_alone(place):
     stack = tiny(place)
     shell = subprocess.Popen(
-        ['bash', '-c', f'{sys.executable} -c "import time; time.sleep(30)" '
-         f'-e {stack.folder} find; true'], start_new_session=True)
+        ['bash', '-c', shlex.join([sys.executable, '-c', 'import time; time.sleep(30)',
+                                    '-e', str(stack.folder), 'find'])
+         + '; true'], start_new_session=True)
     time.sleep(1)
     stack.concretize()
     assert shell.poll() is None

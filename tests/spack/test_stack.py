@@ -195,9 +195,9 @@ def test_settings_of_spack_itself_are_refused(place):
 def test_a_person_who_calls_spack_by_hand_is_left_alone(place):
     stack = tiny(place)
     shell = subprocess.Popen(
-        ['bash', '-c', shlex.join([sys.executable, '-c', 'import time; time.sleep(30)',
-                                    '-e', str(stack.folder), 'find'])
-         + '; true'], start_new_session=True)
+        ['bash', '-c', shlex.join([
+            sys.executable, '-c', 'import time; time.sleep(30)', '-e',
+            str(stack.folder), 'find']) + '; true'], start_new_session=True)
     time.sleep(1)
     stack.concretize()
     assert shell.poll() is None

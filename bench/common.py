@@ -1,15 +1,22 @@
-"""What several bench scripts share.
+"""Parts that all bench scripts share.
 
-- rounds in which the compared programs alternate, and ratios of the rounds
-- servers pinned to a CPU, which end with the bench script
-- CPU time of a process and of its children
-- Markdown tables
+- the parser of a script's options, which prints its docstring as help
 - exit codes: 0 all goals met, 1 a goal missed, 2 a requirement is missing
+- rounds in which the compared programs alternate, and ratios of the rounds
+- Markdown tables
+- programs and servers, pinned to a CPU, which end with the bench script
+- CPU time of a process and of its children
+
+The import of this module makes the packages of the repository importable.
 """
 from __future__ import annotations
 
+import argparse
 import contextlib
+import ctypes
+import os
 import resource
+import signal
 import socket
 import statistics
 import subprocess
@@ -19,16 +26,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import ending
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 T = TypeVar('T')
 
 EXIT_CODES = 'Exit code: 0 all goals met, 1 a goal missed, 2 cannot run.'
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+_BENCH = os.getpid()
 
 
 class Missing(Exception):
     """A requirement of the bench script that is missing, in one line."""
+
+
+def option_parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser of options; its help is the docstring of a script."""
+    return argparse.ArgumentParser(
+        description=description, epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def exit_with(main: Callable[[], bool]) -> None:
@@ -36,7 +52,7 @@ def exit_with(main: Callable[[], bool]) -> None:
 
     :arg main: returns whether all goals are met
     """
-    ending.in_order()
+    end_in_order()
     try:
         good = main()
     except (Missing, OSError) as err:
@@ -90,6 +106,23 @@ def row(*cells: object) -> None:
 
 # Processes -------------------------------------------------------------------
 
+def end_with_bench() -> None:
+    """Has the kernel kill a program when its bench script has ended, also by
+    SIGKILL.
+
+    For `preexec_fn`. A program that changes its user loses this.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != _BENCH:          # The script ended before that call.
+        os._exit(1)
+
+
+def end_in_order() -> None:
+    """Has signals that end a script leave its `with` and `finally` blocks."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
 class Done(NamedTuple):
     """A program that has ended."""
     out: str
@@ -101,12 +134,14 @@ class Done(NamedTuple):
 
 def run(command: Iterable[object], what: str, cpu: int | None = None,
         env: Mapping[str, str] | None = None,
-        limit: float | None = None) -> Done:
+        limit: float | None = None,
+        codes: Sequence[int] = (0,)) -> Done:
     """Runs a program to its end.
 
     :arg what: what the program does, for the message
     :arg cpu: number of the CPU to which the program is pinned
     :arg limit: seconds after which the program is killed
+    :arg codes: exit codes that are no failure
     :raises Missing: the program failed
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -114,7 +149,7 @@ def run(command: Iterable[object], what: str, cpu: int | None = None,
     with subprocess.Popen(
             pinned(cpu, command), text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env=None if env is None else dict(env),
-            preexec_fn=ending.with_bench) as process:
+            preexec_fn=end_with_bench) as process:
         try:
             out, err = process.communicate(timeout=limit)
         except BaseException as problem:
@@ -124,11 +159,20 @@ def run(command: Iterable[object], what: str, cpu: int | None = None,
             raise
     wall = time.monotonic() - begin
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if process.returncode:
+    if process.returncode not in codes:
         raise Missing(f'{what} failed with exit code {process.returncode}: '
                       f'{err.strip()[-300:]}')
     return Done(out, after.ru_utime + after.ru_stime
                 - before.ru_utime - before.ru_stime, wall)
+
+
+def environment(*options: str, **variables: str) -> dict[str, str]:
+    """The environment that `plumb env` with these options exports."""
+    env = {**os.environ, **variables}
+    exports = run([ROOT / 'plumb', 'env', *options], 'plumb env', env=env)
+    shell = run(['bash', '-c', f'{exports.out}\nenv -0'], 'plumb env',
+                env=env)
+    return dict(x.split('=', 1) for x in shell.out.split('\0') if x)
 
 
 def pinned(cpu: int | None, command: Iterable[object]) -> list[str]:
@@ -148,24 +192,30 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
+def accepts(place: int | Path) -> bool:
+    """Whether a server accepts connections on a port or a Unix socket."""
+    unix = isinstance(place, Path)
+    with socket.socket(socket.AF_UNIX if unix else socket.AF_INET) as client:
+        return not client.connect_ex(
+            str(place) if unix else ('127.0.0.1', place))
+
+
 @contextlib.contextmanager
-def served(command: Iterable[object], port: int, cpu: int) -> Iterator[int]:
+def served(command: Iterable[object], place: int | Path, cpu: int
+           ) -> Iterator[int]:
     """A server that is pinned to a CPU and accepts connections; its pid.
 
-    :arg port: where the server listens on the loopback
+    :arg place: port on the loopback, or Unix socket, that it listens on
     """
     with subprocess.Popen(pinned(cpu, command), stdout=subprocess.DEVNULL,
-                          preexec_fn=ending.with_bench) as process:
+                          preexec_fn=end_with_bench) as process:
         try:
             for _ in range(100):
-                with contextlib.suppress(OSError):
-                    socket.create_connection(('127.0.0.1', port)).close()
-                    break
-                if process.poll() is not None:
+                if process.poll() is not None or accepts(place):
                     break
                 time.sleep(0.05)
             else:
-                raise Missing(f'{command}: no answer on port {port}')
+                raise Missing(f'{command}: no answer on {place}')
             if process.poll() is not None:
                 raise Missing(f'{command}: ended with exit code '
                               f'{process.returncode}')

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Simulates histories: time to detection, and false alarms.
 
-    .plumbline/venv/bin/python bench/detect.py [--series N] [--json FILE]
+    .plumbline/venv/bin/python bench/detect.py [--series N]
     python3 -m venv others && others/bin/pip install apache-otava ruptures
     others/bin/python bench/detect.py --others
 
@@ -20,17 +20,10 @@ the worse in the last seven nights. bench/README.md has the goals.
 """
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
-from common import EXIT_CODES, ROOT, exit_with
-
-sys.path.insert(0, str(ROOT))
+from common import exit_with, option_parser
 
 from postprocess.regressions import detect
 
@@ -206,67 +199,6 @@ def of_25(rng, rounds):
     return {'power': hits / rounds, 'false': false / rounds}
 
 
-def as_history(x, ran_on):
-    """Histories as `plumb verdict` has them: of cases of three programs on
-    two partitions, each night on some node."""
-    import pandas as pd
-
-    from postprocess.regressions.nights import FLOOR, LEAST, RAN_ON, History
-    cases, nights = x.shape
-    of = np.arange(cases)
-    figures = pd.DataFrame({
-        'family': 'osu', 'system': 'alpha', 'partition': np.where(
-            of % 2, 'cpu', 'gpu'), 'environ': 'mpi', 'source': 'embedded',
-        'check': 'Check', 'params': [f'n={n}' for n in of], 'program': [
-            f'osu_{n % 3}' for n in of], 'edition': '', 'speed': 'fast',
-        'twin': '', 'metric': 'latency', 'point': '8 B', 'size': 8,
-        'unit': 'us', 'better': 'lower', 'case': [f'{n:08x}' for n in of],
-        'of': of, 'named': True})
-    days = np.datetime64('2026-01-01') + np.arange(nights)
-    runs = [str(day) for day in days]
-    ran = pd.DataFrame(dict.fromkeys(RAN_ON, '') | {
-        'of': np.tile(of, nights), 'night': np.repeat(np.arange(nights),
-                                                      cases)})
-    ran = ran.assign(run=np.array(runs)[ran['night']], nodes=np.char.add(
-        'n', ran_on[:, :nights].T.ravel().astype(str)), file='')
-    return History(
-        figures, days, np.tile(np.arange(nights), (cases, 1)), x,
-        np.ones((cases, nights), int), np.full((cases, nights), np.nan),
-        np.zeros((cases, 2)), np.full(cases, FLOOR), np.full(cases, LEAST),
-        dict(zip(runs, days, strict=True)), ran)
-
-
-def whole(rng, kind, step, rounds, cases=100, nights=12, nodes=8):
-    """Lines of `plumb verdict` itself, with its groups, each night after
-    the warm-up; with a step there: of the first case alone."""
-    from postprocess.regressions import judging
-    begins = told = found = 0
-    for _ in range(rounds):
-        x = histories(rng, kind, (cases, WARM + nights),
-                      widths(rng, cases, True))
-        x[0, WARM:] += np.log1p(step)
-        ran_on = rng.integers(0, nodes, x.shape)
-        before: set[str] = set()
-        hit = False
-        for last in range(WARM - 1, x.shape[1]):
-            hist = as_history(x[:, :last + 1], ran_on)
-            label = str(hist.nights[-1])
-            lines, _ = judging._Judging(hist, {label}, False, set(), [], {},
-                                        label).regressions()
-            false = {one.id for one in lines if not step
-                     or '00000000' not in one.cases}
-            if last >= WARM:
-                begins += len(false - before)
-                told += len(false)
-            before = false
-            hit |= bool(step) and last < WARM + 3 and any(
-                one.cases == ['00000000'] for one in lines)
-        found += bool(hit)
-    many = rounds * cases * nights
-    return {'begins': 1e4 * begins / many, 'told': 1e4 * told / many,
-            'nights': many, 'power': found / rounds}
-
-
 def others(rng, name, tool, series):
     """A tool as it comes, on few histories."""
     found = {}
@@ -283,40 +215,28 @@ def others(rng, name, tool, series):
 
 
 def main() -> bool:
-    cmd = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    cmd = option_parser(__doc__)
     cmd.add_argument('--series', type=int, default=10000, help='histories of '
                      'the false alarms, of 100 nights each (default: 10000)')
     cmd.add_argument('--others', action='store_true',
                      help='only what is beside ours')
-    cmd.add_argument('--whole', type=int, default=0, metavar='N',
-                     help='also `plumb verdict` itself, with its groups, on '
-                     'N histories of 100 cases (slow: 3 s each)')
     cmd.add_argument('--seed', type=int, default=1)
-    cmd.add_argument('--json', type=Path)
     args = cmd.parse_args()
     rng = np.random.default_rng(args.seed)
-    found: dict = {}
-    missed: list[str] = []
-    if not args.others:
-        missed = of_ours(rng, args.series, found)
-        missed += of_whole(rng, args.whole, found)
+    missed = [] if args.others else of_ours(rng, args.series)
     for name, tool in OTHERS.items():
         if not importlib.util.find_spec(name):
             print(f'{name}: not installed, skipped')
             continue
-        row = found[name] = others(rng, name, tool, 200)
+        row = others(rng, name, tool, 200)
         print(f'{name}, share of 200 histories with an alarm: '
               + ', '.join(f'{k} {v:.3f}' for k, v in row.items()))
     for goal in missed:
         print(f'missed: {goal}')
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + '\n')
     return not missed
 
 
-def of_ours(rng, count, found):
+def of_ours(rng, count):
     """Prints the table; returns the goals that were missed."""
     missed = []
     print('false alarms per 10 000 metric-nights: begin, nights told '
@@ -326,13 +246,10 @@ def of_ours(rng, count, found):
         series = count if goal else max(count // 5, TOGETHER)
         row = {}
         for together in (True, False):
-            start = time.process_time()
-            row['together' if together else 'alone'] = got = false_alarms(
+            row['together' if together else 'alone'] = false_alarms(
                 rng, kind, together, series)
-            got['seconds'] = time.process_time() - start
         x = histories(rng, kind, (2000, WARM + AFTER), 1.0)
         row['fixed'] = 1e4 * float(fixed(x)[:, WARM:].mean())
-        found[kind] = row
         print(f"  {kind:28} together {row['together']['begins']:6.2f} "
               f"{row['together']['told']:7.2f}   alone "
               f"{row['alone']['begins']:6.2f} {row['alone']['told']:7.2f}   "
@@ -347,7 +264,6 @@ def of_ours(rng, count, found):
             series = 10000 if together else 1000
             row['together' if together else 'alone'] = power(
                 rng, step, within, before, together, series)
-        found[f'{name} after {before}'] = row
         print(f"  {name} after {before:3}       together "
               f"{row['together']['power']:.3f} "
               f"{row['together']['begin']:.2f}   alone "
@@ -356,34 +272,17 @@ def of_ours(rng, count, found):
         if row['together']['power'] < 0.95 and not np.ndim(step):
             missed.append(f'{name} after {before}')
     for share in (0.0, 0.25, 0.5):
-        row = found[f'same night {share}'] = same_night(rng, share, 5000)
+        row = same_night(rng, share, 5000)
         print(f'  5 % in the same night with 5 reruns, {share:.0%} of the '
               f"variance the night's: {row['power']:.3f}; false "
               f"{row['begins']:.1f} per 10 000", flush=True)
         if not share and row['power'] < 0.95:
             missed.append('5 % in the same night')
-    row = found['25 figures'] = of_25(rng, 200)
+    row = of_25(rng, 200)
     print(f"  1 % on 25 figures in 3 nights: {row['power']:.3f}; false "
           f"{row['false']:.3f}", flush=True)
     if row['power'] < 0.95:
         missed.append('1 % on 25 figures')
-    return missed
-
-
-def of_whole(rng, rounds, found):
-    """Prints what `plumb verdict` says of whole nights; missed goals."""
-    missed = []
-    for kind, step in (('white', 0.0), ('AR(1) 0.5', 0.0),
-                       ('white, 2 % outliers', 0.0), ('white', 0.05)):
-        if not rounds:
-            break
-        row = found[f'whole {kind} {step}'] = whole(rng, kind, step, rounds)
-        print(f"  verdict, {kind:20} {step:4.0%} step: lines that begin "
-              f"{row['begins']:.2f}, told {row['told']:.2f} per 10 000 of "
-              f"{row['nights']}; found in 3 nights {row['power']:.3f}",
-              flush=True)
-        if not step and 'outliers' not in kind and row['begins'] > 1:
-            missed.append(f'false lines of the verdict, {kind}')
     return missed
 
 

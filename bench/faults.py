@@ -19,9 +19,9 @@ pace, not the machine's CPUs. Nights follow each other at once. The date in the
 identifier of the session ($PLUMBLINE_RUN_ID) makes them nights.
 
 A night that takes longer than 15 minutes is ended. If the cluster breaks down,
-it is started again and the night is repeated once. A fault that this machine
-cannot have is skipped with the reason; --resume tries it again. --dir keeps a
-line of JSON per night (nights.jsonl) and the tables so far (report.md).
+the campaign ends, and --resume goes on with a new cluster. A fault that this
+machine cannot have is skipped with the reason; --resume tries it again. --dir
+keeps one line of JSON per night (nights.jsonl) and the tables (report.md).
 """
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import EXIT_CODES, ROOT, Missing, exit_with, run
+from common import ROOT, Missing, environment, exit_with, option_parser, run
 
-sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'cluster')]
+sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 
-import namespaces  # noqa: E402
-from cluster import WORK, Cluster, ClusterError, compiled  # noqa: E402
-from compiler import cached_compiler  # noqa: E402
+import namespaces
+from cluster import WORK, Cluster, ClusterError, compiled
+from compiler import cached_compiler
 
 #: The node that has the fault, and the nodes of each pair of ranks. It is that
 #: of the store's server, too (the first of its job): what ails one of three
@@ -81,9 +81,8 @@ SHORT = ['-Sbringup=1', '-Stime_limit=2m', '-Smax_pending_time=3m',
          '-SStoreServes.duration=1', '-SStoreServes.warmup=0.2',
          '-SStoreServes.rate=1500']
 CLEAN, AFTER = 'clean', 'after'
-#: Seconds of a night, after which it is ended; sessions that the cluster may
-#: cost a night by breaking down.
-LIMIT, TRIES = 900, 2
+#: Seconds of a night, after which it is ended.
+LIMIT = 900
 
 
 # The nights ------------------------------------------------------------------
@@ -299,46 +298,16 @@ def relink(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
-@contextlib.contextmanager
-def wrapped(server: Path, work: Path, script: str) -> Iterator[None]:
-    """Puts a script in place of a store's server.
-
-    :arg server: the real program; the script starts it with
-        `exec "$real" "$@"`
-    :arg work: folder whose link `stores` the site's file names
-    """
-    prefix, stores = work / 'wrapped', work / 'stores'
-    wrapper = prefix / 'bin' / server.name
-    wrapper.parent.mkdir(parents=True, exist_ok=True)
-    wrapper.write_text(f'#!/bin/sh\nreal={shlex.quote(str(server))}\n'
-                       f'{script}\n')
-    wrapper.chmod(0o755)
-    try:
-        relink(stores, prefix)
-        yield
-    finally:
-        relink(stores, WORK / 'stores')
-
-
-def environment(site: str, work: Path) -> dict[str, str]:
+def own_environment(site: str, work: Path) -> dict[str, str]:
     """What `plumb env` exports, with a work folder of our own."""
     work.mkdir(parents=True, exist_ok=True)
     # Installs missing programs to the shared folder.
-    subprocess.run([ROOT / 'plumb', 'env', '--site', site], check=False,
-                   stdout=subprocess.DEVNULL)
+    environment('--site', site)
     for name in INSTALLED:
         if (WORK / name).exists():
             relink(work / name, WORK / name)
-    mine = {**os.environ, 'PLUMBLINE_WORK': str(work),
-            'PLUMBLINE_PERFLOGS': str(work / 'perflogs')}
-    done = subprocess.run([ROOT / 'plumb', 'env', '--site', site], text=True,
-                          env=mine, stdout=subprocess.PIPE)
-    if done.returncode:
-        raise Missing('plumb env failed: see above')
-    shell = subprocess.run(['bash', '-c', f'{done.stdout}\nenv -0'],
-                           env=mine, text=True, check=True,
-                           stdout=subprocess.PIPE)
-    return dict(x.split('=', 1) for x in shell.stdout.split('\0') if x)
+    return environment('--site', site, PLUMBLINE_WORK=str(work),
+                       PLUMBLINE_PERFLOGS=str(work / 'perflogs'))
 
 
 # The box ---------------------------------------------------------------------
@@ -430,12 +399,23 @@ class Box:
         return [one for one in self.site['systems'][0]['partitions']
                 if one['name'].startswith(names)]
 
-    def server(self, script: str
-               ) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def server(self, script: str) -> Iterator[None]:
         """A script in place of the store's server, which it starts with
         `exec "$real" "$@"`."""
-        return wrapped(
-            WORK / 'stores' / 'bin' / 'valkey-server', self.work, script)
+        real = WORK / 'stores' / 'bin' / 'valkey-server'
+        # The site's file names the link.
+        prefix, stores = self.work / 'wrapped', self.work / 'stores'
+        wrapper = prefix / 'bin' / real.name
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        wrapper.write_text(f'#!/bin/sh\nreal={shlex.quote(str(real))}\n'
+                           f'{script}\n')
+        wrapper.chmod(0o755)
+        try:
+            relink(stores, prefix)
+            yield
+        finally:
+            relink(stores, WORK / 'stores')
 
     def prepare(self) -> None:
         """Programs, site and environment.
@@ -446,7 +426,7 @@ class Box:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.site = site(self)
         self.write_site()
-        env = environment(str(self.folder / 'site'), self.work)
+        env = own_environment(str(self.folder / 'site'), self.work)
         more = cached_compiler(self.folder / 'compiled')
         self.env = {**env, **more, 'PATH': os.pathsep.join((
             str(self.folder / 'compiled' / 'bin'), env['PATH']))}
@@ -577,7 +557,6 @@ def as_data(found: Any) -> dict[str, Any]:
                      for one in found.failures],
         'common': list(telling.in_common(found.failures)),
         'regressions': [{
-            'id': one.id, 'kind': one.kind, 'group': one.group,
             'metric': one.metric or ', '.join(one.metrics[:3]),
             'since': one.since, 'words': telling.regression(one)[0]
             + (f'; changed that night: {one.cause}' if one.cause else '')}
@@ -652,13 +631,6 @@ def server(box: Box, script: str) -> Iterator[Mapping[str, str]]:
         yield {}
 
 
-def persistence(box: Box
-                ) -> contextlib.AbstractContextManager[Mapping[str, str]]:
-    """The store's server writes an append-only file."""
-    return server(
-        box, 'exec "$real" "$@" --appendonly yes --appendfsync always')
-
-
 @contextlib.contextmanager
 def version(box: Box) -> Iterator[Mapping[str, str]]:
     other = shutil.which('redis-server')
@@ -686,12 +658,10 @@ def before_ranks(box: Box, *words: str) -> Iterator[Mapping[str, str]]:
     yield {}
 
 
-@contextlib.contextmanager
-def clock(box: Box) -> Iterator[Mapping[str, str]]:
+def clock(box: Box) -> contextlib.AbstractContextManager[Mapping[str, str]]:
     shim = compiled('clock.so', box.folder)
-    with before_ranks(box, 'env', f'LD_PRELOAD={shim}',
-                      f'BOX_CLOCK={NODE}:120') as more:
-        yield more
+    return before_ranks(box, 'env', f'LD_PRELOAD={shim}',
+                        f'BOX_CLOCK={NODE}:120')
 
 
 @contextlib.contextmanager
@@ -704,13 +674,6 @@ def swallowed(box: Box) -> Iterator[Mapping[str, str]]:
         one['env_vars'].append(['PATH', f'{wrapper.parent}:$PATH'])
     with program(box, f'"$real" "$@"; [ $host != {NODE} ] || exit 3'):
         yield {}
-
-
-@contextlib.contextmanager
-def transport(box: Box) -> Iterator[Mapping[str, str]]:
-    yield {'FI_PROVIDER': 'sockets', 'MPIR_CVAR_OFI_USE_PROVIDER': 'sockets',
-           'UCX_TLS': 'tcp', 'UCX_TCP_TX_SEG_SIZE': '256',
-           'UCX_TCP_RX_SEG_SIZE': '256'}
 
 
 @contextlib.contextmanager
@@ -833,12 +796,19 @@ FAULTS = {
         'the store is started with one thread of two', partial(
             server, script='exec "$real" "$@" --io-threads 1'),
         more=('threads',)),
-    'persistence': Fault('the store writes an append-only file', persistence),
+    'persistence': Fault('the store writes an append-only file', partial(
+        server,
+        script='exec "$real" "$@" --appendonly yes --appendfsync always')),
     'no-pinning': Fault('the store may run on all CPUs', partial(
         server, script='exec taskset -c 0-$(($(nproc --all) - 1)) "$real" '
         '"$@"')),
     'version': Fault('another version of the store', version),
-    'transport': Fault('a library that takes another transport', transport),
+    'transport': Fault(
+        'a library that takes another transport',
+        lambda box: contextlib.nullcontext({
+            'FI_PROVIDER': 'sockets', 'MPIR_CVAR_OFI_USE_PROVIDER': 'sockets',
+            'UCX_TLS': 'tcp', 'UCX_TCP_TX_SEG_SIZE': '256',
+            'UCX_TCP_RX_SEG_SIZE': '256'})),
     'binding': Fault('all ranks on the first CPU', lambda box: before_ranks(
         box, 'taskset', '-c', '0')),
     'node-lost': Fault('a power cut while a rank runs', lost, NODE),
@@ -904,7 +874,7 @@ class Diary:
 def campaign(box: Box, diary: Diary) -> None:
     """Plays the nights that are left.
 
-    :raises ClusterError: the cluster broke down in TRIES sessions of a night
+    :raises ClusterError: the cluster broke down
     """
     asked = diary.of('clean')[0]
     first = datetime.date.fromisoformat(asked['first'])
@@ -914,7 +884,9 @@ def campaign(box: Box, diary: Diary) -> None:
         if night.number in done or night.kind in diary.skipped:
             continue
         try:
-            found, run = played(box, diary, night, first)
+            run = session_of(first, len(diary.of('began')))
+            diary.add({'began': run})
+            found = box.play(night, run, FAULTS.get(night.kind))
         except Missing as err:
             diary.add({'skipped': night.kind, 'why': str(err)})
             print(f'{night.kind}: skipped: {err}', flush=True)
@@ -931,28 +903,6 @@ def campaign(box: Box, diary: Diary) -> None:
               f'{alone.get("headline") or found["said"]}', flush=True)
         for one in told(diary.lines[-1], day_of(run), 'alone'):
             print(f'    {one.kind}: {one.words}', flush=True)
-
-
-def played(box: Box, diary: Diary, night: Night, first: datetime.date
-           ) -> tuple[dict[str, Any], str]:
-    """A night, and its session; where the cluster breaks down it is started
-    again, and so is the night, as another session.
-
-    :raises Missing: the fault cannot be had here
-    :raises ClusterError: it broke down each time
-    """
-    for left in reversed(range(TRIES)):
-        run = session_of(first, len(diary.of('began')))
-        diary.add({'began': run})
-        try:
-            return box.play(night, run, FAULTS.get(night.kind)), run
-        except ClusterError as err:
-            if not left:
-                raise
-            print(f'{night.number} {night.kind}: the cluster is started '
-                  f'again: {err}', flush=True)
-            box.up()
-    raise AssertionError                        # one of them has returned
 
 
 def outcome(diary: Diary) -> tuple[list[str], bool, int]:
@@ -985,9 +935,7 @@ def show_plan(nights: Sequence[Night], faults: Sequence[str]) -> None:
 
 
 def main() -> bool:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = option_parser(__doc__)
     for name, count, what in (
             ('clean', 30, 'clean nights, the history'),
             ('nights', 3, 'nights of each fault'),
@@ -1020,7 +968,7 @@ def main() -> bool:
     try:
         play_all(args, diary, nights, faults)
     except (ClusterError, KeyboardInterrupt) as err:
-        raise Missing(str(err) or 'ended early; --resume goes on') from None
+        raise Missing(f'{err or "ended early"}; --resume goes on') from None
     lines, good, left = outcome(diary)
     print('', *lines, sep='\n')
     if left:

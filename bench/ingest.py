@@ -8,11 +8,10 @@ Each row is a process of its own: CPU seconds (user and system) with start-up
 and imports, and its largest memory; medians of --rounds. The perflogs are made
 first (bench/ingest_data.py). --kill: a process that writes the cache is killed
 so many times at a random moment (SIGKILL); the next reader must find all
-records, each once. Exit status 0: within the goals; 1: not.
+records, each once.
 """
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -26,8 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import ingest_data
+from common import ROOT, Missing, exit_with, head, option_parser, row
 
-ROOT = Path(__file__).resolve().parent.parent
 #: Seconds of CPU at most, of 1e6 records.
 GOALS = {'cache is made': 6.0, 'table from the cache': 6.0,
          'appended night': 1.0, 'history of a test case': 0.5,
@@ -36,7 +35,7 @@ MOST_MIB = 2048
 #: Opens the cache of a folder, and counts its records and their places.
 OPEN = '''
 import sys; sys.path.insert(0, {root!r})
-from postprocess import cache
+from postprocess.perflogs import cache
 cache.WORTH, cache.FULL, cache.SMALL = 0, {full}, {small}
 with cache.opened([{folder!r}], print) as con:
     print(*con.execute('SELECT count(*), count(DISTINCT (file, line)) '
@@ -62,7 +61,7 @@ def cost(command: list[str]) -> tuple[float, int]:
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = status
     if status:
-        sys.exit(f'bench/ingest.py: {command[:3]} failed')
+        raise Missing(f'{command[:3]} failed')
     return used.ru_utime + used.ru_stime, used.ru_maxrss >> 10
 
 
@@ -93,8 +92,7 @@ def measure(folder: Path, records: int, rounds: int) -> bool:
             before()
             found.append(cost(command))
         cpu, size = map(statistics.median, zip(*found, strict=True))
-        print(f'| {records:.0e} | {name} | {cpu:.2f} | {size:.0f} |',
-              flush=True)
+        row(f'{records:.0e}', name, f'{cpu:.2f}', f'{size:.0f}')
         good = good and size <= MOST_MIB and (
             records != 1_000_000 or cpu <= GOALS[name])
     return good
@@ -134,10 +132,8 @@ def kill(folder: Path, rounds: int, seed: int) -> bool:
     return not wrong
 
 
-def main() -> int:
-    cmd = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.
-        RawDescriptionHelpFormatter)
+def main() -> bool:
+    cmd = option_parser(__doc__)
     cmd.add_argument('--records', type=float, default=1e6)
     cmd.add_argument('--rounds', type=int, default=3)
     cmd.add_argument('--kill', type=int, metavar='ROUNDS')
@@ -145,11 +141,10 @@ def main() -> int:
     args = cmd.parse_args()
     with tempfile.TemporaryDirectory() as place:
         if args.kill:
-            return 0 if kill(Path(place), args.kill, args.seed) else 1
-        print('| records | what | CPU (s) | MiB |\n|---|---|---|---|')
-        return 0 if measure(Path(place), int(args.records),
-                            args.rounds) else 1
+            return kill(Path(place), args.kill, args.seed)
+        head('records', 'what', 'CPU (s)', 'MiB')
+        return measure(Path(place), int(args.records), args.rounds)
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    exit_with(main)

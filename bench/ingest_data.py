@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import datetime
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 CHECKS, CASES, POINTS = 20, 20, 25
 NIGHT = CHECKS * CASES * POINTS

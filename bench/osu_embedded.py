@@ -14,7 +14,6 @@ the share of sizes within 5 % of A is at most 10 points below that of B.
 """
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import shlex
@@ -24,12 +23,12 @@ import tempfile
 from pathlib import Path
 
 from common import (
-    EXIT_CODES,
     ROOT,
     Missing,
     alternate,
     exit_with,
     head,
+    option_parser,
     row,
     run,
 )
@@ -40,6 +39,8 @@ BENCHMARKS = ['latency', 'bw', 'bibw', 'allreduce', 'put_latency',
 #: Relative deviation that a size may have; the last digit of a time (us).
 TOLERANCE, LAST_DIGIT = 0.05, 0.01
 MEDIAN_MIN, MEDIAN_MAX = 0.97, 1.03
+#: Seconds that one run may take.
+LIMIT = 300.0
 #: Percentage points that N may stay behind B.
 SHARE_MARGIN = 10.0
 
@@ -108,36 +109,28 @@ def compared(benchmark: str, a: Table, n: Table, b: Table) -> bool:
 
 
 def main() -> bool:
-    p = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = option_parser(__doc__)
     p.add_argument('--benchmarks', type=lambda t: t.replace(',', ' ').split(),
                    default=BENCHMARKS,
                    help=f'names (default: {" ".join(BENCHMARKS)})')
     p.add_argument('--rounds', type=int, default=10,
                    help='runs of each program (default: 10; fewer show only '
                    'gross errors)')
-    p.add_argument('--mpirun', default='mpirun')
-    p.add_argument('--mpicc', default='mpicc')
     p.add_argument('--launch', default='-n 2 --bind-to core',
                    help='arguments of mpirun (default: %(default)s)')
-    p.add_argument('--args', default='',
-                   help='further arguments of every benchmark')
-    p.add_argument('--timeout', type=float, default=300.0,
-                   help='seconds that one run may take (default: 300)')
     args = p.parse_args()
     real = real_programs(args.benchmarks)
-    for name in (args.mpirun, args.mpicc):
+    for name in ('mpirun', 'mpicc'):
         if not shutil.which(name):
             raise Missing(f'{name} is not on PATH')
-    launch = [args.mpirun, *shlex.split(args.launch)]
+    launch = ['mpirun', *shlex.split(args.launch)]
     # Open MPI refuses root without these two.
     env = {**os.environ, 'OMPI_ALLOW_RUN_AS_ROOT': '1',
            'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
     good = True
     with tempfile.TemporaryDirectory(prefix='osu-bench-') as folder:
         ours = Path(folder, 'osu_embedded')
-        run([args.mpicc, '-O2', '-std=gnu11', '-pthread', '-o', ours,
+        run(['mpicc', '-O2', '-std=gnu11', '-pthread', '-o', ours,
              *sorted(SOURCES.glob('*.c')), '-lm'],
             'building osu_embedded', env=env)
         run([ours, '--links', folder], 'making the links', env=env)
@@ -149,9 +142,9 @@ def main() -> bool:
                         'B': real[benchmark]}
 
             def once(arm: str, programs: dict[str, str] = programs) -> Table:
-                return read_table(run(
-                    [*launch, programs[arm], *shlex.split(args.args)],
-                    programs[arm], env=env, limit=args.timeout).out)
+                return read_table(run([*launch, programs[arm]],
+                                      programs[arm], env=env,
+                                      limit=LIMIT).out)
 
             tables = alternate(args.rounds, programs, once)
             good &= compared(benchmark, *(best(benchmark, tables[arm])

@@ -4,8 +4,6 @@
     bench/overhead.py list    `reframe -l` of the suite against a trivial one
                               with as many checks: ratio of CPU time; exit
                               code 1 if it is above three
-    bench/overhead.py run     100 trivial local cases under the suite's
-                              settings: CPU seconds
     bench/overhead.py quick   `plumb run`: wall time minus the programs' own,
                               per case
     bench/overhead.py service a store that is started, asked twice for nothing
@@ -13,16 +11,13 @@
     bench/overhead.py observe a program that does nothing, with the observers
                               of the nodes before it and without: CPU time
 
-Alternates the two sides and gives medians; the ratio is what counts, for
-absolute times differ between machines.
+The two sides alternate, and the script prints medians. Only ratios are
+comparable, because absolute times differ between machines.
 """
 from __future__ import annotations
 
-import argparse
 import csv
 import os
-import resource
-import shlex
 import statistics
 import subprocess
 import sys
@@ -30,11 +25,19 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-from checks.services.parser import split  # noqa: E402
-from checks.services.plan import Clients, Plan, Program, Step  # noqa: E402
-from checks.stores.servers import Needs, server  # noqa: E402
+from common import (
+    ROOT,
+    alternate,
+    environment,
+    exit_with,
+    option_parser,
+    ratio,
+    run,
+)
+
+from checks.services.parser import split
+from checks.services.plan import Clients, Plan, Program, Step
+from checks.stores.servers import Needs, server
 
 TRIVIAL = '''
 import reframe as rfm
@@ -57,73 +60,35 @@ class Trivial(rfm.RunOnlyRegressionTest):
 MAX_LIST_RATIO = 3.0
 
 
-def environment() -> dict[str, str]:
-    done = subprocess.run([ROOT / 'plumb', 'env'], text=True, check=True,
-                          stdout=subprocess.PIPE)
-    shell = subprocess.run(
-        ['bash', '-c', f'{done.stdout}\nenv -0'], text=True, check=True,
-        stdout=subprocess.PIPE)
-    return dict(x.split('=', 1) for x in shell.stdout.split('\0') if x)
-
-
-def cpu(command: list[str], env: dict[str, str]) -> tuple[float, str]:
-    """CPU seconds of a command and its children, and its output."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(command, env=env, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        sys.exit(f'{shlex.join(command)} failed:\n{done.stdout[-2000:]}')
-    return (after.ru_utime - before.ru_utime + after.ru_stime
-            - before.ru_stime), done.stdout
-
-
 def trivial(folder: str, cases: int) -> str:
     path = Path(folder) / 'trivial.py'
     path.write_text(TRIVIAL.format(cases=cases))
     return str(path)
 
 
-def bench_list(rounds: int) -> None:
+def bench_list(rounds: int) -> bool:
     env = environment()
-    _, text = cpu(['reframe', '-l'], env)
+    text = run(['reframe', '-l'], 'reframe -l', env=env).out
     cases = sum(ln.startswith('- ') for ln in text.splitlines())
-    ours, theirs = [], []
     with tempfile.TemporaryDirectory() as folder:
-        path = trivial(folder, cases)
-        for _ in range(rounds):
-            ours.append(cpu(['reframe', '-l'], env)[0])
-            theirs.append(cpu(['reframe', '-l', '-c', path], env)[0])
-    ratio = statistics.median(
-        a / b for a, b in zip(ours, theirs, strict=True))
+        options = {'suite': [], 'trivial': ['-c', trivial(folder, cases)]}
+        seconds = alternate(rounds, options, lambda name: run(
+            ['reframe', '-l', *options[name]], 'reframe -l', env=env).cpu)
+    found = ratio(seconds['suite'], seconds['trivial'])
     print(f'{cases} checks, {rounds} rounds: suite '
-          f'{statistics.median(ours):.2f} CPU s, trivial '
-          f'{statistics.median(theirs):.2f} CPU s, ratio (median of pairs) '
-          f'{ratio:.2f}')
-    if ratio > MAX_LIST_RATIO:
-        sys.exit(f'the ratio must not exceed {MAX_LIST_RATIO:g}')
+          f'{statistics.median(seconds["suite"]):.2f} CPU s, trivial '
+          f'{statistics.median(seconds["trivial"]):.2f} CPU s, ratio (median '
+          f'of pairs) {found:.2f}; at most {MAX_LIST_RATIO:g}')
+    return found <= MAX_LIST_RATIO
 
 
-def bench_run(rounds: int) -> None:
-    env = environment()
-    with tempfile.TemporaryDirectory() as folder:
-        env |= {'RFM_PREFIX': folder, 'PLUMBLINE_PERFLOGS': f'{folder}/p'}
-        command = ['reframe', '-r', '-c', trivial(folder, 100),
-                   f'--stage={folder}/s', f'--output={folder}/o']
-        times = [cpu(command, env)[0] for _ in range(rounds)]
-    print(f'100 trivial cases, {rounds} rounds: '
-          f'{statistics.median(times):.2f} CPU s')
-
-
-def bench_quick(rounds: int) -> None:
+def bench_quick(rounds: int) -> bool:
     rows = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             env = {**os.environ, 'PLUMBLINE_PERFLOGS': folder}
-            start = time.monotonic()
-            subprocess.run([ROOT / 'plumb', 'run', '--bringup'], env=env,
-                           check=True, stdout=subprocess.DEVNULL)
-            wall = time.monotonic() - start
+            wall = run([ROOT / 'plumb', 'run', '--bringup'],
+                       'plumb run --bringup', env=env).wall
             cases, own = set(), 0.0
             for path in Path(folder).rglob('*.v?.csv'):
                 with open(path, newline='') as handle:
@@ -137,9 +102,10 @@ def bench_quick(rounds: int) -> None:
     print('median overhead '
           f'{statistics.median((w - o) / n for w, o, n in rows):.2f} s a case'
           ' (builds, sentinels, validation runs and the page included)')
+    return True
 
 
-def bench_service(rounds: int) -> None:
+def bench_service(rounds: int) -> bool:
     work = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline')
     plan = Plan(
         server('valkey', str(work / 'stores'), Needs(memory=64)), (Clients(),),
@@ -160,41 +126,42 @@ def bench_service(rounds: int) -> None:
     print(f'{rounds} rounds: {statistics.median(walls):.2f} s a service '
           f'(median; {min(walls):.2f} to {max(walls):.2f}), of it '
           f'{statistics.median(stores):.2f} s the start of the store')
+    return True
 
 
-def bench_observe(rounds: int) -> None:
+def bench_observe(rounds: int) -> bool:
     src = ROOT / 'checks' / 'core' / 'src'
     with tempfile.TemporaryDirectory() as folder:
         observe = f'{folder}/observe'
-        subprocess.run(['cc', '-O2', '-std=gnu11', src / 'observe.c', '-o',
-                        observe], check=True)
+        run(['cc', '-O2', '-std=gnu11', src / 'observe.c', '-o', observe],
+            'building the observer')
         measure, rank = str(src / 'measure.sh'), str(src / 'rank.sh')
         os.chdir(folder)
-        pairs = [(cpu([measure, '--observe', observe, '--', rank, observe,
-                       '--', 'true'], dict(os.environ))[0],
-                  cpu([measure, '--', rank, 'true'], dict(os.environ))[0])
-                 for _ in range(rounds * 10)]
-    print(f'{len(pairs)} rounds, {sum(map(str.isdigit, os.listdir("/proc")))}'
+        commands = {'with': [measure, '--observe', observe, '--', rank,
+                             observe, '--', 'true'],
+                    'without': [measure, '--', rank, 'true']}
+        ms = alternate(rounds * 10, commands, lambda name: 1e3 * run(
+            commands[name], 'measure.sh').cpu)
+    more = [a - b for a, b in zip(ms['with'], ms['without'], strict=True)]
+    print(f'{len(more)} rounds, {sum(map(str.isdigit, os.listdir("/proc")))}'
           ' processes on the machine: '
-          f'{1e3 * statistics.median(a for a, _ in pairs):.1f} CPU ms with '
-          'observers, '
-          f'{1e3 * statistics.median(b for _, b in pairs):.1f} without, '
-          f'{1e3 * statistics.median(a - b for a, b in pairs):.1f} more '
-          '(median of pairs)')
+          f'{statistics.median(ms["with"]):.1f} CPU ms with observers, '
+          f'{statistics.median(ms["without"]):.1f} without, '
+          f'{statistics.median(more):.1f} more (median of pairs)')
+    return True
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('what', choices=['list', 'run', 'quick',
-                                         'service', 'observe'])
+PARTS = {'list': bench_list, 'quick': bench_quick, 'service': bench_service,
+         'observe': bench_observe}
+
+
+def main() -> bool:
+    parser = option_parser(__doc__)
+    parser.add_argument('what', choices=PARTS)
     parser.add_argument('--rounds', type=int, default=5)
     args = parser.parse_args()
-    {'list': bench_list, 'run': bench_run, 'quick': bench_quick,
-     'service': bench_service,
-     'observe': bench_observe}[args.what](args.rounds)
+    return PARTS[args.what](args.rounds)
 
 
 if __name__ == '__main__':
-    main()
+    exit_with(main)

@@ -5,24 +5,22 @@
     .plumbline/venv/bin/python bench/page.py --perflogs perflogs
 
 Made-up nights of 53 cases (tests/data/perflogs_factory.py). Each page is made
-twice, as after a night and once more without a new record: the second one
-draws no figure again. Exit status 0: within the goals; 1: not; 2: usage.
+twice, as after a nightly session and once more without a new record: the
+second one draws no plot again.
 """
 from __future__ import annotations
 
-import argparse
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / 'tests' / 'data')]
+from common import ROOT, exit_with, head, option_parser, row, run
+
+sys.path.insert(0, str(ROOT / 'tests' / 'data'))
 #: Records -> most seconds of CPU of the second page; of any: bytes, and
 #: seconds until a browser can use it.
 GOALS = {100_000: 3.0, 1_000_000: 8.0}
@@ -32,17 +30,6 @@ MOST_BYTES, MOST_OPEN = 3e6, 1.0
 PROBE = '''<script>addEventListener('load', () => { document.title = 'usable '
 + document.body.offsetHeight + ' ' + Math.round(performance.now()); })
 </script></body>'''
-
-
-def cpu(command: list[str]) -> tuple[float, float, int]:
-    """CPU seconds, seconds and exit status of a command."""
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), \
-        time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (after.ru_utime + after.ru_stime - before.ru_utime
-            - before.ru_stime, time.monotonic() - start, done.returncode)
 
 
 def usable(page: Path) -> float | None:
@@ -77,15 +64,14 @@ def made_up(folder: Path, records: float) -> None:
                                  repeats=1))
 
 
-def main() -> int:
-    cmd = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def main() -> bool:
+    cmd = option_parser(__doc__)
     cmd.add_argument('--records', type=float, nargs='+', default=[1e5])
     cmd.add_argument('--perflogs', type=Path, help='measure these instead')
     args = cmd.parse_args()
     good = True
-    print('| records | first page: CPU s | once more: CPU s | MB | usable in '
-          'Chromium: s |\n|---|---|---|---|---|')
+    head('records', 'first page: CPU s', 'once more: CPU s', 'MB',
+         'usable in Chromium: s')
     with tempfile.TemporaryDirectory() as name:
         for wanted in [0] if args.perflogs else args.records:
             logs = args.perflogs or Path(name) / f'{wanted:g}'
@@ -93,24 +79,22 @@ def main() -> int:
                 made_up(logs, wanted)
             out = Path(name) / f'out{wanted:g}'
             command = [sys.executable, '-m', 'postprocess', 'report',
-                       '--perflogs', str(logs), '--output', str(out)]
-            first, again = cpu(command), cpu(command)
-            if first[2] not in (0, 1):
-                print(f'bench/page.py: no page of {logs}', file=sys.stderr)
-                return 2
+                       '--perflogs', logs, '--output', out]
+            # 1: a page of sessions that regressed.
+            first, again = (run(command, f'the page of {logs}', codes=(0, 1),
+                                env={**os.environ, 'PYTHONPATH': str(ROOT)})
+                            for _ in range(2))
             size = (out / 'index.html').stat().st_size
             seconds = usable(out / 'index.html')
-            what = args.perflogs or format(wanted, 'g')
-            print(f'| {what} | {first[0]:.1f} | {again[0]:.1f} | '
-                  f'{size / 1e6:.2f} | '
-                  + (f'{seconds:.2f}' if seconds else 'no Chromium') + ' |',
-                  flush=True)
+            row(args.perflogs or format(wanted, 'g'), f'{first.cpu:.1f}',
+                f'{again.cpu:.1f}', f'{size / 1e6:.2f}',
+                f'{seconds:.2f}' if seconds else 'no Chromium')
             good = good and size <= MOST_BYTES and (
-                seconds or 0) < MOST_OPEN and again[0] < GOALS.get(
+                seconds or 0) < MOST_OPEN and again.cpu < GOALS.get(
                     int(wanted), 1e9)
     print(f'load average {os.getloadavg()[0]:.1f}')
-    return 0 if good else 1
+    return good
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    exit_with(main)

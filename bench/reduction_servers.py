@@ -23,11 +23,18 @@ import tempfile
 import time
 from pathlib import Path
 
-import ending
-from common import EXIT_CODES, ROOT, Missing, exit_with, head, row, run
+from common import (
+    ROOT,
+    Missing,
+    end_with_bench,
+    exit_with,
+    head,
+    option_parser,
+    row,
+    run,
+)
 
 sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
-sys.path.insert(0, str(ROOT))
 
 import yaml
 from cluster import Cluster, ClusterError
@@ -60,7 +67,7 @@ class Box:
             one = self.cluster.box(
                 'exec', node, '--', str(self.folder / 'optcast'), *options,
                 stdin=subprocess.PIPE, stdout=out, stderr=err,
-                preexec_fn=ending.with_bench)
+                preexec_fn=end_with_bench)
         assert one.stdin
         one.stdin.write(stdin)
         one.stdin.close()
@@ -138,9 +145,7 @@ def measure_all(box: Box, sizes: list[str], rounds: int,
 
 
 def main() -> bool:
-    options = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = option_parser(__doc__)
     options.add_argument('--rate', default='200mbit')
     options.add_argument('--sizes', default='1M,4M,16M,64M')
     options.add_argument('--chunksize', default='64K')

@@ -11,22 +11,18 @@ and width of the noise: the share of cases that are given a bound, the runs
 that
 took (median, 95th percentile), the bound (median), and false alarms per 1000
 runs: of the cases that are judged, and of all (a case that is not judged
-raises none). Exit code 1 where normal noise gives more than 1 in 1000.
+raises none). Goal: at most 1 in 1000 with normal noise.
 
 The tries of a run draw their noise anew, except in the last kind: there half
 of the variance is that of the whole session, and the tries help less.
 """
 from __future__ import annotations
 
-import argparse
 import math
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from common import exit_with, head, option_parser, row
 
 from config.sessions.judged import TRIES
 from postprocess.references import spread
@@ -96,34 +92,31 @@ def simulate(draw, resolution, width, cases, runs, rng) -> dict[str, float]:
             'judged': rate, 'all': rate * given}
 
 
-def main() -> int:
-    top = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def main() -> bool:
+    top = option_parser(__doc__)
     top.add_argument('--cases', type=int, default=4000, metavar='N')
     top.add_argument('--runs', type=int, default=60, metavar='N',
                      help='a case is given up after so many')
     args = top.parse_args()
-    start, bad = time.monotonic(), []
+    bad = []
     rng = np.random.default_rng(20261101)
-    print('| noise | spread | judged | runs: median (95th) | bound | false '
-          'alarms per 1000 judged runs | per 1000 runs of all cases |')
-    print('|---|---|---|---|---|---|---|')
+    head('noise', 'spread', 'judged', 'runs: median (95th)', 'bound',
+         'false alarms per 1000 judged runs', 'per 1000 runs of all cases')
     for name, (draw, resolution) in KINDS.items():
         for width in WIDTHS:
-            row = simulate(draw, resolution, width, args.cases, args.runs,
+            one = simulate(draw, resolution, width, args.cases, args.runs,
                            rng)
-            print(f'| {name} | {width:.0%} | {row["given"]:.1%} | '
-                  f'{row["runs"]:.0f} ({row["late"]:.0f}) | '
-                  f'{row["bound"]:.2f} | {row["judged"]:.2f} | '
-                  f'{row["all"]:.2f} |', flush=True)
-            if name == 'normal' and row['judged'] > 1:
-                bad.append(f'{name} {width:.0%}: {row["judged"]:.2f}')
-    print(f'{time.monotonic() - start:.0f} s', file=sys.stderr)
+            row(name, f'{width:.0%}', f'{one["given"]:.1%}',
+                f'{one["runs"]:.0f} ({one["late"]:.0f})',
+                f'{one["bound"]:.2f}', f'{one["judged"]:.2f}',
+                f'{one["all"]:.2f}')
+            if name == 'normal' and one['judged'] > 1:
+                bad.append(f'{name} {width:.0%}: {one["judged"]:.2f}')
     if bad:
         print('more than 1 false alarm in 1000: ' + '; '.join(bad),
               file=sys.stderr)
-    return 1 if bad else 0
+    return not bad
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    exit_with(main)

@@ -20,15 +20,13 @@ import platform
 import resource
 import runpy
 import shlex
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import EXIT_CODES, ROOT, Missing, exit_with, head, row
+from common import ROOT, Missing, exit_with, head, option_parser, row
 
-sys.path.insert(0, str(ROOT))
 from checks.spack.stack import (
     NoStack,
     Spack,
@@ -115,9 +113,7 @@ def solved(stack: Stack) -> bool:
 
 
 def main() -> bool:
-    p = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = option_parser(__doc__)
     p.add_argument('--site', action='append',
                    help='a site, or the folder of one (repeatable; default: '
                         'all but local)')

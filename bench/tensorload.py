@@ -12,56 +12,47 @@ round: median, min and max of the rounds.
 """
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-import ending
+from common import (
+    ROOT,
+    Missing,
+    exit_with,
+    head,
+    option_parser,
+    row,
+    run,
+    served,
+)
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from checks.smartredis import parser as tensorload  # noqa: E402
-from checks.stores import aimodule  # noqa: E402
+from checks.smartredis import parser as tensorload
+from checks.stores import aimodule
 
 SIZES = (1024, 8192, 65536, 1048576, 4194304)
 CPUS = sorted(os.sched_getaffinity(0))
 MPI = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
 
 
-def pinned(cpu: int, *command: object) -> list[str]:
-    return ['taskset', '-c', str(cpu), *map(str, command)]
+def client(*command: object) -> str:
+    """Output of a client, on the CPU of the clients."""
+    return run(command, str(command[0]), CPUS[-1], {**os.environ, **MPI}).out
 
 
-def said(*command: object) -> str:
-    done = subprocess.run(pinned(CPUS[-1], *command), text=True,
-                          capture_output=True, env={**os.environ, **MPI})
-    if done.returncode:
-        sys.exit(done.stderr.strip().splitlines()[-1])
-    return done.stdout
-
-
-#: MB of a run, about.
-VOLUME = 200.0
-
-
-def iterations(size: int, volume: float) -> int:
-    """Calls of a run: of `volume` MB, 50 to 5000."""
-    return max(50, min(5000, int(volume * 1e6 // size)))
+def iterations(size: int) -> int:
+    """Calls of a run: of 200 MB, 50 to 5000."""
+    return max(50, min(5000, 200_000_000 // size))
 
 
 def benchmark(socket: Path, size: int, count: int) -> float:
     """Bytes a second of as many sets as gets, by redis-benchmark."""
-    rows = csv.DictReader(said(
+    rows = csv.DictReader(client(
         'redis-benchmark', '-s', socket, '-t', 'set,get', '-c', 1, '-d', size,
         '-n', count, '--csv').splitlines())
     seconds = sum(1 / float(row['rps']) for row in rows)
@@ -88,80 +79,65 @@ print(2 * size * count / loop / 1e6)
 
 
 def in_python(python: str, socket: Path, size: int, count: int) -> float:
-    return float(said('env', f'SSDB=unix://{socket}',
+    return float(client('env', f'SSDB=unix://{socket}',
                       'SR_DB_TYPE=Standalone', 'SR_LOG_LEVEL=QUIET', python,
                       '-c', LOOP, size, count).split()[-1])
 
 
 def driver(folder: Path, size: int, count: int,
            options: Iterable[object] = ()) -> float:
-    (run,) = tensorload.read(said(
+    (found,) = tensorload.read(client(
         folder / 'tensorload', 'throughput', '--service', folder / 'service',
         '--bytes', size, '--iterations', count, *options))
-    return run.moved
+    return found.moved
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def main() -> bool:
+    parser = option_parser(__doc__)
     parser.add_argument('--rounds', type=int, default=5)
     parser.add_argument('--python', default='',
                         help='one that has the package smartredis')
-    parser.add_argument('--sizes', default=','.join(map(str, SIZES)))
-    parser.add_argument('--volume', type=float, default=VOLUME,
-                        help='MB of a run (200)')
     args = parser.parse_args()
-    ending.in_order()
     if not all(map(shutil.which, ('redis-server', 'redis-benchmark',
                                   'redis-cli', 'mpicc'))):
-        sys.exit('redis-server, redis-benchmark, redis-cli and mpicc must be '
-                 'on PATH')
+        raise Missing('redis-server, redis-benchmark, redis-cli and mpicc '
+                      'must be on PATH')
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         socket = folder / 'socket'
-        subprocess.run([ROOT / 'checks/smartredis/src/build.sh',
-                        folder / 'tensorload'], check=True)
-        subprocess.run(aimodule.build_command(f'{folder}/ai.so'), shell=True,
-                       check=True)
+        run([ROOT / 'checks/smartredis/src/build.sh', folder / 'tensorload'],
+            'building tensorload')
+        run(['sh', '-c', aimodule.build_command(f'{folder}/ai.so')],
+            'building the module')
         (folder / 'service').write_text(f'server unix:{socket}\n')
-        server = subprocess.Popen(pinned(
-            CPUS[0], 'redis-server', '--port', 0, '--unixsocket', socket,
-            '--save', '', '--dir', folder, '--loadmodule',
-            *aimodule.load_line(f'{folder}/ai.so').split()),
-            stdout=subprocess.DEVNULL, preexec_fn=ending.with_bench)
-        try:
-            while not socket.exists():
-                time.sleep(0.05)
-            report(folder, socket, [int(size) for size in
-                                    args.sizes.split(',')],
-                   args.rounds, args.volume, args.python)
-        finally:
-            server.terminate()
-            server.wait()
+        with served(['redis-server', '--port', 0, '--unixsocket', socket,
+                     '--save', '', '--dir', folder, '--loadmodule',
+                     *aimodule.load_line(f'{folder}/ai.so').split()],
+                    socket, CPUS[0]):
+            report(folder, socket, args.rounds, args.python)
+    return True
 
 
-def report(folder: Path, socket: Path, sizes: list[int], rounds: int,
-           volume: float, python: str) -> None:
+def report(folder: Path, socket: Path, rounds: int, python: str) -> None:
     ways: dict[str, Callable[[int, int], float]] = {
         'SET/GET': partial(driver, folder, options=['--plain']),
         'AI.TENSOR': partial(driver, folder)}
     if python:
         ways['in Python'] = partial(in_python, python, socket)
-    print(f'{"bytes":>8} {"benchmark":>12}  '
-          + '  '.join(f'{way:>22}' for way in ways), flush=True)
-    for size in sizes:
+    head('bytes', 'redis-benchmark', *ways)
+    for size in SIZES:
         found: dict[str, list[float]] = {way: [] for way in ways}
-        base, count = [], iterations(size, volume)
+        base, count = [], iterations(size)
         for _ in range(rounds):
             base.append(benchmark(socket, size, count))
             for way, measured in ways.items():
                 # Strings and tensors have the same keys.
-                said('redis-cli', '-s', socket, 'flushall')
+                client('redis-cli', '-s', socket, 'flushall')
                 found[way].append(measured(size, count) / base[-1])
-        print(f'{size:>8} {statistics.median(base):>7.0f} MB/s  ' + '  '.join(
-            f'{statistics.median(r):>6.2f} ({min(r):.2f} to {max(r):.2f})'
-            .rjust(22) for r in found.values()), flush=True)
+        row(size, f'{statistics.median(base):.0f} MB/s', *(
+            f'{statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})'
+            for r in found.values()))
 
 
 if __name__ == '__main__':
-    main()
+    exit_with(main)

@@ -5,6 +5,8 @@ import shlex
 import subprocess
 import sys
 
+import common
+import osu_embedded as osu
 import pytest
 
 from tests.conftest import ROOT
@@ -12,19 +14,7 @@ from tests.conftest import ROOT
 BENCH = ROOT / 'bench'
 
 
-@pytest.fixture
-def bench(monkeypatch):
-    """The shared module and osu_embedded, which uses it."""
-    monkeypatch.syspath_prepend(str(BENCH))
-    import common
-    import osu_embedded
-    yield common, osu_embedded
-    for name in ('common', 'ending', 'osu_embedded'):
-        sys.modules.pop(name, None)
-
-
-def test_programs_alternate_and_ratios_are_of_the_rounds(bench):
-    common, _ = bench
+def test_programs_alternate_and_ratios_are_of_the_rounds():
     order = []
     samples = common.alternate(3, 'AB', lambda name: order.append(name)
                                or len(order))
@@ -41,6 +31,7 @@ def test_programs_alternate_and_ratios_are_of_the_rounds(bench):
      'x: building y failed with exit code 1: \n'),
     ('common.run(["sleep", "60"], "y", limit=0.1)', 2,
      'x: y: killed after 0.1 s\n'),
+    ('common.run(["false"], "building y", codes=(0, 1))', 1, ''),
     ('common.served(["false"], 1, 0).__enter__()', 2,
      "x: ['false']: ended with exit code 1\n")])
 def test_exit_codes(tmp_path, body, code, text):
@@ -52,24 +43,21 @@ def test_exit_codes(tmp_path, body, code, text):
     assert (done.returncode, done.stderr) == (code, text)
 
 
-def test_the_cpu_time_of_a_program_is_measured(bench):
-    common, _ = bench
+def test_the_cpu_time_of_a_program_is_measured():
     code = ('import time\n'
             'while time.process_time() < 0.2: pass\nprint("done")')
     done = common.run([sys.executable, '-c', code], 'a loop')
     assert done.out == 'done\n' and done.cpu >= 0.2
 
 
-def test_the_goals_of_osu(bench, capsys):
-    _, osu = bench
+def test_the_goals_of_osu(capsys):
     a = {1: 1.0, 2: 1.0, 4: 2.0}
     assert osu.compared('latency', a, {**a, 4: 2.1}, a)
     assert not osu.compared('latency', a, {**a, 2: 3.0, 4: 4.0}, a)
     assert 'FAIL' in capsys.readouterr().out
 
 
-def test_a_run_of_osu_that_lacks_a_size_is_no_success(bench):
-    common, osu = bench
+def test_a_run_of_osu_that_lacks_a_size_is_no_success():
     whole = osu.read_table('# OSU\n# Size Latency\n1 0.5\n2 0.6\n')
     assert whole == {1: 0.5, 2: 0.6}
     cut = osu.best('latency', [whole, osu.read_table('1 0.4\n')])
@@ -79,8 +67,8 @@ def test_a_run_of_osu_that_lacks_a_size_is_no_success(bench):
 
 @pytest.mark.parametrize('words, text', [
     (['cost', '--redis-server', 'x'], 'cost needs --memtier'),
-    (['work', '--memcached', 'x'], 'work needs --redis-server and --memtier'),
-    (['--redis-server', 'x'], 'each part needs --memtier or --memcached')])
+    (['cost', '--memtier', 'x'], 'and --redis-server or --memcached'),
+    (['tao', '--redis-server', 'x'], 'tao needs --memcached')])
 def test_a_comparison_with_nothing_is_no_success(words, text):
     done = subprocess.run([sys.executable, BENCH / 'store_load.py', *words],
                           text=True, capture_output=True)
@@ -126,3 +114,11 @@ def test_a_stack_that_is_not_solved_and_a_spack_that_is_missing(tmp_path):
                  'echo "==> Error: no such variant" >&2; exit 1')
     assert done.returncode == 1
     assert 'does not concretize for alps: ' in done.stdout
+
+
+def test_the_cost_of_reading_perflogs_is_measured():
+    done = subprocess.run(
+        [sys.executable, BENCH / 'ingest.py', '--records', '1000',
+         '--rounds', '1'], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count('\n') == 7

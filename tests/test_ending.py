@@ -25,12 +25,12 @@ with socket.create_server(('127.0.0.1', int(port))) as server:
 BENCH = '''
 import sys, time
 from types import SimpleNamespace
-import ending
+import common
 import store_load
 path = sys.argv[1]
 args = SimpleNamespace(redis_server=path, memcached=path, tao_server=path,
                        server_cpu=int(sys.argv[2]))
-ending.in_order()
+common.end_in_order()
 with store_load.store(args, sys.argv[3], None) as server:
     print(server.pid, flush=True)
     time.sleep(600)

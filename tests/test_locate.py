@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from data.perflogs_factory import record, write
+from locate import Cluster
 
-from bench.locate import Cluster
 from cli.nightly import locate
 from cli.nightly import nodes as slurm
 from cli.session import commands

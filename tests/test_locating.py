@@ -9,8 +9,8 @@ import itertools
 import json
 
 import pytest
+from locate import Cluster, slow_link, slow_switch, with_bad
 
-from bench.locate import Cluster, slow_link, slow_switch, with_bad
 from postprocess.regressions import locating
 from postprocess.regressions.locating import Search, lines, round_robin
 

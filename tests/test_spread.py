@@ -1,28 +1,15 @@
 """Bounds from few runs: wide enough to hold, and how many runs it takes."""
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
 import pytest
+import references
 
 from config.sessions import judged
 from postprocess.references import spread
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def bench():
-    spec = importlib.util.spec_from_file_location(
-        'bench_references', ROOT / 'bench/references.py')
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_reach_is_the_tolerance_factor():
@@ -90,8 +77,7 @@ def test_the_worst_ratio_passes_the_runs_that_it_came_from():
 @pytest.mark.parametrize(('width', 'median', 'late'), [
     (0.01, 5, 5), (0.03, 7, 11)])
 def test_learnt_references_keep_their_promise(width, median, late):
-    module = bench()
-    row = module.simulate(module.normal, 0.0, width, 1000, 60,
+    row = references.simulate(references.normal, 0.0, width, 1000, 60,
                           np.random.default_rng(1))
     assert row['judged'] <= 1                    # of 1000 runs
     assert row['runs'] <= median and row['late'] <= late
@@ -99,7 +85,6 @@ def test_learnt_references_keep_their_promise(width, median, late):
 
 
 def test_noise_beyond_the_cap_is_hardly_ever_judged():
-    module = bench()
-    row = module.simulate(module.normal, 0.0, 0.4, 500, 60,
+    row = references.simulate(references.normal, 0.0, 0.4, 500, 60,
                           np.random.default_rng(1))
     assert row['given'] < 0.1 and row['all'] <= 1

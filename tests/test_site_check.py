@@ -313,7 +313,7 @@ def lint(folder: Path, text: str, name: str = 'packages.yaml') -> list[str]:
 
 @pytest.fixture
 def names(monkeypatch):
-    monkeypatch.setattr(spack_yaml, 'package_names', lambda root: {
+    monkeypatch.setattr(spack_yaml, 'package_names', lambda: {
         'gcc', 'openmpi', 'mpich', 'cuda', 'zlib', 'redis', 'nccl'})
 
 

@@ -316,15 +316,15 @@ def test_gres(gres, expected):
 
 
 def test_gpus_of_the_vendors_tools():
-    found = detect.nvidia_gpus(told(H100, 'nvidia-smi'))
+    found = detect.gpus('nvidia-smi', told(H100, 'nvidia-smi'))
     assert (found.model, found.number) == ('H100 80GB HBM3', 8)
     mig = ('GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-1)\n'
            '  MIG 3g.20gb     Device  0: (UUID: MIG-1)\n')
-    assert detect.nvidia_gpus(mig).number == 1
-    assert detect.nvidia_gpus('No devices found.') is None
-    found = detect.amd_gpus(told(MI250X, 'rocm-smi'))
+    assert detect.gpus('nvidia-smi', mig).number == 1
+    assert detect.gpus('nvidia-smi', 'No devices found.') is None
+    found = detect.gpus('rocm-smi', told(MI250X, 'rocm-smi'))
     assert (found.model, found.number) == ('Instinct MI250X', 8)
-    assert detect.amd_gpus('ERROR: No AMD GPUs') is None
+    assert detect.gpus('rocm-smi', 'ERROR: No AMD GPUs') is None
 
 
 def test_cards_of_sysfs():
@@ -376,8 +376,8 @@ def test_modules_the_default_before_the_newest():
                            'openmpi/\nmpich/4.0(default)\nmpich/4.2\n')
     assert detect.newest(there, 'openmpi') == 'openmpi/4.1.10'
     assert detect.newest(there, 'mpich') == 'mpich/4.0'
-    assert detect.mpi_of_modules(there).modules == ('openmpi/4.1.10',)
-    assert detect.mpi_of_modules([]) is None
+    assert detect.best_mpi(there).modules == ('openmpi/4.1.10',)
+    assert detect.best_mpi([]) is None
 
 
 def test_the_suites_own_mpi_is_not_the_sites():

@@ -12,7 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,13 @@ _NVIDIA = re.compile(r'[abhlpvt]\d|g[bh]\d|rtx|quadro|tesla|titan|geforce|'
 _AMD = re.compile(r'(mi\d|amd|instinct|radeon|gfx)', re.I)
 
 
+#: Command -> vendor, and a line with the model of a GPU. Parts of a GPU (MIG)
+#: are not counted; a MI250X counts as two.
+SMI = {'nvidia-smi': ('nvidia', r'^GPU \d+: (?:NVIDIA )?(.+?) \(UUID'),
+       'rocm-smi': ('amd', r'^GPU\[\d+\]\s*: Card series:\s*(?:AMD )?'
+                           r'(.+?)\s*$')}
+
+
 def vendor(model: str) -> str:
     """Whose GPU that is; empty where the name does not tell."""
     return ('amd' if _AMD.match(model) else
@@ -169,19 +176,11 @@ def gres_gpus(gres: str) -> Gpus | None:
     return Gpus(vendor(model), model, number, 'sinfo') if number else None
 
 
-def nvidia_gpus(text: str) -> Gpus | None:
-    """GPUs from `nvidia-smi -L`; parts of one (MIG) are not counted."""
-    models = re.findall(r'^GPU \d+: (?:NVIDIA )?(.+?) \(UUID', text, re.M)
-    return Gpus('nvidia', models[0], len(models),
-                'nvidia-smi') if models else None
-
-
-def amd_gpus(text: str) -> Gpus | None:
-    """GPUs from `rocm-smi --showproductname`; a MI250X counts as two."""
-    models = re.findall(r'^GPU\[\d+\]\s*: Card series:\s*(.+?)\s*$', text,
-                        re.M | re.I)
-    return Gpus('amd', models[0].removeprefix('AMD '), len(models),
-                'rocm-smi') if models else None
+def gpus(command: str, text: str) -> Gpus | None:
+    """GPUs from the output of a vendor's command, a key of SMI."""
+    kind, line = SMI[command]
+    models = re.findall(line, text, re.M | re.I)
+    return Gpus(kind, models[0], len(models), command) if models else None
 
 
 @dataclass(frozen=True)
@@ -283,17 +282,22 @@ def mpi_of_path(banner: str, paths: str) -> Mpi | None:
     return Mpi(flavour, version, 'mpicc', (), str(prefix), 'mpirun')
 
 
-def mpi_of_modules(available: list[tuple[str, bool]]) -> Mpi | None:
+def mpi_of_modules(names: Sequence[str], source: str) -> Mpi | None:
+    """The MPI that loaded modules bring; None: no known one."""
+    for name in names:
+        word, _, version = name.partition('/')
+        if flavour := MPI_MODULES.get(word):
+            return Mpi(flavour, version, 'cc' if flavour == 'cray'
+                       else 'mpicc', tuple(names), '', source)
+    return None
+
+
+def best_mpi(available: list[tuple[str, bool]]) -> Mpi | None:
     """The best MPI among the modules."""
     for name, flavour in MPI_MODULES.items():
-        found = newest(available, name)
-        if found:
-            version = found.partition('/')[2]
-            if flavour == 'cray':
-                more = [m for m in [newest(available, 'PrgEnv-gnu')] if m]
-                return Mpi(flavour, version, 'cc', (*more, found), '',
-                           'modules')
-            return Mpi(flavour, version, 'mpicc', (found,), '', 'modules')
+        if found := newest(available, name):
+            first = newest(available, 'PrgEnv-gnu') * (flavour == 'cray')
+            return mpi_of_modules([*filter(None, [first]), found], 'modules')
     return None
 
 

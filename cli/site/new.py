@@ -16,7 +16,7 @@ import sys
 import tempfile
 import textwrap
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ def look(recorded: Path | None, modules: list[str]) -> Found:
     processor = detect.processor(output('reframe'))
     rdma, avail, paths = output('rdma'), output('modules'), output('paths')
     mpi = (detect.mpi_of_path(output('mpirun'), paths)
-           or detect.mpi_of_modules(detect.modules(avail)))
+           or detect.best_mpi(detect.modules(avail)))
     mpis = ([chosen_modules(text, mpi) for text in modules]
             or ([mpi] if mpi else []))
     # One node of each partition describes all nodes of its kind.
@@ -127,8 +127,8 @@ def look(recorded: Path | None, modules: list[str]) -> Found:
         rules=detect.pairs_of(scontrol('partition'), 'PartitionName'),
         switches=detect.switches(scontrol('topology')),
         processor=processor,
-        gpus=detect.nvidia_gpus(output('nvidia-smi'))
-        or detect.amd_gpus(output('rocm-smi')),
+        gpus=next(filter(None, (detect.gpus(name, output(name))
+                                for name in detect.SMI)), None),
         nics=detect.fabric([*detect.sysfs_nics(rdma),
                             *detect.slingshot_nics(rdma)]),
         modules_system=detect.modules_system(avail), mpis=mpis,
@@ -148,15 +148,11 @@ def this_machine(host: str, processor: dict[str, Any]) -> Partition:
 def chosen_modules(text: str, found: Mpi | None) -> Mpi:
     """The MPI of an option --modules."""
     names = tuple(text.split())
-    for name in names:
-        flavour = detect.MPI_MODULES.get(name.split('/')[0])
-        if flavour:
-            return Mpi(flavour, name.partition('/')[2],
-                       'cc' if flavour == 'cray' else 'mpicc', names, '',
-                       'option --modules')
-    if found and not found.modules:
-        return Mpi(found.flavour, found.version, found.cc, names,
-                   found.prefix, found.source)
+    mpi = detect.mpi_of_modules(names, 'option --modules')
+    if not mpi and found and not found.modules:
+        mpi = replace(found, modules=names)
+    if mpi:
+        return mpi
     raise SetupError(f'--modules {text!r}: none of these modules is a known '
                      f'MPI ({", ".join(detect.MPI_MODULES)})')
 

@@ -90,14 +90,13 @@ def ask_spack(root: Path | None, paths: Sequence[Path]) -> dict | str:
         return f'{root}: its schema cannot be read ({last})'
 
 
-def package_names(root: Path | None) -> set[str]:
+def package_names() -> set[str]:
     """Names in Spack's package repository and in the suite's own; empty if
     Spack's is not available."""
     cache = os.environ.get('SPACK_USER_CACHE_PATH') or '~/.spack'
     repositories = [
         f'{os.environ.get("PLUMBLINE_SPACK_PACKAGES", "")}/repos',
-        *glob.glob(os.path.expanduser(f'{cache}/package_repos/*/repos')),
-        *([f'{root}/var/spack/repos'] if root else [])]
+        *glob.glob(os.path.expanduser(f'{cache}/package_repos/*/repos'))]
     own = f'{ROOT}/spack-envs/repo/spack_repo/*/packages/*/'
     for repository in repositories:
         found = glob.glob(f'{repository}/spack_repo/builtin/packages/*/')
@@ -166,8 +165,7 @@ def findings(scope: Path | None, files: Sequence[Path] = ()
             data[path] = load(path)
         except strict.Fault as err:
             found.append(err)
-    root = spack_root()
-    said, names = ask_spack(root, list(data)), package_names(root)
+    said, names = ask_spack(spack_root(), list(data)), package_names()
     for path in data:
         found += of_file(path, data[path], said, names)
     if own and not any(has_compiler(data.get(path)) for path in own):

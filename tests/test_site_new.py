@@ -17,7 +17,7 @@ from conftest import ROOT
 from cli.nightly import nodes
 from cli.setup.venv import WORK, SetupError
 from cli.site import check as sites
-from cli.site import detect, new
+from cli.site import detect, new, spack_yaml
 from config.sites import topology
 
 DATA = ROOT / 'tests' / 'data' / 'sites'
@@ -424,6 +424,37 @@ def test_spack_is_asked_in_a_scope_of_its_own(tmp_path, monkeypatch):
     assert '/recipes/repos/' in (tmp_path / 'repos.yaml').read_text()
     scope = Path((tmp_path / 'scope').read_text().strip())
     assert scope != tmp_path and not scope.exists()
+
+
+def test_a_spack_that_finds_nothing_says_why(tmp_path, monkeypatch):
+    """As Spack 1.3 does without a package repository, with exit code 0."""
+    (tmp_path / 'bin').mkdir()
+    spack = tmp_path / 'bin' / 'spack'
+    spack.write_text(
+        '#!/bin/sh\necho "==> No new external packages detected"\n'
+        'echo "==> Warning: Error constructing repository /x" >&2\n'
+        'echo "packages: {}" > $SPACK_USER_CONFIG_PATH/packages.yaml\n')
+    spack.chmod(0o755)
+    monkeypatch.setenv('SPACK_ROOT', str(tmp_path))
+    machine = detect.Machine()
+    assert machine.output('spack') == ''
+    assert machine.silent == {
+        'spack': 'Error constructing repository /x'}
+    # A Spack that writes nothing at all.
+    spack.write_text('#!/bin/sh\necho "==> Error: no clingo" >&2\nexit 1\n')
+    assert machine.output('spack') == ''
+    assert machine.silent == {'spack': 'no clingo'}
+
+
+def test_the_real_spack_finds_a_compiler_and_takes_what_is_written(
+        tmp_path, site_of):
+    if not {'SPACK_ROOT', 'PLUMBLINE_SPACK_PACKAGES'} <= set(os.environ):
+        pytest.skip('set SPACK_ROOT and PLUMBLINE_SPACK_PACKAGES')
+    folder, _ = site_of(recorded=None)
+    assert '- spack: ' not in (folder / 'README.md').read_text()
+    faults, note = spack_yaml.findings(folder / 'spack')
+    assert faults == [] and note.startswith('schema of Spack ')
+    assert 'skipped' not in note
 
 
 def test_every_recording_is_of_a_command():

@@ -482,6 +482,16 @@ def command_lines() -> list[str]:
 _TOLD: dict[frozenset[tuple[str, str]], tuple[str, str, str]] = {}
 
 
+def python_script(text: str) -> str:
+    """An executable script for the Python of the tests.
+
+    The path of Python may have blanks, which a line `#!` does not allow: the
+    script starts as one of sh.
+    """
+    python = shlex.quote(sys.executable)
+    return f"#!/bin/sh\n'''exec' {python} \"$0\" \"$@\"\n' '''\n{text}"
+
+
 @dataclass
 class Suite:
     """The suite with its own perflogs, references and results."""

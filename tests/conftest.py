@@ -166,7 +166,7 @@ def skipped_lines(reports: Iterable[Any]) -> list[str]:
         'To run them on Debian or Ubuntu: sudo .ci/packages installs these '
         'packages; then ./plumb test.',
         'For lines without a package, set or install what they name. Names '
-        'of the skipped tests: ./plumb test -- -rs']
+        'of the skipped tests: ./plumb test -rs']
 
 
 class Outcomes:

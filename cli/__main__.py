@@ -1,26 +1,4 @@
-"""plumb: prove that a cluster's plumbing is as fast as it was.
-
-Examples:
-  ./plumb run                      set up, measure this machine, judge, show
-  ./plumb run --mode nightly       more repeats
-  ./plumb nightly --print cron     every night, for nobody who looks on
-  ./plumb run -- -n OsuPt2pt       what follows -- goes to ReFrame
-  eval "$(./plumb env)"            then plain `reframe -r`, `-l`, anywhere
-  ./plumb doctor                   what would run here, and why not
-  ./plumb parse osu out.txt        any saved OSU output as tidy CSV
-  ./plumb references learn         runs, until there is enough to judge by
-  ./plumb report                   page and figures from the perflogs
-  ./plumb plot FILE                your own figures, by a YAML file
-  ./plumb verdict                  has anything changed for the worse?
-  ./plumb locate                   which node or link is it?
-  ./plumb compare A B              two nights, sites, stacks or programs
-  ./plumb history latency          how a metric went, night by night
-  ./plumb export --csv all.csv     the perflogs for other tools
-  ./plumb spack install            what the site's stacks need, beforehand
-  ./plumb bundle FILE              set-up for a cluster without a way out
-  ./plumb site new NAME            a folder for this cluster, from what is here
-  ./plumb site check --all         are the sites' folders sound?
-  ./plumb test [--cluster]         set up and pass the tests
+"""Regression tests for the data paths of clusters: MPI, GPUs, stores.
 
 Exit codes: 0 good, 1 something failed or regressed, 2 usage or unreadable
 input.
@@ -28,11 +6,13 @@ input.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import difflib
 import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +24,60 @@ from cli.setup import venv as setup
 from config.sessions import caller
 from config.version import VERSION
 
-#: Commands whose parsers are in postprocess/, which know their options.
-POSTPROCESS = {
-    'report': 'page and figures from perflogs',
-    'plot': 'your own figures, from a YAML file',
-    'verdict': 'what is worse than it was, since when',
-    'compare': 'two nights, sites, stacks or programs',
-    'history': 'how a metric went, night by night',
-    'export': 'Parquet, CSV, JUnit, OpenMetrics',
-    'sql': 'a question in SQL to all records'}
+#: Task -> command -> what it does, and an example.
+COMMANDS = {
+    'Measure': {
+        'run': ('run a session, compare, show',
+                './plumb run -n OsuPt2pt'),
+        'nightly': ('run a nightly session, unattended',
+                    './plumb nightly --print cron'),
+        'references': ('calibrate, propose and accept references',
+                       './plumb references learn --minutes 30'),
+        'locate': ('find the slow node, link or switch',
+                   './plumb locate --site mycluster')},
+    'Read results': {
+        'verdict': ('list regressions and since when they last',
+                    './plumb verdict'),
+        'report': ('write the page and the plots',
+                   './plumb report'),
+        'compare': ('compare sessions, sites, stacks or programs',
+                    './plumb compare 2026-03-01 2026-03-02'),
+        'history': ('show a metric session by session',
+                    './plumb history latency'),
+        'plot': ('draw your own plots from a YAML file',
+                 './plumb plot mine.yaml'),
+        'sql': ('query all records with SQL',
+                './plumb sql "DESCRIBE records"'),
+        'export': ('write Parquet, CSV, JUnit or OpenMetrics',
+                   './plumb export --csv all.csv'),
+        'parse': ('convert saved program output to CSV',
+                  './plumb parse osu out.txt')},
+    'Set up': {
+        'doctor': ('list what can run here and what is missing',
+                   './plumb doctor'),
+        'site': ('create or check the folder of a site',
+                 './plumb site new mycluster'),
+        'spack': ('install software stacks beforehand',
+                  './plumb spack install --site mycluster'),
+        'bundle': ('pack what set-up needs without a network',
+                   './plumb bundle wheels.tar'),
+        'env': ('print shell exports for plain reframe',
+                'eval "$(./plumb env)"'),
+        'completion': ('print the completion script of a shell',
+                       'eval "$(./plumb completion bash)"')},
+    'Develop': {
+        'benchmark': ('create a benchmark family',
+                      './plumb benchmark new copy'),
+        'test': ('set up and pass the self-tests',
+                 './plumb test')}}
+
+#: Commands whose parsers are in postprocess/.
+POSTPROCESS = ('report', 'plot', 'verdict', 'compare', 'history', 'export',
+               'sql')
+
+#: Commands that pass options that they do not know on to another program.
+PASSING = {'run': 'reframe', 'nightly': 'reframe', 'locate': 'reframe',
+           'references learn': 'reframe', 'test': 'pytest'}
 
 
 def in_venv(args: argparse.Namespace) -> None:
@@ -72,28 +97,96 @@ def texts(doc: str) -> dict[str, Any]:
             'formatter_class': argparse.RawDescriptionHelpFormatter}
 
 
+def overview() -> str:
+    """The commands by task, with an example each."""
+    lines = ['usage: plumb COMMAND [OPTION...]', '',
+             __doc__.partition('\n')[0]]
+    for task, commands in COMMANDS.items():
+        lines += ['', f'{task}:']
+        lines += [f'  {name:11} {text:44} {example}'
+                  for name, (text, example) in commands.items()]
+    return '\n'.join([
+        *lines, '',
+        'plumb COMMAND --help lists the options of a command.', '',
+        __doc__.partition('\n\n')[2]])
+
+
+def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
+    """A question with the most similar word; empty if none is similar."""
+    similar = difflib.get_close_matches(word, words, 1, cutoff)
+    return f'did you mean {similar[0]}? ' if similar else ''
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose options are never abbreviated, because an option that
+    it does not know may be one of ReFrame."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+        self.set_defaults(parser=self)
+
+    def all_options(self) -> list[str]:
+        """The long options of this parser."""
+        return [word for action in self._actions
+                for word in action.option_strings if word.startswith('--')]
+
+
+def parsed(words: list[str]) -> argparse.Namespace:
+    """The command and its options.
+
+    What a command does not know, and all after `--`, is in `reframe` or
+    `pytest` if the command passes it on; otherwise it ends with exit code 2.
+    """
+    own, after = words, []
+    if '--' in words:
+        where = words.index('--')
+        own, after = words[:where], words[where + 1:]
+    args, unknown = arguments().parse_known_args(own)
+    options: Parser = args.parser
+    command = options.prog.removeprefix('plumb ')
+    passes = PASSING.get(command)
+    for word in unknown:
+        # An option of the other program is rarely that similar.
+        similar = nearest(word.partition('=')[0], options.all_options(),
+                          0.8 if passes else 0.6)
+        if not passes:
+            options.error(f'unknown argument {word}: {similar}'
+                          f'plumb {command} --help lists the options')
+        if word.startswith('--') and similar:
+            options.error(f'unknown option {word}: {similar}'
+                          f'An option of {passes} follows --')
+    if passes:
+        setattr(args, passes, unknown + after)
+    elif after:
+        options.error(f'no argument after -- is expected: {after[0]}')
+    return args
+
+
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog='plumb', description=__doc__.partition('\n')[0],
-        epilog=__doc__.partition('\n\n')[2],
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    """The parser of all commands."""
+    parser = Parser(prog='plumb', add_help=False)
     parser.add_argument('--version', action='version',
                         version=f'plumb {VERSION}')
     commands = parser.add_subparsers(dest='command', required=True,
                                      metavar='COMMAND')
+    texts_of = {name: text for group in COMMANDS.values()
+                for name, text in group.items()}
 
-    def command(name: str, text: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=text, description=text)
+    def command(name: str, text: str, **more: Any) -> argparse.ArgumentParser:
+        about, example = texts_of[name]
+        return commands.add_parser(
+            name, help=about, description=text, epilog=f'Example: {example}',
+            **more)
 
     site = argparse.ArgumentParser(add_help=False)
     site.add_argument('--site', default=os.environ.get('PLUMBLINE_SITE',
                                                        'local'),
                       help='a folder under site-configs/, or the path of one '
                            '(default: local, this machine)')
-    run = commands.add_parser(
-        'run', parents=[site], help='measure, judge and show',
-        description='Sets up what is missing, runs a mode with ReFrame, '
-                    'writes perflogs and a report, ends with a table.')
+    run = command(
+        'run', 'Sets up what is missing, runs a mode with ReFrame, writes '
+        'perflogs and a report, and ends with a table. Other options are '
+        'passed on to ReFrame (-n, -t, -x, -E, -S, -p ...).', parents=[site])
     run.add_argument('--mode', default='quick',
                      help='quick (default), nightly, full or bringup')
     run.add_argument('--bringup', action='store_true',
@@ -102,20 +195,17 @@ def arguments() -> argparse.ArgumentParser:
     run.add_argument('--no-wait', dest='wait', action='store_false',
                      help='where this machine is measured already: exit 2, '
                           'and do not wait for the end of the other run')
-    run.add_argument('reframe', nargs='*', metavar='-- OPTION',
-                     help='options for ReFrame, after --')
     _locate(commands, site)
     _nightly(commands, site)
-    commands.add_parser(
-        'env', parents=[site], help='print the exports for plain reframe',
-        description='Prints shell exports; use: eval "$(./plumb env)"')
-    commands.add_parser(
-        'doctor', parents=[site], help='what would run here, and why not',
-        description='For every family: what would run on the site from '
-                    'here, what would not and why, and what changes it; for '
-                    'every mode: its cases and node-hours, by the times that '
-                    'the perflogs have, else by time limits.')
-    parse = command('parse', 'saved program output as tidy CSV')
+    command('env', 'Prints shell exports for plain reframe.', parents=[site])
+    command('doctor', 'Lists for every family what can run on the site from '
+            'here, what cannot, why, and how to change it; for every mode '
+            'its test cases and node-hours, estimated from the perflogs or '
+            'else from time limits.', parents=[site])
+    shells = command(
+        'completion', 'Prints a script that completes commands and options.')
+    shells.add_argument('shell', choices=('bash', 'zsh', 'fish'))
+    parse = command('parse', 'Converts saved program output to CSV.')
     parse.add_argument('family', help='a folder under checks/ that has a '
                        'parser')
     parse.add_argument('files', nargs='+', metavar='FILE',
@@ -128,16 +218,17 @@ def arguments() -> argparse.ArgumentParser:
 
         add_options(parse, next((word for word in sys.argv[2:]
                                  if not word.startswith('-')), ''))
-    _references(command('references', 'references: learn, propose, accept'),
-                site)
-    for name, text in POSTPROCESS.items():
-        commands.add_parser(name, add_help=False, help=text).add_argument(
+    _references(command('references', 'Calibrates, proposes and accepts '
+                        'references.'), site)
+    for name in POSTPROCESS:
+        commands.add_parser(name, add_help=False).add_argument(
             'rest', nargs=argparse.REMAINDER)
-    _spack(command('spack', 'install software stacks beforehand'), site)
+    _spack(command('spack', 'Installs software stacks beforehand.'), site)
     site_arguments(commands)
-    _benchmark(command('benchmark', 'a folder for a new benchmark'))
+    _benchmark(command('benchmark', 'Creates a benchmark family.'))
     _bundle(commands)
-    test = command('test', 'set up and pass the tests')
+    test = command('test', 'Sets up and passes the self-tests. Other options '
+                   'and files are passed on to pytest.')
     test.add_argument('--cluster', action='store_true',
                       help='also those on a Slurm cluster of namespaces '
                            '(tests/cluster)')
@@ -148,8 +239,6 @@ def arguments() -> argparse.ArgumentParser:
     test.add_argument('--lengthy', action='store_true',
                       help='also those that take minutes each, which CI has '
                            'no time for')
-    test.add_argument('pytest', nargs='*', metavar='-- OPTION',
-                      help='options for pytest, after --')
     return parser
 
 
@@ -202,8 +291,8 @@ Examples:
   ./plumb locate --site mycluster
   ./plumb locate --site mycluster --partition gpu --metric latency
   ./plumb locate --site mycluster --nodes 'n[1-16]' --all-pairs
-  ./plumb locate --site mycluster --case 3f2a91c0 -- -Stime_limit=5m
-                                   what follows -- goes to ReFrame
+  ./plumb locate --site mycluster --case 3f2a91c0 -Stime_limit=5m
+                                   other options are passed on to ReFrame
 
 Exit codes: 0 nothing is slow, 1 something is named, or the search was cut
 short, 2 usage, or it cannot be done here.
@@ -243,8 +332,6 @@ def _locate(commands: Any, site: argparse.ArgumentParser) -> None:
     parser.add_argument('--json', metavar='FILE',
                         help='write the verdict as JSON; - is standard '
                              'output, and nothing else goes there')
-    parser.add_argument('reframe', nargs='*', metavar='-- OPTION',
-                        help='options for ReFrame, after --')
 
 
 NIGHTLY = """A night's measurements, for nobody who looks on: by cron or timer.
@@ -282,7 +369,7 @@ Examples:
   ./plumb nightly --site S --print service > ~/.config/systemd/user/p.service
   ./plumb nightly --site S --print timer > ~/.config/systemd/user/p.timer
   ./plumb nightly --site S --mail night.eml --to ops || sendmail -t <night.eml
-  ./plumb nightly --site S -- -n Osu       what follows -- goes to ReFrame
+  ./plumb nightly --site S -n Osu          options of ReFrame are passed on
 
 Exit codes: 0 good; 1 something failed, regressed or was flaky, or the
 night was ended early; 2 usage, or it could not run (another one does).
@@ -324,8 +411,6 @@ def _nightly(commands: Any, site: argparse.ArgumentParser) -> None:
                         help='print what starts this very night, every night '
                              '(a service and a timer of systemd, a crontab '
                              'line, a pipeline), and do nothing else')
-    parser.add_argument('reframe', nargs='*', metavar='-- OPTION',
-                        help='options for ReFrame, after --')
     parser.set_defaults(wait=True)
 
 
@@ -353,7 +438,7 @@ is not, there and elsewhere: see `plumb references accept`.
 Examples:
   ./plumb references learn
   ./plumb references learn --minutes 240 --site hgx-h100 --mode nightly
-  ./plumb references learn -- -n OsuPt2pt    what follows -- goes to ReFrame
+  ./plumb references learn -n OsuPt2pt    options of ReFrame are passed on
 
 Exit codes: 0 good, also where the time was over before all were there; 1 a
 case failed in its last turn, or it was interrupted; 2 usage, or unreadable
@@ -381,8 +466,6 @@ def _references(parser: argparse.ArgumentParser,
                             'runs that follow at once are of one speed)')
     learn.add_argument('--no-wait', dest='wait', action='store_false',
                        help='where this machine is measured already: exit 2')
-    learn.add_argument('reframe', nargs='*', metavar='-- OPTION',
-                       help='options for ReFrame, after --')
     learn.add_argument('--bringup', action='store_true',
                        help='after a known change: figures are not held '
                             'against the references there are, so that '
@@ -568,14 +651,44 @@ def function_of(args: argparse.Namespace) -> Callable[[Any], int]:
                    args.command)
 
 
+def completion(shell: str) -> int:
+    """Prints the completion script of a shell."""
+    try:
+        import argcomplete
+    except ImportError:
+        print('plumb: completion needs the suite\'s packages: ./plumb doctor '
+              'installs them', file=sys.stderr)
+        return 2
+    print(argcomplete.shellcode(['plumb', './plumb'], shell=shell))
+    return 0
+
+
 def main() -> int:
     caller.forget()
+    if '_ARGCOMPLETE' in os.environ:
+        # ReFrame brings argcomplete; without the venv nothing is completed.
+        with contextlib.suppress(ImportError):
+            import argcomplete
+
+            argcomplete.autocomplete(arguments())
     words = sys.argv[1:]
-    if words[:1] and words[0] in POSTPROCESS or words[:2] in (
+    if words[:1] == ['help']:
+        words = [*words[1:], '--help']
+    if not words or words[0] in ('-h', '--help'):
+        print(overview())
+        return 0
+    known = [name for group in COMMANDS.values() for name in group]
+    if not words[0].startswith('-') and words[0] not in known:
+        print(f'plumb: no command {words[0]}: {nearest(words[0], known)}'
+              './plumb --help lists the commands', file=sys.stderr)
+        return 2
+    if words[0] in POSTPROCESS or words[:2] in (
             ['references', 'propose'], ['references', 'accept']):
         args = argparse.Namespace(command=words[0], rest=words[1:])
     else:
-        args = arguments().parse_args()
+        args = parsed(words)
+    if args.command == 'completion':
+        return completion(args.shell)
     if args.command == 'parse':
         from cli.session.parse import parse_files
 

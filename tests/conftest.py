@@ -166,7 +166,7 @@ def skipped_lines(reports: Iterable[Any]) -> list[str]:
         'To run them on Debian or Ubuntu: sudo .ci/packages installs these '
         'packages; then ./plumb test.',
         'For lines without a package, set or install what they name. Names '
-        'of the skipped tests: ./plumb test -- -rs']
+        'of the skipped tests: ./plumb test -rs']
 
 
 class Outcomes:
@@ -480,6 +480,16 @@ def command_lines() -> list[str]:
 
 #: Of `plumb env`: variables -> the test's folder, the output, local.json.
 _TOLD: dict[frozenset[tuple[str, str]], tuple[str, str, str]] = {}
+
+
+def python_script(text: str) -> str:
+    """An executable script for the Python of the tests.
+
+    The path of Python may have blanks, which a line `#!` does not allow: the
+    script starts as one of sh.
+    """
+    python = shlex.quote(sys.executable)
+    return f"#!/bin/sh\n'''exec' {python} \"$0\" \"$@\"\n' '''\n{text}"
 
 
 @dataclass

@@ -65,7 +65,7 @@ def test_a_new_family_runs_and_holds_the_contracts(
         checkout, suite, name, options, check, figure, types_checked,
         request):
     said = checkout('benchmark', 'new', name, *options)
-    assert f'./plumb run -- -n {check}' in said
+    assert f'./plumb run -n {check}' in said
     family = checkout.folder / 'checks' / name
     if not options:
         assert python_and_yaml(family) <= 60

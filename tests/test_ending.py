@@ -7,19 +7,18 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, until
+from conftest import ROOT, python_script, until
 
 from checks.services.processes import is_alive
 
 #: Stands for a store: accepts connections.
-SERVER = f'''#!{sys.executable}
-import socket, sys
+SERVER = python_script('''import socket, sys
 words = sys.argv
 port = words[words.index('--port' if '--port' in words else '-p') + 1]
 with socket.create_server(('127.0.0.1', int(port))) as server:
     while True:
         server.accept()[0].close()
-'''
+''')
 
 #: Starts the server of a bench, prints its pid and waits.
 BENCH = '''

@@ -664,9 +664,10 @@ def test_a_stage_disk_that_is_full_has_its_line(tmp_path, before, program):
     import sys
     measure = ROOT / 'checks/core/src/measure.sh'
     done = in_small(tmp_path / 'stage', '1m', [
-        'bash', '-c', GUARDED.format(python=sys.executable, root=str(ROOT)),
+        'bash', '-c', GUARDED.format(python=shlex.quote(sys.executable),
+                                     root=str(ROOT)),
         'bash', tmp_path / 'stage', 'bash', '-c',
-        f'{before} {measure} -- sh -c "{program}"'])
+        f'{before} {shlex.quote(str(measure))} -- sh -c "{program}"'])
     said = done.stdout.splitlines()
     if 'done' in program:
         assert said == ['code 0', 'data run.1.err run.1.out runs.tsv '

@@ -323,7 +323,7 @@ def test_the_end_of_a_run_tells_what_is_left():
 @pytest.mark.parametrize('by, words', [
     ('time', '; raise night_budget in system.py, or leave the case out'),
     ('limit', '; that is by its time limit, for it has not run yet: run it '
-     'once in another mode (./plumb run --mode full -- -n /c0ffee00)')])
+     'once in another mode (./plumb run --mode full -n /c0ffee00)')])
 def test_a_case_that_can_never_run_is_an_error(by, words):
     (line,), never = ordering.told(plans.Plan(Path(), {}, [], [
         left('A', 21.3, 0, by=by)]))

@@ -139,10 +139,10 @@ def stored(suite):
 
 
 def of_plumb_run(suite):
-    done = suite.plumb('run', '--bringup', '--', '--dry-run', *HELLO[:4])
+    done = suite.plumb('run', '--bringup', '--dry-run', *HELLO[:4])
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'zero cases' not in done.stderr
-    done = suite.plumb('run', '--', '-l', *HELLO[:4], '-p', '^nosuch$')
+    done = suite.plumb('run', '-l', *HELLO[:4], '-p', '^nosuch$')
     # ReFrame ignores -p beside --mode.
     assert done.returncode == 0 and 'Found 0 check' in done.stdout
 
@@ -160,7 +160,7 @@ ROWS = {
     '`--max-retries N`': max_retries,
     '`--maxfail N`': maxfail,
     '`--list-stored-sessions`, `--list-stored-testcases`': stored,
-    '`./plumb run -- --dry-run`, `-- -l`': of_plumb_run,
+    '`./plumb run --dry-run`, `./plumb run -l`': of_plumb_run,
 }
 
 

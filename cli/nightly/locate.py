@@ -217,7 +217,7 @@ def case_of(cases: Iterable[Case], where: str, wanted: str | None,
         if not found:
             raise SetupError(
                 f'no case {wanted!r} of two nodes on {where}: the hashes are '
-                f'in `./plumb run --site ... -- -l` and in the verdict')
+                f'in `./plumb run --site ... -l` and in the verdict')
         return found[0], metric or found[0]['link']
     links = [case for case in two if case['link']]
     names = list(dict.fromkeys(case['link'] for case in links))

@@ -132,7 +132,7 @@ def beyond(one: Left) -> str:
     how = ('raise night_budget in system.py, or leave the case out with -x'
            if one.by == 'time' else
            'that is by its time limit, for it has not run yet: run it once '
-           'in another mode (./plumb run --mode full -- -n /'
+           'in another mode (./plumb run --mode full -n /'
            f'{one.case["case"]}), and its own time counts from then on; or '
            'raise night_budget in system.py')
     return (f'error: {one.name} needs {one.hours:.3g} node-hours, and '

@@ -23,8 +23,8 @@ LONGEST = 12
 PROGRAM = """\
 Wrote {count} files in checks/{name}/ and tests/{name}/. It runs already:
 
-  ./plumb run -- -n {check}
-  ./plumb test -- tests/{name} tests/test_contracts.py
+  ./plumb run -n {check}
+  ./plumb test tests/{name} tests/test_contracts.py
 
 Then make it yours, in this order:
 {rows}

@@ -273,7 +273,7 @@ class Mpi:
 def mpi_of_path(banner: str, paths: str) -> Mpi | None:
     """The MPI of PATH; the suite's own wheel is none of the site's."""
     flavour, version = identify_mpi(banner)
-    there = {Path(p).name: Path(p) for p in paths.split()}
+    there = {Path(p).name: Path(p) for p in paths.splitlines()}
     if flavour == 'unknown' or not {'mpicc', 'mpirun'} <= set(there):
         return None
     prefix = there['mpicc'].parent.parent
@@ -303,7 +303,7 @@ def best_mpi(available: list[tuple[str, bool]]) -> Mpi | None:
 
 def gcc_external(version: str, paths: str) -> list[dict]:
     """The gcc of PATH as an external of Spack; empty if there is none."""
-    tools = {Path(p).name: p for p in paths.split()}
+    tools = {Path(p).name: p for p in paths.splitlines()}
     if not version.strip() or 'gcc' not in tools:
         return []
     names = {'c': 'gcc', 'cxx': 'g++', 'fortran': 'gfortran'}

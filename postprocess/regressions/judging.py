@@ -778,7 +778,7 @@ def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],
         return (f'drain {name} and see whether its cases are well elsewhere; '
                 f'{known}')
     again = ' '.join(f'-n /{case}' for case in cases[:3])
-    return f'run again on other nodes: ./plumb run -- {again}; {known}'
+    return f'run again on other nodes: ./plumb run {again}; {known}'
 
 
 def _weight(line: Regression) -> tuple:

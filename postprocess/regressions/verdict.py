@@ -49,7 +49,7 @@ examples:
       the newest night; what regressed, since when, how much, how sure
   ./plumb verdict --night 2026-11-22 --json -
       that night (a date, or a session) as JSON
-  ./plumb run -- $(./plumb verdict --again)
+  ./plumb run $(./plumb verdict --again)
       runs again what was worse for one night only; four runs in a night
       tell at once whether it is the figure
   ./plumb verdict ack 3f2a91c0 --reason 'firmware 2.1, #42' --until 2027-05-01

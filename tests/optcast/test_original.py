@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 import time
 from pathlib import Path
@@ -16,12 +15,13 @@ from checks.optcast import programs, settings, shim
 from checks.optcast.original import Original
 from checks.optcast.points import ORIGINAL, SCALES
 from checks.services.parser import split
+from tests.conftest import python_script
 from tests.serving.test_service import Job
 
 #: Server and client. As the real one, a server counts everybody who connects,
 #: and it leaves when one of them does: the last sums, which go over other
 #: connections, may be due to others then. Where these end it panics.
-STANDIN = """#!PYTHON
+STANDIN = """
 import os, select, socket, sys, time
 words = dict(zip(sys.argv[1:], sys.argv[2:]))
 size = int(words['--count']) * 4
@@ -111,7 +111,7 @@ def started(tmp_path):
             (prefix / 'bin').mkdir(parents=True)
             (prefix / 'bin' / programs.LIBRARY).touch()
             program = prefix / 'bin' / programs.SERVER
-            program.write_text(STANDIN.replace('PYTHON', sys.executable))
+            program.write_text(python_script(STANDIN))
             program.chmod(0o755)
         of = settings.setup(
             {'size': '1M', 'chunksize': '128K', 'num_threads': 1,

@@ -694,7 +694,8 @@ def test_a_batch_script_that_died_before_the_conductor_began(tmp_path, store):
     conduct = f'sleep 1; exec {SERVE} conduct service.json -- sleep 30'
     subprocess.run(
         ['bash', '-c', f'{shlex.join([str(measure), "--", "sh", "-c"])} '
-         f'{shlex.quote(conduct)} & sleep 0.5; kill -9 $$'], cwd=tmp_path, stdout=subprocess.PIPE, timeout=20)
+         f'{shlex.quote(conduct)} & sleep 0.5; kill -9 $$'], cwd=tmp_path,
+        stdout=subprocess.PIPE, timeout=20)
     assert (tmp_path / 'run.1.err').read_text().strip() == (
         'service: the batch script was killed')
 

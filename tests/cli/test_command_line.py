@@ -1,0 +1,98 @@
+"""The command line of plumb: help, suggestions, options of other programs."""
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+from cli import __main__ as cli
+
+
+def called(capsys, monkeypatch, *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command that starts nothing."""
+    monkeypatch.setattr('sys.argv', ['plumb', *words])
+    try:
+        code = cli.main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    return code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize('words', [[], ['help'], ['--help'], ['-h']])
+def test_the_help_lists_all_commands(capsys, monkeypatch, words):
+    code, out, _ = called(capsys, monkeypatch, *words)
+    assert code == 0
+    for commands in cli.COMMANDS.values():
+        for name, (_, example) in commands.items():
+            assert f'\n  {name} ' in out and example in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_every_command_is_in_the_help(capsys, monkeypatch):
+    """argparse lists the choices of COMMAND in its error message."""
+    with pytest.raises(SystemExit):
+        cli.arguments().parse_args(['nosuch'])
+    choices = capsys.readouterr().err
+    known = [name for group in cli.COMMANDS.values() for name in group]
+    for name in known:
+        assert name in choices
+    assert choices.count(',') == len(known) - 1
+
+
+def test_help_of_a_command(capsys, monkeypatch):
+    code, out, _ = called(capsys, monkeypatch, 'help', 'run')
+    assert code == 0 and out.startswith('usage: plumb run ')
+    assert 'Example: ./plumb run -n OsuPt2pt' in out
+
+
+@pytest.mark.parametrize('words, line', [
+    (['rnu'], 'plumb: no command rnu: did you mean run? '),
+    (['xyzzy'], 'plumb: no command xyzzy: ./plumb --help '),
+    (['doctor', '--sit', 'x'],
+     'plumb doctor: error: unknown argument --sit: did you mean --site? '),
+    (['run', '--mdoe', 'full'],
+     'plumb run: error: unknown option --mdoe: did you mean --mode? '
+     'An option of reframe follows --'),
+    (['doctor', '--', '-n'],
+     'plumb doctor: error: no argument after -- is expected: -n')])
+def test_a_wrong_word_suggests_the_nearest(capsys, monkeypatch, words, line):
+    code, out, err = called(capsys, monkeypatch, *words)
+    assert code == 2 and not out
+    assert err.splitlines()[-1].startswith(line)
+
+
+@pytest.mark.parametrize('command, passed', [
+    (['run'], 'reframe'), (['nightly'], 'reframe'), (['locate'], 'reframe'),
+    (['references', 'learn'], 'reframe'), (['test'], 'pytest')])
+def test_options_of_other_programs_need_no_dashes(command, passed):
+    words = ['-n', 'OsuPt2pt', '-S', 'a=b c', '-E', 'x == "y"', '--tag=quick']
+    args = cli.parsed([*command, *words])
+    assert getattr(args, passed) == words
+    # Known ones are taken wherever they stand; after -- none is known.
+    if passed == 'reframe':
+        args = cli.parsed([*command, '-n', 'A', '--site', 's', '--', '--site',
+                           'r'])
+        assert args.site == 's'
+        assert args.reframe == ['-n', 'A', '--site', 'r']
+
+
+@pytest.mark.parametrize('line, words', [
+    ('plumb ver', ['verdict']), ('plumb run --s', ['--site']),
+    ('plumb references l', ['learn'])])
+def test_shells_complete(tmp_path, line, words):
+    """argcomplete writes to file descriptor 8."""
+    out = tmp_path / 'out'
+    subprocess.run(
+        ['bash', '-c', 'exec "$0" 8>"$1" 9>/dev/null', ROOT / 'plumb', out],
+        env={**os.environ, '_ARGCOMPLETE': '1', 'COMP_LINE': line,
+             'COMP_POINT': str(len(line)), '_ARGCOMPLETE_IFS': '\n'},
+        check=True)
+    assert [word.strip() for word in out.read_text().split('\n')] == words
+
+
+@pytest.mark.parametrize('shell', ['bash', 'zsh', 'fish'])
+def test_completion_scripts(capsys, monkeypatch, shell):
+    code, out, _ = called(capsys, monkeypatch, 'completion', shell)
+    assert code == 0 and 'plumb' in out and '_ARGCOMPLETE' in out

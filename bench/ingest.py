@@ -6,12 +6,12 @@
 
 Each row is a process of its own: CPU seconds (user and system) with start-up
 and imports, and its largest memory; medians of --rounds. The perflogs are made
-first (bench/ingest_data.py). --kill: a process that writes the cache is killed
-so many times at a random moment (SIGKILL); the next reader must find all
-records, each once.
+first. --kill: a process that writes the cache is killed so many times at a
+random moment (SIGKILL); the next reader must find all records, each once.
 """
 from __future__ import annotations
 
+import datetime
 import os
 import random
 import shutil
@@ -21,11 +21,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import ingest_data
 from common import ROOT, Missing, exit_with, head, option_parser, row
+
+from config.records import perflog
 
 #: Seconds of CPU at most, of 1e6 records.
 GOALS = {'cache is made': 6.0, 'table from the cache': 6.0,
@@ -46,6 +47,64 @@ import sys; sys.path.insert(0, {root!r})
 from postprocess import perflogs
 perflogs.read({folder!r})
 '''
+#: A night is 400 cases of 20 checks, a curve of 25 points each: 10 000
+#: records, of which only the time is another one each night.
+CHECKS, CASES, POINTS = 20, 20, 25
+NIGHT = CHECKS * CASES * POINTS
+START = datetime.datetime(2020, 1, 1, 1)
+#: Metric of a check, and its unit; by the number of the check.
+METRICS = (('latency', 'us', 'lower'), ('bandwidth', 'MB/s', 'higher'))
+#: Columns before `repeat` and from it on (config/perflog.yaml).
+_HEAD = (
+    '3,{time},{run},0.1.0,0123456789ab,4.10.4,alpha,cpu,openmpi,osu,'
+    'Bench{check:02},program=osu_{check:02} size={case} placement='
+    'inter_node,{hash},{job},{nodes},{machine},"{binding}",2,4,2,spack,'
+    'osu_{check:02},7.5,openmpi 5.0.6,abcdef{check:02},0,fast,')
+_TAIL = '1,{metric},{point} B,{value!r},{unit},{better},{ref!r},-0.1,0.1,' \
+        'pass,\n'
+
+
+def lines(number: int, check: int) -> Iterator[str]:
+    """The records of one check in one nightly session, as CSV."""
+    rng = random.Random(number * CHECKS + check)
+    metric, unit, better = METRICS[check % 2]
+    for case in range(CASES):
+        when = START + datetime.timedelta(days=number, minutes=case)
+        before = _HEAD.format(
+            time=f'{when:%Y-%m-%dT%H:%M:%SZ}',
+            run=f'{when:%Y%m%d}T010000Z-{number:06x}', check=check,
+            case=case, hash=f'{check:04x}{case:04x}',
+            job=number * 1000 + check * CASES + case,
+            nodes=f'n{case} n{case + 1}', machine='0a1b2c3d4e5f',
+            binding=f'n{case}:0,1 n{case + 1}:0,1')
+        drift = rng.gauss(1, 0.01)
+        for point in range(POINTS):
+            value = (2 + case + 1.5 ** point) * drift
+            yield before + _TAIL.format(
+                metric=metric, point=2 ** point, value=value, unit=unit,
+                better=better, ref=2 + case + 1.5 ** point)
+
+
+def write(folder: Path, records: int, first: int = 0) -> int:
+    """Writes perflogs, or appends to them.
+
+    :arg first: number of the first nightly session
+    :returns: the number of records that were written
+    """
+    _, columns = perflog.columns()
+    place = folder / 'alpha' / 'cpu'
+    place.mkdir(parents=True, exist_ok=True)
+    nights = max(1, round(records / NIGHT))
+    checks = CHECKS if records >= NIGHT else max(
+        1, records // (CASES * POINTS))
+    for check in range(checks):
+        path = place / f'Bench{check:02}.v3.csv'
+        with open(path, 'a', encoding='utf-8') as handle:
+            if not handle.tell():
+                handle.write(','.join(columns) + '\n')
+            for number in range(first, first + nights):
+                handle.writelines(lines(number, check))
+    return nights * checks * CASES * POINTS
 
 
 def code(text: str, folder: Path, **given: object) -> list[str]:
@@ -67,14 +126,14 @@ def cost(command: list[str]) -> tuple[float, int]:
 
 def measure(folder: Path, records: int, rounds: int) -> bool:
     """Prints medians; returns whether they are within the goals."""
-    ingest_data.ours(folder, records)
-    night = iter(range(records // ingest_data.NIGHT, 1 << 30))
+    write(folder, records)
+    night = iter(range(records // NIGHT, 1 << 30))
 
     def forget() -> None:
         shutil.rmtree(folder / '.store', ignore_errors=True)
 
     def grow() -> None:
-        ingest_data.ours(folder, ingest_data.NIGHT, next(night))
+        write(folder, NIGHT, next(night))
 
     plumb = [str(ROOT / 'plumb'), 'history', 'latency']
     rows: dict[str, tuple[list[str], Callable[[], object]]] = {
@@ -103,7 +162,7 @@ def kill(folder: Path, rounds: int, seed: int) -> bool:
     """
     rng, wrong, landed = random.Random(seed), 0, 0
     took = [0.0, 0.0]
-    count = ingest_data.ours(folder, 30_000)
+    count = write(folder, 30_000)
     for turn in range(-2, rounds):
         # Several parts; and those of a month are joined, in every other two.
         command = code(OPEN, folder, full=5 << 20,
@@ -112,7 +171,7 @@ def kill(folder: Path, rounds: int, seed: int) -> bool:
         if new:
             shutil.rmtree(folder / '.store', ignore_errors=True)
         else:
-            count += ingest_data.ours(folder, 10_000, 1000 + turn)
+            count += write(folder, 10_000, 1000 + turn)
         begin = time.monotonic()
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         if turn >= 0:

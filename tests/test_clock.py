@@ -19,6 +19,7 @@ from conftest import OSU, ROOT
 
 from config.sessions import clock
 from postprocess import export, perflogs, results
+from postprocess.perflogs import reasons
 from postprocess.regressions import verdict
 from postprocess.report import build as report
 
@@ -86,11 +87,18 @@ def test_a_session_of_a_wrong_clock_hides_no_failure(
 def test_a_good_session_of_a_wrong_clock_is_no_pass(tmp_path):
     ended, [fault] = found(written(
         tmp_path, session(-2), session(-1), session(400)))
-    assert ended == {'osu_latency': ('fail', 'clock')}
+    assert ended == {'osu_latency': ('fail', 'session_clock')}
     assert 'has the time' in fault
     # What is written later, with a right clock, counts.
     ended, faults = found(written(tmp_path, session(-0.5)))
     assert ended == {'osu_latency': ('pass', '')} and len(faults) == 1
+
+
+def test_the_node_whose_clock_is_wrong_is_named():
+    """The guard of checks/machine/nodes.py is not that of a session."""
+    text = 'run.1: the clock of n1 is wrong: n1 is 120 s ahead of n3'
+    assert reasons.words('clock', text) == text
+    assert reasons.words('session_clock', text) == reasons.CLOCK
 
 
 def test_a_time_that_has_come_by_now_is_still_wrong(tmp_path):
@@ -105,7 +113,7 @@ def test_a_time_that_has_come_by_now_is_still_wrong(tmp_path):
     # Without this modification time, the order of writing remains.
     os.utime(file)
     ended, [fault] = found(tmp_path)
-    assert ended == {'osu_latency': ('fail', 'clock')}
+    assert ended == {'osu_latency': ('fail', 'session_clock')}
     assert 'aaaaaa was written before' in fault or (
         'bbbbbb was written after' in fault)
 
@@ -126,7 +134,7 @@ def test_a_clock_that_leaps_while_a_session_runs(tmp_path):
     first = session(-1)
     later = {**session(-30), 'run': first['run'], 'program': 'osu_bw'}
     ended, [fault] = found(written(tmp_path, first, later))
-    assert {*ended.values()} == {('fail', 'clock')} and len(ended) == 2
+    assert {*ended.values()} == {('fail', 'session_clock')} and len(ended) == 2
     assert 'began at' in fault
 
 

@@ -10,9 +10,9 @@ So the time of a session is believed only if
   the order of writing.
 
 Any other session is a fault of the perflogs. Its values are not used: each
-of its test cases has the record `completed` = 0 instead, guard `clock`. This
-record counts in the order of writing: after the sessions that were written
-before it, and before those that were written later.
+of its test cases has the record `completed` = 0 instead, guard
+`session_clock`. This record counts in the order of writing: after the sessions
+that were written before it, and before those that were written later.
 """
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from config.sessions import clock
 from .formats import OURS
 from .plans import CASE
 
-#: The guard of a test case in a session whose clock was wrong.
-GUARD = 'clock'
+#: The guard of a test case in a session whose clock was wrong. The guard
+#: `clock` of the checks differs: it names a node whose clock is wrong.
+GUARD = 'session_clock'
 #: What the record of such a test case says.
 _REFUSED = {
     'repeat': 0, 'metric': 'completed', 'point': '', 'size': pd.NA,

@@ -892,7 +892,7 @@ def test_no_half_file_where_it_cannot_be_written(tmp_path):
 # What starts it ------------------------------------------------------------
 
 def options(*words: str) -> argparse.Namespace:
-    return __main__.arguments().parse_args(['nightly', *words])
+    return __main__.parsed(['nightly', *words])
 
 
 def test_options_that_need_not_be_said_are_the_command_s_own():

@@ -69,7 +69,7 @@ def test_the_lock_ends_with_its_holder(tmp_path):
     path = tmp_path / 'lock'
     with subprocess.Popen(
             [sys.executable, '-c', 'import sys, time; from pathlib import '
-             'Path; from config import lock\n'
+             'Path; from config.sessions import lock\n'
              'with lock.held(Path(sys.argv[1])): print(flush=True); '
              'time.sleep(60)', path], cwd=ROOT, stdout=subprocess.PIPE) as job:
         job.stdout.readline()

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import OSU, ROOT, skip_missing, suite_in
+from conftest import OSU, ROOT, of_family, skip_missing, suite_in
 
 from config.references import ReferenceError_, read
 from config.sessions.judged import TRIES
@@ -254,7 +254,7 @@ for _env in site_configuration['environments']:
     _env.setdefault('extras', {})['transport'] = {
         'name': 'UCX', 'env': {}, 'evidence': 'selected pml ucx'}
 ''')
-    done = suite.reframe('-r', '-c', str(ROOT / 'checks' / 'optcast'), '-n',
+    done = suite.reframe('-r', *of_family('optcast'), '-n',
                          'OptcastAllReduce.*ring', '-t', 'quick')
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -33,9 +33,16 @@ from typing import Any, NamedTuple, NoReturn
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Options of ReFrame for tests of one family alone: it is a second's work to
-#: read the others.
-OSU = ['-c', str(ROOT / 'checks' / 'osu')]
+
+
+def of_family(name: str) -> list[str]:
+    """Options of ReFrame that load the checks of one family. To load those
+    of the others takes a second.
+    """
+    return ['-c', str(ROOT / 'checks' / name)]
+
+
+OSU = of_family('osu')
 sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
 
 from cluster import CannotRunHere, Cluster, lost, missing  # noqa: E402

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, started_cluster, suite_in, until
+from conftest import OSU, ROOT, started_cluster, suite_in, until
 from test_faults import GOLDEN, SCRIPT
 
 from config.sessions import lock
@@ -36,7 +36,7 @@ CASES = ['-E', '(program == "osu_latency" or program == "osu_allreduce" and '
 @pytest.mark.cluster
 def test_osu_on_one_two_and_four_nodes(suite, cluster, out_of_time):
     """Both launchers, both backends: all partitions of the site at once."""
-    run = suite.on(cluster, '-r', '-Sbringup=1', *SHORT, *CASES)
+    run = suite.on(cluster, '-r', *OSU, '-Sbringup=1', *SHORT, *CASES)
     text, _ = run.communicate()
     assert run.returncode == 0, text
     ran = {(r['partition'], r['program'], r['num_nodes'], r['num_tasks'])
@@ -71,7 +71,7 @@ def bound(suite, tmp_path):
 
     def run(cluster, *options):
         job = suite.on(
-            cluster, '-r', '-Sbringup=1', '-n', 'OsuPt2pt',
+            cluster, '-r', '-Sbringup=1', *OSU, '-n', 'OsuPt2pt',
             '-SOsuPt2pt.max_size=64', '-SOsuPt2pt.options=-i 20 -x 2',
             '-E', 'program in ("osu_latency", "osu_latency_mt")', *options,
             site=str(site))
@@ -161,7 +161,7 @@ def faulty_in(tmp_path):
     return suite
 
 
-PAIR = ['-n', 'OsuPt2pt', '-E', 'placement == "inter_node" and '
+PAIR = [*OSU, '-n', 'OsuPt2pt', '-E', 'placement == "inter_node" and '
         'program == "osu_latency"']
 
 
@@ -300,7 +300,8 @@ def test_node_that_dies_after_good_output(faulty, cluster):
 @pytest.mark.cluster
 def test_more_nodes_than_there_are(faulty, cluster):
     text = both_failed(faulty, faulty.start(
-        cluster, 'none', '-n', 'OsuStartup', '-E', 'layout == (8, "one")'),
+        cluster, 'none', *OSU, '-n', 'OsuStartup', '-E',
+        'layout == (8, "one")'),
         'sbatch')
     assert 'Requested node configuration is not available' in text
 

@@ -15,7 +15,7 @@ import signal
 import subprocess
 
 import pytest
-from conftest import ROOT, started_cluster, until
+from conftest import OSU, ROOT, started_cluster, until
 
 from cli.setup.venv import ensure_wheel
 
@@ -90,7 +90,7 @@ def searching(cluster, suite, *options):
     """`plumb locate`, as it runs."""
     return cluster.box(
         'exec', '--', ROOT / 'plumb', 'locate', '--site', 'devcluster',
-        '--json', str(suite.tmp / 'found.json'), *options, '--', *SHORT,
+        '--json', str(suite.tmp / 'found.json'), *options, '--', *OSU, *SHORT,
         cwd=suite.tmp,
         env={**os.environ, **suite.variables},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -137,7 +137,7 @@ def test_after_a_verdict_with_a_node_that_is_down(limited, suite):
     """Nothing is named: the regression says where to look, and with what.
     A node that is down by then is left out and told."""
     def night():
-        run = suite.on(limited, '-r', '-Sbringup=1', *CASE, *SHORT,
+        run = suite.on(limited, '-r', '-Sbringup=1', *OSU, *CASE, *SHORT,
                        '-J', 'nodelist=n[1-2]')
         text, _ = run.communicate()
         assert run.returncode == 0, text

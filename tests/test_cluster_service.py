@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import rounds
 from cluster import WORK, Cluster, Process
-from conftest import until
+from conftest import of_family, until
 from rounds import (
     Job,
     Round,
@@ -93,7 +93,8 @@ def test_taobench_with_two_nodes_of_clients(suite, cluster, partition, jobs):
     before = seen(cluster)
     text, _ = suite.on(
         cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
-        '-n', 'TaoBench', '-E', f'point.job in {jobs} and '
+        *of_family('taobench'), '-n', 'TaoBench', '-E',
+        f'point.job in {jobs} and '
         'point.program == "tao_server" and point.scale == "small" and '
         'point.client_nodes == 2 * (point.job != "standalone")',
         # Enough to see the path; what is valid is seen on one machine.

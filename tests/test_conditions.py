@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import OSU, ROOT, skip_missing, suite_in
+from conftest import OSU, ROOT, of_family, skip_missing, suite_in
 from test_cli import complaint
 
 #: All that a path may have, besides letters and digits.
@@ -14,7 +14,8 @@ ODD = "R&D [old] #1; (a user's) 100% !=~+@^ \xe9|<>*?"
 #: One test case of a program under mpirun, one of a server and its clients.
 OSU_CASE = [*OSU, '-E', 'program == "osu_latency"', '--tag', 'quick',
             '-SOsuPt2pt.max_size=1024', '-SOsuPt2pt.options=-i 200 -x 20']
-STORE_CASE = ['-n', 'StoreServes', '--tag', 'quick', '-p', 'valkey-wheel',
+STORE_CASE = [*of_family('keyvalue'), '-n', 'StoreServes', '--tag', 'quick',
+              '-p', 'valkey-wheel',
               '-E', 'load.operation == "get"', '-SStoreServes.duration=0.5']
 #: What a path may not have; the last is a byte that is no UTF-8.
 REFUSED = ['$HOME', '`id`', ':', ',', '"', '\\', '{x}', '\n', '\t', '\udcff']

@@ -14,8 +14,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import OSU, ROOT, skip_missing, suite_in
+from conftest import OSU, ROOT, of_family, skip_missing, suite_in
 
+from config.references import ReferenceError_, read
 from config.sessions.judged import TRIES
 from postprocess import perflogs, results
 
@@ -105,8 +106,12 @@ class Session:
     """One session with an environment for each of many cases: what is read
     of each is its own, and ReFrame starts once."""
 
-    def __init__(self, suite, faults, references=None, **more):
-        """:arg faults: name of an environment -> what $FAULT is there."""
+    def __init__(self, suite, faults, references=None, site='', **more):
+        """
+        :arg faults: name of an environment -> what $FAULT is there
+        :arg site: more Python at the end of the site's file
+        """
+        self.suite = suite
         another_site(suite, suite.tmp, f'''
 _of_omb, = (env for env in site_configuration['environments']
             if env['name'].endswith('-omb'))
@@ -116,7 +121,7 @@ for _name, _fault in {faults!r}.items():
             ['FAULT', _fault], ['GO', {str(suite.tmp)!r} + '/' + _name]]}})
     for _part in site_configuration['systems'][0]['partitions']:
         _part['environs'].append(_name)
-''')
+{site}''')
         if references:
             suite.write_references(references)
         self.done = suite.run('', *([] if references else ['-Sbringup=1']),
@@ -152,15 +157,38 @@ FAULTS = [
 ]
 
 
+#: Faults of an environment of the site; its program behaves.
+OF_SITE = [
+    # A launcher of another MPI starts each rank as a world of its own; here
+    # one that starts too few.
+    ('ranks', '2 ranks on 1 node(s) asked for'),
+    ('transport', 'UCX was asked for'),
+]
+
+
 @pytest.fixture(scope='module')
 def refused(tmp_path_factory):
     """Each fault once, and beside them none."""
+    suite = with_stand_in(suite_in(tmp_path_factory.mktemp('refused')))
+    fake = suite.tmp / 'fake' / 'mpirun'
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/bash\nwhile [ "${1##*/}" != rank.sh ]; do shift; '
+                    'done\nexec "$@"\n')
+    fake.chmod(0o755)
     return Session(
-        with_stand_in(suite_in(tmp_path_factory.mktemp('refused'))),
-        {f'case-{fault}': fault for fault, _ in [*FAULTS, ('none', '')]})
+        suite,
+        {f'case-{fault}': fault for fault, _ in FAULTS}
+        | {f'case-{fault}': 'none' for fault, _ in [*OF_SITE, ('none', '')]},
+        site=f'''
+_by_name = {{env['name']: env for env in site_configuration['environments']}}
+_by_name['case-ranks']['env_vars'].append(['PATH', '{fake.parent}:$PATH'])
+_by_name['case-transport']['extras'] = {{
+    **_by_name['case-transport']['extras'], 'transport': {{
+        'name': 'UCX', 'env': {{}}, 'evidence': 'selected pml ucx'}}}}
+''')
 
 
-@pytest.mark.parametrize('fault, words', FAULTS)
+@pytest.mark.parametrize('fault, words', [*FAULTS, *OF_SITE])
 def test_guard_fails_the_run(refused, fault, words):
     result, why, records = refused.of(f'case-{fault}')
     assert result == 'fail' and words in why
@@ -191,42 +219,11 @@ def test_data_that_arrives_wrong(faulty, tmp_path):
     failed_for(faulty, done, 'validation: validate.out: ended with exit')
 
 
-def test_time_out_after_good_output(faulty):
-    done = faulty.run('time_limit', '-Sbringup=1', '-Stime_limit=6s')
-    failed_for(faulty, done, 'job timed out')
-
-
 def another_site(suite, tmp_path, more):
     """The local site with more Python at its end, in another folder."""
     suite.plumb('env')                          # detects the real MPI
     text = (ROOT / 'site-configs' / 'local' / 'system.py').read_text()
     suite.write_site(tmp_path / 'site', text + more)
-
-
-def test_wrong_rank_count(faulty, tmp_path):
-    # A launcher of another MPI starts each rank as a world of its own; here
-    # one that starts too few.
-    fake = tmp_path / 'fake' / 'mpirun'
-    fake.parent.mkdir()
-    fake.write_text('#!/bin/bash\nwhile [ "${1##*/}" != rank.sh ]; do shift; '
-                    'done\nexec "$@"\n')
-    fake.chmod(0o755)
-    another_site(faulty, tmp_path, f'''
-for _part in site_configuration['systems'][0]['partitions']:
-    _part['env_vars'] = [['PATH', '{fake.parent}:$PATH']]
-''')
-    done = faulty.run('none', '-Sbringup=1')
-    failed_for(faulty, done, '2 ranks on 1 node(s) asked for')
-
-
-def test_unwanted_transport(faulty, tmp_path):
-    another_site(faulty, tmp_path, '''
-for _env in site_configuration['environments']:
-    _env['extras']['transport'] = {
-        'name': 'UCX', 'env': {}, 'evidence': 'selected pml ucx'}
-''')
-    done = faulty.run('none', '-Sbringup=1')
-    failed_for(faulty, done, 'UCX was asked for')
 
 
 def test_real_transport_is_seen(suite, tmp_path):
@@ -257,7 +254,7 @@ for _env in site_configuration['environments']:
     _env.setdefault('extras', {})['transport'] = {
         'name': 'UCX', 'env': {}, 'evidence': 'selected pml ucx'}
 ''')
-    done = suite.reframe('-r', '-c', str(ROOT / 'checks' / 'optcast'), '-n',
+    done = suite.reframe('-r', *of_family('optcast'), '-n',
                          'OptcastAllReduce.*ring', '-t', 'quick')
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -288,11 +285,15 @@ GOOD = [1.0, None, 9.0, 'us']
     ({'latency@8B': [1.0, None, 1000, 'us']}, 'osu.yaml:1: OsuPt2pt'),
     ({'latency@8B': [1.0, None, None, 'us']}, 'it is judged and has no bound'),
 ])
-def test_a_reference_that_breaks_its_file(faulty, figures, words):
-    faulty.write_references(reference(flavour(faulty), **figures))
-    done = faulty.run('none')
-    text = done.stdout + done.stderr
-    assert done.returncode == 1 and words in text, text
+def test_a_reference_that_breaks_its_file(tmp_path, figures, words):
+    path = tmp_path / 'osu.yaml'
+    path.write_text(json.dumps(reference('openmpi-omb', **figures)))
+    with pytest.raises(ReferenceError_, match=re.escape(words)):
+        read(path)
+
+
+def case_of(name):
+    return 'case-' + name.replace(' ', '-')
 
 
 #: Sound files: references of a case, and why it fails by them.
@@ -338,11 +339,10 @@ def test_what_is_beyond_is_measured_again(tmp_path):
     suite = with_stand_in(suite_in(tmp_path))
     faults = {'case-once': 'once', 'case-slow': 'none',
               'case-crash': 'then_crash'}
-    table = reference('')
-    table['OsuPt2pt']['local:thishost'] = {
-        name: {'system': {'fast': {PARAMS: {'latency@8B': [
-            0.001 if name == 'case-slow' else 0.4, None, 0.1, 'us']}}}}
-        for name in faults}
+    table = table_of({
+        name.removeprefix('case-'): ('fast', {'latency@8B': [
+            0.001 if name == 'case-slow' else 0.4, None, 0.1, 'us']})
+        for name in faults})
     session = Session(suite, faults, table, PLUMBLINE_AGAIN_AFTER='1')
     text = session.done.stdout
     assert session.done.returncode == 1, text
@@ -372,20 +372,54 @@ def test_what_is_beyond_is_measured_again(tmp_path):
     assert (crash.result, crash.guard) == ('fail', 'exit_code')
 
 
-def case_of(name):
-    return 'case-' + name.replace(' ', '-')
+#: Sound files: the speed and the references of a case that nothing fails,
+#: and what the summary says of it.
+NOTES = {
+    'another speed': ('slow', {'latency@8B': [1e-3, None, 0.1, 'us']},
+                      'no reference at speed fast: ./plumb references learn'),
+    'improved': ('fast', {'latency@8B': [0.8, None, 0.12, 'us']},   # 0.40 us
+                 'improved: propose again (latency@8B)'),
+    'not improved': ('fast', {'latency@8B': [0.42, None, 0.12, 'us']}, ''),
+    'no bound yet': ('fast', {
+        'latency@8B': [0.4, None, None, 'us'],
+        '$unjudged': {'latency@8B': 0, 'latency_small': 7}},
+        'unjudged: needs about 7 more runs (latency@8B)'),
+}
+
+
+def table_of(entries):
+    """References: name of a case -> its speed and figures."""
+    table = reference('')
+    table['OsuPt2pt']['local:thishost'] = {
+        case_of(name): {'system': {speed: {PARAMS: figures}}}
+        for name, (speed, figures) in entries.items()}
+    return table
 
 
 @pytest.fixture(scope='module')
 def judged(tmp_path_factory):
-    """Each of REFERENCES once."""
+    """Each of REFERENCES and NOTES once."""
     suite = with_stand_in(suite_in(tmp_path_factory.mktemp('judged')))
-    table = reference('')
-    table['OsuPt2pt']['local:thishost'] = {
-        case_of(name): {'system': {'fast': {PARAMS: figures}}}
-        for name, (figures, _) in REFERENCES.items()}
-    return Session(suite, {case_of(name): 'none' for name in REFERENCES},
-                   table)
+    entries = {
+        **{name: ('fast', figures)
+           for name, (figures, _) in REFERENCES.items()},
+        **{name: (speed, figures)
+           for name, (speed, figures, _) in NOTES.items()}}
+    return Session(suite, {case_of(name): 'none' for name in entries},
+                   table_of(entries))
+
+
+@pytest.mark.parametrize('name', NOTES)
+def test_what_the_summary_says_of_a_case(judged, name):
+    speed, figures, words = NOTES[name]
+    case = judged.cases[case_of(name)]
+    result, why, records = judged.of(case_of(name))
+    assert result == 'pass', why
+    assert case['unjudged'] == words
+    assert {r['speed'] for r in records} == {'fast'}
+    is_judged = speed == 'fast' and figures['latency@8B'][2] is not None
+    assert {r['result'] for r in records} == (
+        {'no_reference', 'pass'} if is_judged else {'no_reference'})
 
 
 @pytest.mark.parametrize('name', REFERENCES)
@@ -428,11 +462,9 @@ OTHER = {'OsuRma': {'$index': ['speed'], 'fast': {
     'latency@8B': GOOD}}}
 
 
-@pytest.mark.parametrize('table', [None, OTHER])
-def test_what_has_no_reference_is_recorded(faulty, table):
+def test_what_has_no_reference_is_recorded(faulty):
     """Neither a failure nor a pass; with five of them it has one."""
-    if table:
-        faulty.write_references(table)
+    faulty.write_references(OTHER)
     done = faulty.run('none')
     assert done.returncode == 0, done.stdout + done.stderr
     assert note(faulty) == 'no reference yet: ./plumb references learn'
@@ -446,71 +478,43 @@ def test_what_has_no_reference_is_recorded(faulty, table):
     assert 'pass' in {r['result'] for r in faulty.records}
 
 
-def test_what_has_no_reference_fails_where_all_must_have_one(faulty):
-    faulty.write_references({'complete': True, **OTHER})
-    done = faulty.run('none')
+@pytest.fixture(scope='module')
+def complete(tmp_path_factory):
+    """Cases of a family all of which must have a reference."""
+    suite = with_stand_in(suite_in(tmp_path_factory.mktemp('complete')))
+    figures = {'latency@8B': GOOD}
+    return Session(
+        suite, {case_of(name): 'none' for name in ('good', 'none', 'slow')},
+        {'complete': True, **table_of({'good': ('fast', figures),
+                                       'slow': ('slow', figures)})})
+
+
+def test_what_has_no_reference_fails_where_all_must_have_one(complete):
+    result, why, records = complete.of('case-none')
+    assert result == 'fail'
+    assert 'no reference yet, on local:thishost' in why
+    assert 'the file says `complete: true`' in why
+    # Else a case that was added later could never get one.
+    assert {r['metric'] for r in records} >= {'completed', 'latency'}
+    assert {r['guard'] for r in records} == {'', 'reference'}
+    result, why, _ = complete.of('case-slow')
+    assert result == 'fail' and 'no reference at speed fast' in why
+    assert complete.of('case-good')[0] == 'pass'
+
+
+def test_dry_run_is_a_gate_for_coverage(complete):
+    suite = complete.suite
+    done = suite.reframe('--dry-run', *CASE, '-p', '^case-')
     text = done.stdout + done.stderr
     assert done.returncode == 1, text
     assert 'no reference yet, on local:thishost' in text
-    assert 'the file says `complete: true`' in text
-    # Else a case that was added later could never get one.
-    assert {r['metric'] for r in faulty.records} >= {'completed', 'latency'}
-    assert {r['guard'] for r in faulty.records} == {'', 'reference'}
-
-
-def test_another_speed_is_not_judged(faulty):
-    table = reference(flavour(faulty), **{'latency@8B': [1e-3, None, .1,
-                                                         'us']})
-    part = table['OsuPt2pt']['local:thishost'][flavour(faulty)]['system']
-    part['slow'] = part.pop('fast')
-    faulty.write_references(table)
-    done = faulty.run('none')
-    assert done.returncode == 0, done.stdout
-    assert {r['speed'] for r in faulty.records} == {'fast'}
-    assert {r['result'] for r in faulty.records} == {'no_reference'}
-    assert note(faulty) == ('no reference at speed fast: ./plumb references '
-                            'learn')
-    faulty.write_references({'complete': True, **table})
-    done = faulty.run('none')
-    assert done.returncode == 1, done.stdout
-    assert 'no reference at speed fast' in done.stdout
-
-
-def test_better_is_news(faulty):
-    faulty.write_references(reference(flavour(faulty), **{
-        'latency@8B': [0.8, None, 0.12, 'us']}))
-    done = faulty.run('none')                       # 0.40 us
+    assert 'no reference at speed fast' in text
+    assert '2 test cases cannot run here' in text       # and one can
+    path = suite.tmp / 'references' / 'osu.yaml'
+    suite.write_references({**json.loads(path.read_text()),
+                            'complete': False})
+    done = suite.reframe('--dry-run', *CASE, '-p', '^case-')
     assert done.returncode == 0, done.stdout + done.stderr
-    assert note(faulty) == 'improved: propose again (latency@8B)'
-    faulty.write_references(reference(flavour(faulty), **{
-        'latency@8B': [0.42, None, 0.12, 'us']}))
-    faulty.run('none')
-    assert note(faulty) == ''
-
-
-def test_what_no_bound_can_judge_yet_says_so(faulty):
-    faulty.write_references(reference(flavour(faulty), **{
-        'latency@8B': [0.4, None, None, 'us'],
-        '$unjudged': {'latency@8B': 0, 'latency_small': 7}}))
-    done = faulty.run('none')
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert note(faulty) == 'unjudged: needs about 7 more runs (latency@8B)'
-    assert {r['result'] for r in faulty.records} == {'no_reference'}
-
-
-def test_dry_run_is_a_gate_for_coverage(faulty):
-    env = flavour(faulty)
-    faulty.write_references(reference(env, **{'latency@8B': GOOD}))
-    done = faulty.reframe('--dry-run', *CASE, '-p', env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    table = {'OsuPt2pt': {'$index': ['speed'], 'x': {'latency@8B': GOOD}}}
-    faulty.write_references(table)
-    done = faulty.reframe('--dry-run', *CASE, '-p', env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    faulty.write_references({'complete': True, **table})
-    done = faulty.reframe('--dry-run', *CASE, '-p', env)
-    assert done.returncode == 1, done.stdout
-    assert 'no reference yet, on local:thishost' in done.stdout + done.stderr
 
 
 def test_check_file_that_cannot_be_imported(suite, tmp_path):
@@ -523,7 +527,7 @@ def test_check_file_that_cannot_be_imported(suite, tmp_path):
 
 
 def test_zero_cases(suite):
-    done = suite.plumb('run', '--', '-n', 'NoSuchCheck')
+    done = suite.plumb('run', '--', *OSU, '-n', 'NoSuchCheck')
     assert done.returncode == 1
     assert 'zero cases ran' in done.stderr
 
@@ -600,18 +604,6 @@ def test_perflog_append_is_whole_or_not_at_all(tmp_path):
     path.write_bytes(before[:-3])                # a crash in mid-line
     perflog.append(path, ['a', 'b'], [['4', '5']])
     assert path.read_bytes().endswith(b'\n4,5\n')
-
-
-def test_a_build_that_fails(suite, tmp_path):
-    another_site(suite, tmp_path, '''
-for _env in site_configuration['environments']:
-    _env['cc'] = 'false'
-''')
-    done = suite.plumb('run', '--bringup', '--', *OSU, '-n', 'OsuStartup')
-    assert done.returncode == 1
-    assert 'build: ' in done.stdout
-    assert 'rfm_build.err' in done.stdout
-    assert 'not run: what it needs could not be built' in done.stdout
 
 
 # A disk without room --------------------------------------------------------

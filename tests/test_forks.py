@@ -162,6 +162,27 @@ def test_a_fork_is_reached_by_signals(suite, tmp_path, number, group):
     assert fork == start
 
 
+def test_a_fork_warns_of_the_same_line(suite, tmp_path):
+    """Its inspect.stack leaves out the lines of source."""
+    check = tmp_path / 'check.py'
+    check.write_text("""
+import reframe as rfm
+
+@rfm.simple_test
+class Old(rfm.RunOnlyRegressionTest):
+    valid_systems = ['*']
+    valid_prog_environs = ['*']
+    variables = {'OLD': '1'}
+""")
+    fork, start = (
+        [line for line in done.stdout.splitlines() + done.stderr.splitlines()
+         if f'{check}:' in line]
+        for done in (suite.reframe('-l', '-c', str(check),
+                                   PLUMBLINE_TEST_FORKS=mark)
+                     for mark in ('yes', 'no')))
+    assert fork == start and "'variables' is deprecated" in fork[0]
+
+
 @pytest.mark.parametrize('more', [
     {'PYTHONHASHSEED': '1'}, {'LC_ALL': 'C.UTF-8'},
     {'PLUMBLINE_PYTHON': 'python3'}, {'PLUMBLINE_WORK': '/nonexistent'},

@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from conftest import OSU
+from conftest import OSU, suite_in
 
 from config.sites.launch import LAUNCH
 
@@ -56,20 +56,56 @@ def test_one_machine_lists_nothing_impossible(suite):
                          re.I)
 
 
-def test_a_cluster_lists_its_nodes_and_devices(cluster):
-    text = listed(cluster, *OSU)
+def test_a_cluster_lists_its_nodes_and_devices_in_three_modes(cluster):
+    """Mode quick is part of nightly, and nightly of full."""
+    texts = [listed(cluster, *OSU, f'--mode={mode}')
+             for mode in ('quick', 'nightly', 'full')]
+    counts = [len(re.findall(r'^- ', text, re.M)) for text in texts]
+    assert 0 < counts[0] < counts[1] < counts[2]
+    text = texts[-1]
     for words in ('placement=inter_node', 'buffers=cuda', 'layout=4xfull',
                   'layout=2xone'):
         assert words in text
     assert not re.search('rocm|layout=8|layout=1xone', text)
 
 
-def test_options_of_the_cases_of_a_cluster(cluster):
-    done = cluster.reframe('--dry-run', *OSU, '-Sbringup=1', '-n',
-                           'OsuPt2pt|OsuCollective', '-E',
-                           'program in ("osu_bw", "osu_allreduce")')
+#: Partitions of one node and their changes of SITE's: CPUs and launcher.
+PLACED = {
+    'two_cpus': {'processor': {'num_cpus': 2, 'num_cpus_per_core': 1}},
+    'one_cpu': {'processor': {'num_cpus': 1, 'num_cpus_per_core': 1}},
+    **{kind: {'launcher': launcher, 'extras': {
+        'launcher_pin': LAUNCH[kind][0]}} for kind, launcher in (
+            ('srun', 'srun'), ('openmpi', 'mpirun'), ('mpich', 'mpirun'),
+            ('intelmpi', 'mpirun'))},
+}
+
+#: More partitions, at the end of the site's file.
+MORE = """
+_system = site_configuration['systems'][0]
+for _name, _change in {changes!r}.items():
+    _system['partitions'].append({{
+        **_system['partitions'][0], 'name': _name,
+        'features': node_features(1), 'devices': [], **_change}})
+"""
+
+
+@pytest.fixture(scope='module')
+def scripts(tmp_path_factory):
+    """One dry run: partition -> scripts of its jobs."""
+    suite = suite_in(tmp_path_factory.mktemp('placed'))
+    suite.write_site(suite.tmp / 'cluster', SITE + MORE.format(changes=PLACED))
+    done = suite.reframe('--dry-run', *OSU, '-Sbringup=1', '-n',
+                         'OsuPt2pt|OsuCollective', '-E',
+                         'program in ("osu_bw", "osu_allreduce", '
+                         '"osu_latency", "osu_latency_mt")')
     assert done.returncode == 0, done.stdout
-    scripts = [p.read_text() for p in cluster.tmp.rglob('rfm_job.sh')]
+    return {name: [path.read_text() for path in suite.tmp.glob(
+        f'**/cluster/{name}/**/rfm_job.sh')]
+        for name in ('accelerated', *PLACED)}
+
+
+def test_options_of_the_cases_of_a_cluster(scripts):
+    scripts = scripts['accelerated']
     assert any(re.search(r'-np 2 .*osu_bw -m 4194304 -d cuda D D', s)
                for s in scripts), scripts[:1]
     # Ranks: a core each with host memory, a GPU each with a GPU's.
@@ -79,66 +115,55 @@ def test_options_of_the_cases_of_a_cluster(cluster):
                for s in scripts)
 
 
-@pytest.mark.parametrize('cpus, option', [(2, '--pin=1'), (1, '--share')])
-def test_ranks_share_cores_only_where_they_are_short(cluster, tmp_path, cpus,
+@pytest.mark.parametrize('partition, option', [
+    ('two_cpus', '--pin=1'), ('one_cpu', '--share')])
+def test_ranks_share_cores_only_where_they_are_short(scripts, partition,
                                                      option):
-    path = tmp_path / 'cluster' / 'system.py'
-    path.write_text(SITE.replace("'num_cpus': 64", f"'num_cpus': {cpus}"))
-    cluster.reframe('--dry-run', *OSU, '-Sbringup=1', '-n', 'OsuPt2pt', '-E',
-                    'program == "osu_bw" and placement == "intra_node"')
-    scripts = [p.read_text() for p in cluster.tmp.rglob('rfm_job.sh')]
-    assert scripts
-    for script in scripts:
+    found = [text for text in scripts[partition] if '/osu_bw ' in text]
+    assert found
+    for script in found:
         assert f'mpirun -np 2 {option} ' in script
         assert ('YIELD' in script) == (option == '--share')
 
 
-PLACED = {
-    'srun': ('srun', 'srun --cpus-per-task=2 --cpu-bind=cores '),
-    'openmpi': ('mpirun', 'mpirun -np 2 --map-by slot:PE=2 --bind-to core '),
-    'mpich': ('mpirun', 'mpirun -np 2 -bind-to core:2 '),
-    'intelmpi': ('mpirun', 'mpirun -np 2 -genv I_MPI_PIN 1 -genv '
-                 'I_MPI_PIN_CELL core -genv I_MPI_PIN_DOMAIN 2 '),
-}
-
-
-@pytest.mark.parametrize('kind', PLACED)
-def test_a_rank_gets_a_core_for_each_of_its_threads(cluster, tmp_path, kind):
-    """C9: with one core both threads of osu_latency_mt were on it."""
-    launcher, words = PLACED[kind]
-    path = tmp_path / 'cluster' / 'system.py'
-    path.write_text(SITE.replace("'mpirun'", f"'{launcher}'").replace(
-        "['--pin={cpus}']", str(LAUNCH[kind][0])))
-    done = cluster.reframe('--dry-run', *OSU, '-Sbringup=1', '-n',
-                           'OsuPt2pt', '-E',
-                           'program in ("osu_latency_mt", "osu_latency") and '
-                           'placement == "intra_node"')
-    assert done.returncode == 0, done.stdout
-    texts = {'_mt ' in text: text for path in cluster.tmp.rglob('rfm_job.sh')
-             for text in [path.read_text()]}
-    assert words in texts[True], texts
-    assert ' -t 2:2' in texts[True]
-    one = re.sub(r'\b2(?= --| -g| -b|$)|(?<=[:=])2\b', '1', words.strip())
-    assert one.replace('-np 1', '-np 2') in texts[False]
-
-
-@pytest.mark.parametrize('old, new, words', [
-    ("'launcher_pin': ['--pin={cpus}'],", '',
-     'partition cluster:accelerated has no launcher_pin, without which a '
-     "case cannot be started; write in its extras: 'launcher_pin': "
-     "['--map-by', 'slot:PE={cpus}', '--bind-to', 'core'],"),
-    ('={cpus}', '', 'has a launcher_pin without {cpus}: threads would'),
+@pytest.mark.parametrize('kind, words', [
+    ('srun', 'srun --cpus-per-task=2 --cpu-bind=cores '),
+    ('openmpi', 'mpirun -np 2 --map-by slot:PE=2 --bind-to core '),
+    ('mpich', 'mpirun -np 2 -bind-to core:2 '),
+    ('intelmpi', 'mpirun -np 2 -genv I_MPI_PIN 1 -genv I_MPI_PIN_CELL core '
+     '-genv I_MPI_PIN_DOMAIN 2 '),
 ])
-def test_a_partition_that_does_not_say_how_ranks_are_placed(
-        cluster, tmp_path, old, new, words):
+def test_a_rank_gets_a_core_for_each_of_its_threads(scripts, kind, words):
+    """C9: with one core both threads of osu_latency_mt were on it."""
+    [threads], [plain] = (
+        [text for text in scripts[kind] if f'/{program} ' in text]
+        for program in ('osu_latency_mt', 'osu_latency'))
+    assert words in threads
+    assert ' -t 2:2' in threads
+    one = re.sub(r'\b2(?= --| -g| -b|$)|(?<=[:=])2\b', '1', words.strip())
+    assert one.replace('-np 1', '-np 2') in plain
+
+
+def test_a_partition_that_does_not_say_how_ranks_are_placed(cluster,
+                                                            tmp_path):
+    pin = {'launcher_pin': ['--pin={cpus}']}
     path = tmp_path / 'cluster' / 'system.py'
-    assert old in SITE
-    path.write_text(SITE.replace(old, new))
+    path.write_text(SITE + MORE.format(changes={
+        'no_pin': {'extras': {}},
+        'no_cpus': {'extras': {'launcher_pin': ['--pin']}},
+        'good': {'extras': pin}}))
     done = cluster.reframe('--dry-run', *OSU, '-Sbringup=1', '-n',
                            'OsuPt2pt', '-E',
                            'program == "osu_latency_mt"')
     text = re.sub(r'\s+', ' ', done.stdout + done.stderr)
-    assert done.returncode == 1 and words in text, text
+    assert done.returncode == 1, text
+    for words in (
+            'partition cluster:no_pin has no launcher_pin, without which a '
+            "case cannot be started; write in its extras: 'launcher_pin': "
+            "['--map-by', 'slot:PE={cpus}', '--bind-to', 'core'],",
+            'no_cpus has a launcher_pin without {cpus}: threads would'):
+        assert words in text, text
+    assert 'cluster:good has' not in text
 
 
 def test_a_partition_without_processor_is_refused(cluster, tmp_path):
@@ -155,10 +180,3 @@ def test_an_installation_without_a_program_is_no_error(cluster, tmp_path):
     path.write_text(SITE.replace('*programs.EMBEDDED', '"osu_bw"'))
     text = listed(cluster, *OSU)
     assert 'osu_bw' in text and 'OsuCollective' not in text
-
-
-def test_quick_is_part_of_nightly_is_part_of_full(cluster):
-    counts = [len(re.findall(r'^- ', listed(
-        cluster, *OSU, f'--mode={mode}'), re.M))
-        for mode in ('quick', 'nightly', 'full')]
-    assert 0 < counts[0] < counts[1] < counts[2]

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, suite_in, until
+from conftest import OSU, ROOT, suite_in, until
 from test_cluster_jobs import GOLDEN, PAIR, faulty_in
 
 pytestmark = pytest.mark.cluster
@@ -134,7 +134,7 @@ def test_a_budget_a_partition_and_the_longest_first(tmp_path, cluster):
         job = cluster.box(
             'exec', '--', ROOT / 'plumb', 'nightly', '--site', site,
             '--bringup', '--cover', '0', '--webhook', tmp_path
-            / 'night.json', '--', '-n', 'OsuStartup', '-E',
+            / 'night.json', '--', *OSU, '-n', 'OsuStartup', '-E',
             'layout in [(2, "one"), (4, "one")]', '-Srepeats=1',
             '-Stime_limit=5m', cwd=tmp_path, env={
                 **os.environ, **suite.variables},

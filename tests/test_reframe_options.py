@@ -1,6 +1,7 @@
 """Options of plain ReFrame under `plumb env`: the table of the README."""
 from __future__ import annotations
 
+import inspect
 import json
 import re
 
@@ -8,15 +9,39 @@ import pytest
 from conftest import OSU, ROOT, suite_in
 from test_faults import another_site
 
-HELLO = ['-n', 'OsuStartup', '-E', 'program == "osu_hello"', '-Sbringup=1']
-#: The same, where it is not tested what else there is.
-ALONE = [*OSU, *HELLO]
+ALONE = [*OSU, '-n', 'OsuStartup', '-E', 'program == "osu_hello"',
+         '-Sbringup=1']
 
 
 @pytest.fixture(scope='module')
 def suite(tmp_path_factory):
     """One place for all rows: what is built once is there."""
     return suite_in(tmp_path_factory.mktemp('options'))
+
+
+class Session:
+    """A session, its output and its records."""
+
+    def __init__(self, suite, *args, code=0, **more):
+        before = len(suite.records)
+        done = suite.reframe('-r', *ALONE, *args, **more)
+        self.stdout = done.stdout
+        self.text = done.stdout + done.stderr
+        assert done.returncode == code, self.text
+        assert 'Traceback' not in self.text
+        self.records = suite.records[before:]
+
+
+@pytest.fixture(scope='module')
+def plain(suite):
+    """A session with nothing but a variable, for several rows."""
+    return Session(suite, '-Srepeats=2')
+
+
+@pytest.fixture(scope='module')
+def detailed(suite):
+    """A session with the options of two rows."""
+    return Session(suite, '-v', '--exec-policy=serial')
 
 
 def ran(suite, *args, code=0):
@@ -27,46 +52,43 @@ def ran(suite, *args, code=0):
     return done
 
 
-def records(suite, before):
-    return suite.records[before:]
-
-
 def lists(suite):
-    for option in ('-L', '-lC', '--list-tags'):
-        assert 'OsuStartup' in ran(suite, option, *ALONE).stdout \
-            or option == '--list-tags'
+    for option in ('-l', '-L', '-lC'):
+        assert 'OsuStartup' in ran(suite, option, *ALONE).stdout
+    ran(suite, '--list-tags', *ALONE)
     assert json.loads(ran(suite, '--describe', *ALONE).stdout)
-    assert 'OsuStartup' in ran(suite, '-l', *HELLO).stdout
 
 
 def filters(suite):
-    for options in (['-n'], [*OSU, '-t'], [*OSU, '-p']):
-        done = ran(suite, '-r', *options, 'nosuch', code=1)
+    for options in (['-r', '-n', 'nosuch'], ['-r', '-t', 'nosuch'],
+                    ['-r', '-p', 'nosuch'], ['-r', '-E', 'program == "x"'],
+                    ['-r', '--mode=quick', '-x', '.*'],
+                    ['--dry-run', '-n', 'nosuch']):
+        done = ran(suite, *OSU, *options, code=1)
         assert done.stderr.startswith('plumb: zero cases ran')
+        assert len(done.stderr.splitlines()) == 1
 
 
-def sets_a_variable(suite):
-    before = len(suite.records)
-    ran(suite, '-r', *ALONE, '-Srepeats=2')
-    assert {r['repeat'] for r in records(suite, before)} == {'0', '1', '2'}
+def sets_a_variable(plain):
+    assert {r['repeat'] for r in plain.records} == {'0', '1', '2'}
 
 
-def verbose(suite):
-    assert 'P: wall_time: ' in ran(suite, '-r', '-v', *ALONE).stdout
-    assert 'P: ' not in ran(suite, '-r', *ALONE).stdout
+def verbose(plain, detailed):
+    assert 'P: wall_time: ' in detailed.stdout
+    assert 'P: ' not in plain.stdout
 
 
-def serial(suite):
-    before = len(suite.records)
-    ran(suite, '-r', '--exec-policy=serial', *ALONE)
-    assert records(suite, before)
+def serial(detailed):
+    assert detailed.records
 
 
 def dry_run(suite):
-    ran(suite, '--dry-run')
+    # Without jobs to poll it is over in a third of the time.
+    serial = '--exec-policy=serial'
+    ran(suite, '--dry-run', serial)
     for family in ('osu', 'keyvalue', 'taobench'):
         suite.write_references({'complete': True}, family)
-    done = ran(suite, '--dry-run', '-n',
+    done = ran(suite, '--dry-run', serial, '-n',
                'OsuPt2pt|OsuStartup|StoreServes|TaoBench', code=1)
     causes = [ln for ln in done.stdout.splitlines()
               if re.match(r'\d+ test cases?: ', ln)]
@@ -76,73 +98,60 @@ def dry_run(suite):
     assert 'SUMMARY OF FAILURES' not in done.stdout
     number = sum(int(cause.split()[0]) for cause in causes)
     assert f'plumb: {number} test cases cannot run here' in done.stderr
-    ran(suite, '--dry-run', *ALONE)
 
 
 def reruns(suite):
-    before = len(suite.records)
-    ran(suite, '-r', '--reruns=1', *ALONE)
-    assert sum(r['metric'] == 'wall_time'
-               for r in records(suite, before)) == 2
+    found = Session(suite, '--reruns=1').records
+    assert sum(r['metric'] == 'wall_time' for r in found) == 2
 
 
 def repeat(suite):
-    before = len(suite.records)
-    ran(suite, '-r', '--repeat=2', *ALONE)
-    assert len({r['case'] for r in records(suite, before)}) == 2
+    found = Session(suite, '--repeat=2').records
+    assert len({r['case'] for r in found}) == 2
 
 
 def duration(suite):
-    before = len(suite.records)
-    done = ran(suite, '-r', '--duration=10s', *ALONE)
-    assert '--duration: maximum session duration exceeded' in done.stdout
-    assert records(suite, before)
-    assert 'fail' not in {r['result'] for r in records(suite, before)}
+    session = Session(suite, '--duration=10s')
+    assert '--duration: maximum session duration exceeded' in session.stdout
+    assert session.records
+    assert 'fail' not in {r['result'] for r in session.records}
     # Too short for a single round: nothing was measured.
-    before = len(suite.records)
-    done = ran(suite, '-r', '--duration=1s', *OSU, '-n', 'OsuStartup',
-               '-Sbringup=1', code=1)
-    assert 'cancelled' in {r['guard'] for r in records(suite, before)}
+    short = Session(suite, '--duration=1s', '-Srepeats=400', code=1)
+    assert 'cancelled' in {r['guard'] for r in short.records}
 
 
 def broken(suite, *args):
-    """A run on a site that has no compiler."""
+    """Guards of the records of a session on a site that has no compiler."""
     if not (suite.tmp / 'site').exists():
         another_site(suite, suite.tmp, '''
 for _env in site_configuration['environments']:
     _env['cc'] = 'false'
 ''')
         suite.variables.pop('PLUMBLINE_SITE')
-    done = suite.reframe('-r', *HELLO, *args,
-                         PLUMBLINE_SITE=str(suite.tmp / 'site'))
-    assert done.returncode == 1, done.stdout + done.stderr
-    return done
+    session = Session(suite, *args, code=1,
+                      PLUMBLINE_SITE=str(suite.tmp / 'site'))
+    return [r['guard'] for r in session.records]
 
 
 def max_retries(suite):
-    before = len(suite.records)
-    broken(suite, '--max-retries=1')
-    assert [r['guard'] for r in records(suite, before)] == ['build', 'build']
+    assert broken(suite, '--max-retries=1') == ['build', 'build']
 
 
 def maxfail(suite):
-    before = len(suite.records)
-    broken(suite, '--maxfail=1')
-    assert [r['guard'] for r in records(suite, before)] == ['cancelled']
+    assert broken(suite, '--maxfail=1') == ['cancelled']
 
 
-def stored(suite):
-    ran(suite, '-r', *HELLO)
+def stored(suite, plain):
     assert ran(suite, '--list-stored-sessions').stdout
     assert 'wall_time' in ran(
         suite, '--list-stored-testcases=now-1d:now/mean:/').stdout
 
 
 def of_plumb_run(suite):
-    done = suite.plumb('run', '--bringup', '--dry-run', *HELLO[:4])
+    done = suite.plumb('run', '--bringup', '--dry-run', *ALONE[:-1])
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'zero cases' not in done.stderr
-    done = suite.plumb('run', '-l', *HELLO[:4], '-p', '^nosuch$')
+    done = suite.plumb('run', '-l', *ALONE[:-1], '-p', '^nosuch$')
     # ReFrame ignores -p beside --mode.
     assert done.returncode == 0 and 'Found 0 check' in done.stdout
 
@@ -171,5 +180,5 @@ def test_the_table_of_the_readme_is_tested():
 
 
 @pytest.mark.parametrize('row', ROWS.values(), ids=lambda r: r.__name__)
-def test_option(suite, row):
-    row(suite)
+def test_option(request, suite, row):
+    row(*map(request.getfixturevalue, inspect.signature(row).parameters))

@@ -107,18 +107,29 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
     assert 'sites: 1, to fix: 1' in done.stdout
 
 
-@pytest.mark.parametrize('file, text, words', [
-    ('stacks.yaml', 'solve_limt: 3\n', 'stacks.yaml: solve_limt: expected'),
-    ('locks/mpi-host.lock', '{"roots": [', 'no lock of Spack'),
-    ('locks/mpi-hots.lock', '{}', "no stack 'mpi-hots'"),
-    ('references/oso.yaml', '{}', "no family 'oso' here; did you mean 'osu'"),
-    ('references/osu.yaml', 'OsuPt2ptt: {}', "no check 'OsuPt2ptt' here; did "
-     "you mean 'OsuPt2pt'"),
-])
-def test_files_that_only_the_suite_reads(site, file, text, words):
-    (site / file).parent.mkdir(exist_ok=True)
-    (site / file).write_text(text)
-    assert words in findings(site)
+@pytest.mark.parametrize('files', [
+    [('stacks.yaml', 'solve_limt: 3\n', 'stacks.yaml: solve_limt: expected'),
+     ('locks/mpi-host.lock', '{"roots": [', 'no lock of Spack'),
+     ('locks/mpi-hots.lock', '{}', "no stack 'mpi-hots'"),
+     ('references/oso.yaml', '{}',
+      "no family 'oso' here; did you mean 'osu'"),
+     ('references/osu.yaml', 'OsuPt2ptt: {}',
+      "no check 'OsuPt2ptt' here; did you mean 'OsuPt2pt'"),
+     ('topology.yaml', 'switches: {a: {switches: b}}', "has no switch 'b'"),
+     ('hardware.yaml', 'nic: {X1: {rate: 1}}',
+      'X1: missing or unknown: arch')],
+    [('hardware.yaml', 'nics: {}',
+      'hardware.yaml: nics: expected gpu or nic')],
+], ids=['all', 'hardware'])
+def test_files_that_only_the_suite_reads(site, files):
+    for file, text, _ in files:
+        (site / file).parent.mkdir(exist_ok=True)
+        (site / file).write_text(text)
+    found = [line for line in sites.examine(site).findings
+             if 'no snapshot' not in line]
+    for file, _, words in files:
+        assert sum(words in line for line in found) == 1, (file, found)
+    assert len(found) == len(files), found
 
 
 def test_this_machine_has_no_snapshot(suite):
@@ -166,12 +177,8 @@ def test_every_site_is_sound(suite):
     ("'num_cpus': 64", "'num_cpus': 'many'", "'many' is not of type"),
     ("'slurm'", "'slrum'", 'slrum'),
     ("'environs': ['gnu']", "'environs': ['gun']", 'gun'),
-    ("'systems': [{", "'systems': [{", ''),
     ('site_configuration = {', 'site_configuration = {{', 'system.py:'),
     ("'osu_latency'", "'osu_latencies'", 'no case can run'),
-    ("5',\n                   'programs'",
-     "5', 'stack': 'mpi-hots', 'programs'",
-     "system.py:18: environment gnu: no stack 'mpi-hots'"),
     ("'processor': {'num_cpus': 64, 'num_cpus_per_core': 1},", '',
      "partition cluster:cluster-a has no 'processor' with num_cpus and "
      'num_cpus_per_core: write'),
@@ -184,13 +191,6 @@ def test_every_site_is_sound(suite):
      "without which a case cannot be started; write in its extras: "
      "'launcher_oversubscribe': ['--overcommit', '--cpu-bind=none'],"),
     ("'srun'", "'mpirun'", ''),
-    ("['--exclusive']", "['--exclusive', '--partitoin=x']",
-     "system.py: partition cluster:cluster-a: access: '--partitoin=x': "
-     'sbatch has no --partitoin, did you mean --partition?'),
-    ("'num_cpus': 64", "'num_cpus': 64, 'num_sockets': 2, "
-     "'num_cpus_per_socket': 16",
-     'processor: num_cpus is 64, and num_sockets x num_cpus_per_socket is '
-     '2 x 16 = 32'),
     ("['--exclusive']", '[]', "system.py: partition cluster:cluster-a: access "
      'has no --exclusive: two cases could be timed on one node; add '),
     ("'launcher_pin'", "'night_budget': '9', 'launcher_pin'",
@@ -217,6 +217,27 @@ def test_a_fault_of_the_site_is_one_line(site, old, new, words):
     assert len(lines) <= 1
 
 
+def test_faults_that_hide_none_are_a_line_each(site):
+    changes = [
+        ("5',\n                   'programs'",
+         "5', 'stack': 'mpi-hots', 'programs'",
+         "system.py:18: environment gnu: no stack 'mpi-hots'"),
+        ("['--exclusive']", "['--exclusive', '--partitoin=x']",
+         "system.py: partition cluster:cluster-a: access: '--partitoin=x': "
+         'sbatch has no --partitoin, did you mean --partition?'),
+        ("'num_cpus': 64", "'num_cpus': 64, 'num_sockets': 2, "
+         "'num_cpus_per_socket': 16",
+         'processor: num_cpus is 64, and num_sockets x num_cpus_per_socket '
+         'is 2 x 16 = 32')]
+    for old, new, _ in changes:
+        change(site, old, new)
+    lines = [ln for ln in sites.examine(site).findings
+             if 'no snapshot' not in ln]
+    for *_, words in changes:
+        assert sum(words in line for line in lines) == 1, lines
+    assert len(lines) == len(changes), lines
+
+
 def test_an_environment_that_no_partition_names(site):
     change(site, '# more', MT)
     line = next(n for n, text in enumerate(
@@ -224,16 +245,6 @@ def test_an_environment_that_no_partition_names(site):
     assert (f'{site}/system.py:{line}: environment mt is named by no '
             "partition: add it to a partition's environs, or remove it"
             ) in findings(site)
-
-
-@pytest.mark.parametrize('file, text, words', [
-    ('topology.yaml', 'switches: {a: {switches: b}}', "has no switch 'b'"),
-    ('hardware.yaml', 'nic: {X1: {rate: 1}}', 'X1: missing or unknown: arch'),
-    ('hardware.yaml', 'nics: {}', 'hardware.yaml: nics: expected gpu or nic'),
-])
-def test_what_only_this_site_has(site, file, text, words):
-    (site / file).write_text(text)
-    assert words in findings(site)
 
 
 def test_two_systems_are_two_sites(site):

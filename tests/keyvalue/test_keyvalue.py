@@ -17,7 +17,7 @@ from checks.keyvalue.points import AXES, Load, modes_of, points
 from checks.services.plan import filled
 from checks.stores.servers import STORES, Needs, server
 from config.records.points import MODES
-from tests.conftest import ROOT, skip_missing
+from tests.conftest import ROOT, of_family, skip_missing
 from tests.test_faults import another_site
 
 SHORT = ('-SStoreServes.duration=0.5', '-SStoreServes.warmup=0.1',
@@ -25,7 +25,7 @@ SHORT = ('-SStoreServes.duration=0.5', '-SStoreServes.warmup=0.1',
 
 
 #: Of one family alone: ReFrame reads the others for a second.
-OF_IT = ('-c', str(ROOT / 'checks' / 'keyvalue'))
+OF_IT = of_family('keyvalue')
 RUN = ('-r', *OF_IT, '-Sbringup=1')
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from conftest import of_family
 from rounds import left, seen
 
 #: Two sizes, and few all-reduces: all nodes share one machine.
@@ -16,7 +17,8 @@ def ran(suite, cluster, partition, case):
     before = seen(cluster)
     text, _ = suite.on(
         cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
-        '-n', 'OptcastAllReduce', '-E', case, QUICK).communicate()
+        *of_family('optcast'), '-n', 'OptcastAllReduce', '-E',
+        case, QUICK).communicate()
     assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
     assert left(cluster, before, suite.tmp) == []
     return {(r['metric'], r['point']): r for r in suite.records}

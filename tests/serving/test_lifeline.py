@@ -50,7 +50,7 @@ from checks.services.wire import (
     Handshake,
 )
 from tests import impostor
-from tests.conftest import ROOT, until
+from tests.conftest import ROOT, of_family, until
 
 SECRET, RUN = b's' * 32, 'run.1 7'
 
@@ -792,9 +792,10 @@ def test_all_killed_at_once_and_another_case_comes(suite, store):
     """Through ReFrame: batch script, conductor and agent, all at once."""
     def case(operation, seconds):
         return suite.start(
-            '-r', '-Sbringup=1', f'-SStoreServes.duration={seconds}', '-n',
-            'StoreServes', '-p', f'^{store.environ}$',
-            '-E', f'str(load) == "{store.name} {operation}"',
+            '-r', *of_family('keyvalue'), '-Sbringup=1',
+            f'-SStoreServes.duration={seconds}', '-n', 'StoreServes',
+            '-p', f'^{store.environ}$', '-E',
+            f'str(load) == "{store.name} {operation}"',
             TMPDIR=str(suite.tmp))
 
     first = case('get', 60)

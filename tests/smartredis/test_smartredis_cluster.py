@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import pytest
+from conftest import of_family
 from rounds import left, seen
 
 #: Check -> the arrangement: a cluster of three shards and a node of clients;
@@ -20,7 +21,8 @@ def test_ranks_and_their_database(suite, cluster, partition, name):
     more = ',tensor_bytes:1024+65536' * ('Inference' not in name)
     text, _ = suite.on(
         cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
-        '-n', name, '-E', f'{CASES[name]} and point.clients_per_node == 4'
+        *of_family('smartredis'), '-n', name, '-E',
+        f'{CASES[name]} and point.clients_per_node == 4'
         ' and point.db == "valkey"',
         f'-S{name}.settings=iterations:10{more}').communicate()
     assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text

@@ -5,6 +5,7 @@ import json
 import subprocess
 
 import pytest
+from conftest import of_family
 
 SITE = '''
 from checks.core.features import node_features
@@ -36,7 +37,8 @@ def scripts(suite, tmp_path):
     """Check -> its script and its plan."""
     suite.write_site(tmp_path / 'cluster', SITE)
     done = suite.reframe(
-        '--dry-run', '-Sbringup=1', '-n', 'SmartRedis', '-E',
+        '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
+        'SmartRedis', '-E',
         'point.client_nodes == 2 and point.clients_per_node == 4 and '
         'point.deployment == "standard"',
         '-SSmartRedisThroughput.settings=wall_time:01/02/03')

@@ -25,7 +25,7 @@ from checks.taobench import parser as tao
 from checks.taobench.points import Point
 from postprocess import perflogs
 from postprocess.references import progress
-from tests.conftest import ROOT, free_port
+from tests.conftest import ROOT, free_port, of_family
 
 SERVING = ROOT / 'checks' / 'services'
 #: A run of a few seconds, of a cache that is warm at once.
@@ -327,7 +327,7 @@ def test_a_server_of_text_is_no_server_of_the_binary_protocol():
 # Under ReFrame --------------------------------------------------------------
 
 #: Of one family alone: ReFrame reads the others for a second.
-OF_IT = ['-c', str(ROOT / 'checks' / 'taobench')]
+OF_IT = of_family('taobench')
 
 
 def run(suite, *options, point='standalone', **settings):

@@ -78,6 +78,10 @@ def test_a_reader_of_a_perflog_does_not_stop_a_session(
     monkeypatch.setattr(perflog, 'LOCK_LIMIT', 0)
     path = tmp_path / 'alpha' / 'cpu' / 'OsuPt2pt.v3.csv'
     perflog.append(path, header, [['1'] * len(header)])
+    # The reader can read, whatever the umask of the tests.
+    for folder in (path.parent, path.parent.parent):
+        folder.chmod(0o755)
+    path.chmod(0o644)
     with locked_by_a_reader(*path.parent.iterdir()) as kept:
         assert kept == {path}
         perflog.append(path, header, [['2'] * len(header)])

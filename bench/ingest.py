@@ -36,7 +36,7 @@ MOST_MIB = 2048
 #: Opens the cache of a folder, and counts its records and their places.
 OPEN = '''
 import sys; sys.path.insert(0, {root!r})
-from postprocess import cache
+from postprocess.perflogs import cache
 cache.WORTH, cache.FULL, cache.SMALL = 0, {full}, {small}
 with cache.opened([{folder!r}], print) as con:
     print(*con.execute('SELECT count(*), count(DISTINCT (file, line)) '

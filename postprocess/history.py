@@ -13,7 +13,7 @@ import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 
@@ -161,7 +161,8 @@ def main(argv: list[str] | None = None) -> int:
         known = set() if test_cases else {name for name, in con.execute(
             'SELECT DISTINCT metric FROM records').fetchall()}
         many = test_cases > TABLES and not args.csv and not args.json
-        found = con.execute(_CHANGES).fetchall() if many else rows(con)
+        found: list[Any] = con.execute(
+            _CHANGES).fetchall() if many else rows(con)
     for fault in faults:
         print(f'plumb history: {fault}', file=sys.stderr)
     if not found:

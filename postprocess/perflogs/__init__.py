@@ -5,8 +5,7 @@ returns the faults beside the good records. config/perflog.yaml describes the
 format. Modules in reading order:
 
 reading     perflog files as whole lines; damaged ones are reported
-packed      compressed perflogs, with a limit
-formats     records from our format, ReFrame's and excalibur-tests'
+formats     columns of our format and of ReFrame's, and their queries
 cache       Parquet files by system and month
 plans       what sessions planned to run
 reasons     why test cases failed or are inconclusive

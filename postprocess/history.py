@@ -63,20 +63,19 @@ _ROWS = '''WITH matching AS NOT MATERIALIZED (
 ), nights AS (
     SELECT run, left(replace(run, '-', ''), 8) AS day FROM matching
     GROUP BY run ORDER BY day DESC, run DESC LIMIT {last}
-), counting AS (
-    SELECT *, {name} AS name FROM matching JOIN nights USING (run)
-    QUALIFY judged OR NOT bool_or(judged)
-    OVER (PARTITION BY name, run, point)
 )
 SELECT strftime(max(time), '%Y-%m-%dT%H:%M:%SZ') AS time, run,
     any_value(system) AS system, any_value(partition) AS partition,
     any_value(environ) AS environ, any_value("check") AS "check",
     any_value(params) AS params, arg_max("case", time) AS "case", metric,
-    point, median(value) AS value, unit, better,
-    arg_max(CASE WHEN guard = '' THEN result ELSE 'fail' END, time)
-        AS result,
-    name, day, any_value(size) AS size
-FROM counting GROUP BY name, run, day, metric, point, unit, better'''
+    point, coalesce(median(value) FILTER (judged), median(value)) AS value,
+    unit, better,
+    -- The judged record and those that it is the median of have one time.
+    arg_max(CASE WHEN guard = '' THEN result ELSE 'fail' END,
+        2 * epoch_us(time) + judged::INTEGER) AS result,
+    {name} AS name, day, any_value(size) AS size
+FROM matching JOIN nights USING (run)
+GROUP BY {name}, run, day, metric, point, unit, better'''
 #: The last session of each test case, compared with those before it.
 _CHANGES = '''WITH ordered AS (
     SELECT *, row_number() OVER (PARTITION BY name, unit, point

@@ -44,5 +44,5 @@ def show(rows: Iterable[Sequence[object]], head: Sequence[str] = (),
         table.add_row(Text(first, STYLES.get(first.strip(), '')),
                       *map(Text, more))
     with console.capture() as text:
-        console.print(Padding(table, (0, 0, 0, indent)))
+        console.print(Padding(table, (0, 0, 0, indent), expand=False))
     print(*(line.rstrip() for line in text.get().splitlines()), sep='\n')

@@ -11,11 +11,13 @@ import difflib
 import functools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
-
-import jsonschema
+from typing import TYPE_CHECKING, Any
 
 from . import strict
+
+if TYPE_CHECKING:
+    # Imported when a file is checked: many commands check none.
+    import jsonschema
 
 FOLDER = Path(__file__).with_name('schemas')
 #: JSON schema's type -> how a message calls it.
@@ -26,6 +28,7 @@ TYPES = {'object': 'a mapping', 'array': 'a list', 'string': 'text',
 
 @functools.cache
 def _validator(name: str, part: str) -> jsonschema.Draft202012Validator:
+    import jsonschema
     schema = strict.table(FOLDER / f'{name}.yaml')
     if part:
         schema = {'$defs': schema['$defs'], '$ref': f'#/$defs/{part}'}

@@ -1,34 +1,38 @@
-"""`plumb history`: a metric of each test case, night by night.
+"""`plumb history`: a metric of each test case over sessions.
 
-A question to the cache (cache.py). pandas is not imported,
-because that takes longer than the answer.
+The answer is one query to the cache (perflogs/cache.py). pandas is not
+imported, because that takes longer than the answer.
 """
 from __future__ import annotations
 
 import argparse
 import difflib
-import functools
 import itertools
 import json
-import re
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
+
+from config import console
 
 from .perflogs import cache
 from .perflogs.formats import sql_text
 
-HELP = """How a metric went: a line a case and point, a column a night.
+HELP = """Print a metric of test cases over sessions.
 
-METRIC is a metric's name (latency, bandwidth, operations, ...). CASE is a
-part of what stands above each table, `check params @system:partition+environ`,
-or a case's hash; without it all cases with the metric are shown. Of several
-repeats in a run the median counts. `change` is the last night against the
-median of those before it that are shown.
+METRIC is the name of a metric (latency, bandwidth, operations, ...). CASE is
+a part of the name of a test case, `check params @system:partition+environ`,
+or the hash of a test case. Without CASE all test cases with the metric match.
+
+If at most 3 test cases match, each has a table with one row per point and one
+column per session. `change` compares the last session with the median of the
+earlier sessions in the table. If more test cases match, one table lists them:
+`change` is then the median over the points of a test case. Of several
+repetitions in a session the median counts.
 
 Examples:
   ./plumb history latency
@@ -36,19 +40,21 @@ Examples:
   ./plumb history bandwidth @alpha:gpu --csv > bandwidth.csv
   ./plumb history operations --json --perflogs /shared/perflogs
 
---csv and --json give a row a night, case and point: time, run, system,
-partition, environ, check, params, case, metric, point, value, unit, better,
-result.
+--csv and --json write one row per session, test case and point: time, run,
+system, partition, environ, check, params, case, metric, point, value, unit,
+better, result.
 
-Exit codes: 0 good, 1 there are damaged places in the perflogs (each is told
-on stderr), 2 usage, or nothing that matches.
+Exit codes: 0 good, 1 the perflogs have damaged places (each is reported on
+stderr), 2 usage error, or nothing matches.
 """
+#: Test cases that have a table of their own.
+TABLES = 3
 COLUMNS = ('time', 'run', 'system', 'partition', 'environ', 'check', 'params',
            'case', 'metric', 'point', 'value', 'unit', 'better', 'result')
 #: What people call a test case, in SQL.
 _NAME = "concat(\"check\", ' ', params, ' @', system, ':', partition, '+', " \
         "environ)"
-#: One row per night, test case and point: of several repetitions what was
+#: One row per session, test case and point: of several repetitions what was
 #: judged counts, or else the median of all.
 _ROWS = '''WITH matching AS NOT MATERIALIZED (
     SELECT *, coalesce(repeat, 1) = 0 AS judged FROM records
@@ -57,24 +63,36 @@ _ROWS = '''WITH matching AS NOT MATERIALIZED (
 ), nights AS (
     SELECT run, left(replace(run, '-', ''), 8) AS day FROM matching
     GROUP BY run ORDER BY day DESC, run DESC LIMIT {last}
-), counting AS (
-    SELECT *, {name} AS name FROM matching JOIN nights USING (run)
-    QUALIFY judged OR NOT bool_or(judged)
-    OVER (PARTITION BY name, run, point)
 )
-SELECT strftime(last(time ORDER BY "case", time, line),
-    '%Y-%m-%dT%H:%M:%SZ'), run, any_value(system), any_value(partition),
-    any_value(environ), any_value("check"), any_value(params),
-    last("case" ORDER BY "case", time, line), metric, point, median(value),
-    last(unit ORDER BY "case", time, line),
-    last(better ORDER BY "case", time, line),
-    last(CASE WHEN guard = '' THEN result ELSE 'fail' END
-        ORDER BY "case", time, line)
-FROM counting GROUP BY name, run, day, metric, point ORDER BY day, run'''
+SELECT strftime(max(time), '%Y-%m-%dT%H:%M:%SZ') AS time, run,
+    any_value(system) AS system, any_value(partition) AS partition,
+    any_value(environ) AS environ, any_value("check") AS "check",
+    any_value(params) AS params, arg_max("case", time) AS "case", metric,
+    point, coalesce(median(value) FILTER (judged), median(value)) AS value,
+    unit, better,
+    -- The judged record and those that it is the median of have one time.
+    arg_max(CASE WHEN guard = '' THEN result ELSE 'fail' END,
+        2 * epoch_us(time) + judged::INTEGER) AS result,
+    {name} AS name, day, any_value(size) AS size
+FROM matching JOIN nights USING (run)
+GROUP BY {name}, run, day, metric, point, unit, better'''
+#: The last session of each test case, compared with those before it.
+_CHANGES = '''WITH ordered AS (
+    SELECT *, row_number() OVER (PARTITION BY name, unit, point
+        ORDER BY day DESC, run DESC) = 1 AS newest FROM answer
+), points AS (
+    SELECT name, unit, better, any_value(value) FILTER (newest)
+        / nullif(median(value) FILTER (NOT newest), 0) - 1 AS change,
+        bool_or(newest AND result IN ('fail', 'xpass')) AS failed
+    FROM ordered GROUP BY name, unit, better, point
+)
+SELECT CASE WHEN bool_or(failed) THEN 'fail' ELSE '' END, median(change),
+    count(*), unit, better, name
+FROM points GROUP BY name, unit, better ORDER BY name, unit'''
 
 
 class Row(NamedTuple):
-    """A metric of a case at a point, in one run."""
+    """A metric of a test case at a point, in one session."""
     time: str
     run: str
     system: str
@@ -91,22 +109,14 @@ class Row(NamedTuple):
     result: str
 
     @property
-    def name(self) -> str:
-        """What people call the case."""
-        return (f'{self.check} {self.params} @{self.system}:'
-                f'{self.partition}+{self.environ}')
-
-    @property
-    def key(self) -> Key:
-        """The line of the table on which it stands."""
-        return self.point, self.unit, self.better
+    def title(self) -> str:
+        """What stands above a table."""
+        way = '' if self.better == 'none' else f', {self.better} is better'
+        return (f'{self.check} {self.params} @{self.system}:{self.partition}+'
+                f'{self.environ}\n{self.metric} ({self.unit}){way}')
 
     def __str__(self) -> str:
         return f'{self.value:.4g}' + '!' * (self.result in ('fail', 'xpass'))
-
-
-#: Point, unit, better: a line of the table.
-Key = tuple[str, str, str]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -119,7 +129,7 @@ def parser() -> argparse.ArgumentParser:
     cmd.add_argument('--perflogs', type=Path, default=Path('perflogs'),
                      metavar='DIR', help='folder of perflogs')
     cmd.add_argument('--last', type=int, metavar='N', help='only the newest '
-                     'N nights; 0: all (default: 8, with --csv and --json '
+                     'N sessions; 0: all (default: 8, with --csv and --json '
                      'all)')
     form = cmd.add_mutually_exclusive_group()
     form.add_argument('--csv', action='store_true', help='rows as CSV')
@@ -134,7 +144,7 @@ def main(argv: list[str] | None = None) -> int:
     last = args.last if args.last is not None else (
         0 if args.csv or args.json else 8)
     if last < 0:
-        cmd.error(f'--last is {last}; the least is 0')
+        cmd.error(f'--last is {last}; give 0 or more')
     if not args.perflogs.is_dir():
         print(f'plumb history: {args.perflogs}: no folder of perflogs; run '
               '`./plumb run` first, or name another with --perflogs',
@@ -146,10 +156,12 @@ def main(argv: list[str] | None = None) -> int:
         faults.append(f'{file}:{line}: {reason}')
 
     with cache.opened([args.perflogs], report, missing=False) as con:
-        found = ask(con, args.metric, args.case, last)
-        known = {name for name, in con.execute(
-            'SELECT DISTINCT metric FROM records').fetchall()
-            } if not found else set()
+        test_cases = ask(con, args.metric, args.case, last)
+        known = set() if test_cases else {name for name, in con.execute(
+            'SELECT DISTINCT metric FROM records').fetchall()}
+        many = test_cases > TABLES and not args.csv and not args.json
+        found: list[Any] = con.execute(
+            _CHANGES).fetchall() if many else rows(con)
     for fault in faults:
         print(f'plumb history: {fault}', file=sys.stderr)
     if not found:
@@ -162,16 +174,18 @@ def main(argv: list[str] | None = None) -> int:
         out = csv.writer(sys.stdout, lineterminator='\n')
         out.writerow(COLUMNS)
         out.writerows(found)
+    elif many:
+        changes(found)
     else:
-        print('\n'.join(table(found)))
+        tables(found)
     return 1 if faults else 0
 
 
 def _nothing(args: argparse.Namespace, known: set[str]) -> str:
     """Why there is no row."""
     if args.metric in known:
-        return (f'no case with {args.metric} matches {args.case!r}; without '
-                'CASE all are shown')
+        return (f'no test case with {args.metric} matches {args.case!r}; '
+                'leave CASE out for all test cases')
     if not known:
         return (f'no records in {args.perflogs}: run `./plumb run` first, or '
                 'name another folder with --perflogs')
@@ -183,64 +197,66 @@ def _nothing(args: argparse.Namespace, known: set[str]) -> str:
 
 
 def ask(con: duckdb.DuckDBPyConnection, metric: str, case: str, last: int
-        ) -> list[Row]:
-    """The rows of a metric, in order of test case, point and time.
+        ) -> int:
+    """Fills the table `answer` with the rows of a metric.
 
     :param con: of cache.opened
-    :param last: only the newest nights that have it; 0: all
+    :param last: only the newest sessions that have it; 0: all
+    :returns: how many test cases it has
     """
     # Not as parameters: the client imports pandas for those.
-    found = con.execute(_ROWS.format(
+    con.execute('CREATE OR REPLACE TEMP TABLE answer AS ' + _ROWS.format(
         metric=sql_text(metric), case=sql_text(case), name=_NAME,
-        last=last or 'NULL')).fetchall()
-    return sorted(map(Row._make, found), key=lambda row: (
-        row.name.split(), _order(row.key)))
+        last=last or 'NULL'))
+    [[count]] = con.execute(
+        'SELECT count(DISTINCT name) FROM answer').fetchall()
+    return count
 
 
-@functools.cache
-def _size(point: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r'\d+', point, re.ASCII)[:1]))
+def rows(con: duckdb.DuckDBPyConnection) -> list[Row]:
+    """The rows of `answer`, in order of test case, point and time."""
+    columns = ', '.join(f'"{name}"' for name in COLUMNS)
+    return [*map(Row._make, con.execute(
+        f'SELECT {columns} FROM answer ORDER BY name, unit, better, '
+        'size NULLS FIRST, point, day, run').fetchall())]
 
 
-def _order(key: Key) -> tuple[tuple[int, ...], Key]:
-    return _size(key[0]), key
+def changes(found: Iterable[tuple]) -> None:
+    """Prints one row per test case, from the rows of `_CHANGES`."""
+    console.show(
+        [(result, '' if change is None else f'{change:+.1%}', points, unit,
+          better, name) for result, change, points, unit, better, name
+         in found],
+        ('', 'change', 'points', 'unit', 'better', 'test case'), right=(1, 2))
+    print('\nName one test case as CASE for its values.')
 
 
-def table(rows: Iterable[Row]) -> Iterator[str]:
-    """Lines of text: one table per test case and unit, one column per night.
-    """
-    for name, group in itertools.groupby(rows, lambda row: row.name):
-        units: dict[tuple[str, ...], list[Row]] = {}
-        for row in group:
-            units.setdefault(row.key[1:], []).append(row)
-        for (unit, better), mine in units.items():
-            way = '' if better == 'none' else f', {better} is better'
-            yield f'{name}\n{mine[0].metric} ({unit}){way}'
-            yield from _cells(mine)
-            yield ''
-    yield '! failed'
+def tables(found: Iterable[Row]) -> None:
+    """Prints one table per test case and unit, one column per session."""
+    for title, group in itertools.groupby(found, lambda row: row.title):
+        print(title)
+        _table([*group])
+        print()
+    print('! failed')
 
 
-def _cells(rows: Sequence[Row]) -> Iterator[str]:
-    """Lines of one table."""
-    nights: dict[str, str] = {}
-    # Sorted again, because points of several sizes follow on each other.
-    for row in sorted(rows, key=lambda row: (
+def _table(found: Sequence[Row]) -> None:
+    sessions: dict[str, str] = {}
+    # Sorted again, because the rows of one point stand together.
+    for row in sorted(found, key=lambda row: (
             row.run.replace('-', '')[:8], row.run, row.time)):
-        nights[row.run] = row.time[5:16].replace('T', ' ')
-    lines = [['', *nights.values(), 'change']]
-    for (point, *_), line in itertools.groupby(rows, lambda row: row.key):
-        there = {row.run: row for row in line}
-        lines.append([point or 'all', *(str(there.get(run, '-'))
-                                        for run in nights),
-                      _change([row.value for row in there.values()])])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for cells in lines:
-        yield '  '.join(f'{cell:>{width}}' for cell, width
-                        in zip(cells, widths, strict=True))
+        sessions[row.run] = row.time[5:16].replace('T', ' ')
+    lines = []
+    for point, line in itertools.groupby(found, lambda row: row.point):
+        values = {row.run: row for row in line}
+        lines.append([point or 'all', *(str(values.get(run, '-'))
+                                        for run in sessions),
+                      _change([row.value for row in values.values()])])
+    console.show(lines, ('point', *sessions.values(), 'change'),
+                 right=range(len(sessions) + 2))
 
 
 def _change(values: list[float]) -> str:
-    """The last value against the median of those before it."""
+    """The last value compared with the median of the earlier values."""
     before = statistics.median(values[:-1]) if values[1:] else 0
     return f'{values[-1] / before - 1:+.1%}' if before else ''

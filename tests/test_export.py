@@ -53,6 +53,19 @@ def test_history_shows_each_night(tree, capsys):
     assert line.split()[2:] == ['1.1', '1.2', '1.3', '1.4', '1.5!', '+20.0%']
 
 
+def test_history_of_many_test_cases_lists_them(tree, capsys, monkeypatch):
+    """The last session is compared with the median of those before it."""
+    monkeypatch.setattr(history, 'TABLES', 1)
+    assert history.main(['latency', '--perflogs', str(tree)]) == 0
+    head, first, second, *_ = capsys.readouterr().out.splitlines()
+    assert head.split() == ['change', 'points', 'unit', 'better', 'test',
+                            'case']
+    assert first.split() == [
+        'fail', '+20.0%', '2', 'us', 'lower', 'OsuPt2pt', 'program=a',
+        '@alpha:cpu+openmpi']
+    assert second.split()[:2] == ['+20.0%', '2']
+
+
 def test_history_as_data_is_the_table(tree, capsys):
     assert history.main(['latency', '--json', '--perflogs', str(tree)]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -110,7 +123,7 @@ def expected(frame: pd.DataFrame, case: str, last: int) -> list[tuple]:
 
 
 @pytest.mark.parametrize('seed', range(3))
-def test_history_of_a_cache_in_pieces(tmp_path, monkeypatch, seed):
+def test_history_of_a_cache_in_pieces(tmp_path, monkeypatch, capsys, seed):
     """Several parts, files that are gone, cases that were measured twice in
     a run, repeats: what history says is what the table has."""
     rng = random.Random(seed)
@@ -134,13 +147,15 @@ def test_history_of_a_cache_in_pieces(tmp_path, monkeypatch, seed):
             file.unlink()
         for case, last in (('', 99), ('size=1 ', 2), ('A ', 3)):
             with cache.opened([tmp_path], print, missing=False) as con:
-                rows = history.ask(con, 'latency', case, last)
+                history.ask(con, 'latency', case, last)
+                rows = history.rows(con)
             assert sorted(
                 (f'{r.check} {r.params} @{r.system}:{r.partition}+'
                  f'{r.environ}', int(r.point[:-2]), r.run,
                  pytest.approx(r.value)) for r in rows) == expected(
                      perflogs.read(tmp_path), case, last)
-            text = '\n'.join(history.table(rows))
+            history.tables(rows)
+            text = capsys.readouterr().out
             assert text.count('(us)') == len({r[5:8] for r in rows})
             shown = [cell for line in text.splitlines()
                      if ' B  ' in line for cell in line.split()[2:]

@@ -141,7 +141,7 @@ def test_judged_records_are_the_median_where_there_is_one(tmp_path):
     ('1.25', '1_0', 'is not a finite number'),
     ('8 B', '8', "point '8' is not a size"),
     (',us,', ',ms,', "unit 'ms' of latency is not 'us'"),
-    ('latency,8 B', 'latencyy,8 B', "nearest: 'latency'"),
+    ('latency,8 B', 'latencyy,8 B', "did you mean 'latency'?"),
     ('2026-11-02T03', '2026-13-02T03', 'is not a time'),
     ('03:00:00Z', '03:00:00', 'is not a time'),
     (',no_reference,', ',fine,', 'is not one of pass, fail'),

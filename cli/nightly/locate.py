@@ -389,8 +389,8 @@ def figure_of(rows: pd.DataFrame, family: str, metric: str
         map(str, rows['metric']), sizes, strict=True)))
     order = [rule['metric'] for rule in families.families()[family].judged]
     for name in sorted(wanted, key=lambda one: order.index(
-            one.partition('@')[0])):
-        if metric in ('', name.partition('@')[0]):
+            judged.split(one)[0])):
+        if metric in ('', judged.split(name)[0]):
             row = rows.iloc[names.index(name)]
             return float(row['value']), str(row['better']), str(row['unit'])
     return None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from config.families import families
+from config.records.metrics import split
 from config.records.sizes import exact
 
 #: Figures in a row, at most, where nothing is judged.
@@ -40,10 +41,8 @@ class Figure(NamedTuple):
 def figure_of(key: str, value: float, unit: str, reference: float | None,
               judged: bool) -> Figure:
     """A figure from its key in ReFrame's report: local:thishost:x@8B."""
-    metric, _, point = key.rpartition(':')[2].partition('@')
-    size = point.removesuffix('B')
-    return Figure(metric, int(size) if size.isdigit() else None, value, unit,
-                  reference, judged)
+    metric, size = split(key.rpartition(':')[2])
+    return Figure(metric, size, value, unit, reference, judged)
 
 
 def row(tags: Iterable[str], figures: Sequence[Figure]) -> str:

@@ -6,9 +6,9 @@ import functools
 from dataclasses import dataclass
 
 from .. import families
-from ..sessions.judged import key
+from ..sessions.judged import key, point, split
 
-__all__ = ['Metric', 'key', 'metric', 'split', 'table']
+__all__ = ['Metric', 'key', 'metric', 'point', 'split', 'table']
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,3 @@ def metric(name: str) -> Metric:
         raise KeyError(f'unknown metric {name!r}: did you mean {near[0]!r}? '
                        '(metrics: of a family.yaml, config/metrics.yaml)'
                        ) from None
-
-
-def split(figure: str) -> tuple[str, int | None]:
-    """The inverse of `key`: metric name and size in bytes."""
-    name, _, point = figure.partition('@')
-    if not point:
-        return name, None
-    if not point.endswith('B') or not point[:-1].isdigit():
-        raise ValueError(f'{figure!r} is no metric: after @ comes a size '
-                         'like 8B')
-    return name, int(point[:-1])

@@ -308,7 +308,7 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
         name, size = metrics.split(figure)
         metric = metrics.metric(name)
         return {'repeat': repeat, 'metric': name,
-                'point': '' if size is None else f'{size} B',
+                'point': metrics.point(size),
                 'value': float(value), 'unit': metric.unit,
                 'better': metric.better, 'result': result, **judged}
 

@@ -46,7 +46,7 @@ def widest(family: str, metric: str) -> float:
 def instead(family: str, figure: str) -> str | None:
     """The derived metric that is judged in place of a judged figure where
     the bound of that is too wide; None: there is none."""
-    metric = figure.partition('@')[0]
+    metric, _ = split(figure)
     return next((rule.get('instead') for rule in table()[family]
                  if rule['metric'] == metric), None)
 
@@ -68,9 +68,9 @@ def derived(family: str, figures: Mapping[str, float]) -> dict[str, float]:
         what = derived_metrics()[name]
         values = [
             value for figure, value in figures.items()
-            for metric, _, point in [figure.partition('@')]
-            if metric == what['of'] and point and what.get('from', 0)
-            <= int(point[:-1]) <= what.get('to', math.inf)]
+            for metric, size in [split(figure)]
+            if metric == what['of'] and size is not None
+            and what.get('from', 0) <= size <= what.get('to', math.inf)]
         if len(values) >= FEWEST_SIZES and min(values) > 0:
             found[name] = math.exp(
                 sum(map(math.log, values)) / len(values))
@@ -80,6 +80,25 @@ def derived(family: str, figures: Mapping[str, float]) -> dict[str, float]:
 def key(metric: str, size: int | None = None) -> str:
     """Name of a figure: `latency@8B`, or `init_time` without a size."""
     return metric if size is None else f'{metric}@{size}B'
+
+
+def split(figure: str) -> tuple[str, int | None]:
+    """The inverse of `key`: metric name and size in bytes.
+
+    :raises ValueError: after the @ is no size
+    """
+    name, _, point = figure.partition('@')
+    if not point:
+        return name, None
+    if not point.endswith('B') or not point[:-1].isdigit():
+        raise ValueError(f'{figure!r} is no metric: after @ comes a size '
+                         'like 8B')
+    return name, int(point[:-1])
+
+
+def point(size: int | None) -> str:
+    """A size in bytes as perflogs have it: `8 B`, or `` without a size."""
+    return '' if size is None else f'{size} B'
 
 
 def judged_metrics(family: str) -> set[str]:

@@ -5,8 +5,7 @@ returns the faults beside the good records. config/perflog.yaml describes the
 format. Modules in reading order:
 
 reading     perflog files as whole lines; damaged ones are reported
-packed      compressed perflogs, with a limit
-formats     records from our format, ReFrame's and excalibur-tests'
+formats     columns of our format and of ReFrame's, and their queries
 cache       Parquet files by system and month
 plans       what sessions planned to run
 reasons     why test cases failed or are inconclusive
@@ -20,9 +19,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal, overload
 
 import duckdb
 
@@ -40,14 +38,11 @@ from .reading import PerflogError as PerflogError
 from .reading import table as table
 
 if TYPE_CHECKING:
-    # These take longer to import than many an answer takes.
-    import numpy as np
+    # It takes longer to import than many an answer takes.
     import pandas as pd
 
 #: What makes a case: all its records of one run belong together.
 CASE = [*plans.CASE]
-#: Records of which the texts are fetched as they are.
-FEW = 20_000
 
 
 @overload
@@ -179,82 +174,23 @@ def expand(frame: pd.DataFrame) -> pd.DataFrame:
 
 def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     """The records of a connection as the table that `read` gives."""
-    import numpy as np
-    import pandas as pd
     types = {name: kind for name, kind in formats.types().items()
              if name not in ('origin', 'line', 'fault')}
-    named = [name for name, kind in types.items() if kind == 'VARCHAR']
-    # A type of DuckDB needs little memory for each record, but some time.
-    many = con.execute('SELECT count(*) FROM parts').fetchall() > [(FEW,)]
-    texts = {name: _words(con, name) for name in named if many}
-    chosen = ', '.join(
-        f'enum_code("{name}"::"{name} words") AS "{name}"' if name in texts
-        else f'"{name}"' for name in types)
-    found = con.execute(
-        f'SELECT {chosen}, origin, line FROM parts SEMI JOIN sources '
-        'USING (origin) WHERE fault IS NULL').fetchnumpy()
-    for name in named:
-        if not many:
-            found[name], texts[name] = pd.factorize(found[name])
-    sources = con.execute('SELECT origin, file, format FROM sources '
-                          'ORDER BY origin').fetchall()
-    names = [file for _, file, _ in sources]
-    origins = found.pop('origin')
-    file = np.argsort(_file_order(names))[np.searchsorted(
-        [origin for origin, _, _ in sources], origins)] \
-        if sources else np.empty(0, np.int64)
-    line, times = found.pop('line'), found.pop('time')
-    # Texts in the order in which they stand in the files.
-    place = np.lexsort((line, file))
-    order = np.lexsort((line, file, times))
-    for at, name in enumerate(('file', 'format'), 1):
-        given = [sources[n][at] for n in _file_order(names)]
-        texts[name] = [*dict.fromkeys(given)]
-        found[name] = np.array([texts[name].index(text) for text in given],
-                               np.int32)[file]
-    table: dict[str, Any] = dict.fromkeys([*schema()[1], 'file', 'format'])
-    table |= {'line': line[order], 'time': pd.DatetimeIndex(
-        times[order]).tz_localize('UTC')}
-    for name, column in found.items():
-        if name in texts:
-            table[name] = _category(column, texts[name], place)[order]
-        elif types[name] == 'BIGINT':
-            table[name] = pd.arrays.IntegerArray(
-                np.ma.getdata(column)[order],
-                np.ma.getmaskarray(column)[order])
-        else:
-            table[name] = np.ma.filled(column, np.nan)[order] \
-                if types[name] == 'DOUBLE' else column[order]
-    table['repeat'][table['repeat'].isna()] = 1
-    return decided(pd.DataFrame(table, copy=False))
-
-
-def _words(con: duckdb.DuckDBPyConnection, name: str) -> list[str]:
-    """The distinct texts of a column, as a type of DuckDB."""
-    con.execute(f'CREATE TYPE "{name} words" AS ENUM (SELECT DISTINCT '
-                f'"{name}" FROM parts)')
-    [[found]] = con.execute(
-        f'SELECT enum_range(NULL::"{name} words")').fetchall()
-    return found
-
-
-def _category(codes: np.ndarray, words: Sequence[str], place: np.ndarray
-              ) -> pd.Categorical:
-    """A column of codes into words, with these in order of appearance."""
-    import numpy as np
-    import pandas as pd
-    first = np.full(len(words), len(codes))
-    # Of several records with a code the last one is kept: the first one.
-    first[codes[place[::-1]]] = np.arange(len(codes))[::-1]
-    used = np.argsort(first, kind='stable')[:(first < len(codes)).sum()]
-    number = np.zeros(len(words), np.int32)
-    number[used] = np.arange(len(used))
-    return pd.Categorical.from_codes(number[codes], pd.Index(
-        [words[at] for at in used], dtype=object))
-
-
-def _file_order(names: list[str]) -> list[int]:
-    """Files in the order of their paths; plans, of which a record is what
-    no other file has, last."""
-    return sorted(range(len(names)), key=lambda at: (
-        plans.is_plan(Path(names[at])), Path(names[at])))
+    texts = [name for name, kind in types.items() if kind == 'VARCHAR']
+    texts += ['file', 'format']
+    # A type of DuckDB is a category of pandas; texts would need 2 GiB.
+    for name in texts:
+        con.execute(f'''CREATE OR REPLACE TYPE "{name} words" AS ENUM (
+            SELECT "{name}" FROM records GROUP BY 1
+            ORDER BY min(time), min(line), 1)
+            ''')
+    chosen = ', '.join(f'"{name}"::"{name} words" AS "{name}"'
+                       if name in texts else f'"{name}"'
+                       for name in [*types, 'file', 'format', 'line'])
+    table = con.execute(f'SELECT {chosen} FROM records').df()
+    table = table.sort_values(['time', 'file', 'line'], ignore_index=True)
+    table['time'] = table['time'].dt.tz_localize('UTC')
+    counts = [name for name, kind in types.items() if kind == 'BIGINT']
+    table = table.astype(dict.fromkeys(counts, 'Int64'))
+    table['repeat'] = table['repeat'].fillna(1)
+    return decided(table)

@@ -11,11 +11,12 @@ that each line is read once. It may be deleted at any time, and is made anew.
     .store/lock                   shared by those who read, held by who writes
 
 A file that has grown is read on from where reading stopped: it is the same
-when its inode is, and the hash of the bytes before that place. Any other
-change makes it a new source: its records are read again, and those of the
-old source do not count any more. A part is written beside, and counts from
-the moment when the manifest names it; what a killed writer left is removed
-by the next one. Eight small parts of a month are joined.
+when its inode is, and the hash of the bytes before that place, and nothing was
+wrong with it. Any other change makes it a new source: its records are read
+again, and those of the old source do not count any more. A part is written
+beside, and counts from the moment when the manifest names it; what a killed
+writer left is removed by the next one. Eight small parts of a month are
+joined.
 """
 from __future__ import annotations
 
@@ -65,10 +66,8 @@ class Source:
     offset: int = 0
     line: int = 1
     hash: str = ''
-    #: Line and reason of each fault; of those that are found again when
-    #: reading goes on.
+    #: Line and reason of each fault.
     faults: list[tuple[int, str]] = dataclasses.field(default_factory=list)
-    ends: list[tuple[int, str]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -205,7 +204,7 @@ class Cache:
         """File, line and reason of all that is wrong with the perflogs."""
         yield from self._broken
         for name, source in self.sources.items():
-            for line, reason in [*source.faults, *source.ends]:
+            for line, reason in source.faults:
                 yield Path(self._root + name), line, reason
 
     def current(self) -> bool:
@@ -245,17 +244,15 @@ class Cache:
     def _read(self, found: dict[str, Path], drafts: Path, con: Any) -> None:
         """Reads all files that are new or have changed."""
         groups: dict[tuple, list[Lines]] = {}
-        size, read = 0, []
+        size = 0
         for name, file in found.items():
             source = self._source(name, file)
             if source is None:
                 continue
             self.sources[name] = source
-            seen: list[tuple[int, str]] = []
             reader = reading.Reading(
-                file, functools.partial(_see, seen), drafts, source.number,
-                source.offset, source.line)
-            read.append((source, reader, seen))
+                file, functools.partial(_see, source.faults), drafts,
+                source.number, source.offset, source.line)
             for lines in reader.lines():
                 source.form = lines.layout.form
                 groups.setdefault((*self._place(name, source), lines.layout),
@@ -264,24 +261,18 @@ class Cache:
                 if size >= FULL:
                     self._write(groups, drafts, con)
                     groups, size = {}, 0
-        self._write(groups, drafts, con)
-        for source, reader, seen in read:
-            # What is wrong from the place on where reading goes on is found
-            # again then: a line that is cut off may be whole by then.
-            source.ends = [fault for fault in seen if fault[0] >= reader.line
-                           or not reader.offset or (
-                               fault[0] == 1 and reader.line <= 2)]
-            source.faults = source.faults + [
-                fault for fault in seen if fault not in source.ends]
             source.offset, source.line = reader.offset, reader.line
-            source.hash = _hash(reader.file, reader.offset)
+            source.hash = _hash(file, reader.offset)
+        self._write(groups, drafts, con)
 
     def _source(self, name: str, file: Path) -> Source | None:
         """What is known of a file that is to be read; None: nothing new."""
         known, now = self.sources.get(name), _stat(file)
         if known and known.stat == now:
             return None
-        if known and known.offset and file.suffix not in ('.gz', '.zst') \
+        # A line that was cut off may be whole now.
+        if known and known.offset and not known.faults \
+                and not reading.packed(file) \
                 and now[0] == known.stat[0] and now[1] >= known.offset \
                 and _hash(file, known.offset) == known.hash:
             return dataclasses.replace(known, stat=now)
@@ -304,18 +295,14 @@ class Cache:
                ) -> None:
         """Writes one part for each system, month and layout."""
         draft = drafts / 'part.parquet'
-        while groups:
-            (system, month, layout), lines = groups.popitem()
-            if _copied(con, layout, lines, draft):
-                reading.faults(con, f'read_parquet({sql_text(draft)})', lines)
-                self._add(system, month, draft, con)
-                continue
-            for one in lines:
-                good = one if _copied(con, layout, [one], draft) \
-                    else reading.sift(one)
-                if good:
-                    groups.setdefault((system, month, good.layout),
-                                      []).append(good)
+        for (system, month, layout), lines in groups.items():
+            if not _copied(con, layout, lines, draft):
+                for one in lines:
+                    if not _copied(con, layout, [one], draft):
+                        one.sift()
+                reading.copy(con, layout, lines, _into(draft))
+            reading.faults(con, f'read_parquet({sql_text(draft)})', lines)
+            self._add(system, month, draft, con)
 
     def _add(self, system: str, month: str, draft: Path, con: Any) -> None:
         """Puts a file of records in its place."""
@@ -419,7 +406,8 @@ def _copied(con: Any, layout: formats.Layout, lines: Sequence[Lines],
     except duckdb.Error:
         return False
     return not con.execute(f"FROM read_parquet({sql_text(draft)}) "
-                           "WHERE fault = 'torn' LIMIT 1").fetchone()
+                           f"WHERE fault = '{formats.TORN}' LIMIT 1"
+                           ).fetchone()
 
 
 def _stat(file: Path) -> list[int]:

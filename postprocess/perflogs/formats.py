@@ -1,44 +1,38 @@
-"""What the columns of perflogs are, and the queries that read them.
+"""The columns of perflogs, and the queries that read them.
 
-A query of DuckDB turns staged lines (reading.py) into typed
-records. Each record has a column `fault`: NULL, or what is wrong with it; the
-first check that finds something decides.
+A query of DuckDB turns staged lines (reading.py) into typed records. Each
+record has a column `fault`: NULL, or what is wrong with it; the first check
+that finds something decides.
 
-The suite's own format is in config/perflog.yaml. Perflogs of ReFrame's own
-handlers have a header that names the columns, as ReFrame makes it: of
-`format`, where `check_` is left out (`job_completion_time`, `system`, ...),
-and of `format_perfvars`, once for each metric (`latency_value`,
-`latency_unit`, ...). With `perflog_multiline` there is one line per metric,
-whose columns are `perf_var`, `perf_value`, ... The separator is what stands
-between names: `|` as a rule. Nothing is quoted or escaped, so a line whose
-number of cells is not that of the header is refused. JSON lines have the same
-names as keys, with or without `check_`; metrics are keys of their own, or
-`perfvalues`: metric -> [value, reference, lower, upper, unit, result].
+config/perflog.yaml describes the suite's own format. ReFrame's file handler
+writes a header that names the columns: those of `format` without `check_`
+(`job_completion_time`, `system`, ...), and those of `format_perfvars` once
+per metric (`latency_value`, `latency_unit`, ...). With `perflog_multiline`
+there is one line per metric, with the columns `perf_var`, `perf_value`, ...
+Nothing is quoted or escaped, so a line is refused if its number of cells is
+not that of the header. excalibur-tests adds `spack_spec` to this format.
 
-A record of ReFrame gets what its file has. The rest stays empty. `run` is the
-session's identifier, else the date. A time without a zone is taken as UTC.
-`better` is what the thresholds say, or else the unit; `none` where neither
-does.
+A record of ReFrame gets what its file has; the rest stays empty. `run` is the
+identifier of the session, or else the date. A time without a zone is UTC.
+`better` is that of the metric, or else the open side of its thresholds.
 """
 from __future__ import annotations
 
 import csv
 import dataclasses
-import difflib
 import functools
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from config import schema as schemas
 from config import strict
 from config.families import ROOT, metrics
 
 #: Values of the column `format`.
-OURS, REFRAME, EXCALIBUR, JSON_LINES = (
-    'plumbline', 'reframe', 'excalibur-tests', 'reframe-json')
+OURS, REFRAME = 'plumbline', 'reframe'
 RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'again', 'no_reference',
            'inconclusive')
 REPAIR = 'remove the line, or restore the file'
@@ -49,26 +43,23 @@ FIGURE = ('value', 'reference', 'lower', 'upper')
 #: Columns whose text must not be empty, here and in files of ReFrame.
 _FILLED = ('run', 'system', 'partition', 'environ', 'family', 'check')
 _FOREIGN_FILLED = ('metric', 'check', 'system', 'partition')
-#: Between the parts of a fault.
+#: Between a fault and the cells that it names.
 _BETWEEN = '\x1f'
 #: A cast to TIMESTAMP alone would leave out the offset.
 _TIME = 'make_timestamp(epoch_us(TRY_CAST(time AS TIMESTAMPTZ)))'
 _FINITE = r'[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?'
-#: Ends of the columns of a metric in a file of ReFrame, and its order in
-#: `perfvalues`.
-_ENDS = {'value': 'value', 'reference': 'ref', 'lower': 'lower_thres',
-         'upper': 'upper_thres', 'unit': 'unit', 'result': 'result'}
 #: Our column -> names that ReFrame has for it, the best one first.
 _SOURCES = {
     'time': ('job_completion_time',), 'run': ('session_uuid',),
-    'system': ('system', 'current_system'),
-    'partition': ('partition', 'current_partition'),
-    'environ': ('environ', 'current_environ'),
+    'system': ('system',), 'partition': ('partition',),
+    'environ': ('environ',), 'check': ('display_name', 'name'),
     'job': ('jobid',), 'nodes': ('job_nodelist',),
     'num_tasks': ('num_tasks',), 'tasks_per_node': ('num_tasks_per_node',),
     'reframe': ('version',), 'case': ('hashcode',),
     'program': ('spack_spec',)}
-_NAME = ('display_name', 'info', 'unique_name', 'name')
+#: Our column -> end of ReFrame's column of a metric.
+_ENDS = {'value': 'value', 'reference': 'ref', 'lower': 'lower_thres',
+         'upper': 'upper_thres', 'unit': 'unit'}
 
 
 @functools.cache
@@ -80,17 +71,11 @@ def schema() -> tuple[int, tuple[str, ...]]:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What the columns of a file are, and how they are separated."""
+    """The columns of a file, and what separates them."""
     form: str
     columns: tuple[str, ...]
     delimiter: str = ','
     quote: str = '"'
-    #: Value of the column `schema` in each record.
-    schema: str = ''
-
-    def as_csv(self) -> Layout:
-        """The same columns, as standard CSV."""
-        return dataclasses.replace(self, delimiter=',', quote='"')
 
     @property
     def torn(self) -> str:
@@ -108,39 +93,39 @@ class Layout:
         if self.quote:
             return csv_row(line, len(self.columns))
         text = line.decode(errors='replace')
-        cells = text.split(self.delimiter)
         if '\ufffd' in text or '\0' in text:
             raise ValueError('not text')
-        return _as_many(cells, len(self.columns))
+        return _as_many(text.split(self.delimiter), len(self.columns))
+
+    def joined(self, rows: Iterable[Sequence[str]]) -> bytes:
+        """Lines of cells, as `split` takes them apart."""
+        mark = self.quote
+        return ''.join(self.delimiter.join(
+            f'{mark}{cell.replace(mark, 2 * mark) if mark else cell}{mark}'
+            for cell in row) + '\n' for row in rows).encode()
 
     def query(self, staged: Sequence[Path]) -> str:
         """SQL of the typed records of staged lines, with `origin`, `line` and
-        `fault`. Table `places` has origin and line of each of their rows,
-        `origins` what the place of each file says."""
+        `fault`. The table `places` has origin and line of each row."""
         # DuckDB drops an empty cell beyond the last column. So there is one
         # column more, and whatever is not in a line is NULL. No text is.
         columns = ', '.join(f"'c{at}': 'VARCHAR'"
                             for at in range(len(self.columns) + 1))
         quote, files = sql_text(self.quote), ', '.join(map(sql_text, staged))
-        read = (f'SELECT * FROM read_csv([{files}], '
+        read = (f'read_csv([{files}], '
                 'auto_detect=false, header=false, strict_mode=true, '
                 'null_padding=true, '
                 f'delim={sql_text(self.delimiter)}, quote={quote}, '
                 f'escape={quote}, nullstr={sql_text(chr(2))}, '
                 f"new_line='\\n', max_line_size={1 << 25}, "
                 f'columns={{{columns}}}) POSITIONAL JOIN places')
-        return _typed(_own(self, read) if self.form == OURS
-                      else _foreign(self, read), self)
+        return _typed(self, _own(self, read) if self.form == OURS
+                      else _foreign(self, read))
 
 
-def ours(number: str | None = None) -> Layout:
-    """The suite's own format.
-
-    :param number: what stands in `schema`, if not the number of the format
-    """
-    known, columns = schema()
-    return Layout(OURS, columns,
-                  schema=str(known) if number is None else number)
+def ours() -> Layout:
+    """The suite's own format."""
+    return Layout(OURS, schema()[1])
 
 
 def foreign(header: str) -> Layout:
@@ -148,35 +133,19 @@ def foreign(header: str) -> Layout:
 
     :raises ValueError: it is not a header of a perflog, and why
     """
-    # The separator after `job_completion_time`, or before it where it is
-    # the last.
-    found = re.search(r'(?:check_)?job_completion_time([^\w]+)\w', header) \
+    # The separator is what follows or precedes the name of the time.
+    found = re.search(r'job_completion_time([^\w]+)\w', header) \
         or re.search(r'\w([^\w]+)(?:check_)?job_completion_time$', header)
     between = found[1] if found else '|'
-    layout = of_names(header.split(between), '')
-    form = EXCALIBUR if {'spack_spec', 'spack_spec_dict'} & {
-        *layout.columns} else REFRAME
-    return dataclasses.replace(layout, form=form, delimiter=between, quote='')
-
-
-def of_names(header: Sequence[str], form: str) -> Layout:
-    """The layout of columns with ReFrame's names.
-
-    :raises ValueError: they are not those of a perflog, and why
-    """
-    names = tuple(name.strip().removeprefix('check_') for name in header)
+    names = tuple(name.strip().removeprefix('check_')
+                  for name in header.split(between))
     if len(set(names)) < len(names):
         raise ValueError('two columns of its header have one name')
     if 'job_completion_time' not in names:
         raise ValueError('its header has no job_completion_time')
-    if not _figures(names):
+    if not any(re.fullmatch('.+_value', name) for name in names):
         raise ValueError('its header has no column of a figure (NAME_value)')
-    return Layout(form, names)
-
-
-def _figures(names: Sequence[str]) -> list[str]:
-    return [name.removesuffix('_value') for name in names
-            if name.endswith('_value') and name != '_value']
+    return Layout(REFRAME, names, between, '')
 
 
 # ------------------------------------------------------------------ cells
@@ -214,39 +183,6 @@ def finite(text: str) -> float:
     return float(text)
 
 
-def json_rows(text: str) -> Iterator[dict[str, str]]:
-    """The rows of one line of JSON: one per metric.
-
-    :raises ValueError: it is none
-    """
-    try:
-        data = json.loads(text)
-    except RecursionError:
-        raise ValueError('too deep') from None
-    if not isinstance(data, dict):
-        raise ValueError('not an object')
-    plain = {str(key).removeprefix('check_'): _json_text(value)
-             for key, value in data.items()}
-    values = data.get('check_perfvalues', data.get('perfvalues'))
-    if not isinstance(values, dict):
-        yield plain
-        return
-    del plain['perfvalues']
-    for name, given in values.items():
-        if not isinstance(given, list) or len(given) > len(_ENDS):
-            raise ValueError('perfvalues is not what ReFrame writes')
-        yield plain | {'perf_var': name.rpartition(':')[2]} | {
-            f'perf_{end}': _json_text(value)
-            for end, value in zip(_ENDS.values(), given, strict=False)}
-
-
-def _json_text(value: Any) -> str:
-    if isinstance(value, str):
-        # As other files: no cell has a line break.
-        return value.replace('\n', ' ').replace('\0', ' ')
-    return '' if value is None else json.dumps(value)
-
-
 # -------------------------------------------------------------------- SQL
 
 def sql_text(text: object) -> str:
@@ -282,8 +218,8 @@ def prepare(con: Any) -> None:
     con.execute("SET disabled_optimizers = "
                 "'join_order,build_side_probe_side'")
     con.execute('CREATE TEMP TABLE metrics AS FROM ' + sql_rows(
-        ('name', 'known_unit', 'has_point'),
-        ((name, row['unit'], row['point'] != '')
+        ('name', 'known_unit', 'known_better', 'has_point'),
+        ((name, row['unit'], row['better'], row['point'] != '')
          for name, row in metrics().items())))
     for name, body in {
             # Of ReFrame: what stands for nothing is empty.
@@ -297,12 +233,11 @@ def prepare(con: Any) -> None:
         con.execute(f'CREATE TEMP MACRO {name} AS {body}')
 
 
-def _typed(texts: str, layout: Layout) -> str:
+def _typed(layout: Layout, texts: str) -> str:
     """SQL of records of the right types, and of their faults.
 
     :param texts: SQL of the columns of the format as texts, with `origin`,
-        `line`, `torn` (whether the row has not all of these) and `figure`
-        (what the columns of the metric begin with)
+        `line` and `torn` (whether the row has not all of these)
     """
     cells = {name: f'"{name}"' for name in schema()[1]}
     cells |= {name: f'''TRY_CAST(nullif("{name}", '') AS BIGINT)'''
@@ -311,85 +246,71 @@ def _typed(texts: str, layout: Layout) -> str:
     cells['time'] = _TIME
     cells['emulated'] = "emulated = '1'"
     cells['size'] = "TRY_CAST(nullif(replace(point, ' B', ''), '') AS BIGINT)"
+    if layout.form != OURS:
+        cells['better'] = _BETTER
     chosen = ', '.join(f'{sql} AS "{name}"' for name, sql in cells.items())
     faults = ' '.join(
-        f'WHEN {bad} THEN concat_ws(chr({ord(_BETWEEN)}), {shown})'
-        for bad, shown in _checks(layout))
+        f"WHEN {bad} THEN concat_ws('{_BETWEEN}', {sql_text(reason)}"
+        + ''.join(f', left("{name}", 40)' for name in names) + ')'
+        for bad, reason, *names in _checks(layout))
     return (f'SELECT {chosen}, origin, line, CASE {faults} END AS fault '
-            f'FROM ({texts}) AS texts' + (
-                ' LEFT JOIN metrics ON metrics.name = texts.metric'
-                if layout.form == OURS else ''))
+            f'FROM ({texts}) AS texts '
+            'LEFT JOIN metrics ON metrics.name = texts.metric')
 
 
-def _checks(layout: Layout) -> Iterator[tuple[str, str]]:
-    """SQL that is true of a bad record; and what is kept of it."""
+def _checks(layout: Layout) -> Iterator[tuple[str, ...]]:
+    """SQL that is true of a bad record; the reason; columns that it names."""
     own = layout.form == OURS
-
-    def named(name: str) -> str:
-        return f"'{name}', left(\"{name}\", 40)"
-
-    yield 'torn', "'torn'"
+    yield 'torn', TORN
     if own:
-        yield f'"schema" <> {sql_text(layout.schema)}', "'other schema'"
+        number = str(schema()[0])
+        yield (f'"schema" <> {sql_text(number)}',
+               f'a record of another schema than {number}')
     for name in FIGURE:
         empty = '' if name == 'value' else f"\"{name}\" <> '' AND "
         yield (f'{empty}(no_number("{name}"))',
-               f"concat(figure, '{name}'), left(\"{name}\", 40)")
+               f'{name} {{!r}} is not a finite number', name)
     yield (f"{_TIME} IS NULL OR NOT (suffix(time, 'Z') "
            "OR regexp_matches(time, '[-+]\\d\\d(:?\\d\\d)?$'))",
-           named('time'))
+           'time {!r} is not a time (RFC 3339)', 'time')
     for name in COUNTS:
         yield (f"NOT regexp_full_match(\"{name}\", '\\d{{0,18}}')",
-               named(name))
-    if own:
-        yield ("NOT regexp_full_match(point, '(\\d{1,18} B)?')",
-               named('point'))
-        yield "emulated NOT IN ('', '0', '1')", named('emulated')
-    yield "better NOT IN ('higher', 'lower', 'none')", named('better')
-    yield f'result NOT IN {sql_words(RESULTS)}', named('result')
-    if own:
-        yield 'name IS NULL', named('metric')
+               f'{name} {{!r}} is not a whole number', name)
     for name in _FILLED if own else _FOREIGN_FILLED:
-        yield f"\"{name}\" = ''", f"'empty', '{name}'"
-    if own:
-        yield 'unit <> known_unit', "'unit', left(unit, 40), metric"
-        yield ("point <> '' AND NOT has_point",
-               "'no point', left(point, 40), metric")
+        yield f"\"{name}\" = ''", f"{name} '' must not be empty"
+    if not own:
+        return
+    yield ("NOT regexp_full_match(point, '(\\d{1,18} B)?')",
+           "point {!r} is not a size like '8 B'", 'point')
+    for name, words in {'emulated': ('', '0', '1'), 'result': RESULTS,
+                        'better': ('higher', 'lower', 'none')}.items():
+        yield (f'{name} NOT IN {sql_words(words)}',
+               f'{name} {{!r}} is not one of {", ".join(words)}', name)
+    yield ('name IS NULL', f'metric {{!r}} is not a metric ({METRICS}; '
+           '{near})', 'metric')
+    yield ('unit <> known_unit', f'unit {{!r}} of {{}} is not {{!r}} '
+           f'({METRICS})', 'unit', 'metric', 'known_unit')
+    yield ("point <> '' AND NOT has_point",
+           f'{{}} has no point, but {{!r}} is given ({METRICS})',
+           'metric', 'point')
+
+
+#: Fault of a line that was reported as it was split.
+TORN = 'torn'
 
 
 def reason(fault: str) -> str:
-    """What the column `fault` says, for people."""
-    name, *texts = fault.split(_BETWEEN)
-    if name == 'other schema':
-        return f'a record of another schema than {schema()[0]}'
-    if name == 'empty':
-        return f"{texts[0]} '' must not be empty"
-    if name == 'unit':
-        return (f'unit {texts[0]!r} of {texts[1]} is not '
-                f'{metrics()[texts[1]]["unit"]!r} ({METRICS})')
-    if name == 'no point':
-        return (f'{texts[1]} has no point, but {texts[0]!r} is given '
-                f'({METRICS})')
-    what = {**dict.fromkeys(COUNTS, 'is not a whole number'),
-            'time': 'is not a time (RFC 3339)',
-            'point': "is not a size like '8 B'",
-            'emulated': 'is not one of , 0, 1',
-            'better': 'is not one of higher, lower, none',
-            'result': 'is not one of ' + ', '.join(RESULTS)
-            }.get(name, 'is not a finite number')
-    if name == 'metric':
-        near = difflib.get_close_matches(texts[0], metrics(), 1)
-        what = f'is no metric ({METRICS})' + (
-            f", nearest: '{near[0]}'" if near else '')
-    return f'{name} {texts[0]!r} {what}'
+    """The text of the column `fault`."""
+    text, *cells = fault.split(_BETWEEN)
+    near = schemas.near(cells[0], metrics()) if '{near}' in text else ''
+    return text.format(*cells, near=near)
 
 
 def _own(layout: Layout, read: str) -> str:
     """SQL of the suite's own lines as texts."""
     columns = ', '.join(f'c{at} AS "{name}"'
                         for at, name in enumerate(layout.columns))
-    return (f"SELECT {columns}, origin, line, '' AS figure, "
-            f'{layout.torn} AS torn FROM ({read})')
+    return f'SELECT {columns}, origin, line, {layout.torn} AS torn FROM {read}'
 
 
 def _foreign(layout: Layout, read: str) -> str:
@@ -399,56 +320,45 @@ def _foreign(layout: Layout, read: str) -> str:
                    if name in layout.columns), None)
         return "''" if at is None else f'cleaned(c{at})'
 
-    head = {name: cell(*names) for name, names in _SOURCES.items()}
-    head['reframe'] = f"regexp_replace({head['reframe']}, '^reframe ', '')"
-    head['time'] = (f"{head['time']} || CASE WHEN {head['time']} = '' OR "
-                    f"regexp_matches(substr({head['time']}, 11), "
-                    "'(Z|[-+]\\d\\d:?\\d\\d)$') THEN '' ELSE 'Z' END")
-    for name in ('num_tasks', 'tasks_per_node'):
-        head[name] = (f"CASE WHEN regexp_full_match({head[name]}, '\\d*') "
-                      f"THEN {head[name]} ELSE '' END")
-    for name in ('system', 'partition'):
-        if head[name] == "''":
-            head[name] = f'own_{name}'
-    # `Check %name=value ... /hash @system:partition+environ`
-    name = f"split_part({cell(*_NAME)}, ' @', 1)"
-    if not {*_NAME} & {*layout.columns}:
-        name = 'own_check'
-    figures = ', '.join(_figure(layout, name, cell)
-                        for name in _figures(layout.columns))
-    shown = ', '.join(f'{sql} AS "{name}"' for name, sql in head.items())
-    given = f'''SELECT {shown}, origin, line,
-        {layout.torn} AS torn, {name} AS called, unnest([{figures}]) AS f
-        FROM ({read}) LEFT JOIN origins USING (origin)'''
+    head = ', '.join(f'{cell(*names)} AS "{name}"'
+                     for name, names in _SOURCES.items())
+    figures = []
+    for name in layout.columns:
+        metric = name.removesuffix('_value')
+        if metric in ('', name):
+            continue
+        called = cell('perf_var') if metric == 'perf' else sql_text(metric)
+        figures.append('{' + ', '.join(
+            f"'{key}': {sql}" for key, sql in {
+                **{key: cell(f'{metric}_{end}')
+                   for key, end in _ENDS.items()},
+                'result': f"lower({cell(f'{metric}_result', 'result')})",
+                'metric': called}.items()) + '}')
+    given = (f'SELECT {head}, origin, line, {layout.torn} AS torn, '
+             f'unnest([{", ".join(figures)}]) AS f FROM {read}')
     texts = {
-        **{name: "''" for name in schema()[1]}, **{name: f'"{name}"'
-                                                   for name in head},
+        **{name: "''" for name in schema()[1]},
+        **{name: f'"{name}"' for name in _SOURCES},
+        'time': "time || CASE WHEN time = '' OR regexp_matches(substr(time, "
+                "11), '(Z|[-+]\\d\\d:?\\d\\d)$') THEN '' ELSE 'Z' END",
         'run': "CASE WHEN run = '' THEN left(time, 10) ELSE run END",
-        'check': "trim(split_part(plain, ' %', 1))",
-        'params': "array_to_string(string_split(plain, ' %')[2:], ' ')",
-        'case': "CASE WHEN \"case\" = '' THEN "
-                f"regexp_extract(called, '{_HASH}', 1) ELSE \"case\" END",
+        'check': "trim(split_part(\"check\", ' %', 1))",
+        'params': "array_to_string(string_split(\"check\", ' %')[2:], ' ')",
         'program': "split_part(program, '@', 1)",
         'version': "regexp_extract(program, '^[^@]*@(.*)$', 1)",
         'value': 'f.value', 'reference': 'f.reference', 'lower': 'f.lower',
         'upper': 'f.upper', 'repeat': "'1'", 'metric': 'f.metric',
-        'unit': 'f.unit', 'better': _better(), 'result': _RESULT}
+        'unit': 'f.unit', 'result': _RESULT}
     # Where nothing was measured, the record is what the suite writes then.
     texts |= {name: f"CASE WHEN f.value = '' THEN {sql_text(text)} "
                     f'ELSE {texts[name]} END' for name, text in {
                         'value': '0', 'repeat': '0', 'metric': 'completed',
-                        'unit': '1', 'better': 'higher', 'result': 'fail'
-                        }.items()}
+                        'unit': '1', 'result': 'fail'}.items()}
     texts['guard'] = "CASE WHEN f.value = '' THEN 'no_value' ELSE '' END"
     chosen = ', '.join(f'{sql} AS "{name}"' for name, sql in texts.items())
-    return f'''SELECT {chosen}, origin, line, torn, f.figure AS figure FROM (
-        SELECT *, regexp_replace(called, '{_HASH}', '') AS plain
-        FROM ({given}))'''
+    return f'SELECT {chosen}, origin, line, torn FROM ({given})'
 
 
-_HASH = ' /([0-9a-f]{6,})$'
-_TIMES = '(?i)(n|u|µ|m)?s|sec(ond)?s?|min(ute)?s?|h(ours?)?'
-_RATES = '(?i).*(/|per_?|p)(s|sec(ond)?s?)|.*flops?|iops|qps'
 #: A value within its thresholds passes, as ReFrame judges it.
 _RESULT = '''CASE WHEN f.result IN ('pass', 'fail', 'xfail', 'xpass')
     THEN f.result
@@ -459,29 +369,6 @@ _RESULT = '''CASE WHEN f.result IN ('pass', 'fail', 'xfail', 'xpass')
     OR number(f.value) > number(f.reference)
     + number(f.upper) * abs(number(f.reference)) THEN 'fail' ELSE 'pass'
     END'''
-
-
-def _better() -> str:
-    """SQL of which way is better, by what is known of a metric. There is no
-    join, because lines would not stay in their order."""
-    known = ' '.join(
-        f"WHEN concat(f.metric, ' ', f.unit) IN {sql_words(names)} "
-        f"THEN '{better}'" for better in ('higher', 'lower', 'none')
-        if (names := [f'{name} {row["unit"]}' for name, row
-                      in metrics().items() if row['better'] == better]))
-    return f'''CASE {known}
-        WHEN f.lower <> '' AND f.upper = '' THEN 'higher'
-        WHEN f.upper <> '' AND f.lower = '' THEN 'lower'
-        WHEN regexp_full_match(f.unit, '{_TIMES}') THEN 'lower'
-        WHEN regexp_full_match(f.unit, '{_RATES}') THEN 'higher'
-        ELSE 'none' END'''
-
-
-def _figure(layout: Layout, name: str, cell: Any) -> str:
-    """SQL of one metric of a line, as a struct of texts."""
-    at = {ours: cell(f'{name}_{end}') for ours, end in _ENDS.items()}
-    at['result'] = f"lower({cell(f'{name}_result', 'result')})"
-    metric = cell('perf_var') if name == 'perf' and (
-        'perf_var' in layout.columns) else sql_text(name)
-    return '{' + ', '.join(f"'{key}': {sql}" for key, sql in {
-        **at, 'metric': metric, 'figure': sql_text(f'{name}_')}.items()) + '}'
+_BETTER = '''CASE WHEN unit = known_unit THEN known_better
+    WHEN lower <> '' AND upper = '' THEN 'higher'
+    WHEN upper <> '' AND lower = '' THEN 'lower' ELSE 'none' END'''

@@ -1,23 +1,23 @@
 """Perflog files as whole lines that DuckDB can read.
 
 A file is read from its beginning, or from the place where reading stopped.
-Its whole lines are copied to a temporary file, so that a session may go on
-writing, and a compressed file needs no other way. Python reports what is
-wrong with a file as a whole. Lines that DuckDB refuses are split here one by
-one (`sift`), so that each damaged line is reported with its number and costs
-no other record.
+Its whole lines are copied to temporary files, so that a session may go on
+writing, and a compressed file (.gz) is read in the same way. Python reports
+what is wrong with a file as a whole. If DuckDB refuses lines, they are split
+here one by one (`sift`): each damaged line is reported with its number and
+costs no other record.
 """
 from __future__ import annotations
 
 import contextlib
-import csv
 import dataclasses
 import functools
-import io
+import gzip
 import itertools
 import os
 import re
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,22 +26,21 @@ import duckdb
 
 from config import regular
 
-from . import formats, packed, plans
+from . import formats, plans
 from .formats import REPAIR, Layout
 
 #: The suite's own perflogs, with the number of their schema.
 OURS = re.compile(r'.+\.v(\d+)\.(?:[\d-]+\.)?csv(\.h\d+)?')
-#: What ReFrame's own handlers write; a compressed file is named after the
-#: plain one.
-FOREIGN = re.compile(r'.+\.(log|csv|jsonl|ndjson)(\.h\d+)?')
-PACKED = ('.gz', '.zst')
+#: What ReFrame's file handler writes.
+FOREIGN = re.compile(r'.+\.(log|csv)(\.h\d+)?')
 #: Folder of what a test case attached to its records:
 #: <run>-<environ>-<case>.
 ATTACHED = re.compile(r'\d{8}T\d{6}Z-[0-9a-f]+-.+-\w+')
-#: Bytes of a file that are read at once, and that a line may have.
-PIECE, LONGEST = 1 << 20, 16 << 20
-#: Bytes of one temporary file.
-STAGED = 64 << 20
+#: Bytes of a file that are read at once; no line has as many.
+BLOCK = 16 << 20
+#: Bytes that any file may unpack to, and how many times its size beyond that.
+#: A few KiB can unpack to terabytes, and a perflog to 20 times its size.
+FREE, FACTOR = 64 << 20, 200
 
 #: Called with file, line and reason of a fault.
 Report = Callable[[Any, int, str], None]
@@ -56,11 +55,13 @@ class PerflogError(Exception):
         self.file, self.line, self.reason = str(file), line, reason
 
 
-def plain(name: str) -> str:
-    """A file's name without the suffix of its compression."""
-    for suffix in PACKED:
-        name = name.removesuffix(suffix)
-    return name
+class Damaged(Exception):
+    """A compressed file cannot be read further."""
+
+
+def packed(file: Path) -> bool:
+    """Whether a file is compressed; it is named after the plain one."""
+    return file.suffix == '.gz'
 
 
 def files(paths: Iterable, report: Report) -> Iterator[Path]:
@@ -88,7 +89,7 @@ def files(paths: Iterable, report: Report) -> Iterator[Path]:
                 planned = os.path.basename(folder) == plans.FOLDER
                 found.update(
                     Path(folder, n) for n in names if not n.startswith('.')
-                    and (FOREIGN.fullmatch(name := plain(n))
+                    and (FOREIGN.fullmatch(name := n.removesuffix('.gz'))
                          or planned and plans.NAME.fullmatch(n))
                     # While a file is being compressed, the plain one counts.
                     and (name == n or name not in present))
@@ -96,108 +97,89 @@ def files(paths: Iterable, report: Report) -> Iterator[Path]:
     yield from sorted(found, key=lambda p: (not plans.is_plan(p), p))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@contextlib.contextmanager
+def opened(file: Path) -> Iterator[Any]:
+    """The bytes of a file, unpacked.
+
+    :raises OSError: it cannot be read, or is not a regular file
+    :raises Damaged: what is compressed is damaged
+    """
+    with regular.opened(file) as handle:
+        try:
+            yield gzip.GzipFile(fileobj=handle) if packed(file) else handle
+        except (gzip.BadGzipFile, zlib.error, EOFError) as err:
+            raise Damaged(err) from None
+
+
+@dataclasses.dataclass
 class Lines:
-    """Whole lines of a perflog in a temporary file."""
+    """Whole lines of a perflog that follow each other, in a temporary file.
+    """
     staged: Path
     layout: Layout
     file: Path
-    #: Line number of each row in the perflog.
-    numbers: Sequence[int]
+    #: Number of the first line, and how many there are.
+    first: int
+    count: int
     #: Number of the perflog in the cache.
     origin: int
     report: Report
-    #: Each line was split by Python, and written again as CSV.
     sifted: bool = False
+
+    def sift(self) -> None:
+        """Reports the lines that are not well-formed, once, and writes a
+        torn row in place of each."""
+        if self.sifted:
+            return
+        self.sifted = True
+        self.staged.write_bytes(self.layout.joined(
+            row or ['-'] for _, row in rows(
+                self.staged.read_bytes(), self.first, self.layout.split,
+                functools.partial(self.report, self.file))))
 
 
 _names = itertools.count()
 
 
-def _stage(place: Path, data: bytes) -> Path:
-    staged = place / f'{next(_names)}.csv'
-    staged.write_bytes(data)
-    return staged
+def staged(place: Path, data: bytes) -> Path:
+    """A new temporary file with these bytes."""
+    file = place / f'{next(_names)}.csv'
+    file.write_bytes(data)
+    return file
 
 
-def _staged_rows(place: Path, rows: Iterable[Sequence[str]]) -> Path:
-    out = io.StringIO()
-    csv.writer(out, lineterminator='\n', quoting=csv.QUOTE_ALL
-               ).writerows(rows)
-    return _stage(place, out.getvalue().encode())
+def rows(data: bytes, first: int, cells: Callable[[bytes], list[str]],
+         report: Callable[[int, str], None]
+         ) -> Iterator[tuple[int, list[str]]]:
+    """Number and cells of each line; no cells: it is not well-formed.
 
-
-def of_rows(place: Path, layout: Layout, file: Path,
-            rows: Sequence[Sequence[str]], numbers: Sequence[int],
-            origin: int, report: Report) -> Lines:
-    """Rows of cells as staged lines."""
-    return Lines(_staged_rows(place, rows), layout.as_csv(), file,
-                 numbers, origin, report, sifted=True)
-
-
-def sift(lines: Lines) -> Lines | None:
-    """The lines that are well-formed; the others are reported."""
-    rows, numbers = split(lines.staged.read_bytes(), lines.numbers,
-                          lines.layout.split, functools.partial(
-                              lines.report, lines.file))
-    return of_rows(lines.staged.parent, lines.layout, lines.file, rows,
-                   numbers, lines.origin, lines.report) if rows else None
-
-
-def split(data: bytes, numbers: Iterable[int],
-          cells: Callable[[bytes], list[str]],
-          report: Callable[[int, str], None]
-          ) -> tuple[list[list[str]], list[int]]:
-    """Well-formed rows of whole lines, and their numbers.
-
+    :param data: whole lines
+    :param first: number of the first one
     :param cells: the cells of a line; ValueError: why it has none
     """
-    rows, kept = [], []
-    for number, line in zip(numbers, data[:-1].split(b'\n'), strict=True):
+    for number, line in enumerate(data[:-1].split(b'\n'), first):
         try:
-            rows.append(cells(line))
-            kept.append(number)
+            yield number, cells(line)
         except ValueError as err:
             report(number, f'{err}; {REPAIR}')
-    return rows, kept
+            yield number, []
 
 
 def copy(con: duckdb.DuckDBPyConnection, layout: Layout,
          lines: Sequence[Lines], target: str) -> None:
-    """Reads lines as typed records, and reports those with a fault.
+    """Reads lines as typed records. Bad records stay among them, with their
+    fault.
 
-    Bad records stay among them, with their fault.
-
-    :param target: SQL, with QUERY in it, that fills `records`
+    :param target: SQL, with QUERY in it, that takes the records
     :raises duckdb.Error: a line is not well-formed
     """
     # Not as parameters: the client imports pandas for those.
     con.execute('CREATE OR REPLACE TEMP TABLE places AS SELECT origin, '
-                'unnest(range(begin, "end")) AS line FROM '
-                + formats.sql_rows(('origin', 'begin', '"end"'), (
-                    (one.origin, *run) for one in lines
-                    for run in _runs(one.numbers))))
-    folders = {one.origin: (one.file, one.file.absolute().parent)
-               for one in lines}
-    con.execute('CREATE OR REPLACE TEMP TABLE origins AS FROM '
-                + formats.sql_rows(
-                    ('origin', 'own_system', 'own_partition', 'own_check'),
-                    ((origin, folder.parent.name, folder.name,
-                      file.name.partition('.')[0])
-                     for origin, (file, folder) in folders.items())))
+                'unnest(range(first, first + count)) AS line FROM '
+                + formats.sql_rows(('origin', 'first', 'count'), (
+                    (one.origin, one.first, one.count) for one in lines)))
     con.execute(target.replace('QUERY', layout.query(
         [one.staged for one in lines])))
-
-
-def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Begin and end of what follows on each other."""
-    if isinstance(numbers, range):
-        yield numbers.start, numbers.stop
-        return
-    for _, run in itertools.groupby(
-            enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        first, *more = [number for _, number in run]
-        yield first, first + len(more) + 1
 
 
 def faults(con: duckdb.DuckDBPyConnection, records: str,
@@ -208,7 +190,7 @@ def faults(con: duckdb.DuckDBPyConnection, records: str,
     """
     found = con.execute(
         f'SELECT origin, fault, min(line), count(*) FROM {records} WHERE '
-        'fault IS NOT NULL GROUP BY ALL ORDER BY 1, 3, 2').fetchall()
+        f"fault <> '{formats.TORN}' GROUP BY ALL ORDER BY 1, 3, 2").fetchall()
     files = {one.origin: one for one in lines}
     for origin, fault, line, count in found:
         one = files[origin]
@@ -223,28 +205,29 @@ def missing(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
     :param con: of cache.opened
     :param files: plans of the sessions
     """
-    found = [plan for file in files if (plan := plans.read(file, report))]
-    present = {*con.execute(
-        'SELECT DISTINCT run, partition, environ, "case" FROM records '
-        f'WHERE run IN {formats.sql_words([plan.run for plan in found])}'
-        ).fetchall()} if found else set()
-    layout, lines = formats.ours(''), []
+    layout, lines = formats.ours(), []
+    schema = {'schema': str(formats.schema()[0])}
     with tempfile.TemporaryDirectory(prefix='plumbline-') as place:
-        for number, plan in enumerate(found, 1):
-            rows = [(line, plan.row(case)) for line, case in
-                    enumerate(plan.cases, 2) if plan.key(case) not in present]
-            if rows:
-                lines.append(of_rows(Path(place), layout, plan.file, [
-                    [row.get(name, '') for name in layout.columns]
-                    for _, row in rows], [line for line, _ in rows],
-                    -number, report))
-        if lines:
-            formats.prepare(con)
-            copy(con, layout, lines, 'INSERT INTO absent QUERY')
-            faults(con, 'absent', lines)
-            con.execute('INSERT INTO sources FROM ' + formats.sql_rows(
-                ('origin', 'file', 'format'),
-                ((one.origin, one.file, layout.form) for one in lines)))
+        for number, file in enumerate(files, 1):
+            plan = plans.read(file, report)
+            if not plan or not plan.cases:
+                continue
+            # Line 1 of a plan is its head.
+            lines.append(Lines(staged(Path(place), layout.joined(
+                [row.get(name, '') for name in layout.columns]
+                for row in (schema | plan.row(case) for case in plan.cases))),
+                layout, file, 2, len(plan.cases), -number, report))
+        if not lines:
+            return
+        formats.prepare(con)
+        copy(con, layout, lines, 'INSERT INTO absent SELECT planned.* FROM '
+             '(QUERY) AS planned ANTI JOIN (SELECT DISTINCT run, partition, '
+             'environ, "case" FROM records) '
+             'USING (run, partition, environ, "case")')
+        faults(con, 'absent', lines)
+        con.execute('INSERT INTO sources FROM ' + formats.sql_rows(
+            ('origin', 'file', 'format'),
+            ((one.origin, one.file, layout.form) for one in lines)))
 
 
 class Reading:
@@ -265,93 +248,61 @@ class Reading:
     def lines(self) -> Iterator[Lines]:
         """The whole lines from here on."""
         try:
-            with packed.opened(self.file) as handle:
+            with opened(self.file) as handle:
                 yield from self._lines(handle)
         except OSError as err:
             self._report(1, f'cannot be read ({err.strerror or err}); check '
                          'the path and its permissions')
-        except packed.Damaged as err:
+        except Damaged as err:
             self._report(self.line, f'what is compressed is damaged ({err}); '
                          'restore the file')
 
     def _lines(self, handle: Any) -> Iterator[Lines]:
-        header = handle.readline(LONGEST)
+        header = handle.readline(BLOCK)
         if not header:
             self._report(1, 'the file is empty; remove it')
             return
-        json = not OURS.fullmatch(plain(self.file.name)) \
-            and header.lstrip().startswith(b'{')
-        layout = None if json else self._layout(header)
-        if not json and layout is None:
-            return
-        begin = 0 if json else len(header)
-        if self.offset < begin or not self.offset:
-            self.offset, self.line = begin, 1 + (not json)
-        if self.offset != len(header):
-            handle.seek(self.offset)
+        layout = self._layout(header)
         if layout is None:
-            for data in self._pieces(handle):
-                yield from self._json(data, self._took(data))
             return
-        for staged, numbers, odd in self._staged(handle):
-            found: Lines | None = Lines(staged, layout, self.file, numbers,
-                                        self.origin, self._given)
-            # DuckDB accepts NUL and a carriage return in a cell.
-            if odd and found:
-                found = sift(found)
-            if found:
-                yield found
-
-    def _took(self, data: bytes) -> range:
-        """Counts whole lines as read; returns their numbers."""
-        first = self.line
-        self.offset += len(data)
-        self.line += data.count(b'\n')
-        return range(first, self.line)
-
-    def _staged(self, handle: Any) -> Iterator[tuple[Path, range, bool]]:
-        """Temporary files of whole lines, the numbers of these, and whether
-        they have bytes that no text has."""
-        pieces, more = self._pieces(handle), True
-        while more:
-            staged = self.place / f'{next(_names)}.csv'
-            first, odd, more = self.line, False, False
-            with open(staged, 'wb') as out:
-                for data in pieces:
-                    out.write(data)
-                    self._took(data)
-                    odd = odd or b'\0' in data or b'\r' in data
-                    if out.tell() >= STAGED:
-                        more = True
-                        break
-            if self.line > first:
-                yield staged, range(first, self.line), odd
-
-    def _pieces(self, handle: Any) -> Iterator[bytes]:
-        """Whole lines; what is no line is reported."""
-        rest, none = b'', True
-        while piece := handle.read(PIECE):
-            piece = rest + piece
-            whole = piece.rfind(b'\n') + 1
-            rest = piece[whole:]
+        if not self.offset:
+            self.offset, self.line = len(header), 2
+        handle.seek(self.offset)
+        most = FREE + FACTOR * self.file.stat().st_size
+        rest = b''
+        while block := handle.read(BLOCK):
+            block = rest + block
+            whole = block[:block.rfind(b'\n') + 1]
+            rest = block[len(whole):]
+            if self.offset + len(block) > most:
+                raise Damaged(f'it unpacks to more than {most >> 20} MiB: '
+                              'not a perflog')
             if whole:
-                none = False
-                yield piece[:whole]
-            if len(rest) > LONGEST:
-                self._report(self.line, f'a line of more than '
-                             f'{LONGEST >> 20} MiB: no perflog; '
-                             'remove the file')
+                yield self._whole(whole, layout)
+            elif len(rest) > BLOCK:
+                self._report(self.line, f'a line of more than {BLOCK >> 20} '
+                             'MiB: no perflog; remove the file')
                 return
         if rest:
             self._report(self.line, 'the last line is cut off; remove it, '
                          'or restore the file')
-        elif none and self.line == 2:
+        elif self.line == 2:
             self._report(1, 'no record after the header; remove the file')
+
+    def _whole(self, data: bytes, layout: Layout) -> Lines:
+        found = Lines(staged(self.place, data), layout, self.file, self.line,
+                      data.count(b'\n'), self.origin, self._given)
+        self.offset += len(data)
+        self.line += found.count
+        # DuckDB accepts NUL and a carriage return in a cell.
+        if b'\0' in data or b'\r' in data:
+            found.sift()
+        return found
 
     def _layout(self, header: bytes) -> Layout | None:
         """What the columns after this header are; None: the reason why they
         are not known was reported."""
-        name = OURS.fullmatch(plain(self.file.name))
+        name = OURS.fullmatch(self.file.name.removesuffix('.gz'))
         if name:
             number, columns = formats.schema()
             if int(name[1]) != number:
@@ -372,28 +323,6 @@ class Reading:
                 1, f'not the name of a perflog (<check>.v<schema>.csv), and '
                 f"none of ReFrame's: {_why(err)}; move the file elsewhere")
         return None
-
-    def _json(self, data: bytes, numbers: Sequence[int]) -> Iterator[Lines]:
-        """Rows of JSON lines, those with the same keys together."""
-        tables: dict[tuple[str, ...], tuple[list, list]] = {}
-        for number, line in zip(numbers, data[:-1].split(b'\n'),
-                                strict=True):
-            try:
-                for row in formats.json_rows(line.decode()):
-                    rows, kept = tables.setdefault(tuple(row), ([], []))
-                    rows.append(list(row.values()))
-                    kept.append(number)
-            except ValueError as err:
-                self._report(number, 'not a record of JSON lines '
-                             f'({_why(err)}); {REPAIR}')
-        for names, (rows, kept) in tables.items():
-            try:
-                layout = formats.of_names(names, formats.JSON_LINES)
-            except ValueError as err:
-                self._report(kept[0], f"not ReFrame's: {err}; {REPAIR}")
-                continue
-            yield of_rows(self.place, layout, self.file, rows, kept,
-                          self.origin, self._given)
 
 
 def _why(err: ValueError) -> str:
@@ -433,7 +362,11 @@ def table(file: Path, columns: Sequence[str], kind: str, report: Report
     if len(whole) < len(rest):
         say(2 + whole.count(b'\n'), 'the last line is cut off; remove it, '
             'or restore the file')
-    elif not whole:
-        say(1, 'no record after the header; remove the file')
-    return split(whole, range(2, 2 + whole.count(b'\n')), functools.partial(
-        formats.csv_row, columns=len(columns)), say) if whole else ([], [])
+    if not whole:
+        if not rest:
+            say(1, 'no record after the header; remove the file')
+        return [], []
+    good = [(row, number) for number, row in rows(
+        whole, 2, functools.partial(formats.csv_row, columns=len(columns)),
+        say) if row]
+    return [row for row, _ in good], [number for _, number in good]

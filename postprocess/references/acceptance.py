@@ -13,7 +13,7 @@ from ruamel.yaml.comments import CommentedMap
 
 from config import references as files
 from config.references import XFAIL, better, leaves, more_runs, sides
-from config.sessions.judged import judged_metrics, resolution
+from config.sessions.judged import judged_metrics, resolution, split
 
 from ..files import write_all
 
@@ -298,7 +298,7 @@ def _same(family: str, figure: str, before: Mapping, entry: Mapping) -> bool:
     if one is None or two is None:
         # Both are told by what they need alone.
         return one is two and _told(before, figure) == _told(entry, figure)
-    metric = figure.partition('@')[0]
+    metric, _ = split(figure)
     digit = resolution(family, metric) \
         if metric in judged_metrics(family) else 0
     return (list(one[1:]) == list(two[1:]) and abs(one[0] - two[0])

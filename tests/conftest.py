@@ -43,7 +43,7 @@ def of_family(name: str) -> list[str]:
 
 
 OSU = of_family('osu')
-sys.path.insert(0, str(ROOT / 'tests' / 'cluster'))
+sys.path[:0] = [str(ROOT / 'tests' / 'cluster'), str(ROOT / 'tests' / 'data')]
 
 from cluster import CannotRunHere, Cluster, lost, missing  # noqa: E402
 from compiler import cached_compiler  # noqa: E402

@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 from conftest import OSU, ROOT, of_family, skip_missing, suite_in
-from test_cli import complaint
+
+from tests.cli.test_cli import complaint
 
 #: All that a path may have, besides letters and digits.
 ODD = "R&D [old] #1; (a user's) 100% !=~+@^ \xe9|<>*?"

@@ -397,8 +397,8 @@ def lacks(root: Path, name: str) -> list[str]:
                     'parser.py with parse(text)')
     if not any(p.is_file() for p in (tests / 'golden').rglob('*')):
         said.append(f'tests/{name}/golden/: put what its programs really '
-                    'printed there; tests/test_parser_mutations.py damages '
-                    'copies of it')
+                    'printed there; tests/checks/test_parser_mutations.py '
+                    'damages copies of it')
     settings = (root / 'pyproject.toml').read_text()
     typed = re.search(r'^files = \[(.*?)\]', settings, re.M | re.S)
     globs = re.findall('"(.*?)"', typed[1] if typed else '')
@@ -418,7 +418,7 @@ def test_a_family_lacks_nothing(name):
 
 
 def test_every_family_that_is_parsed_has_damaged_copies():
-    from tests import test_parser_mutations as mutations
+    from tests.checks import test_parser_mutations as mutations
     folders = {mutations.family_of(path) for path in mutations.FILES}
     lost = {name for name, family in families.families().items()
             if family.parsers} - folders

@@ -11,8 +11,8 @@ import subprocess
 import pytest
 
 from tests import forks
+from tests.checks.test_faults import another_site
 from tests.conftest import OSU, ROOT, until
-from tests.test_faults import another_site
 
 #: At the end of a site's configuration: all that a process can tell of
 #: itself, into one file a program.

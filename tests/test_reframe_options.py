@@ -7,7 +7,8 @@ import re
 
 import pytest
 from conftest import OSU, ROOT, suite_in
-from test_faults import another_site
+
+from tests.checks.test_faults import another_site
 
 ALONE = [*OSU, '-n', 'OsuStartup', '-E', 'program == "osu_hello"',
          '-Sbringup=1']

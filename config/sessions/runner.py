@@ -43,8 +43,8 @@ from config.sessions.judged import TRIES
 from config.version import VERSION
 
 #: What the suite needs of ReFrame that is not documented, `MODULE:NAME` or
-#: `MODULE:CLASS.NAME`, and why. tests/test_reframe_names.py fails with the
-#: name if ReFrame changes it.
+#: `MODULE:CLASS.NAME`, and why. tests/config/test_reframe_names.py fails with
+#: the name if ReFrame changes it.
 PRIVATE = {
     'reframe.frontend.cli:Runner':
         'replaced by AccountedRunner: ReFrame has no option for a runner',

@@ -1,8 +1,8 @@
 """Kill rounds: kills a part of a job with servers, then looks what is left.
 
-For bench/kill_rounds.py and tests/test_cluster_service.py. The job is what
-ReFrame makes of a check with services: server on the first node, clients on
-the three others.
+For bench/kill_rounds.py and tests/cluster/test_cluster_service.py. The job is
+what ReFrame makes of a check with services: server on the first node, clients
+on the three others.
 """
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from checks.keyvalue.points import AXES, Load, modes_of, points
 from checks.services.plan import filled
 from checks.stores.servers import STORES, Needs, server
 from config.records.points import MODES
+from tests.checks.test_faults import another_site
 from tests.conftest import ROOT, of_family, skip_missing
-from tests.test_faults import another_site
 
 SHORT = ('-SStoreServes.duration=0.5', '-SStoreServes.warmup=0.1',
          '-Srepeats=1')

@@ -4,7 +4,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import pytest
 
 pytest.importorskip('pandas')
 pytest.importorskip('jinja2')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make
 
 from postprocess import perflogs, results

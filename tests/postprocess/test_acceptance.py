@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,6 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
 pd = pytest.importorskip('pandas')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make  # noqa: E402
 from perflogs_factory import CALM, WILD, latencies  # noqa: E402
 

@@ -2,14 +2,10 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 
 pd = pytest.importorskip('pandas')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make  # noqa: E402
 from perflogs_factory import CALM, WILD, latencies  # noqa: E402
 

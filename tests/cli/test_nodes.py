@@ -12,12 +12,12 @@ import sys
 import time
 
 import pytest
-import test_faults
 from conftest import ROOT, command_lines, two_cpus
-from test_faults import another_site
 
 from checks.core import guards
 from checks.machine import nodes
+from tests.checks import test_faults
+from tests.checks.test_faults import another_site
 from tests.keyvalue.test_keyvalue import OF_IT, SHORT
 
 SRC = ROOT / 'checks' / 'core' / 'src'

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, git, skip_missing
-from test_cli import complaint
 
 from cli.setup import bundle, bundle_file
 from cli.setup.bundle_file import Platform
 from cli.setup.venv import SetupError
 from config.version import VERSION
+from tests.cli.test_cli import complaint
 
 PYTHON = '.'.join(map(str, sys.version_info[:2]))
 LOCKS = ROOT / 'config' / 'python'
@@ -322,7 +322,7 @@ def test_both_commands_of_the_readme_without_a_network(
     assert '1 cases, 0 failed' in there(
         './plumb', 'run', '--', '-E', 'program == "osu_init"')
     assert re.search(r'^[1-9]\d* passed', there(
-        './plumb', 'test', '--', '-n0', 'tests/test_cli.py', '-k',
+        './plumb', 'test', '--', '-n0', 'tests/cli/test_cli.py', '-k',
         'mpi_flavours'), re.M)
     assert not (tmp_path / 'astray').exists()
     # Set-up leaves nothing unpacked.

@@ -3,14 +3,11 @@ from __future__ import annotations
 
 import gzip
 import os
-import sys
 from pathlib import Path
 
+import perflogs_factory as make
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-import perflogs_factory as make
 
 from checks.core import references, vendor
 from config import references as grammar

@@ -20,7 +20,7 @@ from config.references import ReferenceError_, read
 from config.sessions.judged import TRIES
 from postprocess import perflogs, results
 
-GOLDEN = Path(__file__).parent / 'osu' / 'golden' / '7.2'
+GOLDEN = Path(__file__).parents[1] / 'osu' / 'golden' / '7.2'
 
 SCRIPT = '''#!/bin/bash
 # Stands in for an OSU program; $FAULT says how it misbehaves.

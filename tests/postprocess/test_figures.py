@@ -4,7 +4,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ import pytest
 pytest.importorskip('pandas')
 pytest.importorskip('matplotlib')
 pytest.importorskip('jinja2')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make
 
 from config import families as known
@@ -22,7 +19,7 @@ from postprocess import perflogs
 from postprocess.report import build as report
 from postprocess.report import figures
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = known.families()
 
 

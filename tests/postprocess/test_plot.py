@@ -1,15 +1,12 @@
 """People's own figures, and what the kinds of figures say."""
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip('pandas')
 pytest.importorskip('matplotlib')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import pandas as pd
 import perflogs_factory as make
 

@@ -10,11 +10,17 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from conftest import OSU, ROOT
-from test_faults import GOLDEN, SCRIPT, another_site, flavour, reference
 
 from checks.core import hardware, limits, references, vendor
 from checks.core.base import Benchmark
 from cli.session.commands import site_is_sound
+from tests.checks.test_faults import (
+    GOLDEN,
+    SCRIPT,
+    another_site,
+    flavour,
+    reference,
+)
 
 #: Every site but `local`, which is detected, and the cluster of the tests,
 #: which has no hardware of its own.

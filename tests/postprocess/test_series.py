@@ -5,7 +5,6 @@ import csv
 import html
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ import pytest
 pytest.importorskip('pandas')
 pytest.importorskip('matplotlib')
 pytest.importorskip('jinja2')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make
 
 from checks.taobench import validity

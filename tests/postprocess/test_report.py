@@ -15,8 +15,6 @@ import pytest
 pytest.importorskip('pandas')
 pytest.importorskip('matplotlib')
 pytest.importorskip('jinja2')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make
 
 from postprocess import perflogs
@@ -25,7 +23,7 @@ from postprocess.report import charts, figures
 from postprocess.report.figures import box, curve
 from postprocess.report.page import Page
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 JUDGED = {'reference': '1.0', 'upper': '0.2', 'result': 'pass'}
 
 

@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
 from perflogs_factory import record, write
 
 from cli.session import account

@@ -1,14 +1,11 @@
 """Reading perflogs: whole files become a table, damage is always said."""
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 pd = pytest.importorskip('pandas')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make  # noqa: E402
 
 from postprocess import naming, perflogs  # noqa: E402

@@ -3,15 +3,12 @@ from __future__ import annotations
 
 import datetime
 import os
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 pd = pytest.importorskip('pandas')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make  # noqa: E402
 from perflogs_factory import latencies  # noqa: E402
 

@@ -12,7 +12,6 @@ import datetime
 import json
 import random
 import re
-import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
@@ -21,8 +20,6 @@ import pytest
 
 pytest.importorskip('pandas')
 pytest.importorskip('jinja2')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make
 
 from cli.nightly import summary as night_summary

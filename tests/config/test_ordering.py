@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from conftest import OSU
 from data import perflogs_factory as factory
-from test_faults import another_site
 
 from checks.core import base
 from cli.session import ordering
@@ -20,6 +19,7 @@ from config.sessions import runner as session
 from postprocess import outcomes, perflogs
 from postprocess.perflogs import cache, plans
 from postprocess.report import build as report
+from tests.checks.test_faults import another_site
 
 
 def case(name: str, hours: float, nodes: int = 1) -> rules.Case:

@@ -11,11 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import perflogs_factory as make
 import pytest
 from conftest import ROOT
-
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-import perflogs_factory as make
 from impostor import UID, as_another_user
 
 from cli.nightly import overlap

@@ -14,14 +14,12 @@ from pathlib import Path
 import pytest
 
 pd = pytest.importorskip('pandas')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make  # noqa: E402
 
 from postprocess import perflogs  # noqa: E402
 from postprocess.perflogs import cache, reading  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(120)
 
 

@@ -2,14 +2,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip('pandas')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make
 
 from config.records import samples

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from conftest import OSU, two_cpus
-from test_faults import another_site, faulty  # noqa: F401
 
 from cli.session import account
+from tests.checks.test_faults import another_site, faulty  # noqa: F401
 
 BROKEN = '''
 for _env in site_configuration['environments']:

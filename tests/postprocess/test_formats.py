@@ -3,14 +3,11 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import sys
 from pathlib import Path
 
 import pytest
 
 pd = pytest.importorskip('pandas')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make  # noqa: E402
 
 from postprocess import perflogs  # noqa: E402

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from conftest import OSU, ROOT, started_cluster, suite_in, until
-from test_faults import GOLDEN, SCRIPT
 
 from config.sessions import lock
+from tests.checks.test_faults import GOLDEN, SCRIPT
 
 BACKENDS = ('slurm', 'squeue')
 

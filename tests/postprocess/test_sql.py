@@ -3,14 +3,11 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip('duckdb')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make
 
 from postprocess.perflogs import cache, sql

@@ -15,15 +15,13 @@ import pytest
 
 pd = pytest.importorskip('pandas')
 duckdb = pytest.importorskip('duckdb')
-sys.path.insert(0, str(Path(__file__).parent / 'data'))
-
 import perflogs_factory as make  # noqa: E402
 from conftest import skip_missing  # noqa: E402
 
 from postprocess import export, history, naming, perflogs, results  # noqa: E402
 from postprocess.perflogs import cache  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

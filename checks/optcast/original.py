@@ -49,9 +49,10 @@ class Original(Evaluation):
     def call(self, number: int, *words: str) -> tuple[str, ...]:
         """The script; only the first of a kind traces."""
         library = programs.found(self.program, programs.LIBRARY)
+        # env would take a path with `=` for another variable: it starts sh.
         return ('env', f'RUST_LOG={"INFO" if number else "TRACE"}',
-                sys.executable, str(SHIM), words[0],
-                str(Path(library).parent), *words[1:],
+                'sh', '-c', 'exec "$@"', 'sh', sys.executable, str(SHIM),
+                words[0], str(Path(library).parent), *words[1:],
                 programs.found(self.program, programs.SERVER),
                 '--data-type', self.setup.data_type,
                 '--count', str(self.setup.count))

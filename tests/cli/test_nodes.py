@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -293,7 +294,7 @@ def test_a_server_that_gets_away(suite, tmp_path, store):
         '#!/bin/bash\n'
         'case $* in --version*|-v*) ;; *)\n'
         '    setsid sleep 987.5 </dev/null >/dev/null 2>&1 & ;;\n'
-        f'esac\nexec {store.binary} "$@"\n')
+        f'esac\nexec {shlex.quote(str(store.binary))} "$@"\n')
     wrapper.chmod(0o755)
     another_site(suite, tmp_path, f'''
 for _env in site_configuration['environments']:

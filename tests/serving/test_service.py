@@ -538,7 +538,8 @@ def test_persistence_that_was_left_on(job, store, tmp_path, left_on, told):
     # As a wrapper does that a site has put before the store.
     wrapper = tmp_path / 'wrapper'
     wrapper.write_text(
-        f'#!/bin/sh\nexec {store.binary} "$@" {" ".join(left_on)}\n')
+        f'#!/bin/sh\nexec {shlex.quote(str(store.binary))} "$@" '
+        f'{" ".join(left_on)}\n')
     wrapper.chmod(0o755)
     line = refused(job, plan(replace(real(store),
                                      command=(str(wrapper), '-'))))
@@ -548,7 +549,8 @@ def test_persistence_that_was_left_on(job, store, tmp_path, left_on, told):
 
 def wrapped(store, path, end):
     """A wrapper that a site has put before the store."""
-    path.write_text(f'#!/bin/sh\nexec {end.format(store.binary)}\n')
+    command = end.format(shlex.quote(str(store.binary)))
+    path.write_text(f'#!/bin/sh\nexec {command}\n')
     path.chmod(0o755)
     return replace(real(store), command=(str(path), '-'))
 

@@ -813,7 +813,7 @@ def test_all_killed_at_once_and_another_case_comes(suite, store):
     first.communicate()
     (secret,) = suite.tmp.rglob('*.private')
     assert (secret / 'service').exists()
-    second = case('set', 0.1)
+    second = case('set', 1)
     text, _ = second.communicate()
     assert second.returncode == 0, text
     assert not list(suite.tmp.rglob('*.private'))

@@ -71,6 +71,10 @@ COMMANDS = {
         'test': ('set up and pass the self-tests',
                  './plumb test')}}
 
+#: Command -> what it does, and an example.
+ABOUT = {name: about for commands in COMMANDS.values()
+         for name, about in commands.items()}
+
 #: Commands whose parsers are in postprocess/.
 POSTPROCESS = ('report', 'plot', 'verdict', 'compare', 'history', 'export',
                'sql')
@@ -169,11 +173,9 @@ def arguments() -> argparse.ArgumentParser:
                         version=f'plumb {VERSION}')
     commands = parser.add_subparsers(dest='command', required=True,
                                      metavar='COMMAND')
-    texts_of = {name: text for group in COMMANDS.values()
-                for name, text in group.items()}
 
     def command(name: str, text: str, **more: Any) -> argparse.ArgumentParser:
-        about, example = texts_of[name]
+        about, example = ABOUT[name]
         return commands.add_parser(
             name, help=about, description=text, epilog=f'Example: {example}',
             **more)
@@ -677,9 +679,8 @@ def main() -> int:
     if not words or words[0] in ('-h', '--help'):
         print(overview())
         return 0
-    known = [name for group in COMMANDS.values() for name in group]
-    if not words[0].startswith('-') and words[0] not in known:
-        print(f'plumb: no command {words[0]}: {nearest(words[0], known)}'
+    if not words[0].startswith('-') and words[0] not in ABOUT:
+        print(f'plumb: no command {words[0]}: {nearest(words[0], ABOUT)}'
               './plumb --help lists the commands', file=sys.stderr)
         return 2
     if words[0] in POSTPROCESS or words[:2] in (

@@ -1,8 +1,8 @@
 """What the perflogs know of the cases, for their order and the budgets.
 
-`config/sessions/ordering.py` has the rules. A session of ReFrame is handed
-what it needs in a file (`handed`); what it leaves to other nights stands in
-its plan, and `told` says it.
+`config/sessions/ordering.py` has the rules. `handed` writes a file with what a
+session of ReFrame needs of the perflogs. The session's plan lists the test
+cases that it leaves to other sessions, and `told` prints them.
 """
 from __future__ import annotations
 

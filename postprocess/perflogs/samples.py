@@ -1,6 +1,6 @@
 """Raw samples of a run: samples.csv beside the perflogs.
 
-config/records/samples.py says what stands in it, and writes it.
+config/records/samples.py describes the format of the file and writes it.
 """
 from __future__ import annotations
 

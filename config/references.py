@@ -268,17 +268,17 @@ def bounded(entry: Any) -> bool:
 
 
 def unjudged(family: str, entry: Mapping[str, Any],
-             figures: Iterable[str] = ()) -> dict[str, int | None]:
+             further: Iterable[str] = ()) -> dict[str, int | None]:
     """Judged figures without a bound, neither their own nor one of the metric
     that is judged instead.
 
     :arg entry: the references of one case, sound ones.
-    :arg figures: further figures that the case has.
+    :arg further: further figures that the case has.
     :returns: figure -> about how many more runs until it has a bound; 0: no
         number would do; None: the entry does not say so, which is a fault.
     """
     said = entry.get('$unjudged', {})
-    there = {*figures, *(f for f in (*entry, *said) if f[0] != '$')}
+    there = {*further, *(f for f in (*entry, *said) if f[0] != '$')}
     if family not in table():
         return {}
     found: dict[str, int | None] = {}

@@ -399,13 +399,13 @@ def test_nobody_listens(load):
 
 def test_wrong_bytes_and_wrong_sizes_are_found(load, fake):
     server = fake()
-    values = ['--keys', 20, '--value-size', '100-300']
+    options = ['--keys', 20, '--value-size', '100-300']
     where = ['--server', server.where]
-    read = [*where, *values, '--requests', 500]
-    parsed(load(*where, *values, '--operation', 'fill'))
+    read = [*where, *options, '--requests', 500]
+    figures(load(*where, *options, '--operation', 'fill'))
     assert len(server.data) == 20
     assert len({len(v) for v in server.data.values()}) > 5
-    parsed(load(*read))
+    figures(load(*read))
     value = server.data[b'key:7']
     server.data[b'key:7'] = value[:50] + bytes([value[50] ^ 1]) + value[51:]
     refused(load(*read), 1, 'key key:7 is wrong at byte 50: 0x')

@@ -87,8 +87,8 @@ def parser() -> argparse.ArgumentParser:
 def _common(cmd: argparse.ArgumentParser) -> None:
     cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
                      help='where the perflogs are (default: perflogs)')
-    cmd.add_argument('--session', metavar='RUN', help='a session or a date, or '
-                     'the beginning of one (default: the newest)')
+    cmd.add_argument('--session', metavar='RUN', help='a session or a date, '
+                     'or the beginning of one (default: the newest)')
     cmd.add_argument('--references', metavar='DIR', help='folder of '
                      'references whose verdict/accepted.yaml counts, besides '
                      'those of the systems in site-configs/')

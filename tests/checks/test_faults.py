@@ -278,7 +278,7 @@ def flavour(suite):
 GOOD = [1.0, None, 9.0, 'us']
 
 
-@pytest.mark.parametrize('figures, words', [
+@pytest.mark.parametrize('values, words', [
     ({'latency@8B': [1.0, None, 0.1, 'ms']}, "unit is 'ms'"),
     ({'latency@8B': GOOD, 'latncy@8B': GOOD}, "did you mean 'latency'"),
     ({'latency@8B': 1}, 'expected'),

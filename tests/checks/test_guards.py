@@ -153,7 +153,7 @@ def test_a_value_is_a_finite_number(value):
     refused('not_finite', guards.values_are_finite, {'latency@8B': value})
 
 
-@pytest.mark.parametrize('guard, figures', [
+@pytest.mark.parametrize('guard, values', [
     ('missing_metric', {}),
     ('limits', {'latency@8B': 0.0001}),
 ])
@@ -167,7 +167,7 @@ INTER = INTRA.replace('intra', 'inter')
 GPUS = INTRA.replace('host', 'cuda')
 
 
-@pytest.mark.parametrize('params, figure, value, site, words', [
+@pytest.mark.parametrize('params, metric, value, site, words', [
     # Seen to pass: 1.5 TB/s, and a message within the rounding of the clock.
     (INTRA, 'latency@4194304B', 2.7, {}, '(1.55345e+06 MB/s) is beyond'),
     (INTRA, 'latency@1B', 0.01, {}, 'is beyond 0.02'),
@@ -192,7 +192,7 @@ def test_what_no_path_can_do(params, metric, value, site, words):
     assert found and words in found[0], found
 
 
-@pytest.mark.parametrize('params, figure, value, site', [
+@pytest.mark.parametrize('params, metric, value, site', [
     # The fastest of the golden outputs, and figures of fast hardware.
     ('placement=intra_node program=osu_get_latency synchronisation=flush '
      'window=allocate', 'latency@1B', 0.02, {}),

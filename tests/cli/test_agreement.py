@@ -29,7 +29,7 @@ from postprocess import export, perflogs, results
 from postprocess.perflogs import plans
 from postprocess.regressions import telling, verdict
 from postprocess.report import build as report
-from postprocess.report import metrics, page
+from postprocess.report import page, plots
 
 #: How a case may end; beside results of records what leaves no figures.
 ENDS = (*(name for name in results.ORDER if name not in ('not_run', 'flaky')),

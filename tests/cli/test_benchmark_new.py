@@ -57,7 +57,7 @@ def python_and_yaml(folder: Path) -> int:
                ('family.yaml', 'parser.py', f'{folder.name}.py'))
 
 
-@pytest.mark.parametrize('name, options, check, figure', [
+@pytest.mark.parametrize('name, options, check, metric', [
     ('copy', [], 'Copy', 'copy_bandwidth'),
     pytest.param('echo', ['--service'], 'Echo', 'echo_rate',
                  marks=pytest.mark.thorough)])

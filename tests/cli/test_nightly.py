@@ -45,7 +45,7 @@ from cli.setup.venv import SetupError
 from config.sessions import clock, lock, run_id
 from postprocess import perflogs, results
 from postprocess.perflogs import plans
-from postprocess.regressions import nightly_sessions as nightly_sessions_of
+from postprocess.regressions import sessions as sessions_of
 from postprocess.results import Result
 
 NIGHTLY_SESSION = '20261122T013000Z-abcdef'
@@ -112,13 +112,13 @@ def test_a_nightly_session_is_one_column_and_one_date(tmp_path):
     after = '20261123T003000Z-abcdef07'
     write(tmp_path, [bad(late), good(after)])
     frame = perflogs.read(tmp_path)
-    names, column = results.nightly_sessions(frame)
+    names, column = results.sessions(frame)
     assert names == [[late, after]] and set(column) == {0}
     assert (
         len(
             {
                 str(day)
-                for day in nightly_sessions_of.nightly_sessions(frame).values()
+                for day in sessions_of.sessions(frame).values()
             }
         )
         == 1

@@ -104,7 +104,7 @@ def test_a_good_file_is_read_whole(tmp_path):
     ('max: 1000000, ', '', '14: limits: expected a bound: min, max, max_of'),
     ('why: no', "when: '(', why: no", "14: limits: when: '(' is not a regular "
      'expression: '),
-    ('kind: curve', 'knd: curve', '16: figures: kind is missing'),
+    ('kind: curve', 'knd: curve', '16: plots: kind is missing'),
     ('stream: parser}', 'stream: parse}', 'parsers: stream: there is no '
      'parse.py in '),
     ('bands: {rate', 'bands: {rat', "20: bands: rat: it is not a metric of "

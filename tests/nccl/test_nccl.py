@@ -182,7 +182,7 @@ H100 = hardware.limits(hardware.devices(
     ('H100-SXM5-80GB', 8), ('ConnectX-7-NDR400', 8)))
 
 
-@pytest.mark.parametrize('program, nodes, gpus, most', [
+@pytest.mark.parametrize('program, nodes, gpus, maximum', [
     # In a switch that reduces, each GPU sends the data once: 2(n-1)/n.
     ('all_reduce_perf', 1, 8, 787.5), ('all_reduce_perf', 1, 2, 450),
     ('all_gather_perf', 1, 8, 450), ('reduce_scatter_perf', 1, 8, 450),

@@ -224,7 +224,7 @@ def runs(tmp_path):
 
 
 def test_the_published_runs_are_a_metric(runs, tmp_path):
-    options = argparse.Namespace(xlim=None, values=tmp_path / 'out')
+    options = argparse.Namespace(xlim=None, plots=tmp_path / 'out')
     found, said = parser.parse_folder(runs, options)
     curves = parser.curves_of(dict(found))
     assert {name: curve[512 << 20] for name, curve in curves.items()} == {
@@ -234,7 +234,7 @@ def test_the_published_runs_are_a_metric(runs, tmp_path):
     assert 'optcast: Optcast: 7.27 GB/s, nccl: 10.16 GB/s: Optcast is ' \
         'behind by 28%' in said
     assert 'nsplit 2: Optcast: 13.2' in said and 'ahead by 30%' in said
-    svg = (options.values / 'sweep.svg').read_text()
+    svg = (options.plots / 'sweep.svg').read_text()
     assert 'busbw (GB/s)' in svg
     (runs / 'run2.txt').write_text(EVAL[2].replace('9.95', '9.59'))
     with pytest.raises(ParseError) as caught:
@@ -288,11 +288,11 @@ def test_table_of_out_of_place_alone():
 
 
 def test_timelines(folder, tmp_path):
-    options = argparse.Namespace(xlim='2000,2500', values=tmp_path / 'out')
+    options = argparse.Namespace(xlim='2000,2500', plots=tmp_path / 'out')
     [(_, records)], said = parser.parse_folder(folder, options)
-    assert sorted(path.name for path in options.values.iterdir()) == [
+    assert sorted(path.name for path in options.plots.iterdir()) == [
         'client.png', 'client.svg', 'server.png', 'server.svg']
-    svg = (options.values / 'server.svg').read_text()
+    svg = (options.plots / 'server.svg').read_text()
     assert 'reduce(0)/(1)' in svg and 'time (ms)' in svg
     assert records and 'drawn: ' in said
     options.xlim = '900000,900001'

@@ -9,7 +9,7 @@ from checks.osu import claims
 SMALL, BIG = 10100, 1010
 
 
-@pytest.mark.parametrize('program, figures, arguments, expected', [
+@pytest.mark.parametrize('program, values, arguments, expected', [
     # There and back.
     ('osu_latency', {'latency@8B': 1.0, 'latency@8192B': 2.0,
                      'latency@16384B': 10.0}, [],

@@ -32,7 +32,7 @@ def stepped(step, sessions, series=40, back=None):
     return x
 
 
-@pytest.mark.parametrize('step, nights', [(0.05, 3), (0.03, 6), (0.2, 3)])
+@pytest.mark.parametrize('step, sessions', [(0.05, 3), (0.03, 6), (0.2, 3)])
 def test_a_step_is_found_in_time_and_where_it_began(step, sessions):
     found = detect.walk(stepped(step, sessions), pool=np.zeros(40, int))
     late = found.states[:, -1] == detect.WORSE

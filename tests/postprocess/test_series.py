@@ -13,15 +13,15 @@ pytest.importorskip('pandas')
 pytest.importorskip('matplotlib')
 pytest.importorskip('jinja2')
 import perflogs_factory as make
-from postprocess.report.metrics import series as timeline
 
 from checks.taobench import validity
 from config.families import families
 from postprocess import perflogs
 from postprocess.perflogs import series
 from postprocess.report import build as report
-from postprocess.report import metrics
+from postprocess.report import plots
 from postprocess.report.page import Page
+from postprocess.report.plots import series as timeline
 
 TAO = families()['taobench']
 
@@ -103,7 +103,7 @@ def read(tmp_path: Path, points: list[list]) -> series.Series:
 
 
 def drawn(one: series.Series):
-    [options] = [options for kind, options in metrics.checked(TAO)
+    [options] = [options for kind, options in plots.checked(TAO)
                  if kind is timeline]
     return timeline.timeline(one.points, one.servers, 'title', TAO.bands,
                              **options)
@@ -342,7 +342,7 @@ def test_kept_metrics_of_a_refused_run_are_a_series_apart(tmp_path):
         tao_record(value=99.0, day=3)])
     records = Page(perflogs.read(tmp_path / 'perflogs')).records(
         'taobench', [])
-    [panel] = metrics.panels(records, ('total_qps',))
+    [panel] = plots.panels(records, ('total_qps',))
     assert dict(panel.points[['value', 'label']].itertuples(index=False)) == {
         9000.0: '', 99.0: 'not valid'}
     code, words = page(tmp_path)

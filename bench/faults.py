@@ -68,10 +68,10 @@ RATE, HALF, TENTH = '100mbit', '50mbit', '10mbit'
 #: a store and clients with more threads than CPUs take half a minute.
 CASES = {
     'pairs': ['-n', 'program=osu_latency%placement=inter_node'],
-    'store': ['-n', 'load=valkeygetclient_nodes=3$'],
+    'store': ['-n', 'scenario=valkeygetclient_nodes=3$'],
     'bandwidth': ['-n', '^OsuRma(?=.*window=allocate)(?=.*inter_node)'
                   '(?=.*osu_put_bw)(?=.*synchronisation=flush(%|$))'],
-    'threads': ['-n', 'load=valkeygetthreads=2$'],
+    'threads': ['-n', 'scenario=valkeygetthreads=2$'],
 }
 SHORT = ['-Sbringup=1', '-Stime_limit=2m', '-Smax_pending_time=3m',
          '-SOsuPt2pt.max_size=16384', '-SOsuPt2pt.options=-i 200 -x 20',

@@ -4,14 +4,13 @@
     .plumbline/venv/bin/python bench/references.py [--cases N] [--runs N]
 
 Each case has a figure with some noise. It runs, as `plumb references learn`
-does, until its bound is no wider than the cap or no number of runs would do;
-what it is given then is kept, and judges further runs: a false alarm is one
-whose tries (config/sessions/judged.py, TRIES) are all beyond. For each kind
-and width of the noise: the share of cases that are given a bound, the runs
-that
-took (median, 95th percentile), the bound (median), and false alarms per 1000
-runs: of the cases that are judged, and of all (a case that is not judged
-raises none). Goal: at most 1 in 1000 with normal noise.
+does, until its tolerance is no wider than the cap or no number of runs would
+do; what it is given then is kept, and judges further runs: a false alarm is
+one whose tries (config/sessions/judged.py, TRIES) are all beyond. For each
+kind and width of the noise: the share of cases that are given a tolerance, the
+runs that took (median, 95th percentile), the tolerance (median), and false
+alarms per 1000 runs: of the cases that are judged, and of all (a case that is
+not judged raises none). Goal: at most 1 in 1000 with normal noise.
 
 The tries of a run draw their noise anew, except in the last kind: there half
 of the variance is that of the whole session, and the tries help less.
@@ -24,7 +23,7 @@ import sys
 import numpy as np
 from common import exit_with, head, option_parser, row
 
-from config.sessions.judged import TRIES
+from config.sessions.judged import MEASUREMENTS
 from postprocess.references import spread
 
 MAX_TOLERANCE, RESOLUTION = 0.3, 0.01
@@ -61,12 +60,12 @@ KINDS = {'normal': (normal, 0.0), '2 % outliers': (outliers, 0.0),
 
 
 def learn(values: list[float], resolution: float) -> tuple[int, float]:
-    """(runs until the case may stop, its bound; inf where it has none)."""
+    """(runs until the case may stop, its tolerance; inf where it has none)."""
     for runs in range(spread.FEWEST_RUNS, len(values) + 1):
         seen = values[:runs]
-        bound = spread.bound(seen, resolution=resolution)
-        if bound <= MAX_TOLERANCE:
-            return runs, bound
+        tolerance = spread.tolerance(seen, resolution=resolution)
+        if tolerance <= MAX_TOLERANCE:
+            return runs, tolerance
         if (
             spread.runs_needed(seen, MAX_TOLERANCE, resolution=resolution)
             is None
@@ -78,20 +77,20 @@ def learn(values: list[float], resolution: float) -> tuple[int, float]:
 def simulate(draw, resolution, width, cases, runs, rng) -> dict[str, float]:
     """One row of the table."""
     history = draw(rng, width, (cases, runs, 1))[..., 0]
-    took, bounds, alarms = [], [], []
+    took, tolerances, alarms = [], [], []
     for values in history.tolist():
-        n, bound = learn(values, resolution)
-        if bound <= MAX_TOLERANCE:
+        n, tolerance = learn(values, resolution)
+        if tolerance <= MAX_TOLERANCE:
             took.append(n)
-            bounds.append(bound)
-            later = draw(rng, width, (JUDGED, TRIES)).min(axis=1)
-            limit = np.median(values[:n]) * (1 + bound)
+            tolerances.append(tolerance)
+            later = draw(rng, width, (JUDGED, MEASUREMENTS)).min(axis=1)
+            limit = np.median(values[:n]) * (1 + tolerance)
             alarms.append(float((later > limit * (1 + 1e-12)).mean()))
     rate = 1000 * float(np.mean(alarms)) if alarms else 0.0
     given = len(alarms) / cases
     return {'given': given, 'runs': float(np.median(took)) if took else 0,
             'late': float(np.percentile(took, 95)) if took else 0,
-            'bound': float(np.median(bounds)) if bounds else 0,
+            'tolerance': float(np.median(tolerances)) if tolerances else 0,
             'judged': rate, 'all': rate * given}
 
 
@@ -103,7 +102,7 @@ def main() -> bool:
     args = top.parse_args()
     bad = []
     rng = np.random.default_rng(20261101)
-    head('noise', 'spread', 'judged', 'runs: median (95th)', 'bound',
+    head('noise', 'spread', 'judged', 'runs: median (95th)', 'tolerance',
          'false alarms per 1000 judged runs', 'per 1000 runs of all cases')
     for name, (draw, resolution) in KINDS.items():
         for width in WIDTHS:
@@ -111,7 +110,7 @@ def main() -> bool:
                            rng)
             row(name, f'{width:.0%}', f'{one["given"]:.1%}',
                 f'{one["runs"]:.0f} ({one["late"]:.0f})',
-                f'{one["bound"]:.2f}', f'{one["judged"]:.2f}',
+                f'{one["tolerance"]:.2f}', f'{one["judged"]:.2f}',
                 f'{one["all"]:.2f}')
             if name == 'normal' and one['judged'] > 1:
                 bad.append(f'{name} {width:.0%}: {one["judged"]:.2f}')

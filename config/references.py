@@ -7,8 +7,8 @@ metric is misspelt; here a file is sound, or it is refused with the line.
 
 Beside its figures an entry may have `$from` (what the suite made it of) and
 `$no_reference` (judged figure -> about how many more sessions until it has a
-bound; 0: no number would do). `complete: true` at the top requires a reference
-for every test case of the family.
+tolerance; 0: no number would do). `complete: true` at the top requires a
+reference for every test case of the family.
 
 A proposal is a file of the same form beside it, `<family>.proposed.yaml`.
 """
@@ -36,9 +36,9 @@ _PROPOSED = '.proposed.yaml'
 XFAIL = '$xfail'
 
 #: Keys of `$from`.
-FROM = ('runs', 'first', 'last', 'suite', 'reason', 'bounds')
+FROM = ('runs', 'first', 'last', 'suite', 'reason', 'tolerances')
 
-#: Widest bound allowed, as a fraction: a wider one was probably meant in
+#: Widest tolerance allowed, as a fraction: a wider one was probably meant in
 #: percent.
 MAX_TOLERANCE = 10
 
@@ -89,7 +89,7 @@ def read(path: Path) -> File:
     except strict.Fault as err:
         raise ReferenceError_(str(err)) from None
     _refuse(path, [*_faults(path.stem, data)]
-            or [*_unbounded(path.stem, data)])
+            or [*_without_tolerance(path.stem, data)])
     return File(path, data.get('complete', False), {
         name: below or {} for name, below in data.items()
         if name != 'complete'})
@@ -162,8 +162,8 @@ def _entry_faults(family: str, entry: strict.Mapping, line: int, where: str
             yield entry.lines.get(key, line), f'{where}: {key}: {fault}'
 
 
-def _unbounded(family: str, data: Any) -> Iterator[tuple[int, str]]:
-    """Judged figures without a bound, of a file whose grammar is sound: an
+def _without_tolerance(family: str, data: Any) -> Iterator[tuple[int, str]]:
+    """Judged figures without a tolerance, of a file whose grammar is sound: an
     accepted proposal gives them one, so that accepting it is no fault."""
     for name, below in data.items():
         if name == 'complete' or not below:
@@ -173,9 +173,10 @@ def _unbounded(family: str, data: Any) -> Iterator[tuple[int, str]]:
             for metric, runs in no_reference(family, entry).items():
                 if runs is None:
                     yield entry.lines.get(metric, line), (
-                        f'{where}: {metric}: it is judged and has no bound; '
-                        'give it one, or let `./plumb references propose` '
-                        'say in $no_reference how many runs it still needs')
+                        f'{where}: {metric}: it is judged and has no '
+                        'tolerance; give it one, or let `./plumb references '
+                        'propose` say in $no_reference how many runs it still '
+                        'needs')
 
 
 def _data_fault(family: str, key: str, value: Any) -> str:
@@ -191,11 +192,16 @@ def _data_fault(family: str, key: str, value: Any) -> str:
                 return (f'unknown key {name!r}: '
                         + (f'did you mean {near[0]}?' if near
                            else f'there are {", ".join(FROM)}'))
-        bounds = value.get('bounds', {})
-        if not isinstance(bounds, Mapping) or not all(
-                isinstance(pair, list) and len(pair) == 2
-                and all(map(_is_finite, pair)) for pair in bounds.values()):
-            return 'bounds: expected figure: [centre, bound] in numbers'
+        tolerances = value.get('tolerances', {})
+        if not isinstance(tolerances, Mapping) or not all(
+            isinstance(pair, list)
+            and len(pair) == 2
+            and all(map(_is_finite, pair))
+            for pair in tolerances.values()
+        ):
+            return (
+                'tolerances: expected figure: [centre, tolerance] in numbers'
+            )
         runs = value.get('runs', 1)
         return '' if type(runs) is int and runs > 0 else (
             f'runs: {runs!r} is no number of runs')
@@ -262,20 +268,20 @@ def plain(entry: Any) -> Any:
     return entry
 
 
-def bounded(entry: Any) -> bool:
+def has_tolerance(entry: Any) -> bool:
     """Whether a sound reference judges its figure."""
     return entry is not None and plain(entry)[1:3] != [None, None]
 
 
 def no_reference(family: str, entry: Mapping[str, Any],
              further: Iterable[str] = ()) -> dict[str, int | None]:
-    """Judged figures without a bound, neither their own nor one of the metric
-    that is judged instead.
+    """Judged figures without a tolerance, neither their own nor one of the
+    metric that is judged instead.
 
     :arg entry: the references of one case, sound ones.
     :arg further: further figures that the case has.
-    :returns: figure -> about how many more runs until it has a bound; 0: no
-        number would do; None: the entry does not say so, which is a fault.
+    :returns: figure -> about how many more runs until it has a tolerance; 0:
+        no number would do; None: the entry does not say so, which is a fault.
     """
     said = entry.get('$no_reference', {})
     there = {*further, *(f for f in (*entry, *said) if f[0] != '$')}
@@ -284,16 +290,16 @@ def no_reference(family: str, entry: Mapping[str, Any],
     found: dict[str, int | None] = {}
     for metric in sorted(judged(family, map(metrics.split, there))):
         both = [f for f in (metric, instead(family, metric)) if f]
-        if not any(bounded(entry.get(f)) for f in both):
+        if not any(has_tolerance(entry.get(f)) for f in both):
             needs = [said[f] for f in both if f in said]
-            # 0 means never: takes the one of the two that can get a bound.
+            # 0 means never: takes the one of the two that can get a tolerance.
             found[metric] = min(filter(None, needs), default=0) \
                 if needs else _judged_since(entry, both)
     return found
 
 
 def more_runs(number: int | None) -> str:
-    """What a judged figure without a bound needs; 0 or None: no number of
+    """What a judged figure without a tolerance needs; 0 or None: no number of
     runs would do."""
     return (f'needs about {number} more run{"s" * (number > 1)}' if number
             else 'no number of runs would do')
@@ -303,10 +309,10 @@ def _judged_since(entry: Mapping[str, Any], metrics: Iterable[str]
                   ) -> int | None:
     """1, one more run: the suite wrote the entry before it judged these
     figures, and files of before stay valid. None: it gave one of them a
-    bound, or a person wrote the entry, and the bound is missing."""
-    bounds = entry.get('$from', {}).get('bounds')
-    return None if bounds is None or any(
-        metric in bounds for metric in metrics) else 1
+    tolerance, or a person wrote the entry, and the tolerance is missing."""
+    tolerances = entry.get('$from', {}).get('tolerances')
+    return None if tolerances is None or any(
+        metric in tolerances for metric in metrics) else 1
 
 
 def leaves(table: Mapping, depth: int | None = None, keys: tuple = ()
@@ -325,7 +331,7 @@ def leaves(table: Mapping, depth: int | None = None, keys: tuple = ()
 
 
 def sides(metric: str, line: Any) -> tuple[float | None, float | None]:
-    """(bound on the worse side, bound on the other); None: open."""
+    """(tolerance on the worse side, tolerance on the other); None: open."""
     _, lower, upper, _ = plain(line)
     return (lower, upper) if better(metric) == 'higher' else (upper, lower)
 
@@ -358,22 +364,24 @@ def dump(data: CommentedMap) -> bytes:
     return out.getvalue().encode()
 
 
-def line(metric: str, value: float, bound: float | None) -> CommentedSeq:
+def line(metric: str, value: float, tolerance: float | None) -> CommentedSeq:
     """`[value, lower, upper, unit]`, bounded on the worse side.
 
-    :param bound: `written_bound`; None: open
+    :param tolerance: `written_bound`; None: open
     """
     limits: list[float | None] = [None, None]
-    if bound is not None:
+    if tolerance is not None:
         higher = better(metric) == 'higher'
-        limits[not higher] = -bound if higher else bound
+        limits[not higher] = -tolerance if higher else tolerance
     unit = metrics.metric(metrics.split(metric)[0]).unit
     return flow([digits(value), *limits, text(unit)])
 
 
-def written_bound(metric: str, bound: float) -> float:
-    """The bound as it is written: ReFrame takes none below -1."""
-    return round(min(bound, 0.99) if better(metric) == 'higher' else bound, 2)
+def written_tolerance(metric: str, tolerance: float) -> float:
+    """The tolerance as it is written: ReFrame takes none below -1."""
+    return round(
+        min(tolerance, 0.99) if better(metric) == 'higher' else tolerance, 2
+    )
 
 
 def digits(value: float) -> float:

@@ -29,7 +29,7 @@ def needs(frame: pd.DataFrame, run: str | None = None,
           ahead: list[Progress] | None = None
           ) -> dict[tuple[str, str, str], int | None]:
     """How many more runs the cases of a session need until all that is
-    judged of them has a bound that can judge.
+    judged of them has a tolerance that can judge.
 
     :param frame: records of that session, and of those before it
     :param run: the session; None: the newest one of each case
@@ -63,7 +63,7 @@ def _progress_of(mine: pd.DataFrame, ahead: list[Progress]
 @dataclass
 class Standing:
     """How far the cases are judged, in the newest session of each."""
-    #: Cases that a bound judged.
+    #: Cases that a tolerance judged.
     judged: int = 0
     #: Cases without a reference: a record of each, and what it waits for.
     waiting: list[tuple[Any, str]] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Standing:
 
 def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
              ) -> Standing:
-    """What is judged, what waits for a reference, what for a bound.
+    """What is judged, what waits for a reference, what for a tolerance.
 
     :param frame: as perflogs.read gives it
     :param ahead: as `needs` has it
@@ -83,33 +83,37 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
     far = _progress_of(mine, progress(frame) if ahead is None else ahead)
     mine = mine[mine['metric'] != 'completed']
     case = naming.number(mine, CASE)
-    bounds = mine[['lower', 'upper']].notna().any(axis=1).to_numpy()
+    tolerances = mine[['lower', 'upper']].notna().any(axis=1).to_numpy()
     inconclusive = mine['result'].eq('inconclusive').to_numpy()
     order = np.argsort(case, kind='stable')
     for at in np.split(order, np.flatnonzero(np.diff(case[order])) + 1):
         if not len(at) or inconclusive[at].any():
             continue
-        rows, bounded = mine.iloc[at], bounds[at]
+        rows, has_tolerance = mine.iloc[at], tolerances[at]
         first = next(rows[:1].itertuples())
-        found.judged += bool(bounded.any())
+        found.judged += bool(has_tolerance.any())
         key = str(first.partition), str(first.environ), str(first.case)
-        unbounded = _without_bound(str(first.family), rows, bounded)
-        if not unbounded:
+        without_tolerance = _without_tolerance(
+            str(first.family), rows, has_tolerance
+        )
+        if not without_tolerance:
             continue
         ahead_of = far.get(key)
         if rows['reference'].notna().any():
             found.no_reference += [
                 (first, metric, _no_reference(metric, ahead_of))
-                for metric in unbounded
+                for metric in without_tolerance
             ]
-        elif not bounded.any() and rows['result'].eq('no_reference').all():
+        elif (
+            not has_tolerance.any() and rows['result'].eq('no_reference').all()
+        ):
             found.waiting.append(
                 (first, words(ahead_of.needs if ahead_of else 0)))
     return found
 
 
 def _no_reference(metric: str, mine: Progress | None) -> str:
-    """What a figure without a bound waits for: each for its own runs."""
+    """What a figure without a tolerance waits for: each for its own runs."""
     of = mine.needs_of if mine else {}
     # What is judged instead stands in its place.
     other = judged.instead(mine.family, metric) if mine else None
@@ -118,17 +122,18 @@ def _no_reference(metric: str, mine: Progress | None) -> str:
     return f'no_reference: {"propose again" if runs == 0 else more_runs(runs)}'
 
 
-def _without_bound(family: str, rows: pd.DataFrame, bounded: np.ndarray
-                   ) -> list[str]:
-    """Figures of a case that are to be judged, and that no bound judges,
+def _without_tolerance(
+    family: str, rows: pd.DataFrame, has_tolerance: np.ndarray
+) -> list[str]:
+    """Figures of a case that are to be judged, and that no tolerance judges,
     nor one of the metric that is judged instead."""
     if family not in judged.table():
         return []
     points = [(str(name), None if pd.isna(size) else int(size))
               for name, size in zip(rows['metric'], rows['size'],
                                       strict=True)]
-    there = {judged.key(*point) for point, bound in zip(
-        points, bounded, strict=True) if bound}
+    there = {judged.key(*point) for point, tolerance in zip(
+        points, has_tolerance, strict=True) if tolerance}
     return sorted(metric for metric in judged.judged(family, points)
                   if not {metric, judged.instead(family, metric)} & there)
 

@@ -89,7 +89,7 @@ class Result(Place):
     #: Why it failed, or is inconclusive; '': only the guard is known.
     reason: str = ''
     #: How often the session measured it.
-    tries: int = 1
+    measurements: int = 1
     #: Nodes of its jobs; empty: unknown, or none.
     nodes: frozenset[str] = frozenset()
     #: Nodes of one job.
@@ -160,11 +160,20 @@ def of_newest(mine: pd.DataFrame) -> list[Result]:
         place = place_of(row)
         key = tuple(place[name] for name in CASE)
         ran_on, width = nodes[key]
-        found.append(Result(
-            **place, run=str(row.run), result=str(row.result),
-            guard=str(row.guard), tries=int(row.tries), nodes=ran_on,
-            width=width, reason=reasons.of(row)
-            if row.result in (*FAILED, 'inconclusive') else ''))
+        found.append(
+            Result(
+                **place,
+                run=str(row.run),
+                result=str(row.result),
+                guard=str(row.guard),
+                measurements=int(row.measurements),
+                nodes=ran_on,
+                width=width,
+                reason=reasons.of(row)
+                if row.result in (*FAILED, 'inconclusive')
+                else '',
+            )
+        )
     return found
 
 

@@ -328,7 +328,7 @@ class Referenced(Plugin):
     no_reference = variable(str, value='', loggable=True)
 
     #: Beyond a reference, and the session will measure it once more.
-    again = variable(bool, value=False)
+    retried = variable(bool, value=False)
 
     @run_after('setup')
     def check_reference_file(self) -> None:

@@ -20,7 +20,7 @@ from config import strict
 from config.references import (
     File,
     ReferenceError_,
-    bounded,
+    has_tolerance,
     metric_fault,
     more_runs,
     no_reference,
@@ -53,8 +53,8 @@ class Entry(NamedTuple):
 
     @property
     def judges(self) -> bool:
-        """Whether it bounds any figure."""
-        return any(map(bounded, self.values.values()))
+        """Whether it tolerances any figure."""
+        return any(map(has_tolerance, self.values.values()))
 
 
 def prefix() -> Path:
@@ -77,7 +77,7 @@ def load(family: str) -> File:
 
 
 def _words(needs: Mapping[str, int | None]) -> str:
-    """The summary's note on figures without a bound."""
+    """The summary's note on figures without a tolerance."""
     found = {f: runs for f, runs in needs.items() if runs is not None}
     return (
         f'no_reference: {more_runs(max(found.values()))} ({", ".join(found)})'
@@ -90,8 +90,8 @@ def validate(found: Mapping[str, Any], values: Iterable[str],
              where: str) -> dict[str, Reference]:
     """The references of one case, each one checked.
 
-    A reference without bounds may be for a figure that is sometimes missing,
-    such as the speed probe's reading on a busy machine.
+    A reference without tolerances may be for a figure that is sometimes
+    missing, such as the speed probe's reading on a busy machine.
 
     :arg found: figure -> [value, lower, upper, unit].
     :arg figures: every figure that this case has.
@@ -101,7 +101,7 @@ def validate(found: Mapping[str, Any], values: Iterable[str],
     for metric, entry in found.items():
         fault = metric_fault(metric, entry) or (
             'this case has no such figure'
-            if metric not in known and bounded(entry) else '')
+            if metric not in known and has_tolerance(entry) else '')
         if fault:
             raise ReferenceError_(f'{where}: {metric}: {fault}')
     return {metric: tuple(entry) for metric, entry in found.items()
@@ -134,7 +134,7 @@ def entry(check: Any) -> Entry:
         return Entry('-', note=check.inconclusive)
     published = vendor.values(check)
     if published:
-        none = Entry('vendor', vendor.bounds(published),
+        none = Entry('vendor', vendor.tolerances(published),
                      vendor.note(published))
     else:
         none = Entry('none', note=f'no reference yet: {LEARN}')

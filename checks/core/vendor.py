@@ -57,7 +57,7 @@ class Row:
         return metrics.key(self.metric, self.at)
 
     @property
-    def bounds(self) -> list[Any]:
+    def tolerances(self) -> list[Any]:
         """As in a reference file: [value, lower, upper, unit]."""
         if metrics.metric(self.metric).better == 'higher':
             return [self.value, -self.worse, None, self.unit]
@@ -177,9 +177,9 @@ def values(check: Any) -> tuple[Row, ...]:
     return rows
 
 
-def bounds(rows: Iterable[Row]) -> dict[str, list[Any]]:
+def tolerances(rows: Iterable[Row]) -> dict[str, list[Any]]:
     """Figure -> [value, lower, upper, unit], as in reference files."""
-    return {row.key: row.bounds for row in rows}
+    return {row.key: row.tolerances for row in rows}
 
 
 def note(rows: Iterable[Row]) -> str:

@@ -21,7 +21,7 @@ from ..services.plan import Clients, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark, max_cpus
 from ..stores.servers import REDIS_LIKE, RESP, STORES, Needs, server
 from .parser import parse
-from .points import GENERATORS, Load, modes_of, points
+from .scenarios import GENERATORS, Scenario, modes_of, scenarios
 
 #: Loads that make the store grow: bounded by a number, not by a time.
 GROWING = ('lpush', 'xadd')
@@ -33,9 +33,14 @@ FILL_AT_ONCE = 2048
 #: What store can do what: memcached keeps no lists and writes no files, and
 #: only those of Redis' kind form its cluster.
 WITHOUT = {
-    'memcached': lambda load: load.operation in ('mset', *GROWING)
-    or load.persistence != 'off' or load.shards > 1,
-    'dragonfly': lambda load: load.shards > 1 or load.persistence != 'off',
+    'memcached': lambda scenario: (
+        scenario.operation in ('mset', *GROWING)
+        or scenario.persistence != 'off'
+        or scenario.shards > 1
+    ),
+    'dragonfly': lambda scenario: (
+        scenario.shards > 1 or scenario.persistence != 'off'
+    ),
 }
 
 
@@ -45,21 +50,26 @@ def here() -> set[str]:
             for env in part.environs for f in env.features}
 
 
-def offered(*generators: str) -> list[Load]:
+def offered(*generators: str) -> list[Scenario]:
     """Every load of these generators that some store, environment and
     partition can bear."""
     parts = rt.runtime().system.partitions
     features = here()
     cores = max_cpus()
     sizes = {f for part in parts for f in part.features}
-    return [load for store in STORES if store in features
-            for load, _ in points(store) if load.generator in generators
-            and GENERATORS.get(load.generator, store) in features
-            and not WITHOUT.get(store, lambda load: False)(load)
-            and (not load.tls or 'store_tls' in features)
-            and f'nodes_{load.nodes}' in sizes
-            and load.threads < max(2, cores)
-            and (load.generator != 'benchmark' or store in REDIS_LIKE)]
+    return [
+        scenario
+        for store in STORES
+        if store in features
+        for scenario, _ in scenarios(store)
+        if scenario.generator in generators
+        and GENERATORS.get(scenario.generator, store) in features
+        and not WITHOUT.get(store, lambda scenario: False)(scenario)
+        and (not scenario.tls or 'store_tls' in features)
+        and f'nodes_{scenario.nodes}' in sizes
+        and scenario.threads < max(2, cores)
+        and (scenario.generator != 'benchmark' or store in REDIS_LIKE)
+    ]
 
 
 class StorePrograms(base.Programs):
@@ -78,7 +88,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
     family = 'keyvalue'
 
     #: The store and its load; a check makes it a parameter.
-    load: Load
+    scenario: Scenario
 
     programs = fixture(StorePrograms, scope='environment')
 
@@ -101,64 +111,80 @@ class StoreBenchmark(ServiceBenchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
-        load = self.load
-        self.program = load.store
-        self.valid_systems = [f'+nodes_{load.nodes}']
-        self.valid_prog_environs = [f'+{load.store}{self.more_needs()}']
-        cpus = load.threads * load.shards
-        if not load.client_nodes:
+        scenario = self.scenario
+        self.program = scenario.store
+        self.valid_systems = [f'+nodes_{scenario.nodes}']
+        self.valid_prog_environs = [f'+{scenario.store}{self.more_needs()}']
+        cpus = scenario.threads * scenario.shards
+        if not scenario.client_nodes:
             # Connections cost clients more than the store: with as many CPUs
             # as its servers they would set the pace.
-            cpus += 2 * cpus if load.operation == 'connect' else 1
-        self.set_modes(modes_of(load), cpus)
+            cpus += 2 * cpus if scenario.operation == 'connect' else 1
+        self.set_modes(modes_of(scenario), cpus)
 
     def more_needs(self) -> str:
         """Features of the environment besides the store."""
-        tls = ' +store_tls' if self.load.tls else ''
-        other = GENERATORS.get(self.load.generator)
+        tls = ' +store_tls' if self.scenario.tls else ''
+        other = GENERATORS.get(self.scenario.generator)
         return f'{tls} +{other}' if other else tls
 
     @property
     def keys(self) -> int:
         """So many that they are in no cache of a CPU, and not too many."""
-        return max(64, min(100_000, (256 << 20) // self.load.payload))
+        return max(64, min(100_000, (256 << 20) // self.scenario.payload))
 
     @property
     def prefix(self) -> str:
         """Where the store is installed; the system's own without one."""
-        return self.programs.origin(self.load.store).get('prefix', '/usr')
+        return self.programs.origin(self.scenario.store).get('prefix', '/usr')
 
     def store_server(self, socket: bool = False) -> Server:
         """The server role."""
-        load = self.load
-        count = self.keys + (self.requests if load.operation in GROWING else 0)
+        scenario = self.scenario
+        count = self.keys + (
+            self.requests if scenario.operation in GROWING else 0
+        )
         # As much again, for what the store adds to each of them.
-        room = 2 * count * (load.payload + 256) // load.shards >> 20
+        room = 2 * count * (scenario.payload + 256) // scenario.shards >> 20
         return server(
-            load.store, self.prefix,
-            Needs(load.threads, self.memory or 128 + room, load.connections,
-                  load.tls, load.persistence, load.shards > 1, socket),
-            nodes=1, instances=load.shards, beside=not load.client_nodes,
-            port=self.port, ready_limit=self.ready_limit)
+            scenario.store,
+            self.prefix,
+            Needs(
+                scenario.threads,
+                self.memory or 128 + room,
+                scenario.connections,
+                scenario.tls,
+                scenario.persistence,
+                scenario.shards > 1,
+                socket,
+            ),
+            nodes=1,
+            instances=scenario.shards,
+            beside=not scenario.client_nodes,
+            port=self.port,
+            ready_limit=self.ready_limit,
+        )
 
     @property
     def counted(self) -> bool:
         """The load ends after `requests`; else after `duration`."""
-        return self.load.operation in GROWING
+        return self.scenario.operation in GROWING
 
     def claimed_seconds(self, values: dict[str, float]) -> float:
         if not self.counted:
             return self.duration
         return self.requests / values[metrics.key('operations',
-                                                   self.load.payload)]
+                                                   self.scenario.payload)]
 
     def clients(self, connections: int) -> Clients:
         """One on each node of theirs, with the CPUs that are left there."""
-        load = self.load
+        scenario = self.scenario
         cores = self.current_partition.processor.num_cpus or 4
-        taken = 0 if load.client_nodes else load.threads * load.shards
-        return Clients(max(1, load.client_nodes),
-                       cpus=max(1, min(2 * load.threads * load.shards,
+        taken = (
+            0 if scenario.client_nodes else scenario.threads * scenario.shards
+        )
+        return Clients(max(1, scenario.client_nodes),
+                       cpus=max(1, min(2 * scenario.threads * scenario.shards,
                                        cores - taken)),
                        connections=connections)
 
@@ -168,12 +194,15 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         filled, measured = (services.steps[s] for s in ('fill', 'measure'))
         if filled.after.keys != self.keys:
             guards.refuse('fill', f'{run.name}: {self.keys} keys were set, '
-                          f'{self.load.store} holds {filled.after.keys}')
+                          f'{self.scenario.store} holds {filled.after.keys}')
         if measured.grown('evicted'):
-            guards.refuse('evicted', f'{run.name}: {self.load.store} evicted '
-                          f'{measured.grown("evicted"):g} keys: its memory '
-                          'is below the data; give it more with '
-                          f'-S {type(self).variant_name()}.memory=')
+            guards.refuse(
+                'evicted',
+                f'{run.name}: {self.scenario.store} evicted '
+                f'{measured.grown("evicted"):g} keys: its memory '
+                'is below the data; give it more with '
+                f'-S {type(self).variant_name()}.memory=',
+            )
         served = max(1, measured.grown('commands'))
         return {'evictions': measured.grown('evicted'),
                 'server_cpu': measured.grown('cpu') / served * 1e6}
@@ -183,7 +212,9 @@ class StoreServes(StoreBenchmark):
     """What a store gives to clients: the suite's own load generator."""
 
     #: The store and its load.
-    load = parameter(offered('plumbload'), fmt=lambda load: str(load))
+    scenario = parameter(
+        offered('plumbload'), fmt=lambda scenario: str(scenario)
+    )
 
     #: Requests a second of all clients together; 0: as fast as they are
     #: answered. A rate shows latencies as users of a busy store see them.
@@ -191,36 +222,36 @@ class StoreServes(StoreBenchmark):
 
     @run_after('init')
     def describe(self) -> None:
-        self.descr = f'{self.load} under plumbload'
+        self.descr = f'{self.scenario} under plumbload'
 
     def plan(self) -> Plan:
-        load = self.load
-        clients = self.clients(-(-load.connections // max(
-            1, load.client_nodes)))
+        scenario = self.scenario
+        clients = self.clients(-(-scenario.connections // max(
+            1, scenario.client_nodes)))
         call = [f'{self.programs.stagedir}/plumbload', '--service',
                 '{service}', '--name', 'client{index}',
                 '--share', '{index}/{count}', '--threads', '{cpus}',
                 '--connections', '{connections}', '--protocol',
-                'resp2' if load.store in RESP else 'binary',
-                '--value-size', str(load.payload)]
+                'resp2' if scenario.store in RESP else 'binary',
+                '--value-size', str(scenario.payload)]
         keys = ['--keys', str(self.keys)]
         # Lists and streams are no strings: they have keys of their own, few
         # enough to grow.
         how = (['--requests', str(self.requests // clients.nodes),
-                '--key-prefix', f'{load.operation}:', '--keys', '100']
+                '--key-prefix', f'{scenario.operation}:', '--keys', '100']
                if self.counted else
                ['--duration', str(self.duration),
                 '--warmup', str(self.warmup), *keys])
-        if load.pipeline > 1:
-            how += ['--pipeline', str(load.pipeline)]
+        if scenario.pipeline > 1:
+            how += ['--pipeline', str(scenario.pipeline)]
         if self.rate:
             how += ['--rate', str(self.rate // clients.nodes)]
         # No figure: as fast as it goes, one connection or many.
         fill = ['--operation', 'fill', '--pipeline',
-                str(max(1, FILL_AT_ONCE // load.payload))]
+                str(max(1, FILL_AT_ONCE // scenario.payload))]
         return Plan(self.store_server(), (clients,), (
             Step('fill', (Program((*call, *keys, *fill)),), limit=120),
-            Step('measure', (Program((*call, '--operation', load.operation,
+            Step('measure', (Program((*call, '--operation', scenario.operation,
                                       *how)),),
                  limit=self.duration + self.warmup + 60, gate=True)))
 
@@ -228,10 +259,10 @@ class StoreServes(StoreBenchmark):
         return {'rate': self.rate} if self.rate else {}
 
     def planned_values(self) -> list[str]:
-        names = (('connection_rate',) if self.load.operation == 'connect'
+        names = (('connection_rate',) if self.scenario.operation == 'connect'
                  else ('operations', 'bandwidth', 'latency', 'latency_p50',
                        'latency_p99', 'latency_p999'))
-        return [*(metrics.key(name, self.load.payload) for name in names),
+        return [*(metrics.key(name, self.scenario.payload) for name in names),
                 'server_cpu', 'ready_time', 'memory_ratio', 'evictions']
 
     def values_served(self, services: Services, said: str,
@@ -245,7 +276,7 @@ class StoreServes(StoreBenchmark):
                    for r in measured.records},
                 **super().values_served(services, said, run),
                 'memory_ratio': filled.grown('memory')
-                / (self.keys * self.load.payload)}
+                / (self.keys * self.scenario.payload)}
 
 
 class StoreGenerators(StoreBenchmark):
@@ -256,14 +287,16 @@ class StoreGenerators(StoreBenchmark):
     """
 
     #: The store, its load, and who makes it.
-    load = parameter(offered(*GENERATORS), fmt=lambda load: str(load))
+    scenario = parameter(
+        offered(*GENERATORS), fmt=lambda scenario: str(scenario)
+    )
 
     @run_after('init')
     def describe(self) -> None:
         self.program = ('memtier_benchmark'
-                        if self.load.generator == 'memtier'
-                        else f'{self.load.store}-benchmark')
-        self.descr = f'{self.load} under {self.program}'
+                        if self.scenario.generator == 'memtier'
+                        else f'{self.scenario.store}-benchmark')
+        self.descr = f'{self.scenario} under {self.program}'
 
     @property
     def counted(self) -> bool:
@@ -277,8 +310,8 @@ class StoreGenerators(StoreBenchmark):
     def plan(self) -> Plan:
         """They do not look at what they read, and plumbload does: it sets
         the keys that they ask for, and reads them when they are done."""
-        load = self.load
-        sets = load.operation == 'set'
+        scenario = self.scenario
+        sets = scenario.operation == 'set'
         measure, names = (
             (self.memtier(), ('--key-prefix', 'memtier-'))
             if self.program == 'memtier_benchmark' else
@@ -286,29 +319,29 @@ class StoreGenerators(StoreBenchmark):
         call = (f'{self.programs.stagedir}/plumbload', '--service',
                 '{service}', '--keys', str(self.keys), *names,
                 '--connections', '{connections}', '--pipeline',
-                str(load.pipeline), '--protocol',
-                'resp2' if load.store in RESP else 'binary')
+                str(scenario.pipeline), '--protocol',
+                'resp2' if scenario.store in RESP else 'binary')
         # What is overwritten gets another length: bytes of others are not
         # known.
         return Plan(self.store_server(socket=True),
-                    (self.clients(load.connections),), (
+                    (self.clients(scenario.connections),), (
             Step('fill', (Program((
                 *call, '--operation', 'fill', '--value-size',
-                str(load.payload + sets)), alone=True),), limit=120),
+                str(scenario.payload + sets)), alone=True),), limit=120),
             Step('measure', (Program(measure, alone=True),), limit=120),
             Step('verify', (Program((
-                *call, '--value-size', str(load.payload),
+                *call, '--value-size', str(scenario.payload),
                 '--verify', 'length' if sets else 'bytes',
                 '--requests', str(10 * self.keys)), alone=True),),
                  limit=120, check=True)))
 
     def benchmark(self) -> tuple[str, ...]:
         """Command of redis-benchmark and its descendants."""
-        load = self.load
+        scenario = self.scenario
         return (f'{self.prefix}/bin/{self.program}', '-s', '{host}', '--csv',
-                '-d', str(load.payload), '-r', str(self.keys), '-c',
-                str(load.connections), '-P', str(load.pipeline),
-                '-t', load.operation, '-n', str(self.requests))
+                '-d', str(scenario.payload), '-r', str(self.keys), '-c',
+                str(scenario.connections), '-P', str(scenario.pipeline),
+                '-t', scenario.operation, '-n', str(self.requests))
 
     def memtier(self) -> tuple[str, ...]:
         """Command of memtier_benchmark; its keys begin at 0.
@@ -317,18 +350,33 @@ class StoreGenerators(StoreBenchmark):
         the other, and some of the keys are never drawn. Of memcached's binary
         protocol it counts the bytes of a GET's request alone.
         """
-        load = self.load
-        return ('memtier_benchmark', '--distinct-client-seed', '-S',
-                '{host}', '-P',
-                'redis' if load.store in RESP else 'memcache_text',
-                '--hide-histogram', '-t', '1', '-d', str(load.payload),
-                '--key-maximum', str(self.keys - 1), '-c',
-                str(load.connections), '--pipeline', str(load.pipeline),
-                '--ratio', '1:0' if load.operation == 'set' else '0:1',
-                '--test-time', str(round(self.duration)))
+        scenario = self.scenario
+        return (
+            'memtier_benchmark',
+            '--distinct-client-seed',
+            '-S',
+            '{host}',
+            '-P',
+            'redis' if scenario.store in RESP else 'memcache_text',
+            '--hide-histogram',
+            '-t',
+            '1',
+            '-d',
+            str(scenario.payload),
+            '--key-maximum',
+            str(self.keys - 1),
+            '-c',
+            str(scenario.connections),
+            '--pipeline',
+            str(scenario.pipeline),
+            '--ratio',
+            '1:0' if scenario.operation == 'set' else '0:1',
+            '--test-time',
+            str(round(self.duration)),
+        )
 
     def planned_values(self) -> list[str]:
-        return [*(metrics.key(name, self.load.payload) for name in (
+        return [*(metrics.key(name, self.scenario.payload) for name in (
             'operations', 'latency', 'latency_p50', 'latency_p99')),
             'server_cpu', 'ready_time', 'evictions']
 
@@ -346,7 +394,7 @@ class StoreGenerators(StoreBenchmark):
             guards.refuse('calls', f'{run.name}: {asked:g} requests by the '
                           f'count of {self.program}, '
                           f'{measured.grown("commands"):g} by the store\'s')
-        return {**{metrics.key(r.metric, self.load.payload): r.value
+        return {**{metrics.key(r.metric, self.scenario.payload): r.value
                    for r in records},
                 **super().values_served(services, said, run)}
 
@@ -356,12 +404,12 @@ class StoreGenerators(StoreBenchmark):
         if values.get('hit_ratio', 1) < 1:
             guards.refuse('misses', f'{run.name}: {self.program} found '
                           f'{values["hit_ratio"]:.4%} of the keys that were '
-                          f'set: does {self.load.store} lose them?')
+                          f'set: does {self.scenario.store} lose them?')
         each = values.get('bandwidth', 1e9) * 1e6 / values['operations']
-        if each < self.load.payload:
+        if each < self.scenario.payload:
             guards.refuse('values', f'{run.name}: {each:.0f} bytes went with '
-                          f'a request, of values of {self.load.payload}: '
-                          f'does {self.load.store} answer without them?')
+                          f'a request, of values of {self.scenario.payload}: '
+                          f'does {self.scenario.store} answer without them?')
 
 
 for check in (StoreServes, StoreGenerators):

@@ -23,7 +23,7 @@ from ..services.service import ServiceBenchmark, nodes_feature
 from . import programs, settings, timeline
 from .evaluation import Evaluation
 from .original import Original
-from .points import ORIGINAL, POINTS, SCALES, Point
+from .scenarios import ORIGINAL, SCALES, SCENARIOS, Scenario
 from .settings import Config
 
 #: build.sh OUT compiles the program.
@@ -53,11 +53,11 @@ class OptcastAllReduce(ServiceBenchmark):
     programs = fixture(OptcastPrograms, scope='environment')
 
     #: All cases and their modes.
-    POINTS = POINTS
+    SCENARIOS = SCENARIOS
     valid_prog_environs = ['+mpi']
 
     #: What all-reduces, with how many clients and servers, and where.
-    point = parameter(list(POINTS), fmt=lambda point: str(point))
+    scenario = parameter(list(SCENARIOS), fmt=lambda scenario: str(scenario))
 
     #: Options of the original's run script under their own names (with _ for
     #: -): -S OptcastAllReduce.settings=chunksize:2M,num_jobs:4
@@ -72,10 +72,10 @@ class OptcastAllReduce(ServiceBenchmark):
 
     @run_after('init')
     def set_requirements(self) -> None:
-        self.descr = f'Optcast {self.point}'
+        self.descr = f'Optcast {self.scenario}'
         nodes = max(1, self.layout.client_nodes + self.server_nodes)
         self.valid_systems = [f'+{nodes_feature(nodes)}']
-        self.tags = {'full', 'nccl', 'optcast', *self.POINTS[self.point]}
+        self.tags = {'full', 'nccl', 'optcast', *self.SCENARIOS[self.scenario]}
         self.spans: list[samples.Sample] = []
 
     @run_after('setup')
@@ -93,14 +93,14 @@ class OptcastAllReduce(ServiceBenchmark):
         return settings.read_config(Path(path)) if path else None
 
     @property
-    def layout(self) -> Point:
+    def layout(self) -> Scenario:
         """The case's numbers, or those of the config."""
         config = self.config
         if not config:
-            return self.point
+            return self.scenario
         one = config.server_nodes == config.client_nodes == 1
         return replace(
-            self.point, clients=config.client_nodes * config.clients_each,
+            self.scenario, clients=config.client_nodes * config.clients_each,
             servers=config.server_nodes * config.servers_each,
             client_nodes=0 if one else config.client_nodes)
 
@@ -198,8 +198,8 @@ class OptcastOriginal(OptcastAllReduce):
 
     program = programs.SERVER
     valid_prog_environs = ['+optcast_server']
-    point = parameter(list(ORIGINAL), fmt=lambda point: str(point))
-    POINTS = ORIGINAL
+    scenario = parameter(list(ORIGINAL), fmt=lambda scenario: str(scenario))
+    SCENARIOS = ORIGINAL
     evaluation_of = Original
 
     def limits(self) -> dict[str, bool]:

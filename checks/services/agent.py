@@ -321,7 +321,7 @@ class Instance:
         self.password = agent.password if self.server.password else ''
         self.data = agent.folder / f'server{self.index}'
         self.counters: ask.Counters | None = None
-        self.tries = 0
+        self.measurements = 0
         self.start()
 
     @property
@@ -336,7 +336,7 @@ class Instance:
 
         :raises Failed: why it cannot be started.
         """
-        self.tries += 1
+        self.measurements += 1
         self.port = self.pick_port()
         self.data.mkdir(mode=0o700, exist_ok=True)
         values = {**self.spec['values'], 'password': self.password,
@@ -397,7 +397,7 @@ class Instance:
         ended = self.process.exit_reason()
         if ended:
             # Another program took the port between can_bind and the start.
-            if (self.port and not self.server.port and self.tries < 3
+            if (self.port and not self.server.port and self.measurements < 3
                     and not can_bind(self.address, self.port)):
                 self.start()
                 return False

@@ -34,7 +34,7 @@ class Asked:
     #: Threads that share the work of each of a device's threads.
     intra_op_threads: int = 1
     #: Fields of a point that are not those of the case.
-    point: Mapping[str, Any] = field(default_factory=dict)
+    scenario: Mapping[str, Any] = field(default_factory=dict)
 
 
 #: Options that are fields of a point, and their least value.
@@ -84,10 +84,10 @@ def read(kind: str, given: Mapping[str, str]) -> Asked:
     """
     numbers = NUMBERS | OF_KIND[kind]
     own: dict[str, Any] = {}
-    point: dict[str, Any] = {}
+    scenario: dict[str, Any] = {}
     for name, text in given.items():
         if name in numbers:
-            point[name] = _number(name, text, numbers[name])
+            scenario[name] = _number(name, text, numbers[name])
         elif name == 'tensor_bytes':
             own[name] = tuple(_number(name, size, 4)
                               for size in text.split('+'))
@@ -120,7 +120,7 @@ def read(kind: str, given: Mapping[str, str]) -> Asked:
             raise SettingError(f'{name}: unknown; ' + (
                 f'did you mean {near[0]}?' if near else
                 f'there are {", ".join(known)}'))
-    return Asked(point=point, **own)
+    return Asked(scenario=scenario, **own)
 
 
 def _number(name: str, text: str, minimum: int) -> int:

@@ -28,7 +28,7 @@ from ..services.service import ServiceBenchmark, nodes_feature
 from ..stores import aimodule, torchscript
 from ..stores.servers import Needs, server
 from . import parser, settings
-from .points import FEW, SIZES, Point, modes_of, points
+from .scenarios import FEW, SIZES, Scenario, modes_of, scenarios
 
 SRC = Path(__file__).resolve().parent / 'src'
 
@@ -36,16 +36,16 @@ SRC = Path(__file__).resolve().parent / 'src'
 TCP_BACKLOG = 511
 
 
-def offered(kind: str, consumers: int = 0) -> list[Point]:
+def offered(kind: str, consumers: int = 0) -> list[Scenario]:
     """The arrangements of a kind that some environment and partition of this
     system can run."""
     parts = rt.runtime().system.partitions
     features = {f for part in parts for env in part.environs
                 for f in env.features}
     sizes = {f for part in parts for f in part.features}
-    return [point for point, _ in points(kind)
-            if features.issuperset(point.needs)
-            and nodes_feature(point.nodes(consumers)) in sizes]
+    return [scenario for scenario, _ in scenarios(kind)
+            if features.issuperset(scenario.needs)
+            and nodes_feature(scenario.nodes(consumers)) in sizes]
 
 
 class TensorPrograms(base.Programs):
@@ -76,7 +76,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     consumers: ClassVar[int] = 0
 
     #: The arrangement; a check makes it a parameter.
-    point: Point
+    scenario: Scenario
 
     programs = fixture(TensorPrograms, scope='environment')
 
@@ -92,16 +92,16 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         #: The times of each call of each rank.
         self.calls: list[samples.Sample] = []
         self.asked = settings.read(self.kind, self.settings)
-        self.point = replace(self.point, **self.asked.point)
-        self.descr = f'SmartRedis {self.kind}: {self.point}'
+        self.scenario = replace(self.scenario, **self.asked.scenario)
+        self.descr = f'SmartRedis {self.kind}: {self.scenario}'
         self.valid_systems = [
-            f'+{nodes_feature(self.point.nodes(self.consumers))}']
+            f'+{nodes_feature(self.scenario.nodes(self.consumers))}']
         self.valid_prog_environs = [' '.join(
-            f'+{need}' for need in self.point.needs)]
+            f'+{need}' for need in self.scenario.needs)]
         # With one client it shows on any machine that the path works, even
         # where nothing of it can be judged.
-        alone = self.point.clients_per_node == 1
-        self.set_modes(modes_of(self.kind, self.point),
+        alone = self.scenario.clients_per_node == 1
+        self.set_modes(modes_of(self.kind, self.scenario),
                        1 if alone else self.cpus_of_a_node())
         self.time_limit = self.asked.wall_time or self.time_limit
 
@@ -116,13 +116,16 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def cpus_of_a_node(self) -> int:
         """CPUs for all that shares the node with the most ranks."""
-        point = self.point
+        scenario = self.scenario
         if self.colocated:
-            return point.clients_per_node + point.db_cpus
-        if point.client_nodes:
-            return max(point.clients_per_node, point.db_cpus)
-        return (point.clients_per_node + point.db_nodes * point.db_cpus
-                + self.consumers * point.client_threads)
+            return scenario.clients_per_node + scenario.db_cpus
+        if scenario.client_nodes:
+            return max(scenario.clients_per_node, scenario.db_cpus)
+        return (
+            scenario.clients_per_node
+            + scenario.db_nodes * scenario.db_cpus
+            + self.consumers * scenario.client_threads
+        )
 
     # The plan ------------------------------------------------------------
 
@@ -130,11 +133,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def sizes(self) -> tuple[int, ...]:
         """Sizes of a tensor. Unit: bytes."""
         return self.asked.tensor_bytes or (
-            SIZES if self.point.sizes == 'all' else FEW)
+            SIZES if self.scenario.sizes == 'all' else FEW)
 
     @property
     def colocated(self) -> bool:
-        return self.point.deployment == 'colocated'
+        return self.scenario.deployment == 'colocated'
 
     def tensors(self) -> int:
         """Tensors that a rank has in the database at once."""
@@ -142,35 +145,35 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def connections(self) -> int:
         """Connections of all clients to a server, at the most."""
-        return (self.point.clients_per_node if self.colocated
-                else self.point.ranks)
+        return (self.scenario.clients_per_node if self.colocated
+                else self.scenario.ranks)
 
     def database(self) -> Server:
         """The server role."""
-        point = self.point
-        prefix = self.programs.origin(point.db).get('prefix', '/usr')
-        data = point.ranks * self.tensors() * max(self.sizes, default=0)
-        apart = point.client_nodes and not self.colocated
-        nodes = (max(1, point.client_nodes) if self.colocated
-                 else point.db_nodes if apart else 1)
+        scenario = self.scenario
+        prefix = self.programs.origin(scenario.db).get('prefix', '/usr')
+        data = scenario.ranks * self.tensors() * max(self.sizes, default=0)
+        apart = scenario.client_nodes and not self.colocated
+        nodes = (max(1, scenario.client_nodes) if self.colocated
+                 else scenario.db_nodes if apart else 1)
         return server(
-            point.db, prefix,
+            scenario.db, prefix,
             # A model of TorchScript: up to 102 MB, sent and kept.
-            Needs(point.db_cpus, (320 if point.torchscript else 96)
+            Needs(scenario.db_cpus, (320 if scenario.torchscript else 96)
                   + (3 * data >> 20),
                   2 * self.connections() + 16,
-                  cluster=point.db_nodes > 1, socket=self.uds,
+                  cluster=scenario.db_nodes > 1, socket=self.uds,
                   modules=self.loaded()),
             nodes=nodes, beside=not apart, port=self.asked.db_port,
-            instances=1 if apart or self.colocated else point.db_nodes)
+            instances=1 if apart or self.colocated else scenario.db_nodes)
 
     def loaded(self) -> tuple[str, ...]:
         """What the servers load."""
-        if self.point.commands == 'plain':
+        if self.scenario.commands == 'plain':
             return ()
-        name = 'ai_torch.so' if self.point.torchscript else 'ai.so'
+        name = 'ai_torch.so' if self.scenario.torchscript else 'ai.so'
         return (aimodule.load_line(f'"{self.programs.stagedir}/{name}"',
-                                   threads=self.point.db_tpq,
+                                   threads=self.scenario.db_tpq,
                                    intra=self.asked.intra_op_threads),)
 
     @property
@@ -182,16 +185,18 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """The command of tensorload."""
         return (f'{self.programs.stagedir}/tensorload', mode, '--service',
                 '{service}', '--bytes', str(size), '--iterations',
-                str(self.point.iterations), '--folder', '{output}.ranks',
-                *(['--plain'] if self.point.commands == 'plain' else []),
+                str(self.scenario.iterations), '--folder', '{output}.ranks',
+                *(['--plain'] if self.scenario.commands == 'plain' else []),
                 *(['--colocated'] if self.colocated else []),
                 *(['--files', f'{self.stagedir}/files{size}']
-                  if self.point.in_files else []),
+                  if self.scenario.in_files else []),
                 *more)
 
     def roles(self) -> tuple[Clients, ...]:
-        point = self.point
-        return (Clients(max(1, point.client_nodes), point.clients_per_node),)
+        scenario = self.scenario
+        return (
+            Clients(max(1, scenario.client_nodes), scenario.clients_per_node),
+        )
 
     def programs_of(self, size: int) -> tuple[Program, ...]:
         """What runs at once for one size of tensors."""
@@ -220,7 +225,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
 
     def check_output(self, out: parser.Run, where: str) -> None:
         """Refuses a run that did not do what it should have done."""
-        wanted = (self.ranks_of(out.mode), self.point.iterations)
+        wanted = (self.ranks_of(out.mode), self.scenario.iterations)
         if (out.ranks, out.iterations) != wanted:
             guards.refuse('ranks', f'{where}: {out.mode}: {wanted[0]} ranks '
                           f'and {wanted[1]} iterations asked for, '
@@ -231,7 +236,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                           f'compared, {out.verified} were')
 
     def ranks_of(self, mode: str) -> int:
-        return self.point.ranks
+        return self.scenario.ranks
 
     def value_count(self, mode: str) -> int:
         """Values that ranks read and compare."""
@@ -251,11 +256,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             if served < self.commands_of():
                 guards.refuse('calls', f'{run.name}: {size} B: '
                               f'{self.commands_of()} commands were to come, '
-                              f'{self.point.db} counted {served:g}')
+                              f'{self.scenario.db} counted {served:g}')
             evicted = services.steps[f'size{size}'].grown('evicted')
             if evicted:
                 guards.refuse('evicted', f'{run.name}: {size} B: '
-                              f'{self.point.db} evicted {evicted:g} keys')
+                              f'{self.scenario.db} evicted {evicted:g} keys')
             for number, out in enumerate(self.outputs(run, size)):
                 self.check_output(out, f'{run.name}.size{size}')
                 values |= {metrics.key(r.metric, r.size): r.value
@@ -263,8 +268,8 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                 # Ranks of a second program are counted on from the first's.
                 self.calls += calls(Path(
                     self.stagedir, f'{run.name}.size{size}.{number}.ranks'),
-                    size, number * self.point.ranks)
-        if not self.point.in_files:
+                    size, number * self.scenario.ranks)
+        if not self.scenario.in_files:
             grown = [services.steps[f'size{size}'] for size in self.sizes]
             values['server_cpu'] = sum(
                 step.grown('cpu') for step in grown) / max(
@@ -284,7 +289,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
     def planned_values(self) -> list[str]:
         return [*(metrics.key(name, size) for size in self.sizes
                   for name in self.planned()),
-                *([] if self.point.in_files else ['server_cpu']),
+                *([] if self.scenario.in_files else ['server_cpu']),
                 'ready_time']
 
     def claimed_seconds(self, values: dict[str, float]) -> float:
@@ -335,13 +340,15 @@ class SmartRedisThroughput(TensorBenchmark):
     """Each rank puts a tensor under its own key and unpacks it, in a loop."""
 
     kind = 'throughput'
-    point = parameter(offered('throughput'), fmt=lambda point: str(point))
+    scenario = parameter(
+        offered('throughput'), fmt=lambda scenario: str(scenario)
+    )
 
     def programs_of(self, size: int) -> tuple[Program, ...]:
         return (Program(self.load('throughput', size), mpi=True),)
 
     def value_count(self, mode: str) -> int:
-        return self.point.ranks * self.point.iterations
+        return self.scenario.ranks * self.scenario.iterations
 
     def commands_of(self) -> int:
         return 2 * self.value_count('throughput')
@@ -364,20 +371,22 @@ class SmartRedisInference(TensorBenchmark):
     pre-processed, run, read."""
 
     kind = 'inference'
-    point = parameter(offered('inference'), fmt=lambda point: str(point))
+    scenario = parameter(
+        offered('inference'), fmt=lambda scenario: str(scenario)
+    )
 
     @run_before('run')
     def write_model(self) -> None:
-        name = self.point.network.removesuffix('.pt')
+        name = self.scenario.network.removesuffix('.pt')
         model, script = ((torchscript.network(name), torchscript.SCRIPT)
-                         if self.point.torchscript else
+                         if self.scenario.torchscript else
                          (aimodule.blob(name), aimodule.SCRIPT))
         Path(self.stagedir, 'model.pt').write_bytes(model)
         Path(self.stagedir, 'script.txt').write_text(script)
 
     @property
     def network(self) -> aimodule.Network:
-        return aimodule.NETWORKS[self.point.network.removesuffix('.pt')]
+        return aimodule.NETWORKS[self.scenario.network.removesuffix('.pt')]
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -389,17 +398,33 @@ class SmartRedisInference(TensorBenchmark):
         return 4
 
     def programs_of(self, size: int) -> tuple[Program, ...]:
-        point = self.point
-        return (Program(self.load(
-            'inference', size, '--model', f'{self.stagedir}/model.pt',
-            '--script', f'{self.stagedir}/script.txt', '--side',
-            str(self.network.shape[1]), '--classes',
-            str(self.network.classes), '--batch-size', str(point.batch_size),
-            '--device', point.device, '--num-devices',
-            str(point.num_devices)), mpi=True),)
+        scenario = self.scenario
+        return (
+            Program(
+                self.load(
+                    'inference',
+                    size,
+                    '--model',
+                    f'{self.stagedir}/model.pt',
+                    '--script',
+                    f'{self.stagedir}/script.txt',
+                    '--side',
+                    str(self.network.shape[1]),
+                    '--classes',
+                    str(self.network.classes),
+                    '--batch-size',
+                    str(scenario.batch_size),
+                    '--device',
+                    scenario.device,
+                    '--num-devices',
+                    str(scenario.num_devices),
+                ),
+                mpi=True,
+            ),
+        )
 
     def value_count(self, mode: str) -> int:
-        return self.point.ranks * (self.point.iterations + 1)
+        return self.scenario.ranks * (self.scenario.iterations + 1)
 
     def commands_of(self) -> int:
         return 4 * self.value_count('inference')
@@ -416,41 +441,52 @@ class SmartRedisAggregation(TensorBenchmark):
 
     kind = 'aggregation'
     consumers = 1
-    point = parameter(offered('aggregation', 1), fmt=lambda point: str(point))
+    scenario = parameter(
+        offered('aggregation', 1), fmt=lambda scenario: str(scenario)
+    )
 
     def tensors(self) -> int:
-        return self.point.tensors_per_dataset
+        return self.scenario.tensors_per_dataset
 
     def connections(self) -> int:
-        return self.point.ranks + self.point.client_threads
+        return self.scenario.ranks + self.scenario.client_threads
 
     def roles(self) -> tuple[Clients, ...]:
-        point = self.point
-        return (Clients(max(1, point.client_nodes), point.clients_per_node,
-                        name='producer'),
-                Clients(1, cpus=point.client_threads, name='consumer',
-                        apart=bool(point.client_nodes)))
+        scenario = self.scenario
+        return (
+            Clients(
+                max(1, scenario.client_nodes),
+                scenario.clients_per_node,
+                name='producer',
+            ),
+            Clients(
+                1,
+                cpus=scenario.client_threads,
+                name='consumer',
+                apart=bool(scenario.client_nodes),
+            ),
+        )
 
     def programs_of(self, size: int) -> tuple[Program, ...]:
-        point = self.point
-        both = ('--tensors', str(point.tensors_per_dataset))
+        scenario = self.scenario
+        both = ('--tensors', str(scenario.tensors_per_dataset))
         producer = self.load('producer', size, *both)
         consumer = self.load('consumer', size, *both,
-                             '--producers', str(point.ranks),
-                             '--client-threads', str(point.client_threads))
+                             '--producers', str(scenario.ranks),
+                             '--client-threads', str(scenario.client_threads))
         return (Program(producer, role='producer', mpi=True),
                 Program(consumer, role='consumer', mpi=True))
 
     def ranks_of(self, mode: str) -> int:
-        return 1 if mode == 'consumer' else self.point.ranks
+        return 1 if mode == 'consumer' else self.scenario.ranks
 
     def value_count(self, mode: str) -> int:
-        return (self.point.ranks * self.point.iterations
+        return (self.scenario.ranks * self.scenario.iterations
                 if mode == 'consumer' else 0)
 
     def commands_of(self) -> int:
         # Of each dataset: appended; its hash and its tensors.
-        return 0 if self.point.in_files else (
+        return 0 if self.scenario.in_files else (
             self.value_count('consumer') * (2 + self.tensors()))
 
     def planned(self) -> tuple[str, ...]:

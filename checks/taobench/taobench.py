@@ -28,23 +28,27 @@ from ..services.plan import Clients, Outside, Plan, Program, Server, Step
 from ..services.service import ServiceBenchmark, nodes_feature
 from . import calls, jobs, report, results, sizing, validity
 from . import parser as tao
-from .points import PROGRAMS, Point, modes_of, points
+from .scenarios import PROGRAMS, Scenario, modes_of, scenarios
 
 HERE = Path(__file__).resolve().parent
 #: The guide wants 10 to 50 Gb/s. Unit: Mb/s.
 LINK = 10_000
 
 
-def offered(*wanted: str) -> list[Point]:
+def offered(*wanted: str) -> list[Scenario]:
     """The points of these programs that some environment and partition of
     this system can run."""
     parts = rt.runtime().system.partitions
     features = {f for part in parts for env in part.environs
                 for f in env.features}
     sizes = {f for part in parts for f in part.features}
-    return [point for point, _ in points() if point.program in wanted
-            and PROGRAMS[point.program] in features
-            and nodes_feature(point.nodes) in sizes]
+    return [
+        scenario
+        for scenario, _ in scenarios()
+        if scenario.program in wanted
+        and PROGRAMS[scenario.program] in features
+        and nodes_feature(scenario.nodes) in sizes
+    ]
 
 
 class TaoPrograms(base.Programs):
@@ -66,7 +70,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     #: Job, program, size, and where the clients are; a check makes it a
     #: parameter.
-    point: Point
+    scenario: Scenario
 
     #: Parameters of the job (of the role server, where it has roles) under
     #: the original's names: -S TaoBench.settings=memsize:1,test_time:60
@@ -88,26 +92,28 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     @run_after('init')
     def set_requirements(self) -> None:
-        self.program = self.point.program
-        self.descr = f'TaoBench {self.point}'
-        self.valid_systems = [f'+{nodes_feature(self.point.nodes)}']
+        self.program = self.scenario.program
+        self.descr = f'TaoBench {self.scenario}'
+        self.valid_systems = [f'+{nodes_feature(self.scenario.nodes)}']
         self.valid_prog_environs = [f'+{PROGRAMS[self.program]}']
-        self.set_modes(modes_of(self.point))
-        instead = jobs.job(self.point.job).deprecated
+        self.set_modes(modes_of(self.scenario))
+        instead = jobs.job(self.scenario.job).deprecated
         if instead:
             self.descr += f' (deprecated: use {instead})'
         if self.outside:
             # People start the clients only once.
             self.repetitions = 1
-        if self.point.scale == 'original':
+        if self.scenario.scale == 'original':
             # Half an hour each: its median is over its data points.
             self.repetitions = 1
 
     @run_after('setup')
     def set_time_limit(self) -> None:
-        instead = jobs.job(self.point.job).deprecated
+        instead = jobs.job(self.scenario.job).deprecated
         if instead:
-            self.logger.info(f'{self.point.job} is deprecated: use {instead}')
+            self.logger.info(
+                f'{self.scenario.job} is deprecated: use {instead}'
+            )
         if (self.current_partition.processor.num_cpus_per_core or 1) > 1:
             # Servers take whole cores: a site's --hint=nomultithread would
             # leave a job that asks for more CPUs than there are.
@@ -161,7 +167,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     @property
     def given(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Parameters of the job and of the clients that are not defaults."""
-        job, clients = self.point.given(len(self.machine.cpus))
+        job, clients = self.scenario.given(len(self.machine.cpus))
         plain = {} if self.tls else {'disable_tls': 1}
         both = {'warmup_time', 'test_time', 'server_port_number',
                 'disable_tls'} & set(self.client_settings)
@@ -178,13 +184,13 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     @property
     def sized(self) -> sizing.Plan:
         job, clients = self.given
-        of = jobs.job(self.point.job)
+        of = jobs.job(self.scenario.job)
         machine = self.machine
         if '' in of.roles and not (machine.memory or job.get('memsize')):
             raise ValueError(
                 f'{of.name}: the memory of a node is not known: set '
                 "node_memory in the site's partition, or settings=memsize:")
-        cpus = [len(machine.cpus)] * self.point.client_nodes
+        cpus = [len(machine.cpus)] * self.scenario.client_nodes
         return sizing.plan(of, machine, job, clients, cpus, '{host}')
 
     @property
@@ -209,13 +215,13 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                          else 'never'),
             memory=first.memory, connections=connections, password=False,
             tls=bool(first.options.keys() & {'Z'}),
-            beside=not self.point.client_nodes,
+            beside=not self.scenario.client_nodes,
             # Free ports (two runs may share a machine), unless people must
             # know them.
             port=first.port if self.outside or any(
                 int(given.get(name, 0)) for name in (
                     'port_number', 'port_number_start')) else 0)
-        count = max(1, self.point.client_nodes)
+        count = max(1, self.scenario.client_nodes)
         clients = Clients(
             count, -(-len(sized.clients) // count), len(sized.clients),
             unbound=True, one_server=True, connections=max(
@@ -223,7 +229,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
         interval = self.interval
 
         # Who gives its time wants all of it.
-        passes = 0 if 'warmup_time' in self.settings else self.point.passes
+        passes = 0 if 'warmup_time' in self.settings else self.scenario.passes
 
         def step(name: str, seconds: int, seed: int, rest: float,
                  passes: int = 0) -> Step:
@@ -242,8 +248,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             hostname=str({**given, **clients_given}.get(
                 'server_hostname', '')),
             interface=str(given.get('interface_name', '')),
-            link=LINK * (self.point.scale == 'original'
-                         and (self.outside or self.point.client_nodes > 0)),
+            link=LINK * (self.scenario.scale == 'original'
+                         and (self.outside or self.scenario.client_nodes > 0)),
             sample=max(interval, 0.25))
         if not self.outside:
             return plan
@@ -342,8 +348,8 @@ class TaoBenchmark(ServiceBenchmark, special=True):
     def judges_cpu(self) -> bool:
         """The guide's shares are those of a machine of its own, under the
         original's load."""
-        return (self.point.scale == 'original'
-                and self.point.job != 'standalone')
+        return (self.scenario.scale == 'original'
+                and self.scenario.job != 'standalone')
 
     @property
     def expected(self) -> validity.Expected:
@@ -462,8 +468,8 @@ class TaoBench(TaoBenchmark):
     """A job of TaoBench: the original's programs, or the embedded ones."""
 
     #: Job, program, size, and where the clients are.
-    point = parameter(offered('tao_server', 'tao_bench_server'),
-                      fmt=lambda point: str(point))
+    scenario = parameter(offered('tao_server', 'tao_bench_server'),
+                      fmt=lambda scenario: str(scenario))
 
     programs = fixture(TaoPrograms, scope='environment')
 
@@ -482,7 +488,9 @@ class TaoLookAside(TaoBenchmark):
     """The same load on stock memcached; clients SET keys that they miss."""
 
     #: Job, program, size, and where the clients are.
-    point = parameter(offered('memcached'), fmt=lambda point: str(point))
+    scenario = parameter(
+        offered('memcached'), fmt=lambda scenario: str(scenario)
+    )
 
     programs = fixture(TaoStorePrograms, scope='environment')
 

@@ -60,10 +60,10 @@ def plan(failed: Sequence[Result], pools: Mapping[str, Collection[str]]
     for one in failed:
         pool = frozenset(pools.get(one.partition, ()))
         if not one.nodes or not pool:
-            anywhere += [one] * (one.tries == 1)
+            anywhere += [one] * (one.measurements == 1)
             continue
         # A node that is down by now can be compared with others alone.
-        if one.tries == 1 and one.nodes <= pool:
+        if one.measurements == 1 and one.nodes <= pool:
             same.setdefault(one.nodes, []).append(one)
         if len(pool - one.nodes) >= one.width:
             other.setdefault(one.nodes, []).append(one)

@@ -211,14 +211,25 @@ class Summary:
     def _data(self, one: Result) -> dict[str, Any]:
         """A test case that failed, for a program."""
         first = next(s for s in one.sessions if s.failed)
-        return {'name': self._name(one), 'partition': one.partition,
-                'environ': one.environ, 'case': one.case,
-                'why': first.reason, 'guard': first.guard,
-                'nodes': sorted(first.nodes),
-                'suspects': sorted(one.suspects), 'tries': first.tries,
-                'again': [
-                    {'where': where, 'nodes': sorted(other.nodes),
-                     'failed': other.failed} for where, other in again(one)]}
+        return {
+            'name': self._name(one),
+            'partition': one.partition,
+            'environ': one.environ,
+            'case': one.case,
+            'why': first.reason,
+            'guard': first.guard,
+            'nodes': sorted(first.nodes),
+            'suspects': sorted(one.suspects),
+            'measurements': first.measurements,
+            'again': [
+                {
+                    'where': where,
+                    'nodes': sorted(other.nodes),
+                    'failed': other.failed,
+                }
+                for where, other in again(one)
+            ],
+        }
 
     def write(self, mail: Path | None, webhook: Path | None, to: str = ''
               ) -> None:
@@ -247,8 +258,10 @@ def story(one: Result) -> str:
     said = [f'{"failed again" if other.failed else "passed"} on {where}'
             + (f' ({" ".join(sorted(other.nodes))})' if other.nodes else '')
             for where, other in again(one)]
-    if one.sessions[0].tries > 1:
-        said.insert(0, f'failed in each of {one.sessions[0].tries} tries')
+    if one.sessions[0].measurements > 1:
+        said.insert(
+            0, f'failed in each of {one.sessions[0].measurements} tries'
+        )
     return ', '.join(said)
 
 

@@ -94,9 +94,9 @@ def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
             guard = one.guard if one else plans.MISSING
             text = reasons.words(
                 guard, why(case) or (one.reason if one else '')) or guard
-            if text and one and one.tries > 1 and (
+            if text and one and one.measurements > 1 and (
                     guard not in reasons.NOT_RUN):
-                text += f' (in each of {one.tries} tries)'
+                text += f' (in each of {one.measurements} tries)'
             found[key] = Row(name, one.result if one else 'not_run', text)
             continue
         note = case.get('no_reference') or ''
@@ -105,10 +105,10 @@ def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
             note = note.replace(lacks[0], outcomes.words(
                 needs().get(key), '' if lacks[1] == 'no reference yet'
                 else lacks[1]))
-        if one.tries > 1:
+        if one.measurements > 1:
             note = '; '.join(filter(None, [
                 note, f'{AT_FIRST.get(one.result, BEYOND)}, measured '
-                f'{one.tries} times']))
+                f'{one.measurements} times']))
         found[key] = Row(name, one.result, values(case), note,
                          bool(lacks) and one.result == 'no_reference')
     return found

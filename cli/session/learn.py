@@ -71,11 +71,13 @@ def _needs(one: Progress) -> int:
 
 def _told(one: Progress) -> str:
     below = sum(
-        bound <= max_tolerance
-        for _, bound, max_tolerance in one.bounds.values()
+        tolerance <= max_tolerance
+        for _, tolerance, max_tolerance in one.tolerances.values()
     )
-    text = (f'{one.speed}: {_runs(one.runs)}, {below} of {len(one.bounds)} '
-            'bounds below the cap')
+    text = (
+        f'{one.speed}: {_runs(one.runs)}, {below} of {len(one.tolerances)} '
+        'tolerances below the cap'
+    )
     if needs := _needs(one):
         text += f', needs about {_runs(needs, "more ")}'
     if one.needs is None:

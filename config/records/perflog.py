@@ -335,8 +335,11 @@ def values(check: Any) -> Iterator[dict[str, Any]]:
     for metric, (value, ref, lower, upper, _, verdict) in values.items():
         judged = {}
         if lower is not None or upper is not None:
-            judged = {'result': 'again' if verdict == 'fail' and check.again
-                      else verdict}
+            judged = {
+                'result': 'retried'
+                if verdict == 'fail' and check.retried
+                else verdict
+            }
         if judged or ref:
             judged |= {'reference': float(ref), 'lower': lower,
                        'upper': upper}

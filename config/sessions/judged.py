@@ -10,21 +10,21 @@ from collections.abc import Iterable, Mapping
 from ..families import derived as derived_metrics
 from ..families import families
 
-#: Cap of a bound, as a fraction, where a row has none of its own: a wider
+#: Cap of a tolerance, as a fraction, where a row has none of its own: a wider
 #: one cannot tell a sick machine from a healthy one.
 MAX_TOLERANCE = 0.3
-#: A case beyond a bound is measured again at the end of its session, and
+#: A case beyond a tolerance is measured again at the end of its session, and
 #: fails if it is beyond in so many tries. What disturbs a machine for a while
-#: seldom does so four times, so that bounds can be narrow (postprocess/
+#: seldom does so four times, so that tolerances can be narrow (postprocess/
 #: spread.py) and few runs are enough for one: of a figure that varies by 15 %
 #: half as many as with three tries.
-TRIES = 4
+MEASUREMENTS = 4
 #: Quantile 1 - 0.001^(1/TRIES) of the normal distribution: all tries of a run
 #: are beyond it once in a thousand.
 Z = 0.9237
 #: Bounds are so much wider where a single try must be believed: quantile
 #: 0.999 over that.
-ONE_TRY = 3.0902 / Z
+ONE_MEASUREMENT = 3.0902 / Z
 #: A mean over fewer sizes than this says no more than one of them.
 FEWEST_SIZES = 3
 
@@ -35,7 +35,7 @@ def table() -> dict[str, list[dict]]:
 
 
 def max_tolerance(family: str, metric: str) -> float:
-    """Cap of the bound of a judged metric, as a fraction.
+    """Cap of the tolerance of a judged metric, as a fraction.
 
     :param metric: a judged one, or the derived one that stands in for it
     """
@@ -51,7 +51,7 @@ def max_tolerance(family: str, metric: str) -> float:
 
 def instead(family: str, metric: str) -> str | None:
     """The derived metric that is judged in place of a judged figure where
-    the bound of that is too wide; None: there is none."""
+    the tolerance of that is too wide; None: there is none."""
     base, _ = split(metric)
     return next((rule.get('instead') for rule in table()[family]
                  if rule['metric'] == base), None)
@@ -136,19 +136,19 @@ def ratio(better: str, value: float, reference: float, digit: float
 def improved(better: str, value: float, reference: float,
              lower: float | None, upper: float | None) -> bool:
     """Whether a value is better than its reference by far more than the
-    bound lets it be worse: news, and no failure.
+    tolerance lets it be worse: news, and no failure.
 
     A worse value is measured again before it fails, a better one is not: it
-    must be further away, as far as a bound for a single try would be.
+    must be further away, as far as a tolerance for a single try would be.
 
-    :param lower, upper: bounds as fractions; None or NaN: open
+    :param lower, upper: tolerances as fractions; None or NaN: open
     """
-    bound = {'lower': upper, 'higher': lower}.get(better)
-    if not reference or bound is None or not abs(bound) < 1:
+    tolerance = {'lower': upper, 'higher': lower}.get(better)
+    if not reference or tolerance is None or not abs(tolerance) < 1:
         return False
     ratio = value / reference if better == 'higher' else (
         reference / value if value else math.inf)
-    return ratio > 1 + ONE_TRY * abs(bound)
+    return ratio > 1 + ONE_MEASUREMENT * abs(tolerance)
 
 
 def resolution(family: str, metric: str) -> float:

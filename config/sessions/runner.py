@@ -39,7 +39,7 @@ from reframe.frontend.executors import (
 
 from config.records import perflog
 from config.sessions import clock, lock, ordering, pinned
-from config.sessions.judged import TRIES
+from config.sessions.judged import MEASUREMENTS
 from config.version import VERSION
 
 #: What the suite needs of ReFrame that is not documented, `MODULE:NAME` or
@@ -155,7 +155,7 @@ def refuse(reason: str) -> NoReturn:
     sys.exit(1)
 
 
-def seconds_between_tries() -> float | None:
+def seconds_between_retries() -> float | None:
     """Seconds to wait before a case is measured again for the first time.
 
     $PLUMBLINE_AGAIN_AFTER, or 30: what disturbs a machine lasts for some
@@ -268,7 +268,7 @@ class Retries:
     def add(self, task: RegressionTask) -> bool:
         """Count a measurement; returns whether a retry follows it."""
         self.made[task.testcase] += 1
-        more = self.made[task.testcase] < TRIES
+        more = self.made[task.testcase] < MEASUREMENTS
         if more:
             self.due.append(task)
         return more
@@ -306,7 +306,7 @@ class Accounts(Listener):
         #: Test case -> its latest task.
         self.tasks: dict[Any, RegressionTask] = {}
         #: Seconds until the first retry; None: there is none.
-        self.pause = seconds_between_tries()
+        self.pause = seconds_between_retries()
         self.begin()
 
     def begin(self) -> None:
@@ -336,7 +336,7 @@ class Accounts(Listener):
             check.guard = check.guard or guard
         if not check.guard:
             # Out of tolerance, and nothing else: one measurement is no proof.
-            check.again = (self.pause is not None
+            check.retried = (self.pause is not None
                            and self.beyond.add(self.tasks[case]))
         with placed(check, case.partition, case.environ):
             try:
@@ -618,7 +618,7 @@ class AccountedRunner(Runner):
         pause = (first or 0) * 2 ** (number - 1)
         self.policy.printer.info(
             f'{retries.why}: {counted(len(retries.due))}, measured again in '
-            f'{pause:g} s (retry {number} of {TRIES - 1})')
+            f'{pause:g} s (retry {number} of {MEASUREMENTS - 1})')
         return pause
 
     def in_order(self, testcases: list) -> list:

@@ -108,12 +108,12 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
     (config/sessions/runner.py).
     Where none failed in the end, the figures of the first one count, as those
     of any other run do, for they were not picked for being good. Otherwise
-    those that tell why the case failed, or could not be judged. An `again`
+    those that tell why the case failed, or could not be judged. An `retried`
     that is the last, of a session that was killed, is a failure.
     """
-    frame['tries'] = 1
+    frame['measurements'] = 1
     frame = _undisturbed(frame)
-    again = frame['result'] == 'again'
+    again = frame['result'] == 'retried'
     if not again.any():
         return frame
     frame['result'] = frame['result'].cat.set_categories(RESULTS)
@@ -128,11 +128,11 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
             rows['time'] == times[0] if good else
             rows['time'].isin(rows['time'][bad]) if bad.any() else last]
         frame.loc[keep[again[keep]], 'result'] = 'pass' if good else 'fail'
-        frame.loc[keep, 'tries'] += len(times) - 1
+        frame.loc[keep, 'measurements'] += len(times) - 1
         drop += [*rows.index.difference(keep)]
     frame = frame.drop(drop).reset_index(drop=True)
     # Nobody knows a rank for it: none is left.
-    frame['result'] = frame['result'].cat.remove_categories('again')
+    frame['result'] = frame['result'].cat.remove_categories('retried')
     return frame
 
 
@@ -149,8 +149,10 @@ def _undisturbed(frame: pd.DataFrame) -> pd.DataFrame:
     if drop.empty:
         return frame
     case = cases.ngroup()
-    tries = rows.loc[drop].groupby(case[drop])['time'].nunique()
-    frame.loc[rows.index, 'tries'] += case.map(tries).fillna(0).astype(int)
+    measurements = rows.loc[drop].groupby(case[drop])['time'].nunique()
+    frame.loc[rows.index, 'measurements'] += (
+        case.map(measurements).fillna(0).astype(int)
+    )
     return frame.drop(drop).reset_index(drop=True)
 
 

@@ -35,7 +35,7 @@ _REFUSED = {
     'repetition': 0, 'metric': 'completed', 'point': '', 'size': pd.NA,
     'value': 0.0, 'unit': '1', 'better': 'higher', 'reference': 1.0,
     'lower': 0.0, 'upper': float('nan'), 'result': 'fail', 'guard': GUARD,
-    'tries': 1}
+    'measurements': 1}
 
 
 def checked(frame: pd.DataFrame, report: Callable[[Path, int, str], None]

@@ -33,7 +33,7 @@ from config.families import ROOT, metrics
 
 #: Values of the column `format`.
 OURS, REFRAME = 'plumbline', 'reframe'
-RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'again', 'no_reference',
+RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'retried', 'no_reference',
            'inconclusive')
 REPAIR = 'remove the line, or restore the file'
 #: Where metrics are named.

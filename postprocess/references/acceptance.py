@@ -156,33 +156,33 @@ def by_hand(entry: Mapping) -> set[str]:
     """Figures of an accepted entry whose lines the suite did not write: what
     differs from `$from`; without it all."""
     known = entry.get('$from')
-    bounds = (known or {}).get('bounds') or {}
+    tolerances = (known or {}).get('tolerances') or {}
     found = set()
     for metric, line in entry.items():
         if metric.startswith('$'):
             continue
-        bound, other = sides(metric, line)
-        written = bounds.get(metric)
+        tolerance, other = sides(metric, line)
+        written = tolerances.get(metric)
         if line[:1] == [XFAIL] or known is None or other is not None or (
-                bound is not None if written is None else
-                bound is None or not math.isclose(line[0], written[0])
-                or not math.isclose(abs(bound), written[1])):
+                tolerance is not None if written is None else
+                tolerance is None or not math.isclose(line[0], written[0])
+                or not math.isclose(abs(tolerance), written[1])):
             found.add(metric)
     return found
 
 
 def new_level(before: Mapping, entry: Mapping, kept: set[str]) -> list[str]:
     """Figures whose centre moved to the worse side by more than their old
-    bound; what is kept as set by hand does not move."""
+    tolerance; what is kept as set by hand does not move."""
     found = []
     for metric, line in before.items():
         if metric.startswith('$') or metric in kept or metric not in entry:
             continue
-        bound, _ = sides(metric, line)
-        if bound is None or line[0] <= 0:
+        tolerance, _ = sides(metric, line)
+        if tolerance is None or line[0] <= 0:
             continue
         worse = entry[metric][0] / line[0] - 1
-        if (worse if better(metric) == 'lower' else -worse) > abs(bound):
+        if (worse if better(metric) == 'lower' else -worse) > abs(tolerance):
             found.append(metric)
     return found
 
@@ -191,9 +191,11 @@ def _merge(old: CommentedMap, new: Mapping, kept: set[str]) -> list[str]:
     """Puts a proposed entry over an accepted one; returns what was kept as
     set by hand."""
     # What the proposal does not speak of is as it was.
-    for metric, pair in ((old.get('$from') or {}).get('bounds') or {}).items():
+    for metric, pair in (
+        (old.get('$from') or {}).get('tolerances') or {}
+    ).items():
         if metric not in new and metric in old:
-            new['$from']['bounds'].setdefault(metric, pair)
+            new['$from']['tolerances'].setdefault(metric, pair)
     no_reference = {metric: needs for metric, needs in
                 new.get('$no_reference', {}).items() if metric not in kept}
     for metric, line in new.items():
@@ -258,7 +260,7 @@ def _judged(entry: Mapping) -> dict[str, None]:
 
 
 def _told(entry: Mapping, metric: str) -> str:
-    """Centre and bound of a figure, for people."""
+    """Centre and tolerance of a figure, for people."""
     needs = (entry.get('$no_reference') or {}).get(metric)
     line = entry.get(metric)
     if line is not None and line[:1] == [XFAIL]:
@@ -269,9 +271,9 @@ def _told(entry: Mapping, metric: str) -> str:
         return f'{centre} no_reference: {more_runs(needs)}'.lstrip()
     if line is None:
         return 'new' if not entry else 'none'
-    bound, _ = sides(metric, line)
-    return f'{centre} ' + ('open' if bound is None
-                           else f'{100 * bound:+.0f} %')
+    tolerance, _ = sides(metric, line)
+    return f'{centre} ' + ('open' if tolerance is None
+                           else f'{100 * tolerance:+.0f} %')
 
 
 def _moved(before: Mapping, entry: Mapping, metric: str) -> str:

@@ -3,10 +3,10 @@
 `progress` is the one answer; the table after a run, the page and `plumb
 references learn` ask it, and `propose` writes by the same rules:
 
-- A figure that its family.yaml names is judged where its bound
+- A figure that its family.yaml names is judged where its tolerance
   (postprocess/references/spread.py) is no wider than its cap.
-- Where it is wider, and the row names a derived metric `instead` whose bound
-  is within the cap, that one is judged in its place.
+- Where it is wider, and the row names a derived metric `instead` whose
+  tolerance is within the cap, that one is judged in its place.
 - Otherwise it needs more runs: the fewer of the two.
 - `worst_ratio` stands for the curves of the judged metrics: each run's worst
   ratio to the median curve.
@@ -45,9 +45,9 @@ class Judgement:
     metric: str
     centre: float
     #: How much worse it may be, a fraction; inf: too few runs.
-    bound: float
+    tolerance: float
     max_tolerance: float
-    #: More runs until the bound is within the cap; 0: it is; None: never.
+    #: More runs until the tolerance is within the cap; 0: it is; None: never.
     needs: int | None
 
 
@@ -65,11 +65,11 @@ class Progress:
     params: str
     #: Runs that a reference may be made of.
     runs: int
-    #: More runs until every judged figure has a bound within its cap; 0: it
-    #: has; None: one never will.
+    #: More runs until every judged figure has a tolerance within its cap; 0:
+    #: it has; None: one never will.
     needs: int | None
-    #: Judged figure (or the one instead) -> (centre, bound, cap).
-    bounds: dict[str, tuple[float, float, float]]
+    #: Judged figure (or the one instead) -> (centre, tolerance, cap).
+    tolerances: dict[str, tuple[float, float, float]]
     system: str = ''
     #: The same figures -> more runs, each as `needs`.
     needs_of: dict[str, int | None] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
     changed its speed.
 
     :param frame: as perflogs.read gives it
-    :param floors: metric -> smallest bound, a fraction; '': any other
+    :param floors: metric -> smallest tolerance, a fraction; '': any other
     """
     frame = with_edition(frame[
         ~frame['emulated'] & ~frame['speed'].isin(['mixed', ''])
@@ -134,9 +134,14 @@ def _of_case(key: tuple, runs: int, found: list[Judgement], mixed: bool
         needs = max(j.needs or 0 for j in found)
     row = dict(zip(KEYS, key, strict=True))
     return Progress(
-        **row, runs=runs, needs=needs,
-        bounds={j.metric: (j.centre, j.bound, j.max_tolerance) for j in found},
-        needs_of={j.metric: j.needs for j in found})
+        **row,
+        runs=runs,
+        needs=needs,
+        tolerances={
+            j.metric: (j.centre, j.tolerance, j.max_tolerance) for j in found
+        },
+        needs_of={j.metric: j.needs for j in found},
+    )
 
 
 def judgements(family: str, curves: Metrics,
@@ -159,7 +164,7 @@ def judgements(family: str, curves: Metrics,
         mine = _of_metric(family, name, metric, list(runs.values()), floors)
         other = judged.instead(family, name)
         numbers = enough.get((other, None)) if other else None
-        if mine.bound > mine.max_tolerance and other and numbers:
+        if mine.tolerance > mine.max_tolerance and other and numbers:
             derived = _of_metric(family, other, other, list(numbers.values()),
                                  floors)
             if derived.needs == 0:
@@ -168,7 +173,7 @@ def judgements(family: str, curves: Metrics,
                 mine = Judgement(
                     name,
                     mine.centre,
-                    mine.bound,
+                    mine.tolerance,
                     mine.max_tolerance,
                     min(
                         (
@@ -188,7 +193,7 @@ def judgements(family: str, curves: Metrics,
             Judgement(
                 'worst_ratio',
                 1.0,
-                spread.worst_bound(ratios, floor),
+                spread.worst_tolerance(ratios, floor),
                 max_tolerance,
                 spread.worst_runs_needed(ratios, max_tolerance, floor),
             )
@@ -202,9 +207,9 @@ def _of_metric(family: str, name: str, metric: str, values: list[float],
     # A floor above the cap is somebody's choice.
     max_tolerance = max(judged.max_tolerance(family, metric), floor)
     digit = judged.resolution(family, metric)
-    bound = spread.bound(values, floor, digit)
-    return Judgement(name, statistics.median(values), bound, max_tolerance,
-                     0 if bound <= max_tolerance else spread.runs_needed(
+    tolerance = spread.tolerance(values, floor, digit)
+    return Judgement(name, statistics.median(values), tolerance, max_tolerance,
+                     0 if tolerance <= max_tolerance else spread.runs_needed(
                          values, max_tolerance, floor, digit))
 
 

@@ -6,16 +6,16 @@ the difference; `accept` takes it over (acceptance.py). The rules:
 
 - The centre is the median over runs of the median within each run.
 - A judged figure (family.yaml) may be worse than its centre by its
-  bound (spread.py); better is never a fault. All other figures
+  tolerance (spread.py); better is never a fault. All other figures
   are written down open.
-- A bound wider than its cap could not judge: the figure is written open, and
-  stands in `$no_reference` with about how many more runs it needs; 0: none
-  would do. Where a derived metric is judged instead, that has the bound, and
-  the figure is open without standing in `$no_reference` (progress.py).
+- A tolerance wider than its cap could not judge: the figure is written open,
+  and stands in `$no_reference` with about how many more runs it needs; 0: none
+  would do. Where a derived metric is judged instead, that has the tolerance,
+  and the figure is open without standing in `$no_reference` (progress.py).
 - `worst_ratio` stands for the whole curve: each run has its worst ratio
   against the proposed curve.
-- `$from` says what an entry was made of, and `bounds` what was written as
-  [centre, bound]: a line that differs was set by hand, and stays.
+- `$from` says what an entry was made of, and `tolerances` what was written as
+  [centre, tolerance]: a line that differs was set by hand, and stays.
 - Failed, guarded, xfailed and emulated runs, runs with a figure that is no
   number, and runs while the machine changed speed (`mixed`), are never used.
   Program source and speed class are part of the key, so figures of two
@@ -55,12 +55,11 @@ from .spread import FEWEST_RUNS, FLOORS
 
 PATH = """\
 the path to references:
-  ./plumb references learn       runs the cases until their bounds can judge
-  ./plumb references propose     or: from the runs that are there
-  (read the difference that is shown)
-  ./plumb references accept      takes it into the accepted files
-  then commit them; `complete: true` at the top of a file makes a case that
-  has no reference fail
+  ./plumb references learn       runs the cases until their tolerances can
+  judge ./plumb references propose     or: from the runs that are there (read
+  the difference that is shown) ./plumb references accept      takes it into
+  the accepted files then commit them; `complete: true` at the top of a file
+  makes a case that has no reference fail
 """
 
 EXAMPLES = """\
@@ -74,7 +73,7 @@ examples:
   ./plumb references propose --site alpha --runs 20261101T030000Z: \\
       --new-level --tolerance 0.1 --tolerance init_time=0.2
       runs since a known change, also those that their reference failed;
-      wider bounds
+      wider tolerances
 
 exit codes: 0 written, 1 refused (too few runs), 2 usage or unreadable files
 """
@@ -83,7 +82,7 @@ ACCEPT = """\
 Keeps comments, `complete: true`, lines set by hand (what differs from an
 entry's $from; without one, all of the entry), and entries that the proposal
 lacks. What is not taken stays in the proposal. A centre that is
-worse than the old one by more than the old bound is a new level: it is
+worse than the old one by more than the old tolerance is a new level: it is
 refused without --reason, and the others are taken.
 
 examples:
@@ -479,28 +478,31 @@ def _entry(family: str, records: pd.DataFrame, min_runs: int,
     metrics = {point: runs for point, runs in metrics.items()
                if len(runs) >= min_runs}
     found = {j.metric: j for j in judgements(family, metrics, floors)}
-    bounds = {name: (j.centre, grammar.written_bound(name, j.bound))
-              for name, j in found.items() if j.needs == 0}
+    tolerances = {
+        name: (j.centre, grammar.written_tolerance(name, j.tolerance))
+        for name, j in found.items()
+        if j.needs == 0
+    }
     entry = CommentedMap({'$from': grammar.inline({
         'runs': int(records['run'].nunique()),
         'first': records['time'].min().date(),
         'last': records['time'].max().date(),
         'suite': grammar.text(_values(records, 'commit')),
-        'bounds': grammar.inline({
-            name: grammar.flow([grammar.digits(centre), bound])
-            for name, (centre, bound) in bounds.items()})})})
+        'tolerances': grammar.inline({
+            name: grammar.flow([grammar.digits(centre), tolerance])
+            for name, (centre, tolerance) in tolerances.items()})})})
     open_ = {name: j.needs or 0 for name, j in found.items()
-             if name not in bounds}
+             if name not in tolerances}
     if open_:
         entry['$no_reference'] = grammar.inline(open_)
     for (metric, size), runs in metrics.items():
         name = key(metric, size)
         entry[name] = grammar.line(
             name, float(np.median(list(runs.values()))),
-            bounds[name][1] if name in bounds else None)
-    if 'worst_ratio' in bounds:
+            tolerances[name][1] if name in tolerances else None)
+    if 'worst_ratio' in tolerances:
         entry['worst_ratio'] = grammar.line('worst_ratio', 1.0,
-                                            bounds['worst_ratio'][1])
+                                            tolerances['worst_ratio'][1])
     return entry
 
 

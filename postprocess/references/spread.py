@@ -1,4 +1,4 @@
-"""How wide a bound must be, and how many runs make it narrower.
+"""How wide a tolerance must be, and how many runs make it narrower.
 
 The one place that knows; pure Python, for it is asked after each run.
 
@@ -7,16 +7,16 @@ The one place that knows; pure Python, for it is asked after each run.
   the next one (Winsorised), and the deviation divided by the share that is
   left (Tukey and McLaughlin, Sankhya A 25, 1963; Yuen, Biometrika 61, 1974),
   so that one run in ten disturbed by something else does not count.
-- A bound is max(floor, two of the last digits printed, reach(n) * spread),
+- A tolerance is max(floor, two of the last digits printed, reach(n) * spread),
   rounded up to 0.01. `reach` is a one-sided tolerance factor in the form of
   Howe (JASA 64, 1969): z(p) sqrt(1 + 1/n) sqrt(df / chi2(0.01, df)). A case
   beyond it is measured again and fails if all its tries are beyond
   (config/sessions/judged.py, TRIES), so that p = 1 - 0.001^(1/TRIES) will do:
   in 99 of 100 references, normal noise gives less than one false alarm in a
-  thousand runs. A prediction bound (Student's t) holds that only on average
-  over references, and no longer when runs are added until the bound is
-  narrow enough: that picks those whose spread came out small by chance.
-  bench/references.py measures it.
+  thousand runs. A prediction tolerance (Student's t) holds that only on
+  average over references, and no longer when runs are added until the
+  tolerance is narrow enough: that picks those whose spread came out small by
+  chance. bench/references.py measures it.
 - `runs_needed` is its inverse: it takes the spread seen for the true one.
 """
 from __future__ import annotations
@@ -35,19 +35,19 @@ FEWEST_RUNS = 5
 SURE_RUNS = 10
 #: More runs than this in all are as good as never.
 MAX_RUNS = 500
-#: Smallest bounds; '' is any metric without its own.
+#: Smallest tolerances; '' is any metric without its own.
 FLOORS = {'': 0.05, 'worst_ratio': 0.3}
 #: Quantile 0.01 of chi-squared by degrees of freedom.
 CHI2 = {2: 0.02010, 3: 0.11483, 4: 0.29711, 5: 0.55430, 6: 0.87209,
         7: 1.23904, 8: 1.64650, 9: 2.08790}
 
 
-def bound(values: Sequence[float], floor: float = FLOORS[''],
+def tolerance(values: Sequence[float], floor: float = FLOORS[''],
           resolution: float = 0.0) -> float:
     """How much worse than the median one more run may be: a fraction.
 
     :param values: a figure of each run
-    :param floor: smallest bound, a fraction
+    :param floor: smallest tolerance, a fraction
     :param resolution: last digit printed, in the unit of the values
     :returns: rounded up to 0.01; inf: too few runs, or a median of 0
     """
@@ -61,8 +61,8 @@ def bound(values: Sequence[float], floor: float = FLOORS[''],
 def runs_needed(values: Sequence[float], max_tolerance: float,
                 floor: float = FLOORS[''], resolution: float = 0.0
                 ) -> int | None:
-    """About how many more runs until the bound is no wider than the cap: at
-    least, while there are fewer than FEWEST_RUNS.
+    """About how many more runs until the tolerance is no wider than the cap:
+    at least, while there are fewer than FEWEST_RUNS.
 
     :returns: 0: it is; None: no number of runs would do
     """
@@ -75,8 +75,8 @@ def runs_needed(values: Sequence[float], max_tolerance: float,
                  max(floor, 2 * resolution / centre))
 
 
-def worst_bound(ratios: Sequence[float], floor: float) -> float:
-    """The bound of each run's worst ratio to a curve, whose centre is 1.
+def worst_tolerance(ratios: Sequence[float], floor: float) -> float:
+    """The tolerance of each run's worst ratio to a curve, whose centre is 1.
 
     Besides, 10 % above the worst run (those pulled in apart), so that the
     runs that a reference is made of pass.

@@ -17,7 +17,7 @@ import pytest
 from conftest import OSU, ROOT, of_family, skip_missing, suite_in
 
 from config.references import ReferenceError_, read
-from config.sessions.judged import TRIES
+from config.sessions.judged import MEASUREMENTS
 from postprocess import perflogs, results
 
 GOLDEN = Path(__file__).parents[1] / 'osu' / 'golden' / '7.2'
@@ -324,14 +324,17 @@ def test_what_was_disturbed_is_measured_again(faulty):
     done = faulty.run('none', '-Sbringup=1', PLUMBLINE_AGAIN_AFTER='1',
                       PLUMBLINE_OTHERS_LIMIT='-1')
     assert done.returncode == 0, done.stdout
-    for number in range(1, TRIES):
+    for number in range(1, MEASUREMENTS):
         assert ('Interference, or a change of CPU speed: 1 test case, '
                 f'measured again in {2 ** (number - 1)} s (retry {number} of '
-                f'{TRIES - 1})') in done.stdout
+                f'{MEASUREMENTS - 1})') in done.stdout
     read = [r for r in faulty.records if r['metric'] == 'wall_time']
-    assert [r['result'] for r in read] == ['inconclusive'] * TRIES
+    assert [r['result'] for r in read] == ['inconclusive'] * MEASUREMENTS
     frame = perflogs.read(faulty.tmp / 'perflogs')
-    assert set(frame['tries']) == {TRIES} and frame['time'].nunique() == 1
+    assert (
+        set(frame['measurements']) == {MEASUREMENTS}
+        and frame['time'].nunique() == 1
+    )
 
 
 def test_what_is_beyond_is_measured_again(tmp_path):
@@ -347,25 +350,31 @@ def test_what_is_beyond_is_measured_again(tmp_path):
     text = session.done.stdout
     assert session.done.returncode == 1, text
     assert 'Out of tolerance: 3 test cases, measured again in 1 s (retry 1 ' \
-        f'of {TRIES - 1})' in text
-    for number in range(2, TRIES):
-        assert 'Out of tolerance: 1 test case, measured again in ' \
-            f'{2 ** (number - 1)} s (retry {number} of {TRIES - 1})' in text
+        f'of {MEASUREMENTS - 1})' in text
+    for number in range(2, MEASUREMENTS):
+        assert (
+            'Out of tolerance: 1 test case, measured again in '
+            f'{2 ** (number - 1)} s (retry {number} of {MEASUREMENTS - 1})'
+            in text
+        )
     assert '(2 failure(s)' in text
     ends = {name: [(r['result'], r['guard']) for r in session.of(name)[2]
                    if r['metric'] == 'completed' or r['point'] == '8 B']
             for name in faults}
     assert ends == {
-        'case-once': [('again', ''), ('pass', '')],
-        'case-slow': [('again', '')] * (TRIES - 1) + [('fail', '')],
-        'case-crash': [('again', ''), ('fail', 'exit_code')]}
+        'case-once': [('retried', ''), ('pass', '')],
+        'case-slow': [('retried', '')] * (MEASUREMENTS - 1) + [('fail', '')],
+        'case-crash': [('retried', ''), ('fail', 'exit_code')]}
     frame = perflogs.read(tmp_path / 'perflogs')
     eight = frame[(frame['size'] == 8) & (frame['metric'] == 'latency')
                   ].set_index('environ')
     # The first try's figure is what the history has.
-    assert [*eight.loc['case-once', ['value', 'result', 'tries']]] == [
+    assert [*eight.loc['case-once', ['value', 'result', 'measurements']]] == [
         9.0, 'pass', 2]
-    assert [*eight.loc['case-slow', ['result', 'tries']]] == ['fail', TRIES]
+    assert [*eight.loc['case-slow', ['result', 'measurements']]] == [
+        'fail',
+        MEASUREMENTS,
+    ]
     assert 'case-crash' not in eight.index
     [crash] = [one for one in results.of_session(
         frame, frame['run'].iloc[0]).values() if one.environ == 'case-crash']

@@ -102,14 +102,14 @@ def test_ranks(tmp_path, err):
     refused('ranks', guards.ranks_are, run, 2, 1)
 
 
-BOUND = ('plumbline-rank a 0-1 0,1\nplumbline-rank a 2-3 2,3\n',
+TOLERANCE = ('plumbline-rank a 0-1 0,1\nplumbline-rank a 2-3 2,3\n',
          # Both threads of each core, and a node that has other numbers.
          'plumbline-rank a 1-2,65-66 1,2\nplumbline-rank b 0-1 0,1\n',
          # One thread of each core, and half a node's cores.
          'plumbline-rank a 0,2 0,2\nplumbline-rank a 4,6 4,6\n')
 
 
-@pytest.mark.parametrize('err', BOUND)
+@pytest.mark.parametrize('err', TOLERANCE)
 def test_ranks_that_are_bound(tmp_path, err):
     run, = guards.read_runs(stage(tmp_path, err=err), 1)
     guards.ranks_are_bound(run, 2, 8)
@@ -298,48 +298,84 @@ ENTRY = """OsuPt2pt:
       {}
 """
 OPEN = 'latency@8B: [1.0, null, null, us]'
-BOUND = 'latency@8B: [1.0, null, 0.12, us]'
+TOLERANCE = 'latency@8B: [1.0, null, 0.12, us]'
 
 
-@pytest.mark.parametrize('lines, words', [
-    # What was taken without a word.
-    ([BOUND, 'latency@8B: [9.0, null, 9.0, us]'],
-     "7: 'latency@8B' stands here a second time"),
-    (['latency@8B: [.inf, null, 0.1, us]'], '6: .*inf is not a number'),
-    (['latency@8B: [.nan, null, 0.1, us]'], 'nan is not a number'),
-    (['latency@8B: [1.0, null, .inf, us]'], 'inf is not a number'),
-    (['latency@8B: [1.0, null, .nan, us]'], 'nan is not a number'),
-    (['latency@8B: [1.0e+999, null, .1, us]'], 'inf is not a number'),
-    (['latency@8B: [0.0, null, 0.1, us]'], '6: .*0.0 is bounded'),
-    (['latency@8B: [-1.0, null, 0.1, us]'], '-1.0 is bounded'),
-    (['latency@8B: [1.0, -0.1, null, us]'],
-     'only better figures are bounded: upper'),
-    (['latency@8B: [1.0, null, 1000, us]'], 'upper is 1000.*not percent'),
-    (['latency@8B: [1.0, null, 10.1, us]'], 'upper is 10.1'),
-    (['latency@8B: [1.0, -30, 0.3, us]'], 'lower is -30.*not percent'),
-    ([BOUND, 'bandwidth@1B: [1.0, -1, null, MB/s]'], '7: .*lower is -1:'),
-    ([BOUND, 'bandwidth@1B: [1.0, null, 0.1, MB/s]'],
-     '7: .*only better figures are bounded: lower'),
-    ([OPEN], '6: .*latency@8B: it is judged and has no bound'),
-    (['latency@8B: [0.0, null, null, us]'], 'it is judged and has no bound'),
-    ([OPEN, 'latency_small: [1.0, null, null, us]'], 'latency@8B: it is'),
-    # A bound that the suite wrote, and somebody took out.
-    ([OPEN, '$from: {runs: 5, bounds: {latency@8B: [1.0, 0.1]}}'],
-     'it is judged and has no bound'),
-    ([OPEN, '$from: {runs: 5, bounds: {latency_small: [1.0, 0.1]}}'],
-     'it is judged and has no bound'),
-    (['latency@8B: ["$xfail", why, [1.0, null, 1000, us]]'], 'not percent'),
-    # What stands beside the figures.
-    ([BOUND, '$form: {runs: 3}'], '7: .*.form: unknown; there are'),
-    ([BOUND, '$from: 3'], '7: .*expected keys and values'),
-    ([BOUND, '$from: {run: 3}'], "unknown key 'run': did you mean runs"),
-    ([BOUND, '$from: {runs: 0}'], 'runs: 0 is no number of runs'),
-    ([BOUND, '$from: {bounds: {latency@8B: 1.0}}'], 'bounds: expected'),
-    ([BOUND, '$no_reference: {wall_time: 3}'], 'wall_time is not judged'),
-    ([OPEN, '$no_reference: {latency@8B: -1}'], '-1 is no number of runs'),
-    ([OPEN, '$no_reference: {latency@8B: soon}'],
-     "'soon' is no number of runs"),
-])
+@pytest.mark.parametrize(
+    'lines, words',
+    [
+        # What was taken without a word.
+        (
+            [TOLERANCE, 'latency@8B: [9.0, null, 9.0, us]'],
+            "7: 'latency@8B' stands here a second time",
+        ),
+        (['latency@8B: [.inf, null, 0.1, us]'], '6: .*inf is not a number'),
+        (['latency@8B: [.nan, null, 0.1, us]'], 'nan is not a number'),
+        (['latency@8B: [1.0, null, .inf, us]'], 'inf is not a number'),
+        (['latency@8B: [1.0, null, .nan, us]'], 'nan is not a number'),
+        (['latency@8B: [1.0e+999, null, .1, us]'], 'inf is not a number'),
+        (['latency@8B: [0.0, null, 0.1, us]'], '6: .*0.0 is bounded'),
+        (['latency@8B: [-1.0, null, 0.1, us]'], '-1.0 is bounded'),
+        (
+            ['latency@8B: [1.0, -0.1, null, us]'],
+            'only better figures are bounded: upper',
+        ),
+        (['latency@8B: [1.0, null, 1000, us]'], 'upper is 1000.*not percent'),
+        (['latency@8B: [1.0, null, 10.1, us]'], 'upper is 10.1'),
+        (['latency@8B: [1.0, -30, 0.3, us]'], 'lower is -30.*not percent'),
+        (
+            [TOLERANCE, 'bandwidth@1B: [1.0, -1, null, MB/s]'],
+            '7: .*lower is -1:',
+        ),
+        (
+            [TOLERANCE, 'bandwidth@1B: [1.0, null, 0.1, MB/s]'],
+            '7: .*only better figures are bounded: lower',
+        ),
+        ([OPEN], '6: .*latency@8B: it is judged and has no tolerance'),
+        (
+            ['latency@8B: [0.0, null, null, us]'],
+            'it is judged and has no tolerance',
+        ),
+        ([OPEN, 'latency_small: [1.0, null, null, us]'], 'latency@8B: it is'),
+        # A tolerance that the suite wrote, and somebody took out.
+        (
+            [OPEN, '$from: {runs: 5, tolerances: {latency@8B: [1.0, 0.1]}}'],
+            'it is judged and has no tolerance',
+        ),
+        (
+            [
+                OPEN,
+                '$from: {runs: 5, tolerances: {latency_small: [1.0, 0.1]}}',
+            ],
+            'it is judged and has no tolerance',
+        ),
+        (
+            ['latency@8B: ["$xfail", why, [1.0, null, 1000, us]]'],
+            'not percent',
+        ),
+        # What stands beside the figures.
+        ([TOLERANCE, '$form: {runs: 3}'], '7: .*.form: unknown; there are'),
+        ([TOLERANCE, '$from: 3'], '7: .*expected keys and values'),
+        (
+            [TOLERANCE, '$from: {run: 3}'],
+            "unknown key 'run': did you mean runs",
+        ),
+        ([TOLERANCE, '$from: {runs: 0}'], 'runs: 0 is no number of runs'),
+        (
+            [TOLERANCE, '$from: {tolerances: {latency@8B: 1.0}}'],
+            'tolerances: expected',
+        ),
+        (
+            [TOLERANCE, '$no_reference: {wall_time: 3}'],
+            'wall_time is not judged',
+        ),
+        ([OPEN, '$no_reference: {latency@8B: -1}'], '-1 is no number of runs'),
+        (
+            [OPEN, '$no_reference: {latency@8B: soon}'],
+            "'soon' is no number of runs",
+        ),
+    ],
+)
 def test_a_bad_reference_is_refused_with_its_line(loaded, lines, words):
     with pytest.raises(references.ReferenceError_,
                        match='osu.yaml:' + words if words[0].isdigit()
@@ -350,7 +386,7 @@ def test_a_bad_reference_is_refused_with_its_line(loaded, lines, words):
 def test_references_of_before_a_metric_was_judged_stay_valid(loaded):
     """A family that judges more than it did makes no file of a site invalid:
     what the suite wrote without that figure is recorded, and told."""
-    made = '$from: {runs: 5, bounds: {worst_ratio: [1.0, 0.1]}}'
+    made = '$from: {runs: 5, tolerances: {worst_ratio: [1.0, 0.1]}}'
     found = loaded(ENTRY.format(f'{OPEN}\n      {made}'))
     entry = found.checks['OsuPt2pt']['fast']['x=1']
     assert references.no_reference('osu', entry) == {'latency@8B': 1}
@@ -381,17 +417,25 @@ def test_several_faults_are_counted(loaded):
                             'latency@9B: [1, null, 50, us]'))
 
 
-@pytest.mark.parametrize('lines', [
-    [BOUND], ['latency@8B: [1.0, -0.5, 9, us]'],     # both sides, by hand
-    ['latency@8B: ["$xfail", why, [1.0, null, 0.3, us]]'],
-    [OPEN, 'latency_small: [1.0, null, 0.1, us]'],
-    [OPEN, '$no_reference: {latency@8B: 7}'],
-    [OPEN, '$no_reference: {latency_small: 0}'],
-    [BOUND, '$no_reference: {worst_ratio: 0}'],
-    [BOUND, '$from: {runs: 12, first: 2026-11-01, last: 2026-11-05, suite: '
-     '0123456789ab, reason: new switch, bounds: {latency@8B: [1.0, 0.12]}}'],
-    [BOUND, 'steal_cpu: [0.0, null, null, "1"]'],    # a count may be 0
-])
+@pytest.mark.parametrize(
+    'lines',
+    [
+        [TOLERANCE],
+        ['latency@8B: [1.0, -0.5, 9, us]'],  # both sides, by hand
+        ['latency@8B: ["$xfail", why, [1.0, null, 0.3, us]]'],
+        [OPEN, 'latency_small: [1.0, null, 0.1, us]'],
+        [OPEN, '$no_reference: {latency@8B: 7}'],
+        [OPEN, '$no_reference: {latency_small: 0}'],
+        [TOLERANCE, '$no_reference: {worst_ratio: 0}'],
+        [
+            TOLERANCE,
+            '$from: {runs: 12, first: 2026-11-01, last: 2026-11-05, suite: '
+            '0123456789ab, reason: new switch, '
+            'tolerances: {latency@8B: [1.0, 0.12]}}',
+        ],
+        [TOLERANCE, 'steal_cpu: [0.0, null, null, "1"]'],  # a count may be 0
+    ],
+)
 def test_sound_references(loaded, lines):
     found = loaded(ENTRY.format('\n      '.join(lines)))
     assert set(found.checks) == {'OsuPt2pt'}

@@ -33,7 +33,7 @@ from postprocess.report import page, plots
 
 #: How a case may end; beside results of records what leaves no figures.
 ENDS = (*(name for name in results.ORDER if name not in ('not_run', 'flaky')),
-        'again', 'guard', 'guard and figures', 'nothing')
+        'retried', 'guard', 'guard and figures', 'nothing')
 METRICS = ('latency', 'bandwidth', 'wall_time')
 
 
@@ -80,8 +80,8 @@ class Case:
         if end.startswith('guard'):
             found.append(make.record('completed', 0.0, **same, repetition=0,
                                      result='fail', guard='ranks: 1 of 2'))
-        if end == 'again':
-            found += self._metrics(rng, session, 'again', same)
+        if end == 'retried':
+            found += self._metrics(rng, session, 'retried', same)
             same |= {'time': at(1)}
             end = rng.choice(['pass', 'fail'])
         if end not in ('guard', 'nothing'):
@@ -153,7 +153,7 @@ def drawn(seed: int, folder: Path) -> set[str]:
                     rng, run, session, began + datetime.timedelta(
                         minutes=20 * number), end)
                 records += got
-                seen |= {end} & {'again', 'guard', 'guard and figures'} | {
+                seen |= {end} & {'retried', 'guard', 'guard and figures'} | {
                     row['result'] for row in got if last}
             if last and rng.random() < 0.5:
                 for system, planned_ in planned.items():
@@ -297,7 +297,7 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
 
 def test_all_say_the_same_of_every_case(tmp_path, capsys, monkeypatch):
     # What is drawn is not looked at here.
-    monkeypatch.setattr(metrics, 'drawings', lambda *_: ([], []))
+    monkeypatch.setattr(plots, 'drawings', lambda *_: ([], []))
     monkeypatch.setattr(page.ratio, 'drawings', lambda *_, **__: [])
     seen: set[str] = set()
     # Few that have between them all that can happen.
@@ -306,5 +306,5 @@ def test_all_say_the_same_of_every_case(tmp_path, capsys, monkeypatch):
             seen |= agrees(seed, tmp_path / str(seed), capsys)
         except Exception as err:
             raise AssertionError(f'seed {seed}: {err}') from err
-    assert {*results.ORDER, 'again', 'guard', 'guard and figures', 'plan',
+    assert {*results.ORDER, 'retried', 'guard', 'guard and figures', 'plan',
             'regressed', 'row', 'stale'} <= seen

@@ -122,8 +122,10 @@ def test_each_turn_runs_what_is_not_there_yet(machine, capsys):
                                   strict=False)]
     assert min(gaps) == 60
     said = capsys.readouterr().out
-    assert ('Check osu_init  fast: 1 run, 0 of 1 bounds below the cap, needs '
-            'about 3 more runs' in said)
+    assert (
+        'Check osu_init  fast: 1 run, 0 of 1 tolerances below the cap, needs '
+        'about 3 more runs' in said
+    )
     assert 'turn 1 took 30 s: 1 of 3 cases ready; 0.5 min elapsed' in said
     assert 'turn 4 took 10 s: 3 of 3 cases ready' in said
 

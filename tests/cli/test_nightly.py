@@ -339,8 +339,8 @@ def test_without_other_nodes_there_are_no_others():
 
 
 def test_what_was_tried_three_times_goes_to_other_nodes_at_once():
-    assert planned([trial(tries=3)]) == [(OTHER, 'n1', 'a')]
-    assert planned([trial(tries=3)], pool='') == []
+    assert planned([trial(measurements=3)]) == [(OTHER, 'n1', 'a')]
+    assert planned([trial(measurements=3)], pool='') == []
 
 
 def test_a_node_that_is_down_by_now_is_compared_with_others():

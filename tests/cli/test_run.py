@@ -97,7 +97,7 @@ def test_from_runs_to_references_to_a_verdict(suite):
     assert not path.with_name('osu.proposed.yaml').exists()
 
     def judged(factor):
-        # By hand, for whatever bounds this machine is good for.
+        # By hand, for whatever tolerances this machine is good for.
         text = re.sub(
             r'(latency@\d+B: \[)([\d.]+), null, [^,]+',
             lambda m: f'{m[1]}{float(m[2]) * factor:.9f}, null, null',

@@ -119,7 +119,7 @@ def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
 def test_rows_say_why_a_case_was_measured_again(monkeypatch, result, words):
     key = 'cpu', 'gnu', 'c0ffee'
     monkeypatch.setattr(results, 'of_session', lambda *_: {
-        key: ended(result, tries=2)})
+        key: ended(result, measurements=2)})
     plan = plans.Plan(ROOT, {'run': 'r'}, [
         {'partition': 'cpu', 'environ': 'gnu', 'case': 'c0ffee',
          'name': 'Latency'}])

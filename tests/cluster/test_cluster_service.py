@@ -76,7 +76,7 @@ def test_a_store_under_reframe(suite, cluster, tools, partition):
     before = seen(cluster)
     case = ['-r', '-Sbringup=1', '-SStoreServes.duration=0.5',
             '-SStoreServes.warmup=0', f'--system=devcluster:{partition}', '-n',
-            '%load=valkeygetclient_nodes=3$']
+            '%scenario=valkeygetclient_nodes=3$']
     text, _ = suite.on(cluster, *case).communicate()
     assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
     assert {(r['num_nodes'], r['result']) for r in suite.records} == {

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from checks.keyvalue.points import AXES, Load, modes_of, points
+from checks.keyvalue.scenarios import AXES, Scenario, modes_of, scenarios
 from checks.services.plan import filled
 from checks.stores.servers import STORES, Needs, server
-from config.records.points import MODES
+from config.records.scenarios import MODES
 from tests.checks.test_faults import another_site
 from tests.conftest import ROOT, of_family, skip_missing
 
@@ -50,7 +50,7 @@ def test_a_store_is_measured(suite, store):
             'evictions', 'client_cpu_share', 'hit_ratio'} <= set(records)
     one = records['operations']
     assert one['program'] == store.name and one['version']
-    assert one['source'] in ('wheel', 'system') and one['point'] == '64 B'
+    assert one['source'] in ('wheel', 'system') and one['scenario'] == '64 B'
     assert 'operation=get payload=64 pipeline=1' in one['params']
     assert float(one['value']) > 100
     assert float(records['memory_ratio']['value']) > 1
@@ -330,15 +330,15 @@ for _env in site_configuration['environments']:
 # Its parts -----------------------------------------------------------------
 
 def test_every_axis_begins_at_the_base_point_and_modes_grow():
-    loads = dict(points('valkey'))
-    assert len(loads) == len(list(points('valkey'))), 'a load stands twice'
+    known = dict(scenarios('valkey'))
+    assert len(known) == len(list(scenarios('valkey'))), 'a load stands twice'
     for axis, modes in AXES.items():
-        assert set(modes) <= set(MODES) and axis in Load.__annotations__
-    assert modes_of(Load('valkey')) == set(MODES)
-    assert modes_of(Load('valkey', payload=16)) == {'full'}
-    assert {load.payload for load in loads} >= {16, 1 << 20}
-    assert {load.connections for load in loads} >= {1, 1000}
-    assert str(Load('valkey', 'set', tls=True)) == 'valkey set tls=True'
+        assert set(modes) <= set(MODES) and axis in Scenario.__annotations__
+    assert modes_of(Scenario('valkey')) == set(MODES)
+    assert modes_of(Scenario('valkey', payload=16)) == {'full'}
+    assert {scenario.payload for scenario in known} >= {16, 1 << 20}
+    assert {scenario.connections for scenario in known} >= {1, 1000}
+    assert str(Scenario('valkey', 'set', tls=True)) == 'valkey set tls=True'
 
 
 @pytest.mark.parametrize('store', STORES)

@@ -15,7 +15,7 @@ import pytest
 from checks.core.parsers import ParseError
 from checks.optcast import settings, timeline
 from checks.optcast.evaluation import Evaluation
-from checks.optcast.points import POINTS, SCALES
+from checks.optcast.scenarios import SCALES, SCENARIOS
 from checks.services.parser import split
 from tests.conftest import ROOT
 from tests.serving.test_service import Job
@@ -137,19 +137,19 @@ def test_configs_that_no_job_can_be_given(tmp_path, old, new, why):
     assert '\n' not in str(caught.value)
 
 
-@pytest.mark.parametrize('point', POINTS, ids=str)
-def test_every_case_has_a_plan(point):
-    of = settings.setup({**SCALES[point.scale], 'type': point.type,
-                         'data_type': point.data_type}, point.clients,
-                        point.servers)
-    evaluation = Evaluation(of, 'optcast', max(1, point.client_nodes),
-                            point.server_nodes, 4)
+@pytest.mark.parametrize('scenario', SCENARIOS, ids=str)
+def test_every_case_has_a_plan(scenario):
+    of = settings.setup({**SCALES[scenario.scale], 'type': scenario.type,
+                         'data_type': scenario.data_type}, scenario.clients,
+                        scenario.servers)
+    evaluation = Evaluation(of, 'optcast', max(1, scenario.client_nodes),
+                            scenario.server_nodes, 4)
     plan = evaluation.plan()
-    assert plan.nodes == point.nodes
+    assert plan.nodes == scenario.nodes
     assert len(plan.server.commands) == (
-        point.servers if point.type == 'optcast' else 1)
+        scenario.servers if scenario.type == 'optcast' else 1)
     assert [step.name for step in plan.steps] == (
-        ['ring'] if point.type == 'ring' else ['ring', 'optcast'])
+        ['ring'] if scenario.type == 'ring' else ['ring', 'optcast'])
     # The secret is on no command line.
     assert not [word for step in plan.steps for program in step.programs
                 for command in (*program.commands, *plan.server.commands)

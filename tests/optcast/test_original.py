@@ -13,7 +13,7 @@ import pytest
 from checks.core.parsers import ParseError
 from checks.optcast import programs, settings, shim
 from checks.optcast.original import Original
-from checks.optcast.points import ORIGINAL, SCALES
+from checks.optcast.scenarios import ORIGINAL, SCALES
 from checks.services.parser import split
 from tests.conftest import python_script
 from tests.serving.test_service import Job
@@ -233,18 +233,22 @@ def test_values_that_contradict_each_other(started):
         evaluation.analyse(folder)
 
 
-@pytest.mark.parametrize('point', ORIGINAL, ids=str)
-def test_every_case_of_the_original_has_a_plan(point, tmp_path):
+@pytest.mark.parametrize('scenario', ORIGINAL, ids=str)
+def test_every_case_of_the_original_has_a_plan(scenario, tmp_path):
     (tmp_path / programs.SERVER).touch()
     (tmp_path / programs.LIBRARY).touch()
-    of = settings.setup({**SCALES[point.scale], 'data_type': point.data_type},
-                        point.clients, point.servers, bf16=False,
-                        x86_original=True)
-    evaluation = Original(of, str(tmp_path), max(1, point.client_nodes),
-                          point.server_nodes, 4)
+    of = settings.setup(
+        {**SCALES[scenario.scale], 'data_type': scenario.data_type},
+        scenario.clients,
+        scenario.servers,
+        bf16=False,
+        x86_original=True,
+    )
+    evaluation = Original(of, str(tmp_path), max(1, scenario.client_nodes),
+                          scenario.server_nodes, 4)
     plan = evaluation.plan()
-    assert plan.nodes == point.nodes
-    assert len(plan.server.commands) == point.servers
+    assert plan.nodes == scenario.nodes
+    assert len(plan.server.commands) == scenario.servers
     assert evaluation.requests * evaluation.size == 64 << 20
     # One server and one client trace.
     assert [sum('RUST_LOG=TRACE' in command for command in commands)

@@ -57,12 +57,12 @@ def times(factor: float) -> list[float]:
     return [factor * value for value in CALM]
 
 
-def test_a_bound_that_cannot_judge_is_written_open(site, capsys):
+def test_a_tolerance_that_cannot_judge_is_written_open(site, capsys):
     assert site.propose(latencies(WILD)) == 0
     entry = site.entry(file=site.proposal)
     assert entry['latency@8B'] == [1.0, None, None, 'us']
     assert entry['$no_reference'] == {'latency@8B': 0, 'worst_ratio': 1}
-    assert entry['$from']['bounds'] == {} and 'worst_ratio' not in entry
+    assert entry['$from']['tolerances'] == {} and 'worst_ratio' not in entry
     assert (
         ' (10 runs, 2026-11-01 to 2026-11-10):\n'
         '  latency@8B new -> 1 us no_reference: no number of runs would do\n'
@@ -88,7 +88,7 @@ def test_a_derived_metric_is_judged_instead(site, monkeypatch):
     assert '$no_reference' not in entry
     assert entry['latency@8B'] == [1.0, None, None, 'us']
     assert entry['latency_p50'][:2] == [1.0, None] and entry['latency_p50'][2]
-    assert list(entry['$from']['bounds']) == ['latency_p50']
+    assert list(entry['$from']['tolerances']) == ['latency_p50']
 
 
 def test_first_proposal_is_new_and_accepted_whole(site, capsys):
@@ -163,7 +163,7 @@ def test_every_comment_stays(site):
                  line + f'   # beside {number}.' * (line[0] != '#')]
     site.osu.write_text('\n'.join([*mine, '# the end.']) + '\n')
     before = re.findall('# (?:above|beside|the) .*[.]', '\n'.join(mine))
-    # To unjudged again, and to a bound.
+    # To unjudged again, and to a tolerance.
     for records in (latencies(WILD), latencies(CALM * 2)):
         site.propose(records)
         assert site.accept() == 0
@@ -188,7 +188,7 @@ def test_what_was_no_reference_is_filled_by_the_next_proposal(site, capsys):
     assert '$no_reference' not in entry
     assert entry['latency@8B'] == [1.0, None, 0.05, 'us']
     assert entry['worst_ratio'] == [1.0, None, 0.3, '1']
-    assert entry['$from']['bounds'] == {'latency@8B': [1.0, 0.05],
+    assert entry['$from']['tolerances'] == {'latency@8B': [1.0, 0.05],
                                         'worst_ratio': [1.0, 0.3]}
 
 

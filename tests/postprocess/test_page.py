@@ -145,7 +145,7 @@ def test_cases_of_one_program_are_named_by_their_check(tmp_path):
 def test_a_case_that_was_measured_again_stands_in_the_grid(tmp_path):
     found = made(tmp_path, [
         case('a', 1, result, time=f'2026-11-02T0{hour + 3}:00:00Z')
-        for hour, result in enumerate(['again', 'pass'])])
+        for hour, result in enumerate(['retried', 'pass'])])
     assert cells(found) == {'a': 'p'}
 
 

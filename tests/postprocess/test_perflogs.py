@@ -23,9 +23,9 @@ def small(tmp_path) -> Path:
         make.record('wall_time', 3.0)])[0]
 
 
-def tries(*ends: str, day: int = 1, **columns) -> list[dict]:
+def measurements(*ends: str, day: int = 1, **columns) -> list[dict]:
     """A case of one run, measured again an hour later each time: `again:2`
-    is a latency of 2 us with the result `again`."""
+    is a latency of 2 us with the result `retried`."""
     found = []
     for hour, end in enumerate(ends):
         result, _, value = end.partition(':')
@@ -58,10 +58,10 @@ def tries(*ends: str, day: int = 1, **columns) -> list[dict]:
     (['again:2', 'again:3', 'fail:4', 'pass:1'], [('fail', 4, 4)]),
 ])
 def test_one_try_of_a_run_counts(tmp_path, ends, expected):
-    make.write(tmp_path, tries(*ends) + tries('pass:5', day=2)
-               + tries('fail:6', program='another'))
+    make.write(tmp_path, measurements(*ends) + measurements('pass:5', day=2)
+               + measurements('fail:6', program='another'))
     frame = perflogs.read(tmp_path)
-    found = [*frame[['result', 'value', 'tries']].itertuples(
+    found = [*frame[['result', 'value', 'measurements']].itertuples(
         index=False, name=None)]
     for other in (('pass', 5, 1), ('fail', 6, 1)):
         found.remove(other)

@@ -1,4 +1,4 @@
-"""How far a case is from a reference: runs, needs and bounds."""
+"""How far a case is from a reference: runs, needs and tolerances."""
 from __future__ import annotations
 
 import math
@@ -27,14 +27,14 @@ def test_a_case_that_is_there(tmp_path):
         'osu', 'OsuPt2pt', 'alpha', 'cpu', 'openmpi', 'embedded', '', 'fast',
         'program=osu_latency placement=intra_node')
     assert (case.runs, case.needs) == (5, 0)
-    assert case.bounds['latency@8B'] == (1.0, 0.05, 0.3)
-    assert set(case.bounds) == {'latency@8B', 'worst_ratio'}
+    assert case.tolerances['latency@8B'] == (1.0, 0.05, 0.3)
+    assert set(case.tolerances) == {'latency@8B', 'worst_ratio'}
 
 
 def test_too_few_runs_need_the_rest(tmp_path):
     [case] = ask(tmp_path, latencies(CALM[:3]))
     assert (case.runs, case.needs) == (3, 2)
-    assert case.bounds['latency@8B'][1] == math.inf
+    assert case.tolerances['latency@8B'][1] == math.inf
 
 
 def test_a_wide_spread_is_told_metric_by_metric(tmp_path):
@@ -59,7 +59,7 @@ def test_speeds_sources_and_versions_are_apart(tmp_path):
 
 def test_a_case_that_always_fails_is_there_with_no_run(tmp_path):
     [case] = ask(tmp_path, latencies(CALM, result='fail'))
-    assert (case.runs, case.needs, case.bounds) == (0, 5, {})
+    assert (case.runs, case.needs, case.tolerances) == (0, 5, {})
 
 
 def test_a_derived_metric_stands_in(monkeypatch):

@@ -64,7 +64,7 @@ def test_centre_spread_and_one_side(tmp_path, capsys):
     assert entry(refs) == {
         '$from': {'runs': 5, 'first': datetime.date(2026, 11, 1),
                   'last': datetime.date(2026, 11, 5), 'suite': '0123456789ab',
-                  'bounds': {'latency@8B': [1.0, 0.06],
+                  'tolerances': {'latency@8B': [1.0, 0.06],
                              'worst_ratio': [1.0, 0.3]}},
         'latency@1B': [1.0, None, None, 'us'],
         # 1.48 % * z(0.822) sqrt(1 + 1/5) sqrt(4 / chi2(0.01, 4))
@@ -85,13 +85,13 @@ def test_last_digit_is_no_fault(tmp_path):
     assert entry(refs)['worst_ratio'] == [1.0, None, 0.3, '1']
 
 
-def test_few_runs_give_wide_bounds(tmp_path):
-    bounds = []
+def test_few_runs_give_wide_tolerances(tmp_path):
+    tolerances = []
     for n in (2, 4, 8):
         _, refs = run(tmp_path / str(n), latencies([1.0, 1.03, 1.06] * n))
-        bounds.append(entry(refs)['latency@8B'][2])
-    assert bounds == sorted(bounds, reverse=True)
-    assert bounds[0] > 1.5 * bounds[2]
+        tolerances.append(entry(refs)['latency@8B'][2])
+    assert tolerances == sorted(tolerances, reverse=True)
+    assert tolerances[0] > 1.5 * tolerances[2]
 
 
 def test_higher_is_better_is_bounded_below(tmp_path):

@@ -14,7 +14,7 @@ from postprocess.references import spread
 
 def test_reach_is_the_tolerance_factor():
     # All tries of a run are beyond it once in a thousand.
-    z = NormalDist().inv_cdf(1 - 0.001 ** (1 / judged.TRIES))
+    z = NormalDist().inv_cdf(1 - 0.001 ** (1 / judged.MEASUREMENTS))
     assert pytest.approx(z, rel=1e-4) == judged.Z
     # z sqrt(1.2) sqrt(4 / chi2(0.01, 4)), by the tables.
     assert spread.reach(5) == pytest.approx(judged.Z * math.sqrt(
@@ -27,19 +27,19 @@ def test_reach_is_the_tolerance_factor():
     assert falling == sorted(falling, reverse=True)
 
 
-def test_bound_is_the_largest_of_three():
+def test_tolerance_is_the_largest_of_three():
     calm = [1.0] * 5
-    assert spread.bound(calm) == 0.05
-    assert spread.bound(calm, 0.1) == 0.1
-    assert spread.bound([0.09] * 5, resolution=0.01) == 0.23
+    assert spread.tolerance(calm) == 0.05
+    assert spread.tolerance(calm, 0.1) == 0.1
+    assert spread.tolerance([0.09] * 5, resolution=0.01) == 0.23
     noisy = [0.97, 1.0, 1.0, 1.0, 1.03]
-    assert spread.bound(noisy) == pytest.approx(math.ceil(
+    assert spread.tolerance(noisy) == pytest.approx(math.ceil(
         100 * spread.reach(5) * np.std(noisy, ddof=1)) / 100)
 
 
-def test_too_few_runs_or_no_centre_give_no_bound():
-    assert spread.bound([1.0] * 4) == math.inf
-    assert spread.bound([]) == spread.bound([0.0] * 9) == math.inf
+def test_too_few_runs_or_no_centre_give_no_tolerance():
+    assert spread.tolerance([1.0] * 4) == math.inf
+    assert spread.tolerance([]) == spread.tolerance([0.0] * 9) == math.inf
     assert spread.runs_needed([1.0] * 4, 0.3) == 1
     assert spread.runs_needed([], 0.3) == 5
     assert spread.runs_needed([0.0] * 9, 0.3) is None
@@ -47,13 +47,13 @@ def test_too_few_runs_or_no_centre_give_no_bound():
 
 def test_one_disturbed_run_in_ten_does_not_count():
     calm = [1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.0, 1.01, 0.99]
-    assert spread.bound([*calm, 1.5]) < 0.15
+    assert spread.tolerance([*calm, 1.5]) < 0.15
     # With fewer it looks like a wide spread, but nobody says never.
-    assert spread.bound([*calm[:5], 1.5]) > 0.3
+    assert spread.tolerance([*calm[:5], 1.5]) > 0.3
     assert spread.runs_needed([*calm[:5], 2.5], 0.3) == 4
 
 
-def test_runs_needed_is_the_inverse_of_the_bound():
+def test_runs_needed_is_the_inverse_of_the_tolerance():
     for width in (0.01, 0.03, 0.05, 0.08):
         values = [1 - width, 1.0, 1 + width] * 4
         more = spread.runs_needed(values, 0.3)
@@ -65,9 +65,9 @@ def test_runs_needed_is_the_inverse_of_the_bound():
 
 
 def test_the_worst_ratio_passes_the_runs_that_it_came_from():
-    assert spread.worst_bound([1.0] * 4 + [1.9], 0.3) >= 0.9
-    assert spread.worst_bound([1.0] * 4, 0.3) == math.inf
-    assert spread.worst_bound([1.0] * 11 + [1.9], 0.3) == 0.3
+    assert spread.worst_tolerance([1.0] * 4 + [1.9], 0.3) >= 0.9
+    assert spread.worst_tolerance([1.0] * 4, 0.3) == math.inf
+    assert spread.worst_tolerance([1.0] * 11 + [1.9], 0.3) == 0.3
     assert spread.worst_runs_needed([1.0, 1.0, 1.0], 0.3, 0.3) == 2
     # One disturbed run of five is pulled in when there are ten of them.
     assert spread.worst_runs_needed([1.1] * 4 + [2.5], 1.0, 0.3) == 5

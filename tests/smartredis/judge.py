@@ -35,8 +35,8 @@ for check, partition, environ in generate_testcases(loader.load_all()):
 found = {}
 for name, told in json.load(sys.stdin).items():
     check = checks[told['check']]
-    check.point = replace(check.point, iterations=100,
-                          **told.get('point', {}))
+    check.scenario = replace(check.scenario, iterations=100,
+                          **told.get('scenario', {}))
     check.asked = replace(check.asked, **told.get('asked', {}))
     folder = Path(sys.argv[2], name)
     folder.mkdir(parents=True)

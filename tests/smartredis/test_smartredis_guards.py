@@ -95,7 +95,7 @@ def judged(tmp_path_factory):
     # Last, as it changes the check: four ranks for each of two servers.
     runs['colocated'] = throughput(
         facts=facts(3, 4), asked={'net_type': 'tcp'}, commands=1600,
-        point={'deployment': 'colocated', 'client_nodes': 2})
+        scenario={'deployment': 'colocated', 'client_nodes': 2})
     for end, text in runs['colocated']['texts'].items():
         runs['colocated']['texts'][end] = text.replace(
             'ranks 4', 'ranks 8').replace('verified 400', 'verified 800')

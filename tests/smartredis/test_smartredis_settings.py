@@ -4,12 +4,12 @@ from __future__ import annotations
 import pytest
 
 from checks.smartredis import settings
-from checks.smartredis.points import (
+from checks.smartredis.scenarios import (
     ARRANGEMENTS,
     DATABASES,
-    Point,
+    Scenario,
     modes_of,
-    points,
+    scenarios,
 )
 
 
@@ -18,7 +18,11 @@ def test_options_under_their_own_names():
         'tensor_bytes': '1024+65536', 'iterations': '10', 'db_nodes': '3',
         'client_nodes': '2', 'net_ifname': 'eth0', 'wall_time': '05/00/10'})
     assert asked.tensor_bytes == (1024, 65536)
-    assert asked.point == {'db_nodes': 3, 'client_nodes': 2, 'iterations': 10}
+    assert asked.scenario == {
+        'db_nodes': 3,
+        'client_nodes': 2,
+        'iterations': 10,
+    }
     assert asked.net_ifname == 'eth0' and asked.wall_time == '5h0m10s'
     assert settings.read('throughput', {}) == settings.Asked()
 
@@ -43,7 +47,7 @@ def test_what_is_refused(given, words):
 def test_aggregation_has_options_of_its_own():
     asked = settings.read('aggregation', {'client_threads': '2',
                                           'tensors_per_dataset': '4'})
-    assert asked.point == {'client_threads': 2, 'tensors_per_dataset': 4}
+    assert asked.scenario == {'client_threads': 2, 'tensors_per_dataset': 4}
 
 
 def test_inference_has_threads_and_a_device():
@@ -51,7 +55,7 @@ def test_inference_has_threads_and_a_device():
         'intra_op_threads': '2', 'db_tpq': '4', 'num_devices': '2',
         'batch_size': '96', 'device': 'CPU'})
     assert asked.intra_op_threads == 2
-    assert asked.point == {'db_tpq': 4, 'num_devices': 2, 'batch_size': 96}
+    assert asked.scenario == {'db_tpq': 4, 'num_devices': 2, 'batch_size': 96}
     for given, words in (({'device': 'GPU'}, 'CPU alone'),
                          ({'inter_op_threads': '2'}, 'follow each other'),
                          ({'intra_op_thread': '2'}, 'intra_op_threads?')):
@@ -60,35 +64,46 @@ def test_inference_has_threads_and_a_device():
 
 
 def test_nodes_of_an_arrangement():
-    assert Point('redis').nodes() == Point('redis', db_nodes=3).nodes(1) == 1
-    assert Point('redis', db_nodes=3, client_nodes=2).nodes() == 5
-    assert Point('redis', db_nodes=3, client_nodes=2).nodes(1) == 6
-    assert Point('redis', 'colocated', client_nodes=2).nodes() == 2
+    assert (
+        Scenario('redis').nodes()
+        == Scenario('redis', db_nodes=3).nodes(1)
+        == 1
+    )
+    assert Scenario('redis', db_nodes=3, client_nodes=2).nodes() == 5
+    assert Scenario('redis', db_nodes=3, client_nodes=2).nodes(1) == 6
+    assert Scenario('redis', 'colocated', client_nodes=2).nodes() == 2
 
 
 @pytest.mark.parametrize('kind', ARRANGEMENTS)
 def test_arrangements_and_their_modes(kind):
-    found = list(points(kind))
+    found = list(scenarios(kind))
     assert len(set(found)) == len(found)
-    quick = [point for point, mode in found
-             if mode == 'quick' and point.db == 'redis']
-    assert [point.ranks for point in quick] == [4, 1]
+    quick = [scenario for scenario, mode in found
+             if mode == 'quick' and scenario.db == 'redis']
+    assert [scenario.ranks for scenario in quick] == [4, 1]
     assert modes_of(kind, quick[0]) == {'quick', 'nightly', 'full'}
-    assert modes_of(kind, Point('redis', clients_per_node=7)) == {'full'}
-    assert any(point.db_nodes == 3 for point, _ in found)
+    assert modes_of(kind, Scenario('redis', clients_per_node=7)) == {'full'}
+    assert any(scenario.db_nodes == 3 for scenario, _ in found)
     # Lists alone can be files.
-    assert {point.client for point, _ in found} == (
+    assert {scenario.client for scenario, _ in found} == (
         {'embedded', 'files'} if kind == 'aggregation' else {'embedded'})
     # Never a database colocated with nothing, nor a cluster of such.
-    assert all(point.deployment == 'standard' or point.db_nodes == 1
-               for point, _ in found)
+    assert all(scenario.deployment == 'standard' or scenario.db_nodes == 1
+               for scenario, _ in found)
 
 
 def test_torchscript_wants_a_libtorch():
-    found = [point for point, mode in points('inference')
-             if point.torchscript and mode == 'nightly']
-    assert {point.network for point in found} == {'small.pt', 'resnet50.pt'}
-    assert all(point.needs == (DATABASES[point.db], 'libtorch')
-               for point in found)
-    assert not any('libtorch' in point.needs for kind in ARRANGEMENTS
-                   for point, _ in points(kind) if not point.torchscript)
+    found = [scenario for scenario, mode in scenarios('inference')
+             if scenario.torchscript and mode == 'nightly']
+    assert {scenario.network for scenario in found} == {
+        'small.pt',
+        'resnet50.pt',
+    }
+    assert all(scenario.needs == (DATABASES[scenario.db], 'libtorch')
+               for scenario in found)
+    assert not any(
+        'libtorch' in scenario.needs
+        for kind in ARRANGEMENTS
+        for scenario, _ in scenarios(kind)
+        if not scenario.torchscript
+    )

@@ -76,18 +76,18 @@ def test_the_golden_run_is_valid_by_code_and_by_guide():
 
 @pytest.mark.parametrize('texts, wanted', [
     ([log(warm=0.99)], [('hit_ratio', 'few_keys')]),
-    ([log(warm=0.80)], [('points', 'many_keys')]),
-    ([log(fill=60)], [('points', 'cold')]),
-    ([log(fill=400)], [('points', 'cold')]),
-    ([log(test=20, end=24)], [('points', 'starved')]),
+    ([log(warm=0.80)], [('scenarios', 'many_keys')]),
+    ([log(fill=60)], [('scenarios', 'cold')]),
+    ([log(fill=400)], [('scenarios', 'cold')]),
+    ([log(test=20, end=24)], [('scenarios', 'starved')]),
     ([log(), None], [('instances', 'killed')]),
     ([log(), ''.join(log().splitlines(True)[:50])],
-     [('ended', 'killed'), ('points', 'killed')]),
+     [('ended', 'killed'), ('scenarios', 'killed')]),
     ([log(), log(), log(rate=200)], [('balance', 'starved')]),
-    ([log(warm=0.8, oom=3.0)], [('points', 'memory')]),
+    ([log(warm=0.8, oom=3.0)], [('scenarios', 'memory')]),
     ([log().replace(', nanosleeps_per_sec = 9.00', '')],
-     [('points', 'build')]),
-    ([''.join(IDLE for _ in range(76))], [('points', 'starved')]),
+     [('scenarios', 'build')]),
+    ([''.join(IDLE for _ in range(76))], [('scenarios', 'starved')]),
 ])
 def test_invalid_for_the_right_reason(texts, wanted):
     assert causes(*texts) == wanted
@@ -101,7 +101,7 @@ def test_growth_is_told_from_the_chance_of_few_reads(reads, rates, cause):
     """Points of half a second, as seen in runs of 2 s."""
     text = ''.join(map(line, [7000] * 9 + reads, [rates[0]] * 9 + rates))
     of = Expected(1, warmup_time=4.5, test_time=2, interval=0.5)
-    assert causes(text, expected=of) == [('points', cause)]
+    assert causes(text, expected=of) == [('scenarios', cause)]
 
 
 def test_a_dip_is_not_passed_over():
@@ -110,7 +110,9 @@ def test_a_dip_is_not_passed_over():
     lines[50:54] = [line(1000, 0.5)] * 4
     reason, = judged(''.join(lines), expected=Expected(
         **{**vars(RUN), 'test_time': 30, 'warmup_time': 40}))
-    assert reason.rule == 'points' and '4 points of the window' in reason.text
+    assert (
+        reason.rule == 'scenarios' and '4 points of the window' in reason.text
+    )
     lines[51:54] = lines[55:58]
     assert not judged(''.join(lines), expected=Expected(
         **{**vars(RUN), 'test_time': 30, 'warmup_time': 40}))
@@ -126,17 +128,17 @@ def test_a_warm_up_is_no_test(test, cause):
     run = Expected(2, warmup_time=30, test_time=12, interval=1)
     good = ''.join([line(1000, 0.89)] * 42)
     bad = ''.join([line(1000, 0.89)] * 30 + test)
-    assert tao.summary(numbered(bad), 12, 1).num_data_points == run.points
+    assert tao.summary(numbered(bad), 12, 1).num_data_points == run.scenarios
     found = causes(good, bad, expected=run, cpu=None)
-    assert found == ([('points', cause)] if cause else [])
+    assert found == ([('scenarios', cause)] if cause else [])
 
 
 def test_the_rule_for_points_is_told():
     text = log(fill=37)
     reason, = judged(text)
-    assert f'not {RUN.points} (by the code of the original)' in str(reason)
+    assert f'not {RUN.scenarios} (by the code of the original)' in str(reason)
     by_guide = Expected(**{**vars(RUN), 'rule': 'guide'})
-    assert by_guide.points < RUN.points
+    assert by_guide.scenarios < RUN.scenarios
     assert not judged(text, expected=by_guide)
 
 

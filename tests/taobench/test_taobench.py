@@ -22,7 +22,7 @@ from checks.services import ask, outside, usage
 from checks.services.plan import Clients, Outside, Plan, Program, Server, Step
 from checks.taobench import calls, jobs, results, sizing
 from checks.taobench import parser as tao
-from checks.taobench.points import Point
+from checks.taobench.scenarios import Scenario
 from postprocess import perflogs
 from postprocess.references import progress
 from tests.conftest import ROOT, free_port, of_family
@@ -72,13 +72,13 @@ def test_points_of_a_server_that_prints_none():
     one = ('time_s,operations,errors,misses,p50_us\n'
            '0.5,110,0,10,1\n1.0,100,0,0,1\n1.02,9,0,0,1\n')
     log = results.of_clients([one, one.replace('110', '130')], 0.5)
-    assert [p.values['fast_qps'] for p in log.points] == [400, 400]
-    assert [p.values['slow_qps'] for p in log.points] == [40, 0]
-    assert log.points[0].values['hit_rate'] == pytest.approx(200 / 220)
+    assert [p.values['fast_qps'] for p in log.scenarios] == [400, 400]
+    assert [p.values['slow_qps'] for p in log.scenarios] == [40, 0]
+    assert log.scenarios[0].values['hit_rate'] == pytest.approx(200 / 220)
     with pytest.raises(ParseError, match='no row of a series'):
         results.of_clients(['time_s,operations\n0.5,1\n'], 0.5)
     log = results.joined([log, results.idle(2), log])
-    assert [p.values['fast_qps'] for p in log.points] == [
+    assert [p.values['fast_qps'] for p in log.scenarios] == [
         400, 400, 0, 0, 400, 400]
 
 
@@ -128,17 +128,17 @@ def test_commands_of_the_embedded_server_and_of_the_original(built):
 
 
 def test_a_small_point_grows_with_the_machine():
-    given, clients = Point('standalone').given(2)
+    given, clients = Scenario('standalone').given(2)
     assert (given['memsize'], given['warmup_time']) == (0.016, 15)
     assert clients['tunning_factor'] == 0.802
-    more, tuned = Point('standalone').given(16)
+    more, tuned = Scenario('standalone').given(16)
     assert (more['memsize'], more['warmup_time']) == (0.128, 15)
     assert 0.802 < tuned['tunning_factor'] < 0.8125
     # memcached asks for 32 MB where items may have 16.
-    theirs, _ = Point('standalone', 'tao_bench_server').given(2)
+    theirs, _ = Scenario('standalone', 'tao_bench_server').given(2)
     assert sizing.cache_mb(theirs['memsize']) >= 32
     assert theirs['warmup_time'] == 60
-    assert Point('autoscale', scale='original').given(2) == ({}, {})
+    assert Scenario('autoscale', scale='original').given(2) == ({}, {})
 
 
 def test_look_aside_sizes_are_those_of_compressed_values():
@@ -330,11 +330,11 @@ def test_a_server_of_text_is_no_server_of_the_binary_protocol():
 OF_IT = of_family('taobench')
 
 
-def run(suite, *options, point='standalone', **settings):
+def run(suite, *options, scenario='standalone', **settings):
     given = ','.join(f'{k}:{v}' for k, v in {**SHORT, **settings}.items()
                      if v is not None)
     return ['-r', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
-            f'str(point) == "{point} tao_server small"',
+            f'str(point) == "{scenario} tao_server small"',
             f'-STaoBench.settings={given}', *options]
 
 
@@ -453,7 +453,7 @@ def test_one_instance_killed(suite, victim):
 def test_clients_from_outside_run_what_the_run_prints(suite, built):
     job = suite.start(*run(
         suite, '-STaoBench.outside=1', '-STaoBench.client_settings='
-        'tunning_factor:0.3,wait_after_warmup:1', point='autoscale',
+        'tunning_factor:0.3,wait_after_warmup:1', scenario='autoscale',
         interface_name='lo', num_clients=1, timeout_buffer=10,
         # The shell between warm-up and test may take two of them.
         test_time=4, stats_interval=1000))
@@ -498,7 +498,7 @@ def test_a_later_repetition_does_not_hide_one_that_is_not_valid(suite):
 
 
 def test_a_job_that_is_deprecated_says_so(suite):
-    done = suite.reframe(*run(suite, '--dry-run', point='64g')[1:])
+    done = suite.reframe(*run(suite, '--dry-run', scenario='64g')[1:])
     assert '64g is deprecated: use tao_bench_autoscale' in done.stdout
 
 

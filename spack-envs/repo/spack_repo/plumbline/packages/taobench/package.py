@@ -32,5 +32,9 @@ class Taobench(Package):
 
     def test_programs(self):
         """server and client are there"""
-        for name in ("tao_bench_server", "tao_bench_client", "leader_sizes.json"):
+        for name in (
+            'tao_bench_server',
+            'tao_bench_client',
+            'leader_sizes.json',
+        ):
             assert os.path.exists(self.prefix.join(name)), name

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from config.records.points import modes_from, unusual
+from config.records.scenarios import modes_from, unusual
 
 #: Sizes of a tensor in the original, at its last state. Unit: bytes.
 SIZES = (1024, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1024000,
@@ -24,7 +24,7 @@ DATABASES = {'redis': 'tensor_redis', 'valkey': 'tensor_valkey',
 
 
 @dataclass(frozen=True)
-class Point:
+class Scenario:
     """One arrangement; the names are the original's."""
 
     db: str
@@ -153,14 +153,14 @@ ARRANGEMENTS: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
 }
 
 
-def points(kind: str) -> Iterator[tuple[Point, str]]:
+def scenarios(kind: str) -> Iterator[tuple[Scenario, str]]:
     """Every arrangement of a kind, and the first mode that it belongs to."""
     for db in DATABASES:
         for mode, arrangements in ARRANGEMENTS[kind].items():
             for arrangement in arrangements:
-                yield Point(db, **arrangement), mode
+                yield Scenario(db, **arrangement), mode
 
 
-def modes_of(kind: str, point: Point) -> set[str]:
+def modes_of(kind: str, scenario: Scenario) -> set[str]:
     """The modes that an arrangement belongs to."""
-    return modes_from(dict(points(kind)).get(point, 'full'))
+    return modes_from(dict(scenarios(kind)).get(scenario, 'full'))

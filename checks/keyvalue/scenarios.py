@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from config.records.points import modes_from, unusual
+from config.records.scenarios import modes_from, unusual
 
 
 @dataclass(frozen=True)
-class Load:
+class Scenario:
     """One load on one arrangement of a store."""
 
     store: str
@@ -89,22 +89,22 @@ COMPARED: dict[str, tuple[dict[str, Any], ...]] = {
 GENERATORS = {'benchmark': 'store_bench', 'memtier': 'memtier'}
 
 
-def points(store: str) -> Iterator[tuple[Load, str]]:
+def scenarios(store: str) -> Iterator[tuple[Scenario, str]]:
     """Every load of a store, and the first mode that it belongs to."""
-    yield Load(store), 'quick'
+    yield Scenario(store), 'quick'
     for axis, modes in AXES.items():
         for mode, values in modes.items():
             for value in values:
-                yield Load(store, **{axis: value}), mode
-    for mode, loads in OTHERS.items():
-        for load in loads:
-            yield Load(store, **load), mode
-    for mode, loads in COMPARED.items():
-        for load in loads:
+                yield Scenario(store, **{axis: value}), mode
+    for mode, scenarios in OTHERS.items():
+        for scenario in scenarios:
+            yield Scenario(store, **scenario), mode
+    for mode, scenarios in COMPARED.items():
+        for scenario in scenarios:
             for generator in GENERATORS:
-                yield Load(store, **load, generator=generator), mode
+                yield Scenario(store, **scenario, generator=generator), mode
 
 
-def modes_of(load: Load) -> set[str]:
+def modes_of(scenario: Scenario) -> set[str]:
     """The modes that a load belongs to; another point is only in full."""
-    return modes_from(dict(points(load.store)).get(load, 'full'))
+    return modes_from(dict(scenarios(scenario.store)).get(scenario, 'full'))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from config.records.points import modes_from
+from config.records.scenarios import modes_from
 
 from .jobs import Value
 from .sizing import cache_mb, instances_for
@@ -48,7 +48,7 @@ TUNING = {'tao_server': (0.8125, 0.126), 'tao_bench_server': (0.807, 1.2),
 
 
 @dataclass(frozen=True)
-class Point:
+class Scenario:
     """One job, with one program, on so many machines."""
     #: The original's name without tao_bench_.
     job: str
@@ -89,24 +89,24 @@ class Point:
         return f'{self.job} {self.program} {self.scale}{apart}'
 
 
-def points() -> Iterator[tuple[Point, str]]:
+def scenarios() -> Iterator[tuple[Scenario, str]]:
     """Every point, and the first mode that it belongs to."""
-    yield Point('standalone'), 'quick'
+    yield Scenario('standalone'), 'quick'
     jobs = ('autoscale', 'autoscale_v2_beta', 'custom', '64g')
     for job in jobs:
-        yield Point(job), 'nightly'
-        yield Point(job, client_nodes=2), 'nightly'
-    yield Point('standalone', 'memcached'), 'nightly'
-    yield Point('autoscale', 'memcached', client_nodes=2), 'nightly'
-    yield Point('standalone', 'tao_bench_server'), 'nightly'
-    yield Point('autoscale', 'tao_bench_server', 'original', 2), 'nightly'
+        yield Scenario(job), 'nightly'
+        yield Scenario(job, client_nodes=2), 'nightly'
+    yield Scenario('standalone', 'memcached'), 'nightly'
+    yield Scenario('autoscale', 'memcached', client_nodes=2), 'nightly'
+    yield Scenario('standalone', 'tao_bench_server'), 'nightly'
+    yield Scenario('autoscale', 'tao_bench_server', 'original', 2), 'nightly'
     for program in ('tao_bench_server', 'tao_server'):
-        yield Point('standalone', program, 'original'), 'full'
+        yield Scenario('standalone', program, 'original'), 'full'
         for job in jobs:
             if (program, job) != ('tao_bench_server', 'autoscale'):
-                yield Point(job, program, 'original', 2), 'full'
+                yield Scenario(job, program, 'original', 2), 'full'
 
 
-def modes_of(point: Point) -> set[str]:
+def modes_of(scenario: Scenario) -> set[str]:
     """The modes that a point belongs to."""
-    return modes_from(dict(points())[point])
+    return modes_from(dict(scenarios())[scenario])

@@ -1,5 +1,5 @@
 """Points: the arrangements of a benchmark that are measured, and in which
-modes. A family has a frozen dataclass for its own (checks/*/points.py)."""
+modes. A family has a frozen dataclass for its own (checks/*/scenarios.py)."""
 from __future__ import annotations
 
 from dataclasses import fields
@@ -14,12 +14,12 @@ def modes_from(first: str) -> set[str]:
     return set(MODES[MODES.index(first):])
 
 
-def unusual(point: Any, *leave: str) -> list[str]:
+def unusual(scenario: Any, *leave: str) -> list[str]:
     """`name=value` of each field that has not its default.
 
     :arg point: an instance of a dataclass.
     :arg leave: fields that are said elsewhere.
     """
-    return [f'{one.name}={value}' for one in fields(point)
+    return [f'{one.name}={value}' for one in fields(scenario)
             if one.name not in leave
-            and (value := getattr(point, one.name)) != one.default]
+            and (value := getattr(scenario, one.name)) != one.default]

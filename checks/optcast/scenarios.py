@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Point:
+class Scenario:
     """One case; `client_nodes` 0: clients and servers on one node."""
     type: str
     data_type: str
@@ -35,32 +35,32 @@ class Point:
 
 
 #: Cases and the modes that they belong to, besides full.
-POINTS: dict[Point, tuple[str, ...]] = {
-    Point('optcast', 'f32', 2, 1, 0, 'small'): ('quick', 'bringup',
+SCENARIOS: dict[Scenario, tuple[str, ...]] = {
+    Scenario('optcast', 'f32', 2, 1, 0, 'small'): ('quick', 'bringup',
                                                 'nightly'),
-    Point('ring', 'f32', 2, 1, 0, 'small'): ('quick', 'bringup', 'nightly'),
-    **{Point('optcast', kind, 2, 2, 0, 'small'): ('nightly',)
+    Scenario('ring', 'f32', 2, 1, 0, 'small'): ('quick', 'bringup', 'nightly'),
+    **{Scenario('optcast', kind, 2, 2, 0, 'small'): ('nightly',)
        for kind in ('f16', 'bf16')},
-    **{Point('ring', kind, 2, 1, 0, 'small'): () for kind in (
+    **{Scenario('ring', kind, 2, 1, 0, 'small'): () for kind in (
         'f16', 'bf16')},
     # As many servers as clients, and fewer: then a ring should win.
-    **{Point('optcast', 'f32', clients, servers, clients, 'small'):
+    **{Scenario('optcast', 'f32', clients, servers, clients, 'small'):
        ('nightly',) if clients == servers else ()
        for clients, servers in ((2, 1), (2, 2), (4, 1), (4, 2), (4, 4))},
-    **{Point('ring', 'f32', clients, 1, clients, 'small'): ('nightly',)
+    **{Scenario('ring', 'f32', clients, 1, clients, 'small'): ('nightly',)
        for clients in (2, 4)},
-    **{Point('optcast', kind, 4, 4, 4, 'original'): () for kind in (
+    **{Scenario('optcast', kind, 4, 4, 4, 'original'): () for kind in (
         'f32', 'f16')},
-    Point('ring', 'f32', 4, 1, 4, 'original'): (),
+    Scenario('ring', 'f32', 4, 1, 4, 'original'): (),
 }
 
 #: Likewise, of the original's programs. They spin on all cores that they get,
 #: and few nodes have enough: no case for every night.
-ORIGINAL: dict[Point, tuple[str, ...]] = {
-    **{Point('optcast', 'f32', clients, servers, nodes, 'requests'): ()
+ORIGINAL: dict[Scenario, tuple[str, ...]] = {
+    **{Scenario('optcast', 'f32', clients, servers, nodes, 'requests'): ()
        for clients, servers, nodes in (
            (2, 1, 0), (2, 2, 2), (4, 2, 4), (4, 4, 4))},
-    Point('optcast', 'f16', 2, 1, 0, 'requests'): ()}
+    Scenario('optcast', 'f16', 2, 1, 0, 'requests'): ()}
 
 #: Settings of a scale.
 SCALES: dict[str, dict[str, str | int]] = {

@@ -117,7 +117,7 @@ def told(plan: Plan) -> tuple[list[str], bool]:
     for name in dict.fromkeys(one.case['partition'] for one in turns):
         mine = [one for one in turns if one.case['partition'] == name]
         lines.append(
-            f'Left to other nights: {len(mine)} '
+            f'Left to other sessions: {len(mine)} '
             f'case{"s" * (len(mine) > 1)} of {name}, '
             f'{sum(one.hours for one in mine):.3g} node-hours beyond its '
             f'{mine[0].budget:g} a night; each has its turn within '

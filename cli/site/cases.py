@@ -78,7 +78,7 @@ def misspelt(error: jsonschema.ValidationError) -> str:
 def judged(check: Any) -> bool:
     """Whether some figure of the case is to be bounded by a reference."""
     try:
-        return bool(check.judged_metrics(check.planned_metrics()))
+        return bool(check.judged_values(check.planned_values()))
     except AttributeError:
         # Its figures are known once it is set up: of its kind, assume so.
         return True
@@ -91,7 +91,7 @@ def reference(check: Any) -> tuple[str, str, str, bool]:
     own: in the site's folder; vendor: published figures stand in; none:
     there is none; -: nothing is judged.
     """
-    if (not hasattr(check, 'judged_metrics') or not judged(check)
+    if (not hasattr(check, 'judged_values') or not judged(check)
             or check.inconclusive):
         return '-', '', '', False
     # What ReFrame's set-up of a dry run would do, short of making folders.
@@ -100,9 +100,9 @@ def reference(check: Any) -> tuple[str, str, str, bool]:
     try:
         found = references.entry(check)
         if found.kind != 'none':
-            check.metrics = dict.fromkeys(check.planned_metrics(), 0.0)
+            check.values = dict.fromkeys(check.planned_values(), 0.0)
             check.add_worst_ratio()
-            references.known(check, check.metrics)
+            references.known(check, check.values)
     except ValueError as err:
         return 'none', '', str(err), False
     return found.kind, found.note.partition(':')[0], '', found.judges

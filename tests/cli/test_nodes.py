@@ -305,7 +305,7 @@ for _env in site_configuration['environments']:
     done = suite.plumb(
         'run', '--bringup', '--mode', 'quick', '--', *OF_IT, '-n',
         'StoreServes', '-p', f'^{store.environ}$', '-E',
-        f'str(load) == "{store.name} get"', *SHORT,
+        f'str(scenario) == "{store.name} get"', *SHORT,
         PLUMBLINE_SPEED_BOUNDARY_NS='1e9')
     text = ' '.join((done.stdout + done.stderr).split())
     assert not lives('sleep 987.5')

@@ -94,9 +94,9 @@ def test_taobench_with_two_nodes_of_clients(suite, cluster, partition, jobs):
     text, _ = suite.on(
         cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
         *of_family('taobench'), '-n', 'TaoBench', '-E',
-        f'point.job in {jobs} and '
-        'point.program == "tao_server" and point.scale == "small" and '
-        'point.client_nodes == 2 * (point.job != "standalone")',
+        f'scenario.job in {jobs} and '
+        'scenario.program == "tao_server" and scenario.scale == "small" and '
+        'scenario.client_nodes == 2 * (scenario.job != "standalone")',
         # Enough to see the path; what is valid is seen on one machine.
         '-STaoBench.settings=memsize:0.008,warmup_time:4,test_time:4,'
         'stats_interval:500',

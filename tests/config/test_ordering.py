@@ -233,13 +233,13 @@ site_configuration['systems'][0]['partitions'][0]['extras'][
         return done.stdout
 
     first = nightly_session()
-    assert ('Left to other nights: 1 case of thishost, 0.167 node-hours '
+    assert ('Left to other sessions: 1 case of thishost, 0.167 node-hours '
             'beyond its 0.2 a night; each has its turn within 2 nights'
             ) in first
     assert ': never ran, needs 0.167 node-hours' in first
     assert '1 cases left to other nights' in first
     page = (suite.tmp / 'report' / 'index.html').read_text()
-    assert 'Left to other nights' in page and 'never ran' in page
+    assert 'Left to other sessions' in page and 'never ran' in page
     # Now the first one's own time is known, and both fit.
     done = suite.plumb('run', '--site', site, '--mode', 'nightly', '--',
                        *OSU, '-n', 'OsuStartup', '-Srepetitions=1')
@@ -312,7 +312,7 @@ def test_the_end_of_a_run_tells_what_is_left():
         left('A', 4, 3, '20261101T030000Z-aa'), left('B', 2.5, 3)])
     lines, never = ordering.told(plan)
     assert not never and lines == [
-        'Left to other nights: 2 cases of cpu, 6.5 node-hours beyond its 10 '
+        'Left to other sessions: 2 cases of cpu, 6.5 node-hours beyond its 10 '
         'a night; each has its turn within 3 nights',
         '  B @cpu+gnu: never ran, needs 2.5 node-hours',
         '  A @cpu+gnu: last ran 2026-11-01 03:00, needs 4 node-hours']

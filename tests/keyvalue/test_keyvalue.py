@@ -32,7 +32,7 @@ RUN = ('-r', *OF_IT, '-Sbringup=1')
 def case(store, what):
     """Options for one load of a store, and little time."""
     return ('-n', 'StoreServes', '-p', f'^{store.environ}$',
-            '-E', f'str(load) == "{store.name} {what}"', *SHORT)
+            '-E', f'str(scenario) == "{store.name} {what}"', *SHORT)
 
 
 def measure(suite, store, what, *more, mode='quick', **env):
@@ -124,7 +124,7 @@ def test_too_few_open_files(suite, store):
 def test_a_store_that_is_broken(suite, tmp_path, script, words):
     store_of(suite, tmp_path, f'#!/bin/sh\n{script}\n')
     done = suite.reframe(*RUN, '--mode=quick', '-n', 'StoreServes', '-E',
-                         'str(load) == "keydb get"',
+                         'str(scenario) == "keydb get"',
                          '-SStoreServes.ready_limit=1')
     assert re.search(words, refused(suite, done, 'service')), done.stdout
 
@@ -207,7 +207,7 @@ with kind(socket[1] if socket else (host[1], port), Store) as server:
 def test_a_store_that_lies(suite, tmp_path, lie, words):
     store_of(suite, tmp_path, LIAR.replace('LIE', lie))
     done = suite.reframe(*RUN, '--mode=nightly', '-n', 'StoreServes', '-E',
-                         'str(load) == "keydb get payload=1048576"', *SHORT)
+                         'str(scenario) == "keydb get payload=1048576"', *SHORT)
     said = refused(suite, done, 'service')
     assert re.search(words, said), said
 
@@ -218,7 +218,7 @@ def test_ctrl_c_leaves_nothing(suite, store, tmp_path):
     job = subprocess.Popen(
         [str(ROOT / 'plumb'), 'run', '--bringup', '--', *OF_IT, '-n',
          'StoreServes', '-p', f'^{store.environ}$', '-E',
-         f'str(load) == "{store.name} get"',
+         f'str(scenario) == "{store.name} get"',
          '-SStoreServes.duration=60'],
         env={**os.environ, **suite.variables, 'TMPDIR': str(scratch)},
         start_new_session=True, stdout=subprocess.DEVNULL,
@@ -260,7 +260,7 @@ def test_under_the_generators_of_others(suite):
                 'memtier_benchmark on PATH')
     done = suite.reframe(*RUN, '--mode=nightly', '-n', 'StoreGenerators',
                          '-Srepetitions=1', '-E',
-                         'str(load).startswith("redis get generator")',
+                         'str(scenario).startswith("redis get generator")',
                          '-SStoreGenerators.requests=20000',
                          '-SStoreGenerators.duration=1')
     assert done.returncode == 0, done.stdout + done.stderr
@@ -293,7 +293,7 @@ def test_a_store_that_lies_to_the_generators_of_others(
         'StoreGenerators',
         '-Srepetitions=1',
         '-E',
-        f'str(load) == "keydb {operation} generator=benchmark"',
+        f'str(scenario) == "keydb {operation} generator=benchmark"',
         '-SStoreGenerators.requests=10000',
     )
     said = refused(suite, done, 'service')
@@ -321,7 +321,7 @@ for _env in site_configuration['environments']:
 ''')
     done = suite.reframe(*RUN, '--mode=nightly', '-n', 'StoreGenerators',
                          '-Srepetitions=1', '-E',
-                         'str(load).startswith("redis get generator=ben")',
+                         'str(scenario).startswith("redis get generator=ben")',
                          '-SStoreGenerators.requests=20000')
     said = refused(suite, done, 'wall_time')
     assert 'iterations times figures make 2e+03 s' in said, said

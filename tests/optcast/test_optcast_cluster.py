@@ -29,8 +29,8 @@ def ran(suite, cluster, partition, case):
 def test_two_clients_and_two_servers_on_four_nodes(suite, cluster,
                                                    partition):
     found = ran(suite, cluster, partition,
-                "point.type == 'optcast' and point.client_nodes == 2 "
-                'and point.servers == 2')
+                "scenario.type == 'optcast' and scenario.client_nodes == 2 "
+                'and scenario.servers == 2')
     assert {r['num_nodes'] for r in found.values()} == {'4'}
     for size in ('65536 B', '262144 B'):
         ratio, busbw, ring = (float(found[name, size]['value']) for name in (
@@ -49,8 +49,8 @@ def test_two_clients_and_two_servers_on_four_nodes(suite, cluster,
 @pytest.mark.cluster
 def test_a_ring_on_four_nodes(suite, cluster):
     found = ran(suite, cluster, 'slurm-srun',
-                "point.type == 'ring' and point.clients == 4 "
-                "and point.scale == 'small'")
+                "scenario.type == 'ring' and scenario.clients == 4 "
+                "and scenario.scale == 'small'")
     assert {r['num_nodes'] for r in found.values()} == {'4'}
     assert float(found['busbw', '262144 B']['value']) > 0
     assert ('ring_ratio', '262144 B') not in found

@@ -797,7 +797,7 @@ def test_all_killed_at_once_and_another_case_comes(suite, store):
             '-r', *of_family('keyvalue'), '-Sbringup=1',
             f'-SStoreServes.duration={seconds}', '-n', 'StoreServes',
             '-p', f'^{store.environ}$', '-E',
-            f'str(load) == "{store.name} {operation}"',
+            f'str(scenario) == "{store.name} {operation}"',
             TMPDIR=str(suite.tmp))
 
     first = case('get', 60)

@@ -8,9 +8,9 @@ from rounds import left, seen
 #: Check -> the arrangement: a cluster of three shards and a node of clients;
 #: two nodes of producers, one of the consumer; one for each node.
 CASES = {
-    'SmartRedisThroughput': 'point.db_nodes == 3 and point.client_nodes == 1',
-    'SmartRedisAggregation': 'point.client_nodes == 2',
-    'SmartRedisInference': 'point.client_nodes == 2'}
+    'SmartRedisThroughput': 'scenario.db_nodes == 3 and scenario.client_nodes == 1',
+    'SmartRedisAggregation': 'scenario.client_nodes == 2',
+    'SmartRedisInference': 'scenario.client_nodes == 2'}
 
 
 @pytest.mark.cluster
@@ -22,8 +22,8 @@ def test_ranks_and_their_database(suite, cluster, partition, name):
     text, _ = suite.on(
         cluster, '-r', '-Sbringup=1', f'--system=devcluster:{partition}',
         *of_family('smartredis'), '-n', name, '-E',
-        f'{CASES[name]} and point.clients_per_node == 4'
-        ' and point.db == "valkey"',
+        f'{CASES[name]} and scenario.clients_per_node == 4'
+        ' and scenario.db == "valkey"',
         f'-S{name}.settings=iterations:10{more}').communicate()
     assert 'Ran 2/2 test case(s)' in text and 'PASSED' in text, text
     # Four ranks share the two CPUs of a node: recorded, and never judged.

@@ -39,8 +39,8 @@ def scripts(suite, tmp_path):
     done = suite.reframe(
         '--dry-run', '-Sbringup=1', *of_family('smartredis'), '-n',
         'SmartRedis', '-E',
-        'point.client_nodes == 2 and point.clients_per_node == 4 and '
-        'point.deployment == "standard"',
+        'scenario.client_nodes == 2 and scenario.clients_per_node == 4 and '
+        'scenario.deployment == "standard"',
         '-SSmartRedisThroughput.settings=wall_time:01/02/03')
     assert done.returncode == 0, done.stdout + done.stderr
     found = {}

@@ -334,7 +334,7 @@ def run(suite, *options, scenario='standalone', **settings):
     given = ','.join(f'{k}:{v}' for k, v in {**SHORT, **settings}.items()
                      if v is not None)
     return ['-r', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
-            f'str(point) == "{scenario} tao_server small"',
+            f'str(scenario) == "{scenario} tao_server small"',
             f'-STaoBench.settings={given}', *options]
 
 
@@ -357,7 +357,7 @@ def test_a_good_run(suite):
     20 s, which `./plumb run` gives it as well."""
     done = suite.reframe(
         '-r', *OF_IT, '-Sbringup=1', '-n', 'TaoBench', '-E',
-        'str(point) == "standalone tao_server small"',
+        'str(scenario) == "standalone tao_server small"',
         '-STaoBench.settings=test_time:6,stats_interval:500')
     assert 'PASSED' in done.stdout, done.stdout
     values = {r['metric']: float(r['value']) for r in suite.records}

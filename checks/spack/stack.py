@@ -39,9 +39,9 @@ import yaml
 
 from config import regular, strict
 from config.families import families as all_families
+from config.places import ROOT, work
 from config.sessions import lock as locks
 
-ROOT = Path(__file__).resolve().parents[2]
 ENVS = ROOT / 'spack-envs'
 
 #: Oldest Spack whose configuration files are those of the stacks.
@@ -107,12 +107,6 @@ def find_spack() -> Spack:
         raise NoStack(f'{command} is Spack {done.stdout.strip()}: the '
                       f'stacks need {OLDEST[0]}.{OLDEST[1]} or newer')
     return Spack(os.path.realpath(command), done.stdout.strip())
-
-
-def work() -> Path:
-    """The folder of all that the suite makes for itself."""
-    return Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline'
-                ).absolute()
 
 
 def environment(site: Path) -> dict[str, str]:

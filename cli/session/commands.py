@@ -29,7 +29,8 @@ from cli.setup.venv import (
     ensure_wheel,
     say,
 )
-from config import console, families
+from config import console, families, places
+from config.places import is_local
 from config.references import accepted
 from config.sessions import clock, lock
 from config.sessions.modes import MODES
@@ -58,11 +59,6 @@ def site_folder(name: str) -> Path:
                          f'{", ".join(known)}, or give the path of a folder '
                          'with a system.py')
     return path
-
-
-def is_local(folder: Path) -> bool:
-    """Whether the site is this machine, whatever it is."""
-    return folder == ROOT / 'site-configs' / 'local'
 
 
 def environment(site: str) -> dict[str, str]:
@@ -104,39 +100,13 @@ def references_of(folder: Path) -> Path:
     """The folder of a site's references, or another one that a person set
     for this site with RFM_REFERENCE_PREFIX.
 
-    The site decides: what `plumb env` has set for another site is ignored.
-
     :raises SetupError: the variable names references of another site
     """
-    default = _default_references(folder)
-    given = os.environ.get('RFM_REFERENCE_PREFIX')
-    if not given or _same(Path(given), default):
-        return default
-    owner = folder
-    if name := os.environ.get('PLUMBLINE_SITE'):
-        owner = site_folder(name)
-        if not _same(owner, folder) and _same(
-                Path(given), _default_references(owner)):
-            return default
-    if _same(Path(given), WORK / 'references'):
-        owner = ROOT / 'site-configs' / 'local'
-    elif Path(given).with_name('system.py').is_file():
-        owner = Path(given).parent
-    if not _same(owner, folder):
-        raise SetupError(
-            f'RFM_REFERENCE_PREFIX is {given}: these are references of the '
-            f'site {owner.name}, and not of {folder.name}. Unset '
-            'RFM_REFERENCE_PREFIX')
-    return Path(given)
-
-
-def _default_references(folder: Path) -> Path:
-    # What belongs to this machine alone stays out of the site's folder.
-    return (WORK if is_local(folder) else folder) / 'references'
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
+    try:
+        return places.references_of(
+            folder, os.environ.get('RFM_REFERENCE_PREFIX'))
+    except places.PlaceError as err:
+        raise SetupError(str(err)) from None
 
 
 def site_is_sound(path: Path) -> dict[str, Any]:

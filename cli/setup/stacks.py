@@ -13,8 +13,9 @@ from pathlib import Path
 import yaml
 
 from checks.spack import stack as stacks
-from cli.session.commands import is_local, site_folder, site_is_sound
+from cli.session.commands import site_folder, site_is_sound
 from cli.setup.venv import WORK, SetupError, ensure_mpi, say
+from config.places import is_local
 
 #: Spack's settings of this machine, as they were found.
 OWN = WORK / 'local-spack'

@@ -17,7 +17,7 @@ from typing import Any
 
 from checks.core import hardware
 from checks.spack import stack
-from cli.session.commands import MODES, is_local, site_folder
+from cli.session.commands import MODES, site_folder
 from cli.setup.venv import (
     ROOT,
     WORK,
@@ -29,6 +29,7 @@ from cli.setup.venv import (
 )
 from cli.site import spack_yaml
 from config import schema, strict
+from config.places import default_references, is_local
 from config.references import accepted
 from config.sites import topology
 
@@ -134,11 +135,10 @@ def unfinished(folder: Path) -> list[str]:
 
 def ask_reframe(folder: Path) -> dict[str, Any]:
     """What cases.py says of a site; never raises for a site's fault."""
-    home = WORK if is_local(folder) else folder
     variables = {
         'PLUMBLINE_ROOT': str(ROOT), 'PLUMBLINE_WORK': str(WORK),
         'PLUMBLINE_SITE': str(folder),
-        'RFM_REFERENCE_PREFIX': str(home / 'references')}
+        'RFM_REFERENCE_PREFIX': str(default_references(folder))}
     # ReFrame's own variables could point to other sites and other checks.
     plain = {k: v for k, v in os.environ.items() if not k.startswith('RFM_')}
     done = subprocess.run(
@@ -172,7 +172,7 @@ def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
             'site-configs/README.md')
     verdict.findings += sorted({c['misplaced'] for c in cases
                                 if c['misplaced']})
-    home = (WORK if is_local(folder) else folder) / 'references'
+    home = default_references(folder)
     verdict.facts += coverage(cases, complete)
     verdict.findings += some(sorted(
         {c['fault'] for c in cases if c['fault'] and c['reference'] != '-'}))

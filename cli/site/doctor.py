@@ -22,7 +22,6 @@ from checks.spack import stack
 from cli.session.commands import (
     MODES,
     environment,
-    is_local,
     site_folder,
     site_is_sound,
 )
@@ -31,6 +30,7 @@ from cli.setup.venv import WORK
 from cli.site import check as sites
 from config import console
 from config.families import families
+from config.places import is_local
 from config.sessions import ordering
 
 #: Scheduler of ReFrame -> the command that submits its jobs.

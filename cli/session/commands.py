@@ -16,13 +16,13 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from checks.machine import software
 from cli.session import process as session
 from cli.setup.venv import (
     ROOT,
     WORK,
     SetupError,
     check_path,
-    detect_local,
     ensure_mpi,
     ensure_stores,
     ensure_venv,
@@ -73,7 +73,7 @@ def environment(site: str) -> dict[str, str]:
     path = [str(WORK / 'bin')]
     if local:
         mpi = ensure_mpi()
-        detect_local(mpi, ensure_stores())
+        software.keep(WORK, mpi, ensure_stores())
         if mpi['origin'] == 'wheel':
             path.append(str(Path(mpi['mpirun']).parent))
     env = {
@@ -478,7 +478,7 @@ def test(args: argparse.Namespace) -> int:
                 [*pytest, '--collect-only', '-qq'],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **how))
         # Some tests start the stores that were found.
-        detect_local(mpi, ensure_stores())
+        software.keep(WORK, mpi, ensure_stores())
     together = [*pytest, *side_by_side(args.cluster), *args.pytest]
     if args.pytest:                         # a person looks at a few
         return 1 if unstable.call(together, **how) else 0

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from checks.core import hardware
+from checks.machine import software
 from checks.spack import stack
 from cli.session.commands import MODES, site_folder
 from cli.setup.venv import (
     ROOT,
     WORK,
     SetupError,
-    detect_local,
     ensure_mpi,
     ensure_stores,
     ensure_venv,
@@ -64,7 +64,7 @@ def check(args: argparse.Namespace) -> int:
         ROOT.glob('site-configs/*/system.py'))] if args.all
         else [site_folder(name) for name in args.sites])
     if any(map(is_local, folders)):
-        detect_local(ensure_mpi(), ensure_stores())
+        software.keep(WORK, ensure_mpi(), ensure_stores())
     # Each site is a process of its own: two at a time, as cores allow.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         verdicts = list(pool.map(

@@ -1,9 +1,4 @@
-"""This machine, whatever it is: detected, not written down.
-
-Cores and memory are read here; the MPI and the stores were found by `plumb
-env` (or `plumb run`), which left them in $PLUMBLINE_WORK/local.json.
-"""
-import json
+"""This machine, whatever it is: detected, not written down."""
 import os
 import shutil
 from collections.abc import Callable
@@ -11,20 +6,13 @@ from pathlib import Path
 
 from checks.core import environs
 from checks.core.features import node_features
-from checks.machine import cpus
+from checks.machine import cpus, software
 from checks.optcast import programs as optcast
 from checks.osu import programs
 from config.sites.launch import LAUNCH
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
-_FOUND = Path(_WORK, 'local.json')
-
-try:
-    _found = json.loads(_FOUND.read_text())
-    _mpi, _stores = _found['mpi'], _found['stores']
-except (OSError, ValueError, KeyError):
-    raise RuntimeError(f'{_FOUND} is missing or damaged: run `./plumb env` '
-                       'once more') from None
+_mpi, _stores = software.of_this_machine(Path(_WORK))
 
 
 def _processor() -> dict:

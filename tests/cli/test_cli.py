@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from cli.setup.venv import identify_mpi
+from checks.machine.software import identify_mpi
 
 GOLDEN = ROOT / 'tests' / 'osu' / 'golden' / '7.2'
 

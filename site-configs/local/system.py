@@ -4,6 +4,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from reframe.core.exceptions import ConfigError
+
 from checks.core import environs
 from checks.core.features import node_features
 from checks.machine import cpus, software
@@ -12,7 +14,11 @@ from checks.osu import programs
 from config.sites.launch import LAUNCH
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
-_mpi, _stores = software.of_this_machine(Path(_WORK))
+try:
+    _mpi, _stores = software.of_this_machine(Path(_WORK))
+except software.NoMpi as err:
+    # Of other errors ReFrame prints a traceback.
+    raise ConfigError(str(err)) from None
 
 
 def _processor() -> dict:
@@ -67,7 +73,7 @@ if os.environ.get('OMB_PREFIX'):
     _prefix = os.environ['OMB_PREFIX']
     _installed = list(programs.installed(_prefix))
     if not _installed:
-        raise RuntimeError(f'OMB_PREFIX={_prefix}: no program osu_* below it')
+        raise ConfigError(f'OMB_PREFIX={_prefix}: no program osu_* below it')
     _environments.append(_environment(
         f"{_mpi['flavour']}-omb", {'source': 'system', 'prefix': _prefix},
         _installed))
@@ -108,7 +114,7 @@ def _tensors(found: dict) -> dict:
 #: Prefix of a libtorch (build.sh of the AI module finds it below lib).
 _libtorch = os.environ.get('LIBTORCH', '')
 if _libtorch and not Path(_libtorch, 'include', 'torch').is_dir():
-    raise RuntimeError(f'LIBTORCH={_libtorch}: no include/torch in it')
+    raise ConfigError(f'LIBTORCH={_libtorch}: no include/torch in it')
 
 
 _environments += [_tensors(found) for found in _stores
@@ -129,7 +135,7 @@ def _bands() -> dict:
                       for band in told.split(','))
         (_, _), (_, _) = fast, slow
     except ValueError:
-        raise RuntimeError(
+        raise ConfigError(
             f'PLUMBLINE_SPEED_BANDS_NS={told}: two bands in ns, the fast one '
             'first: 60:160,300:600') from None
     return {'fast': fast, 'slow': slow}
@@ -160,7 +166,7 @@ def _of_prefix(variable: str, family: str, name: str, feature: str,
     if not prefix:
         return []
     for lost in missing(prefix):
-        raise RuntimeError(f'{variable}={prefix}: no {lost} there')
+        raise ConfigError(f'{variable}={prefix}: no {lost} there')
     return [{'name': name, 'cc': '', 'cxx': '', 'ftn': '',
              'features': [feature], 'extras': {'programs': {
                  family: {'source': 'system', 'prefix': prefix}}}}]

@@ -500,11 +500,6 @@ def _spack(parser: argparse.ArgumentParser, site: argparse.ArgumentParser
             '--stack', action='append', metavar='STACK',
             help='a folder under spack-envs/, may be given again (default: '
                  'all that the environments of the site name)')
-        if name == 'install':
-            action.add_argument(
-                '--record', metavar='DIR',
-                help='leave record, lock and a file to source there, as the '
-                     'checks do')
         if name == 'buildcache':
             action.add_argument(
                 'mirror', metavar='MIRROR',

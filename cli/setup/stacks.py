@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -108,7 +107,7 @@ def spack(args: argparse.Namespace) -> int:
             raise SetupError(f'{folder}: no environment names a stack; say '
                              f'which with --stack: '
                              f'{", ".join(stacks.names())}')
-        own = OWN if is_local(folder) else None
+        own = stacks.detected_in(folder)
         for name in names:
             _DO[args.action](stacks.Stack(name, folder, found, say, own),
                              args)
@@ -135,14 +134,7 @@ def _concretize(stack: stacks.Stack, args: argparse.Namespace) -> None:
 
 
 def _install(stack: stacks.Stack, args: argparse.Namespace) -> None:
-    record = stack.install()
-    if not args.record:
-        print(record['view'])
-        return
-    target = Path(args.record)
-    for name in ('record.json', 'spack.lock', 'specs.json'):
-        shutil.copy(stack.folder / name, target / f'stack.{name}')
-    stacks.write(target / 'stack.sh', stack.activation())
+    print(stack.install()['view'])
 
 
 def _lock(stack: stacks.Stack, args: argparse.Namespace) -> None:

@@ -106,7 +106,12 @@ def examine(folder: Path, update: bool = False) -> Verdict:
     else:
         judge_cases(verdict, folder, answer['cases'], answer['complete'],
                     update)
-        verdict.findings += stack_faults(folder, answer['stacks'])
+        faults = stack_faults(folder, answer['stacks'])
+        verdict.findings += faults
+        if answer['stacks'] and not faults:
+            lost, note = spack_yaml.loaded(folder, answer['stacks'].values())
+            verdict.findings += lost
+            verdict.facts.append(f'stacks      {note}')
         verdict.findings += unused(folder, answer['unused'])
         verdict.findings += answer['partitions']
     verdict.findings += own_files(folder, answer.get('cases', []))

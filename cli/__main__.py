@@ -199,7 +199,11 @@ def arguments() -> argparse.ArgumentParser:
                           'and do not wait for the end of the other run')
     _locate(commands, site)
     _nightly(commands, site)
-    command('env', 'Prints shell exports for plain reframe.', parents=[site])
+    env = command('env', 'Prints shell exports for plain reframe.',
+                  parents=[site])
+    env.add_argument('--own-reframe', action='store_true',
+                     help="leave PATH without the suite's ReFrame: the one "
+                          'that you installed runs')
     command('doctor', 'Lists for every family what can run on the site from '
             'here, what cannot, why, and how to change it; for every mode '
             'its test cases and node-hours, estimated from the perflogs or '

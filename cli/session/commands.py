@@ -150,6 +150,8 @@ def env(args: argparse.Namespace) -> int:
             # A second eval must not make PATH grow.
             old = ':'.join(p for p in os.environ.get('PATH', '').split(':')
                            if p and p not in ours.split(':'))
+            if args.own_reframe:
+                ours = ours.removeprefix(f'{WORK}/bin:')
             value = ours + old
         print(f'export {name}={shlex.quote(value)}')
     return 0
@@ -241,7 +243,8 @@ def measured(work: Work, *options: str,
         raise SetupError(why)
     variables = dict(variables or {})
     with contextlib.ExitStack() as stack:
-        mine = stack.enter_context(session.opened(work.system, work.night))
+        mine = stack.enter_context(session.opened(
+            work.system, work.night, measures='-r' in options))
         if only is not None:
             from config.sessions.runner import ONLY
             # The keys of thousands of test cases are too long for a variable.

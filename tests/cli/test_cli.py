@@ -166,6 +166,23 @@ def test_env_prints_exports_that_do_not_grow(suite):
     assert twice == first
 
 
+def test_env_leaves_the_reframe_of_a_module(suite, tmp_path):
+    module = tmp_path / 'module' / 'reframe'
+    module.parent.mkdir()
+    module.write_text('#!/bin/sh\n')
+    module.chmod(0o755)
+    path = f'{module.parent}:{os.environ["PATH"]}'
+    # Also where the suite's own is in front already.
+    done = subprocess.run(
+        ['bash', '-c', f'eval "$({PLUMB} env)"\ncommand -v reframe\n'
+         f'eval "$({PLUMB} env --own-reframe)"\ncommand -v reframe\n'
+         'echo $RFM_CONFIG_FILES'], text=True, capture_output=True,
+        env={**os.environ, **suite.variables, 'PATH': path})
+    suites, own, files = done.stdout.splitlines()
+    assert suites == f'{suite.tmp}/work/bin/reframe' and own == str(module)
+    assert files.endswith('/site-configs/local/system.py')
+
+
 def test_parse(suite, tmp_path):
     good = GOLDEN / 'osu_latency.txt'
     done = suite.plumb('parse', 'osu', str(good))

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -112,6 +113,27 @@ def test_references_of_another_site_are_refused(clone):
                          RFM_REFERENCE_PREFIX=str(other))
     assert done.returncode == 1
     assert 'of the site lumi, and not of hgx-h100' in done.stderr
+
+
+def test_the_command_of_the_readme(clone, tmp_path):
+    text = (ROOT / 'README.md').read_text()
+    part = text.partition('### The ReFrame of your site\n')[2]
+    block, = re.findall(r'(?:^    .*\n)+', part.partition('To type')[0], re.M)
+    reframe = tmp_path / 'module' / 'reframe'
+    reframe.parent.mkdir()
+    reframe.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c '
+                       f'{shlex.quote(REFRAME)} "" "$@"\n')
+    reframe.chmod(0o755)
+    block = (block.replace('$HOME/plumbline', str(clone.root))
+             .replace('=mycluster', '=hgx-h100'))
+    assert ' -r ' in block
+    done = subprocess.run(
+        ['bash', '-ec', block.replace(' -r ', ' -l ')], text=True,
+        env={'HOME': str(clone.home),
+             'PATH': f'{reframe.parent}:{os.environ["PATH"]}'},
+        cwd=clone.here, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'OsuStartup' in done.stdout
 
 
 @pytest.mark.parametrize('version', ['4.8.4', '4.9.2'])

@@ -40,22 +40,22 @@ def dump(data: CommentedMap) -> bytes:
     return out.getvalue().encode()
 
 
-def line(figure: str, value: float, bound: float | None) -> CommentedSeq:
+def line(metric: str, value: float, bound: float | None) -> CommentedSeq:
     """`[value, lower, upper, unit]`, bounded on the worse side.
 
     :param bound: `written_bound`; None: open
     """
     limits: list[float | None] = [None, None]
     if bound is not None:
-        higher = grammar.better(figure) == 'higher'
+        higher = grammar.better(metric) == 'higher'
         limits[not higher] = -bound if higher else bound
-    unit = metrics.metric(metrics.split(figure)[0]).unit
+    unit = metrics.metric(metrics.split(metric)[0]).unit
     return flow([digits(value), *limits, text(unit)])
 
 
-def written_bound(figure: str, bound: float) -> float:
+def written_bound(metric: str, bound: float) -> float:
     """The bound as it is written: ReFrame takes none below -1."""
-    higher = grammar.better(figure) == 'higher'
+    higher = grammar.better(metric) == 'higher'
     return round(min(bound, 0.99) if higher else bound, 2)
 
 

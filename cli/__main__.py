@@ -199,7 +199,11 @@ def arguments() -> argparse.ArgumentParser:
                           'and do not wait for the end of the other run')
     _locate(commands, site)
     _nightly(commands, site)
-    command('env', 'Prints shell exports for plain reframe.', parents=[site])
+    env = command('env', 'Prints shell exports for plain reframe.',
+                  parents=[site])
+    env.add_argument('--own-reframe', action='store_true',
+                     help="leave PATH without the suite's ReFrame: the one "
+                          'that you installed runs')
     command('doctor', 'Lists for every family what can run on the site from '
             'here, what cannot, why, and how to change it; for every mode '
             'its test cases and node-hours, estimated from the perflogs or '
@@ -500,11 +504,6 @@ def _spack(parser: argparse.ArgumentParser, site: argparse.ArgumentParser
             '--stack', action='append', metavar='STACK',
             help='a folder under spack-envs/, may be given again (default: '
                  'all that the environments of the site name)')
-        if name == 'install':
-            action.add_argument(
-                '--record', metavar='DIR',
-                help='leave record, lock and a file to source there, as the '
-                     'checks do')
         if name == 'buildcache':
             action.add_argument(
                 'mirror', metavar='MIRROR',

@@ -1,9 +1,10 @@
 """ReFrame settings that all sites share: logging, perflogs, modes.
 
-Loaded before a site's own file (`plumb env` puts both into
-RFM_CONFIG_FILES). Paths come from the environment that `plumb env` exports.
+Load it before the `system.py` of a site, with any ReFrame that is new enough:
+`reframe -C config/common.py -C site-configs/SITE/system.py` needs no variable.
 """
 import os
+import sys
 
 import reframe
 
@@ -15,26 +16,29 @@ if tuple(map(int, reframe.VERSION.split('.')[:2])) < _OLDEST:
                      'needs 4.10.0 or newer: pip install '
                      "'reframe-hpc>=4.10.0'")
 
-from config import families  # noqa: E402
+# The ReFrame of a site does not know where the suite is.
+sys.path.insert(0, os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+
+from config import families, places  # noqa: E402
 from config.sessions import caller, local_jobs, modes, runner  # noqa: E402
 
 caller.forget()
+try:
+    places.set_defaults()
+    families.families()
+except (places.PlaceError, families.FamilyError) as err:
+    # A line, and not ReFrame's traceback of its own start.
+    raise SystemExit(str(err)) from None
 runner.install()
 
 # Programs of other languages print a decimal comma, or translated messages.
 os.environ['LC_ALL'] = 'C'
 
-_WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
-local_jobs.install(os.path.abspath(_WORK))
+_WORK = places.work()
+local_jobs.install(str(_WORK))
 #: A log of its own for each session.
 _SESSION = os.environ.get('PLUMBLINE_SESSION', _WORK)
-_PERFLOGS = os.environ.get('PLUMBLINE_PERFLOGS', 'perflogs')
-
-try:
-    families.families()
-except families.FamilyError as err:
-    # A line, and not ReFrame's traceback of its own start.
-    raise SystemExit(str(err)) from None
 
 site_configuration = {
     'general': [{
@@ -47,6 +51,7 @@ site_configuration = {
         'clean_stagedir': True,
         # Ours, not the default ~/.reframe: nothing of a run leaves the
         # checkout.
+        'report_file': f'{_WORK}/report.json',
         'topology_prefix': f'{_WORK}/topology',
         'remote_detect': False,
         # A curve is thirty lines a case: with -v, and always in the perflog.
@@ -80,7 +85,7 @@ site_configuration = {
             'type': 'perflog',
             'level': 'info',
             'format': '%(message)s',
-            'basedir': _PERFLOGS,
+            'basedir': str(places.perflogs()),
             'prefix': '',
         }],
     }],

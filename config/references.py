@@ -1,4 +1,4 @@
-"""Reference files of a site: their names, their grammar, reading, writing.
+"""Reference files of a site: their names, their grammar, reading.
 
 A file `<family>.yaml` has ReFrame's own form: check class, `$index`, levels,
 then `metric@size: [value, lower, upper, unit]`, or `[$xfail, reason, that]`
@@ -15,18 +15,12 @@ A proposal is a file of the same form beside it, `<family>.proposed.yaml`.
 from __future__ import annotations
 
 import difflib
-import io
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.scalarstring import SingleQuotedScalarString
-
-from . import regular, strict
+from . import strict
 from .records import metrics
 from .sessions.judged import instead, judged, table
 
@@ -88,14 +82,14 @@ def read(path: Path) -> File:
         return File(path)
     except strict.Fault as err:
         raise ReferenceError_(str(err)) from None
-    _refuse(path, [*_faults(path.stem, data)]
+    refuse(path, [*faults(path.stem, data)]
             or [*_without_tolerance(path.stem, data)])
     return File(path, data.get('complete', False), {
         name: below or {} for name, below in data.items()
         if name != 'complete'})
 
 
-def _refuse(path: Path, faults: list[tuple[int, str]]) -> None:
+def refuse(path: Path, faults: list[tuple[int, str]]) -> None:
     """Refuses a file with faults.
 
     :raises ReferenceError_: names the first fault
@@ -106,7 +100,7 @@ def _refuse(path: Path, faults: list[tuple[int, str]]) -> None:
         raise ReferenceError_(f'{path}:{line}: {reason}{more}')
 
 
-def _faults(family: str, data: Any) -> Iterator[tuple[int, str]]:
+def faults(family: str, data: Any) -> Iterator[tuple[int, str]]:
     """All faults of a file: line and reason."""
     if not isinstance(data, strict.Mapping):
         yield 1, ('expected check classes at the top, each with $index and '
@@ -339,90 +333,3 @@ def sides(metric: str, line: Any) -> tuple[float | None, float | None]:
 def better(metric: str) -> str:
     """Which way is better for a figure like `latency@8B`."""
     return metrics.metric(metrics.split(metric)[0]).better
-
-
-def editable(path: Path) -> CommentedMap:
-    """A file with its comments and its order; empty if there is none.
-
-    :raises ReferenceError_: it breaks the grammar
-    """
-    try:
-        data = strict.load(path)
-    except FileNotFoundError:
-        return CommentedMap()
-    except strict.Fault as err:
-        raise ReferenceError_(f'{err}; restore the file') from None
-    _refuse(path, list(_faults(path.name.partition('.')[0], data)))
-    found: CommentedMap = _yaml().load(regular.text(path))
-    return found
-
-
-def dump(data: CommentedMap) -> bytes:
-    """The text of a file, comments included."""
-    out = io.StringIO()
-    _yaml().dump(data, out)
-    return out.getvalue().encode()
-
-
-def line(metric: str, value: float, tolerance: float | None) -> CommentedSeq:
-    """`[value, lower, upper, unit]`, bounded on the worse side.
-
-    :param tolerance: `written_bound`; None: open
-    """
-    limits: list[float | None] = [None, None]
-    if tolerance is not None:
-        higher = better(metric) == 'higher'
-        limits[not higher] = -tolerance if higher else tolerance
-    unit = metrics.metric(metrics.split(metric)[0]).unit
-    return flow([digits(value), *limits, text(unit)])
-
-
-def written_tolerance(metric: str, tolerance: float) -> float:
-    """The tolerance as it is written: ReFrame takes none below -1."""
-    return round(
-        min(tolerance, 0.99) if better(metric) == 'higher' else tolerance, 2
-    )
-
-
-def digits(value: float) -> float:
-    """A value in six digits."""
-    return float(f'{value:.6g}')
-
-
-def flow(values: list[Any]) -> CommentedSeq:
-    """A list that is written in one line."""
-    found = CommentedSeq(values)
-    found.fa.set_flow_style()
-    return found
-
-
-def inline(values: Mapping[str, Any]) -> CommentedMap:
-    """A mapping that is written in one line."""
-    found = CommentedMap({text(key): value for key, value in values.items()})
-    found.fa.set_flow_style()
-    return found
-
-
-def text(value: str) -> str:
-    """A string, quoted if YAML might read anything else: 1e5, no, a: b."""
-    try:
-        same = value[:1].isalpha() and strict.safe_load(value) == value
-    except yaml.YAMLError:
-        same = False
-    return value if same else SingleQuotedScalarString(value)
-
-
-def _yaml() -> YAML:
-    found = YAML()
-    found.preserve_quotes = True
-    found.width = 10 ** 6
-    # Inside a line, where ruamel would write nothing at all.
-    found.representer.add_representer(
-        type(None), lambda representer, _: representer.represent_scalar(
-            'tag:yaml.org,2002:null', 'null'))
-    # ReFrame reads 1e-05 as a text (YAML 1.1), 1.0e-05 as a number.
-    found.representer.add_representer(
-        float, lambda representer, value: representer.represent_scalar(
-            'tag:yaml.org,2002:float', repr(value) if '.' in repr(value)
-            else repr(value).replace('e', '.0e')))
-    return found

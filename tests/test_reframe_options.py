@@ -152,6 +152,8 @@ def of_plumb_run(suite):
     done = suite.plumb('run', '--bringup', '--dry-run', *ALONE[:-1])
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'zero cases' not in done.stderr
+    # It removes no session that measured.
+    assert (suite.tmp / 'work' / 'sessions' / 'last' / 'idle').exists()
     done = suite.plumb('run', '-l', *ALONE[:-1], '-p', '^nosuch$')
     # ReFrame ignores -p beside --mode.
     assert done.returncode == 0 and 'Found 0 check' in done.stdout

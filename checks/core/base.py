@@ -24,10 +24,14 @@ from reframe.core.builtins import (
     sanity_function,
     variable,
 )
-from reframe.core.exceptions import PerformanceError, SanityError
+from reframe.core.exceptions import (
+    BuildSystemError,
+    PerformanceError,
+    SanityError,
+)
 from reframe.utility import sanity as sn
 
-from config import families
+from config import families, places
 from config.sessions.judged import derived, judged, judged_metrics, worse_by
 
 from ..machine import nodes
@@ -95,8 +99,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
 
     @run_after('init')
     def build_stacks_locally(self) -> None:
-        # A stack is installed where people log in: compute nodes often have
-        # neither Spack nor a network. All else is built where it runs. Where
+        # What a stack has was built where people log in, with compilers that
+        # compute nodes may lack. All else is built where it runs. Where
         # there is no scheduler they are here anyway, and ReFrame counts apart
         # what is forced to be: it would run beside a timed case.
         here = {env.name: env for part in rt.runtime().system.partitions
@@ -151,12 +155,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         commands = ['true']
         extras = self.current_environ.extras
         if 'stack' in extras:
-            self.logger.info(f"stack {extras['stack']}: tail -f "
-                             f'{self.stagedir}/rfm_build.err shows how far '
-                             'it is')
-            commands += [f"{shlex.quote(str(stack.ROOT / 'plumb'))} spack "
-                         f"install --stack {extras['stack']} --record .",
-                         '. ./stack.sh']
+            self.find_stack(extras['stack'])
+            commands.append('. ./stack.sh')
         if families.origin(extras, '', self.family).get(
                 'source') == 'embedded':
             commands += self.build_commands()
@@ -171,6 +171,16 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
         # all the same: `built` then reports which command failed.
         self.build_system.commands = [
             f'( {" && ".join(commands)} ) && touch build.done || true']
+
+    def find_stack(self, name: str) -> None:
+        """Leave the record of an installed stack in the stage directory."""
+        if self.is_dry_run():
+            return
+        try:
+            record = stack.installed(name, places.site() or Path())
+            stack.hand_over(record, Path(self.stagedir))
+        except stack.StackError as err:
+            raise BuildSystemError(str(err)) from None
 
     @sanity_function
     def built(self) -> bool:

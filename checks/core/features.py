@@ -85,8 +85,8 @@ ENVIRON_EXTRAS: dict[str, str] = {
     'programs': 'family -> {source, prefix, version}: where the '
                 "family's programs come from; with source spack, from the "
                 "environment's stack",
-    'stack': 'the folder under spack-envs/ that is installed before anything '
-             'is built or run in this environment',
+    'stack': 'the folder under spack-envs/ with the software of this '
+             'environment',
     'wheel': 'lock files of config/python/, with blanks between: what is '
              'installed from each into a folder of that name in '
              '$PLUMBLINE_WORK',

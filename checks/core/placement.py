@@ -5,7 +5,6 @@ CPUs that each rank says it had (src/rank.sh).
 """
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from config import places
 from config.sites import launch
 
 from ..machine import cpus
@@ -35,8 +35,8 @@ def cores(part: Any) -> int:
 
 
 def _where(part: Any) -> str:
-    site = Path(os.environ.get('PLUMBLINE_SITE') or '.', 'system.py')
-    return f'{site}: partition {part.fullname}'
+    path = (places.site() or Path()) / places.SYSTEM
+    return f'{path}: partition {part.fullname}'
 
 
 def crowded(check: Any) -> str:

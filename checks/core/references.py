@@ -1,14 +1,13 @@
 """What judges a test case: its site's reference file, or a vendor profile.
 
-The files are under the reference prefix (RFM_REFERENCE_PREFIX); their form is
-in config/references.py. A test case without a reference fails where the file
+The files are in the folder of `config.places.references`; their form is in
+config/references.py. A test case without a reference fails where the file
 of its family has `complete: true`. Elsewhere it is `no_reference`.
 """
 from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from reframe.core.builtins import xfail
 from reframe.core.pipeline import RegressionTestDict
 
-from config import strict
+from config import places, strict
 from config.references import (
     File,
     ReferenceError_,
@@ -57,14 +56,9 @@ class Entry(NamedTuple):
         return any(map(has_tolerance, self.values.values()))
 
 
-def prefix() -> Path:
-    """The folder of the site's reference files."""
-    return Path(os.environ.get('RFM_REFERENCE_PREFIX') or 'references')
-
-
 def file(family: str) -> Path:
     """The reference file of a family."""
-    return prefix() / f'{family}.yaml'
+    return places.references() / f'{family}.yaml'
 
 
 @functools.cache

@@ -17,7 +17,6 @@ from __future__ import annotations
 import difflib
 import functools
 import math
-import os
 import re
 import runpy
 from collections.abc import Iterable, Mapping
@@ -28,6 +27,8 @@ from typing import Any
 import yaml
 
 from config import families, regular, strict
+from config.places import SYSTEM
+from config.places import site as site_folder
 
 from . import metrics
 
@@ -149,12 +150,12 @@ def places_of(configuration: Mapping[str, Any]) -> dict[str, set[str]]:
 @functools.cache
 def profile() -> tuple[Row, ...]:
     """The rows of the current site; none without such a file."""
-    site = Path(os.environ.get('PLUMBLINE_SITE') or os.devnull)
-    if not (site / 'vendor.yaml').exists():
+    site = site_folder()
+    if site is None or not (site / 'vendor.yaml').exists():
         return ()
     # Read from the site's file: with --system NAME:PARTITION ReFrame's
     # runtime has that one partition only.
-    configuration = runpy.run_path(str(site / 'system.py'))
+    configuration = runpy.run_path(str(site / SYSTEM))
     return load(site / 'vendor.yaml',
                 places_of(configuration['site_configuration']))
 

@@ -17,12 +17,12 @@ import reframe.core.runtime as rt
 from reframe.core.builtins import run_after, run_before
 from reframe.core.launchers.local import LocalLauncher
 
+from config import places
 from config.sites import launch
 
 from ..core import features, guards
 from ..core.base import Benchmark
 from ..core.parsers import ParseError
-from ..spack import stack
 from . import private
 from .parser import Services, split
 from .plan import Plan
@@ -38,7 +38,7 @@ PLAN = 'service.json'
 def stage_registry() -> Path:
     """Folder in which runs register their stage directories; secrets of dead
     runs are removed first."""
-    registry = stack.work() / 'services'
+    registry = places.work() / 'services'
     private.remove_dead_runs(registry)
     return registry
 

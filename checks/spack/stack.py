@@ -1,11 +1,11 @@
 """Software stacks: spack-envs/<stack> solved and installed for a site.
 
-A :class:`Stack` is a manifest and a site. It is solved and installed once,
-in a folder outside of every test's stage directory, and found again by a key
-over all that decides what comes out: the manifest, the site's Spack settings,
-our recipes, Spack's version. The fixture of a family (`base.Programs`) and
-``plumb spack`` both come here, so what a person installs beforehand is what
-the checks use.
+A :class:`Stack` is a manifest and a site. A person solves and installs it
+beforehand with ``plumb spack``, in a folder outside of every test's stage
+directory. The fixture of a family (`base.Programs`) finds it with
+:func:`installed`, which needs no Spack, by a key over all that decides what
+comes out: the manifest, the site's Spack settings, our recipes, Spack's
+version. It also finds what plain Spack installed (spack-envs/README.md).
 
 ReFrame's own Spack build system is not used. It puts the environment and (by
 default) the install tree into the stage directory of each test, so that each
@@ -39,9 +39,9 @@ import yaml
 
 from config import regular, strict
 from config.families import families as all_families
+from config.places import ROOT, SITES, is_local, work
 from config.sessions import lock as locks
 
-ROOT = Path(__file__).resolve().parents[2]
 ENVS = ROOT / 'spack-envs'
 
 #: Oldest Spack whose configuration files are those of the stacks.
@@ -53,6 +53,12 @@ DEFAULTS: dict[str, Any] = {
     'solve_limit': 1800,    # seconds for one concretization
     'install_limit': 21600,  # seconds for one installation
 }
+
+#: What `spack find` prints of each package of a stack, and the file of it.
+FORMAT, PREFIXES = 'plumb:{name}:{version}:{hash}:{prefix}', 'prefix.log'
+
+#: View of a stack, in its folder.
+VIEW = '.spack-env/view'
 
 
 class StackError(Exception):
@@ -68,6 +74,9 @@ class Spack:
     """A Spack that was found: its command and what `--version` said."""
     command: str
     version: str
+    #: Checkout of recipes that replaces the pinned one, with its commit; ''
+    #: without one.
+    recipes: str = ''
 
     @property
     def scope(self) -> Path:
@@ -106,13 +115,9 @@ def find_spack() -> Spack:
     if tuple(map(int, found.groups())) < OLDEST:
         raise NoStack(f'{command} is Spack {done.stdout.strip()}: the '
                       f'stacks need {OLDEST[0]}.{OLDEST[1]} or newer')
-    return Spack(os.path.realpath(command), done.stdout.strip())
-
-
-def work() -> Path:
-    """The folder of all that the suite makes for itself."""
-    return Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline'
-                ).absolute()
+    checkout = os.environ.get('PLUMBLINE_SPACK_PACKAGES', '')
+    return Spack(os.path.realpath(command), done.stdout.strip(),
+                 checkout and f'{checkout}@{_checkout()}')
 
 
 def environment(site: Path) -> dict[str, str]:
@@ -401,6 +406,11 @@ def settings_of(site: Path) -> dict[str, Any]:
     return {**DEFAULTS, **own}
 
 
+def _folder(site: Path) -> Path:
+    """Folder of the stacks that are installed for a site."""
+    return work() / 'spack' / 'envs' / site.name
+
+
 def lock_in(path: Path) -> dict[str, Any] | None:
     """Contents of a spack.lock; None: missing or damaged."""
     try:
@@ -442,12 +452,7 @@ class Stack:
     @property
     def folder(self) -> Path:
         """The Spack environment: manifest, lock, view, logs, record."""
-        return (work() / 'spack' / 'envs' / self.site.name
-                / f'{self.name}-{self.key}')
-
-    @property
-    def view(self) -> Path:
-        return self.folder / '.spack-env' / 'view'
+        return _folder(self.site) / f'{self.name}-{self.key}'
 
     @cached_property
     def about(self) -> dict[str, Any]:
@@ -467,9 +472,10 @@ class Stack:
             raise StackError(f'{self.site}/spack is missing: the site has no '
                              'Spack settings; see site-configs/README.md')
         digest = hashlib.sha256(self.spack.version.encode())
-        digest.update(os.environ.get('PLUMBLINE_SPACK_PACKAGES', '').encode())
-        digest.update(_checkout().encode())
-        for base in (self.manifest.parent, ENVS / 'common', ENVS / 'repo',
+        digest.update(self.spack.recipes.encode())
+        # Not the whole folder of the manifest: plain Spack writes there.
+        for base in (self.manifest, self.manifest.with_name('stack.yaml'),
+                     ENVS / 'common', ENVS / 'repo',
                      self.site / 'spack', self.kept_lock,
                      *([self.own / 'packages.yaml'] if self.own else [])):
             files = [base] if base.is_file() else sorted(base.rglob('*'))
@@ -477,15 +483,6 @@ class Stack:
                 if path.suffix in ('.yaml', '.py', '.patch', '.lock'):
                     digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()[:12]
-
-    def activation(self) -> str:
-        """Shell lines for a job: programs by name, and nothing frozen.
-
-        What `spack env activate` prints holds the whole PATH of the shell
-        that installed; programs need no more than the view's bin, for their
-        libraries are found by RPATH.
-        """
-        return f'export PATH={shlex.quote(str(self.view / "bin"))}:"$PATH"\n'
 
     # What is done -------------------------------------------------------
 
@@ -518,11 +515,11 @@ class Stack:
 
         :raises StackError: names the package, its last words and its log.
         """
-        done = self._recorded()
+        done = self.recorded()
         if done:
             return done
         with self._locked():
-            done = self._recorded()         # by the one that we waited for
+            done = self.recorded()         # by the one that we waited for
             if done:
                 return done
             lock = self._solved()
@@ -543,7 +540,7 @@ class Stack:
 
         :raises StackError: not installed, or Spack cannot write there.
         """
-        if not self._recorded():
+        if not self.recorded():
             raise StackError(f'{self.name} is not installed for '
                              f'{self.site.name}: plumb spack install first')
         with self._locked():
@@ -653,16 +650,13 @@ class Stack:
         return (f'{self.name}: {name} failed to install: {reason(text)} '
                 f'(whole log: {log})')
 
-    def _recorded(self) -> dict[str, Any] | None:
+    def recorded(self) -> dict[str, Any] | None:
         """The record of a whole installation that is still there."""
         try:
             record, _, _ = (json.loads((self.folder / name).read_text())
                             for name in ('record.json', 'spack.lock',
                                          'specs.json'))
-            # An external of a module has no prefix.
-            there = Path(record['view']).is_dir() and all(
-                Path(p['prefix']).is_dir()
-                for p in record['packages'].values() if p['prefix'])
+            there = _complete(Path(record['view']), record['packages'])
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return record if there else None
@@ -678,15 +672,9 @@ class Stack:
             raise StackError(f'{self.name}: `spack find --json` gave no '
                              f'JSON: {_last(text)}') from None
         write(self.folder / 'specs.json', json.dumps(specs, indent=1))
-        _, text = self._spack(
-            'find', '--deps', '--format',
-            'plumb:{name}:{version}:{hash}:{prefix}', limit=600,
-            log='prefix.log')
-        packages = {
-            name: {'version': version, 'hash': digest,
-                   'prefix': '' if prefix == 'None' else prefix}
-            for name, version, digest, prefix in re.findall(
-                r'plumb:(.*?):(.*?):(.*?):(.*\S)', text)}
+        _, text = self._spack('find', '--deps', '--format', FORMAT,
+                              limit=600, log=PREFIXES)
+        packages = _packages(text)
         there = {p['hash'] for p in packages.values()}
         lost = [r['spec'] for r in lock['roots'] if r['hash'] not in there]
         if lost:
@@ -694,11 +682,9 @@ class Stack:
                              f'{", ".join(lost)} cannot be found; see '
                              f'{self.folder}/prefix.log')
         record = {
-            'stack': self.name, 'site': self.site.name, 'key': self.key,
-            'spack': self.spack.version, 'folder': str(self.folder),
-            'view': str(self.view),
-            'provides': self.about['provides'],
-            'mpi': _provider_of_mpi(lock), 'packages': packages,
+            'key': self.key, 'spack': self.spack.version,
+            'recipes': self.spack.recipes,
+            **_record(self.name, self.site, self.folder, lock, packages),
         }
         write(self.folder / 'record.json', json.dumps(record, indent=1))
         return record
@@ -767,6 +753,99 @@ class Stack:
                              f'{limit:g} s and was ended; a longer limit '
                              f'stands in {self.site}/stacks.yaml')
         return code, ''.join(said)
+
+
+def _packages(text: str) -> dict[str, dict[str, str]]:
+    """Package -> version, hash and prefix, from what `spack find` printed."""
+    return {name: {'version': version, 'hash': digest,
+                   'prefix': '' if prefix == 'None' else prefix}
+            for name, version, digest, prefix in re.findall(
+                r'^ *plumb:(.*?):(.*?):(.*?):(.*\S)', text, re.M)}
+
+
+def _record(name: str, site: Path, folder: Path, lock: dict[str, Any],
+            packages: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """What a record says of any installation."""
+    return {'stack': name, 'site': site.name, 'folder': str(folder),
+            'view': str(folder / VIEW), 'provides': about(name)['provides'],
+            'mpi': _provider_of_mpi(lock), 'packages': packages}
+
+
+def detected_in(site: Path) -> Path | None:
+    """Folder of Spack's settings that were detected here; None: the site has
+    its own."""
+    return work() / 'local-spack' if is_local(site) else None
+
+
+def installed(name: str, site: Path) -> dict[str, Any]:
+    """The record of an installed stack of a site; see `Stack.install`.
+
+    :raises StackError: it is not installed, or what decides was changed
+        since; names the command that installs it.
+    """
+    found = []
+    for path in _folder(site).glob(f'{name}-*/record.json'):
+        try:
+            kept = json.loads(path.read_text())
+            spack = Spack('', kept['spack'], kept['recipes'])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        stack = Stack(name, site, spack, own=detected_in(site))
+        if stack.folder == path.parent and (record := stack.recorded()):
+            found.append((path.stat().st_mtime, record))
+    if found:
+        return max(found, key=lambda one: one[0])[1]
+    if record := _of_plain_spack(name, site):
+        return record
+    where = site.name if site.parent == SITES else site
+    raise StackError(
+        f'the stack {name} is not installed for the site {site.name}, or '
+        f'files of either were changed since: ./plumb spack install --site '
+        f'{where} --stack {name}; spack-envs/README.md has the commands of '
+        'plain Spack')
+
+
+def _of_plain_spack(name: str, site: Path) -> dict[str, Any] | None:
+    """The record of a stack that a person installed without plumb; None: it
+    is not complete, or of another manifest."""
+    folder = _folder(site) / name
+    lock = lock_in(folder / 'spack.lock')
+    try:
+        packages = _packages((folder / PREFIXES).read_text())
+        same = (folder / 'spack.yaml').read_text() == (
+            ENVS / name / 'spack.yaml').read_text()
+    except OSError:
+        return None
+    if lock is None or not same or not _complete(folder / VIEW, packages):
+        return None
+    if broken := broken_promises(lock, about(name)['promises']):
+        raise StackError(f'{folder}: {"; ".join(broken)}')
+    if {root['hash'] for root in lock['roots']} - {
+            package['hash'] for package in packages.values()}:
+        return None
+    return _record(name, site, folder, lock, packages)
+
+
+def _complete(view: Path, packages: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether all packages of an installation still exist."""
+    # An external of a module has no prefix.
+    return view.is_dir() and all(
+        Path(package['prefix']).is_dir()
+        for package in packages.values() if package['prefix'])
+
+
+def hand_over(record: Mapping[str, Any], folder: Path) -> None:
+    """Leave a record in a folder, with the lock and a file to source.
+
+    What `spack env activate` prints holds the whole PATH of the shell that
+    installed; programs need no more than the view's bin, for their libraries
+    are found by RPATH.
+    """
+    write(folder / 'stack.record.json', json.dumps(record, indent=1))
+    shutil.copy(Path(record['folder'], 'spack.lock'),
+                folder / 'stack.spack.lock')
+    path = shlex.quote(str(Path(record['view'], 'bin')))
+    write(folder / 'stack.sh', f'export PATH={path}:"$PATH"\n')
 
 
 def origin(record: Mapping[str, Any], family: str, program: str = ''

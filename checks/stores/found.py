@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,20 @@ BANNERS = {
     'dragonfly': re.compile(r'dragonfly v([\d.]+)'),
     'memcached': re.compile(r'memcached (\S+)'),
 }
+
+
+def stores(wheels: Path) -> list[dict[str, Any]]:
+    """The stores of PATH, and those of wheels.
+
+    :param wheels: prefix in which set-up installs the wheels
+    """
+    found = [identify(store, Path(on_path), 'system')
+             for store, server in SERVERS.items()
+             if (on_path := shutil.which(server))]
+    found += [identify(store, path, 'wheel')
+              for store, server in SERVERS.items()
+              if (path := wheels / 'bin' / server).is_file()]
+    return [store for store in found if store]
 
 
 def identify(store: str, server: Path, source: str) -> dict[str, Any] | None:

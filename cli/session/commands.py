@@ -16,20 +16,21 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from checks.machine import software
 from cli.session import process as session
 from cli.setup.venv import (
     ROOT,
     WORK,
     SetupError,
     check_path,
-    detect_local,
     ensure_mpi,
     ensure_stores,
     ensure_venv,
     ensure_wheel,
     say,
 )
-from config import console, families
+from config import console, families, places
+from config.places import is_local
 from config.references import accepted
 from config.sessions import clock, lock
 from config.sessions.modes import MODES
@@ -60,11 +61,6 @@ def site_folder(name: str) -> Path:
     return path
 
 
-def is_local(folder: Path) -> bool:
-    """Whether the site is this machine, whatever it is."""
-    return folder == ROOT / 'site-configs' / 'local'
-
-
 def environment(site: str) -> dict[str, str]:
     """What plain reframe needs to run the suite on a site.
 
@@ -77,7 +73,7 @@ def environment(site: str) -> dict[str, str]:
     path = [str(WORK / 'bin')]
     if local:
         mpi = ensure_mpi()
-        detect_local(mpi, ensure_stores())
+        software.keep(WORK, mpi, ensure_stores())
         if mpi['origin'] == 'wheel':
             path.append(str(Path(mpi['mpirun']).parent))
     env = {
@@ -104,39 +100,13 @@ def references_of(folder: Path) -> Path:
     """The folder of a site's references, or another one that a person set
     for this site with RFM_REFERENCE_PREFIX.
 
-    The site decides: what `plumb env` has set for another site is ignored.
-
     :raises SetupError: the variable names references of another site
     """
-    default = _default_references(folder)
-    given = os.environ.get('RFM_REFERENCE_PREFIX')
-    if not given or _same(Path(given), default):
-        return default
-    owner = folder
-    if name := os.environ.get('PLUMBLINE_SITE'):
-        owner = site_folder(name)
-        if not _same(owner, folder) and _same(
-                Path(given), _default_references(owner)):
-            return default
-    if _same(Path(given), WORK / 'references'):
-        owner = ROOT / 'site-configs' / 'local'
-    elif Path(given).with_name('system.py').is_file():
-        owner = Path(given).parent
-    if not _same(owner, folder):
-        raise SetupError(
-            f'RFM_REFERENCE_PREFIX is {given}: these are references of the '
-            f'site {owner.name}, and not of {folder.name}. Unset '
-            'RFM_REFERENCE_PREFIX')
-    return Path(given)
-
-
-def _default_references(folder: Path) -> Path:
-    # What belongs to this machine alone stays out of the site's folder.
-    return (WORK if is_local(folder) else folder) / 'references'
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
+    try:
+        return places.references_of(
+            folder, os.environ.get('RFM_REFERENCE_PREFIX'))
+    except places.PlaceError as err:
+        raise SetupError(str(err)) from None
 
 
 def site_is_sound(path: Path) -> dict[str, Any]:
@@ -180,6 +150,8 @@ def env(args: argparse.Namespace) -> int:
             # A second eval must not make PATH grow.
             old = ':'.join(p for p in os.environ.get('PATH', '').split(':')
                            if p and p not in ours.split(':'))
+            if args.own_reframe:
+                ours = ours.removeprefix(f'{WORK}/bin:')
             value = ours + old
         print(f'export {name}={shlex.quote(value)}')
     return 0
@@ -271,9 +243,8 @@ def measured(work: Work, *options: str,
         raise SetupError(why)
     variables = dict(variables or {})
     with contextlib.ExitStack() as stack:
-        mine = stack.enter_context(
-            session.opened(work.system, work.nightly_session)
-        )
+        mine = stack.enter_context(session.opened(
+            work.system, work.nightly_session, measures='-r' in options))
         if only is not None:
             from config.sessions.runner import ONLY
             # The keys of thousands of test cases are too long for a variable.
@@ -510,7 +481,7 @@ def test(args: argparse.Namespace) -> int:
                 [*pytest, '--collect-only', '-qq'],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **how))
         # Some tests start the stores that were found.
-        detect_local(mpi, ensure_stores())
+        software.keep(WORK, mpi, ensure_stores())
     together = [*pytest, *side_by_side(args.cluster), *args.pytest]
     if args.pytest:                         # a person looks at a few
         return 1 if unstable.call(together, **how) else 0

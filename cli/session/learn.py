@@ -23,7 +23,9 @@ from cli.session import account, commands
 from cli.setup.venv import SetupError, say
 from config import console
 from config import references as grammar
+from config.places import is_local
 from postprocess import perflogs, results
+from postprocess.references import editing
 from postprocess.references import proposal as references
 from postprocess.references.progress import Progress, progress
 from postprocess.results import Key
@@ -328,7 +330,7 @@ def _propose(site: str, work: commands.Work, families: set[str]) -> int:
                 ' '.join(map(str, known)), text)
                 for known in accepted[family])
         code = 0
-        for family, found in mine.items() if commands.is_local(folder) else ():
+        for family, found in mine.items() if is_local(folder) else ():
             if any(is_new(family, keys) for keys, _ in grammar.leaves(found)):
                 code = max(code, references.accept(
                     place, {family: found}, functools.partial(is_new, family)))
@@ -339,4 +341,4 @@ def _propose(site: str, work: commands.Work, families: set[str]) -> int:
 def _accepted(folder: Path, family: str) -> list[tuple]:
     """Keys of the entries of an accepted file."""
     return [keys for keys, _ in grammar.leaves(
-        grammar.editable(folder / f'{family}.yaml'))]
+        editing.editable(folder / f'{family}.yaml'))]

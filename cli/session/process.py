@@ -28,13 +28,16 @@ from checks.services import processes
 from cli.setup.venv import WORK, say
 from config.sessions import run_id
 
-#: Sessions that are kept; older ones are removed when one begins.
+#: Sessions of each kind (those that measure, and others) that are kept;
+#: older ones are removed when one begins.
 KEPT = 5
 #: Seconds that ReFrame has to cancel its jobs after a signal, and that what
 #: is left of them has to end.
 CANCEL_TIMEOUT, END_TIMEOUT = 30.0, 5.0
 #: File in the folder of a night's session.
 NIGHTLY_SESSION = 'night.json'
+#: File in the folder of a session that measures nothing.
+IDLE = 'idle'
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 
@@ -72,24 +75,29 @@ class Session:
 
 @contextlib.contextmanager
 def opened(
-    system: Mapping[str, Any], nightly_session: NightlySession | None = None
+    system: Mapping[str, Any], nightly_session: NightlySession | None = None,
+    measures: bool = True
 ) -> Iterator[Session]:
     """A session's folders; those of old ones are removed.
 
     :param system: of the site's configuration: stagedir and outputdir
     :param night: that it belongs to; None: it stands alone
+    :param measures: whether jobs run; False: a dry run or a listing, which
+        never removes the folders of a session that measured
     """
     bases = [Path(os.environ.get(variable) or system.get(key)
                   or WORK / name)
              for variable, key, name in (
                  ('RFM_STAGE_DIR', 'stagedir', 'stage'),
                  ('RFM_OUTPUT_DIR', 'outputdir', 'output'))]
-    _remove_old(bases)
+    _remove_old(bases, measures)
     name = run_id.new() if nightly_session is None else nightly_session.first
     if (WORK / 'sessions' / name).exists():
         name = run_id.new(name)
     folder = WORK / 'sessions' / name
     folder.mkdir(parents=True)
+    if not measures:
+        (folder / IDLE).touch()
     if nightly_session is not None:
         # Before anything can be in the folders that it names.
         (folder / NIGHTLY_SESSION).write_text(
@@ -118,11 +126,12 @@ def opened(
         os.close(lock)
 
 
-def _remove_old(bases: Sequence[Path]) -> None:
-    """All but the newest KEPT - 1, and those that still live."""
+def _remove_old(bases: Sequence[Path], measures: bool) -> None:
+    """All of one kind but the newest KEPT - 1, and those that still live."""
     folders = sorted(path.parent for path in
                      (WORK / 'sessions').glob('[0-9]*/lock')
-                     if not (path.parent / NIGHTLY_SESSION).exists())
+                     if not (path.parent / NIGHTLY_SESSION).exists()
+                     and (path.parent / IDLE).exists() is not measures)
     for folder in folders[:max(len(folders) - KEPT + 1, 0)]:
         with contextlib.suppress(OSError), open(folder / 'lock') as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +12,9 @@ from pathlib import Path
 import yaml
 
 from checks.spack import stack as stacks
-from cli.session.commands import is_local, site_folder, site_is_sound
+from cli.session.commands import site_folder, site_is_sound
 from cli.setup.venv import WORK, SetupError, ensure_mpi, say
+from config.places import is_local
 
 #: Spack's settings of this machine, as they were found.
 OWN = WORK / 'local-spack'
@@ -107,7 +107,7 @@ def spack(args: argparse.Namespace) -> int:
             raise SetupError(f'{folder}: no environment names a stack; say '
                              f'which with --stack: '
                              f'{", ".join(stacks.names())}')
-        own = OWN if is_local(folder) else None
+        own = stacks.detected_in(folder)
         for name in names:
             _DO[args.action](stacks.Stack(name, folder, found, say, own),
                              args)
@@ -134,14 +134,7 @@ def _concretize(stack: stacks.Stack, args: argparse.Namespace) -> None:
 
 
 def _install(stack: stacks.Stack, args: argparse.Namespace) -> None:
-    record = stack.install()
-    if not args.record:
-        print(record['view'])
-        return
-    target = Path(args.record)
-    for name in ('record.json', 'spack.lock', 'specs.json'):
-        shutil.copy(stack.folder / name, target / f'stack.{name}')
-    stacks.write(target / 'stack.sh', stack.activation())
+    print(stack.install()['view'])
 
 
 def _lock(stack: stacks.Stack, args: argparse.Namespace) -> None:

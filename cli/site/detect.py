@@ -19,9 +19,10 @@ from typing import Any
 
 import yaml
 
+from checks.machine.software import identify_mpi
 from cli.nightly import nodes
 from cli.nightly.nodes import Partition
-from cli.setup.venv import WORK, identify_mpi
+from cli.setup.venv import WORK
 from config import strict
 
 _DATA = strict.table(Path(__file__).with_suffix('.yaml'))

@@ -22,7 +22,6 @@ from checks.spack import stack
 from cli.session.commands import (
     MODES,
     environment,
-    is_local,
     site_folder,
     site_is_sound,
 )
@@ -31,6 +30,7 @@ from cli.setup.venv import WORK
 from cli.site import check as sites
 from config import console
 from config.families import families
+from config.places import is_local
 from config.sessions import ordering
 
 #: Scheduler of ReFrame -> the command that submits its jobs.
@@ -56,7 +56,7 @@ def doctor(args: argparse.Namespace) -> int:
     if 'error' in answer:
         print(*answer['said'], answer['error'], sep='\n', file=sys.stderr)
         return 1
-    blocked = obstacles(configuration, path)
+    blocked = obstacles(configuration, path, folder)
     seen = times_seen(Path(variables['PLUMBLINE_PERFLOGS']),
                       configuration['systems'][0]['name'])
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
@@ -150,14 +150,16 @@ def places(configuration: Mapping[str, Any]) -> None:
 
 # ------------------------------------------------- what would start
 
-def obstacles(configuration: Mapping[str, Any], path: str) -> dict[str, str]:
+def obstacles(configuration: Mapping[str, Any], path: str, folder: Path
+              ) -> dict[str, str]:
     """`partition+environment` -> why none of its cases would start from
     here; those that would are left out.
 
     :arg path: PATH as the checks would have it.
+    :arg folder: of the site.
     """
     system, = configuration['systems']
-    faults = {env['name']: environ_fault(env, path)
+    faults = {env['name']: environ_fault(env, path, folder)
               for env in configuration['environments']}
     found = {}
     for part in system['partitions']:
@@ -182,15 +184,15 @@ def partition_fault(part: Mapping[str, Any], path: str) -> str:
     return ''
 
 
-def environ_fault(env: Mapping[str, Any], path: str) -> str:
+def environ_fault(env: Mapping[str, Any], path: str, folder: Path) -> str:
     """Why nothing would start in an environment; empty: it would."""
     extras = env.get('extras', {})
     label = f'environment {env["name"]}'
     if 'stack' in extras:
         try:
-            stack.find_spack()
+            stack.installed(extras['stack'], folder)
         except stack.StackError as err:
-            return f'{label} needs the stack {extras["stack"]}: {err}'
+            return f'{label}: {err}'
         return ''
     if env.get('modules'):
         if not {'LMOD_CMD', 'MODULESHOME', 'MODULES_CMD'} & set(os.environ):

@@ -14,14 +14,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from checks.spack.stack import spack_command
+from checks.spack.stack import ENVS, environment, spack_command
 from cli.setup.venv import ROOT
 from config import schema, strict
 from config.strict import Fault
+
+#: Longest time that Spack has to load the files of a stack. Unit: s.
+LIMIT = 300
 
 #: Sections of which Spack's schema lets unknown keys pass.
 OPEN_SECTIONS = ('bootstrap', 'concretizer', 'config')
@@ -88,6 +91,31 @@ def ask_spack(root: Path | None, paths: Sequence[Path]) -> dict | str:
     except ValueError:
         last = (done.stderr.strip().splitlines() or ['no output'])[-1]
         return f'{root}: its schema cannot be read ({last})'
+
+
+def loaded(folder: Path, names: Iterable[str]) -> tuple[list[str], str]:
+    """Whether Spack alone loads stacks with the settings of a site.
+
+    :returns: findings, and a note on what was loaded
+    """
+    spack = spack_command()
+    if not spack:
+        return [], 'not loaded: no Spack (SPACK_ROOT, or spack on PATH)'
+    env = {name: value for name, value in environment(folder).items()
+           if name not in ('PLUMBLINE_ROOT', 'PLUMBLINE_WORK')}
+    found, names = [], sorted(set(names))
+    for name in names:
+        manifest = ENVS / name
+        try:
+            subprocess.run(
+                [spack, '-e', str(manifest), 'config', 'get'], env=env,
+                text=True, capture_output=True, timeout=LIMIT, check=True,
+                stdin=subprocess.DEVNULL)
+        except (OSError, subprocess.SubprocessError) as err:
+            said = (getattr(err, 'stderr', '') or str(err)).splitlines()[0]
+            found.append(f'{manifest}/spack.yaml:1: Spack does not load it '
+                         f'with PLUMBLINE_SITE={folder}: {said}')
+    return found, f'{len(names) - len(found)} of {len(names)} load with Spack'
 
 
 def package_names() -> set[str]:

@@ -37,7 +37,9 @@ from reframe.frontend.executors import (
     TaskEventListener,
 )
 
+from config import places
 from config.records import perflog
+from config.references import accepted
 from config.sessions import clock, lock, ordering, pinned
 from config.sessions.judged import MEASUREMENTS
 from config.version import VERSION
@@ -527,6 +529,9 @@ class AccountedRunner(Runner):
         testcases = pinned.placed(chosen(testcases), measures)
         if all(case.check.is_fixture() for case in testcases):
             refuse(ZERO)
+        if any(measures(case.check) and not case.check.bringup
+               for case in testcases):
+            self.find_references()
         if self.policy.dry_run_mode:
             return self.dry_run(testcases, restored_cases)
         try:
@@ -535,6 +540,17 @@ class AccountedRunner(Runner):
             refuse(str(err))
         with machine_lock():
             self.account(testcases, restored_cases)
+
+    def find_references(self) -> None:
+        """Print once that no file has references, with their folder."""
+        try:
+            folder = places.references()
+        except places.PlaceError as err:
+            refuse(str(err))
+        if not accepted(folder):
+            self.policy.printer.info(
+                f'No reference file in {folder}: only limits and the vendor '
+                'profile of the site, if it has one, can fail a value')
 
     def account(self, testcases: list, restored_cases: Any) -> None:
         """A run with a plan, and a record for each of its cases."""

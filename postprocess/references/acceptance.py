@@ -16,6 +16,7 @@ from config.references import XFAIL, better, leaves, more_runs, sides
 from config.sessions.judged import judged_metrics, resolution, split
 
 from ..files import write_all
+from . import editing
 
 
 class Refused(Exception):
@@ -25,7 +26,7 @@ class Refused(Exception):
 def difference(family: str, proposal: CommentedMap, accepted: Path
                ) -> list[str]:
     """How a proposal differs from the accepted file: lines for people."""
-    old = dict(leaves(files.editable(accepted)))
+    old = dict(leaves(editing.editable(accepted)))
     lines, same, differ = [], 0, 0
     for keys, entry in leaves(proposal):
         before = old.get(keys, {})
@@ -56,7 +57,7 @@ def proposals(folder: Path) -> dict[str, CommentedMap]:
 
     :raises ValueError: a file is broken
     """
-    return {family: files.editable(path)
+    return {family: editing.editable(path)
             for family, path in files.proposed(folder).items()}
 
 
@@ -80,7 +81,7 @@ def accept(folder: Path, proposed: Mapping[str, CommentedMap],
     for family, proposal in proposed.items():
         path = folder / files.proposal(family)
         target = folder / f'{family}.yaml'
-        accepted = files.editable(target)
+        accepted = editing.editable(target)
         if not target.exists():
             accepted.ca.comment = proposal.ca.comment
         before = dict(leaves(accepted))
@@ -100,10 +101,10 @@ def accept(folder: Path, proposed: Mapping[str, CommentedMap],
             taken += 1
         if not taken:
             continue
-        made[target.name] = files.dump(accepted)
+        made[target.name] = editing.dump(accepted)
         left = len(list(leaves(proposal)))
         if left:
-            made[path.name] = files.dump(proposal)
+            made[path.name] = editing.dump(proposal)
         else:
             spent.append(path)
         said.append(f"{target}: {taken} case{'s' * (taken > 1)} accepted"

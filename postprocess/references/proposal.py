@@ -41,7 +41,7 @@ from config.sessions.judged import key
 
 from .. import perflogs
 from ..files import write_all
-from . import acceptance
+from . import acceptance, editing
 from .acceptance import Refused
 from .progress import (
     KEYS,
@@ -228,7 +228,7 @@ def _propose(args: argparse.Namespace, folder: Path) -> int:
         # What is printed is YAML, and nothing else.
         for family, found in proposed.items():
             print(f'# {grammar.proposal(family)}\n'
-                  + grammar.dump(found).decode(), end='')
+                  + editing.dump(found).decode(), end='')
         print(*_differences(folder, proposed), sep='\n', file=sys.stderr)
         _print_notes(notes)
     else:
@@ -267,7 +267,7 @@ def write(folder: Path, proposed: dict[str, CommentedMap], notes: list[str],
           site: str) -> None:
     """Writes proposals, and prints how they differ from accepted files."""
     print(*_differences(folder, proposed), sep='\n')
-    write_all(folder, {grammar.proposal(family): grammar.dump(found)
+    write_all(folder, {grammar.proposal(family): editing.dump(found)
                        for family, found in proposed.items()})
     _print_notes(notes)
     for family in proposed:
@@ -434,9 +434,9 @@ def _file(family: str, entries: list[dict], min_runs: int,
     index = ['$partition', '$environ', 'source',
              *['version'] * (family in versions_apart()), 'speed', 'params']
     for entry in sorted(entries, key=lambda e: (e['check'], *e['keys'])):
-        place = found.setdefault(grammar.text(entry['check']), CommentedMap(
-            {'$index': grammar.flow(index)}))
-        *levels, last = (grammar.text(_exact(one)) for one in entry['keys'])
+        place = found.setdefault(editing.text(entry['check']), CommentedMap(
+            {'$index': editing.flow(index)}))
+        *levels, last = (editing.text(_exact(one)) for one in entry['keys'])
         for name in levels:
             place = place.setdefault(name, CommentedMap())
         place[last] = _entry(family, entry['records'], min_runs, floors)
@@ -479,29 +479,29 @@ def _entry(family: str, records: pd.DataFrame, min_runs: int,
                if len(runs) >= min_runs}
     found = {j.metric: j for j in judgements(family, metrics, floors)}
     tolerances = {
-        name: (j.centre, grammar.written_tolerance(name, j.tolerance))
+        name: (j.centre, editing.written_tolerance(name, j.tolerance))
         for name, j in found.items()
         if j.needs == 0
     }
-    entry = CommentedMap({'$from': grammar.inline({
+    entry = CommentedMap({'$from': editing.inline({
         'runs': int(records['run'].nunique()),
         'first': records['time'].min().date(),
         'last': records['time'].max().date(),
-        'suite': grammar.text(_values(records, 'commit')),
-        'tolerances': grammar.inline({
-            name: grammar.flow([grammar.digits(centre), tolerance])
+        'suite': editing.text(_values(records, 'commit')),
+        'tolerances': editing.inline({
+            name: editing.flow([editing.digits(centre), tolerance])
             for name, (centre, tolerance) in tolerances.items()})})})
     open_ = {name: j.needs or 0 for name, j in found.items()
              if name not in tolerances}
     if open_:
-        entry['$no_reference'] = grammar.inline(open_)
+        entry['$no_reference'] = editing.inline(open_)
     for (metric, size), runs in metrics.items():
         name = key(metric, size)
-        entry[name] = grammar.line(
+        entry[name] = editing.line(
             name, float(np.median(list(runs.values()))),
             tolerances[name][1] if name in tolerances else None)
     if 'worst_ratio' in tolerances:
-        entry['worst_ratio'] = grammar.line('worst_ratio', 1.0,
+        entry['worst_ratio'] = editing.line('worst_ratio', 1.0,
                                             tolerances['worst_ratio'][1])
     return entry
 

@@ -1,30 +1,24 @@
-"""This machine, whatever it is: detected, not written down.
-
-Cores and memory are read here; the MPI and the stores were found by `plumb
-env` (or `plumb run`), which left them in $PLUMBLINE_WORK/local.json.
-"""
-import json
+"""This machine, whatever it is: detected, not written down."""
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from reframe.core.exceptions import ConfigError
+
 from checks.core import environs
 from checks.core.features import node_features
-from checks.machine import cpus
+from checks.machine import cpus, software
 from checks.optcast import programs as optcast
 from checks.osu import programs
 from config.sites.launch import LAUNCH
 
 _WORK = os.environ.get('PLUMBLINE_WORK', '.plumbline')
-_FOUND = Path(_WORK, 'local.json')
-
 try:
-    _found = json.loads(_FOUND.read_text())
-    _mpi, _stores = _found['mpi'], _found['stores']
-except (OSError, ValueError, KeyError):
-    raise RuntimeError(f'{_FOUND} is missing or damaged: run `./plumb env` '
-                       'once more') from None
+    _mpi, _stores = software.of_this_machine(Path(_WORK))
+except software.NoMpi as err:
+    # Of other errors ReFrame prints a traceback.
+    raise ConfigError(str(err)) from None
 
 
 def _processor() -> dict:
@@ -79,7 +73,7 @@ if os.environ.get('OMB_PREFIX'):
     _prefix = os.environ['OMB_PREFIX']
     _installed = list(programs.installed(_prefix))
     if not _installed:
-        raise RuntimeError(f'OMB_PREFIX={_prefix}: no program osu_* below it')
+        raise ConfigError(f'OMB_PREFIX={_prefix}: no program osu_* below it')
     _environments.append(_environment(
         f"{_mpi['flavour']}-omb", {'source': 'system', 'prefix': _prefix},
         _installed))
@@ -120,7 +114,7 @@ def _tensors(found: dict) -> dict:
 #: Prefix of a libtorch (build.sh of the AI module finds it below lib).
 _libtorch = os.environ.get('LIBTORCH', '')
 if _libtorch and not Path(_libtorch, 'include', 'torch').is_dir():
-    raise RuntimeError(f'LIBTORCH={_libtorch}: no include/torch in it')
+    raise ConfigError(f'LIBTORCH={_libtorch}: no include/torch in it')
 
 
 _environments += [_tensors(found) for found in _stores
@@ -141,7 +135,7 @@ def _bands() -> dict:
                       for band in told.split(','))
         (_, _), (_, _) = fast, slow
     except ValueError:
-        raise RuntimeError(
+        raise ConfigError(
             f'PLUMBLINE_SPEED_BANDS_NS={told}: two bands in ns, the fast one '
             'first: 60:160,300:600') from None
     return {'fast': fast, 'slow': slow}
@@ -172,7 +166,7 @@ def _of_prefix(variable: str, family: str, name: str, feature: str,
     if not prefix:
         return []
     for lost in missing(prefix):
-        raise RuntimeError(f'{variable}={prefix}: no {lost} there')
+        raise ConfigError(f'{variable}={prefix}: no {lost} there')
     return [{'name': name, 'cc': '', 'cxx': '', 'ftn': '',
              'features': [feature], 'extras': {'programs': {
                  family: {'source': 'system', 'prefix': prefix}}}}]

@@ -12,7 +12,7 @@ import pytest
 from conftest import OSU, ROOT
 
 from checks.core import placement
-from cli.setup.venv import identify_mpi
+from checks.machine.software import identify_mpi
 from config.sites.launch import LAUNCH
 from postprocess import perflogs, results
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from cli.setup.venv import identify_mpi
+from checks.machine.software import identify_mpi
 
 GOLDEN = ROOT / 'tests' / 'osu' / 'golden' / '7.2'
 
@@ -164,6 +164,23 @@ def test_env_prints_exports_that_do_not_grow(suite):
         ['bash', '-c', f'{first}\n{PLUMB} env'], text=True,
         capture_output=True, env={**os.environ, **suite.variables}).stdout
     assert twice == first
+
+
+def test_env_leaves_the_reframe_of_a_module(suite, tmp_path):
+    module = tmp_path / 'module' / 'reframe'
+    module.parent.mkdir()
+    module.write_text('#!/bin/sh\n')
+    module.chmod(0o755)
+    path = f'{module.parent}:{os.environ["PATH"]}'
+    # Also where the suite's own is in front already.
+    done = subprocess.run(
+        ['bash', '-c', f'eval "$({PLUMB} env)"\ncommand -v reframe\n'
+         f'eval "$({PLUMB} env --own-reframe)"\ncommand -v reframe\n'
+         'echo $RFM_CONFIG_FILES'], text=True, capture_output=True,
+        env={**os.environ, **suite.variables, 'PATH': path})
+    suites, own, files = done.stdout.splitlines()
+    assert suites == f'{suite.tmp}/work/bin/reframe' and own == str(module)
+    assert files.endswith('/site-configs/local/system.py')
 
 
 def test_parse(suite, tmp_path):

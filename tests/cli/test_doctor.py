@@ -22,6 +22,8 @@ SITE = {
             'stack': 'keyvalue',
             'programs': {'keyvalue': {'source': 'spack'}}}}]}
 
+FOLDER = Path('/no/such/mycluster')
+
 
 def site(**of_gnu) -> dict:
     changed = copy.deepcopy(SITE)
@@ -47,15 +49,16 @@ def path(tmp_path, monkeypatch):
 
 # ------------------------------------------------------ what would start
 
-def test_without_spack_an_environment_with_a_stack_does_not_start(path):
-    found = doctor.obstacles(SITE, path('sbatch', 'gcc'))
+def test_an_environment_whose_stack_is_not_installed_does_not_start(path):
+    found = doctor.obstacles(SITE, path('sbatch', 'gcc'), FOLDER)
     assert set(found) == {'a+stores'}
     assert found['a+stores'].startswith(
-        'environment stores needs the stack keyvalue: no Spack: set')
+        'environment stores: the stack keyvalue is not installed for the '
+        'site mycluster, or')
 
 
 def test_without_the_schedulers_command_nothing_starts(path):
-    found = doctor.obstacles(SITE, path('gcc'))
+    found = doctor.obstacles(SITE, path('gcc'), FOLDER)
     assert set(found) == {'a+gnu', 'a+stores'}
     assert 'no sbatch here: partition a takes jobs of slurm; run it on a ' \
         'login node' in found['a+gnu']
@@ -69,22 +72,23 @@ def test_without_the_schedulers_command_nothing_starts(path):
      'osu: no folder /no/such here'),
     ({'cc': 'gcc'}, None)])
 def test_what_an_environment_needs(path, change, words):
-    found = doctor.obstacles(site(**change), path('sbatch', 'gcc'))
+    found = doctor.obstacles(site(**change), path('sbatch', 'gcc'), FOLDER)
     assert (words in found['a+gnu']) if words else 'a+gnu' not in found
 
 
 def test_modules_bring_the_compiler(path, monkeypatch):
     monkeypatch.setenv('LMOD_CMD', '/lmod')
     assert 'a+gnu' not in doctor.obstacles(
-        site(cc='mpicc', modules=['openmpi/5']), path('sbatch'))
+        site(cc='mpicc', modules=['openmpi/5']), path('sbatch'), FOLDER)
 
 
 def test_this_machine_needs_its_launcher(path):
     here = copy.deepcopy(SITE)
     here['systems'][0]['partitions'][0].update(scheduler='local',
                                                launcher='mpirun')
-    assert 'no mpirun here' in doctor.obstacles(here, path('gcc'))['a+gnu']
-    assert 'a+gnu' not in doctor.obstacles(here, path('gcc', 'mpirun'))
+    found = doctor.obstacles(here, path('gcc'), FOLDER)
+    assert 'no mpirun here' in found['a+gnu']
+    assert 'a+gnu' not in doctor.obstacles(here, path('gcc', 'mpirun'), FOLDER)
 
 
 def test_only_what_would_start_is_said_to_run():
@@ -199,12 +203,9 @@ def test_it_counts_as_site_check_and_reframe_do(suite):
     assert f'Found {checks} check(s)' in listed
 
 
-def test_a_site_of_stacks_does_not_run_where_no_spack_is(suite):
-    empty = Path(suite.tmp, 'none')
-    empty.mkdir()
-    said = suite.plumb('doctor', '--site', 'template',
-                       SPACK_ROOT=str(empty)).stdout
+def test_a_site_of_stacks_does_not_run_where_they_are_not_installed(suite):
+    said = suite.plumb('doctor', '--site', 'template').stdout
     assert 'runs here' not in said
-    assert 'environment openmpi needs the stack mpi-host' in said \
+    assert 'openmpi: the stack mpi-host is not installed' in said \
         or 'no sbatch here' in said
     assert re.search('not here +no environment offers', said)

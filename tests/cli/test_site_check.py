@@ -450,6 +450,26 @@ def test_a_broken_spack_is_skipped_and_named(tmp_path, monkeypatch):
     assert note.startswith('schema skipped: ') and str(tmp_path) in note
 
 
+def test_stacks_are_loaded_with_one_variable(tmp_path, monkeypatch):
+    """The fake Spack loads the stack `nccl` alone."""
+    (tmp_path / 'bin').mkdir()
+    spack = tmp_path / 'bin' / 'spack'
+    spack.write_text('#!/bin/sh\n[ -n "$PLUMBLINE_SITE" ] && '
+                     '[ -z "$PLUMBLINE_ROOT$PLUMBLINE_WORK" ] && '
+                     'case $2 in */nccl) exit 0;; esac\n'
+                     'echo "==> Error: no file" >&2; exit 1\n')
+    spack.chmod(0o755)
+    monkeypatch.setenv('SPACK_ROOT', str(tmp_path))
+    (fault,), note = spack_yaml.loaded(tmp_path, ['nccl', 'mpi', 'nccl'])
+    assert note == '1 of 2 load with Spack'
+    assert fault == (
+        f'{spack_yaml.ENVS}/mpi/spack.yaml:1: Spack does not load it with '
+        f'PLUMBLINE_SITE={tmp_path}: ==> Error: no file')
+    monkeypatch.delenv('SPACK_ROOT')
+    monkeypatch.setenv('PATH', '/no/such')
+    assert spack_yaml.loaded(tmp_path, ['mpi'])[1].startswith('not loaded: no')
+
+
 def test_reframes_own_variables_do_not_leak_in(site, monkeypatch):
     monkeypatch.setenv('RFM_CHECK_SEARCH_PATH', os.devnull)
     monkeypatch.setenv('RFM_REFERENCE_PREFIX', '/no/such')

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from checks.core import references, vendor
-from config import references as grammar
 from config import regular, strict
 from config.sites import topology
 from postprocess import perflogs
 from postprocess.perflogs import plans, reading
+from postprocess.references import editing
 from postprocess.regressions import accepted, verdict
 from postprocess.report import build as report
 
@@ -48,7 +48,7 @@ def test_a_few_lines_do_not_fill_the_memory(tmp_path, monkeypatch, text,
     with pytest.raises(yaml.YAMLError):
         strict.safe_load(text)
     with pytest.raises(ValueError, match='osu.yaml:'):
-        grammar.editable(path)
+        editing.editable(path)
     with pytest.raises(vendor.VendorError):
         vendor.load(path, {})
     with pytest.raises(topology.TopologyError):
@@ -101,7 +101,7 @@ def test_a_number_that_is_two_is_refused(tmp_path, number):
             f'osu.yaml:2: {number} is another number in YAML 1.1')):
         strict.load(path)
     with pytest.raises(ValueError, match=f'osu.yaml:2: {number} is'):
-        grammar.editable(path)
+        editing.editable(path)
     path.write_text(f'latency: ["{number}"]\n')
     assert strict.load(path) == {'latency': [number]}
 

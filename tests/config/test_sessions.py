@@ -191,6 +191,21 @@ def test_old_sessions_are_removed_and_live_ones_are_not(tmp_path,
     stack.close()
 
 
+def test_dry_runs_remove_no_session_that_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, 'WORK', tmp_path)
+    monkeypatch.delenv('RFM_STAGE_DIR', raising=False)
+    names = iter(f'202601{n}T000000Z-abcdef' for n in range(10, 99))
+    monkeypatch.setattr(session.run_id, 'new', lambda: next(names))
+    made = {True: [], False: []}
+    for measures in [True] + [False] * (session.KEPT + 2) + [True] * 2:
+        with session.opened({}, measures=measures) as one:
+            one.stage.mkdir(parents=True)
+        made[measures].append(one.stage)
+    assert all(stage.exists() for stage in made[True])
+    assert [stage.exists() for stage in made[False]] == [
+        False] * 2 + [True] * session.KEPT
+
+
 # A run that is ended --------------------------------------------------------
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP,

@@ -206,8 +206,15 @@ with kind(socket[1] if socket else (host[1], port), Store) as server:
 ], ids=['empty', 'queued'])
 def test_a_store_that_lies(suite, tmp_path, lie, words):
     store_of(suite, tmp_path, LIAR.replace('LIE', lie))
-    done = suite.reframe(*RUN, '--mode=nightly', '-n', 'StoreServes', '-E',
-                         'str(scenario) == "keydb get payload=1048576"', *SHORT)
+    done = suite.reframe(
+        *RUN,
+        '--mode=nightly',
+        '-n',
+        'StoreServes',
+        '-E',
+        'str(scenario) == "keydb get payload=1048576"',
+        *SHORT,
+    )
     said = refused(suite, done, 'service')
     assert re.search(words, said), said
 

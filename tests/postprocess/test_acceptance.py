@@ -17,6 +17,7 @@ from cli.session import commands  # noqa: E402
 from cli.site import check as sites  # noqa: E402
 from config import references as names  # noqa: E402
 from config.sessions import judged  # noqa: E402
+from postprocess.references import editing  # noqa: E402
 from postprocess.references import proposal as references  # noqa: E402
 
 INTRA = 'program=osu_latency placement=intra_node'
@@ -255,22 +256,22 @@ def test_keys_that_yaml_would_change_stay(site):
     'no', '1e5', '12345e6', '0123456789', '2026-11-01', 'a: b', '~', '',
     'a #b'])
 def test_text_that_yaml_would_change_is_quoted(word):
-    data = names.dump(CommentedMap({names.text(word): names.text(word)}))
+    data = editing.dump(CommentedMap({editing.text(word): editing.text(word)}))
     assert yaml.safe_load(data) == {word: word}
     assert YAML(typ='safe').load(data) == {word: word}
 
 
 @pytest.mark.parametrize('value', [1e-05, 2.5e-07, 1.0, 123457.0, 1e22])
 def test_numbers_are_numbers_for_every_reader(tmp_path, value):
-    line = names.line('init_time', value, 0.05)
+    line = editing.line('init_time', value, 0.05)
     entry = CommentedMap({'init_time': line})
     path = tmp_path / 'osu.yaml'
-    path.write_bytes(names.dump(CommentedMap({'OsuStartup': CommentedMap({
-        '$index': names.flow(['params']), 'x': entry})})))
+    path.write_bytes(editing.dump(CommentedMap({'OsuStartup': CommentedMap({
+        '$index': editing.flow(['params']), 'x': entry})})))
     for _ in range(2):                      # also when it is edited
         read = yaml.safe_load(path.read_text())['OsuStartup']['x']
         assert read == {'init_time': [value, None, 0.05, 'ms']}
-        path.write_bytes(names.dump(names.editable(path)))
+        path.write_bytes(editing.dump(editing.editable(path)))
 
 
 def test_checks_read_what_was_accepted(site):
@@ -279,7 +280,7 @@ def test_checks_read_what_was_accepted(site):
     found = names.read(site.osu)
     assert found.checks and not found.complete
     assert dict(names.leaves(found.checks)) == dict(names.leaves(
-        names.editable(site.osu)))
+        editing.editable(site.osu)))
 
 
 def test_better_is_no_new_level(site):

@@ -10,7 +10,8 @@ from rounds import left, seen
 CASES = {
     'SmartRedisThroughput': 'scenario.db_nodes == 3 and scenario.client_nodes == 1',
     'SmartRedisAggregation': 'scenario.client_nodes == 2',
-    'SmartRedisInference': 'scenario.client_nodes == 2'}
+    'SmartRedisInference': 'scenario.client_nodes == 2',
+}
 
 
 @pytest.mark.cluster

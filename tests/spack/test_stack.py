@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -112,11 +113,74 @@ def test_installed_once_found_again_without_spack(place):
         stacks.origin(record, 'nccl')
 
 
+def test_checks_find_it_without_spack(place, monkeypatch):
+    """Nor do they need the checkout of recipes that it was solved with."""
+    (place / 'recipes' / 'repos').mkdir(parents=True)
+    monkeypatch.setenv('PLUMBLINE_SPACK_PACKAGES', str(place / 'recipes'))
+    record = stacks.Stack('tiny', place / 'site',
+                          stacks.find_spack()).install()
+    assert record['recipes'] == f'{place}/recipes@'
+    monkeypatch.setenv('PATH', '/no/such')
+    monkeypatch.delenv('PLUMBLINE_SPACK_PACKAGES')
+    assert stacks.installed('tiny', place / 'site') == record
+    stacks.hand_over(record, place)
+    assert json.loads((place / 'stack.record.json').read_text()) == record
+    assert f"{record['view']}/bin" in (place / 'stack.sh').read_text()
+
+
+def test_one_that_was_changed_since_is_not_installed(place):
+    tiny(place).install()
+    path = place / 'site' / 'spack' / 'packages.yaml'
+    path.write_text('{}\n# changed\n')
+    with pytest.raises(stacks.StackError, match='the stack tiny is not '
+                       'installed for the site site, .* ./plumb spack install '
+                       f'--site {place}/site --stack tiny;'):
+        stacks.installed('tiny', place / 'site')
+
+
+def by_hand(place):
+    """What the commands of spack-envs/README.md leave."""
+    folder = place / 'work' / 'spack' / 'envs' / 'site' / 'tiny'
+    made = Path(tiny(place).install()['folder'])
+    made.rename(folder)
+    (folder / 'record.json').unlink()
+    return folder
+
+
+def test_checks_find_what_plain_spack_installed(place):
+    folder = by_hand(place)
+    record = stacks.installed('tiny', place / 'site')
+    assert record['folder'] == str(folder) and record['mpi'] == 'openmpi'
+    assert Path(record['view']).is_dir()
+    assert stacks.origin(record, 'keyvalue')['version'] == '7.0.15'
+
+
+@pytest.mark.parametrize('change', [
+    lambda folder: (folder / 'prefix.log').unlink(),
+    lambda folder: (folder / 'prefix.log').write_text(''),
+    lambda folder: (folder / 'spack.lock').write_text('{'),
+    lambda folder: (folder / 'spack.yaml').write_text('spack: {}\n'),
+    lambda folder: shutil.rmtree(folder / '.spack-env'),
+    lambda folder: shutil.rmtree(folder.parents[2] / 'opt')])
+def test_half_of_what_plain_spack_installs_is_not_installed(place, change):
+    change(by_hand(place))
+    with pytest.raises(stacks.StackError, match='tiny is not installed'):
+        stacks.installed('tiny', place / 'site')
+
+
+def test_what_plain_spack_installed_keeps_its_promises(place):
+    by_hand(place)
+    path = place / 'spack-envs' / 'tiny' / 'stack.yaml'
+    path.write_text(path.read_text().replace('7.0.15', '7.4'))
+    with pytest.raises(stacks.StackError, match='the solution has redis@7.0'):
+        stacks.installed('tiny', place / 'site')
+
+
 @pytest.mark.parametrize('path', [
     'spack-envs/tiny/spack.yaml', 'spack-envs/tiny/stack.yaml',
     'site/spack/packages.yaml', 'site/spack/config.yaml',
     'spack-envs/repo/spack_repo/plumbline/packages/x/package.py',
-    'spack-envs/common/config.yaml', 'site/locks/tiny.lock'])
+    'spack-envs/common/work-given.yaml', 'site/locks/tiny.lock'])
 def test_what_decides_is_in_the_key(place, path):
     before = tiny(place).key
     file = place / path
@@ -374,9 +438,10 @@ CASE = ['run', '--bringup', '--', *OSU, '-n', 'OsuPt2pt', '-p', '^mpi$',
 
 
 def test_checks_run_from_a_stack_and_say_which(with_stack):
-    for _ in range(2):
-        done = with_stack.plumb(*CASE)
-        assert done.returncode == 0, done.stdout + done.stderr
+    done = with_stack.plumb('spack', 'install', '--site', 'local')
+    assert done.returncode == 0, done.stderr
+    done = with_stack.plumb(*CASE)
+    assert done.returncode == 0, done.stdout + done.stderr
     assert calls(with_stack.tmp).count('install') == 1
     said = {(r['source'], r['stack'], r['spec'].partition('/')[0])
             for r in with_stack.records if r['environ'] == 'mpi'}
@@ -385,13 +450,21 @@ def test_checks_run_from_a_stack_and_say_which(with_stack):
     assert kept and json.loads(kept[0].read_text())['roots']
 
 
-def test_a_stack_that_fails_fails_what_needs_it(with_stack):
-    done = with_stack.plumb(*CASE, FAKE_SPACK='install')
+def test_a_stack_that_is_missing_fails_with_the_command(with_stack):
+    done = with_stack.plumb(*CASE)
     assert done.returncode == 1
-    last = done.stdout.split('zero cases')[0]
-    assert 'openmpi@1.0 failed to install: cc: error: no such file' in last
-    assert 'the-build.log' in last
+    assert ('the stack mpi is not installed for the site local' in done.stdout
+            and './plumb spack install --site local --stack mpi;'
+            in done.stdout)
     assert 'not run: what it needs could not be built' in done.stdout
+    assert not (with_stack.tmp / 'calls').exists(), 'Spack was called'
+
+
+def test_an_install_that_fails_names_the_package(with_stack):
+    done = with_stack.plumb('spack', 'install', FAKE_SPACK='install')
+    assert done.returncode == 1
+    assert ('openmpi@1.0 failed to install: cc: error: no such file'
+            in done.stderr and 'the-build.log' in done.stderr)
 
 
 # ---------------------------------------------------------- a real Spack
@@ -454,6 +527,58 @@ def test_real_install_and_its_record(real):
     assert Path(record['view'], 'bin', 'tiny-ok').exists()
     specs = json.loads(Path(record['folder'], 'specs.json').read_text())
     assert specs[0]['name'] == 'tiny-ok'
+
+
+def shell(lines, real, name, **variables):
+    """Run lines of spack-envs/README.md in the folder of the stacks."""
+    env = {**stacks.environment(real.place / 'site'), **variables,
+           'PATH': f'{Path(stacks.spack_command()).parent}:'
+                   f'{os.environ["PATH"]}'}
+    # The one variable that must be set; the lines set what else they need.
+    for given in ('PLUMBLINE_ROOT', 'PLUMBLINE_WORK'):
+        del env[given]
+    lines = (lines.replace('site-configs/SITE', 'site')
+             .replace('SITE/STACK', f'site/{name}').replace('STACK', name))
+    return subprocess.run(['bash', '-ec', lines], env=env, text=True,
+                          cwd=real.place, capture_output=True)
+
+
+def commands_of_the_readme():
+    text = (ROOT / 'spack-envs' / 'README.md').read_text()
+    part = text.partition('### Plain Spack')[2].partition('\nSpack 1.0')[0]
+    blocks = re.findall(r'(?:^    .*\n)+', part, re.M)
+    assert len(blocks) == 2
+    return blocks
+
+
+def test_real_spack_installs_without_plumb(real):
+    real('tiny-ok@1.0 +tls', promises=['tiny-ok@1.0 +tls'])
+    variables, install = commands_of_the_readme()
+    lines = (variables.partition('\n')[0] + '\n' + install).replace(
+        '$PWD/.plumbline', os.environ['PLUMBLINE_WORK'])
+    done = shell(lines, real, 'tiny')
+    assert done.returncode == 0, done.stderr
+    record = stacks.installed('tiny', real.place / 'site')
+    where = stacks.origin(record, 'keyvalue')
+    assert where['version'] == '1.0'
+    assert Path(where['prefix'], 'bin', 'tiny-ok').exists()
+
+
+def test_real_spack_loads_the_stacks_with_one_variable(real, tmp_path):
+    """From the checkout, where Spack also finds our recipes."""
+    real('tiny-ok')
+    path = tmp_path / 'where.py'
+    path.write_text('import spack.repo, spack.store\n'
+                    'print(spack.store.STORE.root, spack.repo.PATH.repos[0]'
+                    '.root)\n')
+    settings = tmp_path / 'site' / 'spack' / 'config.yaml'
+    settings.unlink()
+    (settings.parent / 'repos.yaml').unlink()
+    done = shell(f'spack -e {ROOT}/spack-envs/STACK python {path}', real,
+                 'mpi-host')
+    assert done.stdout.split() == [
+        f'{ROOT}/.plumbline/spack/opt',
+        f'{ROOT}/spack-envs/repo/spack_repo/plumbline'], done.stderr
 
 
 @pytest.mark.parametrize('spec, promises, words', [

@@ -1,0 +1,106 @@
+"""The MPI and the stores of this machine, for the site `local`.
+
+Set-up installs what is missing and keeps all that it found in local.json of
+the work folder. Without this file, or with another MPI on PATH since, the
+programs of PATH are asked once more.
+"""
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from config.sites.programs import said_by
+
+from ..stores.found import stores
+
+#: In the work folder.
+FILE = 'local.json'
+
+_FLAVOURS = (
+    ('openmpi', re.compile(r'\(Open MPI\) (\S+)')),
+    ('intelmpi', re.compile(r'Intel\(R\) MPI Library.*Version (\S+)')),
+    ('mpich', re.compile(r'HYDRA[\s\S]*?Version:\s+(\S+)')),
+)
+
+
+class NoMpi(RuntimeError):
+    """This machine has no MPI; the message says how to get one."""
+
+
+def identify_mpi(banner: str) -> tuple[str, str]:
+    """Flavour and version from what ``mpirun --version`` prints.
+
+    Returns ('unknown', '') where it is none of Open MPI, MPICH, Intel MPI.
+    """
+    for flavour, pattern in _FLAVOURS:
+        found = pattern.search(banner)
+        if found:
+            return flavour, found.group(1)
+    return 'unknown', ''
+
+
+def detect_mpi(search: str | None = None) -> dict[str, str] | None:
+    """The MPI of PATH (or of a loaded module, which is on PATH), or None.
+
+    Keys: flavour, version, mpicc, mpirun, compiler, origin.
+    """
+    mpicc = shutil.which('mpicc', path=search)
+    mpirun = shutil.which('mpirun', path=search)
+    if not mpicc or not mpirun:
+        return None
+    flavour, version = identify_mpi(said_by(mpirun, '--version'))
+    if flavour == 'unknown':
+        print(f'plumb: {mpirun} is none of Open MPI, MPICH, Intel MPI: not '
+              'used', file=sys.stderr, flush=True)
+        return None
+    words = said_by(mpicc, '-show').split()
+    ours = Path(mpicc).parents[1] / 'plumbline.stamp'
+    return {'flavour': flavour, 'version': version, 'mpicc': mpicc,
+            'mpirun': mpirun, 'compiler': words[0] if words else '',
+            'origin': 'wheel' if ours.is_file() else 'system'}
+
+
+def keep(work: Path, mpi: dict[str, str], found: list[dict[str, Any]]
+         ) -> None:
+    """Writes what was found, so that each session need not ask again."""
+    path = work / FILE
+    text = json.dumps({'mpi': mpi, 'stores': found}, indent=1) + '\n'
+    try:
+        if path.read_text() == text:
+            return
+    except OSError:
+        pass
+    new = path.with_suffix('.new')
+    new.write_text(text)
+    new.replace(path)
+
+
+def of_this_machine(work: Path
+                    ) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """The MPI and the stores of this machine.
+
+    The MPI that set-up has installed is put on PATH if PATH has none.
+
+    :raises NoMpi: neither has one
+    """
+    wheel = work / 'mpi' / 'bin'
+    if not shutil.which('mpicc') and wheel.is_dir():
+        os.environ['PATH'] = f'{os.environ.get("PATH", "")}:{wheel}'
+    try:
+        kept = json.loads((work / FILE).read_text())
+        if (kept['mpi']['mpicc'], kept['mpi']['mpirun']) == (
+                shutil.which('mpicc'), shutil.which('mpirun')):
+            return kept['mpi'], kept['stores']
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    mpi = detect_mpi()
+    if mpi is None:
+        raise NoMpi('no MPI: mpicc and mpirun are not on PATH. Load a module '
+                    'of Open MPI, MPICH or Intel MPI, or install one with '
+                    './plumb env')
+    return mpi, stores(work / 'stores')

@@ -1,0 +1,103 @@
+"""Reference files as they are written: comments and their order stay."""
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import SingleQuotedScalarString
+
+from config import references as grammar
+from config import regular, strict
+from config.records import metrics
+
+
+def editable(path: Path) -> CommentedMap:
+    """A file with its comments and its order; empty if there is none.
+
+    :raises ReferenceError_: it breaks the grammar
+    """
+    try:
+        data = strict.load(path)
+    except FileNotFoundError:
+        return CommentedMap()
+    except strict.Fault as err:
+        raise grammar.ReferenceError_(f'{err}; restore the file') from None
+    family = path.name.partition('.')[0]
+    grammar.refuse(path, list(grammar.faults(family, data)))
+    found: CommentedMap = _yaml().load(regular.text(path))
+    return found
+
+
+def dump(data: CommentedMap) -> bytes:
+    """The text of a file, comments included."""
+    out = io.StringIO()
+    _yaml().dump(data, out)
+    return out.getvalue().encode()
+
+
+def line(metric: str, value: float, tolerance: float | None) -> CommentedSeq:
+    """`[value, lower, upper, unit]`, bounded on the worse side.
+
+    :param bound: `written_bound`; None: open
+    """
+    limits: list[float | None] = [None, None]
+    if tolerance is not None:
+        higher = grammar.better(metric) == 'higher'
+        limits[not higher] = -tolerance if higher else tolerance
+    unit = metrics.metric(metrics.split(metric)[0]).unit
+    return flow([digits(value), *limits, text(unit)])
+
+
+def written_tolerance(metric: str, tolerance: float) -> float:
+    """The bound as it is written: ReFrame takes none below -1."""
+    higher = grammar.better(metric) == 'higher'
+    return round(min(tolerance, 0.99) if higher else tolerance, 2)
+
+
+def digits(value: float) -> float:
+    """A value in six digits."""
+    return float(f'{value:.6g}')
+
+
+def flow(values: list[Any]) -> CommentedSeq:
+    """A list that is written in one line."""
+    found = CommentedSeq(values)
+    found.fa.set_flow_style()
+    return found
+
+
+def inline(values: Mapping[str, Any]) -> CommentedMap:
+    """A mapping that is written in one line."""
+    found = CommentedMap({text(key): value for key, value in values.items()})
+    found.fa.set_flow_style()
+    return found
+
+
+def text(value: str) -> str:
+    """A string, quoted if YAML might read anything else: 1e5, no, a: b."""
+    try:
+        same = value[:1].isalpha() and strict.safe_load(value) == value
+    except yaml.YAMLError:
+        same = False
+    return value if same else SingleQuotedScalarString(value)
+
+
+def _yaml() -> YAML:
+    found = YAML()
+    found.preserve_quotes = True
+    found.width = 10 ** 6
+    # Inside a line, where ruamel would write nothing at all.
+    found.representer.add_representer(
+        type(None), lambda representer, _: representer.represent_scalar(
+            'tag:yaml.org,2002:null', 'null'))
+    # ReFrame reads 1e-05 as a text (YAML 1.1), 1.0e-05 as a number.
+    found.representer.add_representer(
+        float, lambda representer, value: representer.represent_scalar(
+            'tag:yaml.org,2002:float', repr(value) if '.' in repr(value)
+            else repr(value).replace('e', '.0e')))
+    return found

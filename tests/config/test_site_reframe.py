@@ -1,0 +1,208 @@
+"""A ReFrame that the site installed runs the suite: no plumb, no variable."""
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from checks.machine import software
+from config import places
+from tests.conftest import ROOT, git
+
+#: ReFrame without what only the suite's own virtual environment has: the
+#: checkout on its path, and packages that ReFrame does not need.
+REFRAME = f'''
+import sys
+sys.path[:] = [path for path in sys.path if path != {str(ROOT)!r}]
+for name in ('ruamel', 'rich', 'duckdb', 'pandas', 'numpy', 'matplotlib'):
+    sys.modules[name] = None
+import reframe
+reframe.VERSION = sys.argv.pop(1) or reframe.VERSION
+from reframe.frontend import cli
+sys.exit(cli.main())
+'''
+
+HELLO = ['-n', 'OsuStartup', '-E', 'program == "osu_hello"', '-t', 'quick']
+
+
+class Clone:
+    """A checkout in which nothing was set up, an empty HOME and folder."""
+
+    def __init__(self, tmp: Path) -> None:
+        self.root, self.home, self.here = (
+            tmp / name for name in ('clone', 'home', 'here'))
+        self.home.mkdir()
+        self.here.mkdir()
+        for name in git('ls-files', '-co', '--exclude-standard').splitlines():
+            if (ROOT / name).is_file():
+                target = self.root / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, target)
+
+    def reframe(self, site: str, *args: str, version: str = '',
+                **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, '-c', REFRAME, version,
+             '-C', str(self.root / 'config' / 'common.py'),
+             '-C', str(self.root / 'site-configs' / site / 'system.py'),
+             '-c', str(self.root / 'checks'), '-R', *args],
+            env={'HOME': str(self.home), 'PATH': os.environ['PATH'],
+                 'PLUMBLINE_AGAIN_AFTER': 'never',
+                 'PLUMBLINE_LOCK': str(self.home.parent / 'lock'),
+                 **variables}, cwd=self.here, text=True, timeout=250,
+            capture_output=True, stdin=subprocess.DEVNULL)
+
+    def refused(self, site: str, *args: str, **more: str) -> str:
+        """The only line of a ReFrame that failed."""
+        done = self.reframe(site, *args, **more)
+        assert done.returncode == 1
+        said = [line for line in (done.stdout + done.stderr).splitlines()
+                if line and not line.startswith('Log file')]
+        assert len(said) == 1, said
+        return said[0]
+
+
+@pytest.fixture
+def clone(tmp_path):
+    return Clone(tmp_path)
+
+
+def test_a_session_needs_no_variable(clone):
+    done = clone.reframe('local', '-r', *HELLO, '--mode=quick')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'PASSED' in done.stdout
+    assert list(clone.root.glob('perflogs/local/**/OsuStartup*.csv'))
+    assert (clone.root / '.plumbline' / 'report.json').exists()
+    assert not [*clone.home.iterdir(), *clone.here.iterdir()]
+    none = re.findall('^No reference file in (.*?):', done.stdout, re.M)
+    assert none == [str(clone.root / '.plumbline' / 'references')]
+
+
+def test_references_of_the_site_are_found(clone):
+    folder = clone.root / 'site-configs' / 'hgx-h100' / 'references'
+    dry = ['--dry-run', '--exec-policy=serial', '-n', 'OsuStartup']
+    done = clone.reframe('hgx-h100', *dry)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(f'No reference file in {folder}: ') == 1
+    folder.mkdir()
+    (folder / 'osu.yaml').write_text('complete: true\n')
+    done = clone.reframe('hgx-h100', *dry)
+    assert done.returncode == 1
+    assert f'{folder}/osu.yaml: ' in done.stdout
+    assert 'No reference file' not in done.stdout
+
+
+def test_the_vendor_profile_of_the_site_is_found(clone):
+    path = clone.root / 'site-configs' / 'hgx-h100' / 'vendor.yaml'
+    path.write_text('- {family: osu}\n')
+    done = clone.reframe('hgx-h100', '--dry-run', '--exec-policy=serial',
+                         '-n', 'OsuStartup', PLUMBLINE_SITE='lumi')
+    assert done.returncode == 1 and f'{path}: row 1' in done.stdout
+
+
+def test_references_of_another_site_are_refused(clone):
+    other = clone.root / 'site-configs' / 'lumi' / 'references'
+    done = clone.reframe('hgx-h100', '--dry-run', *HELLO,
+                         RFM_REFERENCE_PREFIX=str(other))
+    assert done.returncode == 1
+    assert 'of the site lumi, and not of hgx-h100' in done.stderr
+
+
+def test_the_command_of_the_readme(clone, tmp_path):
+    text = (ROOT / 'README.md').read_text()
+    part = text.partition('### The ReFrame of your site\n')[2]
+    block, = re.findall(r'(?:^    .*\n)+', part.partition('To type')[0], re.M)
+    reframe = tmp_path / 'module' / 'reframe'
+    reframe.parent.mkdir()
+    reframe.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c '
+                       f'{shlex.quote(REFRAME)} "" "$@"\n')
+    reframe.chmod(0o755)
+    block = (block.replace('$HOME/plumbline', str(clone.root))
+             .replace('=mycluster', '=hgx-h100'))
+    assert ' -r ' in block
+    done = subprocess.run(
+        ['bash', '-ec', block.replace(' -r ', ' -l ')], text=True,
+        env={'HOME': str(clone.home),
+             'PATH': f'{reframe.parent}:{os.environ["PATH"]}'},
+        cwd=clone.here, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'OsuStartup' in done.stdout
+
+
+@pytest.mark.parametrize('version', ['4.8.4', '4.9.2'])
+def test_an_older_reframe_ends_with_the_minimum(clone, version):
+    assert clone.refused('hgx-h100', '-l', version=version).startswith(
+        f'plumb: ReFrame {version} is too old; the suite needs 4.10.0')
+
+
+def test_a_work_folder_that_cannot_be_written(clone):
+    assert 'set PLUMBLINE_WORK to' in clone.refused(
+        'hgx-h100', '-l', PLUMBLINE_WORK='/proc/plumbline')
+
+
+def test_this_machine_without_an_mpi(clone, tmp_path):
+    tools = tmp_path / 'tools'
+    tools.mkdir()
+    (tools / 'git').symlink_to(shutil.which('git'))
+    assert 'no MPI: mpicc and mpirun are not on PATH' in clone.refused(
+        'local', '-l', PATH=str(tools))
+
+
+# ------------------------------------------------------------ the folders
+
+@pytest.fixture
+def loaded(monkeypatch, tmp_path):
+    """A site that ReFrame has loaded, and options of its configuration."""
+    options: dict[str, str] = {}
+    path = tmp_path / 'mine' / 'system.py'
+    monkeypatch.setattr(places, '_configuration', lambda: SimpleNamespace(
+        sources=['<builtin>', 'common.py', str(path), 'more.py'],
+        get=options.get))
+    monkeypatch.setenv('PLUMBLINE_SITE', 'lumi')
+    monkeypatch.delenv('RFM_REFERENCE_PREFIX', raising=False)
+    return path.parent, options
+
+
+def test_the_site_is_the_one_that_reframe_loaded(loaded):
+    site, _ = loaded
+    assert places.site() == site
+    assert places.references() == site / 'references'
+
+
+def test_the_configuration_names_another_folder(loaded, tmp_path,
+                                                monkeypatch):
+    _, options = loaded
+    monkeypatch.delenv('PLUMBLINE_SITE')
+    options['general/0/reference_prefix'] = str(tmp_path / 'others')
+    assert places.references() == tmp_path / 'others'
+
+
+def test_what_plumb_env_set_for_another_site_is_ignored(loaded):
+    site, options = loaded
+    options['general/0/reference_prefix'] = str(
+        places.SITES / 'lumi' / 'references')
+    assert places.references() == site / 'references'
+
+
+def test_an_mpi_that_was_loaded_since_set_up_is_asked(tmp_path, monkeypatch):
+    """local.json is of another MPI: its flavour would pin ranks wrongly."""
+    tools = tmp_path / 'mpi' / 'bin'
+    tools.mkdir(parents=True)
+    for name, text in (('mpicc', 'echo gcc'), ('mpirun', 'echo "HYDRA\n'
+                                               'Version: 4.2"')):
+        (tools / name).write_text(f'#!/bin/sh\n{text}\n')
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv('PATH', f'{tools}:/usr/bin:/bin')
+    software.keep(tmp_path, {'mpicc': '/opt/bin/mpicc',
+                             'mpirun': '/opt/bin/mpirun'}, [])
+    mpi, _ = software.of_this_machine(tmp_path)
+    assert (mpi['flavour'], mpi['version']) == ('mpich', '4.2')
+    software.keep(tmp_path, {**mpi, 'version': 'kept'}, [])
+    assert software.of_this_machine(tmp_path)[0]['version'] == 'kept'

@@ -110,8 +110,8 @@ def handed(known: Known) -> Iterator[dict[str, str]]:
 
 
 def told(plan: Plan) -> tuple[list[str], bool]:
-    """Lines on what a session left to other nights; whether there is a case
-    that can never run, for it needs more than a night has."""
+    """Lines on what a session left to other sessions; whether there is a case
+    that can never run, for it needs more than a session has."""
     lines: list[str] = []
     turns = [one for one in plan.left if one.nightly_sessions]
     for name in dict.fromkeys(one.case['partition'] for one in turns):
@@ -120,8 +120,8 @@ def told(plan: Plan) -> tuple[list[str], bool]:
             f'Left to other sessions: {len(mine)} '
             f'case{"s" * (len(mine) > 1)} of {name}, '
             f'{sum(one.hours for one in mine):.3g} node-hours beyond its '
-            f'{mine[0].budget:g} a night; each has its turn within '
-            f'{mine[0].nightly_sessions} nights')
+            f'{mine[0].budget:g} a session; each has its turn within '
+            f'{mine[0].nightly_sessions} sessions')
         # Who has waited longest first.
         mine.sort(key=lambda one: one.last)
         lines += [f'  {one}' for one in mine[:MAXIMUM]]
@@ -131,7 +131,7 @@ def told(plan: Plan) -> tuple[list[str], bool]:
 
 
 def beyond(one: Left) -> str:
-    """What to do about a case that needs more than a night has."""
+    """What to do about a case that needs more than a session has."""
     how = ('raise nightly_budget in system.py, or leave the case out with -x'
            if one.by == 'time' else
            'that is by its time limit, for it has not run yet: run it once '
@@ -139,5 +139,5 @@ def beyond(one: Left) -> str:
            f'{one.case["case"]}), and its own time counts from then on; or '
            'raise nightly_budget in system.py')
     return (f'error: {one.name} needs {one.hours:.3g} node-hours, and '
-            f'{one.case["partition"]} has {one.budget:g} a night: it can '
+            f'{one.case["partition"]} has {one.budget:g} a session: it can '
             f'never run in mode {NIGHTLY}; {how}')

@@ -351,8 +351,8 @@ def expected(case: Case, seen: Mapping[Key, float],
 def budgets(configuration: Mapping[str, Any], cases: Iterable[Case],
             seen: Mapping[Key, float], settings: Mapping[str, str]
             ) -> Iterator[str]:
-    """A line for each partition with a budget: in how many nights its cases
-    have their turn, and how many cost more than a night has.
+    """A line for each partition with a budget: in how many sessions its cases
+    have their turn, and how many cost more than a session has.
 
     :arg cases: of mode nightly; `settings` likewise.
     """
@@ -367,9 +367,9 @@ def budgets(configuration: Mapping[str, Any], cases: Iterable[Case],
         yield (
             f'nightly_budget of {part["name"]}, {budget:g} node-hours: each '
             'case of mode nightly has its turn '
-            + ('every night' if bound == 1 else f'within {bound} nights')
+            + ('every session' if bound == 1 else f'within {bound} sessions')
             + (
-                f', but for {never} that need more than a night has'
+                f', but for {never} that need more than a session has'
                 if never
                 else ''
             )

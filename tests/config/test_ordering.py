@@ -1,4 +1,4 @@
-"""Order and budget: what runs first, what is left to other nights."""
+"""Order and budget: what runs first, what is left to other sessions."""
 from __future__ import annotations
 
 import json
@@ -234,10 +234,10 @@ site_configuration['systems'][0]['partitions'][0]['extras'][
 
     first = nightly_session()
     assert ('Left to other sessions: 1 case of thishost, 0.167 node-hours '
-            'beyond its 0.2 a night; each has its turn within 2 nights'
+            'beyond its 0.2 a session; each has its turn within 2 sessions'
             ) in first
     assert ': never ran, needs 0.167 node-hours' in first
-    assert '1 cases left to other nights' in first
+    assert '1 cases left to other sessions' in first
     page = (suite.tmp / 'report' / 'index.html').read_text()
     assert 'Left to other sessions' in page and 'never ran' in page
     # Now the first one's own time is known, and both fit.
@@ -313,7 +313,7 @@ def test_the_end_of_a_run_tells_what_is_left():
     lines, never = ordering.told(plan)
     assert not never and lines == [
         'Left to other sessions: 2 cases of cpu, 6.5 node-hours beyond its 10 '
-        'a night; each has its turn within 3 nights',
+        'a night; each has its turn within 3 sessions',
         '  B @cpu+gnu: never ran, needs 2.5 node-hours',
         '  A @cpu+gnu: last ran 2026-11-01 03:00, needs 4 node-hours']
     many = plan._replace(left=[left(f'C{n}', 1, 3) for n in range(9)])
@@ -368,12 +368,12 @@ def test_the_page_shows_what_is_left_until_it_runs(tmp_path, capsys):
         frame, plans.rotated([root]))] == ['c2', 'c3']
     assert plans.rotated([root]) == plans.rotated([root / 'alpha'])
     code, line, text = shown(root, capsys)
-    assert code == 0 and '2 cases left to other nights' in line
-    assert 'within 4 nights' in text and 'Check c2 @cpu+openmpi' in text
+    assert code == 0 and '2 cases left to other sessions' in line
+    assert 'within 4 sessions' in text and 'Check c2 @cpu+openmpi' in text
     factory.write(root, [factory.record(day=3, value=1.0, case='c2')])
     assert '1 cases left' in shown(root, capsys)[1]
     with_left(root, 4, [])              # nothing was left of that night
-    assert 'left to other nights' not in shown(root, capsys)[1]
+    assert 'left to other sessions' not in shown(root, capsys)[1]
 
 
 def test_the_page_fails_for_a_case_that_can_never_run(tmp_path, capsys):
@@ -418,7 +418,7 @@ def test_a_case_that_no_partial_session_meant_is_stale(tmp_path):
 
 
 def test_a_case_that_is_left_beyond_its_turn_is_stale(tmp_path):
-    """Its turn was to be within four nights."""
+    """Its turn was to be within four sessions."""
     ran(tmp_path, 0, 'ab')
     for day in range(1, 5):
         with_left(tmp_path, day, ['b', 'never'])
@@ -439,8 +439,8 @@ def test_doctor_says_in_how_many_nightly_sessions_each_case_has_its_turn():
     seen = {('cpu', 'gnu', 'a'): 3600.0}
     assert list(doctor.budgets(site, cases, seen, {})) == [
         'nightly_budget of cpu, 2 node-hours: each case of mode nightly has '
-        'its turn within 3 nights, but for 1 that need more than a night has']
-    assert 'turn every night' in next(doctor.budgets(
+        'its turn within 3 sessions, but for 1 that need more than a night has']
+    assert 'turn every session' in next(doctor.budgets(
         site, cases[:1], {}, {'repetitions': '1'}))
 
 

@@ -210,7 +210,7 @@ def checked(family: Family | None
             ) -> list[tuple[ModuleType, dict[str, Any]]]:
     """Kinds and options of a family's figures, all of them known and well.
 
-    :param family: None, or without figures: DEFAULT
+    :param family: None, or without plots: DEFAULT
     :raises PlotError: file, line, key and what is allowed
     """
     entries = family.plots if family and family.plots else DEFAULT
@@ -228,7 +228,7 @@ def check(entry: Mapping[str, Any], family: Family | None, file: str
 
     def fault(key: str, reason: str) -> PlotError:
         line = lines.get(key) or min(lines.values(), default=1)
-        return PlotError(file, line, f'figures: {reason}')
+        return PlotError(file, line, f'plots: {reason}')
 
     kind = entry.get('kind')
     if kind not in kinds():

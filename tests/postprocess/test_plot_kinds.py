@@ -24,7 +24,7 @@ FAMILIES = known.families()
 
 
 def family(tmp_path: Path, text: str, **more) -> known.Family:
-    """A family whose figures are this YAML."""
+    """A family whose plots are this YAML."""
     file = tmp_path / 'family.yaml'
     file.write_text(text)
     return dataclasses.replace(FAMILIES['osu'], name='new',
@@ -87,28 +87,28 @@ def test_every_kind_is_documented():
      "panel 1: metric: 'hits' is not one of hit"),
 ])
 def test_a_wrong_entry_says_file_line_and_key(tmp_path, text, line, reason):
-    wrong = family(tmp_path, f'figures:\n{text}\n',
+    wrong = family(tmp_path, f'plots:\n{text}\n',
                    series={'server': {'hit': '1'}})
     with pytest.raises(plots.PlotError) as err:
         plots.checked(wrong)
     assert str(err.value).startswith(
-        f'checks/new/family.yaml:{line}: figures: '), err.value
+        f'checks/new/family.yaml:{line}: plots: '), err.value
     assert reason in str(err.value)
 
 
 def test_a_wrong_entry_ends_the_report(tmp_path, capsys, monkeypatch):
-    wrong = family(tmp_path, 'figures:\n- {kind: curv}\n')
+    wrong = family(tmp_path, 'plots:\n- {kind: curv}\n')
     monkeypatch.setitem(FAMILIES, 'osu', wrong)
     assert page(tmp_path, [make.record()]) == (2, '')
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith('plumb report: checks/new/family.yaml:2: figures:')
+    assert line.startswith('plumb report: checks/new/family.yaml:2: plots:')
 
 
 def test_a_new_kind_is_one_module(tmp_path, monkeypatch):
     """As somebody would add one, here into a folder of its own."""
     (tmp_path / 'dots.py').write_text('''
 from postprocess.report import charts
-from postprocess.report.figures import metrics, panels
+from postprocess.report.plots import metrics, panels
 OPTIONS = {'metric': metrics}
 READING = 'Dots: a value each.'
 def drawings(records, metric):
@@ -123,7 +123,7 @@ def dots(frame, title):
                         [*plots.__path__, str(tmp_path)])
     monkeypatch.setattr(plots, 'kinds', lambda: ['dots'])
     monkeypatch.setitem(FAMILIES, 'osu', family(
-        tmp_path, 'figures:\n- {kind: dots, metric: [latency, wall_time]}\n'))
+        tmp_path, 'plots:\n- {kind: dots, metric: [latency, wall_time]}\n'))
     code, text = page(tmp_path, [make.record('latency', 1.0, 8),
                                  make.record('wall_time', 1.0)])
     assert code == 0
@@ -169,7 +169,7 @@ def test_plots_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
         return svg(figure, name)
     monkeypatch.setattr(charts, 'svg', count)
     monkeypatch.setitem(FAMILIES, 'osu', family(
-        tmp_path, 'figures:\n- kind: curve\n'))
+        tmp_path, 'plots:\n- kind: curve\n'))
     records = [make.record('latency', 1.0, size, case=p, program=p, params=p)
                for p in ('osu_latency', 'osu_bw') for size in (1, 8)]
     _, first = page(tmp_path, records)
@@ -190,7 +190,7 @@ def test_plots_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
     mine = file.with_name('mine.svg')
     mine.write_text('<svg/>')
     monkeypatch.setitem(FAMILIES, 'osu', family(
-        tmp_path, 'figures:\n- {kind: curve, metric: bandwidth}\n'))
+        tmp_path, 'plots:\n- {kind: curve, metric: bandwidth}\n'))
     page(tmp_path, [])
     assert list(file.parent.iterdir()) == [mine]
 
@@ -208,7 +208,7 @@ def test_a_limit_of_the_devices_is_a_line_of_the_curve(tmp_path, monkeypatch):
         return picture
     monkeypatch.setattr(curve, 'curve', count)
     monkeypatch.setitem(FAMILIES, 'osu', family(
-        tmp_path, 'figures:\n'
+        tmp_path, 'plots:\n'
         '- {kind: curve, metric: bandwidth, limit: message_rate}\n'))
     records = [
         make.record(metric, value, size, case=case, program=case, params=case)

@@ -148,7 +148,7 @@ def write(folder: str, output: Path, references: str | None = None,
              and judged.regressions else '')
           + f", {counts['improved']} improved" * bool(counts['improved'])
           + f", {counts['stale']} stale cases" * bool(counts['stale'])
-          + (f", {counts['rotated']} cases left to other nights"
+          + (f", {counts['rotated']} cases left to other sessions"
              if counts['rotated'] else '')
           + (f", {counts['never']} cases that can never run"
              if counts['never'] else '')

@@ -22,9 +22,9 @@ from .page import Page, over_time
 
 EXAMPLES = """\
 examples:
-  ./plumb plot figures.yaml
+  ./plumb plot plots.yaml
       every figure of the file, from perflogs/ into plots/
-  ./plumb plot figures.yaml --perflogs /srv/perflogs --output talk --dark --png
+  ./plumb plot plots.yaml --perflogs /srv/perflogs --output talk --dark --png
       on dark paper, and as PNG too
 
 a file:
@@ -106,12 +106,12 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
     """
     data: Any = strict.load(file)
     if not isinstance(data, strict.Mapping) or 'plots' not in data:
-        raise strict.Fault(file, 1, 'figures is missing: a list of {kind, '
+        raise strict.Fault(file, 1, 'plots is missing: a list of {kind, '
                            '...}; ./plumb plot --help has an example')
     for key in data:
         if key not in ('title', 'plots'):
             raise strict.Fault(file, data.lines[key], f'unknown key {key!r} '
-                               '(there are: title, figures)'
+                               '(there are: title, plots)'
                                + plots.nearest(key, ('title', 'plots')))
     try:
         title = plots.words(data.get('title'))
@@ -119,20 +119,20 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
         raise strict.Fault(file, data.lines['title'], f'title: {err}'
                            ) from None
     if not isinstance(data['plots'], list) or not data['plots']:
-        raise strict.Fault(file, data.lines['plots'], 'figures: expected a '
+        raise strict.Fault(file, data.lines['plots'], 'plots: expected a '
                            f"list of {{kind, ...}}, got {data['plots']!r}")
     found = []
     for entry in data['plots']:
         if not isinstance(entry, strict.Mapping) or not isinstance(
                 entry.get('kind'), str):
             raise strict.Fault(file, _line(entry) or data.lines['plots'],
-                               'figures: expected {kind, ...}, got '
+                               'plots: expected {kind, ...}, got '
                                f'{entry!r}')
         name = entry.get('name')
         if name is not None and not (isinstance(name, str) and re.fullmatch(
                 r'[\w.-]+', name)):
             raise plots.PlotError(file, entry.lines['name'],
-                                      f'figures: name: {name!r} is no name '
+                                      f'plots: name: {name!r} is no name '
                                       'of a file')
         mine = strict.Mapping({key: value for key, value in entry.items()
                                if key not in OWN})
@@ -169,14 +169,14 @@ def drawings(records: plots.Records, entry: Any, kind: Any,
                 known = [c for c in records.table if c not in (
                     'params', 'valid')]
                 raise plots.PlotError(
-                    file, entry.lines.get(key, _line(entry)), f'figures: '
+                    file, entry.lines.get(key, _line(entry)), f'plots: '
                     f"{entry['kind']}: {key}: no record has {name!r} (there "
                     f"are: {', '.join(known)})"
                     + plots.nearest(name, known))
     base, of = options.get('base', ''), options.get('of', '')
     if base and base not in set(records.table[of]):
         raise plots.PlotError(
-            file, entry.lines['base'], f"figures: {entry['kind']}: base: no "
+            file, entry.lines['base'], f"plots: {entry['kind']}: base: no "
             f'record has {of} {base!r}' + plots.nearest(
                 base, set(records.table[of])))
     families_ = _family(records, options)

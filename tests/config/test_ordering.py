@@ -329,7 +329,7 @@ def test_a_case_that_can_never_run_is_an_error(by, words):
     (line,), never = ordering.told(plans.Plan(Path(), {}, [], [
         left('A', 21.3, 0, by=by)]))
     assert never and line.startswith(
-        'error: A @cpu+gnu needs 21.3 node-hours, and cpu has 10 a night: it '
+        'error: A @cpu+gnu needs 21.3 node-hours, and cpu has 10 a session: it '
         'can never run in mode nightly; ') and words in line
 
 
@@ -382,7 +382,7 @@ def test_the_page_fails_for_a_case_that_can_never_run(tmp_path, capsys):
     with_left(root, 1, ['never'])
     code, line, text = shown(root, capsys)
     assert code == 1 and '1 cases that can never run' in line
-    assert 'Never run.' in text and 'the budget is 10 a night' in text
+    assert 'Never run.' in text and 'the budget is 10 a session' in text
 
 
 def test_a_session_under_a_budget_makes_nobody_stale(tmp_path):
@@ -439,7 +439,7 @@ def test_doctor_says_in_how_many_nightly_sessions_each_case_has_its_turn():
     seen = {('cpu', 'gnu', 'a'): 3600.0}
     assert list(doctor.budgets(site, cases, seen, {})) == [
         'nightly_budget of cpu, 2 node-hours: each case of mode nightly has '
-        'its turn within 3 sessions, but for 1 that need more than a night has']
+        'its turn within 3 sessions, but for 1 that need more than a session has']
     assert 'turn every session' in next(doctor.budgets(
         site, cases[:1], {}, {'repetitions': '1'}))
 

@@ -24,7 +24,7 @@ def small(tmp_path) -> Path:
 
 
 def measurements(*ends: str, day: int = 1, **columns) -> list[dict]:
-    """A case of one run, measured again an hour later each time: `again:2`
+    """A case of one run, measured again an hour later each time: `retried:2`
     is a latency of 2 us with the result `retried`."""
     found = []
     for hour, end in enumerate(ends):
@@ -39,23 +39,23 @@ def measurements(*ends: str, day: int = 1, **columns) -> list[dict]:
 @pytest.mark.parametrize('ends, expected', [
     (['pass:1'], [('pass', 1, 1)]),
     # The first try is as any other run's; the later ones only decide.
-    (['again:2', 'pass:1'], [('pass', 2, 2)]),
-    (['again:2', 'again:3', 'pass:1'], [('pass', 2, 3)]),
-    (['again:2', 'again:3', 'fail:4'], [('fail', 4, 3)]),
-    (['again:2', 'inconclusive:9'], [('inconclusive', 9, 2)]),
+    (['retried:2', 'pass:1'], [('pass', 2, 2)]),
+    (['retried:2', 'retried:3', 'pass:1'], [('pass', 2, 3)]),
+    (['retried:2', 'retried:3', 'fail:4'], [('fail', 4, 3)]),
+    (['retried:2', 'inconclusive:9'], [('inconclusive', 9, 2)]),
     # Disturbed, and then not: the disturbed try does not count.
     (['inconclusive:9', 'pass:1'], [('pass', 1, 2)]),
     (['inconclusive:9', 'inconclusive:8', 'no_reference:1'],
      [('no_reference', 1, 3)]),
     (['inconclusive:9', 'inconclusive:8', 'inconclusive:7'],
      [('inconclusive', 7, 3)]),
-    (['again:2', 'inconclusive:9', 'pass:1'], [('pass', 2, 3)]),
-    (['inconclusive:9', 'again:2', 'again:3', 'fail:4'], [('fail', 4, 4)]),
+    (['retried:2', 'inconclusive:9', 'pass:1'], [('pass', 2, 3)]),
+    (['inconclusive:9', 'retried:2', 'retried:3', 'fail:4'], [('fail', 4, 4)]),
     # Killed before it could be measured again.
-    (['again:2'], [('fail', 2, 1)]),
-    (['again:2', 'again:3'], [('fail', 3, 2)]),
+    (['retried:2'], [('fail', 2, 1)]),
+    (['retried:2', 'retried:3'], [('fail', 3, 2)]),
     # --reruns: a round that failed fails the case.
-    (['again:2', 'again:3', 'fail:4', 'pass:1'], [('fail', 4, 4)]),
+    (['retried:2', 'retried:3', 'fail:4', 'pass:1'], [('fail', 4, 4)]),
 ])
 def test_one_try_of_a_run_counts(tmp_path, ends, expected):
     make.write(tmp_path, measurements(*ends) + measurements('pass:5', day=2)

@@ -21,7 +21,7 @@ from postprocess.report.plots import ratio, scaling, violin
 def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
           ) -> tuple[int, list[Path]]:
     """Exit code, and the files."""
-    file = tmp_path / 'figures.yaml'
+    file = tmp_path / 'plots.yaml'
     file.write_text(text)
     make.write(tmp_path / 'perflogs', records)
     code = plot.main([str(file), '--perflogs', str(tmp_path / 'perflogs'),
@@ -35,29 +35,29 @@ def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
 
 
 @pytest.mark.parametrize(('text', 'line', 'reason'), [
-    ('title: x\n', 1, 'figures is missing: a list'),
-    ('figures:\n- {kind: curve}\nfigurs: x\n', 3, "unknown key 'figurs' "
-     "(there are: title, figures); did you mean 'figures'?"),
-    ('title: 5\nfigures:\n- {kind: curve}\n', 1, 'title: 5 is no text'),
-    ('title: x\nfigures: curve\n', 2, 'figures: expected a list'),
-    ('figures:\n- curve\n', 1, 'figures: expected {kind, ...}'),
-    ('figures:\n- {kind: curve}\n- {kind: curv}\n', 3, "did you mean"),
-    ('figures:\n- kind: curve\n  metric: latncy\n', 3, "did you mean "
+    ('title: x\n', 1, 'plots is missing: a list'),
+    ('plots:\n- {kind: curve}\nplts: x\n', 3, "unknown key 'plts' "
+     "(there are: title, plots); did you mean 'plots'?"),
+    ('title: 5\nplots:\n- {kind: curve}\n', 1, 'title: 5 is no text'),
+    ('title: x\nplots: curve\n', 2, 'plots: expected a list'),
+    ('plots:\n- curve\n', 1, 'plots: expected {kind, ...}'),
+    ('plots:\n- {kind: curve}\n- {kind: curv}\n', 3, "did you mean"),
+    ('plots:\n- kind: curve\n  metric: latncy\n', 3, "did you mean "
      "'latency'?"),
-    ('figures:\n- kind: curve\n  name: a/b\n', 3, "name: 'a/b' is no name"),
-    ('figures:\n- kind: curve\n  where: {programm: x}\n', 3, 'curve: where: '
+    ('plots:\n- kind: curve\n  name: a/b\n', 3, "name: 'a/b' is no name"),
+    ('plots:\n- kind: curve\n  where: {programm: x}\n', 3, 'curve: where: '
      "no record has 'programm' (there are: family, program, "),
-    ('figures:\n- kind: bars\n  by: stor\n', 3, "by: no record has 'stor'"),
-    ('figures:\n- kind: ratio\n  of: system\n  base: alhpa\n', 4,
+    ('plots:\n- kind: bars\n  by: stor\n', 3, "by: no record has 'stor'"),
+    ('plots:\n- kind: ratio\n  of: system\n  base: alhpa\n', 4,
      "base: no record has system 'alhpa'; did you mean 'alpha'?"),
-    ('figures:\n- {kind: curve\n', 3, 'not YAML'),
+    ('plots:\n- {kind: curve\n', 3, 'not YAML'),
 ])
 def test_a_wrong_file_says_file_line_and_key(tmp_path, capsys, text, line,
                                              reason):
     code, files = drawn(tmp_path, text, [make.record('latency', 1.0, 8)])
     assert code == 2 and not files
     [said] = capsys.readouterr().err.splitlines()
-    assert said.startswith(f'plumb plot: {tmp_path}/figures.yaml:{line}: ')
+    assert said.startswith(f'plumb plot: {tmp_path}/plots.yaml:{line}: ')
     assert reason in said
 
 
@@ -71,7 +71,7 @@ plots:
     # The second entry has nothing to show, which is told.
     assert code == 1
     said = capsys.readouterr()
-    assert f'{tmp_path}/figures.yaml:5: figures: violin: no record has' in (
+    assert f'{tmp_path}/plots.yaml:5: plots: violin: no record has' in (
         said.err)
     assert [file.name for file in files] == ['mine.png', 'mine.svg']
     assert all(str(file) in said.out for file in files)

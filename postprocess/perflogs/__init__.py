@@ -35,7 +35,6 @@ from .formats import finite as finite
 from .formats import schema as schema
 from .reading import ATTACHED as ATTACHED
 from .reading import PerflogError as PerflogError
-from .reading import table as table
 
 if TYPE_CHECKING:
     # It takes longer to import than many an answer takes.
@@ -174,10 +173,9 @@ def expand(frame: pd.DataFrame) -> pd.DataFrame:
 
 def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     """The records of a connection as the table that `read` gives."""
-    types = {name: kind for name, kind in formats.types().items()
-             if name not in ('origin', 'line', 'fault')}
+    types = formats.types()
+    del types['fault']
     texts = [name for name, kind in types.items() if kind == 'VARCHAR']
-    texts += ['file', 'format']
     # A type of DuckDB is a category of pandas; texts would need 2 GiB.
     for name in texts:
         con.execute(f'''CREATE OR REPLACE TYPE "{name} words" AS ENUM (
@@ -186,11 +184,11 @@ def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
             ''')
     chosen = ', '.join(f'"{name}"::"{name} words" AS "{name}"'
                        if name in texts else f'"{name}"'
-                       for name in [*types, 'file', 'format', 'line'])
+                       for name in types)
     table = con.execute(f'SELECT {chosen} FROM records').df()
     table = table.sort_values(['time', 'file', 'line'], ignore_index=True)
     table['time'] = table['time'].dt.tz_localize('UTC')
-    counts = [name for name, kind in types.items() if kind == 'BIGINT']
+    counts = [*formats.COUNTS, 'size']
     table = table.astype(dict.fromkeys(counts, 'Int64'))
     table['repeat'] = table['repeat'].fillna(1)
     return decided(table)

@@ -17,7 +17,7 @@ from cli.site import partitions as guard
 from config.sessions import ordering as rules
 from config.sessions import runner as session
 from postprocess import outcomes, perflogs
-from postprocess.perflogs import cache, plans
+from postprocess.perflogs import plans
 from postprocess.report import build as report
 from tests.checks.test_faults import another_site
 
@@ -288,7 +288,6 @@ def test_many_records_are_asked_for_times_alone(tmp_path, monkeypatch):
     plain = ordering.times_seen(tmp_path, 'alpha')
     assert plain == {('cpu', 'openmpi', 'c1'): 2.0,
                      ('cpu', 'openmpi', 'c2'): 4.0}
-    monkeypatch.setattr(cache, 'WORTH', 0)
     monkeypatch.setattr(ordering, 'records', None)
     assert ordering.times_seen(tmp_path, 'alpha') == plain
     assert ordering.of_run(tmp_path, 'alpha', 'quick').once == plain

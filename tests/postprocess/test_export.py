@@ -121,12 +121,10 @@ def expected(frame: pd.DataFrame, case: str, last: int) -> list[tuple]:
 
 
 @pytest.mark.parametrize('seed', range(3))
-def test_history_of_a_cache_in_pieces(tmp_path, monkeypatch, capsys, seed):
-    """Several parts, files that are gone, cases that were measured twice in
+def test_history_of_a_cache_that_grows(tmp_path, capsys, seed):
+    """Files that are gone, cases that were measured twice in
     a run, repeats: what history says is what the table has."""
     rng = random.Random(seed)
-    monkeypatch.setattr(cache, 'WORTH', 0)
-    monkeypatch.setattr(cache, 'FULL', 20)
     day = 0
     for _ in range(4):
         records = []

@@ -122,9 +122,8 @@ def _without_bound(family: str, rows: pd.DataFrame, bounded: np.ndarray
     nor one of the metric that is judged instead."""
     if family not in judged.table():
         return []
-    points = [(str(metric), None if pd.isna(size) else int(size))
-              for metric, size in zip(rows['metric'], rows['size'],
-                                      strict=True)]
+    points = [(str(metric), judged.position(point)) for metric, point in zip(
+        rows['metric'], rows['point'], strict=True)]
     there = {judged.key(*point) for point, bound in zip(
         points, bounded, strict=True) if bound}
     return sorted(figure for figure in judged.judged(family, points)

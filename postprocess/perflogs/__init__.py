@@ -60,11 +60,11 @@ def read(paths, on_error='raise'):
 
     The columns are those of the format, and
 
-    - `time`: UTC timestamps; `value`, `reference`, `lower`, `upper`: floats
-      (NaN where empty; value in `unit`, the thresholds are fractions);
+    - `time`: UTC timestamps; `value`, `reference`, `lower`, `upper`, `point`:
+      floats (NaN where empty; value in `unit`, the thresholds are fractions,
+      the point in the unit of the metric's points: bytes);
     - `schema`, `repeat`, `num_nodes`, `num_tasks`, `tasks_per_node`: Int64;
       `emulated`: bool;
-    - `size`: message size in bytes, Int64, <NA> for a figure without one;
     - `file`, `line`: where the record stands; `format`: of that file;
     - `tries`: how often the session measured the case (see `decided`);
     - everything else is text, as a category (group with observed=True);
@@ -188,7 +188,7 @@ def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     table = con.execute(f'SELECT {chosen} FROM records').df()
     table = table.sort_values(['time', 'file', 'line'], ignore_index=True)
     table['time'] = table['time'].dt.tz_localize('UTC')
-    counts = [*formats.COUNTS, 'size']
-    table = table.astype(dict.fromkeys(counts, 'Int64'))
+    table = table.astype(dict.fromkeys(formats.COUNTS, 'Int64'))
+    table = table.astype({'point': float})
     table['repeat'] = table['repeat'].fillna(1)
     return decided(table)

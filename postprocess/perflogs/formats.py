@@ -220,7 +220,7 @@ def types() -> dict[str, str]:
     known = dict.fromkeys(schema()[1], 'VARCHAR')
     return known | dict.fromkeys(COUNTS, 'BIGINT') | dict.fromkeys(
         FIGURE, 'DOUBLE') | {'time': 'TIMESTAMP', 'emulated': 'BOOLEAN',
-                             'size': 'BIGINT', 'file': 'VARCHAR',
+                             'point': 'BIGINT', 'file': 'VARCHAR',
                              'format': 'VARCHAR', 'line': 'BIGINT',
                              'fault': 'VARCHAR'}
 
@@ -261,7 +261,7 @@ def _typed(layout: Layout, texts: str) -> str:
     cells |= {name: f'number("{name}")' for name in FIGURE}
     cells['time'] = _TIME
     cells['emulated'] = "emulated = '1'"
-    cells['size'] = "TRY_CAST(nullif(replace(point, ' B', ''), '') AS BIGINT)"
+    cells['point'] = "TRY_CAST(rtrim(point, ' B') AS BIGINT)"
     if layout.form != OURS:
         cells['better'] = _BETTER
     chosen = ', '.join(f'{sql} AS "{name}"' for name, sql in cells.items())

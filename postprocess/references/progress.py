@@ -13,7 +13,6 @@ references learn` ask it, and `propose` writes by the same rules:
 """
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -106,19 +105,19 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
                   rule['metric'], judged.instead(family, rule['metric']))}
     good = good[good['metric'].isin(list(wanted - {'worst_ratio', None}))]
     table = medians(good, KEYS)
-    figure = table.groupby([*KEYS, 'metric', 'size'], observed=True,
+    figure = table.groupby([*KEYS, 'metric', 'point'], observed=True,
                            dropna=False, sort=False).ngroup().to_numpy()
     order = np.argsort(figure, kind='stable')
     runs_of = table['run'].to_numpy(object)[order].tolist()
     values = table['value'].to_numpy()[order].tolist()
     begins = np.flatnonzero(np.diff(figure[order], prepend=-1))
-    firsts = table.iloc[order[begins]][[*KEYS, 'metric', 'size']]
-    for (*names, metric, size), begin, end in zip(
+    firsts = table.iloc[order[begins]][[*KEYS, 'metric', 'point']]
+    for (*names, metric, point), begin, end in zip(
             firsts.itertuples(index=False, name=None), begins,
             np.append(begins[1:], len(order)), strict=False):
-        point = None if math.isnan(size) else int(size)
-        cases[tuple(map(str, names))][1][str(metric), point] = dict(zip(
-            runs_of[begin:end], values[begin:end], strict=True))
+        cases[tuple(map(str, names))][1][
+            str(metric), judged.position(point)] = dict(zip(
+                runs_of[begin:end], values[begin:end], strict=True))
     return [_of_case(key, len(runs), judgements(key[0], figures, floors),
                      key in mixed)
             for key, (runs, figures) in sorted(
@@ -256,8 +255,8 @@ def with_edition(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def medians(records: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The median of each figure within each run: keys, metric, size, run,
+    """The median of each figure within each run: keys, metric, point, run,
     value, in the order of the records."""
-    return records.assign(size=records['size'].astype(float)).groupby(
-        [*keys, 'metric', 'size', 'run'], observed=True, dropna=False,
+    return records.groupby(
+        [*keys, 'metric', 'point', 'run'], observed=True, dropna=False,
         sort=False)['value'].median().reset_index()

@@ -92,8 +92,8 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         tuple(map(str, names)): (set(), {}) for names in frame[KEYS]
         .drop_duplicates().itertuples(index=False, name=None)}
     good, _ = usable(frame)
-    shapes = good[[*KEYS, 'program', 'num_nodes', 'num_tasks', 'run']
-                  ].drop_duplicates()
+    shape = [*KEYS, 'program', 'num_nodes', 'num_tasks', 'run']
+    shapes = naming.first(good, shape)[shape]
     # Several programs or numbers of ranks: no reference, whatever the runs.
     mixed = {tuple(map(str, names)) for names, some in shapes.groupby(
         KEYS, observed=True)[['program', 'num_nodes', 'num_tasks']]
@@ -201,8 +201,9 @@ def worst_ratios(family: str, figures: Figures) -> list[float]:
             better = rows[metric]['better']
             digit = judged.resolution(family, metric)
             for run, value in runs.items():
-                worst[run] = max(worst.get(run, 0.0), judged.ratio(
-                    better, value, centre, digit))
+                ratio = judged.ratio(better, value, centre, digit)
+                if ratio > worst.get(run, 0.0):
+                    worst[run] = ratio
     return list(worst.values())
 
 

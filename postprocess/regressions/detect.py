@@ -201,8 +201,9 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
         tonight = _alone(beyond, spread, now, t, runs, within, caution)
         suspect = np.where(live, judged & (beyond > SUSPECT * spread),
                            suspect)
+        windows = _windows(far)
         for side in (WORSE, BETTER):
-            hit = judged & _alarm(side * far, now, least / spread,
+            hit = judged & _alarm(windows, side, now, least / spread,
                                   t + 1 - begin, caution)
             if side == WORSE:
                 hit |= judged & tonight & (beyond > least)
@@ -361,31 +362,41 @@ def _pooled(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
     return phi, np.sqrt(var), more
 
 
-def _alarm(z: np.ndarray, now: _Stats, least: np.ndarray, age: np.ndarray,
+def _windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The windows that end tonight, of WINDOWS, and their means.
+
+    :param z: the newest nights, in spreads
+    """
+    windows = [np.clip(z[:, -nights:], -most, most)
+               for nights, *_, most in WINDOWS if nights <= z.shape[1]]
+    return [(window, window.mean(1)) for window in windows]
+
+
+def _alarm(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
+           now: _Stats, least: np.ndarray, age: np.ndarray,
            caution: np.ndarray) -> np.ndarray:
     """Whether one of the windows that end tonight alarms.
 
-    :param z: the newest nights, in spreads
+    :param windows: as `_windows` gives them
+    :param side: WORSE or BETTER
     :param least: smallest change that matters, in spreads
     :param age: nights since the baseline began
     """
-    hit = np.zeros(len(z), bool)
+    hit = np.zeros(len(age), bool)
     own = variance_of_mean(np.maximum(now.nights, 1), now.phi)
     step = np.maximum(LEAST_STEP, least)
-    for nights, few, quantile, worse, most in WINDOWS:
-        if nights > z.shape[1]:
-            break
-        window = np.clip(z[:, -nights:], -most, most)
-        mean = window.mean(1)
-        rows = np.flatnonzero((mean > step) & (age >= nights))
+    for (window, mean), (nights, few, quantile, worse, _) in zip(
+            windows, WINDOWS, strict=False):
+        rows = np.flatnonzero((side * mean > step) & (age >= nights))
         if not len(rows):
             continue
-        t = mean[rows] / np.sqrt(variance_of_mean(nights, now.phi[rows])
-                                 + own[rows])
+        t = side * mean[rows] / np.sqrt(variance_of_mean(
+            nights, now.phi[rows]) + own[rows])
         higher = quantile + caution[rows] + np.interp(
             now.nights[rows], AGES, ADDED)
         rows = rows[t > student(now.df[rows], higher)]
-        hit[rows] |= np.partition(window[rows], few, 1)[:, few] > worse
+        hit[rows] |= np.partition(side * window[rows], few, 1)[
+            :, few] > worse
     return hit
 
 

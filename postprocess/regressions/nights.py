@@ -99,9 +99,11 @@ def history(frame: pd.DataFrame) -> History:
     code = naming.number(frame, [*KEYS, 'metric', 'point'])
     night = frame['run'].astype(object).map(number).to_numpy(int)
     figures = _figures(frame, code)
-    ran = frame[RAN_ON].assign(
-        of=figures['of'].to_numpy()[code], night=night, file=frame['file']
-        ).drop_duplicates(['of', 'run'])
+    of = figures['of'].to_numpy()[code]
+    first = np.unique(naming.number(
+        frame[['run']].assign(of=of), ['of', 'run']), return_index=True)[1]
+    ran = frame[[*RAN_ON, 'file']].iloc[first].assign(
+        of=of[first], night=night[first])
     table = pd.DataFrame({'code': code, 'night': night,
                           'value': frame['value'].to_numpy(float)})
     cells = table.groupby(['code', 'night'])['value'].agg(

@@ -18,7 +18,6 @@ sql         ./plumb sql
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -151,24 +150,6 @@ def _undisturbed(frame: pd.DataFrame) -> pd.DataFrame:
     tries = rows.loc[drop].groupby(case[drop])['time'].nunique()
     frame.loc[rows.index, 'tries'] += case.map(tries).fillna(0).astype(int)
     return frame.drop(drop).reset_index(drop=True)
-
-
-def expand(frame: pd.DataFrame) -> pd.DataFrame:
-    """The parameters of each record: a column of text each, '' if unset.
-
-    Same index as `frame`; read from `params` ("name=value name=value").
-    """
-    import pandas as pd
-    def split(text: str) -> dict[str, str]:
-        parts = re.split(r'(?:^| )([^\s=]+)=', text)
-        return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-    texts = frame['params'].astype(str)
-    known = {text: split(text) for text in texts.unique()}
-    names = list(dict.fromkeys(n for p in known.values() for n in p))
-    return pd.DataFrame(
-        {n: texts.map({t: p.get(n, '') for t, p in known.items()})
-         for n in names}, index=frame.index)
 
 
 def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:

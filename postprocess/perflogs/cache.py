@@ -283,9 +283,9 @@ class Cache:
 
 
 def _key() -> str:
-    """What the records depend on besides the perflogs: their format, and
+    """What the records depend on besides the perflogs: their columns, and
     the metrics. To parse the files takes longer than a question."""
-    found = hashlib.sha256(f'{VERSION}'.encode())
+    found = hashlib.sha256(f'{VERSION} {formats.types()}'.encode())
     for path in sorted([*ROOT.glob('config/*.yaml'),
                         *ROOT.glob('checks/*/family.yaml')]):
         found.update(path.read_bytes())

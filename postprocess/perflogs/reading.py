@@ -70,7 +70,7 @@ def packed(file: Path) -> bool:
 
 
 def files(paths: Iterable, report: Report) -> Iterator[Path]:
-    """Every perflog and plan once, plans first, in the order of its path.
+    """Every perflog and plan once, in the order of its path.
 
     :param report: called with file, line and reason of what cannot be searched
     """
@@ -98,8 +98,7 @@ def files(paths: Iterable, report: Report) -> Iterator[Path]:
                          or planned and plans.NAME.fullmatch(n))
                     # While a file is being compressed, the plain one counts.
                     and (name == n or name not in present))
-    # Plans first: what is recorded later is not missing.
-    yield from sorted(found, key=lambda p: (not plans.is_plan(p), p))
+    yield from sorted(found)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ pd = pytest.importorskip('pandas')
 import perflogs_factory as make  # noqa: E402
 
 from postprocess import perflogs  # noqa: E402
-from postprocess.perflogs import cache, reading  # noqa: E402
+from postprocess.perflogs import cache, formats, reading  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(120)
@@ -122,7 +122,7 @@ def test_bad_lines_are_told_each_time(tree):
 
 
 @pytest.mark.parametrize('harm', ['truncate', 'flip', 'remove', 'shape',
-                                  'orphan', 'metrics'])
+                                  'orphan', 'version'])
 def test_a_damaged_cache_is_made_anew(tree, monkeypatch, harm):
     agree(tree)
     place = tree / cache.FOLDER
@@ -144,11 +144,22 @@ def test_a_damaged_cache_is_made_anew(tree, monkeypatch, harm):
     elif harm == 'orphan':
         (place / 'alpha' / '2025-11.99999999.parquet').touch()
         nights(tree, [7])
-    else:                               # what is known of metrics has changed
+    else:
         monkeypatch.setattr(cache, 'VERSION', -1)
     agree(tree)
     assert len([*place.glob('*/*')]) == 1
     assert not [*reads(monkeypatch)] and len(perflogs.read(tree)) >= 40
+
+
+def test_a_cache_with_other_columns_is_not_used(tree, monkeypatch):
+    """Another checkout of the suite wrote it."""
+    types = formats.types()
+    agree(tree)
+    with monkeypatch.context() as patch:
+        patch.setattr(formats, 'types', lambda: {**types, 'line': 'DOUBLE'})
+        perflogs.read(tree)
+    seen = reads(monkeypatch)
+    assert len(perflogs.read(tree)) == 40 and len(seen) == 4
 
 
 def test_a_month_has_one_file(tree):

@@ -91,7 +91,8 @@ def _current(stack: contextlib.ExitStack, given: Sequence[Path], con: Any
     """An up-to-date cache. It is a temporary one for anything but a folder,
     and if the folder cannot be written to."""
     if len(given) == 1 and given[0].is_dir():
-        with contextlib.suppress(OSError, locks.LockError):
+        with contextlib.suppress(OSError, locks.LockError,
+                                 duckdb.IOException):
             return _shared(stack, given[0], con)
     place = stack.enter_context(
         tempfile.TemporaryDirectory(prefix='plumbline-'))
@@ -186,10 +187,13 @@ class Cache:
         files: dict[str, dict[str, Path]] = {}
         for name, file in self._files().items():
             files.setdefault(_month(name, file), {})[name] = file
-        with formats.prepared(self.con):
-            self.months = {month: self._renewed(month, files[month], drafts)
-                           for month in sorted(files)}
-        shutil.rmtree(drafts)
+        try:
+            with formats.prepared(self.con):
+                self.months = {
+                    month: self._renewed(month, files[month], drafts)
+                    for month in sorted(files)}
+        finally:
+            shutil.rmtree(drafts, ignore_errors=True)
         used = {month.file for month in self.months.values()}
         for file in {*self.place.glob('*/*')} - used:
             file.unlink()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 pd = pytest.importorskip('pandas')
+duckdb = pytest.importorskip('duckdb')
 import perflogs_factory as make  # noqa: E402
 
 from postprocess import perflogs  # noqa: E402
@@ -209,6 +210,19 @@ def test_a_folder_that_cannot_be_written_to(tree, monkeypatch):
     monkeypatch.setattr(Path, 'mkdir', mkdir)
     assert len(perflogs.read(tree)) == 40
     assert not (tree / cache.FOLDER).exists()
+
+
+def test_a_disk_without_room_for_the_cache(tree, monkeypatch):
+    real = cache.Cache._write
+
+    def write(self, *args, **kwargs):
+        if self.place.name == cache.FOLDER:
+            raise duckdb.IOException('No space left on device')
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(cache.Cache, '_write', write)
+    assert len(perflogs.read(tree)) == 40
+    assert not [*(tree / cache.FOLDER).glob('*/')]
 
 
 #: A process that reads again and again, and prints how many records exist.

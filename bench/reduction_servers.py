@@ -2,7 +2,7 @@
 """Compares reduction servers with a ring on links of equal rate.
 
     bench/reduction_servers.py [--rate 200mbit] [--sizes 1M,4M,16M,64M]
-                               [--rounds 1] [--figures DIR]
+                               [--rounds 1] [--plots DIR]
 
 As root, on a cluster in a box (tests/cluster) of 8 nodes whose links all have
 the same rate: 4 clients and 1, 2, 4 servers, each on a node of its own, and a
@@ -154,8 +154,8 @@ def main() -> bool:
                          help='chunks under way for each server')
     options.add_argument('--servers', default='1,2,4')
     options.add_argument('--rounds', type=int, default=1)
-    options.add_argument('--least', type=float, default=0.9)
-    options.add_argument('--figures', type=Path,
+    options.add_argument('--minimum', type=float, default=0.9)
+    options.add_argument('--plots', type=Path,
                          help='folder for the sweep and the timelines')
     args = options.parse_args()
     began, load = time.monotonic(), os.getloadavg()[0]
@@ -170,12 +170,12 @@ def main() -> bool:
             raise Missing(str(err)) from None
         finally:
             cluster.down()
-        good = show(runs, args.least)
+        good = show(runs, args.minimum)
         print(f'\nlinks {args.rate}, chunks {args.chunksize}, load '
               f'{load:.1f} before and {os.getloadavg()[0]:.1f} after, '
               f'{time.monotonic() - began:.0f} s')
-        if args.figures:
-            draw(runs, args.figures)
+        if args.plots:
+            draw(runs, args.plots)
     return good
 
 
@@ -193,7 +193,7 @@ def draw(runs: dict[int, list[parser.Analysis]], folder: Path) -> None:
         of[-1].draw(folder / names[servers].replace(' ', ''), None)
 
 
-def show(runs: dict[int, list[parser.Analysis]], least: float) -> bool:
+def show(runs: dict[int, list[parser.Analysis]], minimum: float) -> bool:
     """Prints the table; returns whether every ratio reaches the model."""
     ring, short = curve(runs[0]), []
     limits = {number: words.expected_ratio(CLIENTS, number)
@@ -208,7 +208,7 @@ def show(runs: dict[int, list[parser.Analysis]], least: float) -> bool:
             ratio = busbw / ring[size]
             cells.append(f'{busbw * 1e3:.2f}, {ratio:.3f} '
                          f'({ratio / limit:.0%})')
-            if ratio < least * limit and size >= 4 << 20:
+            if ratio < minimum * limit and size >= 4 << 20:
                 short.append((size, servers, ratio / limit))
         row(f'{size >> 20} MiB', f'{ring[size] * 1e3:.2f}', *cells)
     for size, servers, share in short:

@@ -24,8 +24,8 @@ NODE_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 PARTITION_FEATURES: dict[str, str] = {
     'gpu_nvidia': 'NVIDIA GPUs on every node',
     'gpu_amd': 'AMD GPUs on every node',
-    'speed_sentinel': 'the machine changes speed under a benchmark: take a '
-                      'sentinel before and after each program',
+    'speed_probe': 'the machine changes speed under a benchmark: take a '
+                      'speed probe before and after each program',
     **{f'nodes_{n}': f'jobs of {n} node{"s" * (n > 1)} can run'
        for n in NODE_COUNTS},
 }
@@ -40,43 +40,43 @@ ENVIRON_FEATURES: dict[str, str] = {
 #: Extras of a partition: name -> meaning, with the unit.
 PARTITION_EXTRAS: dict[str, str] = {
     'launcher_pin': 'launcher options that bind each rank to as many cores '
-                    'of its own as it has threads; `{cpus}` is their number '
-                    '(list; config/sites/launch.py has those of each '
-                    'launcher; '
-                    'where it binds by itself: empty)',
+    'of its own as it has threads; `{cpus}` is their number '
+    '(list; config/sites/launch.py has those of each '
+    'launcher; '
+    'where it binds by itself: empty)',
     'launcher_free': 'instead of launcher_pin: launcher options that bind '
-                     'no rank, where the CPUs are shared anyway (list)',
+    'no rank, where the CPUs are shared anyway (list)',
     'launcher_oversubscribe': 'options for more ranks than cores (list)',
     'launcher_spread': 'launcher options that start one process a node, '
-                       'bound to no core: an agent that starts servers '
-                       '(list)',
+    'bound to no core: an agent that starts servers '
+    '(list)',
     'service_interface': 'network interface that servers inside a job bind '
-                         'to; without it loopback on one node, on several '
-                         'the address that the nodes reach each other by',
+    'to; without it loopback on one node, on several '
+    'the address that the nodes reach each other by',
     'service_heartbeat_timeout': 'seconds without a heartbeat until a node of '
-                                 'a service counts as lost; without it 30',
+    'a service counts as lost; without it 30',
     'scratch': "folder on a node's own disk for the data of servers inside a "
-               'job; without it TMPDIR or /tmp',
+    'job; without it TMPDIR or /tmp',
     'node_memory': 'memory of a node, in GB of 2^30 B',
     'oversubscribe_env': 'environment variables for more ranks than cores '
-                         '(mapping)',
-    'speed_boundary_ns': 'sentinel: round trip in ns that parts the speed '
-                         'classes fast and slow',
-    'speed_bands_ns': 'sentinel: {fast: [least, most], slow: [least, most]}, '
-                      'the readings in ns that are of a class; a run with '
-                      'one that is of neither is inconclusive. Without it '
-                      'every reading is of a class',
+    '(mapping)',
+    'speed_boundary_ns': 'speed probe: round trip in ns that parts the speed '
+    'classes fast and slow',
+    'speed_bands_ns': 'speed probe: {fast: [min, max], slow: [min, max]}, '
+    'the readings in ns that are of a class; a run with '
+    'one that is of neither is inconclusive. Without it '
+    'every reading is of a class',
     'others_cpu_limit': 'share of the CPUs that a case uses on a node above '
-                        'which CPU time of other programs there makes it '
-                        'inconclusive; without it 0.05',
-    'night_budget': 'node-hours that mode nightly may take of the partition '
-                    'in a night; without it all its cases run every night',
+    'which CPU time of other programs there makes it '
+    'inconclusive; without it 0.05',
+    'nightly_budget': 'node-hours that mode nightly may take of the partition '
+    'in a night; without it all its cases run every night',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
     'one_nic_bandwidth': 'one NIC, one way, in MB/s, if two ranks can fill it',
     'gpu_link_bandwidth': 'all links between two GPUs of a node, or of one '
-                          'GPU to the switch, one way, in MB/s',
+    'GPU to the switch, one way, in MB/s',
     'gpu_bandwidth': 'all links of one GPU to others of its node together, '
-                     'one way, in MB/s',
+    'one way, in MB/s',
 }
 
 #: Extras of an environment: name -> meaning.
@@ -154,9 +154,9 @@ def check_site(configuration: Mapping[str, Any], where: str) -> None:
             _check(extras, PARTITION_EXTRAS, label)
             _check(extras.get('speed_bands_ns', ()), ('fast', 'slow'),
                    f'{label}: speed_bands_ns')
-            budget = extras.get('night_budget', 1)
+            budget = extras.get('nightly_budget', 1)
             if type(budget) not in (int, float) or not 0 < budget < math.inf:
-                raise GlossaryError(f'{label}: night_budget is {budget!r}; '
+                raise GlossaryError(f'{label}: nightly_budget is {budget!r}; '
                                     'write a number of node-hours above 0')
             processor = part.get('processor', {})
             if not {'num_cpus', 'num_cpus_per_core'} <= set(processor):

@@ -2,9 +2,9 @@
 
     plumb parse optcast run.txt                  what run.py printed
     plumb parse optcast client.log server.log    each log by itself
-    plumb parse optcast LOGDIR --xlim 20,60 --figures DIR
+    plumb parse optcast LOGDIR --xlim 20,60 --plots DIR
                                                  the original's analysis
-    plumb parse optcast RUNS --figures DIR       a folder of printed outputs,
+    plumb parse optcast RUNS --plots DIR       a folder of printed outputs,
                                                  a run each: the sweep
 
 Figures: busbw and algbw of each size (GB/s), busbw_average; the statistics
@@ -363,16 +363,16 @@ def compared(curves: dict[str, dict[int, float]]) -> list[str]:
             for size in sorted(curve.keys() & other.keys())]
 
 
-def _printed_runs(paths: list[Path], figures: Path | None
+def _printed_runs(paths: list[Path], plots: Path | None
                   ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
     from . import sweep
 
     runs = {path: _in(path.name, parse, path.read_text()) for path in paths}
     curves = curves_of(runs)
     said = compared(curves)
-    if figures and any(curves.values()):
+    if plots and any(curves.values()):
         said += [f'drawn: {path}' for path in sweep.draw(
-            curves, 'busbw by size, mean of in and out of place', figures,
+            curves, 'busbw by size, mean of in and out of place', plots,
             'sweep')]
     return list(runs.items()), '\n'.join(said)
 
@@ -383,11 +383,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options for folders of logs."""
     parser.add_argument('--xlim', metavar='A,B', help='window of the '
                         'timelines, from and to in ms since the first span')
-    parser.add_argument('--figures', metavar='DIR', type=Path,
+    parser.add_argument('--plots', metavar='DIR', type=Path,
                         help='draw the timelines of client and server there, '
                         'PNG and SVG; of several sizes the sweep, too')
     parser.epilog = (
-        'Example: ./plumb parse optcast log --xlim 20,60 --figures out: the '
+        'Example: ./plumb parse optcast log --xlim 20,60 --plots out: the '
         'statistics of client.log and server.log in log/ as CSV, what holds '
         'the run back on stderr, and the timelines out/client.svg and '
         'out/server.svg from 20 to 60 ms. Of a folder of printed outputs '
@@ -408,10 +408,10 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
     asked = vars(options) if options else {}
     texts = sorted(folder.glob('*.txt'))
     if texts and not any((folder / name).exists() for name in SETTINGS):
-        return _printed_runs(texts, asked.get('figures'))
+        return _printed_runs(texts, asked.get('plots'))
     xlim = timeline.window(asked['xlim']) if asked.get('xlim') else None
     found = analyse(folder)
-    drawn = found.draw(asked['figures'], xlim) if asked.get('figures') else []
+    drawn = found.draw(asked['plots'], xlim) if asked.get('plots') else []
     return [(folder, found.records)], '\n'.join([
         found.text(), *found.sentences(), *(f'drawn: {path}'
                                             for path in drawn)])

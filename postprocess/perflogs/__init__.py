@@ -62,8 +62,8 @@ def read(paths, on_error='raise'):
     - `time`: UTC timestamps; `value`, `reference`, `lower`, `upper`, `point`:
       floats (NaN where empty; value in `unit`, the thresholds are fractions,
       the point in the unit of the metric's points: bytes);
-    - `schema`, `repeat`, `num_nodes`, `num_tasks`, `tasks_per_node`: Int64;
-      `emulated`: bool;
+    - `schema`, `repetition`, `num_nodes`, `num_tasks`, `tasks_per_node`:
+      Int64; `emulated`: bool;
     - `file`, `line`: where the record stands; `format`: of that file;
     - `tries`: how often the session measured the case (see `decided`);
     - everything else is text, as a category (group with observed=True);
@@ -171,5 +171,5 @@ def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     table['time'] = table['time'].dt.tz_localize('UTC')
     table = table.astype(dict.fromkeys(formats.COUNTS, 'Int64'))
     table = table.astype({'point': float})
-    table['repeat'] = table['repeat'].fillna(1)
+    table['repetition'] = table['repetition'].fillna(1)
     return decided(table)

@@ -33,7 +33,7 @@ KEYS = ['family', 'check', 'system', 'partition', 'environ', 'source',
         'edition', 'speed', 'params']
 
 #: (metric, size in B or None) -> run -> value.
-Figures = Mapping[tuple[str, int | None], Mapping[str, float]]
+Metrics = Mapping[tuple[str, int | None], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Judgement:
     """What the runs so far say of one judged figure."""
     #: As in a reference file: `latency@8B`; the derived one where that is
     #: judged instead.
-    figure: str
+    metric: str
     centre: float
     #: How much worse it may be, a fraction; inf: too few runs.
     bound: float
-    cap: float
+    max_tolerance: float
     #: More runs until the bound is within the cap; 0: it is; None: never.
     needs: int | None
 
@@ -105,22 +105,22 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
                   rule['metric'], judged.instead(family, rule['metric']))}
     good = good[good['metric'].isin(list(wanted - {'worst_ratio', None}))]
     table = medians(good, KEYS)
-    figure = table.groupby([*KEYS, 'metric', 'point'], observed=True,
+    group = table.groupby([*KEYS, 'metric', 'point'], observed=True,
                            dropna=False, sort=False).ngroup().to_numpy()
-    order = np.argsort(figure, kind='stable')
+    order = np.argsort(group, kind='stable')
     runs_of = table['run'].to_numpy(object)[order].tolist()
-    values = table['value'].to_numpy()[order].tolist()
-    begins = np.flatnonzero(np.diff(figure[order], prepend=-1))
+    numbers = table['value'].to_numpy()[order].tolist()
+    begins = np.flatnonzero(np.diff(group[order], prepend=-1))
     firsts = table.iloc[order[begins]][[*KEYS, 'metric', 'point']]
     for (*names, metric, point), begin, end in zip(
             firsts.itertuples(index=False, name=None), begins,
             np.append(begins[1:], len(order)), strict=False):
         cases[tuple(map(str, names))][1][
             str(metric), judged.position(point)] = dict(zip(
-                runs_of[begin:end], values[begin:end], strict=True))
-    return [_of_case(key, len(runs), judgements(key[0], figures, floors),
+                runs_of[begin:end], numbers[begin:end], strict=True))
+    return [_of_case(key, len(runs), judgements(key[0], curves, floors),
                      key in mixed)
-            for key, (runs, figures) in sorted(
+            for key, (runs, curves) in sorted(
                 cases.items(), key=lambda case: case[0])]
 
 
@@ -134,11 +134,11 @@ def _of_case(key: tuple, runs: int, found: list[Judgement], mixed: bool
     row = dict(zip(KEYS, key, strict=True))
     return Progress(
         **row, runs=runs, needs=needs,
-        bounds={j.figure: (j.centre, j.bound, j.cap) for j in found},
-        needs_of={j.figure: j.needs for j in found})
+        bounds={j.metric: (j.centre, j.bound, j.max_tolerance) for j in found},
+        needs_of={j.metric: j.needs for j in found})
 
 
-def judgements(family: str, figures: Figures,
+def judgements(family: str, curves: Metrics,
                floors: Mapping[str, float] = {}) -> list[Judgement]:
     """What the runs of a case say of each judged figure.
 
@@ -147,55 +147,72 @@ def judgements(family: str, figures: Figures,
     floors = {**FLOORS, **floors}
     rows = perflogs.metrics()
     # What few runs have is no figure of the case, unless all have few.
-    enough = {point: runs for point, runs in figures.items()
-              if len(runs) >= FEWEST_RUNS} or figures
+    enough = {point: runs for point, runs in curves.items()
+              if len(runs) >= FEWEST_RUNS} or curves
     names = judged.judged(family, enough)
     found = []
     for (metric, size), runs in enough.items():
         name = judged.key(metric, size)
         if name not in names or rows[metric]['better'] == 'none':
             continue
-        mine = _of_figure(family, name, metric, list(runs.values()), floors)
+        mine = _of_metric(family, name, metric, list(runs.values()), floors)
         other = judged.instead(family, name)
-        values = enough.get((other, None)) if other else None
-        if mine.bound > mine.cap and other and values:
-            derived = _of_figure(family, other, other, list(values.values()),
+        numbers = enough.get((other, None)) if other else None
+        if mine.bound > mine.max_tolerance and other and numbers:
+            derived = _of_metric(family, other, other, list(numbers.values()),
                                  floors)
             if derived.needs == 0:
                 mine = derived
             else:
-                mine = Judgement(name, mine.centre, mine.bound, mine.cap, min(
-                    (n for n in (mine.needs, derived.needs) if n is not None),
-                    default=None))
+                mine = Judgement(
+                    name,
+                    mine.centre,
+                    mine.bound,
+                    mine.max_tolerance,
+                    min(
+                        (
+                            n
+                            for n in (mine.needs, derived.needs)
+                            if n is not None
+                        ),
+                        default=None,
+                    ),
+                )
         found.append(mine)
     ratios = worst_ratios(family, enough)
     if ratios and 'worst_ratio' in judged.judged_metrics(family):
         floor = floors['worst_ratio']
-        cap = max(judged.widest(family, 'worst_ratio'), floor)
-        found.append(Judgement(
-            'worst_ratio', 1.0, spread.worst_bound(ratios, floor),
-            cap, spread.worst_runs_needed(ratios, cap, floor)))
+        max_tolerance = max(judged.max_tolerance(family, 'worst_ratio'), floor)
+        found.append(
+            Judgement(
+                'worst_ratio',
+                1.0,
+                spread.worst_bound(ratios, floor),
+                max_tolerance,
+                spread.worst_runs_needed(ratios, max_tolerance, floor),
+            )
+        )
     return found
 
 
-def _of_figure(family: str, name: str, metric: str, values: list[float],
+def _of_metric(family: str, name: str, metric: str, values: list[float],
                floors: Mapping[str, float]) -> Judgement:
     floor = floors.get(metric, floors[''])
     # A floor above the cap is somebody's choice.
-    cap = max(judged.widest(family, metric), floor)
+    max_tolerance = max(judged.max_tolerance(family, metric), floor)
     digit = judged.resolution(family, metric)
     bound = spread.bound(values, floor, digit)
-    return Judgement(name, statistics.median(values), bound, cap,
-                     0 if bound <= cap else spread.runs_needed(
-                         values, cap, floor, digit))
+    return Judgement(name, statistics.median(values), bound, max_tolerance,
+                     0 if bound <= max_tolerance else spread.runs_needed(
+                         values, max_tolerance, floor, digit))
 
 
-def worst_ratios(family: str, figures: Figures) -> list[float]:
+def worst_ratios(family: str, curves: Metrics) -> list[float]:
     """Each run's worst ratio to the median curves (1 = as good); [] where
     the case has no curve of a judged metric."""
     names, rows = judged.judged_metrics(family), perflogs.metrics()
     worst: dict[str, float] = {}
-    for (metric, size), runs in figures.items():
+    for (metric, size), runs in curves.items():
         centre = statistics.median(runs.values())
         if metric in names and size is not None and centre > 0:
             better = rows[metric]['better']

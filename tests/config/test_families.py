@@ -26,7 +26,7 @@ judged:
 headline: [triad, {metric: wall_time, alone: true}]
 limits:
   - {metric: triad, max: 1000000, why: no memory does that}
-figures:
+plots:
   - {kind: curve, metric: triad}
 parsers: {stream: parser}
 about: {stream: what memory gives, 'stream_*': the same}
@@ -97,14 +97,14 @@ def test_a_good_file_is_read_whole(tmp_path):
      "or largest, got 'eight'"),
     ('instead: triad_large', 'instead: triad', "11: judged: instead: "
      "'triad' is not a derived metric; did you mean 'triad_large'?"),
-    ('at: [8, largest]', 'widest: -1', '11: judged: widest: expected a '
-     'number that is at least 0, got -1'),
+    ('at: [8, largest]', 'max_tolerance: -1', '11: judged: max_tolerance: '
+     'expected a number that is at least 0, got -1'),
     ('alone: true', 'alon: true', "12: headline: unknown key 'alon'; did you "
      "mean 'alone'?"),
     ('max: 1000000, ', '', '14: limits: expected a bound: min, max, max_of'),
     ('why: no', "when: '(', why: no", "14: limits: when: '(' is not a regular "
      'expression: '),
-    ('kind: curve', 'knd: curve', '16: figures: kind is missing'),
+    ('kind: curve', 'knd: curve', '16: plots: kind is missing'),
     ('stream: parser}', 'stream: parse}', 'parsers: stream: there is no '
      'parse.py in '),
     ('bands: {rate', 'bands: {rat', "20: bands: rat: it is not a metric of "

@@ -28,7 +28,7 @@ def values(text):
     return {(r.metric, r.size): r.value for r in nccl.parse(text)}
 
 
-def figures(text):
+def rows(text):
     return [(r.program, r.version, r.size, r.metric, r.value, r.unit)
             for r in nccl.parse(text)]
 
@@ -56,7 +56,7 @@ def test_what_2_19_prints(name):
     assert {r.value for r in found if r.metric == 'wrong'} == {0}
 
 
-def test_a_table_by_its_figures():
+def test_a_table_by_its_values():
     found = values(text_of('formats/v2.19.6_stub_mpi_np2_g2.txt'))
     assert found == {
         ('time', 65536): 6.67, ('algbw', 65536): 9.82,
@@ -114,7 +114,7 @@ def test_json_has_all_digits_and_single_iterations():
 @pytest.mark.parametrize('program', PROGRAMS)
 def test_every_version_and_program(style, program):
     text = output(style, program, ranks=8, hosts=2, latency=101.5,
-                  rate=1450.0 if style < '2.17.5' else 400.0, most=1 << 26)
+                  rate=1450.0 if style < '2.17.5' else 400.0, maximum=1 << 26)
     if style == 'rccl-O0' and not PROGRAMS[program].checks_in_place:
         assert 'was checked' in reason(text)
         return
@@ -137,14 +137,14 @@ def test_files_that_rccl_tests_write(style, program):
     text = written(style, program)
     found = nccl.read(text)
     assert (found.program, found.ranks, len(found.rows)) == (program, 8, 15)
-    figures_ = values(text)
-    assert 'busbw_average' not in {metric for metric, _ in figures_}
-    large = PROGRAMS[program].factor(8) * figures_['algbw', 1 << 20]
-    assert figures_['busbw', 1 << 20] == pytest.approx(large, rel=1e-5)
-    assert (('time_in_place', 1 << 20) in figures_) == (
+    values_ = values(text)
+    assert 'busbw_average' not in {metric for metric, _ in values_}
+    large = PROGRAMS[program].factor(8) * values_['algbw', 1 << 20]
+    assert values_['busbw', 1 << 20] == pytest.approx(large, rel=1e-5)
+    assert (('time_in_place', 1 << 20) in values_) == (
         PROGRAMS[program].checks_in_place)
     for same in ('\ufeff' + text, text.replace('\n', '\r\n'), text + '\n\n'):
-        assert values(same) == figures_
+        assert values(same) == values_
 
 
 def test_files_with_several_cycles_and_with_one_half():
@@ -152,7 +152,7 @@ def test_files_with_several_cycles_and_with_one_half():
     assert found['time', 64] != found['time[cycle=3]', 64]
     assert ('time_in_place', 64) not in values(written(halves=(0,)))
     assert ('time', 64) not in values(written(halves=(1,)))
-    assert len(values(written(least=64, most=64))) == 7
+    assert len(values(written(minimum=64, maximum=64))) == 7
 
 
 @pytest.mark.parametrize('change, said', [
@@ -196,7 +196,7 @@ def tagged(text, tag):
     '[prterun-node1-4711@1,0]<stdout>: ', '[0] ', '<stdout>:'])
 def test_tags_of_launchers(tag):
     text = text_of('formats/v2.19.6_stub_mpi_np2_g2.txt')
-    assert figures(tagged(text, tag)) == figures(text)
+    assert rows(tagged(text, tag)) == rows(text)
 
 
 INFO = [
@@ -216,10 +216,10 @@ def test_lines_in_between():
         text = text_of(name)
         chatty = ''.join(f'{line}\n{INFO[n % len(INFO)]}\n'
                          for n, line in enumerate(text.split('\n')))
-        assert figures(chatty) == figures(text)
+        assert rows(chatty) == rows(text)
         for ends in (text.replace('\n', '\r\n'), '\n\n' + text + '\n\n',
                      re.sub(' +\n', '\n', text)):
-            assert figures(ends) == figures(text)
+            assert rows(ends) == rows(text)
 
 
 @pytest.mark.parametrize('name, said', [
@@ -350,7 +350,7 @@ def test_the_environment_is_not_kept():
     text = text_of('formats/all_reduce.json')
     kept = nccl.without_environment(text)
     assert 'LD_LIBRARY_PATH' in text and 'LD_LIBRARY_PATH' not in kept
-    assert figures(kept) == figures(text)
+    assert rows(kept) == rows(text)
 
 
 def test_plumb_parse_says_what_it_left_out():
@@ -403,7 +403,7 @@ def unconfirmed(whole, key, value):
 
 
 @pytest.mark.parametrize('name', TEXTS)
-def test_a_thousand_mutations_and_no_wrong_figure(name):
+def test_a_thousand_mutations_and_no_wrong_metric(name):
     """Refused, or the same figures."""
     text = TEXTS[name]
     whole, draw, refused = values(text), random.Random(name), 0

@@ -26,11 +26,11 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture
 def tree(tmp_path) -> Path:
     """Perflogs of three checks and four nights."""
-    nights(tmp_path, range(4))
+    sessions(tmp_path, range(4))
     return tmp_path
 
 
-def nights(root: Path, days) -> None:
+def sessions(root: Path, days) -> None:
     for day in days:
         make.write(root, [
             make.record('latency', 1 + n + day / 100, 2 ** n, day=day,
@@ -80,7 +80,7 @@ def test_only_what_is_new_is_read(tree, monkeypatch):
     seen = reads(monkeypatch)
     perflogs.read(tree)
     assert not seen
-    nights(tree, [9])
+    sessions(tree, [9])
     assert len(perflogs.read(tree)) == 50
     assert len(seen) == 4 and all(offset for _, offset in seen)
     monkeypatch.undo()
@@ -144,7 +144,7 @@ def test_a_damaged_cache_is_made_anew(tree, monkeypatch, harm):
             place / 'alpha' / f'2026-11.{cache._checksum(month)}.parquet')
     elif harm == 'orphan':
         (place / 'alpha' / '2025-11.99999999.parquet').touch()
-        nights(tree, [7])
+        sessions(tree, [7])
     else:
         monkeypatch.setattr(cache, 'VERSION', -1)
     agree(tree)
@@ -165,7 +165,7 @@ def test_a_cache_with_other_columns_is_not_used(tree, monkeypatch):
 
 def test_a_month_has_one_file(tree):
     for day in range(10, 14):
-        nights(tree, [day])
+        sessions(tree, [day])
         perflogs.read(tree)
     assert len([*(tree / cache.FOLDER).glob('*/*')]) == 1
     assert len(agree(tree)) == 80
@@ -181,7 +181,7 @@ def test_a_damaged_file_that_grows_is_read_on(tree, monkeypatch, harm):
         _, [error] = perflogs.read(tree, on_error='collect')
         assert error.line == 2
     seen = reads(monkeypatch)
-    nights(tree, [9])
+    sessions(tree, [9])
     frame, [error] = perflogs.read(tree, on_error='collect')
     assert error.line == 2 and len(frame) == 49
     assert all(offset for _, offset in seen)
@@ -267,7 +267,7 @@ def test_two_readers_and_a_writer(tree):
         for reader in readers:
             assert int(reader.stdout.readline()) == 40
         for day in range(30, 36):
-            nights(tree, [day])
+            sessions(tree, [day])
         seen = []
         for reader in readers:
             last = 0

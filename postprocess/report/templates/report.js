@@ -96,14 +96,14 @@ const human = (size) => {
 const numbers = () => {
   const {kinds, metrics, rows, left} = data.numbers;
   const titles = ['family', 'case', 'where', 'speed', 'metric', 'size',
-    'unit', 'newest', 'median', 'least', 'most', 'runs', 'reference'];
+    'unit', 'newest', 'median', 'min', 'max', 'runs', 'reference'];
   let all = rows.map((row) => {
     const [family, name, place] = kinds[row[0]];
     const [metric, unit] = metrics[row[2]];
     return [family, name, place, row[1], metric, row[3], unit,
       ...row.slice(4)];
   });
-  let shown = all, most = 60;
+  let shown = all, limit = 60;
   const box = document.getElementById('table');
   const scroll = el('div', '', {className: 'scroll'});
   const table = el('table');
@@ -113,7 +113,7 @@ const numbers = () => {
   const body = table.createTBody();
   const more = el('button', '');
   const draw = () => {
-    body.replaceChildren(...shown.slice(0, most).map((row) => {
+    body.replaceChildren(...shown.slice(0, limit).map((row) => {
       const tr = document.createElement('tr');
       row.forEach((value, n) => tr.append(el('td', n === 5 ? human(value)
         : value ?? '', {className: n > 6 || n === 5 ? 'n' : ''})));
@@ -122,9 +122,9 @@ const numbers = () => {
     said.textContent = `${shown.length} rows`
       + (left ? `; ${left} more are in the perflogs only` : '');
     more.textContent = `show all ${shown.length}`;
-    more.hidden = shown.length <= most;
+    more.hidden = shown.length <= limit;
   };
-  more.onclick = () => { most = Infinity; draw(); };
+  more.onclick = () => { limit = Infinity; draw(); };
   scroll.append(table);
   box.replaceChildren(scroll);
   const said = tools(scroll, (parts) => {
@@ -158,10 +158,10 @@ if ('IntersectionObserver' in window) {
 
 // A case ------------------------------------------------------------------
 const dialog = document.getElementById('case');
-const nights = data.nights;
-const at = (past, night) => {
+const sessions = data.sessions;
+const at = (past, session) => {
   let found = null;
-  for (const [from, value] of past) { if (from <= night) { found = value; } }
+  for (const [from, value] of past) { if (from <= session) { found = value; } }
   return found;
 };
 const newest = (cells) => {
@@ -172,24 +172,24 @@ const newest = (cells) => {
   return 0;
 };
 let now = null;
-const show = (number, night) => {
+const show = (number, session) => {
   const one = data.cases[number];
   if (!one) { return; }
-  night = Math.max(0, Math.min(nights.length - 1,
-    night ?? newest(one.c)));
-  now = {number, night};
-  const letter = one.c[night];
+  session = Math.max(0, Math.min(sessions.length - 1,
+    session ?? newest(one.c)));
+  now = {number, session};
+  const letter = one.c[session];
   const title = el('h2', one.n);
   const mark = el('span', words[letter], {className: `mark m-${look(letter)}`});
   const move = el('div', '', {className: 'move'});
-  const [back, next, close] = ['← night before', 'night after →', 'close']
+  const [back, next, close] = ['← session before', 'session after →', 'close']
     .map((text) => el('button', text));
-  back.onclick = () => show(number, night - 1);
-  next.onclick = () => show(number, night + 1);
+  back.onclick = () => show(number, session - 1);
+  next.onclick = () => show(number, session + 1);
   close.onclick = () => dialog.close();
-  back.disabled = !night;
-  next.disabled = night === nights.length - 1;
-  move.append(back, next, mark, el('b', `${nights[night]} UTC`), close);
+  back.disabled = !session;
+  next.disabled = session === sessions.length - 1;
+  move.append(back, next, mark, el('b', `${sessions[session]} UTC`), close);
   const table = el('table');
   const add = (name, text, was) => {
     if (!text && !was) { return; }
@@ -200,16 +200,16 @@ const show = (number, night) => {
         {className: 'xfail'}));
     }
   };
-  if (night === newest(one.c)) {
+  if (session === newest(one.c)) {
     add('why', one.r);
     add('guard', one.g);
     add('record', one.f);
   }
-  add('job', one.j[night]);
+  add('job', one.j[session]);
   for (const [name, title] of Object.entries(data.fields)) {
     const past = one.h[name] ?? [];
-    const turn = past.findIndex(([from]) => from === night);
-    add(title, at(past, night), turn > 0 ? past[turn - 1][1] : undefined);
+    const turn = past.findIndex(([from]) => from === session);
+    add(title, at(past, session), turn > 0 ? past[turn - 1][1] : undefined);
   }
   add('check', one.k);
   add('parameters', one.a);
@@ -217,25 +217,25 @@ const show = (number, night) => {
   const past = [...one.c].map((c, n) => [c, n]).filter(([c]) => c !== '.');
   const bad = past.filter(([c]) => 'fnk-Xw'.includes(c)).length;
   dialog.replaceChildren(title, el('p', one.p, {className: 'soft'}), move,
-    cells(one, night), el('p', `${bad} of ${past.length} nights failed, are worse `
+    cells(one, session), el('p', `${bad} of ${past.length} sessions failed, are worse `
       + 'than it was, or have no record.', {className: 'soft'}), table);
   if (!dialog.open) { dialog.showModal(); }
 };
-const cells = (one, night) => {
+const cells = (one, session) => {
   const row = document.querySelector(`.row[data-case="${data.cases.indexOf(one)}"] .cells`);
   const copy = row.cloneNode(true);
-  copy.style.setProperty('--n', nights.length);
+  copy.style.setProperty('--n', sessions.length);
   const here = el('span');
   here.style.cssText = 'position:absolute;top:0;bottom:0;z-index:1;'
-    + `border:2px solid var(--c0);left:${100 * night / nights.length}%;`
-    + `width:max(6px,${100 / nights.length}%)`;
+    + `border:2px solid var(--c0);left:${100 * session / sessions.length}%;`
+    + `width:max(6px,${100 / sessions.length}%)`;
   copy.append(here);
   copy.onclick = (event) => show(now.number, place(copy, event));
   return copy;
 };
 const place = (box, event) => {
   const {left, width} = box.getBoundingClientRect();
-  return Math.floor((event.clientX - left) / width * nights.length);
+  return Math.floor((event.clientX - left) / width * sessions.length);
 };
 document.addEventListener('click', (event) => {
   const link = event.target.closest('a.case');
@@ -246,7 +246,7 @@ document.addEventListener('click', (event) => {
 });
 dialog.addEventListener('keydown', (event) => {
   const step = {ArrowLeft: -1, ArrowRight: 1}[event.key];
-  if (step) { show(now.number, now.night + step); event.preventDefault(); }
+  if (step) { show(now.number, now.session + step); event.preventDefault(); }
 });
 dialog.addEventListener('click', (event) => {
   if (event.target === dialog) { dialog.close(); }
@@ -255,9 +255,9 @@ for (const row of document.querySelectorAll('.row')) {
   row.onmousemove = (event) => {
     const box = event.target.closest('.cells');
     const one = data.cases[+row.dataset.case];
-    const night = box && place(box, event);
-    row.title = box && one.c[night]
-      ? `${one.n}: ${words[one.c[night]]}, ${nights[night]} UTC`
+    const session = box && place(box, event);
+    row.title = box && one.c[session]
+      ? `${one.n}: ${words[one.c[session]]}, ${sessions[session]} UTC`
       : `${one.n}, ${one.p}`;
   };
 }

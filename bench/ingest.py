@@ -37,7 +37,6 @@ MAX_MIB = 2048
 OPEN = '''
 import sys; sys.path.insert(0, {root!r})
 from postprocess.perflogs import cache
-cache.WORTH, cache.FULL, cache.SMALL = 0, {full}, {small}
 with cache.opened([{folder!r}], print) as con:
     print(*con.execute('SELECT count(*), count(DISTINCT (file, line)) '
                        'FROM {what}').fetchone())
@@ -51,7 +50,7 @@ perflogs.read({folder!r})
 #: records, of which only the time is another one each night.
 CHECKS, CASES, POINTS = 20, 20, 25
 SESSION = CHECKS * CASES * POINTS
-START = datetime.datetime(2020, 1, 1, 1)
+START = datetime.datetime(2020, 1, 1, 1, tzinfo=datetime.timezone.utc)
 #: Metric of a check, and its unit; by the number of the check.
 METRICS = (('latency', 'us', 'lower'), ('bandwidth', 'MB/s', 'higher'))
 #: Columns before `repetition` and from it on (config/perflog.yaml).
@@ -86,7 +85,7 @@ def lines(number: int, check: int) -> Iterator[str]:
 
 
 def write(folder: Path, records: int, first: int = 0) -> int:
-    """Writes perflogs, or appends to them.
+    """Writes perflogs, or appends to them: a file for each check and month.
 
     :arg first: number of the first nightly session
     :returns: the number of records that were written
@@ -98,20 +97,23 @@ def write(folder: Path, records: int, first: int = 0) -> int:
     checks = CHECKS if records >= SESSION else max(
         1, records // (CASES * POINTS))
     for check in range(checks):
-        path = place / f'Bench{check:02}.v3.csv'
-        with open(path, 'a', encoding='utf-8') as handle:
-            if not handle.tell():
-                handle.write(','.join(columns) + '\n')
-            for number in range(first, first + sessions):
+        for number in range(first, first + sessions):
+            month = START + datetime.timedelta(days=number)
+            path = place / f'Bench{check:02}.v3.{month:%Y-%m}.csv'
+            with open(path, 'a', encoding='utf-8') as handle:
+                if not handle.tell():
+                    handle.write(','.join(columns) + '\n')
                 handle.writelines(lines(number, check))
+            ended = (month + datetime.timedelta(hours=1)).timestamp()
+            os.utime(path, (ended, ended))
     return sessions * checks * CASES * POINTS
 
 
 def code(text: str, folder: Path, **given: object) -> list[str]:
     """A command that runs Python."""
     return [sys.executable, '-c', text.format(**{
-        'root': str(ROOT), 'folder': str(folder), 'full': 256 << 20,
-        'small': 250_000, 'what': '(FROM records LIMIT 1)', **given})]
+        'root': str(ROOT), 'folder': str(folder),
+        'what': '(FROM records LIMIT 1)', **given})]
 
 
 def cost(command: list[str]) -> tuple[float, int]:
@@ -164,9 +166,7 @@ def kill(folder: Path, rounds: int, seed: int) -> bool:
     took = [0.0, 0.0]
     count = write(folder, 30_000)
     for turn in range(-2, rounds):
-        # Several parts; and those of a month are joined, in every other two.
-        command = code(OPEN, folder, full=5 << 20,
-                       small=(0, 250_000)[turn // 2 % 2], what='records')
+        command = code(OPEN, folder, what='records')
         new = turn % 2                  # a new cache; else one that grows
         if new:
             shutil.rmtree(folder / '.store', ignore_errors=True)

@@ -235,15 +235,10 @@ def _values(side: pd.DataFrame, keys: list[str], alike: dict[str, str]
                        better=side['better'].astype(str))
     found = medians(side, [*keys, 'unit', 'better'])
     found = found[found['value'] > 0]
-    found['point'] = _points(found['size'])
+    found['point'] = found['point'].map(judged.point)
     found['log'] = np.log(found['value'])
     return found.set_index(pd.MultiIndex.from_frame(
         found[[*keys, 'metric', 'point']].astype(str)).to_flat_index())
-
-
-def _points(sizes: pd.Series) -> list[str]:
-    return [judged.point(None if pd.isna(size) else int(size))
-            for size in sizes]
 
 
 def _params(params: pd.Series, alike: dict[str, str]) -> pd.Series:
@@ -266,7 +261,7 @@ def _spreads(frame: pd.DataFrame, keys: list[str], alike: dict[str, str]
     found = medians(good.assign(params=good['params']), KEYS)
     found = found[found['value'] > 0]
     found['params'] = _params(found['params'], alike)
-    found['point'] = _points(found['size'])
+    found['point'] = found['point'].map(judged.point)
     spreads: dict[Any, tuple[float, float]] = {}
     for _, mine in found.groupby([*KEYS, 'metric', 'point'], observed=True,
                                  sort=False):

@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 
 from config.families import metrics
+from config.sessions.judged import point
 
 from .perflogs import cache
 from .perflogs.formats import sql_text
@@ -21,10 +22,11 @@ from .perflogs.formats import sql_text
 HELP = """Writes the perflogs as a file for other tools.
 
 --parquet and --csv have a row a record, of all runs, in order of time: the
-columns of config/perflog.yaml; `size`, the point in bytes; `file`, `line` and
-`format`, where the record stands. Empty cells are NULL; times are UTC. In the
-CSV file a text that a spreadsheet would run as a formula (it begins with =, @,
-a tab, or with + or - and is not a number) has an apostrophe before it.
+columns of config/perflog.yaml, with the point as a number of bytes; `file`,
+`line` and `format`, where the record stands. Empty cells are NULL; times are
+UTC. In the CSV file a text that a spreadsheet would run as a formula (it
+begins with =, @, a tab, or with + or - and is not a number) has an apostrophe
+before it.
 
 --junit and --openmetrics tell how each case stands in its newest run, as the
 page does. JUnit is what `plumb verdict --junit` writes: a test a case, failed
@@ -220,7 +222,7 @@ def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
             # The last of several repetitions that have no median.
             families.setdefault(name, (means, {}))[1][_labels(
                 labels | {'metric': str(row.metric),
-                          'point': str(row.point), 'unit': str(row.unit)}
+                          'point': point(row.point), 'unit': str(row.unit)}
             )] = repr(float(row.value))
     for name, (means, samples) in sorted(families.items()):
         yield f'# HELP {name} {_escaped(means or name)}'

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from config import console
+from config.sessions.judged import point
 
 from .perflogs import cache
 from .perflogs.formats import sql_text
@@ -73,7 +74,7 @@ SELECT strftime(max(time), '%Y-%m-%dT%H:%M:%SZ') AS time, run,
     -- The judged record and those that it is the median of have one time.
     arg_max(CASE WHEN guard = '' THEN result ELSE 'fail' END,
         2 * epoch_us(time) + judged::INTEGER) AS result,
-    {name} AS name, day, any_value(size) AS size
+    {name} AS name, day
 FROM matching JOIN nights USING (run)
 GROUP BY {name}, run, day, metric, point, unit, better'''
 #: The last session of each test case, compared with those before it.
@@ -216,9 +217,11 @@ def ask(con: duckdb.DuckDBPyConnection, metric: str, case: str, last: int
 def rows(con: duckdb.DuckDBPyConnection) -> list[Row]:
     """The rows of `answer`, in order of test case, point and time."""
     columns = ', '.join(f'"{name}"' for name in COLUMNS)
-    return [*map(Row._make, con.execute(
-        f'SELECT {columns} FROM answer ORDER BY name, unit, better, '
-        'size NULLS FIRST, point, day, run').fetchall())]
+    at = COLUMNS.index('point')
+    return [Row._make((*row[:at], point(row[at]), *row[at + 1:]))
+            for row in con.execute(
+                f'SELECT {columns} FROM answer ORDER BY name, unit, better, '
+                'point NULLS FIRST, day, run').fetchall()]
 
 
 def changes(found: Iterable[tuple]) -> None:
@@ -247,9 +250,9 @@ def _table(found: Sequence[Row]) -> None:
             row.run.replace('-', '')[:8], row.run, row.time)):
         sessions[row.run] = row.time[5:16].replace('T', ' ')
     lines = []
-    for point, line in itertools.groupby(found, lambda row: row.point):
+    for at, line in itertools.groupby(found, lambda row: row.point):
         values = {row.run: row for row in line}
-        lines.append([point or 'all', *(str(values.get(run, '-'))
+        lines.append([at or 'all', *(str(values.get(run, '-'))
                                         for run in sessions),
                       _change([row.value for row in values.values()])])
     console.show(lines, ('point', *sessions.values(), 'change'),

@@ -69,6 +69,23 @@ def judged(frame: pd.DataFrame, metric: np.ndarray | None = None
     return (repetition == 0) | (minimum[metric] > 0)
 
 
+def expand(frame: pd.DataFrame) -> pd.DataFrame:
+    """The parameters of each record: a column of text each, '' if unset.
+
+    Same index as `frame`; read from `params` ("name=value name=value").
+    """
+    def split(text: str) -> dict[str, str]:
+        parts = re.split(r'(?:^| )([^\s=]+)=', text)
+        return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+    texts = frame['params'].astype(str)
+    known = {text: split(text) for text in texts.unique()}
+    names = list(dict.fromkeys(n for p in known.values() for n in p))
+    return pd.DataFrame(
+        {n: texts.map({t: p.get(n, '') for t, p in known.items()})
+         for n in names}, index=frame.index)
+
+
 def kinds(frame: pd.DataFrame, valid: np.ndarray
           ) -> tuple[np.ndarray, pd.DataFrame]:
     """What records are of: a number for each record, and what it stands for.
@@ -83,7 +100,7 @@ def kinds(frame: pd.DataFrame, valid: np.ndarray
     at = np.unique(numbers, return_index=True)[1]
     first = frame.iloc[at]
     # A parameter that is called like a column says the same.
-    params = perflogs.expand(first).drop(columns=[*KNOWN], errors='ignore')
+    params = expand(first).drop(columns=[*KNOWN], errors='ignore')
     return numbers, pd.concat(
         [first[list(WHO)].astype(str), params,
          first[list(FIELDS)].astype(object).map(

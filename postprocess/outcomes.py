@@ -129,9 +129,8 @@ def _without_tolerance(
     nor one of the metric that is judged instead."""
     if family not in judged.table():
         return []
-    points = [(str(name), None if pd.isna(size) else int(size))
-              for name, size in zip(rows['metric'], rows['size'],
-                                      strict=True)]
+    points = [(str(metric), judged.position(point)) for metric, point in zip(
+        rows['metric'], rows['point'], strict=True)]
     there = {judged.key(*point) for point, tolerance in zip(
         points, has_tolerance, strict=True) if tolerance}
     return sorted(metric for metric in judged.judged(family, points)

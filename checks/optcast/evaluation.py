@@ -1,6 +1,7 @@
 """Optcast's evaluation in one job: what is started, and what it left."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,14 @@ import yaml
 from ..core import metrics
 from ..core.parsers import ParseError
 from ..services.parser import Services
-from ..services.plan import Clients, Plan, Program, Server, Step
+from ..services.plan import (
+    Clients,
+    Plan,
+    Program,
+    Server,
+    Step,
+    with_variables,
+)
 from . import parser, settings, words
 from .parser import Analysis
 
@@ -53,21 +61,19 @@ class Evaluation:
         beside = not self.server_nodes
         return Server(
             'optcast', (), config='password {password}\n', dialect='tcp',
-            commands=tuple((*self.environment(number), *command,
-                            *(('--trace', '-') if number == 0 else ()))
-                           for number in range(servers)),
+            commands=tuple(with_variables(
+                self.variables(number), *command,
+                *(('--trace', '-') if number == 0 else ()))
+                for number in range(servers)),
             nodes=max(1, self.server_nodes), instances=each,
             cpus=max(1, self.cores // (2 * each if beside else each)),
             memory=64 + buffers, connections=of.clients + 64, beside=beside,
             port=of.port)
 
-    def environment(self, number: int) -> tuple[str, ...]:
-        """What sets the environment of a server, before its command."""
-        if not self.environments:
-            return ()
-        own = self.environments[number % len(self.environments)]
-        return ('env', *(f'{name}={value}' for name, value in own.items())
-                ) if own else ()
+    def variables(self, number: int) -> Mapping[str, str]:
+        """The environment variables of a server."""
+        return self.environments[number % len(self.environments)
+                                 ] if self.environments else {}
 
     def plan(self) -> Plan:
         """The ring first; then the servers, where it is not of a ring."""

@@ -8,13 +8,21 @@ they wait.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..core import metrics
 from ..core.parsers import ParseError
 from ..services.parser import Services
-from ..services.plan import Clients, Plan, Program, Server, Step
+from ..services.plan import (
+    Clients,
+    Plan,
+    Program,
+    Server,
+    Step,
+    with_variables,
+)
 from . import parser, programs
 from .evaluation import Evaluation
 from .parser import Analysis
@@ -46,24 +54,25 @@ class Original(Evaluation):
         return max(1, self.setup.sizes[-1] // self.size
                    ) * self.setup.iterations
 
-    def call(self, number: int, *words: str) -> tuple[str, ...]:
-        """The script; only the first of a kind traces."""
+    def call(self, number: int, variables: Mapping[str, str], action: str,
+             *words: str) -> tuple[str, ...]:
+        """The command of the script; only the first of a kind traces."""
         library = programs.found(self.program, programs.LIBRARY)
-        # env would take a path with `=` for another variable: it starts sh.
-        return ('env', f'RUST_LOG={"INFO" if number else "TRACE"}',
-                'sh', '-c', 'exec "$@"', 'sh', sys.executable, str(SHIM),
-                words[0], str(Path(library).parent), *words[1:],
-                programs.found(self.program, programs.SERVER),
-                '--data-type', self.setup.data_type,
-                '--count', str(self.setup.count))
+        level = 'INFO' if number else 'TRACE'
+        return with_variables(
+            {**variables, 'RUST_LOG': level}, sys.executable, str(SHIM),
+            action, str(Path(library).parent), *words,
+            programs.found(self.program, programs.SERVER),
+            '--data-type', self.setup.data_type,
+            '--count', str(self.setup.count))
 
     def server(self) -> Server:
         of, mine = self.setup, super().server()
         return replace(
             mine, program=programs.SERVER, config='', password=False,
             memory=2 * mine.memory, commands=tuple(
-                (*self.environment(number),
-                 *self.call(number, 'serve', '{address}', '{port}'),
+                (*self.call(number, self.variables(number), 'serve',
+                            '{address}', '{port}'),
                  '--nrank', str(of.clients), '--reduce-jobs', str(of.jobs),
                  '--reduce-threads', str(of.threads),
                  '--recv-threads', str(of.recvs),
@@ -76,7 +85,7 @@ class Original(Evaluation):
                           unbound=True)
         return Plan(self.server(), (clients,), (Step('optcast', (Program(
             commands=tuple(
-                (*self.call(rank, 'ask', '{service}'),
+                (*self.call(rank, {}, 'ask', '{service}'),
                  '--try-count', str(self.requests), '--nreq', '1')
                 for rank in range(of.clients))),), self.limit, gate=True),),
             sample=0.25)

@@ -290,6 +290,17 @@ def _frozen(value: Any) -> Any:
             else value)
 
 
+def with_variables(variables: Mapping[str, str], *command: str
+                   ) -> tuple[str, ...]:
+    """A command that runs with some environment variables.
+
+    `env` takes a program whose path has `=` for one more variable, so that
+    the program is an argument of a shell, which replaces itself by it.
+    """
+    return ('env', *(f'{name}={value}' for name, value in variables.items()),
+            'sh', '-c', 'exec "$@"', 'sh', *command) if variables else command
+
+
 def filled(template: str, values: Mapping[str, Any]) -> str:
     """A template with its values filled in.
 

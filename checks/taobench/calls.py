@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..services.plan import with_variables
 from .sizing import (
     KEY_BYTES,
     Client,
@@ -52,10 +53,10 @@ def server(program: str, instance: Instance, prefix: str,
     if program == 'tao_bench_server':
         # The original's 180 000 need as many open files, which only root gets.
         options['c'] = connections
-        return (*(['env', f'LD_LIBRARY_PATH={libraries}'] if libraries
-                  else []), *server_command(
-            replace(instance, options=options, bind=()), prefix, '{address}',
-            _CERTIFICATES))
+        return with_variables(
+            {'LD_LIBRARY_PATH': libraries} if libraries else {},
+            *server_command(replace(instance, options=options, bind=()),
+                            prefix, '{address}', _CERTIFICATES))
     tls = 'Z' in options
     words = ['-l', '{address}', '-p', '{port}', '-u', '{user}',
              '-m', str(instance.memory), '-t', str(instance.fast_threads),

@@ -383,11 +383,10 @@ def metric_of(rows: pd.DataFrame, family: str, metric: str
     if rows.empty:
         return None
     rows = rows[rows['repetition'] == rows['repetition'].min()]
-    sizes = [None if pd.isna(size) else int(size) for size in rows['size']]
-    names = [judged.key(str(name), size) for name, size in zip(
-        rows['metric'], sizes, strict=True)]
-    wanted = judged.judged(family, list(zip(
-        map(str, rows['metric']), sizes, strict=True)))
+    found = [(str(metric), judged.position(point)) for metric, point
+               in zip(rows['metric'], rows['point'], strict=True)]
+    names = [judged.key(*one) for one in found]
+    wanted = judged.judged(family, found)
     order = [rule['metric'] for rule in families.families()[family].judged]
     for name in sorted(wanted, key=lambda one: order.index(
             judged.split(one)[0])):

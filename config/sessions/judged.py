@@ -83,13 +83,17 @@ def derived(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def key(metric: str, size: int | None = None) -> str:
-    """Name of a figure: `latency@8B`, or `init_time` without a size."""
-    return metric if size is None else f'{metric}@{size}B'
+def key(metric: str, point: float | None = None) -> str:
+    """Name of a figure: `latency@8B`, or `init_time` without a point.
+
+    :param point: as `position` has it
+    """
+    at = position(point)
+    return metric if at is None else f'{metric}@{at}B'
 
 
 def split(metric: str) -> tuple[str, int | None]:
-    """The inverse of `key`: metric name and size in bytes.
+    """The inverse of `key`: metric name and point in bytes.
 
     :raises ValueError: after the @ is no size
     """
@@ -102,9 +106,15 @@ def split(metric: str) -> tuple[str, int | None]:
     return name, int(point[:-1])
 
 
-def point(size: int | None) -> str:
-    """A size in bytes as perflogs have it: `8 B`, or `` without a size."""
-    return '' if size is None else f'{size} B'
+def position(point: float | None) -> int | None:
+    """The point of a record in bytes; None or NaN: it is of the whole run."""
+    return None if point is None or point != point else int(point)
+
+
+def point(point: float | None) -> str:
+    """A point with its unit, as perflogs and people have it: `8 B`, or ``."""
+    at = position(point)
+    return '' if at is None else f'{at} B'
 
 
 def judged_metrics(family: str) -> set[str]:

@@ -18,7 +18,6 @@ sql         ./plumb sql
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -35,7 +34,6 @@ from .formats import finite as finite
 from .formats import schema as schema
 from .reading import ATTACHED as ATTACHED
 from .reading import PerflogError as PerflogError
-from .reading import table as table
 
 if TYPE_CHECKING:
     # It takes longer to import than many an answer takes.
@@ -61,11 +59,11 @@ def read(paths, on_error='raise'):
 
     The columns are those of the format, and
 
-    - `time`: UTC timestamps; `value`, `reference`, `lower`, `upper`: floats
-      (NaN where empty; value in `unit`, the thresholds are fractions);
+    - `time`: UTC timestamps; `value`, `reference`, `lower`, `upper`, `point`:
+      floats (NaN where empty; value in `unit`, the thresholds are fractions,
+      the point in the unit of the metric's points: bytes);
     - `schema`, `repetition`, `num_nodes`, `num_tasks`, `tasks_per_node`:
       Int64; `emulated`: bool;
-    - `size`: message size in bytes, Int64, <NA> for a figure without one;
     - `file`, `line`: where the record stands; `format`: of that file;
     - `tries`: how often the session measured the case (see `decided`);
     - everything else is text, as a category (group with observed=True);
@@ -156,30 +154,11 @@ def _undisturbed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(drop).reset_index(drop=True)
 
 
-def expand(frame: pd.DataFrame) -> pd.DataFrame:
-    """The parameters of each record: a column of text each, '' if unset.
-
-    Same index as `frame`; read from `params` ("name=value name=value").
-    """
-    import pandas as pd
-    def split(text: str) -> dict[str, str]:
-        parts = re.split(r'(?:^| )([^\s=]+)=', text)
-        return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-    texts = frame['params'].astype(str)
-    known = {text: split(text) for text in texts.unique()}
-    names = list(dict.fromkeys(n for p in known.values() for n in p))
-    return pd.DataFrame(
-        {n: texts.map({t: p.get(n, '') for t, p in known.items()})
-         for n in names}, index=frame.index)
-
-
 def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     """The records of a connection as the table that `read` gives."""
-    types = {name: kind for name, kind in formats.types().items()
-             if name not in ('origin', 'line', 'fault')}
+    types = formats.types()
+    del types['fault']
     texts = [name for name, kind in types.items() if kind == 'VARCHAR']
-    texts += ['file', 'format']
     # A type of DuckDB is a category of pandas; texts would need 2 GiB.
     for name in texts:
         con.execute(f'''CREATE OR REPLACE TYPE "{name} words" AS ENUM (
@@ -188,11 +167,11 @@ def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
             ''')
     chosen = ', '.join(f'"{name}"::"{name} words" AS "{name}"'
                        if name in texts else f'"{name}"'
-                       for name in [*types, 'file', 'format', 'line'])
+                       for name in types)
     table = con.execute(f'SELECT {chosen} FROM records').df()
     table = table.sort_values(['time', 'file', 'line'], ignore_index=True)
     table['time'] = table['time'].dt.tz_localize('UTC')
-    counts = [name for name, kind in types.items() if kind == 'BIGINT']
-    table = table.astype(dict.fromkeys(counts, 'Int64'))
+    table = table.astype(dict.fromkeys(formats.COUNTS, 'Int64'))
+    table = table.astype({'point': float})
     table['repetition'] = table['repetition'].fillna(1)
     return decided(table)

@@ -13,6 +13,8 @@ from typing import Any
 import pandas as pd
 
 from .. import perflogs
+from . import reading
+from .formats import Layout
 
 Faults = list[perflogs.PerflogError]
 
@@ -37,26 +39,36 @@ def read(file: Path, columns: Sequence[str], kind: str,
         ValueError says what is wrong with it
     :param key: no two rows are alike in so many of their first columns
     """
-    def report(file: Path, line: int, reason: str) -> None:
-        faults.append(perflogs.PerflogError(file, line, reason))
+    def layout(_: Path, header: bytes, report: reading.Fault
+               ) -> Layout | None:
+        if reading.has_columns(header, columns):
+            return Layout('', tuple(columns))
+        report(1, f'not the header of {kind}; restore the file')
+        return None
 
+    source = reading.Source([])
     rows: dict[tuple, tuple] = {}
     refused: dict[str, list[int]] = {}
-    for cells, line in zip(*perflogs.table(file, columns, kind, report),
-                           strict=True):
-        try:
-            row = parse(*cells)
-            if row[:key] in rows:
-                raise ValueError(', '.join(
-                    f'{name} {cell}' for name, cell in
-                    zip(columns[:key], cells[:key], strict=True))
-                    + ' stands here twice')
-            rows[row[:key]] = row
-        except ValueError as err:
-            refused.setdefault(str(err), []).append(line)
+    for form, block in reading.blocks(file, source, layout):
+        for line, cells in reading.rows(block, source.line, form.split,
+                                        source.report):
+            if not cells:
+                continue
+            try:
+                row = parse(*cells)
+                if row[:key] in rows:
+                    raise ValueError(', '.join(
+                        f'{name} {cell}' for name, cell in
+                        zip(columns[:key], cells[:key], strict=True))
+                        + ' stands here twice')
+                rows[row[:key]] = row
+            except ValueError as err:
+                refused.setdefault(str(err), []).append(line)
     for reason, lines in refused.items():
         more = f' (and {len(lines) - 1} more)' if len(lines) > 1 else ''
-        report(file, lines[0], f'{reason}; {perflogs.REPAIR}{more}')
+        source.report(lines[0], f'{reason}; {perflogs.REPAIR}{more}')
+    faults += [perflogs.PerflogError(file, *fault)
+               for fault in source.faults]
     return pd.DataFrame(list(rows.values()), columns=list(columns))
 
 

@@ -18,13 +18,13 @@ identifier of the session, or else the date. A time without a zone is UTC.
 """
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import functools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from config import schema as schemas
@@ -104,23 +104,35 @@ class Layout:
             f'{mark}{cell.replace(mark, 2 * mark) if mark else cell}{mark}'
             for cell in row) + '\n' for row in rows).encode()
 
-    def query(self, staged: Sequence[Path]) -> str:
-        """SQL of the typed records of staged lines, with `origin`, `line` and
-        `fault`. The table `places` has origin and line of each row."""
+    def query(self, lines: Sequence[Any]) -> str:
+        """SQL of the typed records of lines (reading.Lines)."""
         # DuckDB drops an empty cell beyond the last column. So there is one
         # column more, and whatever is not in a line is NULL. No text is.
         columns = ', '.join(f"'c{at}': 'VARCHAR'"
                             for at in range(len(self.columns) + 1))
-        quote, files = sql_text(self.quote), ', '.join(map(sql_text, staged))
+        quote = sql_text(self.quote)
+        files = ', '.join(sql_text(one.text) for one in lines)
+        places = sql_rows(('file', 'first', 'count'), (
+            (one.name, one.first, one.number) for one in lines))
         read = (f'read_csv([{files}], '
                 'auto_detect=false, header=false, strict_mode=true, '
                 'null_padding=true, '
                 f'delim={sql_text(self.delimiter)}, quote={quote}, '
                 f'escape={quote}, nullstr={sql_text(chr(2))}, '
                 f"new_line='\\n', max_line_size={1 << 25}, "
-                f'columns={{{columns}}}) POSITIONAL JOIN places')
+                f'columns={{{columns}}}) POSITIONAL JOIN (SELECT file, '
+                'unnest(range(first, first + count)) AS line FROM '
+                f'{places})')
         return _typed(self, _own(self, read) if self.form == OURS
                       else _foreign(self, read))
+
+
+def queries(lines: Iterable[Any]) -> list[str]:
+    """SQL of the typed records of lines, one query for each layout."""
+    layouts: dict[Layout, list[Any]] = {}
+    for one in lines:
+        layouts.setdefault(one.layout, []).append(one)
+    return [layout.query(found) for layout, found in layouts.items()]
 
 
 def ours() -> Layout:
@@ -208,16 +220,18 @@ def types() -> dict[str, str]:
     known = dict.fromkeys(schema()[1], 'VARCHAR')
     return known | dict.fromkeys(COUNTS, 'BIGINT') | dict.fromkeys(
         METRIC, 'DOUBLE') | {'time': 'TIMESTAMP', 'emulated': 'BOOLEAN',
-                             'size': 'BIGINT', 'origin': 'INTEGER',
-                             'line': 'BIGINT', 'fault': 'VARCHAR'}
+                             'point': 'BIGINT', 'file': 'VARCHAR',
+                             'format': 'VARCHAR', 'line': 'BIGINT',
+                             'fault': 'VARCHAR'}
 
 
-def prepare(con: Any) -> None:
-    """Makes what the queries need: what is known of metrics, and macros."""
+@contextlib.contextmanager
+def prepared(con: Any) -> Iterator[None]:
+    """While it lasts, the queries can be run."""
     # Lines stay in their order: they are never what a join looks up.
     con.execute("SET disabled_optimizers = "
                 "'join_order,build_side_probe_side'")
-    con.execute('CREATE TEMP TABLE metrics AS FROM ' + sql_rows(
+    con.execute('CREATE OR REPLACE TEMP TABLE metrics AS FROM ' + sql_rows(
         ('name', 'known_unit', 'known_better', 'has_point'),
         ((name, row['unit'], row['better'], row['point'] != '')
          for name, row in metrics().items())))
@@ -230,13 +244,15 @@ def prepare(con: Any) -> None:
             'no_number(x)': f"NOT regexp_full_match(x, '{_FINITE}') OR NOT "
                             'coalesce(isfinite(TRY_CAST(x AS DOUBLE)), '
                             'false)'}.items():
-        con.execute(f'CREATE TEMP MACRO {name} AS {body}')
+        con.execute(f'CREATE OR REPLACE TEMP MACRO {name} AS {body}')
+    yield
+    con.execute('RESET disabled_optimizers')
 
 
 def _typed(layout: Layout, texts: str) -> str:
     """SQL of records of the right types, and of their faults.
 
-    :param texts: SQL of the columns of the format as texts, with `origin`,
+    :param texts: SQL of the columns of the format as texts, with `file`,
         `line` and `torn` (whether the row has not all of these)
     """
     cells = {name: f'"{name}"' for name in schema()[1]}
@@ -245,7 +261,7 @@ def _typed(layout: Layout, texts: str) -> str:
     cells |= {name: f'number("{name}")' for name in METRIC}
     cells['time'] = _TIME
     cells['emulated'] = "emulated = '1'"
-    cells['size'] = "TRY_CAST(nullif(replace(point, ' B', ''), '') AS BIGINT)"
+    cells['point'] = "TRY_CAST(rtrim(point, ' B') AS BIGINT)"
     if layout.form != OURS:
         cells['better'] = _BETTER
     chosen = ', '.join(f'{sql} AS "{name}"' for name, sql in cells.items())
@@ -253,8 +269,8 @@ def _typed(layout: Layout, texts: str) -> str:
         f"WHEN {bad} THEN concat_ws('{_BETWEEN}', {sql_text(reason)}"
         + ''.join(f', left("{name}", 40)' for name in names) + ')'
         for bad, reason, *names in _checks(layout))
-    return (f'SELECT {chosen}, origin, line, CASE {faults} END AS fault '
-            f'FROM ({texts}) AS texts '
+    return (f'SELECT {chosen}, file, {sql_text(layout.form)} AS format, line, '
+            f'CASE {faults} END AS fault FROM ({texts}) AS texts '
             'LEFT JOIN metrics ON metrics.name = texts.metric')
 
 
@@ -310,7 +326,7 @@ def _own(layout: Layout, read: str) -> str:
     """SQL of the suite's own lines as texts."""
     columns = ', '.join(f'c{at} AS "{name}"'
                         for at, name in enumerate(layout.columns))
-    return f'SELECT {columns}, origin, line, {layout.torn} AS torn FROM {read}'
+    return f'SELECT {columns}, file, line, {layout.torn} AS torn FROM {read}'
 
 
 def _foreign(layout: Layout, read: str) -> str:
@@ -334,7 +350,7 @@ def _foreign(layout: Layout, read: str) -> str:
                    for key, end in _ENDS.items()},
                 'result': f"lower({cell(f'{metric}_result', 'result')})",
                 'metric': called}.items()) + '}')
-    given = (f'SELECT {head}, origin, line, {layout.torn} AS torn, '
+    given = (f'SELECT {head}, file, line, {layout.torn} AS torn, '
              f'unnest([{", ".join(metrics)}]) AS f FROM {read}')
     texts = {
         **{name: "''" for name in schema()[1]},
@@ -356,7 +372,7 @@ def _foreign(layout: Layout, read: str) -> str:
                         'unit': '1', 'result': 'fail'}.items()}
     texts['guard'] = "CASE WHEN f.value = '' THEN 'no_value' ELSE '' END"
     chosen = ', '.join(f'{sql} AS "{name}"' for name, sql in texts.items())
-    return f'SELECT {chosen}, origin, line, torn FROM ({given})'
+    return f'SELECT {chosen}, file, line, torn FROM ({given})'
 
 
 #: A value within its thresholds passes, as ReFrame judges it.

@@ -3,15 +3,14 @@
 A file is read from its beginning, or from the place where reading stopped.
 Its whole lines are copied to temporary files, so that a session may go on
 writing, and a compressed file (.gz) is read in the same way. Python reports
-what is wrong with a file as a whole. If DuckDB refuses lines, they are split
-here one by one (`sift`): each damaged line is reported with its number and
+what is wrong with a file as a whole. If DuckDB refuses lines, they are copied
+again, and split one by one: each damaged line is reported with its number and
 costs no other record.
 """
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import gzip
 import itertools
 import os
@@ -20,7 +19,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 
@@ -44,6 +43,8 @@ FREE, FACTOR = 64 << 20, 200
 
 #: Called with file, line and reason of a fault.
 Report = Callable[[Any, int, str], None]
+#: The same of a known file.
+Fault = Callable[[int, str], None]
 
 
 class PerflogError(Exception):
@@ -53,6 +54,10 @@ class PerflogError(Exception):
                  reason: str) -> None:
         super().__init__(f'{file}:{line}: {reason}')
         self.file, self.line, self.reason = str(file), line, reason
+
+
+class Malformed(Exception):
+    """A line is not well-formed."""
 
 
 class Damaged(Exception):
@@ -65,7 +70,7 @@ def packed(file: Path) -> bool:
 
 
 def files(paths: Iterable, report: Report) -> Iterator[Path]:
-    """Every perflog and plan once, plans first, in the order of its path.
+    """Every perflog and plan once, in the order of its path.
 
     :param report: called with file, line and reason of what cannot be searched
     """
@@ -93,8 +98,7 @@ def files(paths: Iterable, report: Report) -> Iterator[Path]:
                          or planned and plans.NAME.fullmatch(n))
                     # While a file is being compressed, the plain one counts.
                     and (name == n or name not in present))
-    # Plans first: what is recorded later is not missing.
-    yield from sorted(found, key=lambda p: (not plans.is_plan(p), p))
+    yield from sorted(found)
 
 
 @contextlib.contextmanager
@@ -112,45 +116,121 @@ def opened(file: Path) -> Iterator[Any]:
 
 
 @dataclasses.dataclass
-class Lines:
+class Source:
+    """How far a perflog was read."""
+    #: Inode, size and time of change.
+    stat: list[int]
+    #: Bytes of whole lines that were read, and number of the next line.
+    offset: int = 0
+    line: int = 1
+    #: Hash of the last bytes that were read.
+    hash: str = ''
+    #: Line and reason of what is wrong with the file, or its lines as text.
+    faults: list[tuple[int, str]] = dataclasses.field(default_factory=list)
+
+    def report(self, line: int, reason: str) -> None:
+        """Takes a fault down."""
+        self.faults.append((line, reason))
+
+
+class Lines(NamedTuple):
     """Whole lines of a perflog that follow each other, in a temporary file.
     """
-    staged: Path
+    text: Path
     layout: Layout
-    file: Path
+    #: Name of the perflog.
+    name: str
     #: Number of the first line, and how many there are.
     first: int
-    count: int
-    #: Number of the perflog in the cache.
-    origin: int
-    report: Report
-    sifted: bool = False
-
-    def sift(self) -> None:
-        """Reports the lines that are not well-formed, once, and writes a
-        torn row in place of each."""
-        if self.sifted:
-            return
-        self.sifted = True
-        self.staged.write_bytes(self.layout.joined(
-            row or ['-'] for _, row in rows(
-                self.staged.read_bytes(), self.first, self.layout.split,
-                functools.partial(self.report, self.file))))
+    number: int
 
 
 _names = itertools.count()
 
 
-def staged(place: Path, data: bytes) -> Path:
-    """A new temporary file with these bytes."""
-    file = place / f'{next(_names)}.csv'
-    file.write_bytes(data)
-    return file
+def staged(file: Path, name: str, source: Source, place: Path, checked: bool
+           ) -> list[Lines]:
+    """The whole lines of a perflog beyond the place where reading stopped.
+
+    :param place: folder of the temporary files
+    :param checked: whether each line is looked at. One that is not well-formed
+        is reported then, and a torn row is in its place.
+    :raises Malformed: not `checked`, and there is such a line
+    """
+    text, found = place / f'{next(_names)}.csv', []
+    with open(text, 'wb') as out:
+        for layout, lines in blocks(file, source, _layout):
+            found.append((layout, source.line, lines.count(b'\n')))
+            if checked:
+                out.write(layout.joined(row or ['-'] for _, row in rows(
+                    lines, source.line, layout.split, source.report)))
+            # DuckDB accepts NUL and a carriage return in a cell.
+            elif b'\0' in lines or b'\r' in lines:
+                raise Malformed
+            else:
+                out.write(lines)
+    return [Lines(text, layout, name, first, sum(n for *_, n in found))
+            for layout, first, _ in found[:1]]
+
+
+def blocks(file: Path, source: Source, layout_of: Callable[
+        [Path, bytes, Fault], Layout | None]
+           ) -> Iterator[tuple[Layout, bytes]]:
+    """The whole lines of a file beyond the place where reading stopped.
+
+    :param source: its place moves on after each block; it gets the faults of
+        the file as a whole
+    :param layout_of: the columns after a header; None: they are not known,
+        and why was reported
+    """
+    try:
+        with opened(file) as handle:
+            header = handle.readline(BLOCK)
+            if not header:
+                source.report(1, 'the file is empty; remove it')
+            elif layout := layout_of(file, header, source.report):
+                if not source.offset:
+                    source.offset, source.line = len(header), 2
+                for lines in _blocks(handle, file, source):
+                    yield layout, lines
+                    source.offset += len(lines)
+                    source.line += lines.count(b'\n')
+    except OSError as err:
+        source.report(source.line, f'cannot be read ({err.strerror or err}); '
+                      'check the path and its permissions')
+    except Damaged as err:
+        source.report(source.line, f'what is compressed is damaged ({err}); '
+                      'restore the file')
+
+
+def _blocks(handle: Any, file: Path, source: Source) -> Iterator[bytes]:
+    handle.seek(source.offset)
+    maximum = FREE + FACTOR * file.stat().st_size
+    rest = b''
+    while block := handle.read(BLOCK):
+        block = rest + block
+        whole = block[:block.rfind(b'\n') + 1]
+        rest = block[len(whole):]
+        if source.offset + len(block) > maximum:
+            raise Damaged(
+                f'it unpacks to more than {maximum >> 20} MiB: not a perflog'
+            )
+        if whole:
+            yield whole
+        elif len(rest) > BLOCK:
+            source.report(source.line, f'a line of more than {BLOCK >> 20} '
+                          'MiB: no perflog; remove the file')
+            return
+    if rest:
+        source.report(source.line, 'the last line is cut off; remove it, or '
+                      'restore the file')
+    elif source.line == 2:
+        source.offset, source.line = 0, 1
+        source.report(1, 'no record after the header; remove the file')
 
 
 def rows(data: bytes, first: int, cells: Callable[[bytes], list[str]],
-         report: Callable[[int, str], None]
-         ) -> Iterator[tuple[int, list[str]]]:
+         report: Fault) -> Iterator[tuple[int, list[str]]]:
     """Number and cells of each line; no cells: it is not well-formed.
 
     :param data: whole lines
@@ -165,39 +245,6 @@ def rows(data: bytes, first: int, cells: Callable[[bytes], list[str]],
             yield number, []
 
 
-def copy(con: duckdb.DuckDBPyConnection, layout: Layout,
-         lines: Sequence[Lines], target: str) -> None:
-    """Reads lines as typed records. Bad records stay among them, with their
-    fault.
-
-    :param target: SQL, with QUERY in it, that takes the records
-    :raises duckdb.Error: a line is not well-formed
-    """
-    # Not as parameters: the client imports pandas for those.
-    con.execute('CREATE OR REPLACE TEMP TABLE places AS SELECT origin, '
-                'unnest(range(first, first + count)) AS line FROM '
-                + formats.sql_rows(('origin', 'first', 'count'), (
-                    (one.origin, one.first, one.count) for one in lines)))
-    con.execute(target.replace('QUERY', layout.query(
-        [one.staged for one in lines])))
-
-
-def faults(con: duckdb.DuckDBPyConnection, records: str,
-           lines: Sequence[Lines]) -> None:
-    """Reports the faults of typed records, each reason once per file.
-
-    :param records: SQL of a table of them
-    """
-    found = con.execute(
-        f'SELECT origin, fault, min(line), count(*) FROM {records} WHERE '
-        f"fault <> '{formats.TORN}' GROUP BY ALL ORDER BY 1, 3, 2").fetchall()
-    files = {one.origin: one for one in lines}
-    for origin, fault, line, count in found:
-        one = files[origin]
-        one.report(one.file, line, f'{formats.reason(fault)}; {REPAIR}'
-                   + f' (and {count - 1} more)' * (count > 1))
-
-
 def missing(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
             report: Report) -> None:
     """Adds a record for each test case that an ended session has none of.
@@ -205,168 +252,59 @@ def missing(con: duckdb.DuckDBPyConnection, files: Iterable[Path],
     :param con: of cache.opened
     :param files: plans of the sessions
     """
-    layout, lines = formats.ours(), []
+    layout = formats.ours()
+    lines: list[Lines] = []
     schema = {'schema': str(formats.schema()[0])}
     with tempfile.TemporaryDirectory(prefix='plumbline-') as place:
-        for number, file in enumerate(files, 1):
+        for file in files:
             plan = plans.read(file, report)
             if not plan or not plan.cases:
                 continue
-            # Line 1 of a plan is its head.
-            lines.append(Lines(staged(Path(place), layout.joined(
+            text = Path(place, f'{len(lines)}.csv')
+            text.write_bytes(layout.joined(
                 [row.get(name, '') for name in layout.columns]
-                for row in (schema | plan.row(case) for case in plan.cases))),
-                layout, file, 2, len(plan.cases), -number, report))
-        if not lines:
-            return
-        formats.prepare(con)
-        copy(con, layout, lines, 'INSERT INTO absent SELECT planned.* FROM '
-             '(QUERY) AS planned ANTI JOIN (SELECT DISTINCT run, partition, '
-             'environ, "case" FROM records) '
-             'USING (run, partition, environ, "case")')
-        faults(con, 'absent', lines)
-        con.execute('INSERT INTO sources FROM ' + formats.sql_rows(
-            ('origin', 'file', 'format'),
-            ((one.origin, one.file, layout.form) for one in lines)))
+                for row in (schema | plan.row(case) for case in plan.cases)))
+            # Line 1 of a plan is its head.
+            lines.append(Lines(text, layout, str(file), 2, len(plan.cases)))
+        with formats.prepared(con):
+            for query in formats.queries(lines):
+                con.execute(
+                    f'INSERT INTO absent SELECT planned.* FROM ({query}) AS '
+                    'planned ANTI JOIN (SELECT DISTINCT run, partition, '
+                    'environ, "case" FROM records) '
+                    'USING (run, partition, environ, "case")')
 
 
-class Reading:
-    """One file, read from the place where reading stopped before."""
-
-    def __init__(self, file: Path, report: Report, place: Path, origin: int,
-                 offset: int = 0, line: int = 1) -> None:
-        """
-        :param place: folder of the temporary files
-        :param origin: number of the file in the cache
-        """
-        self.file, self.place, self.origin = file, place, origin
-        self._given = report
-        self._report = functools.partial(report, file)
-        #: Bytes of whole lines that were read, and number of the next line.
-        self.offset, self.line = offset, line
-
-    def lines(self) -> Iterator[Lines]:
-        """The whole lines from here on."""
-        try:
-            with opened(self.file) as handle:
-                yield from self._lines(handle)
-        except OSError as err:
-            self._report(1, f'cannot be read ({err.strerror or err}); check '
-                         'the path and its permissions')
-        except Damaged as err:
-            self._report(self.line, f'what is compressed is damaged ({err}); '
-                         'restore the file')
-
-    def _lines(self, handle: Any) -> Iterator[Lines]:
-        header = handle.readline(BLOCK)
-        if not header:
-            self._report(1, 'the file is empty; remove it')
-            return
-        layout = self._layout(header)
-        if layout is None:
-            return
-        if not self.offset:
-            self.offset, self.line = len(header), 2
-        handle.seek(self.offset)
-        maximum = FREE + FACTOR * self.file.stat().st_size
-        rest = b''
-        while block := handle.read(BLOCK):
-            block = rest + block
-            whole = block[:block.rfind(b'\n') + 1]
-            rest = block[len(whole):]
-            if self.offset + len(block) > maximum:
-                raise Damaged(f'it unpacks to more than {maximum >> 20} MiB: '
-                              'not a perflog')
-            if whole:
-                yield self._whole(whole, layout)
-            elif len(rest) > BLOCK:
-                self._report(self.line, f'a line of more than {BLOCK >> 20} '
-                             'MiB: no perflog; remove the file')
-                return
-        if rest:
-            self._report(self.line, 'the last line is cut off; remove it, '
-                         'or restore the file')
-        elif self.line == 2:
-            self._report(1, 'no record after the header; remove the file')
-
-    def _whole(self, data: bytes, layout: Layout) -> Lines:
-        found = Lines(staged(self.place, data), layout, self.file, self.line,
-                      data.count(b'\n'), self.origin, self._given)
-        self.offset += len(data)
-        self.line += found.count
-        # DuckDB accepts NUL and a carriage return in a cell.
-        if b'\0' in data or b'\r' in data:
-            found.sift()
-        return found
-
-    def _layout(self, header: bytes) -> Layout | None:
-        """What the columns after this header are; None: the reason why they
-        are not known was reported."""
-        name = OURS.fullmatch(self.file.name.removesuffix('.gz'))
-        if name:
-            number, columns = formats.schema()
-            if int(name[1]) != number:
-                self._report(
-                    1, f'schema {name[1]} is not known (known: {number}); '
-                    'read it with the checkout of the suite that wrote it')
-                return None
-            if not header.endswith(b'\n') or _cells(
-                    header[:-1]) != list(columns):
-                self._report(1, f'not the header of schema {name[1]} '
-                             '(config/perflog.yaml); restore the file')
-                return None
-            return formats.ours()
-        try:
-            return formats.foreign(header.decode().rstrip('\r\n'))
-        except ValueError as err:
-            self._report(
-                1, f'not the name of a perflog (<check>.v<schema>.csv), and '
-                f"none of ReFrame's: {_why(err)}; move the file elsewhere")
-        return None
+def _layout(file: Path, header: bytes, report: Fault) -> Layout | None:
+    """What the columns after this header are; None: the reason why they
+    are not known was reported."""
+    ours = OURS.fullmatch(file.name.removesuffix('.gz'))
+    if ours:
+        number, columns = formats.schema()
+        if int(ours[1]) != number:
+            report(1, f'schema {ours[1]} is not known (known: {number}); '
+                   'read it with the checkout of the suite that wrote it')
+            return None
+        if not has_columns(header, columns):
+            report(1, f'not the header of schema {ours[1]} '
+                   '(config/perflog.yaml); restore the file')
+            return None
+        return formats.ours()
+    try:
+        return formats.foreign(header.decode().rstrip('\r\n'))
+    except ValueError as err:
+        report(1, f'not the name of a perflog (<check>.v<schema>.csv), and '
+               f"none of ReFrame's: {_why(err)}; move the file elsewhere")
+    return None
 
 
 def _why(err: ValueError) -> str:
     return 'it is not text' if isinstance(err, UnicodeError) else str(err)
 
 
-def _cells(line: bytes) -> list[str]:
-    """Cells of a line of CSV; [] if it is none."""
+def has_columns(header: bytes, columns: Sequence[str]) -> bool:
+    """Whether a line is the header of these columns."""
     with contextlib.suppress(ValueError):
-        return formats.csv_cells(line)
-    return []
-
-
-def table(file: Path, columns: Sequence[str], kind: str, report: Report
-          ) -> tuple[list[list[str]], Sequence[int]]:
-    """Well-formed rows of a file with a header, and their line numbers.
-
-    :param kind: what has such a header, for people
-    :param report: called with file, line and reason of each fault
-    """
-    say = functools.partial(report, file)
-    try:
-        with regular.opened(file) as handle:
-            data = handle.read()
-    except OSError as err:
-        say(1, f'cannot be read ({err.strerror}); check the path and its '
-            'permissions')
-        return [], []
-    header, newline, rest = data.partition(b'\n')
-    whole = rest[:rest.rfind(b'\n') + 1]
-    if not data:
-        say(1, 'the file is empty; remove it')
-        return [], []
-    if not newline or _cells(header) != list(columns):
-        say(1, f'not the header of {kind}; restore the file')
-        return [], []
-    if len(whole) < len(rest):
-        say(2 + whole.count(b'\n'), 'the last line is cut off; remove it, '
-            'or restore the file')
-    if not whole:
-        if not rest:
-            say(1, 'no record after the header; remove the file')
-        return [], []
-    good = [(row, number) for number, row in rows(
-        whole, 2, functools.partial(formats.csv_row, columns=len(columns)),
-        say) if row]
-    return [row for row, _ in good], [number for _, number in good]
+        return header.endswith(b'\n') and formats.csv_cells(
+            header[:-1]) == list(columns)
+    return False

@@ -15,8 +15,9 @@ from . import cache
 
 HELP = """Answers a question in SQL about all records.
 
-The view `records` has one row per record: the columns of config/perflog.yaml;
-`size`, the point in bytes; `file`, `line` and `format`, where the record is.
+The view `records` has one row per record: the columns of config/perflog.yaml,
+with the point as a number of bytes; `file`, `line` and `format`, where the
+record is.
 Times are UTC. An empty text is '', an empty number is NULL. The names "case"
 and "check" need quotes. `DESCRIBE records` lists all columns. The language is
 that of DuckDB (https://duckdb.org/docs/stable/sql/introduction).

@@ -13,7 +13,6 @@ references learn` ask it, and `propose` writes by the same rules:
 """
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -93,8 +92,8 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
         tuple(map(str, names)): (set(), {}) for names in frame[KEYS]
         .drop_duplicates().itertuples(index=False, name=None)}
     good, _ = usable(frame)
-    shapes = good[[*KEYS, 'program', 'num_nodes', 'num_tasks', 'run']
-                  ].drop_duplicates()
+    shape = [*KEYS, 'program', 'num_nodes', 'num_tasks', 'run']
+    shapes = naming.first(good, shape)[shape]
     # Several programs or numbers of ranks: no reference, whatever the runs.
     mixed = {tuple(map(str, names)) for names, some in shapes.groupby(
         KEYS, observed=True)[['program', 'num_nodes', 'num_tasks']]
@@ -106,19 +105,19 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
                   rule['metric'], judged.instead(family, rule['metric']))}
     good = good[good['metric'].isin(list(wanted - {'worst_ratio', None}))]
     table = medians(good, KEYS)
-    group = table.groupby([*KEYS, 'metric', 'size'], observed=True,
+    group = table.groupby([*KEYS, 'metric', 'point'], observed=True,
                            dropna=False, sort=False).ngroup().to_numpy()
     order = np.argsort(group, kind='stable')
     runs_of = table['run'].to_numpy(object)[order].tolist()
     numbers = table['value'].to_numpy()[order].tolist()
     begins = np.flatnonzero(np.diff(group[order], prepend=-1))
-    firsts = table.iloc[order[begins]][[*KEYS, 'metric', 'size']]
-    for (*names, metric, size), begin, end in zip(
+    firsts = table.iloc[order[begins]][[*KEYS, 'metric', 'point']]
+    for (*names, metric, point), begin, end in zip(
             firsts.itertuples(index=False, name=None), begins,
             np.append(begins[1:], len(order)), strict=False):
-        point = None if math.isnan(size) else int(size)
-        cases[tuple(map(str, names))][1][str(metric), point] = dict(zip(
-            runs_of[begin:end], numbers[begin:end], strict=True))
+        cases[tuple(map(str, names))][1][
+            str(metric), judged.position(point)] = dict(zip(
+                runs_of[begin:end], numbers[begin:end], strict=True))
     return [_of_case(key, len(runs), judgements(key[0], curves, floors),
                      key in mixed)
             for key, (runs, curves) in sorted(
@@ -224,8 +223,9 @@ def worst_ratios(family: str, curves: Metrics) -> list[float]:
             better = rows[metric]['better']
             digit = judged.resolution(family, metric)
             for run, value in runs.items():
-                worst[run] = max(worst.get(run, 0.0), judged.ratio(
-                    better, value, centre, digit))
+                ratio = judged.ratio(better, value, centre, digit)
+                if ratio > worst.get(run, 0.0):
+                    worst[run] = ratio
     return list(worst.values())
 
 
@@ -278,8 +278,8 @@ def with_edition(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def medians(records: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The median of each figure within each run: keys, metric, size, run,
+    """The median of each figure within each run: keys, metric, point, run,
     value, in the order of the records."""
-    return records.assign(size=records['size'].astype(float)).groupby(
-        [*keys, 'metric', 'size', 'run'], observed=True, dropna=False,
+    return records.groupby(
+        [*keys, 'metric', 'point', 'run'], observed=True, dropna=False,
         sort=False)['value'].median().reset_index()

@@ -201,8 +201,9 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
         this_session = _alone(beyond, spread, now, t, runs, within, caution)
         suspect = np.where(live, judged & (beyond > SUSPECT * spread),
                            suspect)
+        windows = _windows(far)
         for side in (WORSE, BETTER):
-            hit = judged & _alarm(side * far, now, minimum / spread,
+            hit = judged & _alarm(windows, side, now, minimum / spread,
                                   t + 1 - begin, caution)
             if side == WORSE:
                 hit |= judged & this_session & (beyond > minimum)
@@ -361,31 +362,41 @@ def _pooled(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
     return phi, np.sqrt(var), more
 
 
-def _alarm(z: np.ndarray, now: _Stats, minimum: np.ndarray, age: np.ndarray,
+def _windows(z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The windows that end in the newest session, of WINDOWS, and their means.
+
+    :param z: the newest sessions, in spreads
+    """
+    windows = [np.clip(z[:, -sessions:], -maximum, maximum)
+               for sessions, *_, maximum in WINDOWS if sessions <= z.shape[1]]
+    return [(window, window.mean(1)) for window in windows]
+
+
+def _alarm(windows: list[tuple[np.ndarray, np.ndarray]], side: int,
+           now: _Stats, minimum: np.ndarray, age: np.ndarray,
            caution: np.ndarray) -> np.ndarray:
     """Whether one of the windows that end tonight alarms.
 
-    :param z: the newest nights, in spreads
-    :param least: smallest change that matters, in spreads
+    :param windows: as `_windows` gives them
+    :param side: WORSE or BETTER
+    :param minimum: smallest change that matters, in spreads
     :param age: nights since the baseline began
     """
-    hit = np.zeros(len(z), bool)
+    hit = np.zeros(len(age), bool)
     own = variance_of_mean(np.maximum(now.sessions, 1), now.phi)
     step = np.maximum(MIN_STEP, minimum)
-    for sessions, few, quantile, worse, maximum in WINDOWS:
-        if sessions > z.shape[1]:
-            break
-        window = np.clip(z[:, -sessions:], -maximum, maximum)
-        mean = window.mean(1)
-        rows = np.flatnonzero((mean > step) & (age >= sessions))
+    for (window, mean), (sessions, few, quantile, worse, _) in zip(
+            windows, WINDOWS, strict=False):
+        rows = np.flatnonzero((side * mean > step) & (age >= sessions))
         if not len(rows):
             continue
-        t = mean[rows] / np.sqrt(variance_of_mean(sessions, now.phi[rows])
-                                 + own[rows])
+        t = side * mean[rows] / np.sqrt(variance_of_mean(
+            sessions, now.phi[rows]) + own[rows])
         higher = quantile + caution[rows] + np.interp(
             now.sessions[rows], AGES, ADDED)
         rows = rows[t > student(now.df[rows], higher)]
-        hit[rows] |= np.partition(window[rows], few, 1)[:, few] > worse
+        hit[rows] |= np.partition(side * window[rows], few, 1)[
+            :, few] > worse
     return hit
 
 

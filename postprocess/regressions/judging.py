@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from config.sessions import judged
 from config.sites import topology
 
 from .. import naming, outcomes, perflogs, results
@@ -195,7 +196,8 @@ def _failure(row: Any) -> Failure:
     kept = row.metric != 'completed'
     return Failure(
         **results.place_of(row), result=row.result, guard=row.guard,
-        metric=row.metric if kept else '', point=row.point if kept else '',
+        metric=row.metric if kept else '',
+        point=judged.point(row.point) if kept else '',
         value=_number(row.value) if kept else None,
         reference=_number(row.reference) if kept else None,
         unit=row.unit if kept else '', run=row.run,

@@ -36,7 +36,7 @@ WEEKS, WEEKDAY_SESSIONS, NARROWER = 28, 63, 0.7
 class History(NamedTuple):
     """Series of figures; arrays are series x nights of the series, and end
     with NaN where a series has fewer nights than another."""
-    #: A row a series: KEYS, metric, size, point, unit, better, case (hash),
+    #: A row a series: KEYS, metric, point, unit, better, case (hash),
     #: named (in family.yaml), of (number of the case).
     metrics: pd.DataFrame
     #: Nights, sorted: numpy days.
@@ -99,9 +99,11 @@ def history(frame: pd.DataFrame) -> History:
     code = naming.number(frame, [*KEYS, 'metric', 'point'])
     session = frame['run'].astype(object).map(number).to_numpy(int)
     metrics = _metrics(frame, code)
-    ran = frame[RAN_ON].assign(
-        of=metrics['of'].to_numpy()[code], session=session, file=frame['file']
-        ).drop_duplicates(['of', 'run'])
+    of = metrics['of'].to_numpy()[code]
+    first = np.unique(naming.number(
+        frame[['run']].assign(of=of), ['of', 'run']), return_index=True)[1]
+    ran = frame[[*RAN_ON, 'file']].iloc[first].assign(
+        of=of[first], session=session[first])
     table = pd.DataFrame({'code': code, 'session': session,
                           'value': frame['value'].to_numpy(float)})
     cells = table.groupby(['code', 'session'])['value'].agg(
@@ -143,8 +145,8 @@ def _metrics(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
     last = np.zeros(code.max(initial=-1) + 1, int)
     np.maximum.at(last, code, np.arange(len(code)))
     found = frame.iloc[last][[
-        *KEYS, 'metric', 'point', 'size', 'unit', 'better', 'case']]
-    found = found.astype({name: str for name in found if name != 'size'}
+        *KEYS, 'metric', 'point', 'unit', 'better', 'case']]
+    found = found.astype({name: str for name in found if name != 'point'}
                          ).reset_index(drop=True)
     found['of'] = found.groupby(KEYS, sort=False).ngroup()
     named = np.ones(len(found), bool)
@@ -152,16 +154,15 @@ def _metrics(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
         if family not in judged.table():
             continue
         names = judged.judged(family, [
-            (metric, None if pd.isna(size) else int(size)) for metric, size
-            in zip(mine['metric'], mine['size'], strict=True)])
+            (metric, judged.position(point)) for metric, point
+            in zip(mine['metric'], mine['point'], strict=True)])
         names |= {other for name in names
                   if (other := judged.instead(family, name))}
         if names:
             named[mine.index] = [
-                judged.key(metric, None if pd.isna(size) else int(size))
-                in names for metric, size in
-                zip(mine['metric'], mine['size'], strict=True)]
-    return found.assign(named=named)
+                judged.key(metric, point) in names for metric, point in
+                zip(mine['metric'], mine['point'], strict=True)]
+    return found.assign(named=named, point=found['point'].map(judged.point))
 
 
 def _scaled(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

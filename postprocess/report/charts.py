@@ -224,7 +224,7 @@ def names(frame: pd.DataFrame, runs: bool = True) -> list[tuple]:
 
 
 def sizes(frame: pd.DataFrame) -> list[int]:
-    return sorted(frame['size'].dropna().unique())
+    return sorted(frame['point'].dropna().unique())
 
 
 def position(sizes, every: list[int]) -> np.ndarray:

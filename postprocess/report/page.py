@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from config.families import Family, families
-from config.sessions.judged import improved
+from config.sessions.judged import improved, position
 
 from .. import naming, outcomes, perflogs, results
 from ..perflogs import attached, reasons, samples, series
@@ -397,7 +397,7 @@ class Page:
         counts = {r: int((result == r).sum()) for r in results.ORDER}
         judged = judged.assign(rank=judged['result'].map(order.index)
                                ).sort_values(['rank', 'family', 'program',
-                                              'params', 'metric', 'size'])
+                                              'params', 'metric', 'point'])
         shown = self._shown(frame[~result.isin(order)], judged)
         past = self._past(pd.concat([judged, shown]))
         rows = [self._verdict(row, past) for part in (judged, shown)
@@ -415,8 +415,7 @@ class Page:
             for metric in plots.main_metrics(str(family), set(
                     mine['metric'])):
                 if (number, metric) not in there:
-                    some = mine[mine['metric'] == metric].assign(
-                        size=lambda f: f['size'].astype(float))
+                    some = mine[mine['metric'] == metric]
                     parts.append(plots.at_size(some, str(family), metric,
                                                  ()).tail(1).index)
         wanted = [index for part in parts for index in part]
@@ -427,20 +426,20 @@ class Page:
         """Values of all runs of some figures of some cases."""
         data = self.data
         metric = rows['metric'].cat.codes if len(rows) else []
-        keys = set(zip(rows['number'], metric, rows['size'].astype(
-            float).fillna(-1), strict=True))
+        keys = set(zip(rows['number'], metric, rows['point'].fillna(
+            -1), strict=True))
         drawn = data.drawn
         some = drawn['judged'] & drawn['metric'].isin(
-            list(rows['metric'].unique())) & drawn['size'].isin(
-                [*rows['size'].astype(float).unique(), np.nan])
+            list(rows['metric'].unique())) & drawn['point'].isin(
+                [*rows['point'].unique(), np.nan])
         mine = drawn.loc[some]
         number = pd.Series(data.case, data.frame.index)[mine.index]
         frame = pd.DataFrame({
             'number': number.to_numpy(), 'metric': mine[
-                'metric'].cat.codes.to_numpy(), 'size': mine['size'].fillna(
+                'metric'].cat.codes.to_numpy(), 'point': mine['point'].fillna(
                     -1).to_numpy(), 'value': mine['value'].to_numpy()})
         return {key: part.to_numpy()[-SPARK:] for key, part in frame.groupby(
-            ['number', 'metric', 'size'])['value'] if key in keys}
+            ['number', 'metric', 'point'])['value'] if key in keys}
 
     def _verdict(self, row: Any, past: dict[tuple, np.ndarray]) -> dict:
         sign = {'lower': '≤', 'higher': '≥'}
@@ -453,7 +452,7 @@ class Page:
             row.better, row.value, row.reference, row.lower, row.upper)
         codes = self.data.frame['metric'].cat.categories
         values = past.get((row.number, codes.get_loc(row.metric),
-                           -1.0 if pd.isna(row.size) else float(row.size)))
+                           -1.0 if pd.isna(row.point) else row.point))
         spark = '' if values is None else sparkline(values, row.reference)
         if row.metric == 'completed':      # the guard says it all
             row = row._replace(
@@ -468,8 +467,8 @@ class Page:
             'program': name['program'],
             'label': name['label'], 'speed': row.speed.strip('-'),
             'place': _place(row), 'metric': row.metric,
-            'size': '' if pd.isna(row.size) else charts.human(row.size),
-            'bytes': '' if pd.isna(row.size) else int(row.size),
+            'size': '' if pd.isna(row.point) else charts.human(row.point),
+            'bytes': '' if pd.isna(row.point) else int(row.point),
             'value': '' if pd.isna(row.value)
             else charts.short(row.value), 'unit': plots.shown(row.unit),
             'raw': '' if pd.isna(row.value) else float(row.value),
@@ -566,7 +565,7 @@ class Page:
         points = self.data.points
         left = 0
         if len(points) > MAX_NUMBERS:
-            keep = points['reference'].notna() | points['size'].isna()
+            keep = points['reference'].notna() | points['point'].isna()
             left = len(points) - int(keep.sum())
             points = points[keep][:MAX_NUMBERS]
         table = self.data.table
@@ -585,7 +584,7 @@ class Page:
             'metrics': [[name, plots.shown(known[name]['unit']),
                          known[name]['means']] for name in metrics],
             'rows': [[row.kind, row.speed.strip('-'), where[row.metric],
-                      None if row.size != row.size else int(row.size),
+                      position(row.point),
                       *map(_five, (row.value, row.median, row.minimum,
                                    row.maximum)), row.runs,
                       _five(row.reference)]

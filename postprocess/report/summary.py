@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-#: What a row is of: a metric of a kind (naming.kinds) at a speed and size.
-KEYS = ['kind', 'speed', 'metric', 'size']
+#: What a row is of: a metric of a kind (naming.kinds) at a speed and point.
+KEYS = ['kind', 'speed', 'metric', 'point']
 
 
 def points(frame: pd.DataFrame) -> pd.DataFrame:
-    """What the runs say of each metric at each size.
+    """What the runs say of each metric at each point.
 
     :param frame: records that count, one a run, with a column `kind`;
         sorted by time

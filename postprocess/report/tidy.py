@@ -11,7 +11,7 @@ from .. import naming, perflogs
 from . import summary
 
 #: What figures are made of.
-DRAWN = ['kind', 'speed', 'run', 'time', 'metric', 'size', 'value',
+DRAWN = ['kind', 'speed', 'run', 'time', 'metric', 'point', 'value',
          'reference', 'lower', 'upper', 'result', 'judged', 'sample']
 
 
@@ -39,8 +39,7 @@ class Tidy:
         frame = self.frame.loc[some, [c for c in DRAWN if c in self.frame]]
         return frame.assign(
             kind=self.kind[some], judged=self.judged[some],
-            sample=self.sample[some], size=frame['size'].to_numpy(
-                float, na_value=np.nan))
+            sample=self.sample[some])
 
     @functools.cached_property
     def points(self) -> pd.DataFrame:

@@ -366,7 +366,7 @@ def test_what_is_beyond_is_measured_again(tmp_path):
         'case-slow': [('retried', '')] * (MEASUREMENTS - 1) + [('fail', '')],
         'case-crash': [('retried', ''), ('fail', 'exit_code')]}
     frame = perflogs.read(tmp_path / 'perflogs')
-    eight = frame[(frame['size'] == 8) & (frame['metric'] == 'latency')
+    eight = frame[(frame['point'] == 8) & (frame['metric'] == 'latency')
                   ].set_index('environ')
     # The first try's figure is what the history has.
     assert [*eight.loc['case-once', ['value', 'result', 'measurements']]] == [

@@ -23,7 +23,7 @@ from config.records import perflog
 from config.sessions import lock
 from config.sessions import runner as hooks
 from postprocess import perflogs
-from postprocess.perflogs import cache, plans
+from postprocess.perflogs import plans
 
 as_root = pytest.mark.skipif(os.geteuid() != 0,
                              reason='needs root, to become another user')
@@ -126,7 +126,6 @@ def test_a_reader_of_the_session_and_the_cache_holds_no_lock(
         path = mine.folder / 'lock'
     logs = tmp_path / 'perflogs'
     make.write(logs, [make.record()])
-    monkeypatch.setattr(cache, 'WORTH', 0)
     perflogs.read(logs)
     guards = [path, *logs.rglob('lock')]
     with locked_by_a_reader(*guards) as kept:

@@ -17,7 +17,7 @@ from cli.site import partitions as guard
 from config.sessions import ordering as rules
 from config.sessions import runner
 from postprocess import outcomes, perflogs
-from postprocess.perflogs import cache, plans
+from postprocess.perflogs import plans
 from postprocess.report import build as report
 from tests.checks.test_faults import another_site
 
@@ -289,7 +289,6 @@ def test_many_records_are_asked_for_times_alone(tmp_path, monkeypatch):
     plain = ordering.times_seen(tmp_path, 'alpha')
     assert plain == {('cpu', 'openmpi', 'c1'): 2.0,
                      ('cpu', 'openmpi', 'c2'): 4.0}
-    monkeypatch.setattr(cache, 'WORTH', 0)
     monkeypatch.setattr(ordering, 'records', None)
     assert ordering.times_seen(tmp_path, 'alpha') == plain
     assert ordering.of_run(tmp_path, 'alpha', 'quick').once == plain
@@ -328,9 +327,14 @@ def test_the_end_of_a_run_tells_what_is_left():
 def test_a_case_that_can_never_run_is_an_error(by, words):
     (line,), never = ordering.told(plans.Plan(Path(), {}, [], [
         left('A', 21.3, 0, by=by)]))
-    assert never and line.startswith(
-        'error: A @cpu+gnu needs 21.3 node-hours, and cpu has 10 a session: it '
-        'can never run in mode nightly; ') and words in line
+    assert (
+        never
+        and line.startswith(
+            'error: A @cpu+gnu needs 21.3 node-hours, and cpu has 10 a session: it '
+            'can never run in mode nightly; '
+        )
+        and words in line
+    )
 
 
 def with_left(root: Path, day: int, cases: list[str] | None) -> None:
@@ -439,7 +443,8 @@ def test_doctor_says_in_how_many_nightly_sessions_each_case_has_its_turn():
     seen = {('cpu', 'gnu', 'a'): 3600.0}
     assert list(doctor.budgets(site, cases, seen, {})) == [
         'nightly_budget of cpu, 2 node-hours: each case of mode nightly has '
-        'its turn within 3 sessions, but for 1 that need more than a session has']
+        'its turn within 3 sessions, but for 1 that need more than a session has'
+    ]
     assert 'turn every session' in next(doctor.budgets(
         site, cases[:1], {}, {'repetitions': '1'}))
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import signal
 import subprocess
@@ -14,19 +13,19 @@ from pathlib import Path
 import pytest
 
 pd = pytest.importorskip('pandas')
+duckdb = pytest.importorskip('duckdb')
 import perflogs_factory as make  # noqa: E402
 
 from postprocess import perflogs  # noqa: E402
-from postprocess.perflogs import cache, reading  # noqa: E402
+from postprocess.perflogs import cache, formats, reading  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def tree(tmp_path, monkeypatch) -> Path:
+def tree(tmp_path) -> Path:
     """Perflogs of three checks and four nights."""
-    monkeypatch.setattr(cache, 'WORTH', 0)
     sessions(tmp_path, range(4))
     return tmp_path
 
@@ -42,7 +41,8 @@ def sessions(root: Path, days) -> None:
 def text(root: Path):
     """What the perflogs say without a cache."""
     faults: list[tuple] = []
-    with cache.opened([root],
+    # Several paths have no cache beside them.
+    with cache.opened([root, root],
                       lambda *fault: faults.append(fault)) as con:
         return perflogs.frame(con), sorted(map(str, faults))
 
@@ -50,25 +50,23 @@ def text(root: Path):
 def agree(root: Path) -> pd.DataFrame:
     """Cache and text give the same table, and the same faults."""
     frame, errors = perflogs.read(root, on_error='collect')
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, 'worth', lambda folder: False)
-        other, faults = text(root)
+    other, faults = text(root)
     pd.testing.assert_frame_equal(frame, other)
     assert len(errors) == len(faults)
-    assert (root / cache.FOLDER / cache.MANIFEST).exists()
+    assert any((root / cache.FOLDER).glob('*/*.parquet'))
     return frame
 
 
 def reads(monkeypatch) -> list[tuple[str, int]]:
     """(name, offset) of each file that is read from now on."""
     seen = []
-    real = reading.Reading.lines
+    real = reading.blocks
 
-    def lines(self):
-        seen.append((self.file.name, self.offset))
-        return real(self)
+    def blocks(file, source, layout):
+        seen.append((file.name, source.offset))
+        return real(file, source, layout)
 
-    monkeypatch.setattr(reading.Reading, 'lines', lines)
+    monkeypatch.setattr(reading, 'blocks', blocks)
     return seen
 
 
@@ -86,7 +84,6 @@ def test_only_what_is_new_is_read(tree, monkeypatch):
     assert len(perflogs.read(tree)) == 50
     assert len(seen) == 4 and all(offset for _, offset in seen)
     monkeypatch.undo()
-    monkeypatch.setattr(cache, 'WORTH', 0)
     agree(tree)
 
 
@@ -125,46 +122,71 @@ def test_bad_lines_are_told_each_time(tree):
     agree(tree)
 
 
-@pytest.mark.parametrize('harm', ['truncate', 'flip', 'remove', 'manifest',
-                                  'nonsense', 'orphan', 'shape'])
-def test_a_damaged_cache_is_made_anew(tree, harm):
+@pytest.mark.parametrize('harm', ['truncate', 'flip', 'remove', 'shape',
+                                  'orphan', 'version'])
+def test_a_damaged_cache_is_made_anew(tree, monkeypatch, harm):
     agree(tree)
     place = tree / cache.FOLDER
-    part = next(place.glob('alpha/*.parquet'))
-    manifest = place / cache.MANIFEST
-    data = part.read_bytes()
+    month = next(place.glob('alpha/*.parquet'))
+    data = month.read_bytes()
     if harm == 'truncate':
-        part.write_bytes(data[:-9])
+        month.write_bytes(data[:-9])
     elif harm == 'flip':
         half = len(data) // 2
-        part.write_bytes(data[:half] + bytes([data[half] ^ 1])
-                         + data[half + 1:])
+        month.write_bytes(data[:half] + bytes([data[half] ^ 1])
+                          + data[half + 1:])
     elif harm == 'remove':
-        part.unlink()
-    elif harm == 'manifest':
-        manifest.write_text(manifest.read_text()[:-7])
-    elif harm == 'shape':
-        known = json.loads(manifest.read_text())
-        known['sources'] = {name: {'stat': entry['stat']} for name, entry
-                            in known['sources'].items()}
-        manifest.write_text(json.dumps(known))
-    elif harm == 'nonsense':
-        manifest.write_text('[1, 2]')
-    else:
-        (place / 'alpha' / '2026-11.999999.parquet').touch()
+        month.unlink()
+    elif harm == 'shape':               # sound Parquet, and not the cache's
+        with cache.connection() as con:
+            con.execute(f"COPY (SELECT 1) TO '{month}' (FORMAT parquet)")
+        month.rename(
+            place / 'alpha' / f'2026-11.{cache._checksum(month)}.parquet')
+    elif harm == 'orphan':
+        (place / 'alpha' / '2025-11.99999999.parquet').touch()
         sessions(tree, [7])
+    else:
+        monkeypatch.setattr(cache, 'VERSION', -1)
     agree(tree)
-    assert not (place / 'alpha' / '2026-11.999999.parquet').exists()
+    assert len([*place.glob('*/*')]) == 1
+    assert not [*reads(monkeypatch)] and len(perflogs.read(tree)) >= 40
 
 
-@pytest.mark.parametrize('small', [35, cache.SMALL])
-def test_small_parts_are_joined(tree, monkeypatch, small):
-    monkeypatch.setattr(cache, 'SMALL', small)
-    for day in range(10, 22):
+def test_a_cache_with_other_columns_is_not_used(tree, monkeypatch):
+    """Another checkout of the suite wrote it."""
+    types = formats.types()
+    agree(tree)
+    with monkeypatch.context() as patch:
+        patch.setattr(formats, 'types', lambda: {**types, 'line': 'DOUBLE'})
+        perflogs.read(tree)
+    seen = reads(monkeypatch)
+    assert len(perflogs.read(tree)) == 40 and len(seen) == 4
+
+
+def test_a_month_has_one_file(tree):
+    for day in range(10, 14):
         sessions(tree, [day])
         perflogs.read(tree)
-    assert len(list((tree / cache.FOLDER).glob('alpha/*'))) <= cache.MANY
-    assert len(agree(tree)) == 160
+    assert len([*(tree / cache.FOLDER).glob('*/*')]) == 1
+    assert len(agree(tree)) == 80
+
+
+@pytest.mark.parametrize('harm', [',ms,', ',"us,', ',u\r,'])
+def test_a_damaged_file_that_grows_is_read_on(tree, monkeypatch, harm):
+    """What was wrong with its first lines is reported each time."""
+    file = next(tree.rglob('Check0*.csv'))
+    file.write_bytes(file.read_bytes().replace(
+        b',us,', harm.encode(), 1))
+    for _ in range(2):
+        _, [error] = perflogs.read(tree, on_error='collect')
+        assert error.line == 2
+    seen = reads(monkeypatch)
+    sessions(tree, [9])
+    frame, [error] = perflogs.read(tree, on_error='collect')
+    assert error.line == 2 and len(frame) == 49
+    assert all(offset for _, offset in seen)
+    monkeypatch.undo()
+    assert len(agree(tree)) == 49
 
 
 def test_parts_are_kept_by_system_and_month(tree):
@@ -190,12 +212,24 @@ def test_a_folder_that_cannot_be_written_to(tree, monkeypatch):
     assert not (tree / cache.FOLDER).exists()
 
 
+def test_a_disk_without_room_for_the_cache(tree, monkeypatch):
+    real = cache.Cache._write
+
+    def write(self, *args, **kwargs):
+        if self.place.name == cache.FOLDER:
+            raise duckdb.IOException('No space left on device')
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(cache.Cache, '_write', write)
+    assert len(perflogs.read(tree)) == 40
+    assert not [*(tree / cache.FOLDER).glob('*/')]
+
+
 #: A process that reads again and again, and prints how many records exist.
 READER = textwrap.dedent('''
     import sys
     sys.path.insert(0, sys.argv[1])
     from postprocess.perflogs import cache
-    cache.WORTH = 0
     while True:
         with cache.opened([sys.argv[2]], print) as con:
             [[records]] = con.execute(
@@ -212,7 +246,8 @@ def start(tree: Path) -> subprocess.Popen:
 def test_killed_while_it_is_written(tree):
     """SIGKILL at a moment that moves on: nothing is lost, nothing twice."""
     for n in range(5):
-        (tree / cache.FOLDER / cache.MANIFEST).unlink(missing_ok=True)
+        for month in (tree / cache.FOLDER).glob('*/*.parquet'):
+            month.unlink()
         writer = start(tree)
         deadline = time.monotonic() + 60
         while not any((tree / cache.FOLDER).glob('new/*')) \
@@ -278,7 +313,6 @@ def test_no_perflog_grows_for_ever(tmp_path, monkeypatch):
         'OsuPt2pt.v3.2026-09.csv.gz', 'OsuPt2pt.v3.2026-10.csv.gz',
         'OsuPt2pt.v3.csv']
     assert len(perflogs.read(tmp_path)) == 13
-    monkeypatch.setattr(cache, 'WORTH', 0)
     assert len(agree(tmp_path)) == 13
 
 

@@ -18,6 +18,7 @@ duckdb = pytest.importorskip('duckdb')
 import perflogs_factory as make  # noqa: E402
 from conftest import skip_missing  # noqa: E402
 
+from config.sessions import judged  # noqa: E402
 from postprocess import export, history, naming, perflogs, results  # noqa: E402
 from postprocess.perflogs import cache  # noqa: E402
 
@@ -71,9 +72,10 @@ def test_history_as_data_is_the_table(tree, capsys):
     frame = perflogs.read(tree)
     frame = frame[naming.judged(frame) & (frame['metric'] == 'latency')]
     assert sorted((r['run'], r['params'], r['point'], r['value'])
-                  for r in rows) == sorted(zip(*(
-                      frame[name] for name in (
-                          'run', 'params', 'point', 'value')), strict=True))
+                  for r in rows) == sorted(zip(
+                      frame['run'], frame['params'], map(
+                          judged.point, frame['point']), frame['value'],
+                      strict=True))
     assert history.main(['latency', '--csv', '--last', '2', '--perflogs',
                          str(tree)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 4
@@ -110,24 +112,22 @@ def expected(frame: pd.DataFrame, case: str, last: int) -> list[tuple]:
         name = (f'{row.check} {row.params} @{row.system}:{row.partition}+'
                 f'{row.environ}')
         if case in name:
-            kept.setdefault((name, row.size, row.run), []).append(row)
+            kept.setdefault((name, row.point, row.run), []).append(row)
     runs = sorted({run for *_, run in kept})[-last:]
     found = []
-    for (name, size, run), rows in kept.items():
+    for (name, point, run), rows in kept.items():
         judged = [r for r in rows if r.repetition == 0] or rows
         if run in runs:
-            found.append((name, size, run, statistics.median(
+            found.append((name, point, run, statistics.median(
                 r.value for r in judged)))
     return sorted(found)
 
 
 @pytest.mark.parametrize('seed', range(3))
-def test_history_of_a_cache_in_pieces(tmp_path, monkeypatch, capsys, seed):
-    """Several parts, files that are gone, cases that were measured twice in
+def test_history_of_a_cache_that_grows(tmp_path, capsys, seed):
+    """Files that are gone, cases that were measured twice in
     a run, repetitions: what history says is what the table has."""
     rng = random.Random(seed)
-    monkeypatch.setattr(cache, 'WORTH', 0)
-    monkeypatch.setattr(cache, 'FULL', 20)
     day = 0
     for _ in range(4):
         records = []
@@ -172,7 +172,7 @@ def test_tidy_tables(tree, tmp_path):
     assert plain['value'].tolist() == frame['value'].tolist()
     assert plain['guard'].fillna('').tolist() == frame['guard'].tolist()
     assert pd.to_datetime(plain['time']).tolist() == frame['time'].tolist()
-    rows = duckdb.sql('SELECT value, size, metric, emulated, line FROM '
+    rows = duckdb.sql('SELECT value, point, metric, emulated, line FROM '
                       f"read_parquet('{files[0]}')").fetchall()
     assert [r[0] for r in rows] == frame['value'].tolist()
     assert {r[1] for r in rows} == {8, 1024, None}

@@ -8,6 +8,7 @@ import pytest
 pd = pytest.importorskip('pandas')
 import perflogs_factory as make  # noqa: E402
 
+from config.sessions import judged  # noqa: E402
 from postprocess import naming, perflogs  # noqa: E402
 from postprocess.perflogs import cache  # noqa: E402
 
@@ -84,9 +85,7 @@ def fault(file: Path) -> str:
 
 def test_types(small):
     frame = perflogs.read(small)
-    assert list(frame['size'].astype(object).where(
-        frame['size'].notna(), None)) == [8, 16, None]
-    assert str(frame['size'].dtype) == 'Int64'
+    assert list(map(judged.position, frame['point'])) == [8, 16, None]
     assert frame['time'].iloc[0] == pd.Timestamp('2026-11-02T03:00Z')
     assert frame['value'].tolist() == [1.25, 2.5, 3.0]
     assert frame['stack'].iloc[1] == 'mpi "x", 5'
@@ -111,13 +110,13 @@ def test_renamed_files_are_read_too(small):
 
 def test_no_files_is_an_empty_table(tmp_path):
     frame = perflogs.read(tmp_path)
-    assert frame.empty and {'size', 'value', 'run'} <= set(frame)
+    assert frame.empty and {'point', 'value', 'run'} <= set(frame)
 
 
 def test_params_are_expanded(tmp_path):
     make.write(tmp_path, [
         make.record(params='a=1 b=x y c=p=q'), make.record(params='a=2')])
-    wide = perflogs.expand(perflogs.read(tmp_path))
+    wide = naming.expand(perflogs.read(tmp_path))
     assert wide.to_dict('list') == {
         'a': ['1', '2'], 'b': ['x y', ''], 'c': ['p=q', '']}
 

@@ -134,7 +134,7 @@ def test_each_case_that_is_compared_has_a_name_of_its_own(tmp_path):
                        params=f'depth={depth} width={width}')])
     [(_, _, pairs)] = ratio.compared(mine, mine.table, 'system')
     assert len(set(pairs['label'])) == 16
-    assert pairs.groupby('label')['size'].agg(list).tolist() == [[1, 8]] * 16
+    assert pairs.groupby('label')['point'].agg(list).tolist() == [[1, 8]] * 16
 
 
 def test_nodes_that_follow_from_what_is_on_the_axis_split_no_line(tmp_path):

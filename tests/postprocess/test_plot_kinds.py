@@ -164,9 +164,9 @@ def test_plots_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
     drawn: list[str] = []
     svg = charts.svg
 
-    def count(figure, name):
+    def count(metric, name):
         drawn.append(name)
-        return svg(figure, name)
+        return svg(metric, name)
     monkeypatch.setattr(charts, 'svg', count)
     monkeypatch.setitem(FAMILIES, 'osu', family(
         tmp_path, 'plots:\n- kind: curve\n'))

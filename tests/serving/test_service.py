@@ -31,6 +31,7 @@ from checks.services.plan import (
     Program,
     Server,
     Step,
+    with_variables,
 )
 from config.sites import launch
 from tests.conftest import ROOT, until
@@ -190,6 +191,17 @@ def refused(job, plan, **more):
 
 
 # It works ----------------------------------------------------------------
+
+def test_a_program_with_variables_may_have_an_equals_sign_in_its_path(
+        tmp_path):
+    program = tmp_path / 'gcc=12' / 'program'
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$A|$1"\n')
+    program.chmod(0o755)
+    command = with_variables({'A': 'x=y'}, str(program), 'two words')
+    assert subprocess.check_output(command, text=True) == 'x=y|two words\n'
+    assert with_variables({}, 'program') == ('program',)
+
 
 def test_a_store_serves_while_the_clients_run(job, store):
     one = job(plan(real(store), *shell('cat {service}; echo done')))

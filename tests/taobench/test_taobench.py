@@ -111,8 +111,9 @@ def test_commands_of_the_embedded_server_and_of_the_original(built):
     assert 'tao_num_slow_threads=9' in ours[-1] and '-Z' in ours
     theirs = ' '.join(calls.server('tao_bench_server', one, '/opt/tao', 500))
     assert theirs.startswith('/opt/tao/tao_bench_server -c 500 ')
-    assert calls.server('tao_bench_server', one, '/opt', 500, '/l')[:3] == (
-        'env', 'LD_LIBRARY_PATH=/l', '/opt/tao_bench_server')
+    with_library = calls.server('tao_bench_server', one, '/opt', 500, '/l')
+    assert with_library[:2] == ('env', 'LD_LIBRARY_PATH=/l')
+    assert '/opt/tao_bench_server' in with_library
     assert '-p {port}' in theirs and 'ssl_chain_cert={cert}' in theirs
     load = calls.client('tao_server', made.clients[0], '/p', 60, 1.0, 2)
     assert len(calls.PREFIX) == sizing.KEY_BYTES - 1

@@ -110,7 +110,7 @@ class Records:
     def spreads(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Of the samples: summary.spreads."""
         return summary.spreads(self.frame[self.frame['sample']
-                                          & self.frame['size'].notna()])
+                                          & self.frame['point'].notna()])
 
 
 class Raw(NamedTuple):
@@ -346,7 +346,7 @@ def without_curves(records: Records) -> Records:
     cases with a single size."""
     points = records.points
     one = points.groupby(['kind', 'metric'], observed=True)[
-        'size'].transform('nunique') < 2
+        'point'].transform('nunique') < 2
     return dataclasses.replace(records, points=points[one])
 
 
@@ -354,10 +354,10 @@ def at_size(points: pd.DataFrame, family: str, metric: str,
             wanted: tuple[Any, ...]) -> pd.DataFrame:
     """Points of the whole run; else of one size, the same for all that have
     it: the first wanted one."""
-    whole = points[points['size'].isna()]
+    whole = points[points['point'].isna()]
     if len(whole):
         return whole
-    there = points['size']
+    there = points['point']
     if not wanted:
         wanted = next((tuple(rule.get('at', ())) for rule in
                        judged.table().get(family, ())
@@ -372,7 +372,7 @@ def at_size(points: pd.DataFrame, family: str, metric: str,
 
 def at_words(points: pd.DataFrame) -> str:
     """' at 8 B', where all points are of that size."""
-    sizes = points['size'].unique()
+    sizes = points['point'].unique()
     return (f' at {charts.human(sizes[0])}'
             if len(sizes) == 1 and sizes[0] == sizes[0] else '')
 

@@ -20,7 +20,7 @@ READING = (
     'farthest beyond, over all runs and repetitions, against their median; '
     'what has fewer than three samples has no spread, and no figure.'
 )
-COLUMNS = ['label', 'speed', 'size', 'count', 'q1', 'q2', 'q3', 'low',
+COLUMNS = ['label', 'speed', 'point', 'count', 'q1', 'q2', 'q3', 'low',
            'high', 'minimum', 'maximum']
 
 
@@ -68,7 +68,7 @@ def spread(frame: pd.DataFrame, title: str) -> Figure:
     for n, (label, speed, colour, _, _, mine) in enumerate(parts):
         middle = -3 * n            # a band is as high as 3 times `far`
         counts = sorted({int(mine['count'].min()), int(mine['count'].max())})
-        charts.boxes(axes, charts.position(mine['size'], every),
+        charts.boxes(axes, charts.position(mine['point'], every),
                      middle + mine[numbers].clip(-far, far) / far, colour,
                      width)
         name = (f'{charts.name(label, speed)} '

@@ -35,7 +35,7 @@ READING = ('Curves: the newest run strong; the median of all runs thin, and '
            'a bound allows as a thick bar; grey, hatched: what physics '
            'forbids; dashed and dotted: what the devices of the site allow '
            'this case.')
-COLUMNS = ['label', 'speed', 'size', 'runs', 'low', 'median', 'high', 'value',
+COLUMNS = ['label', 'speed', 'point', 'runs', 'low', 'median', 'high', 'value',
            'reference', 'lower', 'upper']
 #: A limit farther than this from what was measured is not drawn.
 FAR = 4
@@ -45,13 +45,13 @@ def drawings(records: Records, limit: str = '', **choice: Any
              ) -> Iterator[Drawing]:
     """A figure for each metric and panel that has sizes."""
     bounds = records.points[records.points['metric'] == limit]
-    bounds = bounds.drop_duplicates(['kind', 'size'], keep='last').set_index(
-        ['kind', 'size'])['value'].rename('limit')
+    bounds = bounds.drop_duplicates(['kind', 'point'], keep='last').set_index(
+        ['kind', 'point'])['value'].rename('limit')
     for panel in panels(records, **choice):
-        points = panel.points.join(bounds, on=['kind', 'size'])
+        points = panel.points.join(bounds, on=['kind', 'point'])
         # A single size is no curve: bars show it.
         several = points.groupby(['label', 'speed'], observed=True)[
-            'size'].transform('nunique') > 1
+            'point'].transform('nunique') > 1
         points = points[several]
         points = points[COLUMNS + ['limit'] * bool(
             points['limit'].notna().any())]
@@ -70,8 +70,8 @@ def curve(frame: pd.DataFrame, title: str, unit: str,
     figure, axes = charts.figure(title, charts.names(frame))
     every = charts.sizes(frame)
     for _, _, colour, line, marker, mine in charts.series(frame):
-        mine = mine.sort_values('size')
-        x = charts.position(mine['size'], every)
+        mine = mine.sort_values('point')
+        x = charts.position(mine['point'], every)
         if mine['runs'].max() > 1:
             axes.fill_between(x, mine['low'], mine['high'], color=colour,
                               alpha=0.16, lw=0)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 OPTIONS = CHOICE
 READING = ('Heat maps: the newest run against the median of all runs at each '
            'size; blue is better, orange worse, pale the same.')
-COLUMNS = ['label', 'speed', 'size', 'value', 'median']
+COLUMNS = ['label', 'speed', 'point', 'value', 'median']
 #: Rows of a figure, runs it takes, and where the colours end: a factor.
 MAX_ROWS, FEWEST_RUNS, FAR = 32, 3, 1.3
 
@@ -28,7 +28,7 @@ def drawings(records: Records, by: naming.Names = (), **choice: Any
     for panel in panels(records, by=by or ('program',), maximum=MAX_ROWS,
                         **choice):
         points = panel.points
-        points = points[points['size'].notna()
+        points = points[points['point'].notna()
                         & (points['runs'] >= FEWEST_RUNS)
                         & (points['median'] > 0)][COLUMNS]
         better = perflogs.metrics()[panel.metric]['better']
@@ -51,7 +51,7 @@ def heat(frame: pd.DataFrame, title: str, better: str) -> Figure:
              charts.series(frame)]
     ratio = np.full((len(names), len(every)), np.nan)
     for row, (*_, mine) in enumerate(charts.series(frame)):
-        ratio[row, np.searchsorted(every, mine['size'])] = (
+        ratio[row, np.searchsorted(every, mine['point'])] = (
             mine['value'] / mine['median'])
     figure, axes = charts.figure(
         title, [], height=0.3 + 0.17 * len(names),

@@ -31,7 +31,7 @@ OPTIONS = {name: check for name, check in CHOICE.items() if name not in (
     'by', 'panel', 'merge')} | {'of': of, 'base': words}
 READING = ('Ratios: the median of all runs of the one over that of the other, '
            'case by case; the shaded side is better.')
-COLUMNS = ['label', 'speed', 'size', 'ratio']
+COLUMNS = ['label', 'speed', 'point', 'ratio']
 #: What must be the same of two cases besides program, check and parameters,
 #: where both sides have it in common at all.
 ALIKE = ('environ', 'partition', 'source', 'system', 'num_nodes',
@@ -50,7 +50,7 @@ def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
                                    'metric'])
     for other, first, pairs in compared(records, table, of, base):
         for name in metric or main_metrics(records.family, names):
-            mine = pairs[(pairs['metric'] == name) & pairs['size'].notna()]
+            mine = pairs[(pairs['metric'] == name) & pairs['point'].notna()]
             labels = sorted(mine['label'].unique())
             parts = -(-len(labels) // MAXIMUM)
             for n in range(parts):
@@ -75,7 +75,7 @@ def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
     """
     counts = table[of][table[of] != ''].value_counts()
     first = base if base in counts.index else next(iter(counts.index), '')
-    points = records.points[['kind', 'speed', 'metric', 'size', 'median',
+    points = records.points[['kind', 'speed', 'metric', 'point', 'median',
                              'runs']]
     for other in sorted(set(counts.index) - {first}):
         one, two = table[table[of] == other], table[table[of] == first]
@@ -90,7 +90,7 @@ def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
             continue
         both = pairs.merge(points, on='kind').merge(
             points.rename(columns={'kind': 'kind_base'}), how='inner',
-            on=['kind_base', 'speed', 'metric', 'size'],
+            on=['kind_base', 'speed', 'metric', 'point'],
             suffixes=('', '_base'))
         both = both[(both['median_base'] > 0)]
         # All that tells them apart: they are split into figures above.
@@ -110,8 +110,8 @@ def ratios(frame: pd.DataFrame, title: str, better: str) -> Figure:
     figure, axes = charts.figure(title, charts.names(frame, runs=False))
     every = charts.sizes(frame)
     for _, _, colour, line, marker, mine in charts.series(frame):
-        mine = mine.sort_values('size')
-        axes.plot(charts.position(mine['size'], every), mine['ratio'], line,
+        mine = mine.sort_values('point')
+        axes.plot(charts.position(mine['point'], every), mine['ratio'], line,
                   color=colour, lw=1.4, marker=marker, ms=2.6, mew=0)
     charts.size_axis(axes, every)
     charts.value_axis(axes, frame['ratio'], 'ratio')

@@ -46,7 +46,7 @@ def drawings(records: Records, at: tuple[Any, ...] = (), **choice: Any
             continue
         mine = panel.of(judged)
         mine = mine[mine['kind'].isin(points['kind'])
-                    & mine['size'].isin(points['size'].unique())][COLUMNS]
+                    & mine['point'].isin(points['point'].unique())][COLUMNS]
         yield panel.drawing('runs', over_runs, mine,
                             panel.title + at_words(points), panel.unit)
 

@@ -52,7 +52,7 @@ def missing(rng, x):
 
 
 def classes(rng, x):
-    """Two speeds, 40 % apart, that no sentinel tells."""
+    """Two speeds, 40 % apart, that no speed probe tells."""
     return x + 40 * (rng.random(x.shape) < 0.3)
 
 
@@ -120,7 +120,7 @@ OTHERS = {'otava': otava, 'ruptures': ruptures}
 
 
 def false_alarms(rng, kind, together, series):
-    begins = told = nights = 0
+    begins = told = sessions = 0
     for _ in range(0, series, BATCH):
         size = min(series, BATCH)
         x = histories(rng, kind, (size, WARM + AFTER),
@@ -128,14 +128,14 @@ def false_alarms(rng, kind, together, series):
         worse = ours(x, together).states == detect.WORSE
         begins += int((worse[:, WARM:] & ~worse[:, WARM - 1:-1]).sum())
         told += int(worse[:, WARM:].sum())
-        nights += worse[:, WARM:].size
-    return {'begins': 1e4 * begins / nights, 'told': 1e4 * told / nights,
-            'nights': nights}
+        sessions += worse[:, WARM:].size
+    return {'begins': 1e4 * begins / sessions, 'told': 1e4 * told / sessions,
+            'sessions': sessions}
 
 
-def risen(step, nights):
+def risen(step, sessions):
     """What a step, or a drift, adds to the log of each night."""
-    return np.log1p(step[:nights] if np.ndim(step) else np.full(nights, step))
+    return np.log1p(step[:sessions] if np.ndim(step) else np.full(sessions, step))
 
 
 def power(rng, step, within, before, together, series):
@@ -153,13 +153,13 @@ def power(rng, step, within, before, together, series):
         (abs(walk.start[late] - before) <= 1).mean())}
 
 
-def same_night(rng, share, series, reruns=5):
+def same_session(rng, share, series, reruns=5):
     """5 % with reruns in the same night; share: of the variance that is the
     night's and that reruns do not redraw."""
     shape = series, WARM + 31
-    night = np.sqrt(share) * rng.standard_normal(shape)
-    one = night + np.sqrt(1 - share) * rng.standard_normal(shape)
-    again = night[:, -1:] + np.sqrt(1 - share) * rng.standard_normal(
+    session = np.sqrt(share) * rng.standard_normal(shape)
+    one = session + np.sqrt(1 - share) * rng.standard_normal(shape)
+    again = session[:, -1:] + np.sqrt(1 - share) * rng.standard_normal(
         (series, reruns))
     found = {}
     for name, step in (('power', 0.05), ('false', 0.0)):
@@ -190,7 +190,7 @@ def of_25(rng, rounds):
             y = x.copy()
             y[:, 60:] += np.log1p(step)
             walk = detect.walk(y, pool=np.zeros(TOGETHER, int))
-            mean = np.clip(walk.z, -detect.CAP, detect.CAP).mean(0)
+            mean = np.clip(walk.z, -detect.CLIP, detect.CLIP).mean(0)
             worse = (detect.walk(mean[None], floor=0.02,
                                  caution=-detect.ALONE).states[
                 0, 60:] == detect.WORSE).any()
@@ -254,7 +254,7 @@ def of_ours(rng, count):
               f"{row['together']['told']:7.2f}   alone "
               f"{row['alone']['begins']:6.2f} {row['alone']['told']:7.2f}   "
               f"fixed {row['fixed']:8.1f}   of "
-              f"{row['together']['nights']} nights", flush=True)
+              f"{row['together']['sessions']} nights", flush=True)
         if goal and row['together']['begins'] > 1:
             missed.append(f'false alarms, {kind}')
     print('steps found in time; begin within a night')
@@ -272,7 +272,7 @@ def of_ours(rng, count):
         if row['together']['power'] < 0.95 and not np.ndim(step):
             missed.append(f'{name} after {before}')
     for share in (0.0, 0.25, 0.5):
-        row = same_night(rng, share, 5000)
+        row = same_session(rng, share, 5000)
         print(f'  5 % in the same night with 5 reruns, {share:.0%} of the '
               f"variance the night's: {row['power']:.3f}; false "
               f"{row['begins']:.1f} per 10 000", flush=True)

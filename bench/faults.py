@@ -88,7 +88,7 @@ LIMIT = 900
 # The nights ------------------------------------------------------------------
 
 @dataclass(frozen=True)
-class Night:
+class NightlySession:
     """A night of the plan."""
     number: int
     #: clean, a fault, or after.
@@ -97,13 +97,13 @@ class Night:
     of: int
 
 
-def plan(clean: int, nights: int, after: int, faults: Sequence[str]
-         ) -> list[Night]:
+def plan(clean: int, sessions: int, after: int, faults: Sequence[str]
+         ) -> list[NightlySession]:
     """All nights in their order."""
-    kinds = [(CLEAN, clean), *((name, nights) for name in faults),
+    kinds = [(CLEAN, clean), *((name, sessions) for name in faults),
              (AFTER, after)]
     rows = [(kind, n) for kind, count in kinds for n in range(1, count + 1)]
-    return [Night(number, kind, n)
+    return [NightlySession(number, kind, n)
             for number, (kind, n) in enumerate(rows, 1)]
 
 
@@ -134,7 +134,7 @@ class Told:
     words: str
 
 
-def told(night: Mapping[str, Any], since: str, verdict: str = 'verdict'
+def told(session: Mapping[str, Any], since: str, verdict: str = 'verdict'
          ) -> list[Told]:
     """All that a night says of what began on or after a date, the surest
     first.
@@ -143,9 +143,9 @@ def told(night: Mapping[str, Any], since: str, verdict: str = 'verdict'
     :arg verdict: `verdict`, of all nights before; `alone`, of the clean ones
     """
     found = []
-    data = night.get(verdict) or {}
-    if night['code'] and not data.get('failures'):
-        found.append(Told('session', 'exit code', night['said']))
+    data = session.get(verdict) or {}
+    if session['code'] and not data.get('failures'):
+        found.append(Told('session', 'exit code', session['said']))
     for one in data.get('failures', ()):
         found.append(Told('failure', one['guard'] or one['metric'],
                           one['words']))
@@ -186,7 +186,7 @@ def named(lines: Sequence[Told], node: str) -> str:
 class Row:
     """What came of a fault."""
     fault: str
-    nights: int
+    sessions: int
     #: The night (from 1) that found it; 0: none did.
     found: int
     by: str
@@ -202,13 +202,13 @@ def best(lines: Sequence[Told], node: str) -> Told:
                 lines[0])
 
 
-def row_of(name: str, node: str, nights: Sequence[Mapping[str, Any]]) -> Row:
+def row_of(name: str, node: str, sessions: Sequence[Mapping[str, Any]]) -> Row:
     """A fault's row, from its nights in their order."""
-    first = day_of(nights[0]['run'])
+    first = day_of(sessions[0]['run'])
 
     def found(verdict: str) -> tuple[int, list[Told]]:
-        for number, night in enumerate(nights, 1):
-            lines = told(night, first, verdict)
+        for number, session in enumerate(sessions, 1):
+            lines = told(session, first, verdict)
             if lines:
                 return number, lines
         return 0, []
@@ -216,38 +216,38 @@ def row_of(name: str, node: str, nights: Sequence[Mapping[str, Any]]) -> Row:
     number, lines = found('alone')
     among, _ = found('verdict')
     if not lines:
-        return Row(name, len(nights), 0, '', 'no' if node else '', among,
+        return Row(name, len(sessions), 0, '', 'no' if node else '', among,
                    'nothing')
-    every = [one for night in nights for one in told(night, first, 'alone')]
+    every = [one for session in sessions for one in told(session, first, 'alone')]
     by = ', '.join(list(dict.fromkeys(
         f'{one.kind}: {one.by}' for one in lines))[:3])
-    return Row(name, len(nights), number, by, named(every, node), among,
+    return Row(name, len(sessions), number, by, named(every, node), among,
                best(every if node else lines, node).words)
 
 
-def alarms(nights: Sequence[Mapping[str, Any]], kind: str
+def alarms(sessions: Sequence[Mapping[str, Any]], kind: str
            ) -> list[tuple[Mapping[str, Any], Told]]:
     """What clean nights say that began in them: false alarms."""
-    mine = [night for night in nights if night['kind'] == kind]
+    mine = [session for session in sessions if session['kind'] == kind]
     if not mine:
         return []
     first = day_of(mine[0]['run'])
     late = str(datetime.date.fromisoformat(first)
                + datetime.timedelta(days=1 if kind == AFTER else 0))
     seen, found = set(), []
-    for night in mine:
+    for session in mine:
         # The first clean night after a fault has another environment again.
-        lines = [one for one in told(night, late) if not (
-            one.kind == 'changed' and kind == AFTER and night is mine[0])]
+        lines = [one for one in told(session, late) if not (
+            one.kind == 'changed' and kind == AFTER and session is mine[0])]
         for one in lines:
             key = (one.kind, one.by, re.sub(r'[\d.]+', '0', one.words))
             if one.kind != 'regression' or key not in seen:
-                found.append((night, one))
+                found.append((session, one))
             seen.add(key)
     return found
 
 
-def report(nights: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
+def report(sessions: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
            ) -> tuple[list[str], bool]:
     """The tables, and whether all is well.
 
@@ -257,7 +257,7 @@ def report(nights: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
              'faults before | words |', '|---|---|---|---|---|---|---|']
     good = True
     for name, fault in FAULTS.items():
-        mine = [night for night in nights if night['kind'] == name]
+        mine = [session for session in sessions if session['kind'] == name]
         if not mine:
             if name in skipped:
                 lines.append(f'| {name} | 0 | | | | | skipped: '
@@ -265,25 +265,25 @@ def report(nights: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]
             continue
         row = row_of(name, fault.node, mine)
         good &= bool(row.found)
-        lines.append(f'| {name} | {row.nights} | {row.found or "not"} '
+        lines.append(f'| {name} | {row.sessions} | {row.found or "not"} '
                      f'| {shortened(row.by, 80)} | {row.named} '
                      f'| {row.among or "not"} '
                      f'| {shortened(row.words, 240)} |')
     for kind, what in ((CLEAN, 'before'), (AFTER, 'after')):
-        count = sum(night['kind'] == kind for night in nights)
-        false = alarms(nights, kind)
+        count = sum(session['kind'] == kind for session in sessions)
+        false = alarms(sessions, kind)
         good &= not false
         lines += ['', f'Clean nights {what}: {count}, false alarms: '
                   f'{len(false)}']
-        lines += [f'- {day_of(night["run"])}: {one.kind}: '
-                  f'{shortened(one.words, 240)}' for night, one in false]
+        lines += [f'- {day_of(session["run"])}: {one.kind}: '
+                  f'{shortened(one.words, 240)}' for session, one in false]
     return lines, good
 
 
-def shortened(line: str, most: int) -> str:
+def shortened(line: str, maximum: int) -> str:
     """A line that fits into a cell of a Markdown table."""
     line = line.replace('|', '/')
-    return line if len(line) <= most else line[:most - 3].rstrip() + '...'
+    return line if len(line) <= maximum else line[:maximum - 3].rstrip() + '...'
 
 
 # Programs and environment ----------------------------------------------------
@@ -460,7 +460,7 @@ class Box:
         for node in self.cluster.nodes:
             self.cluster.rate(node, RATE)
 
-    def play(self, night: Night, run: str, fault: Fault | None
+    def play(self, session: NightlySession, run: str, fault: Fault | None
              ) -> dict[str, Any]:
         """One night: its session.
 
@@ -487,7 +487,7 @@ class Box:
             code, said = self.session(
                 command, {**self.env, 'PLUMBLINE_RUN_ID': run, **variables})
             took = time.monotonic() - began
-        return {**asdict(night), 'run': run, 'code': code,
+        return {**asdict(session), 'run': run, 'code': code,
                 'said': ' / '.join(said[-3:]), 'session_s': round(took, 2)}
 
     def session(self, command: Sequence[str], env: Mapping[str, str],
@@ -858,7 +858,7 @@ class Diary:
         return [line for line in self.lines if key in line]
 
     @property
-    def nights(self) -> list[dict[str, Any]]:
+    def sessions(self) -> list[dict[str, Any]]:
         return self.of('session_s')
 
     @property
@@ -878,27 +878,27 @@ def campaign(box: Box, diary: Diary) -> None:
     """
     asked = diary.of('clean')[0]
     first = datetime.date.fromisoformat(asked['first'])
-    done = {night['number'] for night in diary.nights}
-    for night in plan(asked['clean'], asked['nights'], asked['after'],
+    done = {session['number'] for session in diary.sessions}
+    for session in plan(asked['clean'], asked['sessions'], asked['after'],
                       asked['faults']):
-        if night.number in done or night.kind in diary.skipped:
+        if session.number in done or session.kind in diary.skipped:
             continue
         try:
             run = session_of(first, len(diary.of('began')))
             diary.add({'began': run})
-            found = box.play(night, run, FAULTS.get(night.kind))
+            found = box.play(session, run, FAULTS.get(session.kind))
         except Missing as err:
-            diary.add({'skipped': night.kind, 'why': str(err)})
-            print(f'{night.kind}: skipped: {err}', flush=True)
+            diary.add({'skipped': session.kind, 'why': str(err)})
+            print(f'{session.kind}: skipped: {err}', flush=True)
             continue
         # Those of other faults, and those that were never finished.
-        good = {one['run'] for one in diary.nights
-                if one['kind'] in (CLEAN, AFTER, night.kind)}
+        good = {one['run'] for one in diary.sessions
+                if one['kind'] in (CLEAN, AFTER, session.kind)}
         others = {one['began'] for one in diary.of('began')} - good - {run}
         every, alone = verdicts(box.perflogs, run, others)
         diary.add({**found, 'verdict': every, 'alone': alone})
         write_report(box.folder, diary)
-        print(f'{night.number} {night.kind} {night.of}: '
+        print(f'{session.number} {session.kind} {session.of}: '
               f'{found["session_s"]:.0f} s: '
               f'{alone.get("headline") or found["said"]}', flush=True)
         for one in told(diary.lines[-1], day_of(run), 'alone'):
@@ -908,9 +908,9 @@ def campaign(box: Box, diary: Diary) -> None:
 def outcome(diary: Diary) -> tuple[list[str], bool, int]:
     """The tables; whether all is well; nights that were not played."""
     asked = diary.of('clean')[0]
-    lines, good = report(diary.nights, diary.skipped)
-    left = len(plan(asked['clean'], asked['nights'], asked['after'],
-                    asked['faults'])) - len(diary.nights)
+    lines, good = report(diary.sessions, diary.skipped)
+    left = len(plan(asked['clean'], asked['sessions'], asked['after'],
+                    asked['faults'])) - len(diary.sessions)
     if left:
         lines += ['', f'{left} nights of the campaign were not played']
     return lines, good, left
@@ -923,11 +923,11 @@ def write_report(folder: Path, diary: Diary) -> None:
     draft.replace(folder / 'report.md')
 
 
-def show_plan(nights: Sequence[Night], faults: Sequence[str]) -> None:
+def show_plan(sessions: Sequence[NightlySession], faults: Sequence[str]) -> None:
     """What would be played; nothing is started."""
-    print(f'{len(nights)} nights:',
-          *(f'  {name}: {sum(one.kind == name for one in nights)}'
-            for name in dict.fromkeys(one.kind for one in nights)),
+    print(f'{len(sessions)} nights:',
+          *(f'  {name}: {sum(one.kind == name for one in sessions)}'
+            for name in dict.fromkeys(one.kind for one in sessions)),
           '', 'Faults:', *(
               f'  {name}: {FAULTS[name].means}'
               + (f' [{FAULTS[name].node}]' if FAULTS[name].node else '')
@@ -938,7 +938,7 @@ def main() -> bool:
     parser = option_parser(__doc__)
     for name, count, what in (
             ('clean', 30, 'clean nights, the history'),
-            ('nights', 3, 'nights of each fault'),
+            ('sessions', 3, 'nights of each fault'),
             ('after', 20, 'clean nights in the end')):
         parser.add_argument(f'--{name}', type=int, default=count, metavar='N',
                             help=f'{what} (default: {count})')
@@ -955,18 +955,18 @@ def main() -> bool:
     args = parser.parse_args()
     args.dir = args.dir.absolute()
     faults = [name for name in FAULTS if not args.only or name in args.only]
-    nights = plan(args.clean, args.nights, args.after, faults)
+    sessions = plan(args.clean, args.sessions, args.after, faults)
     if args.dry_run:
-        show_plan(nights, faults)
+        show_plan(sessions, faults)
         return True
     diary = Diary(args.dir / 'nights.jsonl').read()
     if args.resume and not diary.of('clean'):
         raise Missing(f'no campaign in {args.dir}')
     if diary.lines and not args.resume:
-        raise Missing(f'{len(diary.nights)} nights are in {args.dir} already: '
+        raise Missing(f'{len(diary.sessions)} nights are in {args.dir} already: '
                       '--resume goes on with them, or name another --dir')
     try:
-        play_all(args, diary, nights, faults)
+        play_all(args, diary, sessions, faults)
     except (ClusterError, KeyboardInterrupt) as err:
         raise Missing(f'{err or "ended early"}; --resume goes on') from None
     lines, good, left = outcome(diary)
@@ -977,7 +977,7 @@ def main() -> bool:
 
 
 def play_all(args: argparse.Namespace, diary: Diary,
-             nights: Sequence[Night], faults: Sequence[str]) -> None:
+             sessions: Sequence[NightlySession], faults: Sequence[str]) -> None:
     """Plays the campaign.
 
     :raises Missing, ClusterError: it cannot go on
@@ -996,8 +996,8 @@ def play_all(args: argparse.Namespace, diary: Diary,
         box.up()
         if not diary.lines:
             first = (datetime.datetime.now(datetime.timezone.utc).date()
-                     - datetime.timedelta(days=len(nights)))
-            diary.add({'clean': args.clean, 'nights': args.nights,
+                     - datetime.timedelta(days=len(sessions)))
+            diary.add({'clean': args.clean, 'sessions': args.sessions,
                        'after': args.after, 'faults': list(faults),
                        'first': str(first)})
         else:

@@ -32,7 +32,7 @@ from config.records import perflog
 GOALS = {'cache is made': 6.0, 'table from the cache': 6.0,
          'appended night': 1.0, 'history of a test case': 0.5,
          'history of a metric': 0.5}
-MOST_MIB = 2048
+MAX_MIB = 2048
 #: Opens the cache of a folder, and counts its records and their places.
 OPEN = '''
 import sys; sys.path.insert(0, {root!r})
@@ -50,11 +50,11 @@ perflogs.read({folder!r})
 #: A night is 400 cases of 20 checks, a curve of 25 points each: 10 000
 #: records, of which only the time is another one each night.
 CHECKS, CASES, POINTS = 20, 20, 25
-NIGHT = CHECKS * CASES * POINTS
+SESSION = CHECKS * CASES * POINTS
 START = datetime.datetime(2020, 1, 1, 1)
 #: Metric of a check, and its unit; by the number of the check.
 METRICS = (('latency', 'us', 'lower'), ('bandwidth', 'MB/s', 'higher'))
-#: Columns before `repeat` and from it on (config/perflog.yaml).
+#: Columns before `repetition` and from it on (config/perflog.yaml).
 _HEAD = (
     '3,{time},{run},0.1.0,0123456789ab,4.10.4,alpha,cpu,openmpi,osu,'
     'Bench{check:02},program=osu_{check:02} size={case} placement='
@@ -94,17 +94,17 @@ def write(folder: Path, records: int, first: int = 0) -> int:
     _, columns = perflog.columns()
     place = folder / 'alpha' / 'cpu'
     place.mkdir(parents=True, exist_ok=True)
-    nights = max(1, round(records / NIGHT))
-    checks = CHECKS if records >= NIGHT else max(
+    sessions = max(1, round(records / SESSION))
+    checks = CHECKS if records >= SESSION else max(
         1, records // (CASES * POINTS))
     for check in range(checks):
         path = place / f'Bench{check:02}.v3.csv'
         with open(path, 'a', encoding='utf-8') as handle:
             if not handle.tell():
                 handle.write(','.join(columns) + '\n')
-            for number in range(first, first + nights):
+            for number in range(first, first + sessions):
                 handle.writelines(lines(number, check))
-    return nights * checks * CASES * POINTS
+    return sessions * checks * CASES * POINTS
 
 
 def code(text: str, folder: Path, **given: object) -> list[str]:
@@ -127,13 +127,13 @@ def cost(command: list[str]) -> tuple[float, int]:
 def measure(folder: Path, records: int, rounds: int) -> bool:
     """Prints medians; returns whether they are within the goals."""
     write(folder, records)
-    night = iter(range(records // NIGHT, 1 << 30))
+    session = iter(range(records // SESSION, 1 << 30))
 
     def forget() -> None:
         shutil.rmtree(folder / '.store', ignore_errors=True)
 
     def grow() -> None:
-        write(folder, NIGHT, next(night))
+        write(folder, SESSION, next(session))
 
     plumb = [str(ROOT / 'plumb'), 'history', 'latency']
     rows: dict[str, tuple[list[str], Callable[[], object]]] = {
@@ -152,7 +152,7 @@ def measure(folder: Path, records: int, rounds: int) -> bool:
             found.append(cost(command))
         cpu, size = map(statistics.median, zip(*found, strict=True))
         row(f'{records:.0e}', name, f'{cpu:.2f}', f'{size:.0f}')
-        good = good and size <= MOST_MIB and (
+        good = good and size <= MAX_MIB and (
             records != 1_000_000 or cpu <= GOALS[name])
     return good
 

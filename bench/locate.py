@@ -56,7 +56,7 @@ class Cluster:
                       for i, node in enumerate(self.nodes)
                       } if self.leaf else {}
 
-    def figure(self, a: str, b: str) -> float | None:
+    def metric(self, a: str, b: str) -> float | None:
         """What a job on the pair gives; None: it fails."""
         drawn, wild = self.rng.standard_normal(), self.rng.random()
         if a in self.dead or b in self.dead:
@@ -82,7 +82,7 @@ class Cluster:
         while rounds := found.ahead():
             for pairs in rounds:
                 for pair in pairs:
-                    found.add(pair, self.figure(*pair))
+                    found.add(pair, self.metric(*pair))
         return found.located()
 
 

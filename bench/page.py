@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / 'tests' / 'data'))
 #: Records -> most seconds of CPU of the second page; of any: bytes, and
 #: seconds until a browser can use it.
 GOALS = {100_000: 3.0, 1_000_000: 8.0}
-MOST_BYTES, MOST_OPEN = 3e6, 1.0
+MAX_BYTES, MAX_OPEN = 3e6, 1.0
 #: Says in the page's title when it can be used: read, laid out, and its
 #: scripts have run.
 PROBE = '''<script>addEventListener('load', () => { document.title = 'usable '
@@ -58,10 +58,10 @@ def usable(page: Path) -> float | None:
 def made_up(folder: Path, records: float) -> None:
     """Perflogs with about as many records."""
     import perflogs_factory as make
-    one = len(make.site(runs=2, repeats=1)) - len(make.site(runs=1,
-                                                            repeats=1))
+    one = len(make.site(runs=2, repetitions=1)) - len(make.site(runs=1,
+                                                            repetitions=1))
     make.write(folder, make.site(runs=max(2, round(records / one)),
-                                 repeats=1))
+                                 repetitions=1))
 
 
 def main() -> bool:
@@ -89,8 +89,8 @@ def main() -> bool:
             row(args.perflogs or format(wanted, 'g'), f'{first.cpu:.1f}',
                 f'{again.cpu:.1f}', f'{size / 1e6:.2f}',
                 f'{seconds:.2f}' if seconds else 'no Chromium')
-            good = good and size <= MOST_BYTES and (
-                seconds or 0) < MOST_OPEN and again.cpu < GOALS.get(
+            good = good and size <= MAX_BYTES and (
+                seconds or 0) < MAX_OPEN and again.cpu < GOALS.get(
                     int(wanted), 1e9)
     print(f'load average {os.getloadavg()[0]:.1f}')
     return good

@@ -170,12 +170,12 @@ def main() -> bool:
             raise Missing(str(err)) from None
         finally:
             cluster.down()
-        good = show(runs, args.least)
+        good = show(runs, args.minimum)
         print(f'\nlinks {args.rate}, chunks {args.chunksize}, load '
               f'{load:.1f} before and {os.getloadavg()[0]:.1f} after, '
               f'{time.monotonic() - began:.0f} s')
-        if args.figures:
-            draw(runs, args.figures)
+        if args.metrics:
+            draw(runs, args.metrics)
     return good
 
 
@@ -193,7 +193,7 @@ def draw(runs: dict[int, list[parser.Analysis]], folder: Path) -> None:
         of[-1].draw(folder / names[servers].replace(' ', ''), None)
 
 
-def show(runs: dict[int, list[parser.Analysis]], least: float) -> bool:
+def show(runs: dict[int, list[parser.Analysis]], minimum: float) -> bool:
     """Prints the table; returns whether every ratio reaches the model."""
     ring, short = curve(runs[0]), []
     limits = {number: words.expected_ratio(CLIENTS, number)
@@ -208,7 +208,7 @@ def show(runs: dict[int, list[parser.Analysis]], least: float) -> bool:
             ratio = busbw / ring[size]
             cells.append(f'{busbw * 1e3:.2f}, {ratio:.3f} '
                          f'({ratio / limit:.0%})')
-            if ratio < least * limit and size >= 4 << 20:
+            if ratio < minimum * limit and size >= 4 << 20:
                 short.append((size, servers, ratio / limit))
         row(f'{size >> 20} MiB', f'{ring[size] * 1e3:.2f}', *cells)
     for size, servers, share in short:

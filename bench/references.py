@@ -27,7 +27,7 @@ from common import exit_with, head, option_parser, row
 from config.sessions.judged import TRIES
 from postprocess.references import spread
 
-CAP, RESOLUTION = 0.3, 0.01
+MAX_TOLERANCE, RESOLUTION = 0.3, 0.01
 #: Further runs that each reference judges.
 JUDGED = 500
 WIDTHS = (0.01, 0.03, 0.05, 0.10, 0.15)
@@ -65,9 +65,9 @@ def learn(values: list[float], resolution: float) -> tuple[int, float]:
     for runs in range(spread.FEWEST_RUNS, len(values) + 1):
         seen = values[:runs]
         bound = spread.bound(seen, resolution=resolution)
-        if bound <= CAP:
+        if bound <= MAX_TOLERANCE:
             return runs, bound
-        if spread.runs_needed(seen, CAP, resolution=resolution) is None:
+        if spread.runs_needed(seen, MAX_TOLERANCE, resolution=resolution) is None:
             return runs, float('inf')
     return len(values), float('inf')
 
@@ -78,7 +78,7 @@ def simulate(draw, resolution, width, cases, runs, rng) -> dict[str, float]:
     took, bounds, alarms = [], [], []
     for values in history.tolist():
         n, bound = learn(values, resolution)
-        if bound <= CAP:
+        if bound <= MAX_TOLERANCE:
             took.append(n)
             bounds.append(bound)
             later = draw(rng, width, (JUDGED, TRIES)).min(axis=1)

@@ -322,7 +322,7 @@ def _locate(commands: Any, site: argparse.ArgumentParser) -> None:
     parser.add_argument('--slowdown', type=float, default=10, metavar='%',
                         help='what is looked for, in percent (default: 10); '
                              'half of it is as likely as not to be named')
-    parser.add_argument('--repeats', type=int, default=1, metavar='N',
+    parser.add_argument('--repetitions', type=int, default=1, metavar='N',
                         help='runs inside a job, the median counts '
                              '(default: 1)')
     parser.add_argument('--parallel', type=int, metavar='N',

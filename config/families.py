@@ -63,7 +63,7 @@ class Family:
     derived: dict[str, Row] = field(default_factory=dict)
     headline: list[Row] = field(default_factory=list)
     limits: list[Row] = field(default_factory=list)
-    figures: list[Row] = field(default_factory=list)
+    plots: list[Row] = field(default_factory=list)
     parsers: dict[str, str] = field(default_factory=dict)
     programs: dict[str, str] = field(default_factory=dict)
     about: dict[str, str] = field(default_factory=dict)
@@ -281,7 +281,7 @@ def _faults_of_names(path: Path, data: Mapping[str, Any],
 
 def _metrics_named(data: Mapping[str, Any]) -> Wrong:
     """Every place that names a metric, and the metric."""
-    for key in ('judged', 'headline', 'limits', 'figures'):
+    for key in ('judged', 'headline', 'limits', 'plots'):
         for at, row in enumerate(data.get(key, ())):
             if isinstance(row, str):
                 yield [key, at], row

@@ -6,7 +6,7 @@ for a known fault. ReFrame itself warns and goes on if a unit differs or a
 metric is misspelt; here a file is sound, or it is refused with the line.
 
 Beside its figures an entry may have `$from` (what the suite made it of) and
-`$unjudged` (judged figure -> about how many more sessions until it has a
+`$no_reference` (judged figure -> about how many more sessions until it has a
 bound; 0: no number would do). `complete: true` at the top requires a reference
 for every test case of the family.
 
@@ -40,7 +40,7 @@ FROM = ('runs', 'first', 'last', 'suite', 'reason', 'bounds')
 
 #: Widest bound allowed, as a fraction: a wider one was probably meant in
 #: percent.
-WIDEST = 10
+MAX_TOLERANCE = 10
 
 
 class ReferenceError_(ValueError):
@@ -157,7 +157,7 @@ def _entry_faults(family: str, entry: strict.Mapping, line: int, where: str
     """What is wrong with the references of one case."""
     for key, value in entry.items():
         fault = (_data_fault(family, str(key), value)
-                 if str(key).startswith('$') else figure_fault(key, value))
+                 if str(key).startswith('$') else metric_fault(key, value))
         if fault:
             yield entry.lines.get(key, line), f'{where}: {key}: {fault}'
 
@@ -170,18 +170,18 @@ def _unbounded(family: str, data: Any) -> Iterator[tuple[int, str]]:
             continue
         for entry, line, where in _entries(below, len(below['$index']), 1,
                                            name):
-            for figure, runs in unjudged(family, entry).items():
+            for metric, runs in no_reference(family, entry).items():
                 if runs is None:
-                    yield entry.lines.get(figure, line), (
-                        f'{where}: {figure}: it is judged and has no bound; '
+                    yield entry.lines.get(metric, line), (
+                        f'{where}: {metric}: it is judged and has no bound; '
                         'give it one, or let `./plumb references propose` '
-                        'say in $unjudged how many runs it still needs')
+                        'say in $no_reference how many runs it still needs')
 
 
 def _data_fault(family: str, key: str, value: Any) -> str:
-    """What is wrong with an entry's $from or $unjudged; empty: nothing."""
-    if key not in ('$from', '$unjudged'):
-        return 'unknown; there are $from and $unjudged'
+    """What is wrong with an entry's $from or $no_reference; empty: nothing."""
+    if key not in ('$from', '$no_reference'):
+        return 'unknown; there are $from and $no_reference'
     if not isinstance(value, Mapping):
         return f'expected keys and values, got {value!r}'
     if key == '$from':
@@ -201,11 +201,11 @@ def _data_fault(family: str, key: str, value: Any) -> str:
             f'runs: {runs!r} is no number of runs')
     known = {name for rule in table().get(family, ())
              for name in (rule['metric'], rule.get('instead'))}
-    for figure, runs in value.items():
-        if str(figure).partition('@')[0] not in known:
-            return f'{figure} is not judged (checks/{family}/family.yaml)'
+    for metric, runs in value.items():
+        if str(metric).partition('@')[0] not in known:
+            return f'{metric} is not judged (checks/{family}/family.yaml)'
         if type(runs) is not int or runs < 0:
-            return f'{figure}: {runs!r} is no number of runs'
+            return f'{metric}: {runs!r} is no number of runs'
     return ''
 
 
@@ -214,13 +214,13 @@ def _is_finite(number: Any) -> bool:
             and math.isfinite(number))
 
 
-def figure_fault(figure: Any, entry: Any) -> str:
+def metric_fault(metric: Any, entry: Any) -> str:
     """What is wrong with one reference; empty: nothing.
 
     :arg entry: [value, lower, upper, unit], or ['$xfail', reason, that].
     """
     try:
-        name, _ = metrics.split(str(figure))
+        name, _ = metrics.split(str(metric))
         known = metrics.metric(name)
     except (KeyError, ValueError) as err:
         return str(err.args[0])
@@ -240,7 +240,7 @@ def figure_fault(figure: Any, entry: Any) -> str:
         return ''
     if value <= 0:
         return f'{value!r} is bounded, and a fraction of it means nothing'
-    if (upper or 0) > WIDEST:
+    if (upper or 0) > MAX_TOLERANCE:
         return (f'upper is {upper!r}: a fraction is meant, not percent (0.3 '
                 'for 30 %), and more than 10 judges nothing; null leaves '
                 'open')
@@ -267,7 +267,7 @@ def bounded(entry: Any) -> bool:
     return entry is not None and plain(entry)[1:3] != [None, None]
 
 
-def unjudged(family: str, entry: Mapping[str, Any],
+def no_reference(family: str, entry: Mapping[str, Any],
              further: Iterable[str] = ()) -> dict[str, int | None]:
     """Judged figures without a bound, neither their own nor one of the metric
     that is judged instead.
@@ -277,17 +277,17 @@ def unjudged(family: str, entry: Mapping[str, Any],
     :returns: figure -> about how many more runs until it has a bound; 0: no
         number would do; None: the entry does not say so, which is a fault.
     """
-    said = entry.get('$unjudged', {})
+    said = entry.get('$no_reference', {})
     there = {*further, *(f for f in (*entry, *said) if f[0] != '$')}
     if family not in table():
         return {}
     found: dict[str, int | None] = {}
-    for figure in sorted(judged(family, map(metrics.split, there))):
-        both = [f for f in (figure, instead(family, figure)) if f]
+    for metric in sorted(judged(family, map(metrics.split, there))):
+        both = [f for f in (metric, instead(family, metric)) if f]
         if not any(bounded(entry.get(f)) for f in both):
             needs = [said[f] for f in both if f in said]
             # 0 means never: takes the one of the two that can get a bound.
-            found[figure] = min(filter(None, needs), default=0) \
+            found[metric] = min(filter(None, needs), default=0) \
                 if needs else _judged_since(entry, both)
     return found
 
@@ -299,14 +299,14 @@ def more_runs(number: int | None) -> str:
             else 'no number of runs would do')
 
 
-def _judged_since(entry: Mapping[str, Any], figures: Iterable[str]
+def _judged_since(entry: Mapping[str, Any], metrics: Iterable[str]
                   ) -> int | None:
     """1, one more run: the suite wrote the entry before it judged these
     figures, and files of before stay valid. None: it gave one of them a
     bound, or a person wrote the entry, and the bound is missing."""
     bounds = entry.get('$from', {}).get('bounds')
     return None if bounds is None or any(
-        figure in bounds for figure in figures) else 1
+        metric in bounds for metric in metrics) else 1
 
 
 def leaves(table: Mapping, depth: int | None = None, keys: tuple = ()
@@ -324,15 +324,15 @@ def leaves(table: Mapping, depth: int | None = None, keys: tuple = ()
                 yield from leaves(below, depth - 1, (*keys, key))
 
 
-def sides(figure: str, line: Any) -> tuple[float | None, float | None]:
+def sides(metric: str, line: Any) -> tuple[float | None, float | None]:
     """(bound on the worse side, bound on the other); None: open."""
     _, lower, upper, _ = plain(line)
-    return (lower, upper) if better(figure) == 'higher' else (upper, lower)
+    return (lower, upper) if better(metric) == 'higher' else (upper, lower)
 
 
-def better(figure: str) -> str:
+def better(metric: str) -> str:
     """Which way is better for a figure like `latency@8B`."""
-    return metrics.metric(metrics.split(figure)[0]).better
+    return metrics.metric(metrics.split(metric)[0]).better
 
 
 def editable(path: Path) -> CommentedMap:
@@ -358,22 +358,22 @@ def dump(data: CommentedMap) -> bytes:
     return out.getvalue().encode()
 
 
-def line(figure: str, value: float, bound: float | None) -> CommentedSeq:
+def line(metric: str, value: float, bound: float | None) -> CommentedSeq:
     """`[value, lower, upper, unit]`, bounded on the worse side.
 
     :param bound: `written_bound`; None: open
     """
     limits: list[float | None] = [None, None]
     if bound is not None:
-        higher = better(figure) == 'higher'
+        higher = better(metric) == 'higher'
         limits[not higher] = -bound if higher else bound
-    unit = metrics.metric(metrics.split(figure)[0]).unit
+    unit = metrics.metric(metrics.split(metric)[0]).unit
     return flow([digits(value), *limits, text(unit)])
 
 
-def written_bound(figure: str, bound: float) -> float:
+def written_bound(metric: str, bound: float) -> float:
     """The bound as it is written: ReFrame takes none below -1."""
-    return round(min(bound, 0.99) if better(figure) == 'higher' else bound, 2)
+    return round(min(bound, 0.99) if better(metric) == 'higher' else bound, 2)
 
 
 def digits(value: float) -> float:

@@ -20,7 +20,7 @@ from config import regular
 
 #: Limits of a file: its size in bytes, its nodes where each alias counts as
 #: what it stands for, and its levels.
-LARGEST, MOST_NODES, DEEPEST = 16 << 20, 2_000_000, 100
+LARGEST, MAX_NODES, DEEPEST = 16 << 20, 2_000_000, 100
 
 #: Numbers that every YAML reads alike.
 _INTEGER = re.compile(r'[-+]?(0|[1-9][0-9]*)')
@@ -176,6 +176,6 @@ def check_limits(text: str) -> None:
             sizes[anchor] = size
         above, before = levels[-1]
         levels[-1] = above, before + size
-        if before + size > MOST_NODES:
-            refuse(f'more than {MOST_NODES} nodes, with what its aliases '
+        if before + size > MAX_NODES:
+            refuse(f'more than {MAX_NODES} nodes, with what its aliases '
                    'stand for')

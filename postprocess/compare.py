@@ -2,7 +2,7 @@
 
 What is compared is matched by case and metric: all that names a case but for
 what A and B differ in. A run gives one value of a figure, the median of its
-repeats. Of the logs of these,
+repetitions. Of the logs of these,
 
     ratio = exp(mean(B) - mean(A)),  interval: Welch's t at 95 %
 
@@ -38,7 +38,7 @@ from config.sessions import judged
 from . import perflogs
 from .references.progress import medians, usable
 from .regressions import detect
-from .regressions.nights import nights
+from .regressions.sessions import sessions
 
 #: What a word without `=` may be a value of, the first that has it.
 FIELDS = ('system', 'environ', 'program', 'stack', 'partition', 'version',
@@ -122,13 +122,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     cmd = parser()
     args = cmd.parse_args(argv)
-    if not 0 < args.least < 1:
-        cmd.error(f'--least is {args.least}; it is between 0 and 1')
+    if not 0 < args.minimum < 1:
+        cmd.error(f'--least is {args.minimum}; it is between 0 and 1')
     try:
         frame, faults = perflogs.read(args.perflogs, on_error='collect')
         for fault in faults:
             print(f'plumb compare: {fault}', file=sys.stderr)
-        rows = compare(frame, args.a, args.b, args.least)
+        rows = compare(frame, args.a, args.b, args.minimum)
     except (OSError, ValueError) as err:
         print(f'plumb compare: {err}', file=sys.stderr)
         return 2
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def compare(frame: pd.DataFrame, a: str, b: str, least: float = 0.05
+def compare(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05
             ) -> list[Row]:
     """B against A, the figures that tell most first.
 
@@ -153,7 +153,7 @@ def compare(frame: pd.DataFrame, a: str, b: str, least: float = 0.05
     """
     if frame.empty:
         raise ValueError('no records')
-    dates = nights(frame)
+    dates = sessions(frame)
     sides = [frame[_chosen(frame, text, dates)] for text in (a, b)]
     for text, side in zip((a, b), sides, strict=True):
         if side.empty:
@@ -166,9 +166,9 @@ def compare(frame: pd.DataFrame, a: str, b: str, least: float = 0.05
         raise ValueError(f'{a} and {b}: no figure of a case is in both')
     spreads = _spreads(frame, keys, alike)
     rows = [row for key, mine in values[0].groupby(level=0)
-            if (row := _row(key, mine, values[1], spreads, least))]
-    rows += _curves(values[0], values[1], keys, spreads, least)
-    return sorted(_corrected(rows, least), key=_order)
+            if (row := _row(key, mine, values[1], spreads, minimum))]
+    rows += _curves(values[0], values[1], keys, spreads, minimum)
+    return sorted(_corrected(rows, minimum), key=_order)
 
 
 def _chosen(frame: pd.DataFrame, text: str, dates: dict) -> np.ndarray:
@@ -290,7 +290,7 @@ def _spread(logs: np.ndarray) -> tuple[float, float]:
 
 
 def _row(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
-         spreads: dict[Any, tuple[float, float]], least: float
+         spreads: dict[Any, tuple[float, float]], minimum: float
          ) -> Row | None:
     """A figure of both sides; None where B lacks it."""
     try:
@@ -299,11 +299,11 @@ def _row(key: tuple, a: pd.DataFrame, others: pd.DataFrame,
         return None
     return _of_logs(a.iloc[0], str(a['point'].iloc[0]),
                     a['log'].to_numpy(), b['log'].to_numpy(),
-                    spreads.get(key), least)
+                    spreads.get(key), minimum)
 
 
 def _curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
-            spreads: dict[Any, tuple[float, float]], least: float
+            spreads: dict[Any, tuple[float, float]], minimum: float
             ) -> list[Row]:
     """A row for each curve of at least CURVE sizes that both sides have."""
     found = []
@@ -331,12 +331,12 @@ def _curves(a: pd.DataFrame, b: pd.DataFrame, keys: list[str],
         found.append(_of_logs(
             mine.iloc[0], 'curve', whole[0], whole[1],
             (float(np.median([s for s, _ in known])), known[0][1])
-            if known else None, least))
+            if known else None, minimum))
     return found
 
 
 def _of_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
-             known: tuple[float, float] | None, least: float) -> Row:
+             known: tuple[float, float] | None, minimum: float) -> Row:
     """A row from the logs of both sides' runs; its p is not corrected yet."""
     def text(name: str) -> str:
         return str(first[name]) if name in first else ''
@@ -372,7 +372,7 @@ def _of_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
     normal = (8 * df + 1) / (8 * df + 3) * math.sqrt(
         df * math.log1p(t * t / df))
     spread = error / math.sqrt(1 / len(a) + 1 / len(b))
-    needs = math.ceil(2 * (2 * LEVEL * spread / math.log1p(least)) ** 2) \
+    needs = math.ceil(2 * (2 * LEVEL * spread / math.log1p(minimum)) ** 2) \
         - min(len(a), len(b))
     return dataclasses.replace(
         base, low=math.exp(size - wide), high=math.exp(size + wide),
@@ -380,7 +380,7 @@ def _of_logs(first: Any, point: str, a: np.ndarray, b: np.ndarray,
         needs=None if needs > 500 else max(needs, 1))
 
 
-def _corrected(rows: list[Row], least: float) -> list[Row]:
+def _corrected(rows: list[Row], minimum: float) -> list[Row]:
     """With Holm's p, and what each row says."""
     tested = sorted((row for row in rows if row.p is not None),
                     key=lambda row: row.p or 0.0)
@@ -395,7 +395,7 @@ def _corrected(rows: list[Row], least: float) -> list[Row]:
             down = {'better': 'worse', 'worse': 'better'}.get(up, up)
             row = dataclasses.replace(
                 row, says=up if row.ratio > 1 else down, needs=0)
-        elif low >= 1 - least and high <= 1 + least:
+        elif low >= 1 - minimum and high <= 1 + minimum:
             row = dataclasses.replace(row, says='same', needs=0)
         found.append(dataclasses.replace(row, p=reached))
     return found
@@ -431,7 +431,7 @@ def show(rows: list[Row], a: str, b: str, every: bool = False) -> None:
                 row.metric, row.point, row.check, row.params,
                 row.environ, row.speed.strip('-')]))))
     console.show(cells, ('', 'B / A', '95 %', 'A', 'B', 'unit', 'runs',
-                         'figure'), right=(1, 3, 4))
+                         'metric'), right=(1, 3, 4))
 
 
 def _csv(rows: list[Row]) -> str:

@@ -217,7 +217,7 @@ def openmetrics(cases: list[tuple[Any, str, Any]]) -> Iterator[str]:
             name += '_value' * bool(_KEPT.search(name))
             means = known[str(row.metric)]['means'] if str(
                 row.metric) in known else ''
-            # The last of several repeats that have no median.
+            # The last of several repetitions that have no median.
             families.setdefault(name, (means, {}))[1][_labels(
                 labels | {'metric': str(row.metric),
                           'point': str(row.point), 'unit': str(row.unit)}

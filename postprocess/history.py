@@ -57,7 +57,7 @@ _NAME = "concat(\"check\", ' ', params, ' @', system, ':', partition, '+', " \
 #: One row per session, test case and point: of several repetitions what was
 #: judged counts, or else the median of all.
 _ROWS = '''WITH matching AS NOT MATERIALIZED (
-    SELECT *, coalesce(repeat, 1) = 0 AS judged FROM records
+    SELECT *, coalesce(repetition, 1) = 0 AS judged FROM records
     WHERE metric = {metric}
     AND ({case} = '' OR contains({name}, {case}) OR "case" = {case})
 ), nights AS (

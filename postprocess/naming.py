@@ -20,7 +20,7 @@ from . import perflogs
 FIELDS = ('num_nodes', 'num_tasks', 'tasks_per_node', 'environ', 'partition',
           'system', 'source', 'version', 'stack', 'emulated')
 #: Series of a program in a figure of their own, and of several programs.
-MOST_SERIES, MOST_TOGETHER = 4, 6
+MAX_SERIES, MAX_TOGETHER = 4, 6
 #: Columns that name a case; with `params` they make one `kind`.
 WHO = ('family', 'program', 'check')
 #: What a choice (`where`, `by`, `panel`) may name besides parameters.
@@ -54,19 +54,19 @@ def first(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return frame.iloc[np.unique(number(frame, columns), return_index=True)[1]]
 
 
-def judged(frame: pd.DataFrame, figure: np.ndarray | None = None
+def judged(frame: pd.DataFrame, metric: np.ndarray | None = None
            ) -> np.ndarray:
-    """Whether each record counts for its run: all but single repeats whose
-    median (repeat 0) is there.
+    """Whether each record counts for its run: all but single repetitions whose
+    median (repetition 0) is there.
 
     :param figure: the number of each record's figure of one run, where known
     """
-    if figure is None:
-        figure = number(frame, [*perflogs.CASE, 'run', 'metric', 'point'])
-    repeat = frame['repeat'].to_numpy(np.int64)
-    least = np.full(figure.max(initial=-1) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(least, figure, repeat)
-    return (repeat == 0) | (least[figure] > 0)
+    if metric is None:
+        metric = number(frame, [*perflogs.CASE, 'run', 'metric', 'point'])
+    repetition = frame['repetition'].to_numpy(np.int64)
+    minimum = np.full(metric.max(initial=-1) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(minimum, metric, repetition)
+    return (repetition == 0) | (minimum[metric] > 0)
 
 
 def kinds(frame: pd.DataFrame, valid: np.ndarray
@@ -93,7 +93,7 @@ def kinds(frame: pd.DataFrame, valid: np.ndarray
 
 
 def named(table: pd.DataFrame, by: Names = (), panel: Names = (),
-          most: int = 0) -> pd.DataFrame:
+          maximum: int = 0) -> pd.DataFrame:
     """`label`, `panel` (what splits a figure) and `row` of each kind.
 
     :param table: some rows of what `kinds` returns, to be told apart
@@ -112,8 +112,8 @@ def named(table: pd.DataFrame, by: Names = (), panel: Names = (),
     cases = list(dict.fromkeys(rows))
     telling = list(_telling(cases, fields))
     split = [name for name in panel if name in telling]
-    listed, most = most > 0, most or (MOST_TOGETHER if by else MOST_SERIES)
-    while not listed and _most(cases, fields, telling, split) > most:
+    listed, maximum = maximum > 0, maximum or (MAX_TOGETHER if by else MAX_SERIES)
+    while not listed and _maximum(cases, fields, telling, split) > maximum:
         rest = [f for f in telling if f not in (*split, *by)]
         if not rest or len(telling) - len(split) < 2:
             break
@@ -123,7 +123,7 @@ def named(table: pd.DataFrame, by: Names = (), panel: Names = (),
     nodes = [name for name in telling if name != 'num_nodes']
     names = {case: (_words(kept, case, fields), _words(split, case, fields),
                     _words(nodes, case, fields)) for case in cases}
-    _chunk(names, most)
+    _chunk(names, maximum)
     return pd.DataFrame([names[row] for row in rows],
                         columns=['label', 'panel', 'row'], index=table.index)
 
@@ -140,7 +140,7 @@ def _telling(cases: list[tuple], fields: list[str]) -> Iterator[str]:
             yield name
 
 
-def _most(cases: list[tuple], fields: list[str], telling: list[str],
+def _maximum(cases: list[tuple], fields: list[str], telling: list[str],
           split: list[str]) -> int:
     """The largest number of series in a figure when `split` splits them."""
     def part(case: tuple, names: list[str]) -> tuple:
@@ -150,13 +150,13 @@ def _most(cases: list[tuple], fields: list[str], telling: list[str],
     return max(Counter(distinct.values()).values(), default=0)
 
 
-def _chunk(names: dict[tuple, tuple[str, str, str]], most: int) -> None:
+def _chunk(names: dict[tuple, tuple[str, str, str]], maximum: int) -> None:
     """Splits figures of too many series by their number."""
     panels: dict[str, list[tuple]] = {}
     for case, (_, panel, _) in names.items():
         panels.setdefault(panel, []).append(case)
     for panel, cases in panels.items():
-        parts = -(-len(cases) // most)
+        parts = -(-len(cases) // maximum)
         if parts == 1:
             continue
         for n, case in enumerate(sorted(cases, key=lambda c: names[c][0])):

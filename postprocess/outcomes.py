@@ -69,7 +69,7 @@ class Standing:
     waiting: list[tuple[Any, str]] = field(default_factory=list)
     #: Figures that nothing judges in cases with a reference: a record of the
     #: case, the figure, and what it waits for.
-    unjudged: list[tuple[Any, str, str]] = field(default_factory=list)
+    no_reference: list[tuple[Any, str, str]] = field(default_factory=list)
 
 
 def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
@@ -98,22 +98,22 @@ def standing(frame: pd.DataFrame, ahead: list[Progress] | None = None
             continue
         ahead_of = far.get(key)
         if rows['reference'].notna().any():
-            found.unjudged += [(first, figure, _unjudged(figure, ahead_of))
-                               for figure in unbounded]
+            found.no_reference += [(first, metric, _no_reference(metric, ahead_of))
+                               for metric in unbounded]
         elif not bounded.any() and rows['result'].eq('no_reference').all():
             found.waiting.append(
                 (first, words(ahead_of.needs if ahead_of else 0)))
     return found
 
 
-def _unjudged(figure: str, mine: Progress | None) -> str:
+def _no_reference(metric: str, mine: Progress | None) -> str:
     """What a figure without a bound waits for: each for its own runs."""
     of = mine.needs_of if mine else {}
     # What is judged instead stands in its place.
-    other = judged.instead(mine.family, figure) if mine else None
-    runs = of[figure] if figure in of else of.get(
+    other = judged.instead(mine.family, metric) if mine else None
+    runs = of[metric] if metric in of else of.get(
         other or '', mine.needs if mine else 0)
-    return f'unjudged: {"propose again" if runs == 0 else more_runs(runs)}'
+    return f'no_reference: {"propose again" if runs == 0 else more_runs(runs)}'
 
 
 def _without_bound(family: str, rows: pd.DataFrame, bounded: np.ndarray
@@ -127,8 +127,8 @@ def _without_bound(family: str, rows: pd.DataFrame, bounded: np.ndarray
                                       strict=True)]
     there = {judged.key(*point) for point, bound in zip(
         points, bounded, strict=True) if bound}
-    return sorted(figure for figure in judged.judged(family, points)
-                  if not {figure, judged.instead(family, figure)} & there)
+    return sorted(metric for metric in judged.judged(family, points)
+                  if not {metric, judged.instead(family, metric)} & there)
 
 
 def words(runs: int | None, lacks: str = '') -> str:

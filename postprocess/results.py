@@ -130,11 +130,11 @@ def newest(frame: pd.DataFrame) -> pd.DataFrame:
 
     :param frame: as perflogs.read gives it
     """
-    _, night = nights(frame)
+    _, session = sessions(frame)
     case = naming.number(frame, CASE)
     last = np.full(case.max(initial=-1) + 1, -1)
-    np.maximum.at(last, case, night)
-    frame = frame[night == last[case]]
+    np.maximum.at(last, case, session)
+    frame = frame[session == last[case]]
     frame = frame[naming.judged(frame)]
     ranks = _ranks(frame, naming.number(frame, CASE),
                    np.ones(len(frame), bool))
@@ -173,7 +173,7 @@ def of_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
     return _by_plan(of_records(frame[frame['run'] == run]))
 
 
-def of_night(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
+def of_nightly_session(frame: pd.DataFrame, run: str) -> dict[Key, Result]:
     """The results of a nightly session, with those of each of its sessions.
 
     :param run: its first session
@@ -231,7 +231,7 @@ class History:
     #: Sessions of each column, the oldest first; those of several systems on
     #: one date stand together, a second one of a system in the next column
     #: (unless it measured again what failed in the first one).
-    nights: list[list[str]]
+    sessions: list[list[str]]
     #: Test cases: the number of each record's, and its newest record.
     case: np.ndarray
     last: pd.DataFrame
@@ -249,7 +249,7 @@ def history(frame: pd.DataFrame, judged: np.ndarray, case: np.ndarray,
     :param partial: sessions that left test cases out on purpose
         (`plans.partial`)
     """
-    names, column = nights(frame)
+    names, column = sessions(frame)
     rank = _ranks(frame, case, judged)
     many = case.max() + 1 if len(case) else 0
     ended = np.full((many, len(names)), NOT_EXPECTED)
@@ -314,7 +314,7 @@ def _flaky(frame: pd.DataFrame, case: np.ndarray, rank: np.ndarray,
     return np.array(flaky, int)
 
 
-def nights(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
+def sessions(frame: pd.DataFrame) -> tuple[list[list[str]], np.ndarray]:
     """The sessions of each nightly session, and its number for each record.
     """
     first = frame.drop_duplicates('run')

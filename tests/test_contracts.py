@@ -86,7 +86,7 @@ def test_glossary_is_in_the_docs():
 
 
 @pytest.mark.parametrize('wrong, right', [
-    ('gpu_nvida', 'gpu_nvidia'), ('speed_sentinal', 'speed_sentinel')])
+    ('gpu_nvida', 'gpu_nvidia'), ('speed_sentinal', 'speed_probe')])
 def test_unknown_feature_suggests_the_nearest(wrong, right):
     site = {'systems': [{'name': 's', 'partitions': [
         {'name': 'p', 'features': [wrong]}]}]}
@@ -135,9 +135,9 @@ def test_metrics_table_is_well_formed():
         assert row.point in ('', 'B') and row.unit and row.means
 
 
-@pytest.mark.parametrize('figure', ['latency@8B', 'wall_time'])
-def test_figure_keys_round_trip(figure):
-    assert metrics.key(*metrics.split(figure)) == figure
+@pytest.mark.parametrize('metric', ['latency@8B', 'wall_time'])
+def test_metric_keys_round_trip(metric):
+    assert metrics.key(*metrics.split(metric)) == metric
 
 
 def test_unknown_metric_suggests_the_nearest():

@@ -36,7 +36,7 @@ class Session:
 @pytest.fixture(scope='module')
 def plain(suite):
     """A session with nothing but a variable, for several rows."""
-    return Session(suite, '-Srepeats=2')
+    return Session(suite, '-Srepetitions=2')
 
 
 @pytest.fixture(scope='module')
@@ -71,7 +71,7 @@ def filters(suite):
 
 
 def sets_a_variable(plain):
-    assert {r['repeat'] for r in plain.records} == {'0', '1', '2'}
+    assert {r['repetition'] for r in plain.records} == {'0', '1', '2'}
 
 
 def verbose(plain, detailed):
@@ -106,7 +106,7 @@ def reruns(suite):
     assert sum(r['metric'] == 'wall_time' for r in found) == 2
 
 
-def repeat(suite):
+def repetition(suite):
     found = Session(suite, '--repeat=2').records
     assert len({r['case'] for r in found}) == 2
 
@@ -117,7 +117,7 @@ def duration(suite):
     assert session.records
     assert 'fail' not in {r['result'] for r in session.records}
     # Too short for a single round: nothing was measured.
-    short = Session(suite, '--duration=1s', '-Srepeats=400', code=1)
+    short = Session(suite, '--duration=1s', '-Srepetitions=400', code=1)
     assert 'cancelled' in {r['guard'] for r in short.records}
 
 
@@ -165,7 +165,7 @@ ROWS = {
     '`--exec-policy=serial`': serial,
     '`--dry-run`': dry_run,
     '`--reruns N`': reruns,
-    '`--repeat N`': repeat,
+    '`--repeat N`': repetition,
     '`--duration T`': duration,
     '`--max-retries N`': max_retries,
     '`--maxfail N`': maxfail,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 #: More failures than these are not for want of luck.
-MOST = 3
+MAXIMUM = 3
 #: Signals that end the tests.
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 #: `si_code` of a signal that the terminal sent (asm-generic/siginfo.h).
@@ -35,7 +35,7 @@ def run(together: Sequence[str], alone: Sequence[str], **more: Any) -> int:
         failed = {name: how for name, how in _outcomes(path).items()
                   if how in ('failed', 'crashed')}
         # 1: all have run; a worker that died took others along.
-        if (code != 1 or not failed or len(failed) > MOST
+        if (code != 1 or not failed or len(failed) > MAXIMUM
                 or 'crashed' in failed.values()):
             return 1 if code else 0
         print(f'\n{len(failed)} failed: again, alone, one after the other',

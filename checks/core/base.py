@@ -71,7 +71,7 @@ class Settings(Plugin):
 
     #: Runs of the program inside one job; the median over them is judged.
     #: Unit: runs. Default: 1.
-    repeats = variable(int, value=1)
+    repetitions = variable(int, value=1)
 
     #: No references yet: record everything, judge by limits alone.
     bringup = variable(bool, value=False)
@@ -84,7 +84,7 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
     """Programs of one family in one environment: built once for all checks.
 
     Builds what `build_commands` says, the observer of the nodes, and the
-    sentinel where the machine's speed is watched (here, not in a fixture of
+    speed probe where the machine's speed is watched (here, not in a fixture of
     its own: every fixture costs each case that uses it). Installed programs
     need no build.
     """
@@ -162,8 +162,8 @@ class Programs(rfm.CompileOnlyRegressionTest, Settings, special=True):
             commands += self.build_commands()
         commands += self.build_tools()
         tools = ['observe']
-        if 'speed_sentinel' in self.current_partition.features:
-            tools.append('sentinel')
+        if 'speed_probe' in self.current_partition.features:
+            tools.append('speed_probe')
         commands += [
             f'{self.current_environ.cc or "cc"} -O2 -std=gnu11 -pthread '
             f'{shlex.quote(str(SRC / tool))}.c -o {tool}' for tool in tools]
@@ -277,10 +277,10 @@ class Measured(Plugin):
     def measure(self) -> None:
         part = self.current_partition
         observe = f'{self.programs.stagedir}/observe'
-        options = ['--repeats', self.repeats, '--accept',
+        options = ['--repetitions', self.repetitions, '--accept',
                    ' '.join(map(str, self.accept)), '--observe', observe]
-        if 'speed_sentinel' in part.features:
-            options += ['--sentinel', f'{self.programs.stagedir}/sentinel']
+        if 'speed_probe' in part.features:
+            options += ['--speed-probe', f'{self.programs.stagedir}/speed_probe']
         if self.validation:
             options += ['--validate', self.validation]
         self.job.launcher.modifier = shlex.quote(str(SRC / 'measure.sh'))
@@ -322,7 +322,7 @@ class Referenced(Plugin):
 
     #: Note for the summary: why nothing was judged, whose references were
     #: used, which values have no bound yet or are far better than expected.
-    unjudged = variable(str, value='', loggable=True)
+    no_reference = variable(str, value='', loggable=True)
 
     #: Beyond a reference, and the session will measure it once more.
     again = variable(bool, value=False)
@@ -330,11 +330,11 @@ class Referenced(Plugin):
     @run_after('setup')
     def check_reference_file(self) -> None:
         # Called in any case: a broken vendor profile must fail now.
-        vendor.figures(self)
+        vendor.values(self)
         if not self.bringup:
             references.load(self.family)
 
-    def judge_by_references(self, figures: dict[str, float]) -> None:
+    def judge_by_references(self, values: dict[str, float]) -> None:
         """Sets `reference` for every figure; only judged ones are bounded.
 
         A fault of the file fails the case, and so does a reference that is
@@ -342,19 +342,19 @@ class Referenced(Plugin):
         kept: they are what the reference will be made from.
         """
         try:
-            known, self.unjudged = references.known(self, figures)
+            known, self.no_reference = references.known(self, values)
         except references.ReferenceError_ as err:
             self.guard, self.reference_fault, known = 'reference', str(err), {}
         self.reference = {'*': {
             f: known.get(f, (0, None, None, metrics.metric(
-                metrics.split(f)[0]).unit)) for f in figures}}
+                metrics.split(f)[0]).unit)) for f in values}}
 
 
 class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 NoRequeue, Measured, Referenced, special=True):
     """A program of the suite under the partition's launcher.
 
-    After a run: `samples` holds every figure of every repeat, `speed` the
+    After a run: `samples` holds every figure of every repetition, `speed` the
     machine's speed class, `guard` the name of the guard that refused.
     """
 
@@ -380,7 +380,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     emulated = variable(bool, value=False)
 
     #: Speed class of the machine: fast, slow; mixed: it did not stay at one;
-    #: other: at neither; -: no sentinel.
+    #: other: at neither; -: no speed probe.
     speed = variable(str, value='-')
 
     #: Nodes of the job.
@@ -425,7 +425,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                         for k, v in own.items())
 
     @property
-    def most_nodes(self) -> int:
+    def max_nodes(self) -> int:
         """Nodes of the job, as far as is known before it is set up."""
         return max(self.num_nodes, features.nodes_asked(self.valid_systems))
 
@@ -440,7 +440,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """Variables that, when set, make it a different case."""
         return {}
 
-    def figures_of(self, run: guards.Run) -> dict[str, float]:
+    def values_of(self, run: guards.Run) -> dict[str, float]:
         """Values of one repetition's output, by metric and point.
 
         The output is parsed here, and nowhere else.
@@ -449,7 +449,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """
         raise NotImplementedError
 
-    def claimed_seconds(self, figures: dict[str, float]) -> float:
+    def claimed_seconds(self, values: dict[str, float]) -> float:
         """The least time that a run must have taken, by its figures."""
         return 0.0
 
@@ -458,7 +458,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         more than that. Known on a partition."""
         return 0.0
 
-    def planned_figures(self) -> list[str]:
+    def planned_values(self) -> list[str]:
         """Figures that every run of this case must have."""
         raise NotImplementedError
 
@@ -466,9 +466,9 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         """Where the library tells which transport it took."""
         return run.err
 
-    def judged_figures(self, figures: Any) -> set[str]:
+    def judged_values(self, values: Any) -> set[str]:
         """The figures that need a reference with a bound."""
-        return judged(self.family, map(metrics.split, figures))
+        return judged(self.family, map(metrics.split, values))
 
     # The pipeline ------------------------------------------------------
 
@@ -496,12 +496,12 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
 
     @sanity_function
     def check_run(self) -> bool:
-        """Every guard, then the figures of every repeat."""
+        """Every guard, then the figures of every repetition."""
         try:
             guards.disk_had_room(Path(self.stagedir))
             guards.services_lived(Path(self.stagedir), self.job)
             guards.job_ended_well(self.job)
-            runs = guards.read_runs(Path(self.stagedir), self.repeats,
+            runs = guards.read_runs(Path(self.stagedir), self.repetitions,
                                     self.accept)
             nodes.nothing_is_left(Path(self.stagedir), runs)
             self.samples: list[dict[str, float]] = []
@@ -510,18 +510,18 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                 guards.ranks_are(run, self.num_tasks, self.num_nodes)
                 self.check_binding(run)
                 guards.transport_is(run, self.transport(), self.said(run))
-                figures = self.figures_of(run)
-                guards.time_is_enough(run, self.claimed_seconds(figures))
-                sample = {**figures, **derived(self.family, figures),
+                values = self.values_of(run)
+                guards.time_is_enough(run, self.claimed_seconds(values))
+                sample = {**values, **derived(self.family, values),
                           'wall_time': run.wall,
                           'user_time': run.user, 'system_time': run.system}
                 seen.append(nodes.observed(run, self.accept,
                                            self.job.submit_time))
-                sample |= nodes.figures(seen[-1], self.cpus_per_rank())
+                sample |= nodes.values(seen[-1], self.cpus_per_rank())
                 if not math.isnan(run.before + run.after):
                     sample['cacheline_roundtrip'] = max(run.before, run.after)
-                # Every repeat: a median could hide a bad one.
-                guards.figures_are_finite(sample)
+                # Every repetition: a median could hide a bad one.
+                guards.values_are_finite(sample)
                 self.samples.append(sample)
             lasting = self.inconclusive
             self.speed, why = self.speed_class(runs)
@@ -532,11 +532,11 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
             self.transient = self.inconclusive != lasting and not lasting
             if self.invalid:
                 self.guard, self.inconclusive = 'validity', self.invalid
-            self.figures = {
+            self.values = {
                 f: statistics.median(s[f] for s in self.samples if f in s)
                 for f in dict.fromkeys(f for s in self.samples for f in s)}
-            guards.figures_are_sound(
-                self.family, self.figures, self.planned_figures(),
+            guards.values_are_sound(
+                self.family, self.values, self.planned_values(),
                 self.params, self.current_partition.extras)
         except guards.Refused as err:
             self.guard = err.guard
@@ -600,21 +600,21 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
     @run_before('performance')
     def declare_metrics(self) -> None:
         if self.is_dry_run():
-            self.figures = dict.fromkeys(self.planned_figures(), 0.0)
+            self.values = dict.fromkeys(self.planned_values(), 0.0)
         self.add_worst_ratio()
-        self.judge_by_references(self.figures)
+        self.judge_by_references(self.values)
         self.note_far_below()
-        for figure, value in self.figures.items():
-            self.perf_variables[figure] = sn.make_performance_function(
+        for metric, value in self.values.items():
+            self.perf_variables[metric] = sn.make_performance_function(
                 sn.defer(value),
-                metrics.metric(metrics.split(figure)[0]).unit)
+                metrics.metric(metrics.split(metric)[0]).unit)
 
     def note_far_below(self) -> None:
         """Adds to the summary's note; fails nothing."""
         far = '' if self.is_dry_run() else limits.far_below(
-            self.family, self.figures, self.params,
+            self.family, self.values, self.params,
             self.current_partition.extras)
-        self.unjudged = '; '.join(filter(None, (self.unjudged, far)))
+        self.no_reference = '; '.join(filter(None, (self.no_reference, far)))
 
     def add_worst_ratio(self) -> None:
         """The worst point of the curve against its reference.
@@ -622,12 +622,12 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
         The largest of `worse_by` over the points of the judged metrics that
         have a reference.
         """
-        found = references.entry(self).figures
+        found = references.entry(self).values
         curves = judged_metrics(self.family)
         ratios = []
-        for figure, value in self.figures.items():
-            name, size = metrics.split(figure)
-            entry = found.get(figure)
+        for metric, value in self.values.items():
+            name, size = metrics.split(metric)
+            entry = found.get(metric)
             centre = entry[0] if isinstance(entry, list) and entry else None
             # Skips expected failures and malformed references; the latter
             # are refused when all references are checked.
@@ -638,7 +638,7 @@ class Benchmark(rfm.RunOnlyRegressionTest, Settings, Glossary, Launch,
                     centre))
         # A single point is no curve: it is judged by its own reference.
         if len(ratios) > 1 or ratios and 'worst_ratio' in found:
-            self.figures['worst_ratio'] = max(ratios)
+            self.values['worst_ratio'] = max(ratios)
 
     @run_after('performance', always_last=True)
     def check_extracted_metrics(self) -> None:

@@ -24,8 +24,8 @@ NODE_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 PARTITION_FEATURES: dict[str, str] = {
     'gpu_nvidia': 'NVIDIA GPUs on every node',
     'gpu_amd': 'AMD GPUs on every node',
-    'speed_sentinel': 'the machine changes speed under a benchmark: take a '
-                      'sentinel before and after each program',
+    'speed_probe': 'the machine changes speed under a benchmark: take a '
+                      'speed probe before and after each program',
     **{f'nodes_{n}': f'jobs of {n} node{"s" * (n > 1)} can run'
        for n in NODE_COUNTS},
 }
@@ -60,16 +60,16 @@ PARTITION_EXTRAS: dict[str, str] = {
     'node_memory': 'memory of a node, in GB of 2^30 B',
     'oversubscribe_env': 'environment variables for more ranks than cores '
                          '(mapping)',
-    'speed_boundary_ns': 'sentinel: round trip in ns that parts the speed '
+    'speed_boundary_ns': 'speed probe: round trip in ns that parts the speed '
                          'classes fast and slow',
-    'speed_bands_ns': 'sentinel: {fast: [least, most], slow: [least, most]}, '
+    'speed_bands_ns': 'speed probe: {fast: [least, most], slow: [least, most]}, '
                       'the readings in ns that are of a class; a run with '
                       'one that is of neither is inconclusive. Without it '
                       'every reading is of a class',
     'others_cpu_limit': 'share of the CPUs that a case uses on a node above '
                         'which CPU time of other programs there makes it '
                         'inconclusive; without it 0.05',
-    'night_budget': 'node-hours that mode nightly may take of the partition '
+    'nightly_budget': 'node-hours that mode nightly may take of the partition '
                     'in a night; without it all its cases run every night',
     'nic_bandwidth': 'all NICs of a node together, one way, in MB/s',
     'one_nic_bandwidth': 'one NIC, one way, in MB/s, if two ranks can fill it',
@@ -154,9 +154,9 @@ def check_site(configuration: Mapping[str, Any], where: str) -> None:
             _check(extras, PARTITION_EXTRAS, label)
             _check(extras.get('speed_bands_ns', ()), ('fast', 'slow'),
                    f'{label}: speed_bands_ns')
-            budget = extras.get('night_budget', 1)
+            budget = extras.get('nightly_budget', 1)
             if type(budget) not in (int, float) or not 0 < budget < math.inf:
-                raise GlossaryError(f'{label}: night_budget is {budget!r}; '
+                raise GlossaryError(f'{label}: nightly_budget is {budget!r}; '
                                     'write a number of node-hours above 0')
             processor = part.get('processor', {})
             if not {'num_cpus', 'num_cpus_per_core'} <= set(processor):

@@ -45,9 +45,9 @@ def refuse(guard: str, reason: str) -> NoReturn:
 class Run:
     """One run of the program inside the job, as measure.sh recorded it.
 
-    Times in s, sentinel in ns (nan without one); `out` and `err` are texts.
+    Times in s, speed probe in ns (nan without one); `out` and `err` are texts.
     """
-    repeat: int
+    repetition: int
     rc: int
     wall: float
     user: float
@@ -139,7 +139,7 @@ def services_lived(stage: Path, job: Any) -> None:
                        + line.removeprefix('service: '))
 
 
-def read_runs(stage: Path, repeats: int, accept: Iterable[int] = (0,)
+def read_runs(stage: Path, repetitions: int, accept: Iterable[int] = (0,)
               ) -> list[Run]:
     """The runs, one per repetition, each with an accepted exit code."""
     try:
@@ -150,14 +150,14 @@ def read_runs(stage: Path, repeats: int, accept: Iterable[int] = (0,)
     for line in lines:
         cells = line.split('\t')
         try:
-            repeat, rc = map(int, cells[:2])
+            repetition, rc = map(int, cells[:2])
             wall, user, system = map(float, cells[2:5])
             before, after = (math.nan if c == '-' else float(c)
                              for c in cells[5:7])
         except ValueError:
             refuse('runs', f'{stage}/runs.tsv: cannot read {line!r}')
-        name = f'run.{repeat}'
-        runs.append(Run(repeat, rc, wall, user, system, before, after,
+        name = f'run.{repetition}'
+        runs.append(Run(repetition, rc, wall, user, system, before, after,
                         _text(stage / f'{name}.out'),
                         _text(stage / f'{name}.err'), name))
     for run in runs:
@@ -169,8 +169,8 @@ def read_runs(stage: Path, repeats: int, accept: Iterable[int] = (0,)
             refuse('signal' if run.rc > 128 else 'exit_code',
                    f'{run.name}: the program {died}; first words on stderr: '
                    f'{words[0].strip() if words else "none"}')
-    if [run.repeat for run in runs] != list(range(1, repeats + 1)):
-        refuse('runs', f'{repeats} repeats asked for, {len(runs)} '
+    if [run.repetition for run in runs] != list(range(1, repetitions + 1)):
+        refuse('runs', f'{repetitions} repetitions asked for, {len(runs)} '
                'finished: the job was ended before (cancelled, or a node '
                f'died?), or {stage}/runs.tsv is damaged')
     return runs
@@ -262,37 +262,37 @@ def read_table(parse: Callable[[str], Parsed], text: str, where: str
         refuse('table', f'{where}:{err}')
 
 
-def figures_in(records: Iterable[Record], where: str) -> dict[str, float]:
+def values_in(records: Iterable[Record], where: str) -> dict[str, float]:
     """Figure -> value of an output; each once, and in its metric's unit."""
-    figures: dict[str, float] = {}
+    values: dict[str, float] = {}
     for record in records:
-        figure = metrics.key(record.metric, record.size)
+        metric = metrics.key(record.metric, record.size)
         if metrics.metric(record.metric).unit != record.unit:
             refuse('unit', f'{where}:{record.line}: {record.metric} in '
                    f'{record.unit}')
-        if figure in figures:
-            refuse('table', f'{where}:{record.line}: {figure} stands twice')
-        figures[figure] = record.value
-    return figures
+        if metric in values:
+            refuse('table', f'{where}:{record.line}: {metric} stands twice')
+        values[metric] = record.value
+    return values
 
 
-def figures_are_finite(figures: Mapping[str, float]) -> None:
+def values_are_finite(values: Mapping[str, float]) -> None:
     """Every figure is a number, and neither infinite nor NaN."""
-    for figure, value in figures.items():
+    for metric, value in values.items():
         if (isinstance(value, bool) or not isinstance(value, (int, float))
                 or not math.isfinite(value)):
-            refuse('not_finite', f'{figure} = {value!r} is no finite number')
+            refuse('not_finite', f'{metric} = {value!r} is no finite number')
 
 
-def figures_are_sound(family: str, figures: Mapping[str, float],
+def values_are_sound(family: str, values: Mapping[str, float],
                       wanted: Iterable[str], params: str,
                       site: Mapping[str, Any]) -> None:
     """Every declared metric has a value, and each value is possible."""
-    missing = sorted(set(wanted) - set(figures))
+    missing = sorted(set(wanted) - set(values))
     if missing:
         refuse('missing_metric', f'no figure for {", ".join(missing)}')
-    for figure in figures:
-        metrics.metric(metrics.split(figure)[0])
-    bad = limits.beyond(family, figures, params, site)
+    for metric in values:
+        metrics.metric(metrics.split(metric)[0])
+    bad = limits.beyond(family, values, params, site)
     if bad:
         refuse('limits', 'too good to be true: ' + '; '.join(bad[:3]))

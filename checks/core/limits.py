@@ -23,7 +23,7 @@ def of(family: str) -> list[dict[str, Any]]:
     return families.shared_limits() + families.families()[family].limits
 
 
-def beyond(family: str, figures: Mapping[str, float], params: str,
+def beyond(family: str, values: Mapping[str, float], params: str,
            site: Mapping[str, Any]) -> list[str]:
     """One line for each figure that physics forbids.
 
@@ -39,11 +39,11 @@ def beyond(family: str, figures: Mapping[str, float], params: str,
         high = row.get('max')
         if high is None and row.get('max_of') in site:
             high = site[row['max_of']]
-        for figure, value in figures.items():
-            name, size = metrics.split(figure)
+        for metric, value in values.items():
+            name, size = metrics.split(metric)
             if name != row['metric'] or (size or 0) < row.get('from', 0):
                 continue
-            said = f'{figure} = {value:g} {metrics.metric(name).unit}'
+            said = f'{metric} = {value:g} {metrics.metric(name).unit}'
             if 'per' in row:
                 # 1 B in 1 us is 1 MB/s.
                 value = (size or 0) / value if value > 0 else math.inf
@@ -55,7 +55,7 @@ def beyond(family: str, figures: Mapping[str, float], params: str,
     return bad
 
 
-def far_below(family: str, figures: Mapping[str, float], params: str,
+def far_below(family: str, values: Mapping[str, float], params: str,
               site: Mapping[str, Any]) -> str:
     """What is far below the hardware, in a sentence; empty: nothing is.
 
@@ -70,12 +70,12 @@ def far_below(family: str, figures: Mapping[str, float], params: str,
         bound = site.get(row.get('half_of', ''))
         if bound is None or not re.search(row.get('when', ''), params):
             continue
-        sizes = [size for name, size in map(metrics.split, figures)
+        sizes = [size for name, size in map(metrics.split, values)
                  if name == row['metric'] and size and size >= LARGE]
         if not sizes:
             continue
-        figure = metrics.key(row['metric'], max(sizes))
-        if figures[figure] < bound / 2:
-            notes.append(f'{figure} = {figures[figure]:g} is below half of '
+        metric = metrics.key(row['metric'], max(sizes))
+        if values[metric] < bound / 2:
+            notes.append(f'{metric} = {values[metric]:g} is below half of '
                          f'{bound:g}: {row["why"]}')
     return '; '.join(notes)

@@ -59,13 +59,13 @@ class ProgramBenchmark(Benchmark, special=True):
             f'{self.programs.stagedir}/{self.family}')
         self.executable_opts = [*map(shlex.quote, self.arguments())]
 
-    def planned_figures(self) -> list[str]:
+    def planned_values(self) -> list[str]:
         """The family's own metrics, but those of a curve (point: B)."""
         return [name for name, row in families()[self.family].metrics.items()
                 if not row['point']]
 
-    def figures_of(self, run: guards.Run) -> dict[str, float]:
+    def values_of(self, run: guards.Run) -> dict[str, float]:
         records = guards.read_table(parser_of(self.family).parse,
                                     run.out, f'{run.name}.out')
         self.version = records[0].version
-        return guards.figures_in(records, f'{run.name}.out')
+        return guards.values_in(records, f'{run.name}.out')

@@ -21,11 +21,11 @@ from config.references import (
     File,
     ReferenceError_,
     bounded,
-    figure_fault,
+    metric_fault,
     more_runs,
+    no_reference,
     plain,
     read,
-    unjudged,
 )
 from config.sessions.judged import improved
 
@@ -43,10 +43,10 @@ class Entry(NamedTuple):
     #: own, vendor, none (no reference yet), - (must not be judged).
     kind: str
     #: figure -> [value, lower, upper, unit], or ['$xfail', reason, that].
-    figures: Mapping[str, Any] = {}
+    values: Mapping[str, Any] = {}
     #: Why it is not judged, or whose figures are used instead of the site's.
     note: str = ''
-    #: What stands beside the figures: `$from`, `$unjudged`.
+    #: What stands beside the figures: `$from`, `$no_reference`.
     about: Mapping[str, Any] = {}
     #: Where it stands in the file; 0: not in a file.
     line: int = 0
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
     @property
     def judges(self) -> bool:
         """Whether it bounds any figure."""
-        return any(map(bounded, self.figures.values()))
+        return any(map(bounded, self.values.values()))
 
 
 def prefix() -> Path:
@@ -79,30 +79,30 @@ def load(family: str) -> File:
 def _words(needs: Mapping[str, int | None]) -> str:
     """The summary's note on figures without a bound."""
     found = {f: runs for f, runs in needs.items() if runs is not None}
-    return f'unjudged: {more_runs(max(found.values()))} ({", ".join(found)})' \
+    return f'no_reference: {more_runs(max(found.values()))} ({", ".join(found)})' \
         if found else ''
 
 
-def validate(found: Mapping[str, Any], figures: Iterable[str],
+def validate(found: Mapping[str, Any], values: Iterable[str],
              where: str) -> dict[str, Reference]:
     """The references of one case, each one checked.
 
     A reference without bounds may be for a figure that is sometimes missing,
-    such as the sentinel's reading on a busy machine.
+    such as the speed probe's reading on a busy machine.
 
     :arg found: figure -> [value, lower, upper, unit].
     :arg figures: every figure that this case has.
     :raises ReferenceError_: not a sound reference, or no such figure.
     """
-    known = set(figures)
-    for figure, entry in found.items():
-        fault = figure_fault(figure, entry) or (
+    known = set(values)
+    for metric, entry in found.items():
+        fault = metric_fault(metric, entry) or (
             'this case has no such figure'
-            if figure not in known and bounded(entry) else '')
+            if metric not in known and bounded(entry) else '')
         if fault:
-            raise ReferenceError_(f'{where}: {figure}: {fault}')
-    return {figure: tuple(entry) for figure, entry in found.items()
-            if figure in known}
+            raise ReferenceError_(f'{where}: {metric}: {fault}')
+    return {metric: tuple(entry) for metric, entry in found.items()
+            if metric in known}
 
 
 def _at_speed(check: Any, speed: str) -> strict.Mapping | None:
@@ -129,7 +129,7 @@ def entry(check: Any) -> Entry:
     """
     if check.inconclusive:
         return Entry('-', note=check.inconclusive)
-    published = vendor.figures(check)
+    published = vendor.values(check)
     if published:
         none = Entry('vendor', vendor.bounds(published),
                      vendor.note(published))
@@ -139,7 +139,7 @@ def entry(check: Any) -> Entry:
         return none if published else Entry('-', note='bring-up')
     speed, features = check.speed, check.current_partition.features
     found = _at_speed(check, speed) or _of_some_version(check, speed)
-    if found is None and 'speed_sentinel' in features:
+    if found is None and 'speed_probe' in features:
         others = {name: _at_speed(check, name) or _of_some_version(
             check, name) for name in ('fast', 'slow')}
         there = [other for other in others.values() if other]
@@ -185,7 +185,7 @@ def _of_some_version(check: Any, speed: str) -> strict.Mapping | None:
     return found
 
 
-def known(check: Any, figures: Mapping[str, float]
+def known(check: Any, values: Mapping[str, float]
           ) -> tuple[dict[str, Any], str]:
     """The references of a case, each one checked, and a note for the
     summary: why nothing judges it, whose figures do, what is unjudged, what
@@ -198,7 +198,7 @@ def known(check: Any, figures: Mapping[str, float]
     who = found.note if found.kind == 'vendor' else \
         f'{file(check.family)}{f":{found.line}" if found.line else ""}'
     where = f'{who}: {type(check).variant_name()}: {check.params}'
-    to_judge = check.judged_figures(figures)
+    to_judge = check.judged_values(values)
     if found.kind == 'none':
         if not to_judge:
             return {}, ''
@@ -208,22 +208,22 @@ def known(check: Any, figures: Mapping[str, float]
                 f'{check.current_partition.fullname} '
                 f'{check.current_environ.name} {check.source} {check.speed},'
                 f' and the file says `complete: true`; {LEARN}')
-    sound = {f: plain(e) for f, e in found.figures.items()}
+    sound = {f: plain(e) for f, e in found.values.items()}
     # A dry run knows only the figures that are planned.
     result: dict[str, Any] = dict(validate(sound, {
-        *figures, *(sound if check.is_dry_run() else ())}, where))
+        *values, *(sound if check.is_dry_run() else ())}, where))
     better = [] if check.is_dry_run() else [
-        figure for figure, (value, lower, upper, _) in result.items()
-        if improved(metrics.metric(metrics.split(figure)[0]).better,
-                    figures[figure], value, lower, upper)]
-    needs = {} if found.kind != 'own' else unjudged(
-        check.family, {**found.figures, **found.about}, figures)
+        metric for metric, (value, lower, upper, _) in result.items()
+        if improved(metrics.metric(metrics.split(metric)[0]).better,
+                    values[metric], value, lower, upper)]
+    needs = {} if found.kind != 'own' else no_reference(
+        check.family, {**found.values, **found.about}, values)
     if missing := [f for f in needs if needs[f] is None and f in to_judge]:
         raise ReferenceError_(
             f'{where}: no reference for the judged {", ".join(missing)}')
     notes = [found.note, _words(needs), 'improved: propose again '
              f'({", ".join(better)})' if better else '']
-    for figure, reference in found.figures.items():
-        if sound[figure] is not reference and figure in result:
-            result[figure] = xfail(reference[1], result[figure])
+    for metric, reference in found.values.items():
+        if sound[metric] is not reference and metric in result:
+            result[metric] = xfail(reference[1], result[metric])
     return result, '; '.join(filter(None, notes))

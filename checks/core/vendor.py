@@ -159,7 +159,7 @@ def profile() -> tuple[Row, ...]:
                 places_of(configuration['site_configuration']))
 
 
-def figures(check: Any) -> tuple[Row, ...]:
+def values(check: Any) -> tuple[Row, ...]:
     """The rows for a case; none if its program is embedded."""
     origin = families.origin(check.current_environ.extras, '', check.family)
     if check.emulated or origin.get('source') == 'embedded':

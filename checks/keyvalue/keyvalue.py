@@ -18,7 +18,7 @@ from ..loadgen import BUILD
 from ..loadgen.plumbload import read
 from ..services.parser import Services
 from ..services.plan import Clients, Plan, Program, Server, Step
-from ..services.service import ServiceBenchmark, most_cpus
+from ..services.service import ServiceBenchmark, max_cpus
 from ..stores.servers import REDIS_LIKE, RESP, STORES, Needs, server
 from .parser import parse
 from .points import GENERATORS, Load, modes_of, points
@@ -50,7 +50,7 @@ def offered(*generators: str) -> list[Load]:
     partition can bear."""
     parts = rt.runtime().system.partitions
     features = here()
-    cores = most_cpus()
+    cores = max_cpus()
     sizes = {f for part in parts for f in part.features}
     return [load for store in STORES if store in features
             for load, _ in points(store) if load.generator in generators
@@ -146,10 +146,10 @@ class StoreBenchmark(ServiceBenchmark, special=True):
         """The load ends after `requests`; else after `duration`."""
         return self.load.operation in GROWING
 
-    def claimed_seconds(self, figures: dict[str, float]) -> float:
+    def claimed_seconds(self, values: dict[str, float]) -> float:
         if not self.counted:
             return self.duration
-        return self.requests / figures[metrics.key('operations',
+        return self.requests / values[metrics.key('operations',
                                                    self.load.payload)]
 
     def clients(self, connections: int) -> Clients:
@@ -162,7 +162,7 @@ class StoreBenchmark(ServiceBenchmark, special=True):
                                        cores - taken)),
                        connections=connections)
 
-    def figures_served(self, services: Services, said: str,
+    def values_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         filled, measured = (services.steps[s] for s in ('fill', 'measure'))
@@ -227,14 +227,14 @@ class StoreServes(StoreBenchmark):
     def more_params(self) -> dict[str, Any]:
         return {'rate': self.rate} if self.rate else {}
 
-    def planned_figures(self) -> list[str]:
+    def planned_values(self) -> list[str]:
         names = (('connection_rate',) if self.load.operation == 'connect'
                  else ('operations', 'bandwidth', 'latency', 'latency_p50',
                        'latency_p99', 'latency_p999'))
         return [*(metrics.key(name, self.load.payload) for name in names),
                 'server_cpu', 'ready_time', 'memory_ratio', 'evictions']
 
-    def figures_served(self, services: Services, said: str,
+    def values_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         filled = services.steps['fill']
         measured = read(said)
@@ -243,7 +243,7 @@ class StoreServes(StoreBenchmark):
                 'limited by the load generator, not by the store')
         return {**{metrics.key(r.metric, r.size): r.value
                    for r in measured.records},
-                **super().figures_served(services, said, run),
+                **super().values_served(services, said, run),
                 'memory_ratio': filled.grown('memory')
                 / (self.keys * self.load.payload)}
 
@@ -327,12 +327,12 @@ class StoreGenerators(StoreBenchmark):
                 '--ratio', '1:0' if load.operation == 'set' else '0:1',
                 '--test-time', str(round(self.duration)))
 
-    def planned_figures(self) -> list[str]:
+    def planned_values(self) -> list[str]:
         return [*(metrics.key(name, self.load.payload) for name in (
             'operations', 'latency', 'latency_p50', 'latency_p99')),
             'server_cpu', 'ready_time', 'evictions']
 
-    def figures_served(self, services: Services, said: str,
+    def values_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         measured = services.steps['measure']
         if measured.grown('misses'):
@@ -348,16 +348,16 @@ class StoreGenerators(StoreBenchmark):
                           f'{measured.grown("commands"):g} by the store\'s')
         return {**{metrics.key(r.metric, self.load.payload): r.value
                    for r in records},
-                **super().figures_served(services, said, run)}
+                **super().values_served(services, said, run)}
 
-    def look_at_values(self, figures: dict[str, float], run: guards.Run
+    def look_at_values(self, values: dict[str, float], run: guards.Run
                        ) -> None:
         """What the generator itself tells of what it got."""
-        if figures.get('hit_ratio', 1) < 1:
+        if values.get('hit_ratio', 1) < 1:
             guards.refuse('misses', f'{run.name}: {self.program} found '
-                          f'{figures["hit_ratio"]:.4%} of the keys that were '
+                          f'{values["hit_ratio"]:.4%} of the keys that were '
                           f'set: does {self.load.store} lose them?')
-        each = figures.get('bandwidth', 1e9) * 1e6 / figures['operations']
+        each = values.get('bandwidth', 1e9) * 1e6 / values['operations']
         if each < self.load.payload:
             guards.refuse('values', f'{run.name}: {each:.0f} bytes went with '
                           f'a request, of values of {self.load.payload}: '

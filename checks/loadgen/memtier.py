@@ -141,23 +141,23 @@ def _records(table: Table, run: str | None, size: int | None
         if row.operations == 0:
             continue
         where = [f'run={run}'] if run else []
-        figures = [('operations', row.operations, '1/s')]
+        values = [('operations', row.operations, '1/s')]
         if row.name != 'Totals':
             where.append(f'type={row.name}')
         hits, misses = row.hits or 0.0, row.misses or 0.0
         if hits + misses:
-            figures += [('hit_operations', hits, '1/s'),
+            values += [('hit_operations', hits, '1/s'),
                         ('miss_operations', misses, '1/s'),
                         ('hit_ratio', round(hits / (hits + misses), 6), '1')]
         if row.kilobytes is not None and (own or row.name != 'Totals'):
-            figures.append(('bandwidth',
+            values.append(('bandwidth',
                             round(row.kilobytes * 1024 / 1e6, 6), 'MB/s'))
         if row.mean is not None:
-            figures.append(('latency', round(row.mean * 1000, 3), 'us'))
-        figures += [(_percentile(name), round(ms * 1000, 3), 'us')
+            values.append(('latency', round(row.mean * 1000, 3), 'us'))
+        values += [(_percentile(name), round(ms * 1000, 3), 'us')
                     for name, ms in row.percentiles.items()]
         suffix = f'[{",".join(where)}]' if where else ''
-        for metric, value, unit in figures:
+        for metric, value, unit in values:
             yield Record(PROGRAM, '', size, metric + suffix, value, unit,
                          row.line)
 

@@ -62,10 +62,10 @@ def read(text: str) -> Run:
     first = clients[0]
     _belong_together(clients, text.splitlines())
     size = first['parameters']['value_size']
-    kinds = {kind: _figures([c for c in clients if kind in c['kinds']],
+    kinds = {kind: _values([c for c in clients if kind in c['kinds']],
                             (kind,), first, size)
              for kind in KINDS if any(kind in c['kinds'] for c in clients)}
-    records = (*_figures(clients, KINDS, first, size),
+    records = (*_values(clients, KINDS, first, size),
                *_of_clients(clients, first, size))
     return Run(first['store'], first['store_version'], first['protocol'],
                first['tls'], first['cluster'],
@@ -212,7 +212,7 @@ def _records(values: Iterator[tuple[str, float, str]], first: dict[str, Any],
                         unit, 1) for metric, value, unit in values)
 
 
-def _figures(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
+def _values(clients: Sequence[dict[str, Any]], kinds: Sequence[str],
              first: dict[str, Any], size: str) -> tuple[Record, ...]:
     """Rates and latencies of these kinds of requests over all clients."""
     histogram: Counter[int] = Counter()

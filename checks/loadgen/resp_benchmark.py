@@ -50,8 +50,8 @@ _FAILURE = re.compile(r'Could not connect|Connection refused|NOAUTH|WRONGPASS'
 class Step(NamedTuple):
     """A line of a report: its pattern and how often it may come."""
     pattern: re.Pattern[str]
-    least: int = 1
-    most: int = 1
+    minimum: int = 1
+    maximum: int = 1
 
 
 def _step(pattern: str, *times: int) -> Step:
@@ -97,7 +97,7 @@ class Test(NamedTuple):
     name: str
     line: int
     size: int | None
-    figures: dict[str, float]
+    values: dict[str, float]
 
 
 def parse(text: str) -> tuple[Record, ...]:
@@ -156,7 +156,7 @@ class _Reader:
         several = len(self.tests) > 1
         for test in self.tests:
             suffix = f'[test={test.name}]' if several else ''
-            for column, value in test.figures.items():
+            for column, value in test.values.items():
                 metric, unit, factor = units[column]
                 # Three decimals in, none lost: 0.535 ms are 535 us.
                 yield Record('redis-benchmark', '', test.size,
@@ -216,9 +216,9 @@ class _Reader:
         match = self.cells.fullmatch(line)
         if not match:
             self.damaged(_cells(line))
-        name, *figures = match.groups()
+        name, *values = match.groups()
         self.add(name, None, dict(zip(
-            self.header[1:], map(float, figures), strict=True)))
+            self.header[1:], map(float, values), strict=True)))
 
     def damaged(self, cells: list[str]) -> NoReturn:
         """What is wrong with a row of --csv."""
@@ -235,8 +235,8 @@ class _Reader:
     def report(self, line: str) -> None:
         """A line of a report: the next one of REPORT."""
         while not ((step := REPORT[self.step]).pattern.fullmatch(line)
-                   and self.times < step.most):
-            if self.times < step.least:
+                   and self.times < step.maximum):
+            if self.times < step.minimum:
                 self.refuse(f'unexpected line {line[:60]!r} in the report '
                             f'of {self.title}')
             self.step, self.times = self.step + 1, 0
@@ -286,19 +286,19 @@ class _Reader:
                            for name, value in summary.items()}})
         self.title = ''
 
-    def add(self, name: str, size: int | None, figures: dict[str, float]
+    def add(self, name: str, size: int | None, values: dict[str, float]
             ) -> None:
         """A test that is whole: once, and in order."""
-        if figures['rps'] == 0:
+        if values['rps'] == 0:
             self.refuse('rps: 0.00 cannot be')
         if name in self.names:
             self.refuse(f'{name} twice: two outputs in one')
-        order = [figures[key] for key in _ORDER if key in figures]
-        mean = figures.get('avg_latency_ms', order[0])
+        order = [values[key] for key in _ORDER if key in values]
+        mean = values.get('avg_latency_ms', order[0])
         if order != sorted(order) or not order[0] <= mean <= order[-1]:
             self.refuse('the latencies are out of order')
         self.names.add(name)
-        self.tests.append(Test(name, self.number, size, figures))
+        self.tests.append(Test(name, self.number, size, values))
 
 
 def _digits(column: str) -> int:

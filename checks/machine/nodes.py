@@ -152,10 +152,10 @@ def clocks_agree(run: Run, spans: Mapping[str, tuple[float, float]],
 
     against = {one: [other for other in known if apart(one, other)]
                for one in known}
-    most = max(map(len, against.values()), default=0)
-    if not most:
+    maximum = max(map(len, against.values()), default=0)
+    if not maximum:
         return
-    odd = sorted(one for one in known if len(against[one]) == most)
+    odd = sorted(one for one in known if len(against[one]) == maximum)
     # A node rather than this one, where nobody knows better.
     odd = [one for one in odd if one != HERE] or odd
     one, other = odd[0], against[odd[0]][0]
@@ -191,14 +191,14 @@ def _node(host: str, ranks: list[dict[str, Any]]) -> Node:
         scans, key=lambda scan: scan['seen'], default={'busiest': []}
     )['busiest']
 
-    def most(name: str) -> float:
+    def maximum(name: str) -> float:
         return max((scan[name] for scan in scans), default=0.0)
 
     # What ranks started within the job adds is time, not CPUs to use.
     return Node(host, sum('within' not in rank for rank in ranks),
                 max(rank['cpus'] for rank in ranks), wall, busy, steal,
-                sum(rank['own'] for rank in ranks) + most('launcher'),
-                most('kernel'), most('seen'),
+                sum(rank['own'] for rank in ranks) + maximum('launcher'),
+                maximum('kernel'), maximum('seen'),
                 tuple((name, user(uid), pid, seconds)
                       for name, uid, pid, seconds in found))
 
@@ -211,7 +211,7 @@ def user(uid: int) -> str:
         return f'user {uid}'
 
 
-def figures(nodes: Iterable[Node], cpus_per_rank: int) -> dict[str, float]:
+def values(nodes: Iterable[Node], cpus_per_rank: int) -> dict[str, float]:
     """Shares of others' CPU time and of steal time, of the worst node."""
     nodes = list(nodes)
     return {name: max(node.share(getattr(node, of), cpus_per_rank)

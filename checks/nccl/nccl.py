@@ -79,11 +79,11 @@ def layouts(nodes: Iterable[int] = (1, *NODES), full: bool = False
     """
     found = set()
     for part in partitions():
-        most = gpus_of(part)
-        some = [most] if full else [
-            most, *(2 ** n for n in range(10) if 2 ** n < most)]
+        maximum = gpus_of(part)
+        some = [maximum] if full else [
+            maximum, *(2 ** n for n in range(10) if 2 ** n < maximum)]
         found |= {Layout(gpus, count) for count in nodes
-                  for gpus in (some if count == 1 else [most])
+                  for gpus in (some if count == 1 else [maximum])
                   if f'nodes_{count}' in part.features}
     return sorted(found, key=lambda one: (one.nodes, one.gpus))
 
@@ -349,8 +349,8 @@ class NcclBenchmark(Benchmark, special=True):
     def more_params(self) -> dict[str, Any]:
         more = {name: value for name, value in self.changed().items()
                 if name not in self.FREE}
-        least, most = self.RANGE
-        if (self.min_size, self.max_size) != (least, most):
+        minimum, maximum = self.RANGE
+        if (self.min_size, self.max_size) != (minimum, maximum):
             more['sizes'] = f'{self.min_size}-{self.max_size}'
         more |= {name: getattr(self, name) for name in ('nics', 'options')
                  if getattr(self, name)}
@@ -362,39 +362,39 @@ class NcclBenchmark(Benchmark, special=True):
         if self.program == 'alltoallv_perf' or kind.split and (
                 ranks & ranks - 1):
             return []
-        least = max(self.min_size, 16 * ranks if kind.split else 1)
+        minimum = max(self.min_size, 16 * ranks if kind.split else 1)
         return [self.min_size << n for n in range(64)
-                if least <= self.min_size << n <= self.max_size]
+                if minimum <= self.min_size << n <= self.max_size]
 
-    def planned_figures(self) -> list[str]:
+    def planned_values(self) -> list[str]:
         wanted = ('time', 'algbw', 'busbw')[:3 if self.layout.ranks > 1
                                             else 2]
         return ['wrong', *(metrics.key(name, size) for size in self.sizes()
                            for name in wanted)]
 
-    def figures_of(self, run: guards.Run) -> dict[str, float]:
+    def values_of(self, run: guards.Run) -> dict[str, float]:
         out = self.output(run)
         self.assert_whole(run, out)
         self.version = out.version or self.version
-        figures = guards.figures_in(parser.records(out), f'{run.name}.out')
-        most = physics.limit(self.program, self.layout.nodes,
+        values = guards.values_in(parser.records(out), f'{run.name}.out')
+        maximum = physics.limit(self.program, self.layout.nodes,
                              self.layout.gpus, self.site_extras())
-        if most:
-            for figure, value in list(figures.items()):
-                name, size = metrics.split(figure)
+        if maximum:
+            for metric, value in list(values.items()):
+                name, size = metrics.split(metric)
                 if name == 'busbw':
-                    figures[metrics.key('busbw_limit', size)] = most[0]
-                if re.match('busbw(_in_place)?$', name) and value > most[0]:
-                    guards.refuse('limits', f'too good to be true: {figure} '
-                                  f'= {value:g} GB/s is beyond {most[0]:g}: '
-                                  f'{most[1]}')
-        return figures
+                    values[metrics.key('busbw_limit', size)] = maximum[0]
+                if re.match('busbw(_in_place)?$', name) and value > maximum[0]:
+                    guards.refuse('limits', f'too good to be true: {metric} '
+                                  f'= {value:g} GB/s is beyond {maximum[0]:g}: '
+                                  f'{maximum[1]}')
+        return values
 
-    def claimed_seconds(self, figures: dict[str, float]) -> float:
+    def claimed_seconds(self, values: dict[str, float]) -> float:
         """Timed iterations alone, each with all calls of its group."""
         calls = self.iterations * self.aggregated
-        return sum(value * calls / 1e6 for figure, value in figures.items()
-                   if re.match('time(_in_place)?@', figure))
+        return sum(value * calls / 1e6 for metric, value in values.items()
+                   if re.match('time(_in_place)?@', metric))
 
     def site_extras(self) -> dict[str, Any]:
         """What the partition says of its devices; nothing for a stand-in."""
@@ -412,8 +412,8 @@ class NcclBenchmark(Benchmark, special=True):
                 ('program', out.program or self.program, self.program),
                 ('ranks', out.ranks, self.layout.ranks),
                 ('nodes', len(out.hosts), self.layout.nodes),
-                ('smallest size', out.least, self.min_size),
-                ('largest size', out.most, self.max_size),
+                ('smallest size', out.minimum, self.min_size),
+                ('largest size', out.maximum, self.max_size),
                 ('data type', ','.join(sorted(out.types)), self.datatype),
                 ('reduction', ','.join(sorted({
                     row.redop for row in out.rows})) if reduces else '',
@@ -435,10 +435,10 @@ class NcclBenchmark(Benchmark, special=True):
     def assert_transport(self, run: guards.Run) -> None:
         """NCCL went the way that was meant, by its own words."""
         logs = self.logs()
-        if len(logs) < self.num_tasks * self.repeats:
+        if len(logs) < self.num_tasks * self.repetitions:
             guards.refuse('transport', f'{run.name}: {len(logs)} processes '
                           'left a log of NCCL (NCCL_DEBUG_FILE), '
-                          f'{self.num_tasks * self.repeats} were started: '
+                          f'{self.num_tasks * self.repetitions} were started: '
                           'is NCCL_DEBUG set elsewhere (/etc/nccl.conf)?')
         told = log.told(logs)
         asked = self.evidence()
@@ -485,14 +485,14 @@ class NcclBenchmark(Benchmark, special=True):
         super().note_far_below()
         if self.is_dry_run():
             return
-        notes = [self.unjudged]
-        sizes = [size for name, size in map(metrics.split, self.figures)
+        notes = [self.no_reference]
+        sizes = [size for name, size in map(metrics.split, self.values)
                  if name == 'busbw' and size and size >= 1 << 28]
         if sizes:
-            figure = metrics.key('busbw', max(sizes))
-            notes += [f'{figure} = {self.figures[figure]:g} is below half of '
+            metric = metrics.key('busbw', max(sizes))
+            notes += [f'{metric} = {self.values[metric]:g} is below half of '
                       f'{bound:g}, which {who}' for bound, who in
-                      self.known_bounds() if self.figures[figure] < bound / 2]
+                      self.known_bounds() if self.values[metric] < bound / 2]
         asked = {**(self.current_environ.extras.get('transport') or {}).get(
             'env', {}), **self.environment()}
         silent = [name for name in asked if name.startswith('NCCL_')
@@ -503,7 +503,7 @@ class NcclBenchmark(Benchmark, special=True):
         if self.program == 'all_reduce_perf' and self.programs.unknown():
             notes.append('programs that family.yaml does not know: '
                          + self.programs.unknown())
-        self.unjudged = '; '.join(filter(None, notes))
+        self.no_reference = '; '.join(filter(None, notes))
 
 
 @where_there_are_gpus

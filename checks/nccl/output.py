@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from .programs import OPERATIONS, PROGRAMS, TYPES, Program
 
 #: No table has as many rows.
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 
 
 class Printed(NamedTuple):
@@ -23,11 +23,11 @@ class Printed(NamedTuple):
     half: float
 
     @property
-    def least(self) -> float:
+    def minimum(self) -> float:
         return self.value - self.half
 
     @property
-    def most(self) -> float:
+    def maximum(self) -> float:
         return self.value + self.half
 
 
@@ -78,8 +78,8 @@ class Output:
     threads: int = 1
     gpus: int = 1
     #: Least and largest size asked for, in B; how one follows on another.
-    least: int = 0
-    most: int = 0
+    minimum: int = 0
+    maximum: int = 0
     step: int = 1
     by_factor: bool = True
     #: Iterations that check data; 0: none did.
@@ -103,8 +103,8 @@ class Output:
     def sizes(self) -> list[int]:
         """The sizes asked for, in B."""
         found: list[int] = []
-        size = self.least
-        while size <= self.most and len(found) <= MOST_ROWS:
+        size = self.minimum
+        while size <= self.maximum and len(found) <= MAX_ROWS:
             found.append(size)
             size = size * self.step if self.by_factor else size + self.step
             if self.step < (2 if self.by_factor else 1) or size == 0:
@@ -169,12 +169,12 @@ class Judge:
         """All sizes asked for are there, in their order."""
         asked = self.out.sizes
         rows = self.out.rows
-        if not asked or len(asked) > MOST_ROWS:
+        if not asked or len(asked) > MAX_ROWS:
             self.refuse('the sizes asked for (minBytes, maxBytes, step) make '
                         'no table', rows[0].line)
         if len(rows) % len(asked):
             self.refuse(f'{len(rows)} rows, and {len(asked)} sizes from '
-                        f'{self.out.least} to {self.out.most} B were asked '
+                        f'{self.out.minimum} to {self.out.maximum} B were asked '
                         'for: lines were lost or doubled', rows[-1].line)
         for number, row in enumerate(rows):
             wanted = asked[number % len(asked)]
@@ -274,22 +274,22 @@ class Judge:
         """Why the three figures cannot be of one run; empty: they can."""
         if half.algbw.value < 0:
             return 'a bandwidth is negative'
-        least, most = half.algbw.least, half.algbw.most
+        minimum, maximum = half.algbw.minimum, half.algbw.maximum
         if half.time is not None:
             if half.time.value <= 0:
                 return f'time is {half.time.value:g}'
             # 1 B in 1 us is 1e-3 GB/s.
             moved = size * kind.moved(self.out.ranks) / 1e3
-            low = moved / half.time.most
-            high = (moved / half.time.least if half.time.least > 0
+            low = moved / half.time.maximum
+            high = (moved / half.time.minimum if half.time.minimum > 0
                     else math.inf)
-            if low > most * (1 + 1e-9) or high < least * (1 - 1e-9):
+            if low > maximum * (1 + 1e-9) or high < minimum * (1 - 1e-9):
                 return (f'algbw {half.algbw.value:g} GB/s is not '
                         f'{size} B in {half.time.value:g} us')
-            least, most = max(least, low), min(most, high)
+            minimum, maximum = max(minimum, low), min(maximum, high)
         factor = kind.factor(self.out.ranks)
-        if (factor * least > half.busbw.most * (1 + 1e-9) + 1e-12
-                or factor * most < half.busbw.least * (1 - 1e-9) - 1e-12):
+        if (factor * minimum > half.busbw.maximum * (1 + 1e-9) + 1e-12
+                or factor * maximum < half.busbw.minimum * (1 - 1e-9) - 1e-12):
             return (f'busbw {half.busbw.value:g} GB/s is not {factor:g} '
                     f'times algbw {half.algbw.value:g}')
         return ''
@@ -298,11 +298,11 @@ class Judge:
         """The average is that of all rows."""
         assert self.out.average
         said = [half.busbw for row in self.out.rows for _, half in row.halves]
-        least = sum(one.least for one in said) / len(said)
-        most = sum(one.most for one in said) / len(said)
-        if not (least - self.out.average.half <= self.out.average.value
-                <= most + self.out.average.half):
+        minimum = sum(one.minimum for one in said) / len(said)
+        maximum = sum(one.maximum for one in said) / len(said)
+        if not (minimum - self.out.average.half <= self.out.average.value
+                <= maximum + self.out.average.half):
             self.refuse(
                 f'the average {self.out.average.value:g} GB/s is not that of '
-                f'the rows, {(least + most) / 2:.2f}: lines lost or damaged',
+                f'the rows, {(minimum + maximum) / 2:.2f}: lines lost or damaged',
                 self.out.end)

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from ..core.parsers import ParseError, Record, Remark
 from . import rccl
-from .output import MOST_ROWS, Half, Judge, Output, Printed, Row, exactly
+from .output import MAX_ROWS, Half, Judge, Output, Printed, Row, exactly
 from .programs import OPERATIONS, PROGRAMS, TYPES, plain
 
 #: No line of these programs, of NCCL or of a launcher is as long.
@@ -161,7 +161,7 @@ class _Reader:
         self.tag: str | None = None
         # A blank after the tag is the tag's where comments have it, too.
         self.blank = any(line[tag.end():].startswith(' #')
-                         for line in self.lines[:MOST_ROWS]
+                         for line in self.lines[:MAX_ROWS]
                          if (tag := _TAG.match(line)))
         self.groups: list[int] = []
 
@@ -262,8 +262,8 @@ class _Reader:
                 '(MPI=1), which the launcher started as many times, or two '
                 'outputs joined')
         self.parameters = self.number
-        self.out.threads, self.out.gpus, self.out.least, self.out.most = (
-            int(match[name]) for name in ('threads', 'gpus', 'least', 'most'))
+        self.out.threads, self.out.gpus, self.out.minimum, self.out.maximum = (
+            int(match[name]) for name in ('threads', 'gpus', 'minimum', 'maximum'))
         self.out.step = int(match['step'])
         self.out.by_factor = match['kind'] == 'factor'
         self.out.checks = int(match['checks'])
@@ -443,8 +443,8 @@ class _Reader:
     def row(self, line: str) -> None:
         if not self.units_at or self.bounds_at:
             self.refuse('a row outside of the table')
-        if len(self.out.rows) >= MOST_ROWS:
-            self.refuse(f'more than {MOST_ROWS} rows')
+        if len(self.out.rows) >= MAX_ROWS:
+            self.refuse(f'more than {MAX_ROWS} rows')
         words = self.fields(line)
         names = [name for name in self.out.columns if name in _WHOLE]
         whole = dict(zip(names, words[:len(names)], strict=True))
@@ -622,7 +622,7 @@ def _json_output(data: dict[str, Any], refuse: Any) -> Output:
     out = Output(
         program=name, library=int(data.get('nccl_version', 0)),
         threads=config['nthreads'], gpus=config['ngpus'],
-        least=config['minimum_bytes'], most=config['maximum_bytes'],
+        minimum=config['minimum_bytes'], maximum=config['maximum_bytes'],
         step=config.get('step_factor', config.get('step_bytes', 0)),
         by_factor='step_factor' in config, checks=config['validation'],
         ranks=len(group) * each,
@@ -659,17 +659,17 @@ def _json_row(row: dict[str, Any], refuse: Any) -> Row:
 def _iterations(said: dict[str, Any], refuse: Any) -> dict[str, float]:
     """What -I says of single iterations, confirmed by their times."""
     times = sorted(said['times_us'][said['skipped_iterations']:])
-    figures = {'min': said['min_us'], 'p50': said['p50_us'],
+    values = {'min': said['min_us'], 'p50': said['p50_us'],
                'p99': said['p99_us'], 'max': said['max_us']}
     if not times or min(times) <= 0:
         refuse('no times of iterations')
     number = len(times)
     mine = {'min': times[0], 'p50': times[number // 2], 'max': times[-1],
             'p99': times[min(number - 1, (number * 99 + 99) // 100 - 1)]}
-    for name, value in figures.items():
+    for name, value in values.items():
         if abs(value - mine[name]) > 2e-6:
             refuse(f'{name}_us is not that of times_us')
-    return figures
+    return values
 
 
 # ------------------------------------------------------------------ figures

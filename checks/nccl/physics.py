@@ -63,9 +63,9 @@ def limit(program: str, nodes: int, gpus: int, site: Mapping[str, Any]
             share *= ranks_of_part
         if kind.received:               # algbw counts (n-1)/n of the size
             share /= kind.moved(ranks)
-        most = bandwidth / 1e3 / share * kind.factor(ranks)
-        if best is None or most < best[0]:
-            best = most, f'{what} carry {bandwidth / 1e3:g} GB/s one way'
+        maximum = bandwidth / 1e3 / share * kind.factor(ranks)
+        if best is None or maximum < best[0]:
+            best = maximum, f'{what} carry {bandwidth / 1e3:g} GB/s one way'
     return best
 
 

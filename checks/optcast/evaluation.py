@@ -98,7 +98,7 @@ class Evaluation:
         """Size of an all-reduce -> how many of them are timed."""
         return dict.fromkeys(self.setup.sizes, self.setup.iterations)
 
-    def figures_planned(self) -> list[str]:
+    def values_planned(self) -> list[str]:
         """Figures that every run has."""
         of = self.setup
         classes = {'client': ('e2e', 'req', 'send', 'recv'),
@@ -162,22 +162,22 @@ class Evaluation:
     def against_the_ring(self, found: Analysis) -> dict[str, float]:
         """busbw of the ring of the same clients, and the ratio to it."""
         assert found.table and found.ring
-        figures = {}
+        values = {}
         for size, busbw in found.ring.curve.items():
-            figures[metrics.key('ring_busbw', size)] = busbw
-            figures[metrics.key('ring_ratio', size)] = (
+            values[metrics.key('ring_busbw', size)] = busbw
+            values[metrics.key('ring_ratio', size)] = (
                 found.table.curve[size] / busbw)
-        return figures
+        return values
 
-    def sentences(self, found: Analysis, figures: dict[str, float]
+    def sentences(self, found: Analysis, values: dict[str, float]
                   ) -> list[str]:
         """Who is ahead, by how much, and what holds it back."""
         of, said = self.setup, found.sentences()
         if of.type == 'ring':
             return said
         return [*said, *(f'{size} B: ' + words.ahead(
-            figures[metrics.key('busbw', size)],
-            figures[metrics.key('ring_busbw', size)], 'ring')
+            values[metrics.key('busbw', size)],
+            values[metrics.key('ring_busbw', size)], 'ring')
             for size in of.sizes),
             'on equal links the ratio to a ring is at most '
             f'{words.expected_ratio(of.clients, of.servers):.3g} with '

@@ -272,10 +272,10 @@ class _Reader:
                            f'{self.size}')
             if work[6] and size:
                 # Whole microseconds: 0 of them may be any part of one.
-                most = size * 8e-6 / told if told else math.inf
-                least = size * 8e-6 / max(ms, told + 1e-3)
-                if not least * 0.99 - 0.006 <= float(work[6]) <= (
-                        most * 1.001 + 0.006):
+                maximum = size * 8e-6 / told if told else math.inf
+                minimum = size * 8e-6 / max(ms, told + 1e-3)
+                if not minimum * 0.99 - 0.006 <= float(work[6]) <= (
+                        maximum * 1.001 + 0.006):
                     self.wrong(f'{size} B in {latency} us are not '
                                f'{work[6]} Gb/s')
 
@@ -379,11 +379,11 @@ class _Reader:
             job = re.findall(r'\d+', row)[1]
             of_jobs.setdefault(job, {})[row] = count
         for rows in of_jobs.values():
-            least, most = min(rows.values()), max(rows.values())
-            if most - least > 2:
+            minimum, maximum = min(rows.values()), max(rows.values())
+            if maximum - minimum > 2:
                 odd = min(rows, key=lambda row: rows[row])
-                self.wrong(f'{odd} has {least} spans, others of its job '
-                           f'{most}: lines are missing')
+                self.wrong(f'{odd} has {minimum} spans, others of its job '
+                           f'{maximum}: lines are missing')
 
     def drop_first_halves(self) -> None:
         """What the original takes for the warm-up."""

@@ -84,7 +84,7 @@ class OptcastAllReduce(ServiceBenchmark):
         self.keep_files = [*self.keep_files, 'run.*.log', 'run.*.logs']
 
     def seconds_needed(self) -> float:
-        return self.repeats * (2 * self.evaluation.limit + 60)
+        return self.repetitions * (2 * self.evaluation.limit + 60)
 
     @property
     def config(self) -> Config | None:
@@ -158,32 +158,32 @@ class OptcastAllReduce(ServiceBenchmark):
         return {**self.settings,
                 **({'servers_each': str(each)} if each != 1 else {})}
 
-    def planned_figures(self) -> list[str]:
-        return ['ready_time', *self.evaluation.figures_planned()]
+    def planned_values(self) -> list[str]:
+        return ['ready_time', *self.evaluation.values_planned()]
 
-    def claimed_seconds(self, figures: dict[str, float]) -> float:
-        return sum(count * size / figures[metrics.key('algbw', size)] * 1e-9
+    def claimed_seconds(self, values: dict[str, float]) -> float:
+        return sum(count * size / values[metrics.key('algbw', size)] * 1e-9
                    for size, count in self.evaluation.timed().items())
 
-    def figures_served(self, services: Services, said: str,
+    def values_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         evaluation, stage = self.evaluation, Path(self.stagedir)
         folder = evaluation.collect(stage, run.name, services)
         try:
             found = evaluation.analyse(folder)
-            figures = guards.figures_in(found.records, folder.name)
-            figures |= evaluation.beside(found)
+            values = guards.values_in(found.records, folder.name)
+            values |= evaluation.beside(found)
         except ParseError as err:
             guards.refuse('table', f'{folder.name}: {err.file}:{err}')
         self.version = found.version
         self.spans = timeline.kept((found.client, found.server))
-        sentences = evaluation.sentences(found, figures)
+        sentences = evaluation.sentences(found, values)
         (folder / 'summary.txt').write_text('\n'.join(sentences) + '\n')
         for line in sentences:
             self.logger.info(line)
         if self.settings.get('xlim'):
             found.draw(folder, timeline.window(self.settings['xlim']))
-        return figures
+        return values
 
     @property
     def attached(self) -> dict[str, str]:

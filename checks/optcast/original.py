@@ -86,7 +86,7 @@ class Original(Evaluation):
     def timed(self) -> dict[int, int]:
         return {self.size: self.requests}
 
-    def figures_planned(self) -> list[str]:
+    def values_planned(self) -> list[str]:
         return ['client_bandwidth', metrics.key('algbw', self.size),
                 metrics.key('busbw', self.size),
                 *(f'{side}_{name}_{one}' for side, names in (
@@ -128,6 +128,6 @@ class Original(Evaluation):
         return {metrics.key('algbw', self.size): algbw,
                 metrics.key('busbw', self.size): algbw * 2 * (n - 1) / n}
 
-    def sentences(self, found: Analysis, figures: dict[str, float]
+    def sentences(self, found: Analysis, values: dict[str, float]
                   ) -> list[str]:
         return found.sentences()

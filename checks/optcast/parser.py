@@ -363,16 +363,16 @@ def compared(curves: dict[str, dict[int, float]]) -> list[str]:
             for size in sorted(curve.keys() & other.keys())]
 
 
-def _printed_runs(paths: list[Path], figures: Path | None
+def _printed_runs(paths: list[Path], plots: Path | None
                   ) -> tuple[list[tuple[Path, tuple[Record, ...]]], str]:
     from . import sweep
 
     runs = {path: _in(path.name, parse, path.read_text()) for path in paths}
     curves = curves_of(runs)
     said = compared(curves)
-    if figures and any(curves.values()):
+    if plots and any(curves.values()):
         said += [f'drawn: {path}' for path in sweep.draw(
-            curves, 'busbw by size, mean of in and out of place', figures,
+            curves, 'busbw by size, mean of in and out of place', plots,
             'sweep')]
     return list(runs.items()), '\n'.join(said)
 
@@ -408,10 +408,10 @@ def parse_folder(folder: Path, options: argparse.Namespace | None
     asked = vars(options) if options else {}
     texts = sorted(folder.glob('*.txt'))
     if texts and not any((folder / name).exists() for name in SETTINGS):
-        return _printed_runs(texts, asked.get('figures'))
+        return _printed_runs(texts, asked.get('plots'))
     xlim = timeline.window(asked['xlim']) if asked.get('xlim') else None
     found = analyse(folder)
-    drawn = found.draw(asked['figures'], xlim) if asked.get('figures') else []
+    drawn = found.draw(asked['plots'], xlim) if asked.get('plots') else []
     return [(folder, found.records)], '\n'.join([
         found.text(), *found.sentences(), *(f'drawn: {path}'
                                             for path in drawn)])

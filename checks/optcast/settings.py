@@ -262,9 +262,9 @@ def server_nodes(servers: int, each: int,
     :raises ValueError: nodes would have different numbers of them
     """
     if not each:
-        most = max([1, *(count for devices in partitions
+        maximum = max([1, *(count for devices in partitions
                          if (count := nics(devices)))])
-        each = max(count for count in range(1, min(most, servers) + 1)
+        each = max(count for count in range(1, min(maximum, servers) + 1)
                    if servers % count == 0)
     if each < 0 or servers % each:
         raise ValueError(f'servers_each {each} does not divide the '

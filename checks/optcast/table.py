@@ -150,9 +150,9 @@ def _half(size: int, kind: str, in_place: bool, cells: list[str], n: int,
     if not n or time <= 0:
         raise ValueError('a time of 0, or no rank')
     step = [0.51 * _last_digit(cell) for cell in cells[:3]]
-    least, most = (size / 1e3 / (time + step[0]),
+    minimum, maximum = (size / 1e3 / (time + step[0]),
                    size / 1e3 / max(time - step[0], 1e-9))
-    if not least - step[1] <= algbw <= most + step[1]:
+    if not minimum - step[1] <= algbw <= maximum + step[1]:
         raise ValueError(f'{size} B in {cells[0]} us are not {cells[1]} GB/s')
     factor = 2 * (n - 1) / n
     if abs(busbw - algbw * factor) > step[2] + step[1] * factor:

@@ -52,7 +52,7 @@ def iterations(program: str, size: int, arguments: Sequence[str]) -> int:
             + (untimed if warm is None else warm))
 
 
-def seconds(program: str, version: str, figures: Mapping[str, float],
+def seconds(program: str, version: str, values: Mapping[str, float],
             arguments: Sequence[str], ranks: int, threads: int) -> float:
     """The least time that a program took for its figures, in s.
 
@@ -68,8 +68,8 @@ def seconds(program: str, version: str, figures: Mapping[str, float],
              ranks // 2 if program == 'osu_mbw_mr' else 1)
     trips = (2 if _PING_PONG.fullmatch(program) else 1) / threads
     total = 0.0
-    for figure, value in figures.items():
-        name, size = metrics.split(figure)
+    for metric, value in values.items():
+        name, size = metrics.split(metric)
         times = iterations(program, size or 0, arguments)
         if name == 'init_time':
             total += value / 1e3

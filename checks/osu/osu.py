@@ -212,7 +212,7 @@ class OsuBenchmark(Benchmark, special=True):
         """Whether some version of the program takes -c."""
         return self.memory() == 'host'
 
-    def planned_figures(self) -> list[str]:
+    def planned_values(self) -> list[str]:
         size = self.largest()
         name = ('bandwidth' if re.search('bi?bw|_bw|mbw', self.program)
                 else 'latency')
@@ -239,14 +239,14 @@ class OsuBenchmark(Benchmark, special=True):
                 more[name] = getattr(self, name)
         return more
 
-    def figures_of(self, run: guards.Run) -> dict[str, float]:
+    def values_of(self, run: guards.Run) -> dict[str, float]:
         records = self.table(run.out, f'{run.name}.out')
         self.assert_whole(run, records)
         self.version = records[0].version
-        return guards.figures_in(records, f'{run.name}.out')
+        return guards.values_in(records, f'{run.name}.out')
 
-    def claimed_seconds(self, figures: dict[str, float]) -> float:
-        return claims.seconds(self.program, self.version, figures,
+    def claimed_seconds(self, values: dict[str, float]) -> float:
+        return claims.seconds(self.program, self.version, values,
                               self.arguments(), self.num_tasks, self.threads)
 
     def table(self, text: str, name: str) -> tuple[Record, ...]:
@@ -453,7 +453,7 @@ class OsuCollective(OsuBenchmark):
             size = min(size, 1 << fits.bit_length() - 1)
         return size
 
-    def planned_figures(self) -> list[str]:
+    def planned_values(self) -> list[str]:
         if self.program.startswith(('osu_ibarrier', 'osu_i')) and \
                 self.program != 'osu_init':
             kinds = ('overall_time', 'pure_comm_time', 'overlap')
@@ -461,7 +461,7 @@ class OsuCollective(OsuBenchmark):
             return [metrics.key(k, size) for k in kinds]
         if self.largest() is None:
             return ['latency']
-        return super().planned_figures()
+        return super().planned_values()
 
     def has_validation(self) -> bool:
         return 'barrier' not in self.program and super().has_validation()
@@ -480,14 +480,14 @@ class OsuStartup(OsuBenchmark):
     def largest(self) -> int | None:
         return None
 
-    def planned_figures(self) -> list[str]:
+    def planned_values(self) -> list[str]:
         return {'osu_init': ['init_time'],
                 'osu_hello': ['job_time', 'ranks']}[self.program]
 
-    def figures_of(self, run: guards.Run) -> dict[str, float]:
+    def values_of(self, run: guards.Run) -> dict[str, float]:
         # Of a program that does nothing the job itself is what is measured.
         own = {'job_time': run.wall} if self.program == 'osu_hello' else {}
-        return super().figures_of(run) | own
+        return super().values_of(run) | own
 
     def has_validation(self) -> bool:
         return False

@@ -514,7 +514,7 @@ class _Reader:
                 if not _INTEGER.fullmatch(word):
                     self.refuse(f'{word!r} is not a count')
             else:
-                values[column] = self.figure(column, word)
+                values[column] = self.metric(column, word)
         if size is None and table.rows:
             self.refuse('a second row in a table without sizes')
         self.align(table, tuple(end for _, end in words))
@@ -549,7 +549,7 @@ class _Reader:
         table.sizes.append(size)
         return size
 
-    def figure(self, column: Column, word: str) -> float:
+    def metric(self, column: Column, word: str) -> float:
         if not _NUMBER.fullmatch(word):
             if re.match('[-+]?(nan|inf)', word, re.IGNORECASE):
                 self.refuse(f'{column.name} is {word}')

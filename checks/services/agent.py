@@ -143,7 +143,7 @@ def _lines(path: str, skip: int = 1) -> list[str]:
         return []
 
 
-def check_link_speed(address: str, least: float) -> None:
+def check_link_speed(address: str, minimum: float) -> None:
     """Checks that an interface is fast enough, if the kernel knows its speed.
 
     :param address: of the interface
@@ -153,8 +153,8 @@ def check_link_speed(address: str, least: float) -> None:
     interface = next((name for name, has in interfaces().items()
                       if has == address), '')
     speed = (_lines(f'/sys/class/net/{interface}/speed', 0) or ['-1'])[0]
-    if interface and 0 < int(speed) < least:
-        raise Failed(f'interface {interface} does {speed} Mb/s, {least:g} are '
+    if interface and 0 < int(speed) < minimum:
+        raise Failed(f'interface {interface} does {speed} Mb/s, {minimum:g} are '
                      "needed: name a faster one (service_interface in the "
                      "site's system.py)")
 

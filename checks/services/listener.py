@@ -132,9 +132,9 @@ class Listener:
     def oldest(self) -> Peer:
         """The oldest peer of the address that has the most."""
         crowd = Counter(peer.address for peer in self.peers)
-        most = max(crowd.values())
+        maximum = max(crowd.values())
         return next(peer for peer in self.peers
-                    if crowd[peer.address] == most)
+                    if crowd[peer.address] == maximum)
 
     def make_room(self) -> None:
         """Frees a descriptor and pauses accept() for a moment."""

@@ -211,17 +211,17 @@ class Plan:
 
     def cpus(self) -> int:
         """CPUs needed on the node with the most servers and clients."""
-        layout, most = self.layout(), 1
+        layout, maximum = self.layout(), 1
         # Role, whether its processes share the CPUs of all, and their CPUs.
         wants = [('server', False, self.server.instances * self.server.cpus),
                  *((role.name, role.unbound, role.instances * role.cpus)
                    for role in self.clients)]
         for node in range(self.nodes):
             for free in (False, True):
-                most = max(most, sum(
+                maximum = max(maximum, sum(
                     count for role, unbound, count in wants
                     if unbound is free and node in layout[role]))
-        return most
+        return maximum
 
     def at(self, interface: str, scratch: str, launcher: Iterable[str] = (),
            observer: str = '', heartbeat_timeout: float = HEARTBEAT_TIMEOUT

@@ -43,7 +43,7 @@ def stage_registry() -> Path:
     return registry
 
 
-def most_cpus() -> int:
+def max_cpus() -> int:
     """CPUs of the largest node of this system."""
     return max((part.processor.num_cpus or 1 << 20
                 for part in rt.runtime().system.partitions), default=0)
@@ -68,7 +68,7 @@ class ServiceBenchmark(Benchmark, special=True):
             their own. On a system without such a node nothing of the case
             could be judged, so that it is in mode full alone.
         """
-        if cpus > most_cpus():
+        if cpus > max_cpus():
             modes, self.cramped = ['full'], cpus
         self.tags = {*modes, self.family}
         if 'quick' in self.tags:
@@ -78,7 +78,7 @@ class ServiceBenchmark(Benchmark, special=True):
         """What this case starts: servers, clients, and their steps."""
         raise NotImplementedError
 
-    def figures_served(self, services: Services, said: str,
+    def values_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         """Figures of a run: from the servers, and what the clients said."""
         raise NotImplementedError
@@ -129,11 +129,11 @@ class ServiceBenchmark(Benchmark, special=True):
         return [shlex.quote(sys.executable), shlex.quote(str(SERVING)),
                 'conduct', PLAN, '--']
 
-    def figures_of(self, run: guards.Run) -> dict[str, float]:
+    def values_of(self, run: guards.Run) -> dict[str, float]:
         try:
             services, said = split(run.out)
-            figures = self.figures_served(services, said, run)
-            figures['ready_time'] = max(
+            values = self.values_served(services, said, run)
+            values['ready_time'] = max(
                 server.ready_ms for server in services.servers)
         except ParseError as err:
             guards.refuse('table', f'{run.name}.out:{err}')
@@ -142,4 +142,4 @@ class ServiceBenchmark(Benchmark, special=True):
                           f'{err.strerror}')
         if services.shared:
             self.add_inconclusive('servers and clients shared their CPUs')
-        return figures
+        return values

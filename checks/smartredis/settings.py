@@ -123,9 +123,9 @@ def read(kind: str, given: Mapping[str, str]) -> Asked:
     return Asked(point=point, **own)
 
 
-def _number(name: str, text: str, least: int) -> int:
-    if not text.isdigit() or int(text) < least:
-        raise SettingError(f'{name}: expected a whole number from {least} '
+def _number(name: str, text: str, minimum: int) -> int:
+    if not text.isdigit() or int(text) < minimum:
+        raise SettingError(f'{name}: expected a whole number from {minimum} '
                            f'on, got {text!r}')
     return int(text)
 

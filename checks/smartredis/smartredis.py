@@ -241,11 +241,11 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """Commands of one size of tensors, at the least."""
         raise NotImplementedError
 
-    def figures_served(self, services: Services, said: str,
+    def values_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         self.version = services.servers[0].version
         self.calls = []
-        figures: dict[str, float] = {}
+        values: dict[str, float] = {}
         for size in self.sizes:
             served = services.steps[f'size{size}'].grown('commands')
             if served < self.commands_of():
@@ -258,7 +258,7 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                               f'{self.point.db} evicted {evicted:g} keys')
             for number, out in enumerate(self.outputs(run, size)):
                 self.check_output(out, f'{run.name}.size{size}')
-                figures |= {metrics.key(r.metric, r.size): r.value
+                values |= {metrics.key(r.metric, r.size): r.value
                             for r in parser.records(out)}
                 # Ranks of a second program are counted on from the first's.
                 self.calls += calls(Path(
@@ -266,10 +266,10 @@ class TensorBenchmark(ServiceBenchmark, special=True):
                     size, number * self.point.ranks)
         if not self.point.in_files:
             grown = [services.steps[f'size{size}'] for size in self.sizes]
-            figures['server_cpu'] = sum(
+            values['server_cpu'] = sum(
                 step.grown('cpu') for step in grown) / max(
                 1, sum(step.grown('commands') for step in grown)) * 1e6
-        return figures
+        return values
 
     @property
     def attached(self) -> dict[str, str]:
@@ -281,20 +281,20 @@ class TensorBenchmark(ServiceBenchmark, special=True):
         """Metrics of each size."""
         raise NotImplementedError
 
-    def planned_figures(self) -> list[str]:
+    def planned_values(self) -> list[str]:
         return [*(metrics.key(name, size) for size in self.sizes
                   for name in self.planned()),
                 *([] if self.point.in_files else ['server_cpu']),
                 'ready_time']
 
-    def claimed_seconds(self, figures: dict[str, float]) -> float:
-        return sum(figures[metrics.key('loop_time', size)]
+    def claimed_seconds(self, values: dict[str, float]) -> float:
+        return sum(values[metrics.key('loop_time', size)]
                    for size in self.sizes)
 
     def note_far_below(self) -> None:
         super().note_far_below()
-        self.unjudged = '; '.join(filter(None, (
-            self.unjudged, *self.backlogs())))
+        self.no_reference = '; '.join(filter(None, (
+            self.no_reference, *self.backlogs())))
 
     def backlogs(self) -> list[str]:
         """Limits of the nodes on connections that are being made at once,
@@ -351,12 +351,12 @@ class SmartRedisThroughput(TensorBenchmark):
                 'put_tensor_p99', 'unpack_tensor', 'unpack_tensor_p99',
                 'client_time', 'loop_time')
 
-    def figures_served(self, services: Services, said: str,
+    def values_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
-        figures = super().figures_served(services, said, run)
-        dip = parser.dip({size: figures[metrics.key('bandwidth', size)]
+        values = super().values_served(services, said, run)
+        dip = parser.dip({size: values[metrics.key('bandwidth', size)]
                           for size in self.sizes})
-        return figures if dip is None else {**figures, 'dip': dip}
+        return values if dip is None else {**values, 'dip': dip}
 
 
 class SmartRedisInference(TensorBenchmark):

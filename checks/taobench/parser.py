@@ -74,7 +74,7 @@ _PIECE = re.compile(r'\b(?:fast_qps|hit_rate|slow_qps|wh_qps|curr_it|'
                     r'slow_qps_oom|crnt_conn|slow_th|slow_reqs|slow_resp|'
                     r'nanosleeps_per_sec) =')
 # Of the differences of two 64-bit counters that ran backwards none is less.
-_MOST = 1e12
+_MAXIMUM = 1e12
 # A client's words around those of memtier: phases, command lines, threads,
 # and iperf3 before them.
 _WRAPPER = re.compile(
@@ -336,7 +336,7 @@ def _fields(number: int, line: str) -> tuple[dict[str, float], str]:
                 and (name != 'curr_it' or digits != text)):
             values[name] = float(digits)
             if name in KEYS and values[name] > (
-                    1 if name == 'hit_rate' else _MOST):
+                    1 if name == 'hit_rate' else _MAXIMUM):
                 fault = fault or f'{name} = {text[:24]} cannot be'
         elif name in KEYS:
             fault = fault or (f'{name} = {text[:24]!r} is no number of a '

@@ -98,10 +98,10 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             self.descr += f' (deprecated: use {instead})'
         if self.outside:
             # People start the clients only once.
-            self.repeats = 1
+            self.repetitions = 1
         if self.point.scale == 'original':
             # Half an hour each: its median is over its data points.
-            self.repeats = 1
+            self.repetitions = 1
 
     @run_after('setup')
     def set_time_limit(self) -> None:
@@ -116,7 +116,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     def seconds_needed(self) -> float:
         once = self.sized.kill_after + 120 + self.come_limit * self.outside
-        return self.repeats * once
+        return self.repetitions * once
 
     @run_before('run')
     def describe_the_machine(self) -> None:
@@ -287,7 +287,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
 
     # Results --------------------------------------------------------------
 
-    def planned_figures(self) -> list[str]:
+    def planned_values(self) -> list[str]:
         return [*tao.UNITS, 'spawned_instances', 'successful_instances',
                 'cpu_total', 'cpu_user', 'server_cpu', 'ready_time']
 
@@ -305,7 +305,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 found.append(None)
         return found
 
-    def figures_served(self, services: Services, said: str,
+    def values_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         sized, interval = self.sized, self.interval
         self.version = services.servers[0].version
@@ -320,12 +320,12 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             self.stagedir, f'{run.name}.cpu.{node}.csv').read_text())
             for node in {server.node for server in services.servers}}
         cpu = next(iter(busy.values())).between(*phases['test'])
-        client, limited = self.client_figures(said, run)
+        client, limited = self.client_values(said, run)
         reasons = validity.judge(
             found, expected, cpu if self.judges_cpu else None,
             limited if self.judges_cpu else ())
         if reasons:
-            which = f'{run.name}: ' * (self.repeats > 1)
+            which = f'{run.name}: ' * (self.repetitions > 1)
             self.invalid = '; '.join(filter(None, [
                 self.invalid, *(f'{which}{one}' for one in reasons)]))
         combined = tao.combine(found)
@@ -354,7 +354,7 @@ class TaoBenchmark(ServiceBenchmark, special=True):
             connections=[sized.connections(one.index)
                          for one in sized.instances])
 
-    def client_figures(self, said: str, run: guards.Run
+    def client_values(self, said: str, run: guards.Run
                        ) -> tuple[dict[str, float], list[str]]:
         """Latencies seen by the clients, and the names of clients that were
         at their limit; `clients` are their own figures."""
@@ -401,14 +401,14 @@ class TaoBenchmark(ServiceBenchmark, special=True):
                 phases)}
         self.files = {
             **self.files, **report.files(document, [one.log if one else None
-                                      for one in found], run.repeat),
+                                      for one in found], run.repetition),
             'rule.txt': f'{expected.points} data points a server, by the '
             f'{expected.rule} of the original: '
             f'{tao.window_of(sized.test_time):g} s at '
             f'{expected.interval:g} s\nparameters that the original\'s job '
             f'does not take: {", ".join(beyond) or "none"}\n{self.nic(sized)}',
-            **({f'iter_{run.repeat}/{name}': text
-                for name, text in own.items()} if self.repeats > 1 else {}),
+            **({f'iter_{run.repetition}/{name}': text
+                for name, text in own.items()} if self.repetitions > 1 else {}),
             # Keeps the first invalid run, else the last run.
             **({} if 'invalid.txt' in self.files else own)}
         if self.invalid:

@@ -134,12 +134,12 @@ def _server(index: int, one: Summary, expected: Expected) -> list[Reason]:
     lines = [point for point in one.log.points if not point.out_of_memory]
     # A server prints to the end of the test and beyond; each line comes a
     # little late, and the first and the last may be missing.
-    least = (expected.warmup_time + expected.rest
+    minimum = (expected.warmup_time + expected.rest
              + expected.test_time) / expected.interval
-    if len(lines) < 0.95 * least - 2:
+    if len(lines) < 0.95 * minimum - 2:
         reasons.append(Reason(
             'ended', f'server {index}: {len(lines)} lines of statistics, '
-            f'not {least:.0f}', 'killed'))
+            f'not {minimum:.0f}', 'killed'))
     wanted, window = expected.points, _window(one, expected)
     if one.num_data_points < wanted:
         reasons.append(Reason(

@@ -65,7 +65,7 @@ def options(site: str, **given: Any) -> argparse.Namespace:
     known: dict[str, Any] = {
         'site': site, 'partition': None, 'nodes': None, 'case': None,
         'metric': None, 'environ': None, 'slowdown': 10.0, 'parallel': None,
-        'repeats': 1, 'all_pairs': False, 'json': None, 'reframe': []}
+        'repetitions': 1, 'all_pairs': False, 'json': None, 'reframe': []}
     return argparse.Namespace(**{**known, **given})
 
 
@@ -93,8 +93,8 @@ def searched(args: argparse.Namespace) -> Searched:
     if action := account.other_action(args.reframe):
         raise SetupError(f'{action} measures nothing; ./plumb run hands it '
                          'on')
-    if args.repeats < 1 or args.parallel is not None and args.parallel < 1:
-        raise SetupError('--repeats and --parallel must be 1 or more')
+    if args.repetitions < 1 or args.parallel is not None and args.parallel < 1:
+        raise SetupError('--repetitions and --parallel must be 1 or more')
     folder = commands.site_folder(args.site)
     known = argparse.Namespace(**{
         **vars(args), 'mode': 'full', 'bringup': True, 'wait': True})
@@ -115,7 +115,7 @@ def searched(args: argparse.Namespace) -> Searched:
             # Whether data arrive whole is for the nights to say: here it
             # would be most of the time of many short jobs.
             options=['-Sbringup=1', '-Svalidates=0',
-                     f'-Srepeats={args.repeats}', *args.reframe])
+                     f'-Srepetitions={args.repetitions}', *args.reframe])
         say(f'{wanted.case["check"]} {wanted.case["params"]} on '
             f'{wanted.case["where"]}, {len(search.nodes)} nodes')
         return Searched(*_measured(
@@ -315,8 +315,8 @@ def _measured(search: Search, work: commands.Work, wanted: Wanted,
         if found.better:
             better, unit = found.better, found.unit
             search.better = better
-        for pair, figure in found.figures:
-            search.add(pair, figure)
+        for pair, metric in found.metrics:
+            search.add(pair, metric)
         why = (f'ended by {ended.ended_by}' if ended.ended_by else found.idle
                or ('' if better else
                    f'no pair has a figure of {wanted.metric or "this case"}'))
@@ -328,7 +328,7 @@ def _measured(search: Search, work: commands.Work, wanted: Wanted,
 class Results(NamedTuple):
     """What a session says of its pairs."""
     #: None: the job failed.
-    figures: list[tuple[Pair, float | None]]
+    metrics: list[tuple[Pair, float | None]]
     #: The better side and the unit of the figure; '': there is none.
     better: str
     unit: str
@@ -359,7 +359,7 @@ def results(plan: Plan, folder: str, metric: str) -> Results:
                 f'{", ".join(sorted(ran))}: Slurm did not keep to '
                 '--nodelist; is a plugin of the site in its way?')
         guards = sorted(set(map(str, mine['guard'].unique())) - {''})
-        if pair_value := figure_of(mine, case['family'], metric):
+        if pair_value := metric_of(mine, case['family'], metric):
             value, better, unit = pair_value
             found.append((pair, value))
         elif mine.empty or set(guards) & set(NOT_BEGUN):
@@ -372,16 +372,16 @@ def results(plan: Plan, folder: str, metric: str) -> Results:
         'lines above say why'))
 
 
-def figure_of(rows: pd.DataFrame, family: str, metric: str
+def metric_of(rows: pd.DataFrame, family: str, metric: str
               ) -> tuple[float, str, str] | None:
     """The judged figure of a case's records: value, better side, unit.
 
-    The median over the repeats of the job where it has several (repeat 0).
+    The median over the repetitions of the job where it has several (repetition 0).
     """
     rows = rows[rows['metric'] != 'completed']
     if rows.empty:
         return None
-    rows = rows[rows['repeat'] == rows['repeat'].min()]
+    rows = rows[rows['repetition'] == rows['repetition'].min()]
     sizes = [None if pd.isna(size) else int(size) for size in rows['size']]
     names = [judged.key(str(name), size) for name, size in zip(
         rows['metric'], sizes, strict=True)]

@@ -61,10 +61,10 @@ def nightly(args: argparse.Namespace) -> int:
                    for part in work.system['partitions']) \
                     and shutil.which('squeue'):
                 overlap.cancel_orphans(folder.name, found.note)
-            session.remove_nights(folder.name, args.keep - 1)
-            found.night = run_id.new()
-            Night(work._replace(night=session.Night(
-                folder.name, found.night)), args, found).go()
+            session.remove_nightly_sessions(folder.name, args.keep - 1)
+            found.nightly_session = run_id.new()
+            NightlySession(work._replace(nightly_session=session.NightlySession(
+                folder.name, found.nightly_session)), args, found).go()
     except KeyboardInterrupt:
         found.ended_by = found.ended_by or 'ended by a signal'
     except Exception as err:
@@ -89,12 +89,12 @@ def _are_sound(args: argparse.Namespace) -> None:
     if action:
         raise SetupError(f'{action} measures nothing, so it makes no night; '
                          './plumb run hands it on')
-    for name, least in (('hours', 0.0), ('keep', 1), ('cover', 0)):
+    for name, minimum in (('hours', 0.0), ('keep', 1), ('cover', 0)):
         value = getattr(args, name)
-        if value < least or name == 'hours' and not value:
+        if value < minimum or name == 'hours' and not value:
             raise SetupError(f'--{name} is {value:g}; it must be '
                              + ('more than 0' if name == 'hours' else
-                                f'{least} or more'))
+                                f'{minimum} or more'))
 
 
 @contextlib.contextmanager
@@ -112,7 +112,7 @@ def limited(hours: float, found: Summary) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-class Night:
+class NightlySession:
     """The sessions of a night, one after the other."""
 
     def __init__(self, work: commands.Work, args: argparse.Namespace,
@@ -182,7 +182,7 @@ class Night:
             return None
         say(title)
         if cases is None:
-            with ordering.handed(ordering.of_night(
+            with ordering.handed(ordering.of_nightly_session(
                     self.frame, self.mode)) as known:
                 ended = commands.measured(self.work, '-r', *options,
                                           variables=known)
@@ -202,8 +202,8 @@ class Night:
         session; the page reports what is damaged."""
         self.frame = ordering.records(Path(self.work.perflogs), self.system)
         if self.frame is not None:
-            self.found.results = [*results.of_night(
-                self.frame, self.found.night).values()]
+            self.found.results = [*results.of_nightly_session(
+                self.frame, self.found.nightly_session).values()]
 
     # Nodes -----------------------------------------------------------------
 
@@ -240,13 +240,13 @@ class Night:
                ) -> list[tuple[frozenset[str], list[Key]]]:
         """Nodes to be measured together, and by what."""
         assert self.frame is not None
-        tonight = self.measured_tonight()
+        this_session = self.measured_now()
         # They have changed since the night began.
         now, _ = nodes.ask(self.work.system)
         free = next((one for one in now.values() if one.name == pool.name),
                     pool)
         due = [n for n in self.due.get(pool.name, ())
-                   if n not in tonight and n in free.idle]
+                   if n not in this_session and n in free.idle]
         mine = [name for name, one in self.pools.items() if one is pool]
         cases, width = representatives(
             [one for one in self.first.values() if one.partition in mine],
@@ -258,7 +258,7 @@ class Night:
         return [(group, cases)
                 for group in nodes.groups(due, free, width)]
 
-    def measured_tonight(self) -> set[str]:
+    def measured_now(self) -> set[str]:
         if self.frame is None:
             return set()
         seen = nodes.last_measured(self.frame, self.system)
@@ -270,14 +270,14 @@ class Night:
         """What the reader is to know of the nodes."""
         if not self.pools or self.frame is None:
             return
-        tonight = self.measured_tonight()
+        this_session = self.measured_now()
         seen = nodes.last_measured(self.frame, self.system)
         since = self.found.began - 86400 * (self.cover + 0.5)
         for pool in self.distinct():
             self.found.nodes.append(Nodes(
-                pool.name, len(pool.usable), len(tonight & pool.usable),
+                pool.name, len(pool.usable), len(this_session & pool.usable),
                 [str(node) for node in pool.out],
-                sorted(set(self.due.get(pool.name, ())) - tonight),
+                sorted(set(self.due.get(pool.name, ())) - this_session),
                 nodes.late(pool, seen, since) if self.cover and seen
                 else []))
 
@@ -297,7 +297,7 @@ class Night:
             session for one in failed for session in one.sessions
             if session.result in ('fail', 'not_run')], pools)
         sessions += reruns.plan_suspects(self.suspects(failed), pools)
-        for number, one in enumerate(sessions[:reruns.MOST_SESSIONS], 1):
+        for number, one in enumerate(sessions[:reruns.MAX_SESSIONS], 1):
             some = [self.pools[name] for name in
                     {of.partition for of in one.of} & set(self.pools)]
             options = (nodes.only(one.nodes, some)
@@ -310,7 +310,7 @@ class Night:
                 f'{len(keys)} case{"s" * (len(keys) > 1)}', keys, options)
             if ended is None or ended.plan is None or ended.ended_by:
                 break
-        left = len(sessions) - reruns.MOST_SESSIONS
+        left = len(sessions) - reruns.MAX_SESSIONS
         if left > 0:
             self.found.note(f'{left} more sessions would have measured '
                             'failures again: left out')
@@ -373,7 +373,7 @@ class Night:
 
 
 def representatives(some: Sequence[Result], times: dict[Key, float],
-                    most: int) -> tuple[list[Key], int]:
+                    maximum: int) -> tuple[list[Key], int]:
     """The cases by which nodes are measured that no other case has reached.
 
     Of each family the shortest of those that use the most nodes and were
@@ -384,7 +384,7 @@ def representatives(some: Sequence[Result], times: dict[Key, float],
     :returns: cases, and how many nodes they use
     """
     good = [one for one in some
-            if not one.failed and one.nodes and one.width <= most]
+            if not one.failed and one.nodes and one.width <= maximum]
     width = max((one.width for one in good), default=0)
     best: dict[str, Result] = {}
     for one in good:

@@ -319,7 +319,7 @@ def last_measured(frame: pd.DataFrame, system: str) -> dict[str, float]:
     return found
 
 
-def due(pool: Pool, seen: Mapping[str, float], nights: int) -> list[str]:
+def due(pool: Pool, seen: Mapping[str, float], nightly_sessions: int) -> list[str]:
     """The nodes to be measured tonight: of N that take jobs the N / `nights`
     (rounded up) that were measured longest ago.
 
@@ -328,7 +328,7 @@ def due(pool: Pool, seen: Mapping[str, float], nights: int) -> list[str]:
 
     :param seen: `last_measured`
     """
-    number = math.ceil(len(pool.usable) / nights)
+    number = math.ceil(len(pool.usable) / nightly_sessions)
     return sorted(pool.idle, key=lambda n: (seen.get(n, 0.0), n))[:number]
 
 

@@ -25,7 +25,7 @@ from cli.setup.venv import WORK, SetupError
 from config.sessions import lock
 
 #: Variable of all processes of a night: the path of its lock.
-MARK = 'PLUMBLINE_NIGHT'
+MARK = 'PLUMBLINE_NIGHTLY_SESSION'
 #: Seconds that a night has after SIGTERM: to cancel its jobs, to end what
 #: they left, and to write what it knows.
 STOP_TIMEOUT = session.CANCEL_TIMEOUT + session.END_TIMEOUT + 55
@@ -184,7 +184,7 @@ def jobs_of(text: str, stages: Iterable[Path]) -> list[str]:
 
 def cancel_orphans(site: str, note: Callable[[str], None]) -> None:
     """Cancels the Slurm jobs that dead nights of a site have left."""
-    stages = [one.stage for one in session.ended_nights(site)]
+    stages = [one.stage for one in session.ended_nightly_sessions(site)]
     try:
         left = _jobs(stages)
         if not left:

@@ -17,9 +17,9 @@ from postprocess.results import Result
 
 #: More failures than these, and more than PART of the test cases, are not
 #: chance: none is measured again, so that the nightly session ends.
-MOST, PART = 10, 0.25
+MAXIMUM, PART = 10, 0.25
 #: More sessions than these would take as long as a nightly session.
-MOST_SESSIONS = 24
+MAX_SESSIONS = 24
 
 SAME, OTHER, ANY = 'the same nodes', 'other nodes', 'any nodes'
 
@@ -43,7 +43,7 @@ def where(one: Result, other: Result) -> str:
 
 def too_many(failed: int, cases: int) -> bool:
     """Whether so many failed that no chance did it."""
-    return failed > MOST and failed > PART * cases
+    return failed > MAXIMUM and failed > PART * cases
 
 
 def plan(failed: Sequence[Result], pools: Mapping[str, Collection[str]]

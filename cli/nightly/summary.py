@@ -23,7 +23,7 @@ from config.version import VERSION
 from postprocess.results import Key, Result
 
 #: Lines of a kind; the rest is counted.
-MOST = 20
+MAXIMUM = 20
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Summary:
     #: Nights in which each node is to be measured; 0: nobody asked for it.
     cover: int = 0
     #: Its first session.
-    night: str = ''
+    nightly_session: str = ''
     #: What the reader is to know besides, the most important first.
     notes: list[str] = field(default_factory=list)
     #: Test cases of its first session, and their names.
@@ -124,7 +124,7 @@ class Summary:
 
     def lines(self) -> list[str]:
         """What people read, the worst first."""
-        found = [f'Night {self.night} of {self.headline}'.replace('  ', ' ')]
+        found = [f'Night {self.nightly_session} of {self.headline}'.replace('  ', ' ')]
         found += [f'! {note}' for note in self.notes]
         found += self._results('Failed:', self.failed)
         found += self._results('Flaky: failed once, and not when measured '
@@ -132,7 +132,7 @@ class Summary:
         if self.regressions:
             found.append('Worse than it was, by its history (./plumb '
                          'verdict):')
-            found += [f'  {text}' for one in self.regressions[:MOST]
+            found += [f'  {text}' for one in self.regressions[:MAXIMUM]
                       for text in one]
             found += _more(len(self.regressions))
         for one in self.nodes:
@@ -149,7 +149,7 @@ class Summary:
         return {
             'text': '\n'.join(self.lines()), 'plumbline': VERSION,
             'site': self.site, 'host': socket.gethostname(),
-            'night': self.night, 'began': _stamp(self.began),
+            'nightly_session': self.nightly_session, 'began': _stamp(self.began),
             'seconds': round(time.time() - self.began),
             'verdict': self.word, 'code': self.code,
             'headline': self.headline, 'notes': self.notes,
@@ -178,7 +178,7 @@ class Summary:
     def _results(self, title: str, some: Sequence[Result]) -> list[str]:
         """Lines on test cases that failed."""
         found = [title] if some else []
-        for one in some[:MOST]:
+        for one in some[:MAXIMUM]:
             first = next(s for s in one.sessions if s.failed)
             why = ('a known fault is gone: remove it from the reference file'
                    if one.result == 'xpass' else first.reason or first.guard
@@ -257,12 +257,12 @@ def _nodes(one: Nodes, cover: int) -> list[str]:
 
 
 def _some(texts: Sequence[str]) -> str:
-    rest = len(texts) - MOST
-    return ', '.join(texts[:MOST]) + (f' and {rest} more' if rest > 0 else '')
+    rest = len(texts) - MAXIMUM
+    return ', '.join(texts[:MAXIMUM]) + (f' and {rest} more' if rest > 0 else '')
 
 
 def _more(number: int) -> list[str]:
-    return [f'  and {number - MOST} more'] if number > MOST else []
+    return [f'  and {number - MAXIMUM} more'] if number > MAXIMUM else []
 
 
 def _date(seconds: float) -> Any:

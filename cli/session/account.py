@@ -99,7 +99,7 @@ def rows(plan: plans.Plan, frame: pd.DataFrame, report: list[dict[str, Any]],
                 text += f' (in each of {one.tries} tries)'
             found[key] = Row(name, one.result if one else 'not_run', text)
             continue
-        note = case.get('unjudged') or ''
+        note = case.get('no_reference') or ''
         lacks = LACKS.search(note)
         if lacks:
             note = note.replace(lacks[0], outcomes.words(
@@ -144,7 +144,7 @@ def values(case: dict[str, Any]) -> str:
     """The values that the row of a test case shows."""
     # After a failure ReFrame fills in the names, with None for the values.
     return table.row(sorted(case.get('tags') or ()), [
-        table.figure_of(key, entry[0], entry[4], entry[1],
+        table.metric_of(key, entry[0], entry[4], entry[1],
                         entry[2] is not None or entry[3] is not None)
         for key, entry in (case.get('perfvalues') or {}).items()
         if entry[0] is not None])

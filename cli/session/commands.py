@@ -196,7 +196,7 @@ class Work(NamedTuple):
     bringup: bool
     locks: list[int]
     #: That its sessions belong to.
-    night: session.Night | None = None
+    nightly_session: session.NightlySession | None = None
 
     @property
     def perflogs(self) -> str:
@@ -271,7 +271,7 @@ def measured(work: Work, *options: str,
         raise SetupError(why)
     variables = dict(variables or {})
     with contextlib.ExitStack() as stack:
-        mine = stack.enter_context(session.opened(work.system, work.night))
+        mine = stack.enter_context(session.opened(work.system, work.nightly_session))
         if only is not None:
             from config.sessions.runner import ONLY
             # The keys of thousands of test cases are too long for a variable.

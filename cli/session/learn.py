@@ -61,7 +61,7 @@ class Standing(NamedTuple):
 
 def _needs(one: Progress) -> int:
     """More runs for what runs can help, whatever no number of them would."""
-    never = [figure for figure, needs in one.needs_of.items()
+    never = [metric for metric, needs in one.needs_of.items()
              if needs is None]
     if one.needs is None and not never:
         return 0                        # several programs or numbers of ranks
@@ -70,13 +70,13 @@ def _needs(one: Progress) -> int:
 
 
 def _told(one: Progress) -> str:
-    below = sum(bound <= cap for _, bound, cap in one.bounds.values())
+    below = sum(bound <= max_tolerance for _, bound, max_tolerance in one.bounds.values())
     text = (f'{one.speed}: {_runs(one.runs)}, {below} of {len(one.bounds)} '
             'bounds below the cap')
     if needs := _needs(one):
         text += f', needs about {_runs(needs, "more ")}'
     if one.needs is None:
-        never = ', '.join(figure for figure, needs in one.needs_of.items()
+        never = ', '.join(metric for metric, needs in one.needs_of.items()
                           if needs is None)
         text += (', no number of runs would do'
                  + (f' for {never}' if never else ''))
@@ -235,7 +235,7 @@ class Learning:
         for key in sorted(self.standing, key=lambda k: self.names[k]):
             name, standing = self.names[key], self.standing[key]
             for one in standing.hopeless:
-                wide = ', '.join(figure for figure, needs in
+                wide = ', '.join(metric for metric, needs in
                                  one.needs_of.items() if needs is None)
                 print(f'{name} at speed {one.speed}: no number of runs would '
                       f'bring {wide or "its figures"} below the cap: '

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from config.sessions.ordering import KNOWN, Key, Known
 from config.sessions.ordering import Case as Case
-from config.sessions.ordering import nights as nights
+from config.sessions.ordering import nightly_sessions as nightly_sessions
 from config.sessions.ordering import select as select
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from postprocess.perflogs.plans import Left, Plan
 
 #: The mode for which the budgets of a site hold.
-NIGHT = 'nightly'
+NIGHTLY_SESSION = 'nightly'
 
 #: Guards of cases that a session meant to run and never came to.
 NEVER_BEGUN = ('cancelled', 'missing')
 
 #: Lines on what is left, at the most.
-MOST = 5
+MAXIMUM = 5
 
 
 def records(perflogs: Path, system: str) -> pd.DataFrame | None:
@@ -83,17 +83,17 @@ def last_runs(frame: pd.DataFrame) -> dict[Key, str]:
             str(row.run) for row in ran.itertuples()}
 
 
-def of_night(frame: pd.DataFrame | None, mode: str) -> Known:
+def of_nightly_session(frame: pd.DataFrame | None, mode: str) -> Known:
     """What the records of a system tell a session; in mode nightly it keeps
     the site's budgets."""
-    return Known(budgets=mode == NIGHT) if frame is None else Known(
-        times(frame), last_runs(frame), mode == NIGHT)
+    return Known(budgets=mode == NIGHTLY_SESSION) if frame is None else Known(
+        times(frame), last_runs(frame), mode == NIGHTLY_SESSION)
 
 
 def of_run(perflogs: Path, system: str, mode: str) -> Known:
     """The same for a session that is alone: without budgets nobody asks when
     a case ran last."""
-    return (of_night(records(perflogs, system), mode) if mode == NIGHT
+    return (of_nightly_session(records(perflogs, system), mode) if mode == NIGHTLY_SESSION
             else Known(times_seen(perflogs, system)))
 
 
@@ -110,7 +110,7 @@ def told(plan: Plan) -> tuple[list[str], bool]:
     """Lines on what a session left to other nights; whether there is a case
     that can never run, for it needs more than a night has."""
     lines: list[str] = []
-    turns = [one for one in plan.left if one.nights]
+    turns = [one for one in plan.left if one.nightly_sessions]
     for name in dict.fromkeys(one.case['partition'] for one in turns):
         mine = [one for one in turns if one.case['partition'] == name]
         lines.append(
@@ -118,23 +118,23 @@ def told(plan: Plan) -> tuple[list[str], bool]:
             f'case{"s" * (len(mine) > 1)} of {name}, '
             f'{sum(one.hours for one in mine):.3g} node-hours beyond its '
             f'{mine[0].budget:g} a night; each has its turn within '
-            f'{mine[0].nights} nights')
+            f'{mine[0].nightly_sessions} nights')
         # Who has waited longest first.
         mine.sort(key=lambda one: one.last)
-        lines += [f'  {one}' for one in mine[:MOST]]
-        lines += [f'  and {len(mine) - MOST} more'] * (len(mine) > MOST)
-    never = [one for one in plan.left if not one.nights]
+        lines += [f'  {one}' for one in mine[:MAXIMUM]]
+        lines += [f'  and {len(mine) - MAXIMUM} more'] * (len(mine) > MAXIMUM)
+    never = [one for one in plan.left if not one.nightly_sessions]
     return lines + [beyond(one) for one in never], bool(never)
 
 
 def beyond(one: Left) -> str:
     """What to do about a case that needs more than a night has."""
-    how = ('raise night_budget in system.py, or leave the case out with -x'
+    how = ('raise nightly_budget in system.py, or leave the case out with -x'
            if one.by == 'time' else
            'that is by its time limit, for it has not run yet: run it once '
            'in another mode (./plumb run --mode full -n /'
            f'{one.case["case"]}), and its own time counts from then on; or '
-           'raise night_budget in system.py')
+           'raise nightly_budget in system.py')
     return (f'error: {one.name} needs {one.hours:.3g} node-hours, and '
             f'{one.case["partition"]} has {one.budget:g} a night: it can '
-            f'never run in mode {NIGHT}; {how}')
+            f'never run in mode {NIGHTLY_SESSION}; {how}')

@@ -34,12 +34,12 @@ KEPT = 5
 #: is left of them has to end.
 CANCEL_TIMEOUT, END_TIMEOUT = 30.0, 5.0
 #: File in the folder of a night's session.
-NIGHT = 'night.json'
+NIGHTLY_SESSION = 'night.json'
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 
 
-class Night(NamedTuple):
+class NightlySession(NamedTuple):
     """What sessions of one night have in common."""
     #: Name of the site's folder.
     site: str
@@ -71,7 +71,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def opened(system: Mapping[str, Any], night: Night | None = None
+def opened(system: Mapping[str, Any], nightly_session: NightlySession | None = None
            ) -> Iterator[Session]:
     """A session's folders; those of old ones are removed.
 
@@ -84,15 +84,15 @@ def opened(system: Mapping[str, Any], night: Night | None = None
                  ('RFM_STAGE_DIR', 'stagedir', 'stage'),
                  ('RFM_OUTPUT_DIR', 'outputdir', 'output'))]
     _remove_old(bases)
-    name = run_id.new() if night is None else night.first
+    name = run_id.new() if nightly_session is None else nightly_session.first
     if (WORK / 'sessions' / name).exists():
         name = run_id.new(name)
     folder = WORK / 'sessions' / name
     folder.mkdir(parents=True)
-    if night is not None:
+    if nightly_session is not None:
         # Before anything can be in the folders that it names.
-        (folder / NIGHT).write_text(json.dumps({
-            'site': night.site, 'night': night.first,
+        (folder / NIGHTLY_SESSION).write_text(json.dumps({
+            'site': nightly_session.site, 'nightly_session': nightly_session.first,
             **{what: str((base / name).absolute()) for what, base in
                zip(('stage', 'output'), bases, strict=True)}}))
     last = folder.parent / f'last.{os.getpid()}'
@@ -111,7 +111,7 @@ def _remove_old(bases: Sequence[Path]) -> None:
     """All but the newest KEPT - 1, and those that still live."""
     folders = sorted(path.parent for path in
                      (WORK / 'sessions').glob('[0-9]*/lock')
-                     if not (path.parent / NIGHT).exists())
+                     if not (path.parent / NIGHTLY_SESSION).exists())
     for folder in folders[:max(len(folders) - KEPT + 1, 0)]:
         with contextlib.suppress(OSError), open(folder / 'lock') as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,19 +123,19 @@ def _remove_old(bases: Sequence[Path]) -> None:
 class Left(NamedTuple):
     """A session of a night, of which nothing runs any more."""
     folder: Path
-    night: str
+    nightly_session: str
     stage: Path
     output: Path
 
 
-def ended_nights(site: str) -> Iterator[Left]:
+def ended_nightly_sessions(site: str) -> Iterator[Left]:
     """The sessions of a site's nights that have ended, the oldest first."""
-    for mark in sorted((WORK / 'sessions').glob(f'[0-9]*/{NIGHT}')):
+    for mark in sorted((WORK / 'sessions').glob(f'[0-9]*/{NIGHTLY_SESSION}')):
         # What is cut off was written before anything ran.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             told = json.loads(mark.read_text())
             if told['site'] == site and not _lives(mark.parent / 'lock'):
-                yield Left(mark.parent, str(told['night']),
+                yield Left(mark.parent, str(told['nightly_session']),
                            Path(told['stage']), Path(told['output']))
 
 
@@ -151,7 +151,7 @@ def _lives(path: Path) -> bool:
     return False
 
 
-def remove_nights(site: str, keep: int) -> list[str]:
+def remove_nightly_sessions(site: str, keep: int) -> list[str]:
     """Removes the folders of all but a site's newest nights.
 
     Only those that a session's file NIGHT names, and that are called as the
@@ -160,11 +160,11 @@ def remove_nights(site: str, keep: int) -> list[str]:
     :param keep: nights that are left
     :returns: the nights that were removed
     """
-    left = list(ended_nights(site))
-    nights = sorted({one.night for one in left})
-    old = nights[:max(len(nights) - keep, 0)]
+    left = list(ended_nightly_sessions(site))
+    nightly_sessions = sorted({one.nightly_session for one in left})
+    old = nightly_sessions[:max(len(nightly_sessions) - keep, 0)]
     for one in left:
-        if one.night in old:
+        if one.nightly_session in old:
             # Its own folder last: while that is there, it is found again.
             for path in (one.stage, one.output, one.folder):
                 if path.name == one.folder.name:

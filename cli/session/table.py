@@ -11,7 +11,7 @@ from config.records.metrics import split
 from config.records.sizes import exact
 
 #: Figures in a row, at most, where nothing is judged.
-MOST = 3
+MAXIMUM = 3
 #: Unit -> larger ones and how many of it they are, the largest first. A
 #: value is told in the first one of which it is as many as LEAST.
 _LARGER: dict[str, list[tuple[str, float]]] = {
@@ -22,10 +22,10 @@ _LARGER: dict[str, list[tuple[str, float]]] = {
     'MB/s': [('GB/s', 1e3), ('MB/s', 0)],
     '1': [('', 0)],
 }
-LEAST = {'us': 10, 'ms': 10, 'ns': 10, 'MB/s': 10}
+MINIMUM = {'us': 10, 'ms': 10, 'ns': 10, 'MB/s': 10}
 
 
-class Figure(NamedTuple):
+class Metric(NamedTuple):
     """A figure of a case."""
     metric: str
     #: Message size in B; None: of the whole run.
@@ -38,26 +38,26 @@ class Figure(NamedTuple):
     judged: bool = False
 
 
-def figure_of(key: str, value: float, unit: str, reference: float | None,
-              judged: bool) -> Figure:
+def metric_of(key: str, value: float, unit: str, reference: float | None,
+              judged: bool) -> Metric:
     """A figure from its key in ReFrame's report: local:thishost:x@8B."""
     metric, size = split(key.rpartition(':')[2])
-    return Figure(metric, size, value, unit, reference, judged)
+    return Metric(metric, size, value, unit, reference, judged)
 
 
-def row(tags: Iterable[str], figures: Sequence[Figure]) -> str:
+def row(tags: Iterable[str], metrics: Sequence[Metric]) -> str:
     """What a row of the table says: what is judged, else the headline."""
-    shown = [one for one in figures if one.judged]
+    shown = [one for one in metrics if one.judged]
     for name in sorted(families().keys() & set(tags)):
-        shown = shown or _headline(families()[name].headline, figures)
-    return ', '.join(_told(one) for one in shown or figures[:1])
+        shown = shown or _headline(families()[name].headline, metrics)
+    return ', '.join(_told(one) for one in shown or metrics[:1])
 
 
 def _headline(rules: Iterable[Mapping[str, Any]],
-              figures: Sequence[Figure]) -> list[Figure]:
-    found: list[Figure] = []
+              metrics: Sequence[Metric]) -> list[Metric]:
+    found: list[Metric] = []
     for rule in rules:
-        of_it = {one.size: one for one in figures
+        of_it = {one.size: one for one in metrics
                  if one.metric == rule['metric']}
         sizes = sorted(size for size in of_it if size is not None)
         named = {'smallest': sizes[0], 'largest': sizes[-1]} if sizes else {}
@@ -67,10 +67,10 @@ def _headline(rules: Iterable[Mapping[str, Any]],
         if first and first not in found and not (
                 found and rule.get('alone')):
             found.append(first)
-    return found[:MOST]
+    return found[:MAXIMUM]
 
 
-def _told(one: Figure) -> str:
+def _told(one: Metric) -> str:
     text = f'{one.metric} {quantity(one.value, one.unit)}'
     if one.size is not None:
         text += f' at {exact(one.size)}'
@@ -83,7 +83,7 @@ def quantity(value: float, unit: str) -> str:
     """A value in three digits and the unit that people would choose."""
     larger, factor = next(
         (name, factor) for name, factor in _LARGER.get(unit, [(unit, 0)])
-        if not factor or abs(value) >= factor * LEAST.get(unit, 1))
+        if not factor or abs(value) >= factor * MINIMUM.get(unit, 1))
     digits = number(value / (factor or 1))
     return f'{digits} {_micro() if larger == "us" else larger}'.rstrip()
 

@@ -78,7 +78,7 @@ def misspelt(error: jsonschema.ValidationError) -> str:
 def judged(check: Any) -> bool:
     """Whether some figure of the case is to be bounded by a reference."""
     try:
-        return bool(check.judged_figures(check.planned_figures()))
+        return bool(check.judged_metrics(check.planned_metrics()))
     except AttributeError:
         # Its figures are known once it is set up: of its kind, assume so.
         return True
@@ -91,7 +91,7 @@ def reference(check: Any) -> tuple[str, str, str, bool]:
     own: in the site's folder; vendor: published figures stand in; none:
     there is none; -: nothing is judged.
     """
-    if (not hasattr(check, 'judged_figures') or not judged(check)
+    if (not hasattr(check, 'judged_metrics') or not judged(check)
             or check.inconclusive):
         return '-', '', '', False
     # What ReFrame's set-up of a dry run would do, short of making folders.
@@ -100,9 +100,9 @@ def reference(check: Any) -> tuple[str, str, str, bool]:
     try:
         found = references.entry(check)
         if found.kind != 'none':
-            check.figures = dict.fromkeys(check.planned_figures(), 0.0)
+            check.metrics = dict.fromkeys(check.planned_metrics(), 0.0)
             check.add_worst_ratio()
-            references.known(check, check.figures)
+            references.known(check, check.metrics)
     except ValueError as err:
         return 'none', '', str(err), False
     return found.kind, found.note.partition(':')[0], '', found.judges
@@ -143,8 +143,8 @@ def cases() -> Iterator[dict[str, Any]]:
                'cramped': getattr(check, 'cramped', 0),
                'misplaced': misplaced, 'hash': check.hashcode,
                'link': getattr(check, 'link_metric', ''),
-               'nodes': check.most_nodes,
-               'repeats': check.repeats, 'limit': limit_of(check)}
+               'nodes': check.max_nodes,
+               'repetitions': check.repetitions, 'limit': limit_of(check)}
 
 
 def settings_of_modes() -> dict[str, dict[str, str]]:

@@ -26,7 +26,7 @@ from cli.session.commands import (
     site_folder,
     site_is_sound,
 )
-from cli.session.ordering import NIGHT, Key, times_seen
+from cli.session.ordering import NIGHTLY_SESSION, Key, times_seen
 from cli.setup.venv import WORK
 from cli.site import check as sites
 from config import console
@@ -81,8 +81,8 @@ def doctor(args: argparse.Namespace) -> int:
         [c for c in answer['cases'] if mode in c['modes']], seen,
         answer['settings'].get(mode, {}))) for mode in MODES], indent=2)
     for line in budgets(configuration, [
-            case for case in answer['cases'] if NIGHT in case['modes']],
-            seen, answer['settings'].get(NIGHT, {})):
+            case for case in answer['cases'] if NIGHTLY_SESSION in case['modes']],
+            seen, answer['settings'].get(NIGHTLY_SESSION, {})):
         print(f'  {line}')
     return 0
 
@@ -336,12 +336,12 @@ def expected(case: Case, seen: Mapping[Key, float],
     """What a case costs, and whether that is by times seen before; else it
     is by its time limit.
 
-    :arg settings: variables that the mode sets: repeats, time_limit.
+    :arg settings: variables that the mode sets: repetitions, time_limit.
     """
     partition, _, environ = case['where'].partition('+')
     key = partition, environ, case['hash']
     took, was_seen = ordering.Known(seen).seconds(
-        key, int(settings.get('repeats', case['repeats'])),
+        key, int(settings.get('repetitions', case['repetitions'])),
         max(seconds(settings.get('time_limit', '0')), case['limit']))
     return ordering.Case(key, case['nodes'], took), was_seen
 
@@ -360,9 +360,9 @@ def budgets(configuration: Mapping[str, Any], cases: Iterable[Case],
         mine = [one for one in every if one.key[0] == part['name']]
         if budget is None or not mine:
             continue
-        bound = ordering.nights(mine, budget)
+        bound = ordering.nightly_sessions(mine, budget)
         never = sum(one.hours > budget for one in mine)
-        yield (f'night_budget of {part["name"]}, {budget:g} node-hours: each '
+        yield (f'nightly_budget of {part["name"]}, {budget:g} node-hours: each '
                'case of mode nightly has its turn '
                + ('every night' if bound == 1 else f'within {bound} nights')
                + (f', but for {never} that need more than a night has'
@@ -373,7 +373,7 @@ def cost(cases: Iterable[Case], seen: Mapping[Key, float],
          settings: Mapping[str, str]) -> Cost:
     """What some cases cost together.
 
-    :arg settings: variables that the mode sets: repeats, time_limit.
+    :arg settings: variables that the mode sets: repetitions, time_limit.
     """
     cases = list(cases)
     ran, by_times, by_limits = 0, 0.0, 0.0

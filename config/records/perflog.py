@@ -35,7 +35,7 @@ from config.version import VERSION
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Guards that fail a case but keep its figures.
-KEEP_FIGURES = ('reference', 'validity')
+KEEP_VALUES = ('reference', 'validity')
 
 
 @functools.cache
@@ -239,8 +239,8 @@ class PerflogHandler(logging.Handler):
         """
         schema, names = columns()
         common = self.common(check, is_set_up, schema)
-        rows = [[{**common, **figure}.get(name) for name in names]
-                for figure in figures(check)]
+        rows = [[{**common, **metric}.get(name) for name in names]
+                for metric in values(check)]
         folder = self.basedir / common['system'] / common['partition']
         path = folder / f"{common['check']}.v{schema}.csv"
         try:
@@ -290,10 +290,10 @@ class PerflogHandler(logging.Handler):
         }
 
 
-def figures(check: Any) -> Iterator[dict[str, Any]]:
-    """The figures of a case: each repeat, then what was judged.
+def values(check: Any) -> Iterator[dict[str, Any]]:
+    """The figures of a case: each repetition, then what was judged.
 
-    With one repeat the two are the same record. A case without figures (a
+    With one repetition the two are the same record. A case without figures (a
     guard refused it) leaves one record: completed = 0; so does one with a
     figure that is no finite number. One whose references are wrong or missing
     leaves that record besides its figures.
@@ -303,11 +303,11 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
               and (check.invalid or check.disturbed
                    or check.speed != 'mixed') else 'no_reference')
 
-    def record(figure: str, value: float, repeat: int, **judged: Any
+    def record(metric: str, value: float, repetition: int, **judged: Any
                ) -> dict[str, Any]:
-        name, size = metrics.split(figure)
+        name, size = metrics.split(metric)
         known = metrics.metric(name)
-        return {'repeat': repeat, 'metric': name,
+        return {'repetition': repetition, 'metric': name,
                 'point': metrics.point(size),
                 'value': float(value), 'unit': known.unit,
                 'better': known.better, 'result': result, **judged}
@@ -325,14 +325,14 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     if not values or guard:
         yield record('completed', 0.0, 0, reference=1.0, lower=0.0,
                      result='fail', guard=guard)
-        if guard not in KEEP_FIGURES:
+        if guard not in KEEP_VALUES:
             return
     several = len(samples) > 1
     if several:
-        for repeat, sample in enumerate(samples, 1):
-            for figure, value in sample.items():
-                yield record(figure, value, repeat)
-    for figure, (value, ref, lower, upper, _, verdict) in values.items():
+        for repetition, sample in enumerate(samples, 1):
+            for metric, value in sample.items():
+                yield record(metric, value, repetition)
+    for metric, (value, ref, lower, upper, _, verdict) in values.items():
         judged = {}
         if lower is not None or upper is not None:
             judged = {'result': 'again' if verdict == 'fail' and check.again
@@ -340,7 +340,7 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
         if judged or ref:
             judged |= {'reference': float(ref), 'lower': lower,
                        'upper': upper}
-        yield record(figure, value, 0 if several else 1, **judged)
+        yield record(metric, value, 0 if several else 1, **judged)
 
 
 #: The handler of this session, once ReFrame has made it.

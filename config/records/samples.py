@@ -34,7 +34,7 @@ from typing import NamedTuple
 FILE = 'samples.csv'
 COLUMNS = ('rank', 'call', 'iteration', 'start', 'seconds', 'every')
 #: Rows of a file, some 4 MB.
-MOST = 100_000
+MAXIMUM = 100_000
 #: Runs of a case that keep their file.
 KEPT = 5
 #: Names of calls: no separator of CSV, nothing that has to be quoted.
@@ -68,11 +68,11 @@ def text(samples: Iterable[Sample]) -> str:
             raise ValueError(f'{one}: that iteration is there already')
         mine[one.iteration] = one
         number += 1
-    if len(series) > MOST:
-        raise ValueError(f'{len(series)} ranks and calls, the most is {MOST};'
+    if len(series) > MAXIMUM:
+        raise ValueError(f'{len(series)} ranks and calls, the most is {MAXIMUM};'
                          ' leave out some of the ranks')
-    every = max(-(-number // MOST), 1)
-    while sum(-(-len(mine) // every) for mine in series.values()) > MOST:
+    every = max(-(-number // MAXIMUM), 1)
+    while sum(-(-len(mine) // every) for mine in series.values()) > MAXIMUM:
         every += 1
     lines = [','.join(COLUMNS)]
     for (rank, call), mine in sorted(series.items()):

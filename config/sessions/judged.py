@@ -12,7 +12,7 @@ from ..families import families
 
 #: Cap of a bound, as a fraction, where a row has none of its own: a wider
 #: one cannot tell a sick machine from a healthy one.
-WIDEST = 0.3
+MAX_TOLERANCE = 0.3
 #: A case beyond a bound is measured again at the end of its session, and
 #: fails if it is beyond in so many tries. What disturbs a machine for a while
 #: seldom does so four times, so that bounds can be narrow (postprocess/
@@ -34,24 +34,24 @@ def table() -> dict[str, list[dict]]:
     return {name: family.judged for name, family in families().items()}
 
 
-def widest(family: str, metric: str) -> float:
+def max_tolerance(family: str, metric: str) -> float:
     """Cap of the bound of a judged metric, as a fraction.
 
     :param metric: a judged one, or the derived one that stands in for it
     """
-    return next((rule.get('widest', WIDEST) for rule in table()[family]
-                 if metric in (rule['metric'], rule.get('instead'))), WIDEST)
+    return next((rule.get('max_tolerance', MAX_TOLERANCE) for rule in table()[family]
+                 if metric in (rule['metric'], rule.get('instead'))), MAX_TOLERANCE)
 
 
-def instead(family: str, figure: str) -> str | None:
+def instead(family: str, metric: str) -> str | None:
     """The derived metric that is judged in place of a judged figure where
     the bound of that is too wide; None: there is none."""
-    base, _ = split(figure)
+    base, _ = split(metric)
     return next((rule.get('instead') for rule in table()[family]
                  if rule['metric'] == base), None)
 
 
-def derived(family: str, figures: Mapping[str, float]) -> dict[str, float]:
+def derived(family: str, metrics: Mapping[str, float]) -> dict[str, float]:
     """The derived figures of a case: means over a range of its curve.
 
     The geometric mean exp(mean(log x)), so that each size weighs the same
@@ -67,8 +67,8 @@ def derived(family: str, figures: Mapping[str, float]) -> dict[str, float]:
             continue
         what = derived_metrics()[name]
         numbers = [
-            value for figure, value in figures.items()
-            for base, size in [split(figure)]
+            value for metric, value in metrics.items()
+            for base, size in [split(metric)]
             if base == what['of'] and size is not None
             and what.get('from', 0) <= size <= what.get('to', math.inf)]
         if len(numbers) >= FEWEST_SIZES and min(numbers) > 0:
@@ -82,16 +82,16 @@ def key(metric: str, size: int | None = None) -> str:
     return metric if size is None else f'{metric}@{size}B'
 
 
-def split(figure: str) -> tuple[str, int | None]:
+def split(metric: str) -> tuple[str, int | None]:
     """The inverse of `key`: metric name and size in bytes.
 
     :raises ValueError: after the @ is no size
     """
-    name, _, point = figure.partition('@')
+    name, _, point = metric.partition('@')
     if not point:
         return name, None
     if not point.endswith('B') or not point[:-1].isdigit():
-        raise ValueError(f'{figure!r} is no metric: after @ comes a size '
+        raise ValueError(f'{metric!r} is no metric: after @ comes a size '
                          'like 8B')
     return name, int(point[:-1])
 

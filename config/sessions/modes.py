@@ -5,7 +5,7 @@ ignores -p beside it.
 """
 MODES = {
     'quick': ['--tag=^quick$'],
-    'nightly': ['--tag=^nightly$', '-Srepeats=5'],
-    'full': ['--tag=^full$', '-Srepeats=20', '-Stime_limit=2h'],
+    'nightly': ['--tag=^nightly$', '-Srepetitions=5'],
+    'full': ['--tag=^full$', '-Srepetitions=20', '-Stime_limit=2h'],
     'bringup': ['--tag=^bringup$', '-Sbringup=1'],
 }

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 KNOWN = 'PLUMBLINE_KNOWN_CASES'
 
 #: Extra of a partition: node-hours that a night may take of it.
-BUDGET = 'night_budget'
+BUDGET = 'nightly_budget'
 
 #: Sums of hours that are equal but for rounding. Unit: node-hours.
 ROUNDING = 1e-9
@@ -79,7 +79,7 @@ def select(cases: Iterable[Case], budget: float, last: Mapping[Key, str]
     return now, left
 
 
-def nights(cases: Iterable[Case], budget: float) -> int:
+def nightly_sessions(cases: Iterable[Case], budget: float) -> int:
     """Nights in which each case that fits the budget runs once, at the most.
 
     With H node-hours in all and B a night: 1 if H <= B, else at most
@@ -135,7 +135,7 @@ class Known:
     #: The budgets of the site hold for this session.
     budgets: bool = False
 
-    def seconds(self, key: Key, repeats: int, limit: float
+    def seconds(self, key: Key, repetitions: int, limit: float
                 ) -> tuple[float, bool]:
         """Seconds that a case is expected to take, without queues and
         builds; and whether it was seen: else it is the limit.
@@ -143,7 +143,7 @@ class Known:
         :param limit: its time limit. Unit: s
         """
         once = self.once.get(key)
-        return (limit, False) if once is None else (once * repeats, True)
+        return (limit, False) if once is None else (once * repetitions, True)
 
     def write(self, path: Path) -> None:
         """For `handed`."""

@@ -120,7 +120,7 @@ PRIVATE = {
 PLAN = 1
 
 #: How the file of reasons beside a plan ends, and letters of a reason.
-REASONS, MOST_REASON = '.reasons', 400
+REASONS, MAX_REASON = '.reasons', 400
 
 #: Variable with a file of the test cases to which a session is restricted: a
 #: list of [partition, environment, hash] in JSON.
@@ -353,7 +353,7 @@ class Accounts(Listener):
         partition, environ, code = key(case)
         line = json.dumps({'partition': partition, 'environ': environ,
                            'case': code, 'guard': case.check.guard,
-                           'reason': text[:MOST_REASON]}) + '\n'
+                           'reason': text[:MAX_REASON]}) + '\n'
         folder = (self.handler.basedir
                   / case.partition.fullname.partition(':')[0] / 'sessions')
         # The record says that it failed; this only says it better.
@@ -477,7 +477,7 @@ def expected(case: Any, known: ordering.Known) -> tuple[float, bool]:
     """
     if not measures(case.check):
         return 0.0, False
-    return known.seconds(key(case), case.check.repeats, limit(case))
+    return known.seconds(key(case), case.check.repetitions, limit(case))
 
 
 def within_budgets(cases: list, known: ordering.Known
@@ -494,14 +494,14 @@ def within_budgets(cases: list, known: ordering.Known
             now.update(mine)
             continue
         times = {case: expected(case, known) for case in mine}
-        costs = {ordering.Case(key(case), case.check.most_nodes, seconds):
+        costs = {ordering.Case(key(case), case.check.max_nodes, seconds):
                  case for case, (seconds, _) in times.items()}
-        tonight, others = ordering.select(costs, budget, known.last)
-        now.update(costs[cost] for cost in tonight)
-        bound = ordering.nights(costs, budget)
+        this_session, others = ordering.select(costs, budget, known.last)
+        now.update(costs[cost] for cost in this_session)
+        bound = ordering.nightly_sessions(costs, budget)
         left += [{
             **planned(costs[cost]), 'hours': cost.hours, 'budget': budget,
-            'nights': (bound if cost.hours <= budget + ordering.ROUNDING
+            'sessions': (bound if cost.hours <= budget + ordering.ROUNDING
                        else 0),
             'by': 'time' if times[costs[cost]][1] else 'limit',
             'last': known.last.get(cost.key, '')} for cost in others]

@@ -63,7 +63,7 @@ def read(paths, on_error='raise'):
 
     - `time`: UTC timestamps; `value`, `reference`, `lower`, `upper`: floats
       (NaN where empty; value in `unit`, the thresholds are fractions);
-    - `schema`, `repeat`, `num_nodes`, `num_tasks`, `tasks_per_node`: Int64;
+    - `schema`, `repetition`, `num_nodes`, `num_tasks`, `tasks_per_node`: Int64;
       `emulated`: bool;
     - `size`: message size in bytes, Int64, <NA> for a figure without one;
     - `file`, `line`: where the record stands; `format`: of that file;
@@ -192,5 +192,5 @@ def frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     table['time'] = table['time'].dt.tz_localize('UTC')
     counts = [name for name, kind in types.items() if kind == 'BIGINT']
     table = table.astype(dict.fromkeys(counts, 'Int64'))
-    table['repeat'] = table['repeat'].fillna(1)
+    table['repetition'] = table['repetition'].fillna(1)
     return decided(table)

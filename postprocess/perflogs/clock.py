@@ -32,7 +32,7 @@ from .plans import CASE
 GUARD = 'session_clock'
 #: What the record of such a test case says.
 _REFUSED = {
-    'repeat': 0, 'metric': 'completed', 'point': '', 'size': pd.NA,
+    'repetition': 0, 'metric': 'completed', 'point': '', 'size': pd.NA,
     'value': 0.0, 'unit': '1', 'better': 'higher', 'reference': 1.0,
     'lower': 0.0, 'upper': float('nan'), 'result': 'fail', 'guard': GUARD,
     'tries': 1}

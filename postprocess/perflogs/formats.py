@@ -38,8 +38,8 @@ RESULTS = ('pass', 'fail', 'xfail', 'xpass', 'again', 'no_reference',
 REPAIR = 'remove the line, or restore the file'
 #: Where metrics are named.
 METRICS = 'config/metrics.yaml, checks/*/family.yaml'
-COUNTS = ('schema', 'repeat', 'num_nodes', 'num_tasks', 'tasks_per_node')
-FIGURE = ('value', 'reference', 'lower', 'upper')
+COUNTS = ('schema', 'repetition', 'num_nodes', 'num_tasks', 'tasks_per_node')
+METRIC = ('value', 'reference', 'lower', 'upper')
 #: Columns whose text must not be empty, here and in files of ReFrame.
 _FILLED = ('run', 'system', 'partition', 'environ', 'family', 'check')
 _FOREIGN_FILLED = ('metric', 'check', 'system', 'partition')
@@ -81,9 +81,9 @@ class Layout:
     def torn(self) -> str:
         """SQL that is true of a row that has not as many cells as a line, or
         is of no line."""
-        most = len(self.columns)
-        return (f'(line IS NULL OR c{most - 1} IS NULL '
-                f'OR c{most} IS NOT NULL)')
+        maximum = len(self.columns)
+        return (f'(line IS NULL OR c{maximum - 1} IS NULL '
+                f'OR c{maximum} IS NOT NULL)')
 
     def split(self, line: bytes) -> list[str]:
         """The cells of a line.
@@ -207,7 +207,7 @@ def types() -> dict[str, str]:
     """Every column of a typed record and its type, in order."""
     known = dict.fromkeys(schema()[1], 'VARCHAR')
     return known | dict.fromkeys(COUNTS, 'BIGINT') | dict.fromkeys(
-        FIGURE, 'DOUBLE') | {'time': 'TIMESTAMP', 'emulated': 'BOOLEAN',
+        METRIC, 'DOUBLE') | {'time': 'TIMESTAMP', 'emulated': 'BOOLEAN',
                              'size': 'BIGINT', 'origin': 'INTEGER',
                              'line': 'BIGINT', 'fault': 'VARCHAR'}
 
@@ -242,7 +242,7 @@ def _typed(layout: Layout, texts: str) -> str:
     cells = {name: f'"{name}"' for name in schema()[1]}
     cells |= {name: f'''TRY_CAST(nullif("{name}", '') AS BIGINT)'''
               for name in COUNTS}
-    cells |= {name: f'number("{name}")' for name in FIGURE}
+    cells |= {name: f'number("{name}")' for name in METRIC}
     cells['time'] = _TIME
     cells['emulated'] = "emulated = '1'"
     cells['size'] = "TRY_CAST(nullif(replace(point, ' B', ''), '') AS BIGINT)"
@@ -266,7 +266,7 @@ def _checks(layout: Layout) -> Iterator[tuple[str, ...]]:
         number = str(schema()[0])
         yield (f'"schema" <> {sql_text(number)}',
                f'a record of another schema than {number}')
-    for name in FIGURE:
+    for name in METRIC:
         empty = '' if name == 'value' else f"\"{name}\" <> '' AND "
         yield (f'{empty}(no_number("{name}"))',
                f'{name} {{!r}} is not a finite number', name)
@@ -322,20 +322,20 @@ def _foreign(layout: Layout, read: str) -> str:
 
     head = ', '.join(f'{cell(*names)} AS "{name}"'
                      for name, names in _SOURCES.items())
-    figures = []
+    metrics = []
     for name in layout.columns:
         metric = name.removesuffix('_value')
         if metric in ('', name):
             continue
         called = cell('perf_var') if metric == 'perf' else sql_text(metric)
-        figures.append('{' + ', '.join(
+        metrics.append('{' + ', '.join(
             f"'{key}': {sql}" for key, sql in {
                 **{key: cell(f'{metric}_{end}')
                    for key, end in _ENDS.items()},
                 'result': f"lower({cell(f'{metric}_result', 'result')})",
                 'metric': called}.items()) + '}')
     given = (f'SELECT {head}, origin, line, {layout.torn} AS torn, '
-             f'unnest([{", ".join(figures)}]) AS f FROM {read}')
+             f'unnest([{", ".join(metrics)}]) AS f FROM {read}')
     texts = {
         **{name: "''" for name in schema()[1]},
         **{name: f'"{name}"' for name in _SOURCES},
@@ -347,12 +347,12 @@ def _foreign(layout: Layout, read: str) -> str:
         'program': "split_part(program, '@', 1)",
         'version': "regexp_extract(program, '^[^@]*@(.*)$', 1)",
         'value': 'f.value', 'reference': 'f.reference', 'lower': 'f.lower',
-        'upper': 'f.upper', 'repeat': "'1'", 'metric': 'f.metric',
+        'upper': 'f.upper', 'repetition': "'1'", 'metric': 'f.metric',
         'unit': 'f.unit', 'result': _RESULT}
     # Where nothing was measured, the record is what the suite writes then.
     texts |= {name: f"CASE WHEN f.value = '' THEN {sql_text(text)} "
                     f'ELSE {texts[name]} END' for name, text in {
-                        'value': '0', 'repeat': '0', 'metric': 'completed',
+                        'value': '0', 'repetition': '0', 'metric': 'completed',
                         'unit': '1', 'result': 'fail'}.items()}
     texts['guard'] = "CASE WHEN f.value = '' THEN 'no_value' ELSE '' END"
     chosen = ', '.join(f'{sql} AS "{name}"' for name, sql in texts.items())

@@ -40,7 +40,7 @@ class Left(NamedTuple):
     hours: float
     budget: float
     #: Nights within which it has its turn; 0: never, it needs too much.
-    nights: int
+    sessions: int
     #: What the hours are by: its `time`, or its time `limit`.
     by: str
     #: The session in which it ran last; empty: it never did.
@@ -80,7 +80,7 @@ class Plan(NamedTuple):
     def row(self, case: dict[str, str]) -> dict[str, str]:
         """The record that a case without any counts as."""
         return {**self.head, **{name: case[name] for name in COLUMNS},
-                'speed': '-', 'repeat': '0', 'metric': 'completed',
+                'speed': '-', 'repetition': '0', 'metric': 'completed',
                 'value': '0.0', 'unit': '1', 'better': 'higher',
                 'reference': '1.0', 'lower': '0.0', 'result': 'fail',
                 'guard': MISSING}
@@ -139,7 +139,7 @@ def _left_of(head: str) -> dict[tuple[str, ...], int] | None:
     try:
         data = json.loads(head.rstrip().removesuffix(', "cases": [') + '}')
         return {tuple(str({'system': data['system'], **row}[name])
-                      for name in CASE): int(row['nights'])
+                      for name in CASE): int(row['sessions'])
                 for row in data['left']}
     except (ValueError, KeyError, TypeError):   # no list, or a damaged one
         return None
@@ -181,7 +181,7 @@ def read(path: Path, report: Callable[[Path, int, str], None]
             name: data.get(name, '') for name in LATER}
         left = [Left({name: str(row[name]) for name in (*COLUMNS, 'name')},
                      float(row['hours']), float(row['budget']),
-                     int(row['nights']), str(row['by']), str(row['last']))
+                     int(row['sessions']), str(row['by']), str(row['last']))
                 for row in data.get('left', ())]
         return Plan(path, {k: str(v) for k, v in head.items()}, cases, left)
     except OSError as err:

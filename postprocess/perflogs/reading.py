@@ -268,14 +268,14 @@ class Reading:
         if not self.offset:
             self.offset, self.line = len(header), 2
         handle.seek(self.offset)
-        most = FREE + FACTOR * self.file.stat().st_size
+        maximum = FREE + FACTOR * self.file.stat().st_size
         rest = b''
         while block := handle.read(BLOCK):
             block = rest + block
             whole = block[:block.rfind(b'\n') + 1]
             rest = block[len(whole):]
-            if self.offset + len(block) > most:
-                raise Damaged(f'it unpacks to more than {most >> 20} MiB: '
+            if self.offset + len(block) > maximum:
+                raise Damaged(f'it unpacks to more than {maximum >> 20} MiB: '
                               'not a perflog')
             if whole:
                 yield self._whole(whole, layout)

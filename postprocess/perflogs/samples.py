@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from config.records.samples import CALL, COLUMNS, FILE, MOST
+from config.records.samples import CALL, COLUMNS, FILE, MAXIMUM
 
 from .. import perflogs
 from . import attached
@@ -35,11 +35,11 @@ def read(file: Path, faults: attached.Faults) -> pd.DataFrame:
     frame = attached.read(
         file, COLUMNS, 'a file of raw samples (config/records/samples.py)',
         _row, 3, faults)
-    if len(frame) > MOST:
+    if len(frame) > MAXIMUM:
         faults.append(perflogs.PerflogError(
-            file, MOST + 2, f'{len(frame)} samples, the most is {MOST}; only '
+            file, MAXIMUM + 2, f'{len(frame)} samples, the most is {MAXIMUM}; only '
             'these are read'))
-        frame = frame[:MOST]
+        frame = frame[:MAXIMUM]
     return frame
 
 

@@ -23,7 +23,7 @@ COLUMNS = ('second', 'series', 'metric', 'value', 'unit', 'phase', 'counts',
            'why')
 PHASES = ('warmup', 'rest', 'test', 'after')
 #: Cases whose newest run is read, the newest first.
-MOST_RUNS = 12
+MAX_RUNS = 12
 #: Kind of series -> unit of each of its metrics: `series` of a family.yaml.
 Units = Mapping[str, Mapping[str, str]]
 
@@ -78,9 +78,9 @@ def newest(frame: pd.DataFrame) -> Newest:
             files.setdefault(file, (row.Index, units))
     faults: attached.Faults = []
     found = [Series(index, read(file, units, faults), _reasons(file.parent))
-             for file, (index, units) in list(files.items())[:MOST_RUNS]]
+             for file, (index, units) in list(files.items())[:MAX_RUNS]]
     return Newest([one for one in found if len(one.points)], faults,
-                  max(len(files) - MOST_RUNS, 0))
+                  max(len(files) - MAX_RUNS, 0))
 
 
 def read(file: Path, units: Units, faults: attached.Faults

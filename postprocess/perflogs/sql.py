@@ -36,7 +36,7 @@ the perflogs (each is reported on stderr); 2 usage, a question that DuckDB
 refuses, or a file that cannot be written.
 """
 #: Rows that a table shows; --csv and --json have all.
-MOST = 1000
+MAXIMUM = 1000
 
 
 def parser() -> argparse.ArgumentParser:
@@ -137,7 +137,7 @@ def table(names: Sequence[str], rows: Iterator[tuple]) -> Iterator[str]:
     cells = [[*names]]
     more = 0
     for row in rows:
-        if len(cells) <= MOST:
+        if len(cells) <= MAXIMUM:
             cells.append([str(_plain(cell)) for cell in row])
         else:
             more += 1

@@ -31,21 +31,21 @@ def difference(family: str, proposal: CommentedMap, accepted: Path
         before = old.get(keys, {})
         hand = by_hand(before)
         shown = {**_judged(before), **_judged(entry)}
-        changed = [figure for figure in shown
-                   if not _same(family, figure, before, entry)]
+        changed = [metric for metric in shown
+                   if not _same(family, metric, before, entry)]
         same += len(shown) - len(changed)
         differ += len(changed)
         if changed:
             lines.append(f'{family} {_case(keys)} ({_made_of(entry)}):')
-        for figure in changed:
-            was, now = _told(before, figure), _told(entry, figure)
+        for metric in changed:
+            was, now = _told(before, metric), _told(entry, metric)
             note = ''
-            if figure in hand:
+            if metric in hand:
                 note = '; set by hand: kept'
-            elif figure in new_level(before, entry, hand):
+            elif metric in new_level(before, entry, hand):
                 note = '; a new, worse level: accept needs --reason'
-            lines.append(f'  {figure} {was} -> {now}'
-                         f'{_moved(before, entry, figure)}{note}')
+            lines.append(f'  {metric} {was} -> {now}'
+                         f'{_moved(before, entry, metric)}{note}')
     counted = f'{family}: {same} figures unchanged, {differ} differ'
     return [*lines, counted if old else
             f'{family}: all is new, no {accepted.name} yet']
@@ -94,8 +94,8 @@ def accept(folder: Path, proposed: Mapping[str, CommentedMap],
             except Refused as err:
                 refused.append(f'{target}: {_case(keys)}: {err}')
                 continue
-            said += [f'{target}: {_case(keys)}: {figure} was set by hand: '
-                     'kept' for figure in kept]
+            said += [f'{target}: {_case(keys)}: {metric} was set by hand: '
+                     'kept' for metric in kept]
             _remove(proposal, keys)
             taken += 1
         if not taken:
@@ -158,16 +158,16 @@ def by_hand(entry: Mapping) -> set[str]:
     known = entry.get('$from')
     bounds = (known or {}).get('bounds') or {}
     found = set()
-    for figure, line in entry.items():
-        if figure.startswith('$'):
+    for metric, line in entry.items():
+        if metric.startswith('$'):
             continue
-        bound, other = sides(figure, line)
-        written = bounds.get(figure)
+        bound, other = sides(metric, line)
+        written = bounds.get(metric)
         if line[:1] == [XFAIL] or known is None or other is not None or (
                 bound is not None if written is None else
                 bound is None or not math.isclose(line[0], written[0])
                 or not math.isclose(abs(bound), written[1])):
-            found.add(figure)
+            found.add(metric)
     return found
 
 
@@ -175,15 +175,15 @@ def new_level(before: Mapping, entry: Mapping, kept: set[str]) -> list[str]:
     """Figures whose centre moved to the worse side by more than their old
     bound; what is kept as set by hand does not move."""
     found = []
-    for figure, line in before.items():
-        if figure.startswith('$') or figure in kept or figure not in entry:
+    for metric, line in before.items():
+        if metric.startswith('$') or metric in kept or metric not in entry:
             continue
-        bound, _ = sides(figure, line)
+        bound, _ = sides(metric, line)
         if bound is None or line[0] <= 0:
             continue
-        worse = entry[figure][0] / line[0] - 1
-        if (worse if better(figure) == 'lower' else -worse) > abs(bound):
-            found.append(figure)
+        worse = entry[metric][0] / line[0] - 1
+        if (worse if better(metric) == 'lower' else -worse) > abs(bound):
+            found.append(metric)
     return found
 
 
@@ -191,32 +191,32 @@ def _merge(old: CommentedMap, new: Mapping, kept: set[str]) -> list[str]:
     """Puts a proposed entry over an accepted one; returns what was kept as
     set by hand."""
     # What the proposal does not speak of is as it was.
-    for figure, pair in ((old.get('$from') or {}).get('bounds') or {}).items():
-        if figure not in new and figure in old:
-            new['$from']['bounds'].setdefault(figure, pair)
-    unjudged = {figure: needs for figure, needs in
-                new.get('$unjudged', {}).items() if figure not in kept}
-    for figure, line in new.items():
-        if not figure.startswith('$') and figure not in kept:
-            old[figure] = line
+    for metric, pair in ((old.get('$from') or {}).get('bounds') or {}).items():
+        if metric not in new and metric in old:
+            new['$from']['bounds'].setdefault(metric, pair)
+    no_reference = {metric: needs for metric, needs in
+                new.get('$no_reference', {}).items() if metric not in kept}
+    for metric, line in new.items():
+        if not metric.startswith('$') and metric not in kept:
+            old[metric] = line
     # A curve without a reference of its own has nothing to be compared by.
-    for figure in new.get('$unjudged', {}):
-        if figure not in new and figure not in kept:
-            _drop(old, figure)
+    for metric in new.get('$no_reference', {}):
+        if metric not in new and metric not in kept:
+            _drop(old, metric)
     if '$from' in old:
         old['$from'] = new['$from']
     else:
         old.insert(0, '$from', new['$from'])
-    if not unjudged:
-        _drop(old, '$unjudged')
+    if not no_reference:
+        _drop(old, '$no_reference')
         return sorted(kept & {*new})
-    flow = new['$unjudged']
-    for figure in set(flow) - set(unjudged):
-        del flow[figure]
-    if '$unjudged' in old:
-        old['$unjudged'] = flow
+    flow = new['$no_reference']
+    for metric in set(flow) - set(no_reference):
+        del flow[metric]
+    if '$no_reference' in old:
+        old['$no_reference'] = flow
     else:
-        old.insert(1, '$unjudged', flow)
+        old.insert(1, '$no_reference', flow)
     return sorted(kept & {*new})
 
 
@@ -254,32 +254,32 @@ def _judged(entry: Mapping) -> dict[str, None]:
     return dict.fromkeys([
         *(f for f, line in entry.items() if not f.startswith('$')
           and any(side is not None for side in sides(f, line))),
-        *(entry.get('$unjudged') or {})])
+        *(entry.get('$no_reference') or {})])
 
 
-def _told(entry: Mapping, figure: str) -> str:
+def _told(entry: Mapping, metric: str) -> str:
     """Centre and bound of a figure, for people."""
-    needs = (entry.get('$unjudged') or {}).get(figure)
-    line = entry.get(figure)
+    needs = (entry.get('$no_reference') or {}).get(metric)
+    line = entry.get(metric)
     if line is not None and line[:1] == [XFAIL]:
         return 'xfail'
     centre = '' if line is None else f'{line[0]:.6g} {line[3]}'.removesuffix(
         ' 1')
     if needs is not None:
-        return f'{centre} unjudged: {more_runs(needs)}'.lstrip()
+        return f'{centre} no_reference: {more_runs(needs)}'.lstrip()
     if line is None:
         return 'new' if not entry else 'none'
-    bound, _ = sides(figure, line)
+    bound, _ = sides(metric, line)
     return f'{centre} ' + ('open' if bound is None
                            else f'{100 * bound:+.0f} %')
 
 
-def _moved(before: Mapping, entry: Mapping, figure: str) -> str:
+def _moved(before: Mapping, entry: Mapping, metric: str) -> str:
     """How far the centre moved."""
-    if figure not in before or figure not in entry or any(
-            e[figure][0] in (XFAIL, 0) for e in (before, entry)):
+    if metric not in before or metric not in entry or any(
+            e[metric][0] in (XFAIL, 0) for e in (before, entry)):
         return ''
-    return f' (centre {100 * (entry[figure][0] / before[figure][0] - 1):+.1f}'\
+    return f' (centre {100 * (entry[metric][0] / before[metric][0] - 1):+.1f}'\
         ' %)'
 
 
@@ -289,16 +289,16 @@ def _made_of(entry: Mapping) -> str:
     return f"{said['runs']} runs, {' to '.join(days)}"
 
 
-def _same(family: str, figure: str, before: Mapping, entry: Mapping) -> bool:
+def _same(family: str, metric: str, before: Mapping, entry: Mapping) -> bool:
     """Whether a figure is as it was, within what can be printed."""
-    one, two = before.get(figure), entry.get(figure)
-    if (figure in (before.get('$unjudged') or {})) != (
-            figure in (entry.get('$unjudged') or {})):
+    one, two = before.get(metric), entry.get(metric)
+    if (metric in (before.get('$no_reference') or {})) != (
+            metric in (entry.get('$no_reference') or {})):
         return False
     if one is None or two is None:
         # Both are told by what they need alone.
-        return one is two and _told(before, figure) == _told(entry, figure)
-    base, _ = split(figure)
+        return one is two and _told(before, metric) == _told(entry, metric)
+    base, _ = split(metric)
     digit = resolution(family, base) \
         if base in judged_metrics(family) else 0
     return (list(one[1:]) == list(two[1:]) and abs(one[0] - two[0])

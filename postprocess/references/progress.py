@@ -34,7 +34,7 @@ KEYS = ['family', 'check', 'system', 'partition', 'environ', 'source',
         'edition', 'speed', 'params']
 
 #: (metric, size in B or None) -> run -> value.
-Figures = Mapping[tuple[str, int | None], Mapping[str, float]]
+Metrics = Mapping[tuple[str, int | None], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Judgement:
     """What the runs so far say of one judged figure."""
     #: As in a reference file: `latency@8B`; the derived one where that is
     #: judged instead.
-    figure: str
+    metric: str
     centre: float
     #: How much worse it may be, a fraction; inf: too few runs.
     bound: float
-    cap: float
+    max_tolerance: float
     #: More runs until the bound is within the cap; 0: it is; None: never.
     needs: int | None
 
@@ -135,11 +135,11 @@ def _of_case(key: tuple, runs: int, found: list[Judgement], mixed: bool
     row = dict(zip(KEYS, key, strict=True))
     return Progress(
         **row, runs=runs, needs=needs,
-        bounds={j.figure: (j.centre, j.bound, j.cap) for j in found},
-        needs_of={j.figure: j.needs for j in found})
+        bounds={j.metric: (j.centre, j.bound, j.max_tolerance) for j in found},
+        needs_of={j.metric: j.needs for j in found})
 
 
-def judgements(family: str, curves: Figures,
+def judgements(family: str, curves: Metrics,
                floors: Mapping[str, float] = {}) -> list[Judgement]:
     """What the runs of a case say of each judged figure.
 
@@ -156,42 +156,42 @@ def judgements(family: str, curves: Figures,
         name = judged.key(metric, size)
         if name not in names or rows[metric]['better'] == 'none':
             continue
-        mine = _of_figure(family, name, metric, list(runs.values()), floors)
+        mine = _of_metric(family, name, metric, list(runs.values()), floors)
         other = judged.instead(family, name)
         numbers = enough.get((other, None)) if other else None
-        if mine.bound > mine.cap and other and numbers:
-            derived = _of_figure(family, other, other, list(numbers.values()),
+        if mine.bound > mine.max_tolerance and other and numbers:
+            derived = _of_metric(family, other, other, list(numbers.values()),
                                  floors)
             if derived.needs == 0:
                 mine = derived
             else:
-                mine = Judgement(name, mine.centre, mine.bound, mine.cap, min(
+                mine = Judgement(name, mine.centre, mine.bound, mine.max_tolerance, min(
                     (n for n in (mine.needs, derived.needs) if n is not None),
                     default=None))
         found.append(mine)
     ratios = worst_ratios(family, enough)
     if ratios and 'worst_ratio' in judged.judged_metrics(family):
         floor = floors['worst_ratio']
-        cap = max(judged.widest(family, 'worst_ratio'), floor)
+        max_tolerance = max(judged.max_tolerance(family, 'worst_ratio'), floor)
         found.append(Judgement(
             'worst_ratio', 1.0, spread.worst_bound(ratios, floor),
-            cap, spread.worst_runs_needed(ratios, cap, floor)))
+            max_tolerance, spread.worst_runs_needed(ratios, max_tolerance, floor)))
     return found
 
 
-def _of_figure(family: str, name: str, metric: str, values: list[float],
+def _of_metric(family: str, name: str, metric: str, values: list[float],
                floors: Mapping[str, float]) -> Judgement:
     floor = floors.get(metric, floors[''])
     # A floor above the cap is somebody's choice.
-    cap = max(judged.widest(family, metric), floor)
+    max_tolerance = max(judged.max_tolerance(family, metric), floor)
     digit = judged.resolution(family, metric)
     bound = spread.bound(values, floor, digit)
-    return Judgement(name, statistics.median(values), bound, cap,
-                     0 if bound <= cap else spread.runs_needed(
-                         values, cap, floor, digit))
+    return Judgement(name, statistics.median(values), bound, max_tolerance,
+                     0 if bound <= max_tolerance else spread.runs_needed(
+                         values, max_tolerance, floor, digit))
 
 
-def worst_ratios(family: str, curves: Figures) -> list[float]:
+def worst_ratios(family: str, curves: Metrics) -> list[float]:
     """Each run's worst ratio to the median curves (1 = as good); [] where
     the case has no curve of a judged metric."""
     names, rows = judged.judged_metrics(family), perflogs.metrics()

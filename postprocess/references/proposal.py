@@ -9,9 +9,9 @@ the difference; `accept` takes it over (acceptance.py). The rules:
   bound (spread.py); better is never a fault. All other figures
   are written down open.
 - A bound wider than its cap could not judge: the figure is written open, and
-  stands in `$unjudged` with about how many more runs it needs; 0: none would
+  stands in `$no_reference` with about how many more runs it needs; 0: none would
   do. Where a derived metric is judged instead, that has the bound, and the
-  figure is open without standing in `$unjudged` (progress.py).
+  figure is open without standing in `$no_reference` (progress.py).
 - `worst_ratio` stands for the whole curve: each run has its worst ratio
   against the proposed curve.
 - `$from` says what an entry was made of, and `bounds` what was written as
@@ -444,7 +444,7 @@ def _file(family: str, entries: list[dict], min_runs: int,
     found.yaml_set_start_comment('\n'.join([
         f'References of family {family}: [centre, lower, upper, unit], '
         'thresholds are fractions.',
-        '$from: what an entry was made of. $unjudged: about how many more '
+        '$from: what an entry was made of. $no_reference: about how many more '
         'runs until a',
         'figure can be judged; 0: none would do.',
         'Proposed by `./plumb references propose` on '
@@ -466,19 +466,19 @@ def _values(records: pd.DataFrame, *columns: str) -> str:
 
 def _entry(family: str, records: pd.DataFrame, min_runs: int,
            floors: dict[str, float]) -> CommentedMap:
-    """The entry of a test case: $from, $unjudged, figures.
+    """The entry of a test case: $from, $no_reference, figures.
 
     A figure with fewer than `min_runs` runs is left out.
     """
-    figures: dict[tuple[str, int | None], dict[str, float]] = {}
+    metrics: dict[tuple[str, int | None], dict[str, float]] = {}
     for metric, size, run, value in medians(
             records[~records['metric'].isin(['worst_ratio', 'completed'])],
             []).itertuples(index=False):
         point = None if math.isnan(size) else int(size)
-        figures.setdefault((metric, point), {})[run] = value
-    figures = {point: runs for point, runs in figures.items()
+        metrics.setdefault((metric, point), {})[run] = value
+    metrics = {point: runs for point, runs in metrics.items()
                if len(runs) >= min_runs}
-    found = {j.figure: j for j in judgements(family, figures, floors)}
+    found = {j.metric: j for j in judgements(family, metrics, floors)}
     bounds = {name: (j.centre, grammar.written_bound(name, j.bound))
               for name, j in found.items() if j.needs == 0}
     entry = CommentedMap({'$from': grammar.inline({
@@ -492,8 +492,8 @@ def _entry(family: str, records: pd.DataFrame, min_runs: int,
     open_ = {name: j.needs or 0 for name, j in found.items()
              if name not in bounds}
     if open_:
-        entry['$unjudged'] = grammar.inline(open_)
-    for (metric, size), runs in figures.items():
+        entry['$no_reference'] = grammar.inline(open_)
+    for (metric, size), runs in metrics.items():
         name = key(metric, size)
         entry[name] = grammar.line(
             name, float(np.median(list(runs.values()))),

@@ -34,7 +34,7 @@ FEWEST_RUNS = 5
 #: looks like a wide spread, and nobody says never.
 SURE_RUNS = 10
 #: More runs than this in all are as good as never.
-MOST_RUNS = 500
+MAX_RUNS = 500
 #: Smallest bounds; '' is any metric without its own.
 FLOORS = {'': 0.05, 'worst_ratio': 0.3}
 #: Quantile 0.01 of chi-squared by degrees of freedom.
@@ -58,7 +58,7 @@ def bound(values: Sequence[float], floor: float = FLOORS[''],
                    reach(len(values)) * _sigma(values) / centre))
 
 
-def runs_needed(values: Sequence[float], cap: float,
+def runs_needed(values: Sequence[float], max_tolerance: float,
                 floor: float = FLOORS[''], resolution: float = 0.0
                 ) -> int | None:
     """About how many more runs until the bound is no wider than the cap: at
@@ -71,7 +71,7 @@ def runs_needed(values: Sequence[float], cap: float,
     centre = statistics.median(values)
     if centre <= 0:
         return None
-    return _more(len(values), _sigma(values) / centre, cap,
+    return _more(len(values), _sigma(values) / centre, max_tolerance,
                  max(floor, 2 * resolution / centre))
 
 
@@ -87,17 +87,17 @@ def worst_bound(ratios: Sequence[float], floor: float) -> float:
                    + reach(len(ratios)) * _sigma(ratios)))
 
 
-def worst_runs_needed(ratios: Sequence[float], cap: float, floor: float
+def worst_runs_needed(ratios: Sequence[float], max_tolerance: float, floor: float
                       ) -> int | None:
     """As `runs_needed`, for worst ratios."""
     if not ratios:
         return FEWEST_RUNS
     offset = statistics.median(ratios) - 1
     worst = _worst(ratios)
-    if _up(worst) > cap and len(ratios) < SURE_RUNS:
+    if _up(worst) > max_tolerance and len(ratios) < SURE_RUNS:
         # With more runs the worst one may be pulled in.
         return SURE_RUNS - len(ratios)
-    return _more(len(ratios), _sigma(ratios), cap, max(floor, worst), offset)
+    return _more(len(ratios), _sigma(ratios), max_tolerance, max(floor, worst), offset)
 
 
 def spread(values: Sequence[float]) -> float:
@@ -119,22 +119,22 @@ def reach(runs: int) -> float:
     return Z * math.sqrt((1 + 1 / runs) * free / chi2)
 
 
-def _more(runs: int, spread: float, cap: float, least: float,
+def _more(runs: int, spread: float, max_tolerance: float, minimum: float,
           offset: float = 0.0) -> int | None:
     """The first number of runs at which all is within the cap, less those
     there are."""
     # What is printed, or a floor above the cap, is no question of runs.
-    if _up(least) > cap:
+    if _up(minimum) > max_tolerance:
         return None
     if runs < FEWEST_RUNS:
         # The spread of two or three runs says nothing of how many it takes.
         return FEWEST_RUNS - runs
     # What fewer show of the spread may be one disturbed run.
-    most = MOST_RUNS if runs >= SURE_RUNS else 5 * SURE_RUNS
-    for total in range(runs, most + 1):
-        if offset + Z * spread > cap:
+    maximum = MAX_RUNS if runs >= SURE_RUNS else 5 * SURE_RUNS
+    for total in range(runs, maximum + 1):
+        if offset + Z * spread > max_tolerance:
             break
-        if _up(offset + reach(total) * spread) <= cap:
+        if _up(offset + reach(total) * spread) <= max_tolerance:
             return total - runs
     return SURE_RUNS - runs if runs < SURE_RUNS else None
 

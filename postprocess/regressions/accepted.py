@@ -43,7 +43,7 @@ class Accepted:
     until: datetime.date
     reason: str
     accepted: datetime.date
-    figures: tuple[str, ...]
+    metrics: tuple[str, ...]
 
 
 def names(system: str, partition: str, environ: str, case: str,
@@ -88,13 +88,13 @@ def _row(path: Path, number: int, row: Any) -> Accepted:
     if row['kind'] not in KINDS:
         raise ValueError(f"{where}: kind: {row['kind']!r} is not one of "
                          + ', '.join(KINDS))
-    if not isinstance(row['figures'], list) or not row['figures']:
+    if not isinstance(row['metrics'], list) or not row['metrics']:
         raise ValueError(f'{where}: figures: expected a list of figures')
     if not str(row['reason'] or '').strip():
         raise ValueError(f'{where}: reason: say why')
     return Accepted(str(row['id']), row['kind'], row['since'], row['until'],
                     str(row['reason']), row['accepted'],
-                    tuple(map(str, row['figures'])))
+                    tuple(map(str, row['metrics'])))
 
 
 def add(folder: Path, new: Accepted) -> Path:
@@ -110,5 +110,5 @@ def add(folder: Path, new: Accepted) -> Path:
 def _dump(rows: Iterable[Accepted]) -> bytes:
     head = '# Accepted with ./plumb verdict ack; see ./plumb verdict --help.\n'
     return (head + yaml.safe_dump([
-        {**vars(row), 'figures': list(row.figures)} for row in rows],
+        {**vars(row), 'metrics': list(row.metrics)} for row in rows],
         sort_keys=False, allow_unicode=True, width=79)).encode()

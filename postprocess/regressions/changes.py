@@ -13,7 +13,7 @@ from config import regular
 
 from .. import perflogs
 from .finding import Changed
-from .nights import RAN_ON, History
+from .sessions import RAN_ON, History
 
 #: What tells that something else changed, the most telling first.
 CAUSES = [c for c in RAN_ON if c != 'run']
@@ -56,7 +56,7 @@ def differences(before: pd.DataFrame, after: pd.DataFrame,
     return found
 
 
-def changed(hist: History, tonight: Iterable[str]) -> list[Changed]:
+def changed(hist: History, this_session: Iterable[str]) -> list[Changed]:
     """What the cases of a night have that they had not in the nights before.
 
     Told in the first night alone. A new version of a program whose versions
@@ -66,11 +66,11 @@ def changed(hist: History, tonight: Iterable[str]) -> list[Changed]:
     """
     if hist.ran.empty:
         return []
-    heads = hist.figures.drop_duplicates('of').set_index('of')
+    heads = hist.metrics.drop_duplicates('of').set_index('of')
     names = heads[[*perflogs.CASE, 'twin']].agg('\n'.join, axis=1)
     ran = hist.ran.assign(name=hist.ran['of'].map(names)).sort_values(
-        ['name', 'night'], kind='stable')
-    now = ran['run'].isin(list(tonight)).to_numpy()
+        ['name', 'session'], kind='stable')
+    now = ran['run'].isin(list(this_session)).to_numpy()
     name = ran['name'].to_numpy()
     suspects: set[str] = set()
     for column in ENVIRONMENT:
@@ -81,7 +81,7 @@ def changed(hist: History, tonight: Iterable[str]) -> list[Changed]:
     for one in sorted(suspects):
         mine = ran[name == one]
         after = mine[now[name == one]].tail(1)
-        before = mine[mine['night'] < after['night'].iloc[0]]
+        before = mine[mine['session'] < after['session'].iloc[0]]
         columns = [c for c in ENVIRONMENT if c != 'machine'
                    or _are_new(before, after)]
         head = heads.loc[after['of'].iloc[0]]

@@ -59,21 +59,21 @@ AGES, ADDED = (5, 10, 15, 25, 40), (1.0, 0.6, 0.1, 0.1, 0.6)
 #: Nights of a baseline: most, newest that wait, fewest to judge by.
 ANCHOR, GAP, FEWEST = 60, 6, 5
 #: What a single night counts at most, in spreads.
-CAP = 5.0
+CLIP = 5.0
 HUBER, HUBER_LEFT = 2.5, 0.978
 #: Part of a baseline's variance that a straight line explains, and nights,
 #: from which on it is a drift and no noise.
-DRIFT, DRIFT_NIGHTS = 0.5, 40
+DRIFT, DRIFT_SESSIONS = 0.5, 40
 #: Autocorrelation of a series alone, and nights that this counts as much as.
-PHI, PHI_NIGHTS, PHI_MOST = 0.5, 10, 0.85
+PHI, PHI_SESSIONS, PHI_MAX = 0.5, 10, 0.85
 #: Fewest series that tell something of each other; most degrees of freedom
 #: and nights that they count as much as.
-FEWEST_SERIES, MOST_DF, MOST_NIGHTS = 8, 30, 200
+FEWEST_SERIES, MAX_DF, MAX_SESSIONS = 8, 30, 200
 #: Added to the quantiles of series that stand alone: what they tell of their
 #: own spread and autocorrelation is all there is.
 ALONE = 0.3
 #: A step in spreads that a mean over a window must show.
-LEAST_STEP = 0.8
+MIN_STEP = 0.8
 #: Runs of a night from which on it can alarm alone, and its quantile.
 RERUNS, RERUN_Z = 4, 3.8
 #: A night alone, worse by this (log) and by twice an alarm's quantile.
@@ -99,7 +99,7 @@ class Walk(NamedTuple):
     spread: np.ndarray
     phi: np.ndarray
     #: Nights in the baseline, and degrees of freedom of its spread.
-    nights: np.ndarray
+    sessions: np.ndarray
     df: np.ndarray
     #: The last night is worth running again.
     suspect: np.ndarray
@@ -121,7 +121,7 @@ class _Stats(NamedTuple):
     centre: np.ndarray
     spread: np.ndarray
     phi: np.ndarray
-    nights: np.ndarray
+    sessions: np.ndarray
     df: np.ndarray
 
 
@@ -138,15 +138,15 @@ def student(df: np.ndarray | float, z: np.ndarray | float
             / (384 * d ** 3))
 
 
-def variance_of_mean(nights, phi):
+def variance_of_mean(sessions, phi):
     """Variance of a mean over nights of an AR(1) process of variance 1."""
-    return ((1 + phi) / (1 - phi) - 2 * phi * (1 - phi ** nights)
-            / (nights * (1 - phi) ** 2)) / nights
+    return ((1 + phi) / (1 - phi) - 2 * phi * (1 - phi ** sessions)
+            / (sessions * (1 - phi) ** 2)) / sessions
 
 
 def walk(x: np.ndarray, *, first: np.ndarray | None = None,
          pool: np.ndarray | None = None, floor: np.ndarray | float = 0.001,
-         least: np.ndarray | float = 0.0, runs: np.ndarray | None = None,
+         minimum: np.ndarray | float = 0.0, runs: np.ndarray | None = None,
          within: np.ndarray | None = None,
          caution: np.ndarray | float = 0.0) -> Walk:
     """Goes through the nights of many series.
@@ -162,23 +162,23 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
     :param caution: added to the normal quantile of an alarm, for what stands
         beside many others
     """
-    series, nights = x.shape
+    series, sessions = x.shape
     alone = np.ones(series, bool) if pool is None else (
         np.bincount(pool)[pool] < FEWEST_SERIES)
     caution = np.broadcast_to(caution, series) + ALONE * alone
     last = np.isfinite(x).sum(1) - 1
     begin = np.zeros(series, int) if first is None else first.astype(int)
     floor = np.broadcast_to(np.asarray(floor, float), series)
-    least = np.broadcast_to(np.asarray(least, float), series)
-    held = np.zeros((series, nights), bool)     # in the baseline
-    gone = np.arange(nights) < begin[:, None]
+    minimum = np.broadcast_to(np.asarray(minimum, float), series)
+    held = np.zeros((series, sessions), bool)     # in the baseline
+    gone = np.arange(sessions) < begin[:, None]
     mode, start = np.zeros(series, int), np.zeros(series, int)
     level, back = np.zeros(series), np.zeros(series)
-    states = np.zeros((series, nights), np.int8)
+    states = np.zeros((series, sessions), np.int8)
     suspect = np.zeros(series, bool)
     now = _Stats(np.zeros(series), np.ones(series), np.zeros(series),
                  np.zeros(series, int), np.full(series, 3.0))
-    for t in range(nights):
+    for t in range(sessions):
         live = t <= last
         _grow(x, held, begin, live & (mode == NORMAL), t, now, pool)
         spread = np.maximum(now.spread, floor)
@@ -186,7 +186,7 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
         recent = x[:, t + 1 - w0:t + 1]
         far = (recent - now.centre[:, None]) / spread[:, None]
         far = np.where(np.isfinite(far), far, 0.0)
-        z = np.clip(far, -CAP, CAP)
+        z = np.clip(far, -CLIP, CLIP)
         for row in _recover(mode, level, back, begin, start, z[:, -1], t,
                             live):
             gone[row, start[row]:t] = True
@@ -196,16 +196,16 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
             held[row, start[row]:start[row] + FOLLOWED] = True
             begin[row], mode[row] = start[row], NORMAL
             gone[row, :start[row]] = True
-        judged = live & (mode == NORMAL) & (now.nights >= FEWEST) & ~follow
+        judged = live & (mode == NORMAL) & (now.sessions >= FEWEST) & ~follow
         beyond = recent[:, -1] - now.centre
-        tonight = _alone(beyond, spread, now, t, runs, within, caution)
+        this_session = _alone(beyond, spread, now, t, runs, within, caution)
         suspect = np.where(live, judged & (beyond > SUSPECT * spread),
                            suspect)
         for side in (WORSE, BETTER):
-            hit = judged & _alarm(side * far, now, least / spread,
+            hit = judged & _alarm(side * far, now, minimum / spread,
                                   t + 1 - begin, caution)
             if side == WORSE:
-                hit |= judged & tonight & (beyond > least)
+                hit |= judged & this_session & (beyond > minimum)
             rows = np.flatnonzero(hit)
             if len(rows):
                 begins, means = _began(side * z[rows], begin[rows], t)
@@ -216,12 +216,12 @@ def walk(x: np.ndarray, *, first: np.ndarray | None = None,
         states[live, t] = mode[live]
     spread = np.maximum(now.spread, floor)
     z = (x - now.centre[:, None]) / spread[:, None]
-    return Walk(states, z, start, now.centre, spread, now.phi, now.nights,
+    return Walk(states, z, start, now.centre, spread, now.phi, now.sessions,
                 now.df, suspect & (mode == NORMAL), ~gone & np.isfinite(x))
 
 
 def change(x: np.ndarray, centre: float, spread: float, phi: float,
-           nights: int, df: float) -> Change:
+           sessions: int, df: float) -> Change:
     """A level against its baseline, with the interval of 95 %.
 
     :param x: the nights of the level
@@ -230,7 +230,7 @@ def change(x: np.ndarray, centre: float, spread: float, phi: float,
                     np.median(x) + HUBER * spread)
     size = float(inner.mean() - centre)
     error = spread * math.sqrt(variance_of_mean(len(x), phi)
-                               + variance_of_mean(max(nights, 1), phi))
+                               + variance_of_mean(max(sessions, 1), phi))
     wide = float(student(df, 1.96)) * error
     # The normal quantile that gives the same probability, roughly.
     t = abs(size) / max(error, 1e-12)
@@ -244,7 +244,7 @@ def _grow(x: np.ndarray, held: np.ndarray, begin: np.ndarray,
           pool: np.ndarray | None) -> None:
     """Takes nights that have waited into the baselines; `now` is updated."""
     until = t - min(GAP, max(3, t // 5))
-    grows = open_ & (now.nights < ANCHOR)
+    grows = open_ & (now.sessions < ANCHOR)
     if until < 0 or not grows.any():
         return
     rows = np.flatnonzero(grows)
@@ -308,7 +308,7 @@ def _without_drift(off: np.ndarray, held: np.ndarray, n: np.ndarray
     along = (off * at).sum(1)
     share = np.divide(along ** 2, power, out=np.zeros(len(off)),
                       where=power > 0)
-    drifts = (n >= DRIFT_NIGHTS) & (share > DRIFT)
+    drifts = (n >= DRIFT_SESSIONS) & (share > DRIFT)
     slope = np.where(drifts, along / np.maximum((at ** 2).sum(1), 1e-30), 0)
     return off - slope[:, None] * at, np.sqrt(
         1 - np.where(drifts, share, 0.0))
@@ -325,8 +325,8 @@ def _pooled(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
     """Autocorrelation and spread, drawn towards those of the neighbours;
     and the degrees of freedom that these add."""
     if pool is None:
-        phi = (n * phi + PHI_NIGHTS * PHI) / (n + PHI_NIGHTS)
-        return np.clip(phi, 0, PHI_MOST), spread, 0.0
+        phi = (n * phi + PHI_SESSIONS * PHI) / (n + PHI_SESSIONS)
+        return np.clip(phi, 0, PHI_MAX), spread, 0.0
     good = good & (spread > 0)
     size = int(pool.max(initial=0)) + 1
     count = np.bincount(pool, good, size)
@@ -344,24 +344,24 @@ def _pooled(phi: np.ndarray, spread: np.ndarray, n: np.ndarray,
     common = mean(phi)
     left = 1 - np.minimum(common, 0.9) ** 2
     apart = np.maximum(excess(phi, common, left * mean(1 / n)), 0.004)
-    weight = np.where(enough, np.minimum(left / apart, MOST_NIGHTS),
-                      PHI_NIGHTS)[pool]
+    weight = np.where(enough, np.minimum(left / apart, MAX_SESSIONS),
+                      PHI_SESSIONS)[pool]
     # Half of what the mean itself is sure to: too little alarms too often.
     common = np.where(enough, common + 0.5 / np.sqrt(
         some * np.maximum(mean(n), FEWEST)), PHI)[pool]
-    phi = np.clip((n * phi + weight * common) / (n + weight), 0, PHI_MOST)
+    phi = np.clip((n * phi + weight * common) / (n + weight), 0, PHI_MAX)
     df = _freedom(n, phi)
     logs = 2 * np.log(np.where(spread > 0, spread, 1.0)) + 1 / df
     common = mean(logs)
     apart = excess(logs, common, mean(2 / df + 2 / df ** 2))
-    more = np.where(enough, np.minimum(2 / np.maximum(apart, 1e-9), MOST_DF),
+    more = np.where(enough, np.minimum(2 / np.maximum(apart, 1e-9), MAX_DF),
                     0.0)[pool]
     more = np.where(good, more, 0.0)
     var = (df * spread ** 2 + more * np.exp(common)[pool]) / (df + more)
     return phi, np.sqrt(var), more
 
 
-def _alarm(z: np.ndarray, now: _Stats, least: np.ndarray, age: np.ndarray,
+def _alarm(z: np.ndarray, now: _Stats, minimum: np.ndarray, age: np.ndarray,
            caution: np.ndarray) -> np.ndarray:
     """Whether one of the windows that end tonight alarms.
 
@@ -370,20 +370,20 @@ def _alarm(z: np.ndarray, now: _Stats, least: np.ndarray, age: np.ndarray,
     :param age: nights since the baseline began
     """
     hit = np.zeros(len(z), bool)
-    own = variance_of_mean(np.maximum(now.nights, 1), now.phi)
-    step = np.maximum(LEAST_STEP, least)
-    for nights, few, quantile, worse, most in WINDOWS:
-        if nights > z.shape[1]:
+    own = variance_of_mean(np.maximum(now.sessions, 1), now.phi)
+    step = np.maximum(MIN_STEP, minimum)
+    for sessions, few, quantile, worse, maximum in WINDOWS:
+        if sessions > z.shape[1]:
             break
-        window = np.clip(z[:, -nights:], -most, most)
+        window = np.clip(z[:, -sessions:], -maximum, maximum)
         mean = window.mean(1)
-        rows = np.flatnonzero((mean > step) & (age >= nights))
+        rows = np.flatnonzero((mean > step) & (age >= sessions))
         if not len(rows):
             continue
-        t = mean[rows] / np.sqrt(variance_of_mean(nights, now.phi[rows])
+        t = mean[rows] / np.sqrt(variance_of_mean(sessions, now.phi[rows])
                                  + own[rows])
         higher = quantile + caution[rows] + np.interp(
-            now.nights[rows], AGES, ADDED)
+            now.sessions[rows], AGES, ADDED)
         rows = rows[t > student(now.df[rows], higher)]
         hit[rows] |= np.partition(window[rows], few, 1)[:, few] > worse
     return hit
@@ -394,7 +394,7 @@ def _alone(beyond: np.ndarray, spread: np.ndarray, now: _Stats, t: int,
            caution: np.ndarray) -> np.ndarray:
     """Whether tonight alarms by itself."""
     far = beyond / spread / np.sqrt(1 + variance_of_mean(
-        np.maximum(now.nights, 1), now.phi))
+        np.maximum(now.sessions, 1), now.phi))
     hit = (beyond > HUGE) & (far > 2 * student(now.df, RERUN_Z + caution))
     if runs is None or within is None:
         return hit
@@ -414,14 +414,14 @@ def _recover(mode: np.ndarray, level: np.ndarray, back: np.ndarray,
     :returns: the series of which a change is over
     """
     away = live & (mode != NORMAL)
-    step = np.clip(level, 1.0, CAP)
+    step = np.clip(level, 1.0, CLIP)
     toward = mode * z
     back[:] = np.where(away, np.maximum(
         0.0, back + step * (step / 2 - toward)), 0.0)
     over = away & (back > RECOVERED)
     mode[over], begin[over] = NORMAL, np.maximum(begin, t)[over]
-    nights = np.clip(t + 1 - start, 1, 20)
-    level[:] = np.where(mode != NORMAL, level + (toward - level) / nights,
+    sessions = np.clip(t + 1 - start, 1, 20)
+    level[:] = np.where(mode != NORMAL, level + (toward - level) / sessions,
                         0.0)
     return np.flatnonzero(over)
 
@@ -433,6 +433,6 @@ def _began(z: np.ndarray, begin: np.ndarray, t: int
     at = np.arange(width) + t + 1 - width
     sums = np.cumsum(np.where(at < begin[:, None], 0.0, z)[:, ::-1],
                      1)[:, ::-1]
-    nights = width - np.arange(width)
-    best = np.where(sums > 0, sums ** 2 / nights, 0.0).argmax(1)
-    return at[best], sums[np.arange(len(z)), best] / nights[best]
+    sessions = width - np.arange(width)
+    best = np.where(sums > 0, sums ** 2 / sessions, 0.0).argmax(1)
+    return at[best], sums[np.arange(len(z)), best] / sessions[best]

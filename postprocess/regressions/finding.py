@@ -53,7 +53,7 @@ class Regression:
     since: str
     since_run: str
     #: Nights since then.
-    nights: int
+    sessions: int
     #: Centre of the baseline, and level since; None: several figures.
     before: float | None
     now: float | None
@@ -116,7 +116,7 @@ class Case(Place):
     or is worth running again (rerun)."""
     #: Nights that there are, of those that are needed; stale: the last one.
     why: str
-    nights: int = 0
+    sessions: int = 0
     needs: int = 0
     last: str = ''
 
@@ -125,7 +125,7 @@ class Case(Place):
 class Verdict:
     """What is to be said of a night."""
     #: The session, or the date where there were several.
-    night: str
+    session: str
     #: good, regressed or failed.
     verdict: str
     regressions: list[Regression] = field(default_factory=list)

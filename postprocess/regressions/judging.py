@@ -22,7 +22,7 @@ from ..perflogs.plans import Partial
 from . import changes, detect
 from .accepted import Accepted, names
 from .finding import Case, Failure, Member, Regression, Verdict
-from .nights import UNNAMED, History, history, nights
+from .sessions import UNNAMED, History, history, sessions
 
 #: Nights after which what no longer runs is no longer told.
 RECENT = 10
@@ -36,11 +36,11 @@ OF_CASE = 0.5
 #: Groups stand alone, but there are few of them.
 OF_GROUP = -detect.ALONE
 #: Most lines that are looked for in groups, and nodes that are looked at.
-MOST_GROUPS, MOST_NODES = 20, 64
+MAX_GROUPS, MAX_NODES = 20, 64
 #: Nights of a job's nodes that are looked at.
-NODE_NIGHTS = 90
+NODE_SESSIONS = 90
 #: Smallest change of a group, a log.
-LEAST = 0.002
+MINIMUM = 0.002
 
 
 @dataclass
@@ -66,10 +66,10 @@ class Found:
     last: int
     gain: float
     alarmed: bool = False
-    figures: list[int] = field(default_factory=list)
+    metrics: list[int] = field(default_factory=list)
 
 
-def judge(records: pd.DataFrame, night: str | None = None, *,
+def judge(records: pd.DataFrame, session: str | None = None, *,
           partial: Partial = {},
           accepted: Sequence[Accepted] = (),
           switches: Mapping[str, Mapping[str, Sequence[str]]] = {}
@@ -88,23 +88,23 @@ def judge(records: pd.DataFrame, night: str | None = None, *,
     """
     if records.empty:
         raise ValueError('no records')
-    label, frame, tonight = select(records, night)
-    if night is not None:
-        frame_now = frame[frame['run'].isin(tonight)]
+    label, frame, this_session = select(records, session)
+    if session is not None:
+        frame_now = frame[frame['run'].isin(this_session)]
     else:
         frame_now = frame
     newest = results.newest(frame_now)
     failures = _failures(newest)
     stale = outcomes.stale(frame, partial)
-    judging = _Judging(history(frame), tonight, night is None,
+    judging = _Judging(history(frame), this_session, session is None,
                        _names(stale), accepted, switches, label)
     regressions, known = judging.regressions()
-    cases = naming.first(frame[frame['run'].isin(tonight)], perflogs.CASE)
+    cases = naming.first(frame[frame['run'].isin(this_session)], perflogs.CASE)
     return Verdict(
-        night=label, verdict='regressed' if regressions else
+        session=label, verdict='regressed' if regressions else
         'failed' if failures else 'good', regressions=regressions,
         failures=failures, improved=judging.improved(), known=known,
-        changed=changes.changed(judging.hist, tonight),
+        changed=changes.changed(judging.hist, this_session),
         stale=[_case(row, f'last ran {row.time:%Y-%m-%d}',
                      last=f'{row.time:%Y-%m-%d}')
                for row in stale.itertuples()],
@@ -113,32 +113,32 @@ def judge(records: pd.DataFrame, night: str | None = None, *,
         results=_results(newest, regressions))
 
 
-def select(records: pd.DataFrame, night: str | None
+def select(records: pd.DataFrame, session: str | None
            ) -> tuple[str, pd.DataFrame, set[str]]:
     """A night: its name, the records up to it, and its sessions.
 
     :raises ValueError: there is no such night, or several
     """
-    dates = nights(records)
-    if night is None:
+    dates = sessions(records)
+    if session is None:
         newest: dict[str, np.datetime64] = {}
         runs = records[['system', 'run']].drop_duplicates().astype(str)
         for system, run in runs.itertuples(index=False):
             newest[system] = max(newest.get(system, dates[run]), dates[run])
-        tonight = {run for system, run in runs.itertuples(index=False)
+        this_session = {run for system, run in runs.itertuples(index=False)
                    if dates[run] == newest[system]}
         last = max(newest.values())
-        new = [run for run in tonight if dates[run] == last]
-        return new[0] if len(new) == 1 else str(last), records, tonight
-    found = {run for run in dates if run == night} or {
-        run for run, day in dates.items() if str(day) == night} or {
-        run for run in dates if run.startswith(night)}
+        new = [run for run in this_session if dates[run] == last]
+        return new[0] if len(new) == 1 else str(last), records, this_session
+    found = {run for run in dates if run == session} or {
+        run for run, day in dates.items() if str(day) == session} or {
+        run for run in dates if run.startswith(session)}
     if not found:
-        raise ValueError(f'no session or date begins with {night!r}; the '
+        raise ValueError(f'no session or date begins with {session!r}; the '
                          f'newest is {max(dates, key=lambda r: dates[r])}')
     if len({dates[run] for run in found}) > 1:
         raise ValueError(f'{len(found)} sessions of several dates begin with '
-                         f'{night!r}; give more of it')
+                         f'{session!r}; give more of it')
     first = records.groupby('run', observed=True)['time'].min()
     until, day = max(first[run] for run in found), dates[next(iter(found))]
     before = {run for run in dates if dates[run] < day
@@ -218,7 +218,7 @@ def _names(frame: pd.DataFrame) -> set[tuple[str, ...]]:
 class _Judging:
     """One night's history, and what came of it."""
 
-    def __init__(self, hist: History, tonight: set[str], standing: bool,
+    def __init__(self, hist: History, this_session: set[str], standing: bool,
                  stale: set[tuple[str, ...]], accepted: Sequence[Accepted],
                  switches: Mapping[str, Mapping[str, Sequence[str]]],
                  label: str) -> None:
@@ -226,20 +226,20 @@ class _Judging:
         :param standing: also what is still true of cases that did not run
         :param label: of the night
         """
-        self.hist, self.tonight, self.switches = hist, tonight, switches
-        figures = hist.figures
-        self.of = figures['of'].to_numpy(int)
-        self.rows = np.arange(len(figures))
+        self.hist, self.this_session, self.switches = hist, this_session, switches
+        metrics = hist.metrics
+        self.of = metrics['of'].to_numpy(int)
+        self.rows = np.arange(len(metrics))
         ran = hist.ran
-        now = ran['run'].isin(tonight)
+        now = ran['run'].isin(this_session)
         self.ran = set(ran['of'][now])
         newest = ran.groupby(ran['of'].map(
-            dict(zip(figures['of'], figures['system'], strict=True))),
-            observed=True)['night'].max()
-        self.newest = figures['system'].map(newest).to_numpy(int)
+            dict(zip(metrics['of'], metrics['system'], strict=True))),
+            observed=True)['session'].max()
+        self.newest = metrics['system'].map(newest).to_numpy(int)
         last = hist.at[self.rows, hist.last]
         gone = np.array([tuple(name) in stale for name in
-                         figures[perflogs.CASE].to_numpy()], bool)
+                         metrics[perflogs.CASE].to_numpy()], bool)
         #: Figures of tonight; and those of which something is told.
         self.live = (last == self.newest) & np.isin(self.of, list(self.ran))
         self.told = ~gone & (last > self.newest - RECENT) if standing \
@@ -251,13 +251,13 @@ class _Judging:
         #: Figure -> the fault that somebody accepted.
         self.faults: dict[int, Accepted] = {}
         self.walk = detect.walk(
-            hist.x, first=self._accepted_levels(), pool=_pools(figures),
-            floor=hist.floor, least=hist.least, runs=hist.runs,
+            hist.x, first=self._accepted_levels(), pool=_pools(metrics),
+            floor=hist.floor, minimum=hist.minimum, runs=hist.runs,
             within=hist.within,
-            caution=np.where(figures['named'], 0.0, UNNAMED))
+            caution=np.where(metrics['named'], 0.0, UNNAMED))
         self.state = self.walk.states[self.rows, hist.last] \
-            if len(figures) else np.empty(0, int)
-        self.enough = self.live & (self.walk.nights >= detect.FEWEST) & (
+            if len(metrics) else np.empty(0, int)
+        self.enough = self.live & (self.walk.sessions >= detect.FEWEST) & (
             hist.last >= detect.FEWEST)
         self._tables()
 
@@ -266,15 +266,15 @@ class _Judging:
         first = np.zeros(len(self.rows), int)
         every: dict[str, list[int]] = {}
         if self.accepted:
-            for row, figure in enumerate(self.hist.figures[[
+            for row, metric in enumerate(self.hist.metrics[[
                     'system', 'partition', 'environ', 'case', 'metric',
                     'point']].itertuples(index=False, name=None)):
-                for name in names(*figure):
+                for name in names(*metric):
                     every.setdefault(name, []).append(row)
         for one in self.accepted:
-            since = np.searchsorted(self.hist.nights, np.datetime64(
+            since = np.searchsorted(self.hist.sessions, np.datetime64(
                 one.since, 'D'))
-            for row in {row for name in one.figures
+            for row in {row for name in one.metrics
                         for row in every.get(name, ())}:
                 if one.kind == 'fault':
                     self.faults[row] = one
@@ -286,17 +286,17 @@ class _Judging:
     def _tables(self) -> None:
         """Figures and cases over nights: z, and logs against the centre."""
         hist, walk = self.hist, self.walk
-        shape = (len(self.rows), len(hist.nights))
+        shape = (len(self.rows), len(hist.sessions))
         self.z = np.full(shape, np.nan)
         self.log = np.full(shape, np.nan)
         good = (hist.at >= 0) & walk.usable
-        good &= (walk.nights >= detect.FEWEST)[:, None]
+        good &= (walk.sessions >= detect.FEWEST)[:, None]
         row, place = np.nonzero(good)
         self.z[row, hist.at[row, place]] = np.clip(
-            walk.z[row, place], -detect.CAP, detect.CAP)
+            walk.z[row, place], -detect.CLIP, detect.CLIP)
         self.log[row, hist.at[row, place]] = (
             hist.x[row, place] - walk.centre[row])
-        named = self.hist.figures['named'].to_numpy(bool)
+        named = self.hist.metrics['named'].to_numpy(bool)
         self.cases = int(self.of.max(initial=-1)) + 1
         self.case_z = self._means(self.z, named)
         self.case_all = self._means(self.z, np.ones(len(named), bool))
@@ -318,7 +318,7 @@ class _Judging:
     @functools.cached_property
     def groups(self) -> list[Group]:
         """All that may be worse together, no two of them the same."""
-        table = self.hist.figures.iloc[self.head]
+        table = self.hist.metrics.iloc[self.head]
         live = np.zeros(self.cases, bool)
         live[self.of[self.told]] = True
         ran = np.isfinite(self.case_all)
@@ -355,31 +355,31 @@ class _Judging:
     def _nodes(self, live: np.ndarray) -> Iterator[Group]:
         """A group for each node and switch that something looks worse on."""
         ran = self.hist.ran
-        ran = ran[(ran['night'] >= len(self.hist.nights) - NODE_NIGHTS)
+        ran = ran[(ran['session'] >= len(self.hist.sessions) - NODE_SESSIONS)
                   & (ran['nodes'] != '')]
         if ran.empty:
             return
-        system = self.hist.figures['system'].to_numpy(object)[self.head][
+        system = self.hist.metrics['system'].to_numpy(object)[self.head][
             ran['of'].to_numpy()]
         where = pd.Series(system, index=ran.index).str.cat(
             ran['nodes'].astype(str), sep=' ')
         code, texts = pd.factorize(where)
         places = [_places(text, self.switches)
                   for text in texts]
-        of, night = ran['of'].to_numpy(), ran['night'].to_numpy()
-        recent = (night >= len(self.hist.nights) - RECENT) & live[of]
-        worse = np.nan_to_num(self.case_all[of, night])
+        of, session = ran['of'].to_numpy(), ran['session'].to_numpy()
+        recent = (session >= len(self.hist.sessions) - RECENT) & live[of]
+        worse = np.nan_to_num(self.case_all[of, session])
         score: dict[tuple[str, str, str], list[float]] = {}
         for n, value in zip(code[recent], worse[recent], strict=True):
             for place in places[n]:
                 score.setdefault(place, []).append(value)
         likely = sorted(score, key=lambda p: -sum(score[p]) / math.sqrt(
-            len(score[p])))[:MOST_NODES]
+            len(score[p])))[:MAX_NODES]
         found = []
         for kind, owner, name in likely:
             mine = np.array([(kind, owner, name) in p for p in places])[code]
-            there = np.zeros((self.cases, len(self.hist.nights)), bool)
-            there[of[mine], night[mine]] = True
+            there = np.zeros((self.cases, len(self.hist.sessions)), bool)
+            there[of[mine], session[mine]] = True
             if there[:, -RECENT:].any(1).sum() >= FEWEST_CASES:
                 found.append(Group(kind, f'{kind} {name} of {owner}', owner,
                                    there))
@@ -483,10 +483,10 @@ class _Judging:
         alarms = self.told & (self.state == detect.WORSE)
         known = np.isin(self.rows, list(self.faults))
         free[self.of[alarms & known]] = False
-        lines = [self._figures([row], self.faults[int(row)])
+        lines = [self._metrics([row], self.faults[int(row)])
                  for row in np.flatnonzero(alarms & known).tolist()]
         groups: list[Found] = []
-        while len(groups) < MOST_GROUPS and len(self.rows):
+        while len(groups) < MAX_GROUPS and len(self.rows):
             found = self._judge_groups(free)
             found = [one for one in found
                      if one.group.kind != 'case' or not (
@@ -501,7 +501,7 @@ class _Judging:
                 # group judged again without it.
                 row = max(left, key=self._gain)
                 groups.append(Found(
-                    Group('figure', '', '', np.empty((0, 0), bool)),
+                    Group('metric', '', '', np.empty((0, 0), bool)),
                     np.array([self.of[row]]), 0, 0, 0.0))
                 free[self.of[row]] = False
                 continue
@@ -509,30 +509,30 @@ class _Judging:
             if self._matters(best):
                 groups.append(best)
         told = [self._group(one) for one in groups
-                if one.group.kind != 'figure']
+                if one.group.kind != 'metric']
         single = {int(one.cases[0]) for one in groups
-                  if one.group.kind == 'figure'}
+                  if one.group.kind == 'metric'}
         singles = alarms & ~known & (free[self.of] | np.isin(
             self.of, list(single)))
-        lone = [self._figures(list(rows)) for rows in
+        lone = [self._metrics(list(rows)) for rows in
                 self._by_metric(np.flatnonzero(singles))]
         return sorted(told + lone, key=_weight), lines
 
     def improved(self) -> list[Regression]:
         rows = np.flatnonzero(self.live & (self.state == detect.BETTER)
-                              & self.hist.figures['named'].to_numpy(bool))
-        return sorted((self._figures(list(some), better=True)
+                              & self.hist.metrics['named'].to_numpy(bool))
+        return sorted((self._metrics(list(some), better=True)
                        for some in self._by_metric(rows)), key=_weight)
 
     def _by_metric(self, rows: np.ndarray) -> list[list[int]]:
         """Figures of one case and metric; and with the first judged one of a
         case those that nobody names to be judged."""
-        figures = self.hist.figures
+        metrics = self.hist.metrics
         found: dict[tuple[int, str], list[int]] = {}
-        named = figures['named'].to_numpy(bool)
+        named = metrics['named'].to_numpy(bool)
         main: dict[int, str] = {}
         for row in sorted(rows, key=lambda r: not named[r]):
-            case, metric = int(self.of[row]), str(figures['metric'].iat[row])
+            case, metric = int(self.of[row]), str(metrics['metric'].iat[row])
             if not named[row] and case in main:
                 metric = main[case]
             main.setdefault(case, metric)
@@ -549,9 +549,9 @@ class _Judging:
     def _matters(self, found: Found) -> bool:
         """Whether a group's change is large enough to be told."""
         log = self.case_log[found.cases, found.start:found.last + 1]
-        return bool(np.isfinite(log).any() and np.nanmean(log) >= LEAST)
+        return bool(np.isfinite(log).any() and np.nanmean(log) >= MINIMUM)
 
-    def _figures(self, rows: list[int], fault: Accepted | None = None,
+    def _metrics(self, rows: list[int], fault: Accepted | None = None,
                  better: bool = False) -> Regression:
         """The line of one or several figures of a case."""
         hist, walk, row = self.hist, self.walk, rows[0]
@@ -559,11 +559,11 @@ class _Judging:
         change = detect.change(
             hist.x[row, start:last + 1], float(walk.centre[row]),
             float(walk.spread[row]), float(walk.phi[row]),
-            int(walk.nights[row]), float(walk.df[row]))
-        first = hist.figures.iloc[row]
+            int(walk.sessions[row]), float(walk.df[row]))
+        first = hist.metrics.iloc[row]
         before, now, ratio, low, high = self._values(row, change)
         return self._line(
-            'figure', '', rows, int(hist.at[row, start]), last - start + 1,
+            'metric', '', rows, int(hist.at[row, start]), last - start + 1,
             change.sure, ratio, low, high, before, now, fault,
             str(first['better']), better)
 
@@ -587,9 +587,9 @@ class _Judging:
 
     def _group(self, found: Found) -> Regression:
         """The line of a group."""
-        figures, walk = self.hist.figures, self.walk
+        metrics, walk = self.hist.metrics, self.walk
         members: list[int] = []
-        named = figures['named'].to_numpy(bool)
+        named = metrics['named'].to_numpy(bool)
         recent = self.z[:, found.start:found.last + 1]
         seen = np.isfinite(recent).sum(1)
         level = np.nansum(np.where(np.isfinite(recent), recent, 0.0),
@@ -605,15 +605,15 @@ class _Judging:
             count = np.isfinite(logs).sum(0)
             mean = np.where(count > 0, np.nansum(logs, 0)
                             / np.maximum(count, 1), np.nan)
-        nights = np.arange(len(mean))
-        old = mean[(nights < found.start) & np.isfinite(mean)]
-        new = mean[(nights >= found.start) & np.isfinite(mean)]
+        sessions = np.arange(len(mean))
+        old = mean[(sessions < found.start) & np.isfinite(mean)]
+        new = mean[(sessions >= found.start) & np.isfinite(mean)]
         held = np.ones((1, len(old)), bool)
         stats = detect._stats(old[None], held, None)
         change = detect.change(
             new, float(stats.centre[0]), max(float(stats.spread[0]), 1e-5),
             float(stats.phi[0]), len(old), float(stats.df[0]))
-        better = set(figures['better'].iloc[members])
+        better = set(metrics['better'].iloc[members])
         sign = -1.0 if better == {'higher'} else 1.0
         ends = [math.exp(sign * size) for size in (change.low, change.high)]
         del walk
@@ -628,14 +628,14 @@ class _Judging:
               low: float | None, high: float | None, before: float | None,
               now: float | None, fault: Accepted | None, better: str,
               improved: bool = False) -> Regression:
-        series = self.hist.figures.iloc[rows]
+        series = self.hist.metrics.iloc[rows]
 
         def common(column: str) -> str:
             known = series[column].unique()
             return str(known[0]) if len(known) == 1 else ''
 
-        single = kind in ('figure', 'case')
-        since = self.hist.nights[start]
+        single = kind in ('metric', 'case')
+        since = self.hist.sessions[start]
         place = {c: common(c) for c in ('system', 'partition', 'environ',
                                         'family', 'check', 'params', 'speed')}
         case = common('case') if series['of'].nunique() == 1 else ''
@@ -654,8 +654,8 @@ class _Judging:
         ofs = list(dict.fromkeys(series['of']))
         cause = self._cause(ofs, start)
         ran = self.hist.ran
-        ran = ran[ran['of'].isin(ofs) & (ran['night'] >= start)]
-        first = ran['run'][ran['night'] == start]
+        ran = ran[ran['of'].isin(ofs) & (ran['session'] >= start)]
+        first = ran['run'][ran['session'] == start]
         members = [
             Member(**results.place_of(r), metric=str(r.metric),
                    point=str(r.point), ratio=self._ratio(row, start))
@@ -665,7 +665,7 @@ class _Judging:
             metric=metric, metrics=metrics, point=point,
             unit=common('unit') or str(series['unit'].iloc[0]) * single,
             better=better, since=str(since), since_run=str(
-                first.iloc[0]) if len(first) else '', nights=count,
+                first.iloc[0]) if len(first) else '', sessions=count,
             before=before, now=now, ratio=ratio, low=low, high=high,
             sure=round(sure, 6), cause=cause,
             todo='' if improved else _todo(kind, name, ident, cause, cases,
@@ -693,23 +693,23 @@ class _Judging:
         ran = self.hist.ran
         ran = ran[ran['of'].isin(cases)]
         return '; '.join(changes.differences(
-            ran[ran['night'] < start].groupby('of').tail(changes.BEFORE),
-            ran[ran['night'] >= start].groupby('of').head(2)))
+            ran[ran['session'] < start].groupby('of').tail(changes.BEFORE),
+            ran[ran['session'] >= start].groupby('of').head(2)))
 
     def not_enough(self) -> list[Case]:
         """Cases of tonight whose judged figures have too few nights."""
-        nights = self.hist.last + 1
+        sessions = self.hist.last + 1
         wanted = detect.FEWEST + 3
-        too_few = self.live & (nights <= wanted) \
-            & self.hist.figures['named'].to_numpy(bool)
+        too_few = self.live & (sessions <= wanted) \
+            & self.hist.metrics['named'].to_numpy(bool)
         found: dict[int, int] = {}
         for row in np.flatnonzero(too_few).tolist():
             found.setdefault(int(self.of[row]), row)
-        return [_case(self.hist.figures.iloc[row],
-                      f'{nights[row]} nights, needs '
-                      f'{wanted + 1 - nights[row]} more',
-                      nights=int(nights[row]),
-                      needs=int(wanted + 1 - nights[row]))
+        return [_case(self.hist.metrics.iloc[row],
+                      f'{sessions[row]} nights, needs '
+                      f'{wanted + 1 - sessions[row]} more',
+                      sessions=int(sessions[row]),
+                      needs=int(wanted + 1 - sessions[row]))
                 for row in found.values()]
 
     def rerun(self) -> list[Case]:
@@ -718,12 +718,12 @@ class _Judging:
         rows = np.flatnonzero(
             self.live & self.walk.suspect
             & (self.hist.runs[self.rows, self.hist.last] < detect.RERUNS)
-            & self.hist.figures['named'].to_numpy(bool))
+            & self.hist.metrics['named'].to_numpy(bool))
         found = {int(self.of[row]): row for row in rows}
-        return [_case(self.hist.figures.iloc[row],
-                      f"{self.hist.figures['metric'].iat[row]} was worse "
+        return [_case(self.hist.metrics.iloc[row],
+                      f"{self.hist.metrics['metric'].iat[row]} was worse "
                       'tonight: run it again',
-                      nights=int(self.hist.last[row]) + 1,
+                      sessions=int(self.hist.last[row]) + 1,
                       needs=detect.RERUNS - int(
                           self.hist.runs[row, self.hist.last[row]]))
                 for row in found.values()]
@@ -735,16 +735,16 @@ def _digest(text: str) -> str:
 
 def _day(label: str, hist: History) -> datetime.date:
     """The date of a night."""
-    day = hist.night_of.get(label)
+    day = hist.session_of.get(label)
     return datetime.date.fromisoformat(label if day is None else str(day))
 
 
-def _pools(figures: pd.DataFrame) -> np.ndarray:
+def _pools(metrics: pd.DataFrame) -> np.ndarray:
     """Number of the figures that each is judged together with: those of a
     metric on a system; where these are few, all others of the system."""
-    size = figures.groupby(['system', 'metric'])['of'].transform('size')
-    name = figures['metric'].where(size >= detect.FEWEST_SERIES, '')
-    return pd.factorize(figures['system'] + ' ' + name)[0]
+    size = metrics.groupby(['system', 'metric'])['of'].transform('size')
+    name = metrics['metric'].where(size >= detect.FEWEST_SERIES, '')
+    return pd.factorize(metrics['system'] + ' ' + name)[0]
 
 
 def _distinct(groups: list[Group]) -> list[Group]:

@@ -66,11 +66,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 #: Largest evidence of one pair, for or against.
-CAP = 4.0
+CLIP = 4.0
 #: The same where levels are compared, of a pair that is faster than its level:
 #: no part explains that, so that a level among the slow ones must cost more
 #: than the part that makes them slow.
-FAST = 3 * CAP
+FAST = 3 * CLIP
 #: Chance of a false name in a search, and that a slow part passes.
 ACCUSE, MISS = 0.01, 0.02
 #: From this chance on that a node is slow it is tested alone.
@@ -217,7 +217,7 @@ class Search:
 
     def __init__(self, nodes: Iterable[str], better: str, *,
                  above: Mapping[str, Sequence[str]] | None = None,
-                 slowdown: float = 0.1, most: int = 16,
+                 slowdown: float = 0.1, maximum: int = 16,
                  every: bool = False) -> None:
         """
         :param better: higher or lower, of the figure
@@ -240,7 +240,7 @@ class Search:
         if not 0.005 <= slowdown < 1:
             raise ValueError(f'a slowdown of {slowdown:g} cannot be looked '
                              'for: 0.005 (half a percent) to 1')
-        self.better, self.slowdown, self.most = better, slowdown, most
+        self.better, self.slowdown, self.maximum = better, slowdown, maximum
         self.every = every
         self.d = -math.log(1 - slowdown)
         self.rounds = 0
@@ -325,7 +325,7 @@ class Search:
         if self._first is None:
             self._first = self._beginning()
             found = self._first
-        elif self.rounds >= len(self._first) + self.most \
+        elif self.rounds >= len(self._first) + self.maximum \
                 or len(self.nodes) == 2 or not self._x:
             found = []
         elif self._turns and self.jobs < ENOUGH \
@@ -486,10 +486,10 @@ class Search:
             chosen = new
             levels, sigma, rest, groups = self._refit(
                 known, x, climbs, chosen, covers, levels)
-        free = (len(x) - len(rest)) * CAP
+        free = (len(x) - len(rest)) * CLIP
         score = (-len(rest) * math.log(sigma)
                  - float(np.minimum(rest ** 2 / (2 * sigma ** 2), np.where(
-                     rest < 0, FAST, CAP)).sum())
+                     rest < 0, FAST, CLIP)).sum())
                  - float(known.prior[sorted(new)].sum())
                  - groups * math.log(len(x)) / 2 - free)
         return score, levels, sigma, new, covers, weight
@@ -555,10 +555,10 @@ class Search:
         level = np.array([levels.get(int(kind), math.nan)
                           for kind in climbs])
         weight = np.clip(self.d * (x - level - self.d / 2) / sigma ** 2,
-                         -CAP, CAP)
+                         -CLIP, CLIP)
         # Too few of a kind: nothing to compare with.
         weight[np.isnan(level)] = 0
-        weight[np.isnan(x)] = CAP
+        weight[np.isnan(x)] = CLIP
         return weight
 
     # The verdict --------------------------------------------------------
@@ -579,7 +579,7 @@ class Search:
             return Located(**head, noise=None, levels={},
                            notes=['no pair was measured'])
         fit = self._fit()
-        levels = {kind: self._figure(level)
+        levels = {kind: self._metric(level)
                   for kind, level in sorted(fit.levels.items())}
         if len(self.nodes) == 2:
             return Located(
@@ -606,7 +606,7 @@ class Search:
             notes.append(f'good pairs differ by {100 * fit.sigma:.1f} %: too '
                          f'much to tell {100 * self.slowdown:g} % by one of '
                          'them, or there are two kinds of nodes; more '
-                         'repeats in a job make it less')
+                         'repetitions in a job make it less')
         fast = self._faster(fit)
         if fast:
             notes.append(fast)
@@ -625,7 +625,7 @@ class Search:
                      for part in unclear],
             good=good)
 
-    def _figure(self, x: float) -> float:
+    def _metric(self, x: float) -> float:
         return math.exp(-x if self.better == 'higher' else x)
 
     def _faster(self, fit: _Fit) -> str:
@@ -649,7 +649,7 @@ class Search:
         if not expected or not fit.levels:
             return []
         kinds = Counter(kind for kind in self._climbs if kind in fit.levels)
-        level = self._figure(fit.levels[kinds.most_common(1)[0][0]])
+        level = self._metric(fit.levels[kinds.most_common(1)[0][0]])
         ratio = (expected / level if self.better == 'higher'
                  else level / expected)
         if ratio < 1 / (1 - self.slowdown / 2):
@@ -676,8 +676,8 @@ class Search:
             off = float(np.median(rest))
             kind = Counter(k for k in kinds if k in fit.levels
                            ).most_common(1)[0][0]
-            level = self._figure(fit.levels[kind])
-            ratio = self._figure(off)
+            level = self._metric(fit.levels[kind])
+            ratio = self._metric(off)
             value = level * ratio
             z = off * math.sqrt(len(rest)) / (1.2533 * fit.sigma)
         return Finding(
@@ -796,7 +796,7 @@ def _evidence(known: _Incidence, weight: np.ndarray,
 # In words ------------------------------------------------------------------
 
 #: Lines of a kind; the rest is counted.
-MOST = 20
+MAXIMUM = 20
 
 
 def lines(found: Located) -> Iterator[str]:
@@ -814,15 +814,15 @@ def lines(found: Located) -> Iterator[str]:
             'Nothing can be said of any node.'
     for one in found.named:
         yield f'{one.verdict.upper():8}{one.label}: {_evidence_of(one, found)}'
-    for one in found.unclear[:MOST]:
+    for one in found.unclear[:MAXIMUM]:
         yield (f'unclear {one.label}: {one.why}'
                + (f' ({_evidence_of(one, found)})' if one.pairs else ''))
-    if len(found.unclear) > MOST:
-        yield f'  and {len(found.unclear) - MOST} more: --json'
+    if len(found.unclear) > MAXIMUM:
+        yield f'  and {len(found.unclear) - MAXIMUM} more: --json'
     if found.good:
         yield f'good    {_counted(len(found.good), "node")}: ' + (
-            ', '.join(found.good[:MOST])
-            + ', ...' * (len(found.good) > MOST))
+            ', '.join(found.good[:MAXIMUM])
+            + ', ...' * (len(found.good) > MAXIMUM))
     yield from found.notes
 
 

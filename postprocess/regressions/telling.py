@@ -12,7 +12,7 @@ from ..results import Result
 from .finding import Case, Changed, Failure, Regression, Verdict
 
 #: Lines of a kind; the rest is counted.
-MOST = 20
+MAXIMUM = 20
 #: What XML 1.0 cannot have, not even escaped.
 _NOT_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 
@@ -34,9 +34,9 @@ def headline(found: Verdict) -> str:
             _count(len(found.changed), 'change') + ' of the environment'
             if found.changed else '']
     said = [one for one in said if one] or ['nothing is worse']
-    return (f'Night {found.night}: {found.verdict.upper()}: '
+    return (f'Night {found.session}: {found.verdict.upper()}: '
             f"{', '.join(said)}. {_count(found.cases, 'case')} ran, "
-            f"{_count(found.judged, 'figure')} judged by "
+            f"{_count(found.judged, 'metric')} judged by "
             f"{'its' if found.judged == 1 else 'their'} history")
 
 
@@ -47,19 +47,19 @@ def _lines(found: Verdict) -> Iterator[str]:
                         ('Better:', found.improved)):
         if rows:
             yield title
-        for one in rows[:MOST]:
+        for one in rows[:MAXIMUM]:
             yield from (f'  {text}' for text in regression(one))
         yield from _more(len(rows))
     if found.failures:
         yield 'Failed:'
-    for failure in found.failures[:MOST]:
+    for failure in found.failures[:MAXIMUM]:
         yield f'  {failed(failure)}'
         yield f'    to do: {failure.todo}'
     yield from (f'  {text}' for text in in_common(found.failures))
     yield from _more(len(found.failures))
     if found.changed:
         yield 'Changed environment:'
-    for change in found.changed[:MOST]:
+    for change in found.changed[:MAXIMUM]:
         yield f'  {changed(change)}'
     yield from _more(len(found.changed))
     for title, cases in (
@@ -69,7 +69,7 @@ def _lines(found: Verdict) -> Iterator[str]:
             ('Too few nights to judge:', found.not_enough)):
         if cases:
             yield title
-        for case in cases[:MOST]:
+        for case in cases[:MAXIMUM]:
             yield f'  {place(case)}: {case.why}'
         yield from _more(len(cases))
 
@@ -86,11 +86,11 @@ def details(one: Regression) -> list[str]:
     what = one.metric or ', '.join(one.metrics)
     if one.point:
         what += f' at {one.point}'
-    where = place(one) if one.kind in ('figure', 'case') else one.group
+    where = place(one) if one.kind in ('metric', 'case') else one.group
     if len(one.cases) > 1:
         where += f' ({len(one.cases)} cases)'
     found = [f'[{one.id}] {what}: {_ratio(one)}',
-             f"{where}, since {one.since} ({_count(one.nights, 'night')}), "
+             f"{where}, since {one.since} ({_count(one.sessions, 'session')}), "
              f'{min(100 * one.sure, 99.99):.4g} % sure{_on(one)}']
     if one.reason:
         found.append(f'accepted until {one.until}: {one.reason}')
@@ -192,7 +192,7 @@ def junit(found: Verdict) -> str:
 
     root = ET.Element('testsuites', name='plumb verdict')
     suite = ET.SubElement(
-        root, 'testsuite', name=f'night {found.night}',
+        root, 'testsuite', name=f'night {found.session}',
         tests=str(len(found.results)), failures=str(bad), errors='0',
         skipped=str(sum(bool(skipped(one)) for one in found.results)))
     for one in found.results:
@@ -233,8 +233,8 @@ def _of_cases(rows: list[Regression]) -> str:
 
 
 def _more(count: int) -> Iterator[str]:
-    if count > MOST:
-        yield f'  and {count - MOST} more: --json'
+    if count > MAXIMUM:
+        yield f'  and {count - MAXIMUM} more: --json'
 
 
 def _count(number: int, what: str) -> str:

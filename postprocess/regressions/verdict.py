@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ack = words[:1] == ['ack']
     args = (_ack_parser() if ack else parser()).parse_args(words[ack:])
     try:
-        found, faults = of_perflogs(args.perflogs, args.night,
+        found, faults = of_perflogs(args.perflogs, args.session,
                                     args.references)
         for fault in faults:
             print(f'plumb verdict: {fault}', file=sys.stderr)
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def of_perflogs(folder: str, night: str | None = None,
+def of_perflogs(folder: str, session: str | None = None,
                 references: str | None = None
                 ) -> tuple[Verdict, list[perflogs.PerflogError]]:
     """The verdict of a folder's perflogs, and what is damaged in them.
@@ -141,11 +141,11 @@ def of_perflogs(folder: str, night: str | None = None,
         raise ValueError('; '.join(map(str, faults[:1]))
                          or f'no records in {folder}: run `./plumb run` '
                          'first, or name another folder with --perflogs')
-    return of_records(frame, [folder], night, references), faults
+    return of_records(frame, [folder], session, references), faults
 
 
 def of_records(frame: pd.DataFrame, folders: Sequence[str],
-               night: str | None = None, references: str | None = None
+               session: str | None = None, references: str | None = None
                ) -> Verdict:
     """The same for records that were read already.
 
@@ -155,7 +155,7 @@ def of_records(frame: pd.DataFrame, folders: Sequence[str],
     places = {Path(references)} if references else set()
     places |= {accepted.folder(system) for system in systems}
     return judge(
-        frame, night, partial=plans.partial(folders),
+        frame, session, partial=plans.partial(folders),
         accepted=[one for place in sorted(places)
                   for one in accepted.load(place)],
         switches={system: above for system in systems
@@ -205,7 +205,7 @@ def _ack(args: argparse.Namespace, found: Verdict) -> int:
         folder = Path(args.references or folder)
     names = [accepted.names(one.system, one.partition, one.environ, one.case,
                             one.metric, one.point) for one in line.members]
-    whole = line.kind not in ('figure', 'case')
+    whole = line.kind not in ('metric', 'case')
     path = accepted.add(folder, accepted.Accepted(
         line.id, 'fault' if args.fault else 'level',
         datetime.date.fromisoformat(line.since), args.until, args.reason,

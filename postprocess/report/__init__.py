@@ -5,6 +5,6 @@ page        the content of the page; templates/ shows it
 tidy        records prepared for plots and page
 summary     quantiles of many repetitions
 charts      colours, sizes, axes and legends; SVG and PNG
-figures/    one module per kind of plot
+plots/    one module per kind of plot
 plot        ./plumb plot
 """

@@ -19,7 +19,7 @@ from ..files import write_all
 from ..perflogs import plans, series
 from ..references.progress import Progress, progress
 from ..regressions.verdict import Verdict, of_records
-from . import figures
+from . import plots
 from .page import build
 
 #: How an SVG ends that a page drew (page.Page.draw).
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
                      help='where the perflogs are (default: perflogs)')
     cmd.add_argument('--output', default='report', metavar='DIR', type=Path,
-                     help='gets index.html and figures/ (default: report)')
+                     help='gets index.html and plots/ (default: report)')
     cmd.add_argument('--system', metavar='NAME', help='only this system')
     cmd.add_argument('--last', type=int, metavar='N',
                      help='only the newest N runs')
@@ -88,7 +88,7 @@ def write(folder: str, output: Path, references: str | None = None,
     """Writes the page, and prints what it has.
 
     :param folder: of the perflogs
-    :param output: folder that gets index.html and figures/
+    :param output: folder that gets index.html and plots/
     :param references: folder with what people accepted of a verdict
     :param system: only this one
     :param last: only so many sessions, the newest
@@ -125,13 +125,13 @@ def write(folder: str, output: Path, references: str | None = None,
         made = build(frame, faults, title, over_time,
                      plans.partial([folder]), ahead, output,
                      png, judged, left)
-    except figures.FigureError as err:
+    except plots.PlotError as err:
         return _no_page(frame, str(err))
     _tell(faults[known:])
     counts = made.counts
     try:
         write_all(output, made.files)
-        _remove_old(output, made.figures)
+        _remove_old(output, made.plots)
     except OSError as err:
         return _no_page(frame, f'{err.filename or output}: cannot be '
                         f'written ({err.strerror}); the page is as it was '
@@ -143,7 +143,7 @@ def write(folder: str, output: Path, references: str | None = None,
           'without a reference, '
           f"{frame['run'].nunique()} runs"
           + f"; cases: {counts['judged']} judged, {counts['waiting']} "
-          f"without a reference; {counts['unjudged']} figures unjudged"
+          f"without a reference; {counts['no_reference']} figures unjudged"
           + (f', {len(judged.regressions)} regressed' if judged
              and judged.regressions else '')
           + f", {counts['improved']} improved" * bool(counts['improved'])
@@ -165,8 +165,8 @@ def _tell(faults: list) -> None:
 
 def _remove_old(output: Path, named: list[str]) -> None:
     """Removes figures of earlier pages that this one does not have."""
-    for path in (output / 'figures').glob('*.svg'):
-        if f'figures/{path.name}' in named:
+    for path in (output / 'plots').glob('*.svg'):
+        if f'plots/{path.name}' in named:
             continue
         with contextlib.suppress(OSError):
             if OURS.search(path.read_bytes()[-80:]):

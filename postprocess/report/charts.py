@@ -35,7 +35,7 @@ STYLES = {'fast': ('-', 'o'), '-': ('-', 'o'), 'slow': ('--', 's'),
           'mixed': (':', '^')}
 WIDTH = 4.7            # inches
 FEWEST_FOR_BOX = 3     # samples
-MOST_POINTS = 130      # of a line over time; half of it among many lines
+MAX_POINTS = 130      # of a line over time; half of it among many lines
 GOOD = 2               # number of the colour where values are to be
 
 
@@ -230,8 +230,8 @@ def sizes(frame: pd.DataFrame) -> list[int]:
 def position(sizes, every: list[int]) -> np.ndarray:
     """log2 of sizes; 0 B stands one step before the smallest other."""
     sizes = np.asarray(sizes, float)
-    least = min([s for s in every if s > 0], default=1)
-    return np.log2(np.where(sizes > 0, sizes, least / 2))
+    minimum = min([s for s in every if s > 0], default=1)
+    return np.log2(np.where(sizes > 0, sizes, minimum / 2))
 
 
 def size_axis(axes: Axes, every: list[int]) -> None:
@@ -296,8 +296,8 @@ def boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
     """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
-    q1, q2, q3, low, high, least, most = (frame[name].to_numpy() for name in (
-        'q1', 'q2', 'q3', 'low', 'high', 'least', 'most'))
+    q1, q2, q3, low, high, minimum, maximum = (frame[name].to_numpy() for name in (
+        'q1', 'q2', 'q3', 'low', 'high', 'minimum', 'maximum'))
     at = np.asarray(at, float)
     a, b, gap = at - width / 2, at + width / 2, np.full(len(at), np.nan)
     turn = 1 if upright else -1
@@ -310,7 +310,7 @@ def boxes(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str,
             (((at, at, gap, at, at, gap), (low, q1, gap, q3, high, gap)),
              {'lw': 0.8}),
             (((a, b, gap), (q2, q2, gap)), {'lw': 1.6}),
-            (((at, at), (least, most)),
+            (((at, at), (minimum, maximum)),
              {'ls': '', 'marker': 'o', 'ms': 2, 'mew': 0})):
         line = np.stack([np.stack(xs, -1).ravel(),
                          np.stack(ys, -1).ravel()])[::turn]

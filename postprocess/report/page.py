@@ -1,7 +1,7 @@
 """What the page shows, out of the records; templates/report.html shows it.
 
 The results of test cases are those of results.py, so that page, table and
-exit codes agree. Figures come from figures/, as inline SVG; what people sort,
+exit codes agree. Figures come from plots/, as inline SVG; what people sort,
 filter and look up is data in the page.
 """
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ..perflogs.plans import Left, Partial
 from ..references.progress import Progress
 from ..regressions import telling
 from ..regressions.finding import Regression, Verdict
-from . import charts, figures
-from .figures import ratio
+from . import charts, plots
+from .plots import ratio
 from .tidy import tidy
 
 TEMPLATES = Path(__file__).parent / 'templates'
 #: Nights that the grid has, the newest; runs of a sparkline.
-NIGHTS, SPARK = 180, 90
+SESSIONS, SPARK = 180, 90
 #: Letters of the grid's cells: results.ORDER, NO_RECORD, NOT_EXPECTED; and
 #: of what did not fail and is worse than it was.
 LETTERS, WORSE = 'fnkXxpir-.', 'w'
@@ -55,9 +55,9 @@ ENVIRONMENT = {
 #: Of these a change is news for everybody.
 NEWS = ('version', 'source', 'stack', 'spec', 'reframe', 'suite', 'machine')
 #: Lines of a list before 'and N more'; rows of numbers in the page.
-MOST_LINES, MOST_NUMBERS = 6, 20_000
+MAX_LINES, MAX_NUMBERS = 6, 20_000
 #: Newest runs whose raw samples are read, of each family.
-MOST_SAMPLES = 24
+MAX_SAMPLES = 24
 
 
 class Made(NamedTuple):
@@ -65,7 +65,7 @@ class Made(NamedTuple):
     #: Path -> content of what is new, index.html last.
     files: dict[str, bytes]
     #: Figures that the page has, drawn now or before.
-    figures: list[str]
+    plots: list[str]
     #: Judged records of the newest run of each case by result; and cases
     #: that are stale, judged, waiting for a reference, ...
     counts: dict[str, int]
@@ -92,7 +92,7 @@ class _Case(NamedTuple):
         return WORSE if self.worse and letter not in FAILED else letter
 
     @property
-    def nights(self) -> int:
+    def sessions(self) -> int:
         """How many nights in a row it ended so, with those without a
         record."""
         tail = self.cells[len(self.cells.rstrip(self.ended + '-.')):]
@@ -118,7 +118,7 @@ class Page:
             data, frame=frame.assign(kind=data.kind))
         self.before, self.png, self.partial = before, png, partial
         self.files: dict[str, bytes] = {}
-        self.figures: list[str] = []
+        self.plots: list[str] = []
         self.faults: attached.Faults = []
         self.names = _names(data.table)
         self.past = results.history(frame, data.judged, data.case, partial)
@@ -140,7 +140,7 @@ class Page:
 
     def _mark(self, one: Regression) -> None:
         """Marks the nights in which cases are worse than they were."""
-        since = next((n for n, runs in enumerate(self.past.nights)
+        since = next((n for n, runs in enumerate(self.past.sessions)
                       if one.since_run in runs), 0)
         there = {tuple(str(getattr(case.row, name)) for name in
                        perflogs.CASE): case.number for case in self.cases}
@@ -163,9 +163,9 @@ class Page:
         return ' · '.join(filter(None, [
             self.case_name(row), row.speed.strip('-'), _place(row)]))
 
-    def night(self, number: int) -> str:
+    def session(self, number: int) -> str:
         """What people call a night."""
-        runs = self.past.nights[number]
+        runs = self.past.sessions[number]
         when = datetime.datetime.strptime(runs[0][:15], '%Y%m%dT%H%M%S') \
             if re.match(r'\d{8}T\d{6}', runs[0]) else None
         return f'{when:%Y-%m-%d %H:%M}' if when else runs[0]
@@ -176,14 +176,14 @@ class Page:
     def counts(self) -> dict[str, int]:
         """Cases by how their newest run ended, and by what they lack."""
         ends = Counter(case.ended for case in self.cases)
-        tonight = len(self.past.nights) - 1
+        this_session = len(self.past.sessions) - 1
         return {
             'cases': len(self.cases),
             'cases_failed': ends['f'], 'cases_not_run': ends['n'],
             'cases_flaky': ends['k'], 'cases_gone': ends['X'],
             'cases_inconclusive': ends['i'], 'cases_known': ends['x'],
             'regressed': len(self.regressions),
-            'no_record': sum(case.cells[tonight] == '-'
+            'no_record': sum(case.cells[this_session] == '-'
                              for case in self.cases)}
 
     def wrong(self, rows: list[dict]) -> list[dict]:
@@ -215,15 +215,15 @@ class Page:
             groups.setdefault(why, []).append({
                 'name': case.name, 'place': _place(case.row), 'text': text
                 or (guard and row.get('guard', '')), 'number': case.number,
-                'nights': case.nights})
+                'sessions': case.sessions})
         lost = [case for case in self.cases if case.cells[-1:] == '-']
         if lost:
             groups['no record in the newest night'] = [{
                 'name': case.name, 'place': _place(case.row), 'text':
                 f'last ran {case.row.time:%Y-%m-%d %H:%M}',
-                'number': case.number, 'nights': 0} for case in lost]
-        return [{'why': why, 'lines': lines[:MOST_LINES],
-                 'count': len(lines), 'more': lines[MOST_LINES:]}
+                'number': case.number, 'sessions': 0} for case in lost]
+        return [{'why': why, 'lines': lines[:MAX_LINES],
+                 'count': len(lines), 'more': lines[MAX_LINES:]}
                 for why, lines in sorted(groups.items(),
                                          key=lambda g: -len(g[1]))]
 
@@ -235,12 +235,12 @@ class Page:
     def news(self, rows: list[dict]) -> list[dict]:
         """What is not as it was the night before: {what, lines, count}."""
         found: dict[str, list[tuple[str, int]]] = {}
-        tonight = len(self.past.nights) - 1
+        this_session = len(self.past.sessions) - 1
         changes: Counter[str] = Counter()
         for case in self.cases:
-            now, before = case.cells[tonight:], case.cells[:tonight].rstrip(
+            now, before = case.cells[this_session:], case.cells[:this_session].rstrip(
                 '-.')[-1:]
-            if not tonight or now in '-.':
+            if not this_session or now in '-.':
                 continue
             if not before:
                 found.setdefault('new cases', []).append(
@@ -253,7 +253,7 @@ class Page:
                     (case.name, case.number))
             for name, past in self.history(case.number).items():
                 # What a case that never ran had is not known.
-                if name in NEWS and len(past) > 1 and past[-1][0] == tonight \
+                if name in NEWS and len(past) > 1 and past[-1][0] == this_session \
                         and past[-2][1] and past[-1][1]:
                     changes[f'{ENVIRONMENT[name]}: {past[-2][1]} → '
                             f'{past[-1][1]}'] += 1
@@ -261,35 +261,35 @@ class Page:
                      f"{row['ratio']}", row['number'])
                     for row in rows if row['note']]
         news = [{'what': what, 'count': len(cases),
-                 'lines': cases[:MOST_LINES],
-                 'more': len(cases) - MOST_LINES}
+                 'lines': cases[:MAX_LINES],
+                 'more': len(cases) - MAX_LINES}
                 for what, cases in found.items()]
         if improved:
             news.append({'what': 'improved: propose again',
                          'count': len(improved),
-                         'lines': improved[:MOST_LINES],
-                         'more': len(improved) - MOST_LINES})
+                         'lines': improved[:MAX_LINES],
+                         'more': len(improved) - MAX_LINES})
         if self.improved:
             news.append({'what': 'better than it was',
                          'count': len(self.improved), 'lines': [
                              (telling.regression(one)[0], None)
-                             for one in self.improved[:MOST_LINES]],
-                         'more': len(self.improved) - MOST_LINES})
+                             for one in self.improved[:MAX_LINES]],
+                         'more': len(self.improved) - MAX_LINES})
         if changes:
             news.append({'what': 'changed environment', 'count': len(changes),
                          'lines': [(f'{text} ({n} case{"s" * (n > 1)})', None)
                                    for text, n in changes.most_common(
-                                       MOST_LINES)],
-                         'more': len(changes) - MOST_LINES})
+                                       MAX_LINES)],
+                         'more': len(changes) - MAX_LINES})
         return news
 
     def grid(self) -> list[dict]:
         """A row of cells for each case, those that failed first."""
-        first = max(len(self.past.nights) - NIGHTS, 0)
+        first = max(len(self.past.sessions) - SESSIONS, 0)
         found = []
         for case in sorted(self.cases, key=lambda c: (
                 c.cells[-1:] != '-' and c.ended not in FAILED + WORSE,
-                str(c.row.family), figures.natural(c.name), _place(c.row))):
+                str(c.row.family), plots.natural(c.name), _place(c.row))):
             cells = case.cells[first:]
             paths: dict[str, list[str]] = {}
             for match in re.finditer(r'(.)\1*', cells):
@@ -315,17 +315,17 @@ class Page:
         """The first record of each case and night of the grid."""
         data, past = self.data, self.past
         frame = data.frame
-        _, column = results.nights(frame)
-        first = max(len(past.nights) - NIGHTS, 0)
-        key = data.case * len(past.nights) + column
+        _, column = results.sessions(frame)
+        first = max(len(past.sessions) - SESSIONS, 0)
+        key = data.case * len(past.sessions) + column
         some = column >= first
         _, at = np.unique(key[some], return_index=True)
         at = np.flatnonzero(some)[at]
-        return frame.iloc[at].assign(number=data.case[at], night=column[at])
+        return frame.iloc[at].assign(number=data.case[at], session=column[at])
 
     @functools.cached_property
     def _histories(self) -> dict[int, pd.DataFrame]:
-        runs = self._runs[['number', 'night', 'job', 'file', 'line',
+        runs = self._runs[['number', 'session', 'job', 'file', 'line',
                            *ENVIRONMENT]]
         # A test case that was not set up has no number of nodes.
         runs = runs.astype(object).fillna('').astype(
@@ -339,25 +339,25 @@ class Page:
         found: dict[str, list[tuple[int, str]]] = {}
         if runs is None:
             return found
-        nights = runs['night'].tolist()
+        sessions = runs['session'].tolist()
         for name in ENVIRONMENT:
             before = None
-            for night, value in zip(nights, runs[name].tolist(),
+            for session, value in zip(sessions, runs[name].tolist(),
                                     strict=True):
                 if value != before:
-                    found.setdefault(name, []).append((night, value))
+                    found.setdefault(name, []).append((session, value))
                     before = value
         return found
 
     def lookup(self) -> list[dict]:
         """What the page can tell of each case, by number."""
-        first = max(len(self.past.nights) - NIGHTS, 0)
+        first = max(len(self.past.sessions) - SESSIONS, 0)
         found = []
         for case in self.cases:
             runs = self._histories.get(case.number)
             files = {} if runs is None else {
-                night: f'{file}:{line}' for night, file, line in runs[
-                    ['night', 'file', 'line']].itertuples(index=False)}
+                session: f'{file}:{line}' for session, file, line in runs[
+                    ['session', 'file', 'line']].itertuples(index=False)}
             newest = max(files, default=None)
             found.append({
                 'n': case.name, 'p': _place(case.row),
@@ -366,10 +366,10 @@ class Page:
                 'r': case.reason, 'g': str(case.row.guard),
                 'f': files.get(newest, ''),
                 'j': {} if runs is None else {
-                    night - first: job for night, job in runs[
-                        ['night', 'job']].itertuples(index=False) if job},
-                'h': {name: [(max(night - first, 0), value)
-                             for night, value in past]
+                    session - first: job for session, job in runs[
+                        ['session', 'job']].itertuples(index=False) if job},
+                'h': {name: [(max(session - first, 0), value)
+                             for session, value in past]
                       for name, past in self.history(case.number).items()
                       if past != [(past[0][0], '')]}})
         return found
@@ -405,12 +405,12 @@ class Page:
                         strict=True))
         for (family, number), mine in frame.groupby(
                 ['family', 'number'], observed=True):
-            for metric in figures.main_metrics(str(family), set(
+            for metric in plots.main_metrics(str(family), set(
                     mine['metric'])):
                 if (number, metric) not in there:
                     some = mine[mine['metric'] == metric].assign(
                         size=lambda f: f['size'].astype(float))
-                    parts.append(figures.at_size(some, str(family), metric,
+                    parts.append(plots.at_size(some, str(family), metric,
                                                  ()).tail(1).index)
         wanted = [index for part in parts for index in part]
         return frame.loc[wanted].assign(kept=True, rank=9).sort_values(
@@ -464,7 +464,7 @@ class Page:
             'size': '' if pd.isna(row.size) else charts.human(row.size),
             'bytes': '' if pd.isna(row.size) else int(row.size),
             'value': '' if pd.isna(row.value)
-            else charts.short(row.value), 'unit': figures.shown(row.unit),
+            else charts.short(row.value), 'unit': plots.shown(row.unit),
             'raw': '' if pd.isna(row.value) else float(row.value),
             'reference': '' if pd.isna(row.reference)
             else charts.short(row.reference),
@@ -477,8 +477,8 @@ class Page:
 
     # Families ---------------------------------------------------------
 
-    def records(self, name: str, over_time: list[figures.OverTime]
-                ) -> figures.Records:
+    def records(self, name: str, over_time: list[plots.OverTime]
+                ) -> plots.Records:
         """What figures of a family are made of."""
         table = self.data.table
         table = table[table['family'] == name]
@@ -486,10 +486,10 @@ class Page:
         if len(table) < len(self.data.table):
             drawn = drawn[drawn['kind'].isin(table.index)]
             points = points[points['kind'].isin(table.index)]
-        return figures.Records(name, drawn, table, points, over_time,
+        return plots.Records(name, drawn, table, points, over_time,
                                functools.cache(lambda: self.samples(table)))
 
-    def samples(self, table: pd.DataFrame) -> list[figures.Raw]:
+    def samples(self, table: pd.DataFrame) -> list[plots.Raw]:
         """Raw samples of the newest run of each kind of a table."""
         frame = self.data.frame
         mine = frame[frame['kind'].isin(table.index)].drop_duplicates(
@@ -498,16 +498,16 @@ class Page:
         for row in mine[::-1].itertuples():
             calls = samples.of_run(row, self.faults)
             if calls is not None and len(calls):
-                found.append(figures.Raw(int(row.kind), str(row.run), calls))
-            if len(found) == MOST_SAMPLES:
+                found.append(plots.Raw(int(row.kind), str(row.run), calls))
+            if len(found) == MAX_SAMPLES:
                 break
         return found
 
-    def family(self, name: str, over_time: list[figures.OverTime],
+    def family(self, name: str, over_time: list[plots.OverTime],
                rows: list[dict]) -> dict:
         """The section of a family."""
         known = families().get(name)
-        found, reading = figures.drawings(
+        found, reading = plots.drawings(
             self.records(name, over_time), known)
         plain = [self.draw(name, one) for one in found if not one.section]
         sections: dict[str, list[dict]] = {}
@@ -518,7 +518,7 @@ class Page:
         programs = sorted({str(p) for p in self.data.table.loc[
             self.data.table['family'] == name, 'program']})
         return {'name': name, 'title': known.title if known else '',
-                'figures': plain, 'sections': sections, 'reading': reading,
+                'plots': plain, 'sections': sections, 'reading': reading,
                 'about': _about(known, programs),
                 'over_time': bool(over_time),
                 'rows': [row for row in rows if row['family'] == name
@@ -537,7 +537,7 @@ class Page:
                 drawn.append(self.draw(name, one))
             for other, base, pairs in ratio.compared(mine, mine.table,
                                                      'system'):
-                main = figures.main_metrics(name, set(pairs['metric']))
+                main = plots.main_metrics(name, set(pairs['metric']))
                 for (label, metric), some in pairs[
                         pairs['metric'].isin(main)].groupby(
                             ['label', 'metric'], observed=True):
@@ -548,20 +548,20 @@ class Page:
                             'better': perflogs.metrics()[metric]['better'],
                             'pair': f'{other} / {base}',
                             'mean': float(np.exp(np.log(good).mean())),
-                            'least': float(good.min()),
-                            'most': float(good.max()), 'n': len(good),
+                            'minimum': float(good.min()),
+                            'maximum': float(good.max()), 'n': len(good),
                             'runs': int(some[['runs', 'runs_base']].min(
                                 axis=None))})
-        return {'figures': drawn, 'rows': rows} if rows else None
+        return {'plots': drawn, 'rows': rows} if rows else None
 
     def numbers(self) -> dict:
         """All points, for the page's table of numbers."""
         points = self.data.points
         left = 0
-        if len(points) > MOST_NUMBERS:
+        if len(points) > MAX_NUMBERS:
             keep = points['reference'].notna() | points['size'].isna()
             left = len(points) - int(keep.sum())
-            points = points[keep][:MOST_NUMBERS]
+            points = points[keep][:MAX_NUMBERS]
         table = self.data.table
         places = (table['system'] + ':' + table['partition'] + ' '
                   + table['environ'])
@@ -575,21 +575,21 @@ class Page:
             'left': left,
             'kinds': [[*row] for row in zip(
                 table['family'], self.names['name'], places, strict=True)],
-            'metrics': [[name, figures.shown(known[name]['unit']),
+            'metrics': [[name, plots.shown(known[name]['unit']),
                          known[name]['means']] for name in metrics],
             'rows': [[row.kind, row.speed.strip('-'), where[row.metric],
                       None if row.size != row.size else int(row.size),
-                      *map(_five, (row.value, row.median, row.least,
-                                   row.most)), row.runs,
+                      *map(_five, (row.value, row.median, row.minimum,
+                                   row.maximum)), row.runs,
                       _five(row.reference)]
                      for row in points.itertuples()]}
 
-    def draw(self, family: str, drawing: figures.Drawing) -> dict:
+    def draw(self, family: str, drawing: plots.Drawing) -> dict:
         """Draws a figure into `files`; returns what the page shows of it."""
         stem = re.sub(r'[^\w.]+', '-', f'{family} {drawing.name}').strip('-')
-        while f'figures/{stem}.svg' in self.figures:
+        while f'plots/{stem}.svg' in self.plots:
             stem += '-'
-        names = [f'figures/{stem}.svg'] + [f'figures/{stem}.png'] * self.png
+        names = [f'plots/{stem}.svg'] + [f'plots/{stem}.png'] * self.png
         made_of = b'<!-- %s -->\n' % drawing.made_of().encode()
         old = _still(self.before, names, made_of)
         if old is None:
@@ -600,7 +600,7 @@ class Page:
             if self.png:
                 self.files[names[1]] = charts.png(figure)
             self.files[names[0]] = old
-        self.figures += names
+        self.plots += names
         return {'svg': charts.inline(old.removesuffix(made_of),
                                      drawing.about),
                 'stem': stem, 'note': drawing.note, 'png': self.png}
@@ -637,13 +637,13 @@ def build(frame: pd.DataFrame, faults: list | None = None,
     stale = [f'{page.where(row)} · last ran {row.time:%Y-%m-%d %H:%M}'
              for row in outcomes.stale(frame, partial).itertuples()]
     stands = outcomes.standing(frame, ahead)
-    turns = [str(one) for one in left if one.nights]
+    turns = [str(one) for one in left if one.sessions]
     never = [f'{one}, and the budget is {one.budget:g} a night' for one in left
-             if not one.nights]
+             if not one.sessions]
     counts |= {'stale': len(stale), 'rotated': len(turns),
                'never': len(never), 'judged': stands.judged,
                'waiting': len(stands.waiting),
-               'unjudged': len(stands.unjudged),
+               'no_reference': len(stands.no_reference),
                'improved': sum(bool(row['note']) for row in rows)}
     counts |= page.counts
     series_of = over_time(page, runs.series if runs else [])
@@ -651,8 +651,8 @@ def build(frame: pd.DataFrame, faults: list | None = None,
                 for name in sorted(page.data.table['family'].unique())]
     sites = page.sites()
     faults += page.faults
-    first = max(len(page.past.nights) - NIGHTS, 0)
-    nights = [page.night(n) for n in range(first, len(page.past.nights))]
+    first = max(len(page.past.sessions) - SESSIONS, 0)
+    sessions = [page.session(n) for n in range(first, len(page.past.sessions))]
     text = _templates().get_template('report.html').render(
         title=title or 'Plumbline · '
         + ', '.join(sorted(frame['system'].unique())),
@@ -660,22 +660,22 @@ def build(frame: pd.DataFrame, faults: list | None = None,
         health=health(counts, len(faults)), counts=counts,
         worse=page.worse(), wrong=page.wrong(rows), news=page.news(rows),
         grid=page.grid(), failed=FAILED,
-        nights=nights, older=first, facts=facts(frame), stale=stale,
+        sessions=sessions, older=first, facts=facts(frame), stale=stale,
         turns=turns, never=never,
-        within=max((one.nights for one in left), default=0),
+        within=max((one.sessions for one in left), default=0),
         verdicts=rows, families=sections, sites=sites,
         waiting=[f'{page.where(row)} · {words}'
                  for row, words in stands.waiting],
-        unjudged=[f'{page.where(row)} · {figure} · {words}'
-                  for row, figure, words in stands.unjudged],
+        no_reference=[f'{page.where(row)} · {figure} · {words}'
+                  for row, figure, words in stands.no_reference],
         faults=[str(fault) for fault in faults],
         emulated=sorted(frame.loc[frame['emulated'], 'program'].unique()),
-        data=_json({'cases': page.lookup(), 'nights': nights,
+        data=_json({'cases': page.lookup(), 'sessions': sessions,
                     'fields': ENVIRONMENT, 'numbers': page.numbers()}),
         not_shown=runs.more if runs else 0,
         light=charts.LIGHT, dark=charts.DARK)
     page.files['index.html'] = text.encode()
-    return Made(page.files, page.figures, counts)
+    return Made(page.files, page.plots, counts)
 
 
 def health(counts: dict[str, int], faults: int) -> dict[str, str]:
@@ -742,7 +742,7 @@ def facts(frame: pd.DataFrame) -> list[tuple[str, str]]:
                  f"case{'s' * (len(cases) > 1)}"
                  f', {charts.short(len(frame))} records'),
         ('Speed class', ', '.join(
-            f"{'no sentinel' if s == '-' else s} ({n} "
+            f"{'no speed probe' if s == '-' else s} ({n} "
             f"run{'s' * (n > 1)})" for s, n in speeds.items() if n))] if text]
 
 
@@ -802,11 +802,11 @@ def _five(value: float) -> float | None:
     return None if value != value else float(f'{value:.5g}')
 
 
-def _list(names: list[str], most: int = 6) -> str:
+def _list(names: list[str], maximum: int = 6) -> str:
     """'a, b, c' or 'a, b and 20 more'."""
-    if len(names) <= most:
+    if len(names) <= maximum:
         return ', '.join(names)
-    return f"{', '.join(names[:most - 1])} and {len(names) - most + 1} more"
+    return f"{', '.join(names[:maximum - 1])} and {len(names) - maximum + 1} more"
 
 
 def _about(known: Family | None, programs: Iterable[str]
@@ -820,9 +820,9 @@ def _about(known: Family | None, programs: Iterable[str]
 
 
 def over_time(page: Page, runs: list[series.Series]
-               ) -> dict[str, list[figures.OverTime]]:
+               ) -> dict[str, list[plots.OverTime]]:
     """What is drawn over time, by family."""
-    found: dict[str, list[figures.OverTime]] = {}
+    found: dict[str, list[plots.OverTime]] = {}
     frame = page.data.frame
     for run in runs:
         row = frame.loc[run.record]
@@ -835,7 +835,7 @@ def over_time(page: Page, runs: list[series.Series]
         note = guards and (
             f"Not valid (guard: {', '.join(guards)}): "
             + ('; '.join(run.reasons) or 'nothing says why'))
-        found.setdefault(row.family, []).append(figures.OverTime(
+        found.setdefault(row.family, []).append(plots.OverTime(
             run, row.program, f'{row.run} {row.case}', title,
             families()[row.family].bands_of(row.params), note or ''))
     return found

@@ -17,7 +17,7 @@ from config.families import families
 from .. import perflogs
 from ..files import write_all
 from ..perflogs import series
-from . import charts, figures
+from . import charts, plots
 from .page import Page, over_time
 
 EXAMPLES = """\
@@ -36,7 +36,7 @@ a file:
        by: program, name: barrier}     # name: of the files
     - {kind: ratio, of: system, base: alpha, metric: bandwidth}
 
-kinds and their options: postprocess/report/figures/README.md
+kinds and their options: postprocess/report/plots/README.md
 
 exit codes: 0 good; 1 a figure of the file has nothing to show; 2 the file or
 the perflogs cannot be used (the line says where), or nothing was written
@@ -105,39 +105,39 @@ def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:
     :raises strict.Fault: file, line, key and what is allowed
     """
     data: Any = strict.load(file)
-    if not isinstance(data, strict.Mapping) or 'figures' not in data:
+    if not isinstance(data, strict.Mapping) or 'plots' not in data:
         raise strict.Fault(file, 1, 'figures is missing: a list of {kind, '
                            '...}; ./plumb plot --help has an example')
     for key in data:
-        if key not in ('title', 'figures'):
+        if key not in ('title', 'plots'):
             raise strict.Fault(file, data.lines[key], f'unknown key {key!r} '
                                '(there are: title, figures)'
-                               + figures.nearest(key, ('title', 'figures')))
+                               + plots.nearest(key, ('title', 'plots')))
     try:
-        title = figures.words(data.get('title'))
+        title = plots.words(data.get('title'))
     except ValueError as err:
         raise strict.Fault(file, data.lines['title'], f'title: {err}'
                            ) from None
-    if not isinstance(data['figures'], list) or not data['figures']:
-        raise strict.Fault(file, data.lines['figures'], 'figures: expected a '
-                           f"list of {{kind, ...}}, got {data['figures']!r}")
+    if not isinstance(data['plots'], list) or not data['plots']:
+        raise strict.Fault(file, data.lines['plots'], 'figures: expected a '
+                           f"list of {{kind, ...}}, got {data['plots']!r}")
     found = []
-    for entry in data['figures']:
+    for entry in data['plots']:
         if not isinstance(entry, strict.Mapping) or not isinstance(
                 entry.get('kind'), str):
-            raise strict.Fault(file, _line(entry) or data.lines['figures'],
+            raise strict.Fault(file, _line(entry) or data.lines['plots'],
                                'figures: expected {kind, ...}, got '
                                f'{entry!r}')
         name = entry.get('name')
         if name is not None and not (isinstance(name, str) and re.fullmatch(
                 r'[\w.-]+', name)):
-            raise figures.FigureError(file, entry.lines['name'],
+            raise plots.PlotError(file, entry.lines['name'],
                                       f'figures: name: {name!r} is no name '
                                       'of a file')
         mine = strict.Mapping({key: value for key, value in entry.items()
                                if key not in OWN})
         mine.lines = entry.lines
-        found.append((entry, *figures.check(mine, None, str(file))))
+        found.append((entry, *plots.check(mine, None, str(file))))
     return title, found
 
 
@@ -145,39 +145,39 @@ def _line(entry: Any) -> int:
     return min(getattr(entry, 'lines', {}).values(), default=0)
 
 
-def of_all(frame: pd.DataFrame) -> figures.Records:
+def of_all(frame: pd.DataFrame) -> plots.Records:
     """Records of all families, and what their newest runs left over time."""
     page = Page(frame)
     found = over_time(page, series.newest(frame).series)
     table = page.data.table
-    return figures.Records(
+    return plots.Records(
         '', page.data.drawn, table, page.data.points,
         [one for runs in found.values() for one in runs],
         lambda: page.samples(table))
 
 
-def drawings(records: figures.Records, entry: Any, kind: Any,
+def drawings(records: plots.Records, entry: Any, kind: Any,
              options: Mapping[str, Any], file: Path, title: str
-             ) -> list[figures.Drawing]:
+             ) -> list[plots.Drawing]:
     """The figures of an entry.
 
-    :raises FigureError: it names a field that no record has
+    :raises PlotError: it names a field that no record has
     """
     for key in ('where', 'by', 'panel', 'merge', 'over', 'of'):
         for name in _fields(options.get(key)):
             if name not in records.table and name != 'speed':
                 known = [c for c in records.table if c not in (
                     'params', 'valid')]
-                raise figures.FigureError(
+                raise plots.PlotError(
                     file, entry.lines.get(key, _line(entry)), f'figures: '
                     f"{entry['kind']}: {key}: no record has {name!r} (there "
                     f"are: {', '.join(known)})"
-                    + figures.nearest(name, known))
+                    + plots.nearest(name, known))
     base, of = options.get('base', ''), options.get('of', '')
     if base and base not in set(records.table[of]):
-        raise figures.FigureError(
+        raise plots.PlotError(
             file, entry.lines['base'], f"figures: {entry['kind']}: base: no "
-            f'record has {of} {base!r}' + figures.nearest(
+            f'record has {of} {base!r}' + plots.nearest(
                 base, set(records.table[of])))
     families_ = _family(records, options)
     if len(families_) == 1:
@@ -203,16 +203,16 @@ def _fields(value: Any) -> list[str]:
     return [one if isinstance(one, str) else one[0] for one in value or ()]
 
 
-def _family(records: figures.Records, options: Mapping[str, Any]
+def _family(records: plots.Records, options: Mapping[str, Any]
             ) -> list[str]:
     """The families that an entry is about: their limits and judged sizes
     count."""
-    names = sorted(set(figures.chosen(
+    names = sorted(set(plots.chosen(
         records.table, options.get('where', ()))['family']))
     return [name for name in names if name in families()]
 
 
-def draw(files: dict[str, bytes], drawing: figures.Drawing, png: bool
+def draw(files: dict[str, bytes], drawing: plots.Drawing, png: bool
          ) -> None:
     """Draws a figure into `files`, by a name of its own."""
     stem = re.sub(r'[^\w.]+', '-', drawing.name).strip('-')

@@ -33,13 +33,13 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
         runs=ends - starts, low=_quantile(values, starts, ends, 0.1),
         median=_quantile(values, starts, ends, 0.5),
         high=_quantile(values, starts, ends, 0.9),
-        least=values[starts], most=values[ends - 1])
+        minimum=values[starts], maximum=values[ends - 1])
 
 
 def spreads(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Quartiles, whiskers (to 1.5 times their distance) and what is beyond.
 
-    :param frame: samples: repeats of runs, with a column `kind`
+    :param frame: samples: repetitions of runs, with a column `kind`
     :returns: KEYS, `count`, `q1`, `q2`, `q3`, `low`, `high`; and of each
         sample beyond the whiskers its row in that table and its value
     """

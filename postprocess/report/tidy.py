@@ -27,8 +27,8 @@ class Tidy:
     #: naming.kinds, and `valid`: whether no guard refused the run; those of
     #: refused runs are kinds apart.
     table: pd.DataFrame
-    #: Whether a record counts for its run, or is of one of its repeats; both
-    #: where there are no repeats.
+    #: Whether a record counts for its run, or is of one of its repetitions; both
+    #: where there are no repetitions.
     judged: np.ndarray
     sample: np.ndarray
 
@@ -64,8 +64,8 @@ def tidy(frame: pd.DataFrame) -> Tidy:
     kind, table = naming.kinds(frame, valid)
     figure = naming.number(frame[['metric', 'point']].assign(run=run), [
         'run', 'metric', 'point'])
-    repeat = frame['repeat'].to_numpy(np.int64)
+    repetition = frame['repetition'].to_numpy(np.int64)
     alone = np.bincount(figure)[figure] == 1
     return Tidy(frame, case, kind, table,
                 judged=naming.judged(frame, figure),
-                sample=(repeat > 0) | alone)
+                sample=(repetition > 0) | alone)

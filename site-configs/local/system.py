@@ -212,7 +212,7 @@ site_configuration = {
             'max_jobs': 1,
             'environs': [env['name'] for env in _environments],
             'env_vars': _env_vars,
-            'features': [*node_features(1), 'speed_sentinel'],
+            'features': [*node_features(1), 'speed_probe'],
             'processor': _processor(),
             'extras': {
                 'node_memory': _memory(),

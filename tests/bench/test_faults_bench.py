@@ -32,7 +32,7 @@ def faults():
     sys.path[:] = path
 
 
-def night(number, kind, verdict=None, alone=None, **more):
+def session(number, kind, verdict=None, alone=None, **more):
     """A line of nights.jsonl."""
     day = datetime.date(2026, 1, 1) + datetime.timedelta(days=number)
     data = {'failures': [], 'regressions': [], 'changed': [], 'common': []}
@@ -55,15 +55,15 @@ def refused(guard, words):
 
 # The nights ---------------------------------------------------------------
 
-def test_the_nights_are_those_of_the_issue(faults):
+def test_the_sessions_are_those_of_the_issue(faults):
     assert set(faults.FAULTS) == ASKED
-    nights = faults.plan(30, 3, 20, list(faults.FAULTS))
-    assert len(nights) == 30 + 3 * len(ASKED) + 20
-    assert [one.number for one in nights] == list(range(1, len(nights) + 1))
-    assert [one.kind for one in nights[:30]] == ['clean'] * 30
-    assert [(one.kind, one.of) for one in nights[30:33]] == [
+    sessions = faults.plan(30, 3, 20, list(faults.FAULTS))
+    assert len(sessions) == 30 + 3 * len(ASKED) + 20
+    assert [one.number for one in sessions] == list(range(1, len(sessions) + 1))
+    assert [one.kind for one in sessions[:30]] == ['clean'] * 30
+    assert [(one.kind, one.of) for one in sessions[30:33]] == [
         ('delay-200us', n) for n in (1, 2, 3)]
-    assert [one.kind for one in nights[-20:]] == ['after'] * 20
+    assert [one.kind for one in sessions[-20:]] == ['after'] * 20
 
 
 def test_every_session_has_a_date_of_its_own(faults):
@@ -111,7 +111,7 @@ def test_what_stands_before_the_program(faults, tmp_path):
     assert len(said()) == 20
 
 
-def test_a_night_has_six_cases(faults):
+def test_a_session_has_six_cases(faults):
     assert faults.kinds(()) == ['pairs', 'store', 'bandwidth']
     # The seventh would be one too many.
     assert faults.kinds(('threads',)) == ['pairs', 'store', 'threads']
@@ -158,7 +158,7 @@ def test_half_of_the_cpu_needs_a_rank(faults, tmp_path):
         pass
 
 
-def test_a_night_that_hangs_is_ended(faults, tmp_path):
+def test_a_session_that_hangs_is_ended(faults, tmp_path):
     (tmp_path / 'reports').mkdir()
     box = faults.Box(tmp_path, types.SimpleNamespace(
         box=lambda *words, **more: subprocess.Popen(words[2:], **more)))
@@ -185,7 +185,7 @@ class Campaign:
             raise self.faults.ClusterError('n3 does not answer')
         if one.kind == 'version':
             raise self.faults.Missing('no redis-server')
-        return {**night(one.number, one.kind), 'run': run}
+        return {**session(one.number, one.kind), 'run': run}
 
 
 @pytest.fixture
@@ -194,21 +194,21 @@ def campaign(faults, tmp_path, monkeypatch):
         *[{'failures': [], 'regressions': [], 'changed': [], 'common': []}
           ] * 2,))
     diary = faults.Diary(tmp_path / 'nights.jsonl')
-    diary.add({'clean': 2, 'nights': 2, 'after': 1,
+    diary.add({'clean': 2, 'sessions': 2, 'after': 1,
                'faults': ['version', 'spec'], 'first': '2026-01-01'})
     return Campaign(tmp_path, faults), diary
 
 
-def test_a_cluster_that_breaks_down_costs_no_night(faults, campaign):
+def test_a_cluster_that_breaks_down_costs_no_session(faults, campaign):
     box, diary = campaign
     box.broken = [2]
     with pytest.raises(faults.ClusterError, match='n3 does not answer'):
         faults.campaign(box, diary)
-    assert [one['number'] for one in diary.nights] == [1]
+    assert [one['number'] for one in diary.sessions] == [1]
     faults.campaign(box, diary)                     # --resume
     # The first night of what cannot be had says so, the second is not tried.
     assert box.seen == [1, 2, 2, 3, 5, 6, 7]
-    assert [one['number'] for one in diary.nights] == [1, 2, 5, 6, 7]
+    assert [one['number'] for one in diary.sessions] == [1, 2, 5, 6, 7]
     assert len({one['began'] for one in diary.of('began')}) == 7
     assert diary.skipped == {'version': 'no redis-server'}
     report = (box.folder / 'report.md').read_text()
@@ -228,8 +228,8 @@ def test_a_resumed_campaign_tries_again_what_it_skipped(faults, campaign):
 
 # What a night says --------------------------------------------------------
 
-def test_what_a_night_tells(faults):
-    one = night(40, 'x', {
+def test_what_a_session_tells(faults):
+    one = session(40, 'x', {
         **refused('clock', 'OsuPt2pt: clock: n2 is 120 s ahead of n4'),
         **worse('2026-02-09'),
         'common': ['2 cases on box failed by clock, and all of them ran on '
@@ -246,10 +246,10 @@ def test_what_a_night_tells(faults):
 
 
 def test_a_session_without_records_tells_by_its_exit_code(faults):
-    line, = faults.told(night(40, 'x', code=1, said='no room'),
+    line, = faults.told(session(40, 'x', code=1, said='no room'),
                         '2026-02-10')
     assert (line.kind, line.words) == ('session', 'no room')
-    assert not faults.told(night(40, 'x'), '2026-02-10')
+    assert not faults.told(session(40, 'x'), '2026-02-10')
 
 
 @pytest.mark.parametrize('words, node, answer', [
@@ -269,10 +269,10 @@ def test_the_node_that_is_named(faults, words, node, answer):
 
 
 def test_the_row_of_a_fault(faults):
-    quiet = night(41, 'delay-2ms', alone={})
-    loud = night(42, 'delay-2ms', worse('2026-02-11'))
+    quiet = session(41, 'delay-2ms', alone={})
+    loud = session(42, 'delay-2ms', worse('2026-02-11'))
     row = faults.row_of('delay-2ms', 'n2', [quiet, loud])
-    assert (row.nights, row.found, row.by, row.named, row.among) == (
+    assert (row.sessions, row.found, row.by, row.named, row.among) == (
         2, 2, 'regression: latency', 'yes', 2)
     assert 'node n2 of box' in row.words
     row = faults.row_of('delay-2ms', 'n2', [quiet])
@@ -283,9 +283,9 @@ def test_the_row_of_a_fault(faults):
 
 def test_the_report_of_a_good_campaign(faults):
     lines, good = faults.report(
-        [*(night(n, 'clean') for n in range(1, 6)),
-         night(6, 'clock', refused('clock', 'the clock of n1 is wrong')),
-         night(7, 'after')], {'version': 'no redis-server'})
+        [*(session(n, 'clean') for n in range(1, 6)),
+         session(6, 'clock', refused('clock', 'the clock of n1 is wrong')),
+         session(7, 'after')], {'version': 'no redis-server'})
     text = '\n'.join(lines)
     assert good
     assert ('| clock | 1 | 1 | failure: clock | yes | 1 | the clock of n1 is '
@@ -295,16 +295,16 @@ def test_the_report_of_a_good_campaign(faults):
 
 
 def test_what_was_not_found_and_a_false_alarm_are_no_success(faults):
-    assert not faults.report([night(1, 'spec')], {})[1]
+    assert not faults.report([session(1, 'spec')], {})[1]
     lines, good = faults.report(
-        [night(1, 'clean'), night(2, 'clean', worse('2026-01-03'))], {})
+        [session(1, 'clean'), session(2, 'clean', worse('2026-01-03'))], {})
     assert not good
     assert 'Clean nights before: 2, false alarms: 1' in lines
     # What a fault left behind, and the way back from it, are none.
     back = {'changed': [{'what': 'spec hash b -> a', 'words': 'x'}]}
     lines, good = faults.report(
-        [night(8, 'after', {**worse('2026-01-07'), **back}),
-         night(9, 'after', worse('2026-01-07'))], {})
+        [session(8, 'after', {**worse('2026-01-07'), **back}),
+         session(9, 'after', worse('2026-01-07'))], {})
     assert good, lines
 
 
@@ -329,15 +329,15 @@ def test_dry_run_starts_nothing(tmp_path):
 def test_a_diary_is_read_again_and_never_overwritten(faults, tmp_path):
     path = tmp_path / 'nights.jsonl'
     diary = faults.Diary(path)
-    diary.add({'clean': 1, 'nights': 1, 'after': 0, 'faults': ['spec'],
+    diary.add({'clean': 1, 'sessions': 1, 'after': 0, 'faults': ['spec'],
                'first': '2026-01-01'})
-    diary.add(night(1, 'clean'))
+    diary.add(session(1, 'clean'))
     diary.add({'skipped': 'spec', 'why': 'x'})
     with open(path, 'a') as out:
         out.write('{"half')                 # killed
     again = faults.Diary(path).read()
     again.add({'began': 'r'})
-    assert [one['number'] for one in again.nights] == [1]
+    assert [one['number'] for one in again.sessions] == [1]
     assert again.skipped == {'spec': 'x'}
     assert len(faults.Diary(path).read().lines) == 4
     done = call('--dir', tmp_path)

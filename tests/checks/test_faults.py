@@ -262,10 +262,10 @@ for _env in site_configuration['environments']:
 PARAMS = 'buffers=host placement=intra_node program=osu_latency'
 
 
-def reference(env, **figures):
+def reference(env, **values):
     return {'OsuPt2pt': {
         '$index': ['$partition', '$environ', 'source', 'speed', 'params'],
-        'local:thishost': {env: {'system': {'fast': {PARAMS: figures}}}}}}
+        'local:thishost': {env: {'system': {'fast': {PARAMS: values}}}}}}
 
 
 def flavour(suite):
@@ -285,9 +285,9 @@ GOOD = [1.0, None, 9.0, 'us']
     ({'latency@8B': [1.0, None, 1000, 'us']}, 'osu.yaml:1: OsuPt2pt'),
     ({'latency@8B': [1.0, None, None, 'us']}, 'it is judged and has no bound'),
 ])
-def test_a_reference_that_breaks_its_file(tmp_path, figures, words):
+def test_a_reference_that_breaks_its_file(tmp_path, values, words):
     path = tmp_path / 'osu.yaml'
-    path.write_text(json.dumps(reference('openmpi-omb', **figures)))
+    path.write_text(json.dumps(reference('openmpi-omb', **values)))
     with pytest.raises(ReferenceError_, match=re.escape(words)):
         read(path)
 
@@ -382,8 +382,8 @@ NOTES = {
     'not improved': ('fast', {'latency@8B': [0.42, None, 0.12, 'us']}, ''),
     'no bound yet': ('fast', {
         'latency@8B': [0.4, None, None, 'us'],
-        '$unjudged': {'latency@8B': 0, 'latency_small': 7}},
-        'unjudged: needs about 7 more runs (latency@8B)'),
+        '$no_reference': {'latency@8B': 0, 'latency_small': 7}},
+        'no_reference: needs about 7 more runs (latency@8B)'),
 }
 
 
@@ -391,8 +391,8 @@ def table_of(entries):
     """References: name of a case -> its speed and figures."""
     table = reference('')
     table['OsuPt2pt']['local:thishost'] = {
-        case_of(name): {'system': {speed: {PARAMS: figures}}}
-        for name, (speed, figures) in entries.items()}
+        case_of(name): {'system': {speed: {PARAMS: values}}}
+        for name, (speed, values) in entries.items()}
     return table
 
 
@@ -401,37 +401,37 @@ def judged(tmp_path_factory):
     """Each of REFERENCES and NOTES once."""
     suite = with_stand_in(suite_in(tmp_path_factory.mktemp('judged')))
     entries = {
-        **{name: ('fast', figures)
-           for name, (figures, _) in REFERENCES.items()},
-        **{name: (speed, figures)
-           for name, (speed, figures, _) in NOTES.items()}}
+        **{name: ('fast', values)
+           for name, (values, _) in REFERENCES.items()},
+        **{name: (speed, values)
+           for name, (speed, values, _) in NOTES.items()}}
     return Session(suite, {case_of(name): 'none' for name in entries},
                    table_of(entries))
 
 
 @pytest.mark.parametrize('name', NOTES)
 def test_what_the_summary_says_of_a_case(judged, name):
-    speed, figures, words = NOTES[name]
+    speed, values, words = NOTES[name]
     case = judged.cases[case_of(name)]
     result, why, records = judged.of(case_of(name))
     assert result == 'pass', why
-    assert case['unjudged'] == words
+    assert case['no_reference'] == words
     assert {r['speed'] for r in records} == {'fast'}
-    is_judged = speed == 'fast' and figures['latency@8B'][2] is not None
+    is_judged = speed == 'fast' and values['latency@8B'][2] is not None
     assert {r['result'] for r in records} == (
         {'no_reference', 'pass'} if is_judged else {'no_reference'})
 
 
 @pytest.mark.parametrize('name', REFERENCES)
 def test_references_in_a_run(judged, name):
-    figures, words = REFERENCES[name]
+    values, words = REFERENCES[name]
     result, why, records = judged.of(case_of(name))
     if words is not None:
         assert result == 'fail' and words in why, why
         return
     one, = (r for r in records if r['metric'] == 'latency'
             and r['point'] == '8 B')
-    expected = figures['latency@8B']
+    expected = values['latency@8B']
     if expected[0] == '$xfail':                 # a known fault, not hidden
         assert result == 'xfail'
         assert one['result'] == 'xfail'
@@ -440,7 +440,7 @@ def test_references_in_a_run(judged, name):
         assert one['result'] == (
             'no_reference' if expected[2] is None else 'pass')
         assert float(one['reference']) == expected[0]
-    if 'latency_small' in figures:
+    if 'latency_small' in values:
         mean, = (r for r in records if r['metric'] == 'latency_small')
         assert (mean['result'], mean['point']) == ('pass', '')
 
@@ -449,7 +449,7 @@ def note(suite):
     """What the summary says of the last case."""
     report = Path(suite.variables['PLUMBLINE_WORK'], 'report.json')
     return json.loads(report.read_text())['runs'][0]['testcases'][-1][
-        'unjudged']
+        'no_reference']
 
 
 def test_broken_reference_file(faulty):
@@ -482,11 +482,11 @@ def test_what_has_no_reference_is_recorded(faulty):
 def complete(tmp_path_factory):
     """Cases of a family all of which must have a reference."""
     suite = with_stand_in(suite_in(tmp_path_factory.mktemp('complete')))
-    figures = {'latency@8B': GOOD}
+    values = {'latency@8B': GOOD}
     return Session(
         suite, {case_of(name): 'none' for name in ('good', 'none', 'slow')},
-        {'complete': True, **table_of({'good': ('fast', figures),
-                                       'slow': ('slow', figures)})})
+        {'complete': True, **table_of({'good': ('fast', values),
+                                       'slow': ('slow', values)})})
 
 
 def test_what_has_no_reference_fails_where_all_must_have_one(complete):
@@ -539,20 +539,20 @@ def test_zero_cases(suite):
     ([90, 95, 100, 400, 410, 400], 'mixed'),
     ([90, 95, 100, 110, 100, 105], 'fast'),
     ([1200, 1300, 1200, 1250, 1210, 1200], 'other')])
-def test_speeds_are_read_between_repeats(tmp_path, readings, speed):
+def test_speeds_are_read_between_repetitions(tmp_path, readings, speed):
     """measure.sh, and the class that the check makes of what it left."""
     import types
 
     from checks.core import base, guards
     (tmp_path / 'readings').write_text('\n'.join(map(str, readings)) + '\n')
     # Never during a run: its program would see the marker.
-    sentinel = tmp_path / 'sentinel'
-    sentinel.write_text('#!/bin/bash\nread -r x < readings\n[ ! -e busy ] ||'
+    speed_probe = tmp_path / 'speed_probe'
+    speed_probe.write_text('#!/bin/bash\nread -r x < readings\n[ ! -e busy ] ||'
                         ' x=nan\nsed -i 1d readings\necho "ns $x"\n')
-    sentinel.chmod(0o755)
+    speed_probe.chmod(0o755)
     done = subprocess.run(
-        [ROOT / 'checks/core/src/measure.sh', '--repeats', '3', '--sentinel',
-         './sentinel', '--', 'bash', '-c',
+        [ROOT / 'checks/core/src/measure.sh', '--repetitions', '3', '--speed-probe',
+         './speed_probe', '--', 'bash', '-c',
          'touch busy; sleep 0.05; rm busy'], cwd=tmp_path,
         capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -150,15 +150,15 @@ def test_transport(tmp_path):
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf'), '1.0'])
 def test_a_value_is_a_finite_number(value):
-    refused('not_finite', guards.figures_are_finite, {'latency@8B': value})
+    refused('not_finite', guards.values_are_finite, {'latency@8B': value})
 
 
 @pytest.mark.parametrize('guard, figures', [
     ('missing_metric', {}),
     ('limits', {'latency@8B': 0.0001}),
 ])
-def test_figures(guard, figures):
-    refused(guard, guards.figures_are_sound, 'osu', figures, ['latency@8B'],
+def test_values(guard, values):
+    refused(guard, guards.values_are_sound, 'osu', values, ['latency@8B'],
             'program=osu_latency', {})
 
 
@@ -187,8 +187,8 @@ GPUS = INTRA.replace('host', 'cuda')
     ('placement=intra_node program=osu_put_bibw synchronisation=pscw '
      'window=allocate', 'bandwidth@8192B', 9e5, {}, 'no two cores'),
 ])
-def test_what_no_path_can_do(params, figure, value, site, words):
-    found = limits.beyond('osu', {figure: value}, params, site)
+def test_what_no_path_can_do(params, metric, value, site, words):
+    found = limits.beyond('osu', {metric: value}, params, site)
     assert found and words in found[0], found
 
 
@@ -203,8 +203,8 @@ def test_what_no_path_can_do(params, figure, value, site, words):
     (INTRA.replace('latency', 'bibw'), 'bandwidth@8192B', 6e5, {}),
     (INTER.replace('latency', 'bibw'), 'bandwidth@8192B', 6e5, {}),
 ])
-def test_what_fast_paths_do(params, figure, value, site):
-    assert not limits.beyond('osu', {figure: value}, params, site)
+def test_what_fast_paths_do(params, metric, value, site):
+    assert not limits.beyond('osu', {metric: value}, params, site)
 
 
 @pytest.mark.parametrize('claimed, fine', [
@@ -219,7 +219,7 @@ def test_a_program_needs_the_time_that_its_table_claims(tmp_path, claimed,
             'wall_time', guards.time_is_enough, run, claimed)
 
 
-FIGURES = ['latency@8B', 'bandwidth@8B']
+VALUES = ['latency@8B', 'bandwidth@8B']
 
 
 @pytest.mark.parametrize('entry, words', [
@@ -235,15 +235,15 @@ FIGURES = ['latency@8B', 'bandwidth@8B']
 ])
 def test_references(entry, words):
     with pytest.raises(references.ReferenceError_, match=words):
-        references.validate(entry, FIGURES, 'osu.yaml')
+        references.validate(entry, VALUES, 'osu.yaml')
 
 
-def test_an_open_reference_asks_for_no_figure():
-    """The sentinel has no reading on a busy machine."""
+def test_an_open_reference_asks_for_no_metric():
+    """The speed probe has no reading on a busy machine."""
     assert references.validate(
         {'latency@8B': [1, None, 0.1, 'us'],
          'cacheline_roundtrip': [90.0, None, None, 'ns']},
-        FIGURES, 'osu.yaml') == {'latency@8B': (1, None, 0.1, 'us')}
+        VALUES, 'osu.yaml') == {'latency@8B': (1, None, 0.1, 'us')}
 
 
 @pytest.fixture
@@ -335,9 +335,9 @@ BOUND = 'latency@8B: [1.0, null, 0.12, us]'
     ([BOUND, '$from: {run: 3}'], "unknown key 'run': did you mean runs"),
     ([BOUND, '$from: {runs: 0}'], 'runs: 0 is no number of runs'),
     ([BOUND, '$from: {bounds: {latency@8B: 1.0}}'], 'bounds: expected'),
-    ([BOUND, '$unjudged: {wall_time: 3}'], 'wall_time is not judged'),
-    ([OPEN, '$unjudged: {latency@8B: -1}'], '-1 is no number of runs'),
-    ([OPEN, '$unjudged: {latency@8B: soon}'], "'soon' is no number of runs"),
+    ([BOUND, '$no_reference: {wall_time: 3}'], 'wall_time is not judged'),
+    ([OPEN, '$no_reference: {latency@8B: -1}'], '-1 is no number of runs'),
+    ([OPEN, '$no_reference: {latency@8B: soon}'], "'soon' is no number of runs"),
 ])
 def test_a_bad_reference_is_refused_with_its_line(loaded, lines, words):
     with pytest.raises(references.ReferenceError_,
@@ -346,31 +346,31 @@ def test_a_bad_reference_is_refused_with_its_line(loaded, lines, words):
         loaded(ENTRY.format('\n      '.join(lines)))
 
 
-def test_references_of_before_a_figure_was_judged_stay_valid(loaded):
+def test_references_of_before_a_metric_was_judged_stay_valid(loaded):
     """A family that judges more than it did makes no file of a site invalid:
     what the suite wrote without that figure is recorded, and told."""
     made = '$from: {runs: 5, bounds: {worst_ratio: [1.0, 0.1]}}'
     found = loaded(ENTRY.format(f'{OPEN}\n      {made}'))
     entry = found.checks['OsuPt2pt']['fast']['x=1']
-    assert references.unjudged('osu', entry) == {'latency@8B': 1}
+    assert references.no_reference('osu', entry) == {'latency@8B': 1}
     # Nor one whose metric is new, so that the file does not speak of it.
     del entry['latency@8B']
-    assert references.unjudged('osu', entry, ['latency@8B']) == {
+    assert references.no_reference('osu', entry, ['latency@8B']) == {
         'latency@8B': 1}
     case = type('OsuPt2pt', (types.SimpleNamespace,), {
         'variant_name': classmethod(lambda cls: cls.__name__)})(
         inconclusive='', bringup=False, speed='fast', family='osu',
         params='x=1',
         current_partition=types.SimpleNamespace(features=[]),
-        judged_figures=lambda figures: ['latency@8B'],
+        judged_values=lambda values: ['latency@8B'],
         is_dry_run=lambda: False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(references.vendor, 'figures', lambda case: {})
+        patch.setattr(references.vendor, 'values', lambda case: {})
         patch.setattr(references, '_at_speed', lambda case, speed: entry)
         known, note = references.known(case, {'latency@8B': 1.0,
                                               'latency@1B': 1.0})
     assert 'latency@1B' in known
-    assert note == 'unjudged: needs about 1 more run (latency@8B)'
+    assert note == 'no_reference: needs about 1 more run (latency@8B)'
 
 
 def test_several_faults_are_counted(loaded):
@@ -384,9 +384,9 @@ def test_several_faults_are_counted(loaded):
     [BOUND], ['latency@8B: [1.0, -0.5, 9, us]'],     # both sides, by hand
     ['latency@8B: ["$xfail", why, [1.0, null, 0.3, us]]'],
     [OPEN, 'latency_small: [1.0, null, 0.1, us]'],
-    [OPEN, '$unjudged: {latency@8B: 7}'],
-    [OPEN, '$unjudged: {latency_small: 0}'],
-    [BOUND, '$unjudged: {worst_ratio: 0}'],
+    [OPEN, '$no_reference: {latency@8B: 7}'],
+    [OPEN, '$no_reference: {latency_small: 0}'],
+    [BOUND, '$no_reference: {worst_ratio: 0}'],
     [BOUND, '$from: {runs: 12, first: 2026-11-01, last: 2026-11-05, suite: '
      '0123456789ab, reason: new switch, bounds: {latency@8B: [1.0, 0.12]}}'],
     [BOUND, 'steal_cpu: [0.0, null, null, "1"]'],    # a count may be 0
@@ -407,15 +407,15 @@ class OsuPt2pt:
         vars(self).update(more)
         self.dry_run = dry_run
         self.current_partition = types.SimpleNamespace(
-            name='cpu', fullname='alpha:cpu', features=['speed_sentinel'],
+            name='cpu', fullname='alpha:cpu', features=['speed_probe'],
             extras={'speed_boundary_ns': boundary})
         self.current_environ = types.SimpleNamespace(name=environ, extras={})
 
     def is_dry_run(self):
         return self.dry_run
 
-    def judged_figures(self, figures):
-        return {'latency@8B'} & set(figures)
+    def judged_values(self, values):
+        return {'latency@8B'} & set(values)
 
 
 #: What a case is judged by, of what there is for another one.
@@ -430,7 +430,7 @@ def stub(monkeypatch):
     """ReFrame takes a stub for a case; no vendor has published figures."""
     monkeypatch.setattr('reframe.core.pipeline.RegressionTestPlugin',
                         OsuPt2pt)
-    monkeypatch.setattr(references.vendor, 'figures', lambda check: ())
+    monkeypatch.setattr(references.vendor, 'values', lambda check: ())
 
 
 @pytest.mark.parametrize('complete', [False, True])
@@ -450,20 +450,20 @@ def stub(monkeypatch):
 def test_what_lacks_a_reference_fails_only_where_it_is_complete(
         loaded, stub, case, lacks, complete):
     loaded('complete: true\n' * complete + LEVELS)
-    check, figures = OsuPt2pt(**case), {'latency@1B': 1.0, 'latency@8B': 1.0}
+    check, values = OsuPt2pt(**case), {'latency@1B': 1.0, 'latency@8B': 1.0}
     if complete and lacks:
         with pytest.raises(references.ReferenceError_, match=lacks + '.*and '
                            'the file says `complete: true`'):
-            references.known(check, figures)
+            references.known(check, values)
         return
-    found, note = references.known(check, figures)
+    found, note = references.known(check, values)
     # A dry run looks at all speeds only where the family is complete.
     lacks = lacks if not case.get('dry_run') or 'yet' in lacks else ''
     assert note == (f'{lacks}: {references.LEARN}' if lacks else '')
     assert bool(found) is not bool(lacks)
 
 
-def test_a_judged_figure_that_an_entry_lacks_is_told_with_its_line(
+def test_a_judged_metric_that_an_entry_lacks_is_told_with_its_line(
         loaded, stub):
     loaded(ENTRY.format('latency@16B: [1.0, null, 0.1, us]').replace(
         'latency@1B', 'latency@32B'))
@@ -474,15 +474,15 @@ def test_a_judged_figure_that_an_entry_lacks_is_told_with_its_line(
             ['latency@8B', 'latency@16B', 'latency@32B'], 1.0))
 
 
-def test_figures_that_nothing_judges_say_how_many_runs_they_need():
+def test_values_that_nothing_judges_say_how_many_runs_they_need():
     entry = {'latency@8B': [1.0, None, None, 'us'],
              'latency@1B': [1.0, None, None, 'us'],
              'worst_ratio': [1.0, None, 0.9, '1'],
-             '$unjudged': {'latency@8B': 0, 'latency_small': 40}}
-    assert references.unjudged('osu', entry) == {'latency@8B': 40}
+             '$no_reference': {'latency@8B': 0, 'latency_small': 40}}
+    assert references.no_reference('osu', entry) == {'latency@8B': 40}
     entry['latency_small'] = [1.0, None, 0.1, 'us']
-    assert references.unjudged('osu', entry) == {}
-    assert references.unjudged('osu', entry, ['init_time']) == {
+    assert references.no_reference('osu', entry) == {}
+    assert references.no_reference('osu', entry, ['init_time']) == {
         'init_time': None}
 
 
@@ -548,11 +548,11 @@ def recorded(values, samples=(), guard=''):
     from config.records import perflog
     check = types.SimpleNamespace(
         inconclusive='', invalid='', disturbed='', speed='fast', guard=guard,
-        perfvalues={f'local:thishost:{figure}': value
-                    for figure, value in values.items()},
+        perfvalues={f'local:thishost:{metric}': value
+                    for metric, value in values.items()},
         samples=list(samples))
     return [(r['metric'], r['value'], r['result'], r.get('guard', ''))
-            for r in perflog.figures(check)]
+            for r in perflog.values(check)]
 
 
 PASS = [1.0, 1.0, None, 0.1, 'us', 'pass']
@@ -573,9 +573,9 @@ def test_no_record_is_infinite_or_nan(values, samples):
     assert recorded({'latency@1B': PASS}) == [('latency', 1.0, 'pass', '')]
 
 
-def test_a_repeat_that_is_no_number_refuses_the_run():
+def test_a_repetition_that_is_no_number_refuses_the_run():
     with pytest.raises(guards.Refused, match='latency@8B = nan'):
-        guards.figures_are_finite({'latency@1B': 1.0, 'latency@8B': math.nan})
+        guards.values_are_finite({'latency@1B': 1.0, 'latency@8B': math.nan})
 
 
 @pytest.mark.parametrize('said, lost', [

@@ -43,7 +43,7 @@ def family_of(path: Path) -> str:
     return path.relative_to(TESTS).parts[0]
 
 
-def figures(parser, text):
+def values(parser, text):
     """Without lines, and without what tells several runs or tests apart."""
     return {(r.program, r.version, r.size, re.sub(
         r'\[test=.*\]|run=\d+,?', '', r.metric).replace('[]', ''), r.value,
@@ -107,7 +107,7 @@ def text_of(path):
 
 def whole(path):
     try:
-        return figures(parser_of(path), text_of(path))
+        return values(parser_of(path), text_of(path))
     except ParseError:
         return None                     # an output that is refused as it is
 
@@ -121,7 +121,7 @@ def test_refused_or_the_same(path):
         mutation = draw.choice(MUTATIONS)
         text = mutation(draw, text_of(path))
         try:
-            got = figures(parser_of(path), text)
+            got = values(parser_of(path), text)
         except ParseError:
             continue
         assert want is not None, mutation
@@ -170,7 +170,7 @@ def test_a_result_does_not_vanish_with_its_newline(version):
         keyvalue.parse(text.replace('msec\n', 'msec', 1))
     bare = ''.join(line.rpartition('\r')[2] + '\n'
                    for line in text.split('\n') if line.strip())
-    assert figures(keyvalue, bare) == figures(keyvalue, text)
+    assert values(keyvalue, bare) == values(keyvalue, text)
     with pytest.raises(ParseError):
         keyvalue.parse(bare.replace('msec\n', 'msec', 1))
 

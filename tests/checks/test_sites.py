@@ -168,9 +168,9 @@ def test_broken_table_of_hardware(monkeypatch, tmp_path, change, words):
 
 
 def test_what_two_gpus_of_a_node_can_exchange():
-    def bad(figure, program='osu_bw', buffers='cuda'):
+    def bad(metric, program='osu_bw', buffers='cuda'):
         return limits.beyond(
-            'osu', {'bandwidth@4194304B': figure}, f'buffers={buffers} '
+            'osu', {'bandwidth@4194304B': metric}, f'buffers={buffers} '
             f'placement=intra_node program={program}',
             {'gpu_link_bandwidth': 450000})
     assert 'GPUs' in bad(451000)[0]
@@ -186,26 +186,26 @@ INTER = 'buffers=host placement=inter_node program=osu_bw'
 
 def test_far_below_the_hardware():
     site = {'one_nic_bandwidth': 25000}
-    figures = {'bandwidth@8B': 3.0, 'bandwidth@4194304B': 12000.0}
+    values = {'bandwidth@8B': 3.0, 'bandwidth@4194304B': 12000.0}
     assert 'bandwidth@4194304B = 12000 is below half of 25000' in (
-        limits.far_below('osu', figures, INTER, site))
+        limits.far_below('osu', values, INTER, site))
     assert not limits.far_below('osu', {'bandwidth@4194304B': 13e3}, INTER,
                                 site)
     assert not limits.far_below('osu', {'bandwidth@8192B': 3.0}, INTER, site)
-    assert not limits.far_below('osu', figures, INTER, {})
+    assert not limits.far_below('osu', values, INTER, {})
     assert not limits.far_below(
-        'osu', figures, INTER.replace('inter', 'intra'), site)
+        'osu', values, INTER.replace('inter', 'intra'), site)
 
 
 def test_far_below_is_noted_in_the_summary():
     case = SimpleNamespace(
-        family='osu', figures={'bandwidth@4194304B': 12000.0},
+        family='osu', values={'bandwidth@4194304B': 12000.0},
         params=INTER,
         current_partition=SimpleNamespace(
             extras={'one_nic_bandwidth': 25000}),
-        unjudged='bring-up', is_dry_run=lambda: False)
+        no_reference='bring-up', is_dry_run=lambda: False)
     Benchmark.note_far_below(case)
-    assert case.unjudged.startswith('bring-up; bandwidth@4194304B = 12000')
+    assert case.no_reference.startswith('bring-up; bandwidth@4194304B = 12000')
 
 
 # Vendor profiles --------------------------------------------------------
@@ -272,14 +272,14 @@ def case(source='spack', emulated=False):
 def test_rows_of_a_case(monkeypatch):
     rows = (vendor.Row(**ROW),)
     monkeypatch.setattr(vendor, 'profile', lambda: rows)
-    assert vendor.figures(case()) == rows
+    assert vendor.values(case()) == rows
     assert vendor.note(rows) == 'vendor profile: somebody (2025-12)'
     # Another program's figures judge neither ours nor an emulation.
-    assert not vendor.figures(case('embedded'))
-    assert not vendor.figures(case(emulated=True))
+    assert not vendor.values(case('embedded'))
+    assert not vendor.values(case(emulated=True))
     monkeypatch.setattr(vendor, 'profile', lambda: rows * 2)
     with pytest.raises(vendor.VendorError, match='two rows give latency'):
-        vendor.figures(case())
+        vendor.values(case())
 
 
 def test_a_machine_that_changes_its_speed_is_not_judged(monkeypatch):
@@ -288,7 +288,7 @@ def test_a_machine_that_changes_its_speed_is_not_judged(monkeypatch):
     mixed.inconclusive = 'the machine kept changing its speed'
     mixed.bringup = True
     found = references.entry(mixed)
-    assert (found.kind, found.figures) == ('-', {}) and 'speed' in found.note
+    assert (found.kind, found.values) == ('-', {}) and 'speed' in found.note
 
 
 @pytest.fixture
@@ -302,9 +302,9 @@ def published(suite, tmp_path):
                         'GOLDEN': str(GOLDEN / 'osu_latency.txt')}
     another_site(suite, tmp_path, '''
 for _part in site_configuration['systems'][0]['partitions']:
-    _part['features'].remove('speed_sentinel')
+    _part['features'].remove('speed_probe')
 ''')
-    # Without a sentinel there are no speeds, not one.
+    # Without a speed probe there are no speeds, not one.
     del suite.variables['PLUMBLINE_SPEED_BOUNDARY_NS']
 
     def run(*args, **change):
@@ -322,7 +322,7 @@ def judged(suite):
                if (r['metric'], r['point']) == ('latency', '8 B'))
     report = Path(suite.variables['PLUMBLINE_WORK'], 'report.json')
     cases = json.loads(report.read_text())['runs'][0]['testcases']
-    return record['reference'], record['result'], cases[-1]['unjudged']
+    return record['reference'], record['result'], cases[-1]['no_reference']
 
 
 @pytest.mark.parametrize('bringup', [[], ['-Sbringup=1']])
@@ -368,7 +368,7 @@ def test_a_profile_that_does_not_fit(published, change, words):
     assert words in done.stdout + done.stderr, done.stdout
 
 
-def test_published_figures_are_never_proposed(published):
+def test_published_values_are_never_proposed(published):
     published.run()
     published.again(4)
     done = published.plumb('references', 'propose')

@@ -206,7 +206,7 @@ def test_perflogs_that_cannot_be_written(suite):
 
 
 @pytest.mark.parametrize('words, action', [
-    ([], ''), (['-n', 'OsuPt2pt', '-v'], ''), (['-Srepeats=2'], ''),
+    ([], ''), (['-n', 'OsuPt2pt', '-v'], ''), (['-Srepetitions=2'], ''),
     (['--dry-run'], '--dry-run'), (['-n', 'x', '-lC'], '-l'),
     (['-L'], '-L'), (['--ci-generate=f'], '--ci-generate'),
     (['--describe', '-t', 'x'], '--describe'), (['--no-such'], ''),

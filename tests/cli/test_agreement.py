@@ -22,14 +22,14 @@ pytest.importorskip('pandas')
 pytest.importorskip('jinja2')
 import perflogs_factory as make
 
-from cli.nightly import summary as night_summary
+from cli.nightly import summary as session_summary
 from cli.session import account
 from config.sessions import run_id
 from postprocess import export, perflogs, results
 from postprocess.perflogs import plans
 from postprocess.regressions import telling, verdict
 from postprocess.report import build as report
-from postprocess.report import figures, page
+from postprocess.report import metrics, page
 
 #: How a case may end; beside results of records what leaves no figures.
 ENDS = (*(name for name in results.ORDER if name not in ('not_run', 'flaky')),
@@ -40,7 +40,7 @@ METRICS = ('latency', 'bandwidth', 'wall_time')
 class Case:
     """A case of a made-up site, and what becomes of it."""
 
-    def __init__(self, rng: random.Random, number: int, nights: int) -> None:
+    def __init__(self, rng: random.Random, number: int, sessions: int) -> None:
         self.columns = {
             'system': rng.choice(['alpha', 'alpha', 'beta']),
             'partition': rng.choice(['cpu', 'cpu', 'gpu']),
@@ -52,48 +52,48 @@ class Case:
             'emulated': int(rng.random() < 0.1)}
         # ReFrame's hash knows the check and its parameters alone.
         self.hash = f"{self.columns['check'][3]}{number // 2:07}"
-        self.rehashed = rng.choice([None, None, rng.randrange(nights)])
+        self.rehashed = rng.choice([None, None, rng.randrange(sessions)])
         self.metrics = rng.sample(METRICS, rng.randint(1, 3))
         self.sizes = rng.choice([(None,), (8,), (8, 1024)])
-        self.first = rng.choice([0, 0, 0, nights - 2])
-        self.last = rng.choice([nights, nights, nights, nights - 5])
-        self.worse = rng.choice([None, None, nights - 6, nights - 12])
-        self.better = rng.choice([nights, nights, nights - 3])
+        self.first = rng.choice([0, 0, 0, sessions - 2])
+        self.last = rng.choice([sessions, sessions, sessions, sessions - 5])
+        self.worse = rng.choice([None, None, sessions - 6, sessions - 12])
+        self.better = rng.choice([sessions, sessions, sessions - 3])
         self.factor = rng.choice([1.1, 1.5])
         self.speed = rng.choice(['fast', 'fast', '-'])
 
-    def records(self, rng: random.Random, run: str, night: int,
+    def records(self, rng: random.Random, run: str, session: int,
                 when: datetime.datetime, end: str) -> list[dict]:
         """What it leaves of one session."""
         def at(hours: int) -> str:
             return f'{when + datetime.timedelta(hours=hours):%Y-%m-%dT%XZ}'
 
-        hashed = self.hash if self.rehashed is None or night < self.rehashed \
+        hashed = self.hash if self.rehashed is None or session < self.rehashed \
             else self.hash + 'b'
         same = self.columns | {
             'run': run, 'time': at(0), 'case': hashed, 'speed': rng.choice(
                 [self.speed] * 20 + ['slow', 'slow', 'mixed'])}
         found = []
         if end.startswith('guard'):
-            found.append(make.record('completed', 0.0, **same, repeat=0,
+            found.append(make.record('completed', 0.0, **same, repetition=0,
                                      result='fail', guard='ranks: 1 of 2'))
         if end == 'again':
-            found += self._figures(rng, night, 'again', same)
+            found += self._metrics(rng, session, 'again', same)
             same |= {'time': at(1)}
             end = rng.choice(['pass', 'fail'])
         if end not in ('guard', 'nothing'):
-            found += self._figures(
-                rng, night, 'no_reference' if end.startswith('guard')
+            found += self._metrics(
+                rng, session, 'no_reference' if end.startswith('guard')
                 else end, same)
         return found
 
-    def _figures(self, rng: random.Random, night: int, result: str,
+    def _metrics(self, rng: random.Random, session: int, result: str,
                  same: dict) -> list[dict]:
         """The metrics that are there; one of them ended as is said."""
         some = [m for m in self.metrics if rng.random() < 0.95
                 ] or self.metrics[:1]
         worse = self.factor if self.worse is not None \
-            and self.worse <= night < self.better else 1.0
+            and self.worse <= session < self.better else 1.0
         found = []
         for metric in some:
             lower = make.METRICS[metric]['better'] == 'lower'
@@ -105,12 +105,12 @@ class Case:
                 bound = {} if mine in ('no_reference', 'inconclusive') else {
                     'reference': '10.0', 'upper' if lower else 'lower':
                     '0.2' if lower else '-0.2'}
-                for repeat in rng.choice([(1,), (0, 1, 2)]):
+                for repetition in rng.choice([(1,), (0, 1, 2)]):
                     value = 10 * (worse if lower else 1 / worse) * (
                         1 + 0.01 * rng.gauss(0, 1))
                     found.append(make.record(
                         metric, value, size, **same, **bound, result=mine,
-                        repeat=repeat))
+                        repetition=repetition))
         return found
 
 
@@ -124,10 +124,10 @@ def drawn(seed: int, folder: Path) -> set[str]:
                                for number in range(rng.randint(2, 9)))}
     seen: set[str] = set()
     records, some = [], list(cases.values())
-    for night in range(columns):
-        last = night == columns - 1
+    for session in range(columns):
+        last = session == columns - 1
         start = make.START + datetime.timedelta(
-            days=night, minutes=rng.choice([0, 0, 17, 1250]))
+            days=session, minutes=rng.choice([0, 0, 17, 1250]))
         tag = f'{rng.randrange(16 ** 6):06x}'
         sessions = [(start, tag, some)]
         if rng.random() < 0.2:              # by hand, while the other runs
@@ -141,27 +141,27 @@ def drawn(seed: int, folder: Path) -> set[str]:
             run = f'{began:%Y%m%dT%H%M%SZ}-{name}'
             planned: dict[str, list[Case]] = {}
             for number, case in enumerate(mine):
-                if not case.first <= night < case.last:
+                if not case.first <= session < case.last:
                     continue
                 end = rng.choice(ENDS) if rng.random() < (
                     0.4 if last else 0.04) else 'pass'
                 planned.setdefault(case.columns['system'], []).append(case)
                 got = case.records(
-                    rng, run, night, began + datetime.timedelta(
+                    rng, run, session, began + datetime.timedelta(
                         minutes=20 * number), end)
                 records += got
                 seen |= {end} & {'again', 'guard', 'guard and figures'} | {
                     row['result'] for row in got if last}
             if last and rng.random() < 0.5:
                 for system, planned_ in planned.items():
-                    plan(folder, run, began, system, planned_, night)
+                    plan(folder, run, began, system, planned_, session)
                     seen.add('plan')
     make.write(folder, records)
     return seen
 
 
 def plan(folder: Path, run: str, began: datetime.datetime, system: str,
-         cases: list[Case], night: int) -> None:
+         cases: list[Case], session: int) -> None:
     """The plan of a session, which was killed if a case has no record."""
     path = folder / system / 'sessions' / f'{run}.json'
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ def plan(folder: Path, run: str, began: datetime.datetime, system: str,
                 'source')} | {
                 'emulated': str(one.columns['emulated']), 'family': 'osu',
                 'case': one.hash if one.rehashed is None
-                or night < one.rehashed else one.hash + 'b',
+                or session < one.rehashed else one.hash + 'b',
                 'version': '7.5', 'stack': 'openmpi 5.0.6',
                 'name': f"{one.columns['check']} {one.columns['params']}"}
             for one in cases]}))
@@ -234,9 +234,9 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
     for one in found.results:
         if same[one.planned] > 1:
             continue
-        night = results.of_night(frame, first[one.run])[one.planned]
-        assert night.result == one.result, one
-        summary = night_summary.Summary('x', 0.0, results=[night])
+        session = results.of_nightly_session(frame, first[one.run])[one.planned]
+        assert session.result == one.result, one
+        summary = session_summary.Summary('x', 0.0, results=[session])
         assert (summary.word in ('failed', 'flaky')) == one.failed
         [plan_of] = [plans.read(path, pytest.fail) for path in
                      logs.glob(f'{one.system}/sessions/{one.run}.json')
@@ -292,7 +292,7 @@ def agrees(seed: int, folder: Path, capsys) -> set[str]:
 
 def test_all_say_the_same_of_every_case(tmp_path, capsys, monkeypatch):
     # What is drawn is not looked at here.
-    monkeypatch.setattr(figures, 'drawings', lambda *_: ([], []))
+    monkeypatch.setattr(metrics, 'drawings', lambda *_: ([], []))
     monkeypatch.setattr(page.ratio, 'drawings', lambda *_, **__: [])
     seen: set[str] = set()
     # Few that have between them all that can happen.

@@ -62,7 +62,7 @@ def python_and_yaml(folder: Path) -> int:
     pytest.param('echo', ['--service'], 'Echo', 'echo_rate',
                  marks=pytest.mark.thorough)])
 def test_a_new_family_runs_and_holds_the_contracts(
-        checkout, suite, name, options, check, figure, types_checked,
+        checkout, suite, name, options, check, metric, types_checked,
         request):
     said = checkout('benchmark', 'new', name, *options)
     assert f'./plumb run -n {check}' in said
@@ -73,10 +73,10 @@ def test_a_new_family_runs_and_holds_the_contracts(
     assert ' 0 failed' in said, said
     records = [row for path in (suite.tmp / 'perflogs').rglob('*.csv')
                for row in csv.DictReader(path.open())]
-    assert figure in {r['metric'] for r in records}, said
+    assert metric in {r['metric'] for r in records}, said
     assert {r['guard'] for r in records} == {''}
     golden = checkout.folder / 'tests' / name / 'golden' / f'{name}.txt'
-    assert figure in checkout('parse', name, str(golden))
+    assert metric in checkout('parse', name, str(golden))
     source = family / 'src' / f'{name}.c'
     source.write_text(source.read_text().replace(r'1.0\n', r'1.0 '))
     said = checkout('run', '--', '-n', check, code=1)

@@ -152,7 +152,7 @@ def test_the_parts_of_a_family_are_told_with_what_to_do():
 
 def case(where: str, digest: str, nodes: int = 1) -> dict:
     return {'where': where, 'hash': digest, 'nodes': nodes, 'check': 'C',
-            'repeats': 1, 'limit': 1800.0}
+            'repetitions': 1, 'limit': 1800.0}
 
 
 def test_a_mode_is_summed_by_times_seen_and_else_by_limits(tmp_path):
@@ -171,7 +171,7 @@ def test_a_mode_is_summed_by_times_seen_and_else_by_limits(tmp_path):
     assert '1.6 node-hours: 0.11 by times seen before (1 cases), 1.5 at ' \
         'the most by time limits (2)' in str(cost)
     # A mode repeats, and gives more time.
-    cost = doctor.cost(cases, seen, {'repeats': '20', 'time_limit': '2h'})
+    cost = doctor.cost(cases, seen, {'repetitions': '20', 'time_limit': '2h'})
     assert cost.by_times == pytest.approx(20 * 4 * 100 / 3600)
     assert cost.by_limits == pytest.approx(2 + 2 * 2)
     assert '0 cases (0 checks), 0 node-hours' in str(doctor.cost([], {}, {}))

@@ -75,11 +75,11 @@ class Machine:
         more = {'program': name, 'params': f'program={name}', 'case': name,
                 'speed': self.speeds.get(number, 'fast'), 'day': number}
         if bad == 'inconclusive':
-            return record(size=8, repeat=0, result='inconclusive', **more)
+            return record(size=8, repetition=0, result='inconclusive', **more)
         if bad:
-            return record('completed', 0.0, repeat=0, result='fail',
+            return record('completed', 0.0, repetition=0, result='fail',
                           guard=bad, **more)
-        return record(size=8, repeat=0, **more)
+        return record(size=8, repetition=0, **more)
 
     def progress(self, frame: Any) -> list[Progress]:
         good = frame[(frame['guard'] == '')

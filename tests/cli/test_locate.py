@@ -165,21 +165,21 @@ class Nodes:
         rows, cases = [], []
         for number, pairs in enumerate(asked['rounds'], 1):
             for nodes in pairs:
-                figure = self.cluster.figure(*nodes)
+                metric = self.cluster.metric(*nodes)
                 row = record(
-                    'bandwidth', figure or 0.0, 4194304,
+                    'bandwidth', metric or 0.0, 4194304,
                     day=len(self.asked), check='C',
                     case=f'{len(rows):08x}', nodes=' '.join(nodes))
-                if figure is None:
+                if metric is None:
                     row |= {'metric': 'completed', 'point': '', 'unit': '1',
-                            'repeat': 0, 'better': 'higher',
+                            'repetition': 0, 'better': 'higher',
                             'reference': '1.0', 'lower': '0.0',
                             'result': 'fail', 'guard': 'job_state',
                             'nodes': ''}
                 row |= self.columns
                 # A smaller message says less, and is not looked at.
                 rows += [row, {**row, 'point': '1024 B', 'value': '1.0'}
-                         ] if figure else [row]
+                         ] if metric else [row]
                 cases.append({
                     name: str(row[name]) for name in plans.COLUMNS} | {
                     'name': 'C %nodes=' + '+'.join(nodes)

@@ -35,7 +35,7 @@ from cli.nightly import (
     timers,
 )
 from cli.nightly import (
-    summary as night_summary,
+    summary as nightly_summary,
 )
 from cli.nightly.nodes import Node, Pool
 from cli.nightly.reruns import ANY, OTHER, SAME
@@ -45,17 +45,17 @@ from cli.setup.venv import SetupError
 from config.sessions import clock, lock, run_id
 from postprocess import perflogs, results
 from postprocess.perflogs import plans
-from postprocess.regressions import nights as nights_of
+from postprocess.regressions import nightly_sessions as nightly_sessions_of
 from postprocess.results import Result
 
-NIGHT = '20261122T013000Z-abcdef'
+NIGHTLY_SESSION = '20261122T013000Z-abcdef'
 AGAIN = '20261122T023000Z-abcdef07'
 TINY = ['-n', 'OsuStartup', '-E', 'program == "osu_hello"']
 
 
 # Sessions of one night ----------------------------------------------------
 
-def test_a_further_session_names_the_night_that_it_belongs_to():
+def test_a_further_session_names_the_nightly_session_that_it_belongs_to():
     first = run_id.new()
     further = run_id.new(first)
     other = run_id.new()
@@ -68,7 +68,7 @@ def test_a_further_session_names_the_night_that_it_belongs_to():
     # Alone it is a night of its own.
     assert run_id.first_of([further]) == {further: further}
     # Not one that began later, by chance with the same digits.
-    assert run_id.first_of([NIGHT.replace('2026', '2027'), AGAIN])[
+    assert run_id.first_of([NIGHTLY_SESSION.replace('2026', '2027'), AGAIN])[
         AGAIN] == AGAIN
 
 
@@ -80,38 +80,38 @@ def time_of(run: str, day: int) -> str:
 
 
 def bad(run: str, day: int = 0, **more: Any) -> dict[str, Any]:
-    return record('completed', 0.0, repeat=0, result='fail', run=run,
+    return record('completed', 0.0, repetition=0, result='fail', run=run,
                   guard='exit_code', time=time_of(run, day), **more)
 
 
 def good(run: str, day: int = 0, **more: Any) -> dict[str, Any]:
-    return record(size=8, repeat=0, result='pass', run=run,
+    return record(size=8, repetition=0, result='pass', run=run,
                   time=time_of(run, day), reference=1.0, upper=0.1, **more)
 
 
 def test_a_failure_that_was_gone_in_a_rerun_is_no_pass(tmp_path):
-    write(tmp_path, [bad(NIGHT), good(AGAIN)])
+    write(tmp_path, [bad(NIGHTLY_SESSION), good(AGAIN)])
     frame = perflogs.read(tmp_path)
     assert set(results.newest(frame)['result']) == {'flaky', 'pass'}
     [one] = results.of_records(frame)
     assert one.result == 'flaky' and one.failed
     # A session by itself is what it was.
-    assert results.of_session(frame, NIGHT)[one.planned].result == 'fail'
+    assert results.of_session(frame, NIGHTLY_SESSION)[one.planned].result == 'fail'
     assert results.of_session(frame, AGAIN)[one.planned].result == 'pass'
     # A run of its own, by hand, shows that it is mended.
     write(tmp_path, [good('20261123T090000Z-123456')])
     assert set(results.newest(perflogs.read(tmp_path))['result']) == {'pass'}
 
 
-def test_a_night_is_one_column_and_one_date(tmp_path):
+def test_a_nightly_session_is_one_column_and_one_date(tmp_path):
     """Also where its reruns are made after midnight."""
-    late = NIGHT.replace('T01', 'T23')
+    late = NIGHTLY_SESSION.replace('T01', 'T23')
     after = '20261123T003000Z-abcdef07'
     write(tmp_path, [bad(late), good(after)])
     frame = perflogs.read(tmp_path)
-    names, column = results.nights(frame)
+    names, column = results.nightly_sessions(frame)
     assert names == [[late, after]] and set(column) == {0}
-    assert len({str(day) for day in nights_of.nights(frame).values()}) == 1
+    assert len({str(day) for day in nightly_sessions_of.nightly_sessions(frame).values()}) == 1
 
 
 # Nodes --------------------------------------------------------------------
@@ -218,18 +218,18 @@ def pool_of(number: int, busy: set[str] = frozenset()) -> Pool:
 
 @pytest.mark.parametrize('number, cover', [(1, 1), (4, 3), (10, 1), (10, 10),
                                            (37, 7), (512, 30)])
-def test_a_node_that_is_free_is_measured_within_so_many_nights(number, cover):
+def test_a_node_that_is_free_is_measured_within_so_many_nightly_sessions(number, cover):
     chance = random.Random(number)
     seen: dict[str, float] = {}
     waits = dict.fromkeys(pool_of(number).nodes, 0)
-    for night in range(1, 4 * cover + 1):
-        tonight = set(nodes.due(pool_of(number), seen, cover))
-        assert len(tonight) == -(-number // cover)
+    for nightly_session in range(1, 4 * cover + 1):
+        this_session = set(nodes.due(pool_of(number), seen, cover))
+        assert len(this_session) == -(-number // cover)
         # Slurm chose some, too: that makes no node wait longer.
-        tonight |= set(chance.sample(sorted(waits), number // 5))
+        this_session |= set(chance.sample(sorted(waits), number // 5))
         for name in waits:
-            waits[name] = 0 if name in tonight else waits[name] + 1
-        seen |= dict.fromkeys(tonight, float(night))
+            waits[name] = 0 if name in this_session else waits[name] + 1
+        seen |= dict.fromkeys(this_session, float(nightly_session))
         assert max(waits.values()) < cover
 
 
@@ -260,10 +260,10 @@ def test_jobs_are_kept_to_nodes_by_what_they_must_not_have():
 
 def test_when_a_node_was_last_measured(tmp_path):
     write(tmp_path, [
-        good(NIGHT, day=1, nodes='n1 n2'), good(NIGHT, day=3, nodes='n2'),
-        good(NIGHT, day=2, nodes='', binding='n5:0,1 n6:0,1'),
-        good(NIGHT, day=4, nodes='n8', system='beta'),
-        bad(NIGHT, day=5, nodes='n9')])
+        good(NIGHTLY_SESSION, day=1, nodes='n1 n2'), good(NIGHTLY_SESSION, day=3, nodes='n2'),
+        good(NIGHTLY_SESSION, day=2, nodes='', binding='n5:0,1 n6:0,1'),
+        good(NIGHTLY_SESSION, day=4, nodes='n8', system='beta'),
+        bad(NIGHTLY_SESSION, day=5, nodes='n9')])
     seen = nodes.last_measured(perflogs.read(tmp_path), 'alpha')
     assert set(seen) == {'n1', 'n2', 'n5', 'n6'}
     assert seen['n2'] - seen['n1'] == 2 * 86400
@@ -276,7 +276,7 @@ def trial(name: str = 'a', result: str = 'fail', where: str = 'n1',
     """The result of a test case in one session."""
     there = frozenset(where.split())
     return Result('alpha', 'cpu', 'mpi', 'osu', 'Check', '', '', '', name,
-                  NIGHT, result, nodes=there, width=max(len(there), 1),
+                  NIGHTLY_SESSION, result, nodes=there, width=max(len(there), 1),
                   **more)
 
 
@@ -333,13 +333,13 @@ def test_a_node_that_is_down_by_now_is_compared_with_others():
     (['n2 pass', 'n3 fail', 'n3 pass'], 'fail', ''),
     (['n1 again'], 'fail', '')])
 def test_which_failures_are_believed(tmp_path, again, result, suspects):
-    write(tmp_path, [bad(NIGHT, nodes='n1'), *(
+    write(tmp_path, [bad(NIGHTLY_SESSION, nodes='n1'), *(
         (bad if end == 'fail' else good)(
             f'20261122T0{hour}3000Z-abcdef0{hour}', nodes=nodes)
         | {'result': end}
         for hour, (nodes, end) in enumerate((
             text.split(' ') for text in again), 2))])
-    [one] = results.of_night(perflogs.read(tmp_path), NIGHT).values()
+    [one] = results.of_nightly_session(perflogs.read(tmp_path), NIGHTLY_SESSION).values()
     assert one.result == result and one.failed
     assert ' '.join(sorted(one.suspects)) == suspects
     assert len(one.sessions) == 1 + len(again)
@@ -351,7 +351,7 @@ def test_which_failures_are_believed(tmp_path, again, result, suspects):
 def test_a_failure_after_a_good_session_can_be_flaky(tmp_path):
     """On a node that was due, say."""
     write(tmp_path, [
-        good(NIGHT, nodes='n1'),
+        good(NIGHTLY_SESSION, nodes='n1'),
         bad('20261122T023000Z-abcdef01', nodes='n2'),
         good('20261122T033000Z-abcdef02', nodes='n2')])
     [one] = results.of_records(perflogs.read(tmp_path))
@@ -364,7 +364,7 @@ def test_so_many_failures_are_no_chance(failed, cases, many):
     assert reruns.too_many(failed, cases) == many
 
 
-def test_what_was_worse_for_one_night_gets_the_runs_that_tell():
+def test_what_was_worse_for_one_nightly_session_gets_the_runs_that_tell():
     one = trial(result='pass')
     pool = {'cpu': {'n1', 'n2'}}
     assert [s.where for s in reruns.plan_suspects([(one, 3)], pool)] == [
@@ -397,8 +397,8 @@ class Machine:
                         if word.startswith('exclude=')), '')
         self.sessions.append((keys, without))
         number = len(self.sessions)
-        run = work.night.first if number == 1 else run_id.new(
-            work.night.first)
+        run = work.nightly_session.first if number == 1 else run_id.new(
+            work.nightly_session.first)
         taken = set(nodes.topology.expand(without)) if without else set()
         rows, worst = [], self.code
         for name in keys:
@@ -422,7 +422,7 @@ class Machine:
 
 
 @pytest.fixture
-def night(tmp_path, monkeypatch):
+def nightly_session(tmp_path, monkeypatch):
     """A night on five nodes: go(): sessions, and what is said."""
     machine = Machine(tmp_path / 'perflogs')
     monkeypatch.setattr(commands, 'measured', machine.measured)
@@ -437,23 +437,23 @@ def night(tmp_path, monkeypatch):
     monkeypatch.setattr(nodes, 'ask', lambda system: (machine.pools, ''))
 
     def go(cover: int = 0, options: tuple[str, ...] = ()
-           ) -> night_summary.Summary:
-        found = night_summary.Summary('alpha', time.time(), cover,
-                                      night=run_id.new())
+           ) -> nightly_summary.Summary:
+        found = nightly_summary.Summary('alpha', time.time(), cover,
+                                      nightly_session=run_id.new())
         args = argparse.Namespace(cover=cover, reframe=list(options),
                                   mode='nightly', locate=False)
-        nightly.Night(commands.Work(
+        nightly.NightlySession(commands.Work(
             {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': str(machine.folder)},
-            [], True, [], session.Night('alpha', found.night)),
+            [], True, [], session.NightlySession('alpha', found.nightly_session)),
             args, found).go()
         return found
     machine.go = go
     return machine
 
 
-def test_a_good_night_is_one_session(night):
-    found = night.go()
-    assert night.sessions == [(['a', 'b'], '')]
+def test_a_good_nightly_session_is_one_session(nightly_session):
+    found = nightly_session.go()
+    assert nightly_session.sessions == [(['a', 'b'], '')]
     assert (found.word, found.code) == ('good', 0)
     assert 'Nodes: 3 of 5 that take jobs' in '\n'.join(found.lines())
     assert 'left out: n6 (drained: disk)' in '\n'.join(found.lines())
@@ -466,7 +466,7 @@ def test_a_good_night_is_one_session(night):
 def test_a_regression_on_several_nodes_is_located(
         monkeypatch, asked, width, lines):
     found = said()
-    one = nightly.Night(
+    one = nightly.NightlySession(
         commands.Work({'name': 'alpha'}, {}, [], True, [], None), found=found,
         args=argparse.Namespace(cover=0, mode='nightly', locate=asked,
                                 reframe=[]))
@@ -482,19 +482,19 @@ def test_a_regression_on_several_nodes_is_located(
     assert found.notes == lines
 
 
-def test_a_failure_that_comes_back_is_believed(night):
-    night.bad = {'a'}
-    found = night.go()
+def test_a_failure_that_comes_back_is_believed(nightly_session):
+    nightly_session.bad = {'a'}
+    found = nightly_session.go()
     # Kept to n1, then kept from it.
-    assert night.sessions[1:] == [(['a'], 'n[2-6]'), (['a'], 'n1')]
+    assert nightly_session.sessions[1:] == [(['a'], 'n[2-6]'), (['a'], 'n1')]
     assert (found.word, found.code) == ('failed', 1)
     assert ('measured again: failed again on the same nodes (n1), failed '
             'again on other nodes (n2)') in '\n'.join(found.lines())
 
 
-def test_a_failure_that_is_gone_is_flaky_and_no_pass(night):
-    night.bad = {('a', 1)}
-    found = night.go()
+def test_a_failure_that_is_gone_is_flaky_and_no_pass(nightly_session):
+    nightly_session.bad = {('a', 1)}
+    found = nightly_session.go()
     assert (found.word, found.code) == ('flaky', 1)
     text = '\n'.join(found.lines())
     assert 'Flaky: failed once, and not when measured again:' in text
@@ -503,80 +503,80 @@ def test_a_failure_that_is_gone_is_flaky_and_no_pass(night):
         {'where': OTHER, 'nodes': ['n2'], 'failed': False}]
     # The page and the verdict agree.
     assert {one.case: one.result for one in results.of_records(
-        perflogs.read(night.folder))} == {'a': 'flaky', 'b': 'pass'}
+        perflogs.read(nightly_session.folder))} == {'a': 'flaky', 'b': 'pass'}
 
 
-def test_a_failure_of_some_nodes_names_them(night):
-    night.bad = {('b', 1), ('b', 2)}
-    found = night.go()
-    assert night.sessions[1:] == [(['b'], 'n[1,4-6]'), (['b'], 'n[2-3]')]
+def test_a_failure_of_some_nodes_names_them(nightly_session):
+    nightly_session.bad = {('b', 1), ('b', 2)}
+    found = nightly_session.go()
+    assert nightly_session.sessions[1:] == [(['b'], 'n[1,4-6]'), (['b'], 'n[2-3]')]
     assert ('    look at n2 n3: it failed there, and not elsewhere'
             in found.lines())
 
 
-def test_too_many_failures_are_believed_as_they_are(night):
-    night.cases = {f'c{n:02}': 'n1' for n in range(12)}
-    night.bad = set(night.cases)
-    found = night.go()
-    assert len(night.sessions) == 1 and found.code == 1
+def test_too_many_failures_are_believed_as_they_are(nightly_session):
+    nightly_session.cases = {f'c{n:02}': 'n1' for n in range(12)}
+    nightly_session.bad = set(nightly_session.cases)
+    found = nightly_session.go()
+    assert len(nightly_session.sessions) == 1 and found.code == 1
     assert '12 of 12 test cases failed: too many for chance' in found.notes[0]
 
 
-def test_what_was_worse_for_one_night_is_measured_again(night):
-    night.worse = [SimpleNamespace(system='alpha', partition='cpu',
+def test_what_was_worse_for_one_nightly_session_is_measured_again(nightly_session):
+    nightly_session.worse = [SimpleNamespace(system='alpha', partition='cpu',
                                    planned=('cpu', 'openmpi', 'b'), needs=3),
                    SimpleNamespace(system='beta', partition='cpu',
                                    planned=('cpu', 'openmpi', 'a'), needs=3)]
-    assert night.go().word == 'good'
-    assert [cases for cases, _ in night.sessions[1:]] == [['b']] * 3
+    assert nightly_session.go().word == 'good'
+    assert [cases for cases, _ in nightly_session.sessions[1:]] == [['b']] * 3
 
 
-def test_a_reframe_that_fails_without_a_case_is_no_good_night(night):
-    night.code = 1
-    found = night.go()
+def test_a_reframe_that_fails_without_a_case_is_no_good_nightly_session(nightly_session):
+    nightly_session.code = 1
+    found = nightly_session.go()
     assert (found.word, found.code) == ('not run', 1)
     assert 'no case failed, and ReFrame did' in found.headline
 
 
-def test_a_signal_ends_the_night_and_it_says_so(night):
-    night.bad, night.ended_by = {'a'}, {1: 'SIGTERM'}
-    found = night.go(cover=1)
-    assert len(night.sessions) == 1
+def test_a_signal_ends_the_nightly_session_and_it_says_so(nightly_session):
+    nightly_session.bad, nightly_session.ended_by = {'a'}, {1: 'SIGTERM'}
+    found = nightly_session.go(cover=1)
+    assert len(nightly_session.sessions) == 1
     assert (found.word, found.code) == ('ended', 1)
     assert 'ended by SIGTERM; 1 failed' in found.headline
 
 
-def test_nodes_that_slurm_did_not_choose_are_measured_too(night):
-    night.cases['c'] = 'n1 n2'
-    found = night.go(cover=1)
+def test_nodes_that_slurm_did_not_choose_are_measured_too(nightly_session):
+    nightly_session.cases['c'] = 'n1 n2'
+    found = nightly_session.go(cover=1)
     # n4 and n5 were left: by one of the widest cases, on both.
-    assert night.sessions[1:] == [(['b'], 'n[1-3,6]')]
+    assert nightly_session.sessions[1:] == [(['b'], 'n[1-3,6]')]
     assert found.nodes[0].measured == 5 and not found.nodes[0].busy
-    night.sessions.clear()
+    nightly_session.sessions.clear()
     # The next night: one of five is due, the one that waits for longest.
-    night.go(cover=5)
-    assert len(night.sessions) <= 2
+    nightly_session.go(cover=5)
+    assert len(nightly_session.sessions) <= 2
 
 
-def test_a_node_that_is_not_free_is_told_and_not_waited_for(night):
-    night.pools['cpu'].nodes['n5'] = Node('n5', 'allocated')
-    found = night.go(cover=1)
-    assert night.sessions[1:] == [(['b'], 'n[2-3,5-6]')], 'n1 fills it up'
-    night.pools['cpu'].nodes['n4'] = Node('n4', 'allocated')
-    night.sessions.clear()
-    found = night.go(cover=1)
-    assert len(night.sessions) == 1 and found.nodes[0].usable == 5
+def test_a_node_that_is_not_free_is_told_and_not_waited_for(nightly_session):
+    nightly_session.pools['cpu'].nodes['n5'] = Node('n5', 'allocated')
+    found = nightly_session.go(cover=1)
+    assert nightly_session.sessions[1:] == [(['b'], 'n[2-3,5-6]')], 'n1 fills it up'
+    nightly_session.pools['cpu'].nodes['n4'] = Node('n4', 'allocated')
+    nightly_session.sessions.clear()
+    found = nightly_session.go(cover=1)
+    assert len(nightly_session.sessions) == 1 and found.nodes[0].usable == 5
 
 
-def test_people_who_choose_nodes_choose_them_all(night):
-    night.go(cover=1, options=('-J', 'nodelist=n1'))
-    assert night.sessions == [(['a', 'b'], '')]
+def test_people_who_choose_nodes_choose_them_all(nightly_session):
+    nightly_session.go(cover=1, options=('-J', 'nodelist=n1'))
+    assert nightly_session.sessions == [(['a', 'b'], '')]
 
 
-def test_a_case_that_fails_where_it_was_due_is_measured_again(night):
-    night.bad = {('b', 2)}
-    found = night.go(cover=1)
-    assert [cases for cases, _ in night.sessions] == [
+def test_a_case_that_fails_where_it_was_due_is_measured_again(nightly_session):
+    nightly_session.bad = {('b', 2)}
+    found = nightly_session.go(cover=1)
+    assert [cases for cases, _ in nightly_session.sessions] == [
         ['a', 'b'], ['b'], ['b'], ['b']]
     assert found.word == 'flaky'
 
@@ -617,42 +617,42 @@ def holder(tmp_path):
 
 
 @contextlib.contextmanager
-def tonight(path, hours=20.0):
+def this_session(path, hours=20.0):
     notes: list[str] = []
     with overlap.alone(path, hours, notes.append, time.time()):
         yield notes
 
 
-def test_a_second_night_is_refused_and_says_for_whom(holder):
+def test_a_second_nightly_session_is_refused_and_says_for_whom(holder):
     path, job = holder(3)
     with pytest.raises(SetupError, match=(
             rf'another night of this site runs: pid {job.pid} of .* since '
             r'20.*, for 3\.0 h\. It is left alone until it is 20 h old')), \
-            tonight(path):
+            this_session(path):
         pass
     assert job.poll() is None
 
 
-def test_a_night_that_hangs_is_ended_and_tonight_goes_on(holder):
+def test_a_nightly_session_that_hangs_is_ended_and_tonight_goes_on(holder):
     path, job = holder(21)
-    with tonight(path) as notes:
+    with this_session(path) as notes:
         assert job.wait(5) == -signal.SIGTERM
     assert re.match(rf"last night's hung, and was ended: pid {job.pid} .*, "
                     r'for 21\.0 h', notes[0])
 
 
-def test_a_night_that_ignores_sigterm_is_killed(holder, monkeypatch):
+def test_a_nightly_session_that_ignores_sigterm_is_killed(holder, monkeypatch):
     monkeypatch.setattr(overlap, 'STOP_TIMEOUT', 0.3)
     path, job = holder(21, 'ignore')
-    with tonight(path):
+    with this_session(path):
         assert job.wait(5) == -signal.SIGKILL
 
 
-def test_a_night_on_another_host_is_told(holder, monkeypatch):
+def test_a_nightly_session_on_another_host_is_told(holder, monkeypatch):
     path, job = holder(21)
     monkeypatch.setattr(socket, 'gethostname', lambda: 'login2')
     with pytest.raises(SetupError, match='still runs on .*ended there alone'
-                       ), tonight(path):
+                       ), this_session(path):
         pass
     assert job.poll() is None
 
@@ -663,16 +663,16 @@ def test_no_other_process_of_that_number_is_ended(holder, monkeypatch):
     told = json.loads(path.read_text())
     path.write_text(json.dumps(told | {'started': '1'}) + '\n')
     with pytest.raises(SetupError, match='a process that is not the one it '
-                       'names'), tonight(path):
+                       'names'), this_session(path):
         pass
     assert job.poll() is None
 
 
-def test_a_lock_ends_with_its_night(holder):
+def test_a_lock_ends_with_its_nightly_session(holder):
     path, job = holder(0)
     job.kill()
     job.wait()
-    with tonight(path) as notes:
+    with this_session(path) as notes:
         assert not notes
         assert json.loads(path.read_text())['host'] == socket.gethostname()
 
@@ -682,11 +682,11 @@ def test_a_holder_that_does_not_say_who_it_is(tmp_path):
     with lock.held(path):
         path.write_text('')
         with pytest.raises(SetupError, match='does not say who it is'), \
-                tonight(path):
+                this_session(path):
             pass
 
 
-def test_what_a_dead_night_started_is_ended(tmp_path, monkeypatch):
+def test_what_a_dead_nightly_session_started_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(session, 'CANCEL_TIMEOUT', 0.3)
     path = tmp_path / 'alpha.lock'
     mine, other = (subprocess.Popen(
@@ -717,16 +717,16 @@ def work(tmp_path, monkeypatch):
 
     @contextlib.contextmanager
     def opened(number: int, site: str = 'alpha'):
-        first = NIGHT.replace('22T', f'{number:02}T')
+        first = NIGHTLY_SESSION.replace('22T', f'{number:02}T')
         with session.opened({'stagedir': str(tmp_path / 'scratch')},
-                            session.Night(site, first)) as one:
+                            session.NightlySession(site, first)) as one:
             one.stage.mkdir(parents=True)
             one.output.mkdir(parents=True)
             yield one
     return opened
 
 
-def test_jobs_of_dead_nights_are_cancelled_and_no_others(
+def test_jobs_of_dead_nightly_sessions_are_cancelled_and_no_others(
         work, tmp_path, monkeypatch):
     with work(1) as dead:
         pass
@@ -766,7 +766,7 @@ def test_a_slurm_that_does_not_answer_is_told(work, tmp_path, monkeypatch):
     assert 'could not be asked' in notes[0]
 
 
-def test_folders_of_the_newest_nights_are_kept_and_nothing_else_is_touched(
+def test_folders_of_the_newest_nightly_sessions_are_kept_and_nothing_else_is_touched(
         work, tmp_path):
     opened = {}
     for number in range(1, 5):
@@ -780,12 +780,12 @@ def test_folders_of_the_newest_nights_are_kept_and_nothing_else_is_touched(
     # Damaged, or pointing elsewhere: left alone.
     precious = tmp_path / 'precious'
     precious.mkdir()
-    mark = opened[1, 1].folder / session.NIGHT
+    mark = opened[1, 1].folder / session.NIGHTLY_SESSION
     mark.write_text(json.dumps(json.loads(mark.read_text())
                                | {'stage': str(precious)}))
-    (opened[2, 1].folder / session.NIGHT).write_text('{"site": "al')
-    assert session.remove_nights('alpha', 2) == [
-        NIGHT.replace('22T', f'{n:02}T') for n in (1, 2)]
+    (opened[2, 1].folder / session.NIGHTLY_SESSION).write_text('{"site": "al')
+    assert session.remove_nightly_sessions('alpha', 2) == [
+        NIGHTLY_SESSION.replace('22T', f'{n:02}T') for n in (1, 2)]
     there = {key for key, one in opened.items() if one.folder.exists()}
     assert there == {(2, 1), (3, 0), (3, 1), (4, 0), (4, 1)}
     assert opened[3, 0].stage.exists() and not opened[1, 0].stage.exists()
@@ -794,15 +794,15 @@ def test_folders_of_the_newest_nights_are_kept_and_nothing_else_is_touched(
     assert (tmp_path / 'sessions' / 'mine').exists()
 
 
-def test_a_night_that_runs_keeps_its_folders(work):
+def test_a_nightly_session_that_runs_keeps_its_folders(work):
     with work(1) as alive:
-        assert session.remove_nights('alpha', 0) == []
+        assert session.remove_nightly_sessions('alpha', 0) == []
         assert alive.stage.exists()
-    assert session.remove_nights('alpha', 0) == [alive.folder.name]
+    assert session.remove_nightly_sessions('alpha', 0) == [alive.folder.name]
     assert not alive.folder.exists()
 
 
-def test_runs_by_day_remove_no_night(work, tmp_path, monkeypatch):
+def test_runs_by_day_remove_no_nightly_session(work, tmp_path, monkeypatch):
     with work(1) as kept:
         pass
     for _ in range(session.KEPT + 2):
@@ -811,20 +811,20 @@ def test_runs_by_day_remove_no_night(work, tmp_path, monkeypatch):
     assert kept.folder.exists() and kept.stage.exists() and one.folder
 
 
-def test_further_sessions_of_a_night_are_told_from_its_first(work):
+def test_further_sessions_of_a_nightly_session_are_told_from_its_first(work):
     with work(1) as first:
         pass
     with work(1) as second:
         assert re.fullmatch(r'\d{8}T\d{6}Z-abcdef[0-9a-f]{2}',
                             second.folder.name)
-    assert first.folder.name == NIGHT.replace('22T', '01T')
+    assert first.folder.name == NIGHTLY_SESSION.replace('22T', '01T')
 
 
 # What is said ---------------------------------------------------------------
 
-def said(**more: Any) -> night_summary.Summary:
-    return night_summary.Summary(
-        'alpha', time.time(), 14, night=NIGHT, cases=3, page='report',
+def said(**more: Any) -> nightly_summary.Summary:
+    return nightly_summary.Summary(
+        'alpha', time.time(), 14, nightly_session=NIGHTLY_SESSION, cases=3, page='report',
         **more)
 
 
@@ -839,19 +839,19 @@ def said(**more: Any) -> night_summary.Summary:
     ({'regressions': [['[1] latency: +5 %']]}, 'regressed', 1),
     ({'ended_by': 'ended by SIGTERM'}, 'ended', 1),
     ({'broken': 'no site', 'usage': True}, 'not run', 2)])
-def test_a_night_in_a_word_and_its_exit_code(more, word, code):
+def test_a_nightly_session_in_a_word_and_its_exit_code(more, word, code):
     found = said(**more)
     assert (found.word, found.code) == (word, code)
     assert found.headline.startswith(f'alpha: {word.upper()}: ')
 
 
-def test_a_night_without_a_page_is_not_good():
+def test_a_nightly_session_without_a_page_is_not_good():
     found = said()
     found.page = ''
     assert (found.word, found.code) == ('incomplete', 1)
 
 
-def test_a_case_beyond_the_budget_of_every_night_is_no_good_night():
+def test_a_case_beyond_the_budget_of_every_nightly_session_is_no_good_nightly_session():
     found = said(never=True)
     assert (found.word, found.code) == ('incomplete', 1)
 
@@ -1008,7 +1008,7 @@ def test_gitlab_s_schema_takes_the_file(tmp_path):
 
 # For real -----------------------------------------------------------------
 
-def test_a_night_on_this_machine(suite):
+def test_a_nightly_session_on_this_machine(suite):
     mail, hook = suite.tmp / 'night.eml', suite.tmp / 'night.json'
     done = suite.plumb('nightly', '--mode', 'quick', '--mail', str(mail),
                        '--webhook', str(hook), '--', *OSU, *TINY)
@@ -1017,16 +1017,16 @@ def test_a_night_on_this_machine(suite):
     assert data['verdict'] == 'good' and data['cases'] == 1
     assert data['text'] in done.stdout
     assert 'GOOD' in mail.read_text()
-    assert {r['run'] for r in suite.records} == {data['night']}
+    assert {r['run'] for r in suite.records} == {data['nightly_session']}
     assert (suite.tmp / 'report' / 'index.html').is_file()
 
 
-def test_a_night_has_an_end(suite):
+def test_a_nightly_session_has_an_end(suite):
     """One that would take long is over after its hours, and leaves nothing;
     what failed for that is not measured again."""
     done = suite.plumb(
         'nightly', '--mode', 'quick', '--hours', '0.003', '--', *OSU, '-n',
-        'OsuPt2pt', '-E', 'program == "osu_latency"', '-Srepeats=400',
+        'OsuPt2pt', '-E', 'program == "osu_latency"', '-Srepetitions=400',
         '-Stime_limit=30m')
     assert done.returncode == 1, done.stdout + done.stderr
     assert 'ENDED: its 0.003 h were over (--hours)' in done.stdout
@@ -1034,10 +1034,10 @@ def test_a_night_has_an_end(suite):
     assert not [line for line in command_lines() if str(suite.tmp) in line]
 
 
-def test_after_a_night_that_was_killed_the_next_one_is_clean(suite):
+def test_after_a_nightly_session_that_was_killed_the_next_one_is_clean(suite):
     job = subprocess.Popen(
         [str(ROOT / 'plumb'), 'nightly', '--mode', 'quick', '--', *OSU, '-n',
-         'OsuPt2pt', '-E', 'program == "osu_latency"', '-Srepeats=400',
+         'OsuPt2pt', '-E', 'program == "osu_latency"', '-Srepetitions=400',
          '-Stime_limit=30m'], env={**os.environ, **suite.variables},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -1065,12 +1065,12 @@ def test_after_a_night_that_was_killed_the_next_one_is_clean(suite):
     (['--', '-l'], '-l measures nothing'),
     (['--site', 'lumo', '--print', 'cron'], "unknown site 'lumo'"),
 ])
-def test_what_makes_no_night_is_refused(words, text):
+def test_what_makes_no_nightly_session_is_refused(words, text):
     with pytest.raises(SetupError, match=re.escape(text)):
         nightly.nightly(options(*words))
 
 
-def test_a_night_that_cannot_begin_says_so_in_its_files(
+def test_a_nightly_session_that_cannot_begin_says_so_in_its_files(
         tmp_path, monkeypatch):
     monkeypatch.setattr(overlap, 'WORK', tmp_path)
 

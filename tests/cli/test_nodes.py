@@ -170,7 +170,7 @@ def test_the_ranks_of_a_node_are_added_up():
     # 10 s are not theirs, of which 0.5 s could be chance.
     assert node.others == pytest.approx(9.5)
     assert node.share(node.others, 1) == pytest.approx(0.475)
-    assert nodes.figures([node], 1) == {
+    assert nodes.metrics([node], 1) == {
         'others_cpu': pytest.approx(0.475), 'steal_cpu': 0}
     assert nodes.disturbed([[node]], 1, {'others_cpu_limit': 0.5}) == ''
     words = nodes.disturbed([[node]], 1, {})
@@ -195,7 +195,7 @@ def test_stolen_time_is_nobody_s():
     """The job's own clock has it, that of the machine has not."""
     node, = seen(line(end=(10, 10, 0, 10), own=20.0))
     assert node.others == 0
-    assert nodes.figures([node], 2)['steal_cpu'] == pytest.approx(0.5)
+    assert nodes.metrics([node], 2)['steal_cpu'] == pytest.approx(0.5)
     node, = seen(line(end=(10, 10, 0, 10), own=10.0))
     assert node.others == pytest.approx(5 - 0.316, abs=0.01)
 

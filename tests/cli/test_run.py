@@ -54,14 +54,14 @@ def repeated(tmp_path_factory):
     before = git('status', '--porcelain') if has_git else None
     done = suite.plumb('run', '--', *OSU, '-E',
                        'program == "osu_fop_latency"', '--tag', 'quick',
-                       '-S', 'repeats=3', *FEW)
+                       '-S', 'repetitions=3', *FEW)
     assert done.returncode == 0, done.stdout + done.stderr
     after = git('status', '--porcelain') if has_git else None
     return suite.records, before, after
 
 
-def test_repeats_are_records_and_their_median_is_judged(repeated):
-    values = {r['repeat']: float(r['value']) for r in repeated[0]
+def test_repetitions_are_records_and_their_median_is_judged(repeated):
+    values = {r['repetition']: float(r['value']) for r in repeated[0]
               if r['metric'] == 'latency'}
     assert set(values) == {'0', '1', '2', '3'}
     assert values['0'] == sorted(values[r] for r in '123')[1]
@@ -101,7 +101,7 @@ def test_from_runs_to_references_to_a_verdict(suite):
         text = re.sub(
             r'(latency@\d+B: \[)([\d.]+), null, [^,]+',
             lambda m: f'{m[1]}{float(m[2]) * factor:.9f}, null, null',
-            re.sub(r' +(\$from|\$unjudged|worst_ratio|latency_small): .*\n',
+            re.sub(r' +(\$from|\$no_reference|worst_ratio|latency_small): .*\n',
                    '', accepted))
         path.write_text(re.sub(
             r'( +)(latency@8B: \[.*, null, )null(, us\])',

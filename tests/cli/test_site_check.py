@@ -193,11 +193,11 @@ def test_every_site_is_sound(suite):
     ("'srun'", "'mpirun'", ''),
     ("['--exclusive']", '[]', "system.py: partition cluster:cluster-a: access "
      'has no --exclusive: two cases could be timed on one node; add '),
-    ("'launcher_pin'", "'night_budget': '9', 'launcher_pin'",
-     "system.py: partition cluster:cluster-a: night_budget is '9'; write a "
+    ("'launcher_pin'", "'nightly_budget': '9', 'launcher_pin'",
+     "system.py: partition cluster:cluster-a: nightly_budget is '9'; write a "
      'number of node-hours above 0'),
     ("'launcher_pin'", "'night_budgt': 9, 'launcher_pin'",
-     "unknown name 'night_budgt'; did you mean 'night_budget'?"),
+     "unknown name 'night_budgt'; did you mean 'nightly_budget'?"),
     ("'srun',\n            'access': ['--exclusive'], 'environs': ['gnu'],",
      "'mpirun', 'access': ['--exclusive'], 'environs': ['gnu', 'mt'],",
      'has a launcher_pin without {cpus}: threads would share a core; write '
@@ -297,7 +297,7 @@ def test_every_case_needs_a_reference_where_they_are_complete(site):
     data = yaml.safe_load(path.read_text())
     case = f'buffers=host placement={both[0]} program=osu_latency'
     data['OsuPt2pt'][case] = {'latency@8B': [1.0, None, None, 'us'],
-                              '$unjudged': {'latency@8B': 7}}
+                              '$no_reference': {'latency@8B': 7}}
     path.write_text(yaml.safe_dump(data))
     verdict = sites.examine(site)
     assert ('references  osu: 1 of 2 cases judged, 1 with a reference that '

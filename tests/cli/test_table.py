@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / 'tests' / 'data'))
 from perflogs_factory import record, write
 
 from cli.session import account, commands, table
-from cli.session.table import Figure
+from cli.session.table import Metric
 from config import console, families
 from postprocess import outcomes, perflogs, results
 from postprocess.perflogs import plans
@@ -93,8 +93,8 @@ def ended(result: str, **more) -> results.Result:
     ('no reference yet: ./plumb references learn', None,
      'no reference: no number of runs would do for all of it: ./plumb '
      'references propose'),
-    ('unjudged: needs about 9 more runs (worst_ratio)', 4,
-     'unjudged: needs about 9 more runs (worst_ratio)'),
+    ('no_reference: needs about 9 more runs (worst_ratio)', 4,
+     'no_reference: needs about 9 more runs (worst_ratio)'),
 ])
 def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
                                                   told):
@@ -107,7 +107,7 @@ def test_rows_say_how_many_runs_a_reference_needs(monkeypatch, note, runs,
          'name': 'Latency'}])
     row, = account.rows(plan, None, [
         {'partition': 'cpu', 'environ': 'gnu', 'hashcode': 'c0ffee',
-         'unjudged': note}]).values()
+         'no_reference': note}]).values()
     assert row.note == told
     assert row.waits is note.startswith('no reference')
 
@@ -166,13 +166,13 @@ def test_quantities(value, unit, wanted, monkeypatch):
 
 
 def test_what_is_judged_comes_first_and_alone():
-    figures = [Figure('total_qps', None, 9e5, '1/s'),
-               Figure('server_cpu', None, 3.25, 'us', 3.0, True)]
-    assert table.row(['taobench'], figures).replace('µ', 'u') == (
+    metrics = [Metric('total_qps', None, 9e5, '1/s'),
+               Metric('server_cpu', None, 3.25, 'us', 3.0, True)]
+    assert table.row(['taobench'], metrics).replace('µ', 'u') == (
         'server_cpu 3.25 us (reference 3 us)')
 
 
 def test_a_family_without_a_list_shows_what_it_has():
     assert table.row(['quick', 'new'], [
-        Figure('x', 2048, 1.5, 'W')]) == 'x 1.50 W at 2 KiB'
+        Metric('x', 2048, 1.5, 'W')]) == 'x 1.50 W at 2 KiB'
     assert table.row(['osu'], []) == ''

@@ -67,7 +67,7 @@ SCRIPT = '''#!/bin/bash
 export PATH={path}:$PATH
 export OMPI_ALLOW_RUN_AS_ROOT=1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-{measure} --repeats 1 --accept 0 --observe {observe} -- \\
+{measure} --repetitions 1 --accept 0 --observe {observe} -- \\
     {conduct} -- {launcher} {rank} {observe} -- {agent}
 '''
 

@@ -136,16 +136,16 @@ def history(suite, days):
 def test_after_a_verdict_with_a_node_that_is_down(limited, suite):
     """Nothing is named: the regression says where to look, and with what.
     A node that is down by then is left out and told."""
-    def night():
+    def session():
         run = suite.on(limited, '-r', '-Sbringup=1', *OSU, *CASE, *SHORT,
                        '-J', 'nodelist=n[1-2]')
         text, _ = run.communicate()
         assert run.returncode == 0, text
     with rates(limited):
-        night()
+        session()
     history(suite, 14)
     with rates(limited, n2='50mbit'):
-        night()
+        session()
         said = subprocess.run(
             [ROOT / 'plumb', 'verdict', '--perflogs',
              suite.tmp / 'perflogs'], text=True, capture_output=True)

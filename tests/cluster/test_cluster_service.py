@@ -108,9 +108,9 @@ def test_taobench_with_two_nodes_of_clients(suite, cluster, partition, jobs):
                for line in invalid), invalid
     for job in jobs:
         mine = [r for r in suite.records if f'job={job} ' in r['params']]
-        figures = {r['metric']: float(r['value']) for r in mine}
-        assert figures['total_qps'] > 0, job
-        assert figures['spawned_instances'] == 1, job
+        metrics = {r['metric']: float(r['value']) for r in mine}
+        assert metrics['total_qps'] > 0, job
+        assert metrics['spawned_instances'] == 1, job
         assert {r['num_nodes'] for r in mine} == {
             '1' if job == 'standalone' else '3'}, job
     assert left(cluster, before, suite.tmp) == []

@@ -52,11 +52,11 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
     cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=DRAIN',
                 'Reason=disk of n4')
     try:
-        text, code, night = site.run('none', '--cover', '1')
+        text, code, nightly_session = site.run('none', '--cover', '1')
     finally:
         cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=RESUME')
     assert code == 0, text
-    [told] = night['nodes']
+    [told] = nightly_session['nodes']
     assert (told['usable'], told['measured']) == (3, 3), text
     assert told['out'] == ['n4 (drained: disk of n4)']
     ran = {r['run']: r['nodes'] for r in site.records}
@@ -64,13 +64,13 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
     assert len(ran) == 2 and all(
         len(nodes.split()) == 2 for nodes in ran.values()), ran
     assert {run.split('-')[1][:6] for run in ran} == {
-        night['night'].split('-')[1]}
+        nightly_session['nightly_session'].split('-')[1]}
 
 
 def test_a_node_that_is_bad_is_named(site):
-    text, code, night = site.run('exit_code', '--cover', '0', bad_node='n1')
+    text, code, nightly_session = site.run('exit_code', '--cover', '0', bad_node='n1')
     assert code == 1, text
-    [failed] = night['failed']
+    [failed] = nightly_session['failed']
     assert failed['nodes'] == failed['suspects'] == ['n1', 'n2'], text
     assert [(one['where'], one['nodes'], one['failed'])
             for one in failed['again']] == [
@@ -79,7 +79,7 @@ def test_a_node_that_is_bad_is_named(site):
     assert 'look at n1 n2' in text
 
 
-def test_jobs_of_a_night_that_was_killed_are_cancelled(site, cluster):
+def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(site, cluster):
     job = site.start('time_limit')
     until(lambda: 'OsuPt2pt RUNNING' in re.sub(
         r'rfm_(\w+?)_\w+ ', r'\1 ', cluster.ask(
@@ -96,9 +96,9 @@ def test_jobs_of_a_night_that_was_killed_are_cancelled(site, cluster):
             continue
     job.communicate(timeout=60)
     [orphan] = cluster.ask('squeue', '-h', '-o', '%A').split()
-    text, code, night = site.run('none', '--cover', '0')
+    text, code, nightly_session = site.run('none', '--cover', '0')
     assert code == 0, text
-    assert night['notes'][-1] == (
+    assert nightly_session['notes'][-1] == (
         'a night that was killed had left jobs of Slurm, cancelled now: '
         f'{orphan}')
     assert not cluster.ask('squeue', '-h').strip()
@@ -115,7 +115,7 @@ system['partitions'] = [one for one in system['partitions']
 for one in system['partitions']:
     one['environs'] = ['mpich']
     if one['scheduler'] == 'slurm':
-        one['extras']['night_budget'] = {budget}
+        one['extras']['nightly_budget'] = {budget}
 '''
 
 
@@ -129,13 +129,13 @@ def test_a_budget_a_partition_and_the_longest_first(tmp_path, cluster):
         system=str(ROOT / 'site-configs' / 'devcluster' / 'system.py'),
         budget=0.7))
 
-    def night():
+    def nightly_session():
         before = {r['run'] for r in suite.records}
         job = cluster.box(
             'exec', '--', ROOT / 'plumb', 'nightly', '--site', site,
             '--bringup', '--cover', '0', '--webhook', tmp_path
             / 'night.json', '--', *OSU, '-n', 'OsuStartup', '-E',
-            'layout in [(2, "one"), (4, "one")]', '-Srepeats=1',
+            'layout in [(2, "one"), (4, "one")]', '-Srepetitions=1',
             '-Stime_limit=5m', cwd=tmp_path, env={
                 **os.environ, **suite.variables},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -148,7 +148,7 @@ def test_a_budget_a_partition_and_the_longest_first(tmp_path, cluster):
                 for name in ('slurm-srun', 'squeue-srun')}
         return jobs, json.loads((tmp_path / 'night.json').read_text())
 
-    jobs, said = night()
+    jobs, said = nightly_session()
     # The one without a budget runs all of them, the widest are not longer.
     assert len(jobs['squeue-srun']) == 4
     assert [nodes for _, nodes in jobs['slurm-srun']] == [4, 4]
@@ -159,6 +159,6 @@ def test_a_budget_a_partition_and_the_longest_first(tmp_path, cluster):
     assert len(names) == 2 and all('never ran' in line for line in names)
     # Tomorrow those are first in line, and by their time limit they are the
     # longest; what is known by now fits beside them.
-    jobs, said = night()
+    jobs, said = nightly_session()
     assert [nodes for _, nodes in jobs['slurm-srun']] == [2, 2, 4, 4]
     assert not any(line.startswith('Left to') for line in said['notes'])

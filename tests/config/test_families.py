@@ -97,7 +97,7 @@ def test_a_good_file_is_read_whole(tmp_path):
      "or largest, got 'eight'"),
     ('instead: triad_large', 'instead: triad', "11: judged: instead: "
      "'triad' is not a derived metric; did you mean 'triad_large'?"),
-    ('at: [8, largest]', 'widest: -1', '11: judged: widest: expected a '
+    ('at: [8, largest]', 'max_tolerance: -1', '11: judged: max_tolerance: expected a '
      'number that is at least 0, got -1'),
     ('alone: true', 'alon: true', "12: headline: unknown key 'alon'; did you "
      "mean 'alone'?"),

@@ -11,7 +11,7 @@ from config.sessions import judged
 METRICS = families.metrics()
 
 
-def test_a_derived_figure_is_the_geometric_mean_over_its_range():
+def test_a_derived_metric_is_the_geometric_mean_over_its_range():
     curve = {f'latency@{2 ** n}B': 2.0 ** n for n in range(23)}
     found = judged.derived('osu', curve)
     # 1 B to 1 KiB, inclusive: 2^0 to 2^10; each size weighs the same.
@@ -47,14 +47,14 @@ def test_each_derived_metric_is_that_of_its_curve():
                 mine, its = METRICS[name], METRICS[rule['metric']]
                 assert (mine['unit'], mine['better'], mine['point']) == (
                     its['unit'], its['better'], '')
-                assert judged.widest(family, name) == judged.widest(
+                assert judged.max_tolerance(family, name) == judged.max_tolerance(
                     family, rule['metric'])
 
 
 def test_caps():
-    assert judged.widest('osu', 'latency') == 0.3
-    assert judged.widest('osu', 'latency_small') == 0.3
-    assert judged.widest('osu', 'worst_ratio') == 1.0
+    assert judged.max_tolerance('osu', 'latency') == 0.3
+    assert judged.max_tolerance('osu', 'latency_small') == 0.3
+    assert judged.max_tolerance('osu', 'worst_ratio') == 1.0
 
 
 @pytest.mark.parametrize('better, value, lower, upper, told', [

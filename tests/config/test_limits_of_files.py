@@ -127,7 +127,7 @@ def ends(folder: Path, words: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_fifo_among_plans(tmp_path, capsys):
-    day = make.record(metric='completed', value=0.0, repeat=0,
+    day = make.record(metric='completed', value=0.0, repetition=0,
                       result='fail', guard='sanity')
     make.write(tmp_path, [make.record(day=2), day])
     folder = tmp_path / 'alpha' / plans.FOLDER

@@ -134,7 +134,7 @@ def test_a_reader_of_the_session_and_the_cache_holds_no_lock(
         assert len(perflogs.read(logs)) == 1
 
 
-def test_a_lock_of_an_earlier_night_becomes_private(tmp_path):
+def test_a_lock_of_an_earlier_session_becomes_private(tmp_path):
     path = tmp_path / 'alpha.lock'
     path.touch(0o644)
     path.chmod(0o644)

@@ -50,16 +50,16 @@ def test_a_case_beyond_the_whole_budget_starves_nobody():
     cases = [case('a', 11), case('b', 5), case('c', 5)]
     now, left = rules.select(cases, 10, {})
     assert (names(now), names(left)) == ('bc', 'a')
-    assert rules.nights(cases, 10) == 1
-    assert rules.nights([case('a', 11)], 10) == 1
+    assert rules.nightly_sessions(cases, 10) == 1
+    assert rules.nightly_sessions([case('a', 11)], 10) == 1
 
 
 @pytest.mark.parametrize('hours, budget, bound', [
     ([1, 1, 1], 3, 1), ([0.1] * 10, 1.0, 1), ([1, 1, 1], 2, 3),
     ([1] * 8, 2, 8), ([1] * 30, 10, 6), ([6, 6, 6], 10, 3)])
-def test_the_number_of_nights_can_be_computed(hours, budget, bound):
+def test_the_number_of_nightly_sessions_can_be_computed(hours, budget, bound):
     cases = [case(str(n), one) for n, one in enumerate(hours)]
-    assert rules.nights(cases, budget) == bound
+    assert rules.nightly_sessions(cases, budget) == bound
 
 
 def longest_wait(cases, budget, draw, select=rules.select) -> int:
@@ -67,14 +67,14 @@ def longest_wait(cases, budget, draw, select=rules.select) -> int:
     last = {one.key: f'{draw.randint(0, 4)}' for one in cases
             if draw.random() < 0.8}
     waiting = {one.key for one in cases if one.hours <= budget}
-    for night in range(1, 200):
+    for nightly_session in range(1, 200):
         now, left = select(cases, budget, last)
         assert sum(one.hours for one in now) <= budget + 1e-6
         assert sorted([*now, *left]) == sorted(cases)
         waiting -= {one.key for one in now}
         if not waiting:
-            return night
-        last |= {one.key: f'5{night:04}' for one in now}
+            return nightly_session
+        last |= {one.key: f'5{nightly_session:04}' for one in now}
     return 200
 
 
@@ -88,7 +88,7 @@ def test_each_case_has_its_turn_within_that_number():
     draw = random.Random(18)
     for _ in range(300):
         cases, budget = some(draw)
-        assert longest_wait(cases, budget, draw) <= rules.nights(
+        assert longest_wait(cases, budget, draw) <= rules.nightly_sessions(
             cases, budget)
 
 
@@ -98,7 +98,7 @@ def test_that_test_sees_a_rule_that_starves_somebody():
             one.key: f'{one.hours:09.4f}' for one in cases})
     draw = random.Random(18)
     assert any(longest_wait(cases, budget, draw, cheapest_first)
-               > rules.nights(cases, budget)
+               > rules.nightly_sessions(cases, budget)
                for cases, budget in (some(draw) for _ in range(50)))
 
 
@@ -147,7 +147,7 @@ def test_a_file_that_tells_nothing_is_refused(tmp_path, monkeypatch, text):
 def planned(name: str, partition, needs=(), nodes=1, limit=600.0, **more):
     """A case as ReFrame has it."""
     check = types.SimpleNamespace(
-        hashcode=name, most_nodes=nodes, time_limit=limit, repeats=1,
+        hashcode=name, max_nodes=nodes, time_limit=limit, repetitions=1,
         params='', program='p', emulated=False, family='osu',
         display_name=f'Check {name}', origin_in=lambda environ: {},
         _current_partition=None, _current_environ=None,
@@ -170,7 +170,7 @@ def cases(monkeypatch):
     """Three cases under a budget and one without, hashable as ReFrame's."""
     monkeypatch.setattr(runner, 'planned', lambda case: {
         'name': case.check.display_name, 'partition': case.partition.name})
-    small, free = part('small', night_budget=1.0), part('free')
+    small, free = part('small', nightly_budget=1.0), part('free')
     return [Row(**vars(one)) for one in (
         planned('a', small, nodes=4), planned('b', small, nodes=4),
         planned('c', small, nodes=60), planned('d', free, nodes=60))]
@@ -183,10 +183,10 @@ def test_a_session_leaves_what_the_budget_of_a_partition_lacks(cases):
     # In their order; four nodes for ten minutes are 0.67 of an hour.
     assert [one.check.hashcode for one in now] == ['b', 'd']
     a, = (row for row in left if row['name'] == 'Check a')
-    assert (a['hours'], a['budget'], a['nights'], a['by'], a['last']) == (
+    assert (a['hours'], a['budget'], a['nightly_sessions'], a['by'], a['last']) == (
         pytest.approx(4 / 6), 1.0, 2, 'limit', '20261101T0300Z-aa')
     c, = (row for row in left if row['name'] == 'Check c')
-    assert (c['hours'], c['nights'], c['by'], c['last']) == (
+    assert (c['hours'], c['nightly_sessions'], c['by'], c['last']) == (
         60.0, 0, 'time', '')
     # Without the word of plumb no budget holds.
     assert runner.within_budgets(cases, rules.Known()) == (cases, [])
@@ -216,22 +216,22 @@ def test_the_limit_of_a_case_is_that_of_its_partition(cases):
     assert check._current_partition is check._current_environ is None
 
 
-def test_two_nights_under_a_budget(suite, tmp_path):
+def test_two_nightly_sessions_under_a_budget(suite, tmp_path):
     """Each takes what the other left, and the end of the run says so."""
     another_site(suite, tmp_path, '''
 site_configuration['systems'][0]['partitions'][0]['extras'][
-    'night_budget'] = 0.2       # ten minutes are a sixth
+    'nightly_budget'] = 0.2       # ten minutes are a sixth
 ''')
     site = str(tmp_path / 'site')
 
-    def night(*more: str) -> str:
+    def nightly_session(*more: str) -> str:
         done = suite.plumb('run', '--site', site, '--mode', 'nightly', '--',
-                           *OSU, '-n', 'OsuStartup', '-Srepeats=1', *more)
+                           *OSU, '-n', 'OsuStartup', '-Srepetitions=1', *more)
         assert done.returncode == 0, done.stdout + done.stderr
         assert '1 cases, 0 failed' in done.stdout
         return done.stdout
 
-    first = night()
+    first = nightly_session()
     assert ('Left to other nights: 1 case of thishost, 0.167 node-hours '
             'beyond its 0.2 a night; each has its turn within 2 nights'
             ) in first
@@ -241,7 +241,7 @@ site_configuration['systems'][0]['partitions'][0]['extras'][
     assert 'Left to other nights' in page and 'never ran' in page
     # Now the first one's own time is known, and both fit.
     done = suite.plumb('run', '--site', site, '--mode', 'nightly', '--',
-                       *OSU, '-n', 'OsuStartup', '-Srepeats=1')
+                       *OSU, '-n', 'OsuStartup', '-Srepetitions=1')
     assert '2 cases, 0 failed' in done.stdout, done.stdout + done.stderr
     assert 'Left to' not in done.stdout
     assert len({r['case'] for r in suite.records}) == 2
@@ -252,9 +252,9 @@ site_configuration['systems'][0]['partitions'][0]['extras'][
 def test_a_case_that_never_began_has_not_run(tmp_path):
     factory.write(tmp_path, [
         factory.record('wall_time', 2.0, day=1, case='c1'),
-        factory.record('completed', 0.0, day=2, case='c1', repeat=0,
+        factory.record('completed', 0.0, day=2, case='c1', repetition=0,
                        result='fail', guard='cancelled'),
-        factory.record('completed', 0.0, day=1, case='c2', repeat=0,
+        factory.record('completed', 0.0, day=1, case='c2', repetition=0,
                        result='fail', guard='build'),
         factory.record('wall_time', 4.0, day=3, case='c3')])
     frame = ordering.records(tmp_path, 'alpha')
@@ -271,7 +271,7 @@ def test_a_case_that_never_began_has_not_run(tmp_path):
                                            ('quick', False)])
 def test_budgets_hold_in_mode_nightly(tmp_path, monkeypatch, mode, budgets):
     known = ordering.of_run(tmp_path, 'alpha', mode)
-    assert known == ordering.of_night(None, mode)
+    assert known == ordering.of_nightly_session(None, mode)
     with ordering.handed(known) as variables:
         monkeypatch.setenv(*variables.popitem())
         assert rules.Known.handed() == rules.Known(budgets=budgets)
@@ -300,10 +300,10 @@ def test_many_records_are_asked_for_times_alone(tmp_path, monkeypatch):
 
 # ----------------------------------------------------- what people are told
 
-def left(name: str, hours: float, nights: int, last: str = '', by='time'
+def left(name: str, hours: float, nightly_sessions: int, last: str = '', by='time'
          ) -> plans.Left:
     return plans.Left({'name': name, 'partition': 'cpu', 'environ': 'gnu',
-                       'case': 'c0ffee00'}, hours, 10.0, nights, by, last)
+                       'case': 'c0ffee00'}, hours, 10.0, nightly_sessions, by, last)
 
 
 def test_the_end_of_a_run_tells_what_is_left():
@@ -321,7 +321,7 @@ def test_the_end_of_a_run_tells_what_is_left():
 
 
 @pytest.mark.parametrize('by, words', [
-    ('time', '; raise night_budget in system.py, or leave the case out'),
+    ('time', '; raise nightly_budget in system.py, or leave the case out'),
     ('limit', '; that is by its time limit, for it has not run yet: run it '
      'once in another mode (./plumb run --mode full -n /c0ffee00)')])
 def test_a_case_that_can_never_run_is_an_error(by, words):
@@ -343,7 +343,7 @@ def with_left(root: Path, day: int, cases: list[str] | None) -> None:
         head['left'] = [{**{name: str(one[name]) for name in plans.COLUMNS},
                          'case': name, 'name': f'Check {name}',
                          'params': f'n={name}', 'hours': 2.0,
-                         'budget': 10.0, 'nights': int(name != 'never') * 4,
+                         'budget': 10.0, 'nightly_sessions': int(name != 'never') * 4,
                          'by': 'time', 'last': ''} for name in cases]
     path.write_text(json.dumps(head)[:-1] + ', "cases": [\n]}\n')
 
@@ -399,7 +399,7 @@ def stale(root: Path) -> list[str]:
                                  )['case'])
 
 
-def test_where_every_night_is_partial_a_case_that_none_meant_is_stale(
+def test_where_every_nightly_session_is_partial_a_case_that_none_meant_is_stale(
         tmp_path):
     """b waits for its turn; c was taken out of the site, or is left out by
     -x: nobody meant to run it, and no night says so by itself."""
@@ -429,18 +429,18 @@ def test_a_case_that_is_left_beyond_its_turn_is_stale(tmp_path):
     assert stale(tmp_path) == []
 
 
-def test_doctor_says_in_how_many_nights_each_case_has_its_turn():
+def test_doctor_says_in_how_many_nightly_sessions_each_case_has_its_turn():
     site = {'systems': [{'partitions': [
-        {'name': 'cpu', 'extras': {'night_budget': 2.0}}, {'name': 'gpu'}]}]}
-    cases = [{'where': 'cpu+gnu', 'hash': name, 'nodes': nodes, 'repeats': 1,
+        {'name': 'cpu', 'extras': {'nightly_budget': 2.0}}, {'name': 'gpu'}]}]}
+    cases = [{'where': 'cpu+gnu', 'hash': name, 'nodes': nodes, 'repetitions': 1,
               'limit': 1800.0} for name, nodes in (
                   ('a', 2), ('b', 2), ('c', 2), ('d', 8))]
     seen = {('cpu', 'gnu', 'a'): 3600.0}
     assert list(doctor.budgets(site, cases, seen, {})) == [
-        'night_budget of cpu, 2 node-hours: each case of mode nightly has its '
+        'nightly_budget of cpu, 2 node-hours: each case of mode nightly has its '
         'turn within 3 nights, but for 1 that need more than a night has']
     assert 'turn every night' in next(doctor.budgets(
-        site, cases[:1], {}, {'repeats': '1'}))
+        site, cases[:1], {}, {'repetitions': '1'}))
 
 
 # ------------------------------------------------ never two on one node

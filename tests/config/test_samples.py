@@ -39,17 +39,17 @@ def test_what_is_written_is_read(tmp_path):
     assert rows[2][4:] == (5.25e-6, 1)
 
 
-@pytest.mark.parametrize(('ranks', 'iterations', 'most', 'every'), [
+@pytest.mark.parametrize(('ranks', 'iterations', 'maximum', 'every'), [
     (1, 100, 100, 1), (1, 101, 100, 2), (4, 1000, 100, 40),
     # Each rank keeps one at least: one in three would be two of each.
     (10, 4, 19, 4)])
-def test_a_file_is_bounded(tmp_path, monkeypatch, ranks, iterations, most,
+def test_a_file_is_bounded(tmp_path, monkeypatch, ranks, iterations, maximum,
                            every):
-    monkeypatch.setattr(samples, 'MOST', most)
+    monkeypatch.setattr(samples, 'MAXIMUM', maximum)
     rows, faults = read(tmp_path, samples.text(
         Sample(rank, 'call', n, 1e-6 * n)
         for rank in range(ranks) for n in range(iterations)))
-    assert not faults and len(rows) <= most
+    assert not faults and len(rows) <= maximum
     assert {row[5] for row in rows} == {every}
     for rank in range(ranks):
         assert [row[2] for row in rows if row[0] == rank] == list(
@@ -57,7 +57,7 @@ def test_a_file_is_bounded(tmp_path, monkeypatch, ranks, iterations, most,
 
 
 def test_more_ranks_than_rows_are_refused(monkeypatch):
-    monkeypatch.setattr(samples, 'MOST', 3)
+    monkeypatch.setattr(samples, 'MAXIMUM', 3)
     with pytest.raises(ValueError, match='4 ranks and calls, the most is 3'):
         samples.text(Sample(rank, 'call', 0, 1.0) for rank in range(4))
 
@@ -104,7 +104,7 @@ def test_a_damaged_file_is_a_fault(tmp_path, text, fault):
 
 
 def test_a_file_that_is_too_long_is_a_fault(tmp_path, monkeypatch):
-    monkeypatch.setattr(reader, 'MOST', 2)
+    monkeypatch.setattr(reader, 'MAXIMUM', 2)
     rows, faults = read(tmp_path, samples.text(
         Sample(0, 'a', n, 1.0) for n in range(3)))
     assert len(rows) == 2 and faults[0].startswith('4: 3 samples, the most')

@@ -23,7 +23,7 @@ from config.sessions import runner as hooks
 
 #: A case of some 20 minutes, unless it is ended.
 LONG = [*OSU, '-n', 'OsuPt2pt', '-E', 'program == "osu_latency"',
-        '-Srepeats=400', '-Stime_limit=30m']
+        '-Srepetitions=400', '-Stime_limit=30m']
 SHORT = [*OSU, '-n', 'OsuStartup', '-E', 'program == "osu_init"']
 
 

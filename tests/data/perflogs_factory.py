@@ -37,7 +37,7 @@ def record(metric='latency', value=1.0, size=None, day=1, **columns) -> dict:
         'num_tasks': 2, 'tasks_per_node': 2, 'source': 'embedded',
         'program': 'osu_latency', 'version': '7.5',
         'stack': 'openmpi 5.0.6', 'spec': '', 'emulated': 0,
-        'speed': 'fast', 'repeat': 1, 'metric': metric,
+        'speed': 'fast', 'repetition': 1, 'metric': metric,
         'point': '' if size is None else f'{size} B', 'value': repr(value),
         'unit': METRICS.get(metric, {}).get('unit', 'us'),
         'better': METRICS.get(metric, {}).get('better', 'lower'),
@@ -78,7 +78,7 @@ COLLECTIVES = ['osu_allreduce', 'osu_alltoall', 'osu_allgather', 'osu_bcast',
                'osu_iallreduce']
 
 
-def site(runs=6, repeats=3, seed=1, system='alpha') -> list[dict]:
+def site(runs=6, repetitions=3, seed=1, system='alpha') -> list[dict]:
     """Twenty programs over some runs: one run slow, one case regressed."""
     rng = random.Random(seed)
     sizes = [2 ** n for n in range(23)]
@@ -101,7 +101,7 @@ def site(runs=6, repeats=3, seed=1, system='alpha') -> list[dict]:
                 base = value(size or 1) * (1 if name == metric else 0.6)
                 factor = drift * (1.5 if bad else 1)
                 values = [base * (factor if lower else 1 / factor) * noise()
-                          for _ in range(repeats)]
+                          for _ in range(repetitions)]
                 last = {}
                 if day >= 4:
                     last = {'reference': repr(base)}
@@ -109,13 +109,13 @@ def site(runs=6, repeats=3, seed=1, system='alpha') -> list[dict]:
                         bound = {'upper': 0.2} if lower else {'lower': -0.2}
                         last |= bound | {'result': 'pass'}
                 for n, v in enumerate(values, 1):
-                    records.append(record(name, v, size, repeat=n, **columns))
-                middle = sorted(values)[repeats // 2]
+                    records.append(record(name, v, size, repetition=n, **columns))
+                middle = sorted(values)[repetitions // 2]
                 if 'result' in last and (
                         middle > 1.2 * base if lower
                         else middle < 0.8 * base):
                     last['result'] = 'fail'
-                records.append(record(name, middle, size, repeat=0,
+                records.append(record(name, middle, size, repetition=0,
                                       **columns, **last))
         for name, share in (('wall_time', 3), ('user_time', 4),
                             ('system_time', 0.8)):
@@ -155,7 +155,7 @@ def site(runs=6, repeats=3, seed=1, system='alpha') -> list[dict]:
                      check='OsuCollective', program=program, num_nodes=nodes,
                      params=params(program, num_nodes=nodes))
     records.append(record(
-        'completed', 0.0, day=runs - 1, repeat=0, system=system,
+        'completed', 0.0, day=runs - 1, repetition=0, system=system,
         check='OsuCollective', program='osu_reduce_scatter',
         params='program=osu_reduce_scatter num_nodes=4', num_nodes=4,
         reference='1.0', lower='0.0', result='fail',

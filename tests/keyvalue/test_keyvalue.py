@@ -21,7 +21,7 @@ from tests.checks.test_faults import another_site
 from tests.conftest import ROOT, of_family, skip_missing
 
 SHORT = ('-SStoreServes.duration=0.5', '-SStoreServes.warmup=0.1',
-         '-Srepeats=1')
+         '-Srepetitions=1')
 
 
 #: Of one family alone: ReFrame reads the others for a second.
@@ -76,7 +76,7 @@ def test_a_run_on_shared_cpus_is_no_measurement(suite, store):
     cpu = min(os.sched_getaffinity(0))
     done = subprocess.run(
         ['taskset', '-c', str(cpu), str(ROOT / 'plumb'), 'run', '--bringup',
-         '--mode=full', '--', '-Srepeats=1', *OF_IT, *case(store, 'get')],
+         '--mode=full', '--', '-Srepetitions=1', *OF_IT, *case(store, 'get')],
         env={**os.environ, **suite.variables}, capture_output=True,
         text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -259,7 +259,7 @@ def test_under_the_generators_of_others(suite):
         skip_missing('redis-benchmark', 'neither redis-benchmark nor '
                 'memtier_benchmark on PATH')
     done = suite.reframe(*RUN, '--mode=nightly', '-n', 'StoreGenerators',
-                         '-Srepeats=1', '-E',
+                         '-Srepetitions=1', '-E',
                          'str(load).startswith("redis get generator")',
                          '-SStoreGenerators.requests=20000',
                          '-SStoreGenerators.duration=1')
@@ -287,7 +287,7 @@ def test_a_store_that_lies_to_the_generators_of_others(
     (tmp_path / 'fake' / 'bin' / 'keydb-benchmark').symlink_to(
         shutil.which('redis-benchmark'))
     done = suite.reframe(
-        *RUN, '--mode=nightly', '-n', 'StoreGenerators', '-Srepeats=1', '-E',
+        *RUN, '--mode=nightly', '-n', 'StoreGenerators', '-Srepetitions=1', '-E',
         f'str(load) == "keydb {operation} generator=benchmark"',
         '-SStoreGenerators.requests=10000')
     said = refused(suite, done, 'service')
@@ -314,7 +314,7 @@ for _env in site_configuration['environments']:
             {str(programs.parent)!r})
 ''')
     done = suite.reframe(*RUN, '--mode=nightly', '-n', 'StoreGenerators',
-                         '-Srepeats=1', '-E',
+                         '-Srepetitions=1', '-E',
                          'str(load).startswith("redis get generator=ben")',
                          '-SStoreGenerators.requests=20000')
     said = refused(suite, done, 'wall_time')

@@ -20,7 +20,7 @@ GOOD = [name for name in TEXTS if not BAD.search(name)]
 MEMTIER = [name for name in GOOD if name.startswith('memtier')]
 
 
-def figures(text):
+def values(text):
     """Without the lines, which a dropped line moves."""
     return {(r.program, r.version, r.size, r.metric): (r.value, r.unit)
             for r in keyvalue.parse(text)}
@@ -70,17 +70,17 @@ def test_real_output(name):
     ('memtier-2.3.0.command.json', {'operations': 34887.27,
                                     'latency_p99': None}),
 ])
-def test_figures(name, wanted):
+def test_values(name, wanted):
     found = {metric: value for (_, _, _, metric), (value, _)
-             in figures(TEXTS[name]).items()}
+             in values(TEXTS[name]).items()}
     for metric, value in wanted.items():
         assert metric in found and value in (None, found[metric])
 
 
 @pytest.mark.parametrize('name', [n for n in MEMTIER if n.endswith('json')])
 def test_memtier_says_the_same_in_text_and_json(name):
-    spoken = figures(TEXTS[name.replace('.json', '.txt')])
-    written = figures(TEXTS[name])
+    spoken = values(TEXTS[name.replace('.json', '.txt')])
+    written = values(TEXTS[name])
     missing = {key[3] for key in spoken} - {key[3] for key in written}
     # What the JSON has wrong is left out.
     assert all(re.fullmatch(r'latency(_p\d+|)(\[run=.\])?', metric)
@@ -96,13 +96,13 @@ def test_memtier_says_the_same_in_text_and_json(name):
 def test_memtier_counts_kilobytes_of_1024():
     text = TEXTS['memtier-2.3.0.get.txt']
     shown = float(re.search(r'^Totals.* ([\d.]+) *$', text, re.M)[1])
-    (value, unit), = [found for key, found in figures(text).items()
+    (value, unit), = [found for key, found in values(text).items()
                       if key[3] == 'bandwidth']
     assert (value, unit) == (round(shown * 1024 / 1e6, 6), 'MB/s')
 
 
 def test_several_runs_keep_apart_and_copies_are_left_out():
-    found = {key[3] for key in figures(TEXTS['memtier-2.3.0.runs.txt'])
+    found = {key[3] for key in values(TEXTS['memtier-2.3.0.runs.txt'])
              if key[3].startswith('operations')}
     assert found == {
         f'operations{suffix}' for suffix in (
@@ -110,11 +110,11 @@ def test_several_runs_keep_apart_and_copies_are_left_out():
                 f'[run={n}{kind}]' for n in (1, 2, 3)
                 for kind in ('', ',type=Sets', ',type=Gets')))}
     twice = TEXTS['memtier-2.3.0.get.txt'] * 2
-    assert 'operations[run=2]' in {key[3] for key in figures(twice)}
+    assert 'operations[run=2]' in {key[3] for key in values(twice)}
 
 
 def test_totals_of_own_commands_have_no_bandwidth():
-    found = {key[3] for key in figures(TEXTS['memtier-2.3.0.command.txt'])}
+    found = {key[3] for key in values(TEXTS['memtier-2.3.0.command.txt'])}
     assert 'bandwidth[type=Lpushs]' in found and 'bandwidth' not in found
 
 
@@ -131,7 +131,7 @@ RPS Summary:
    {head}
    {' 99999.000' * 6}
 ''', 1)
-    assert more != text and figures(more) == figures(text)
+    assert more != text and values(more) == values(text)
 
 
 @pytest.mark.parametrize('name, reason', [
@@ -160,7 +160,7 @@ def harmless(name, text, want):
                  .replace('[]', ''), value) for key, value in found.items()}
 
     try:
-        left = figures(text)
+        left = values(text)
     except ParseError:
         return True
     assert bare(left) <= bare(want), name
@@ -169,7 +169,7 @@ def harmless(name, text, want):
 
 @pytest.mark.parametrize('name', GOOD)
 def test_cut_anywhere(name):
-    text, want = TEXTS[name], figures(TEXTS[name])
+    text, want = TEXTS[name], values(TEXTS[name])
     step = max(1, len(text) // 400)
     for end in range(0, len(text), step):
         harmless(name, text[:end], want)
@@ -179,7 +179,7 @@ def test_cut_anywhere(name):
 
 @pytest.mark.parametrize('name', GOOD)
 def test_without_any_one_line(name):
-    lines, want = TEXTS[name].split('\n'), figures(TEXTS[name])
+    lines, want = TEXTS[name].split('\n'), values(TEXTS[name])
     for number in range(len(lines)):
         harmless(name, '\n'.join(lines[:number] + lines[number + 1:]), want)
 
@@ -187,7 +187,7 @@ def test_without_any_one_line(name):
 @pytest.mark.parametrize('name', GOOD)
 def test_any_number_damaged(name):
     """A digit lost or a letter in it, in every line that gives figures."""
-    text, want = TEXTS[name], figures(TEXTS[name])
+    text, want = TEXTS[name], values(TEXTS[name])
     # Nothing else in a row of --csv or -q tells of its first digit.
     terse = 'csv' in name or 'quiet' in name
     lines = text.split('\n')
@@ -205,7 +205,7 @@ def test_any_number_damaged(name):
 
 @pytest.mark.parametrize('name', GOOD)
 def test_twice_in_one(name):
-    text, want = TEXTS[name], figures(TEXTS[name])
+    text, want = TEXTS[name], values(TEXTS[name])
     if not name.startswith('memtier') or name.endswith('json'):
         refused(text + text, 'twice|unexpected|[Ee]xtra data|cannot be|'
                              'columns|quoted')

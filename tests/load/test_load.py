@@ -50,7 +50,7 @@ def load(program) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-def figures(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
+def values(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
     assert done.returncode == 0, done.stderr
     return {r.metric: r.value for r in plumbload.parse(done.stdout)}
 
@@ -402,10 +402,10 @@ def test_wrong_bytes_and_wrong_sizes_are_found(load, fake):
     options = ['--keys', 20, '--value-size', '100-300']
     where = ['--server', server.where]
     read = [*where, *options, '--requests', 500]
-    figures(load(*where, *options, '--operation', 'fill'))
+    values(load(*where, *options, '--operation', 'fill'))
     assert len(server.data) == 20
     assert len({len(v) for v in server.data.values()}) > 5
-    figures(load(*read))
+    values(load(*read))
     value = server.data[b'key:7']
     server.data[b'key:7'] = value[:50] + bytes([value[50] ^ 1]) + value[51:]
     refused(load(*read), 1, 'key key:7 is wrong at byte 50: 0x')
@@ -459,8 +459,8 @@ def test_a_store_that_gives_what_was_not_written(load, fake, protocol, lie,
     reading = False
     server = fake(answer, protocol)
     at = ['--server', server.where, '--protocol', protocol, '--keys', 20]
-    figures(load(*at, '--operation', 'fill'))
-    figures(load(*at, '--requests', 100, '--pipeline', 3))
+    values(load(*at, '--operation', 'fill'))
+    values(load(*at, '--requests', 100, '--pipeline', 3))
     reading = True
     refused(load(*at, '--requests', 100), 1, words)
     refused(load(*at, '--requests', 1000, '--operation', 'mixed'), 1, words)
@@ -532,7 +532,7 @@ def dropping(share: float, protocol: str) -> Callable[..., bytes | None]:
 def test_a_store_that_drops_overwrites(load, fake, protocol, operation, size):
     at = ['--server', fake(dropping(1, protocol), protocol).where, '--keys',
           20, '--protocol', protocol, '--value-size', size]
-    figures(load(*at, '--operation', 'fill'))
+    values(load(*at, '--operation', 'fill'))
     refused(load(*at, '--operation', operation, '--requests', 300), 1,
             r'key key:\d+ holds what it held before it was overwritten: the '
             'store acknowledges a write and drops it')
@@ -542,7 +542,7 @@ def test_a_store_that_drops_few_overwrites(load, fake):
     """Not the last of them: a sample is read when all is written."""
     server = fake(dropping(0.02, 'resp2'))
     at = ['--server', server.where, '--keys', 2000, '--connections', 3]
-    figures(load(*at, '--operation', 'fill', '--threads', 3))
+    values(load(*at, '--operation', 'fill', '--threads', 3))
     refused(load(*at, '--operation', 'set', '--requests', 2000,
                  '--threads', 3), 1, 'acknowledges a write and drops it')
 
@@ -552,10 +552,10 @@ def test_what_fills_and_sets_wrote_is_read_by_all(load, fake, protocol):
     server = fake(protocol=protocol)
     at = ['--server', server.where, '--protocol', protocol, '--keys', 40,
           '--value-size', '1-300', '--pipeline', 4]
-    figures(load(*at, '--operation', 'fill'))
+    values(load(*at, '--operation', 'fill'))
     filled = dict(server.data)
     for operation in ('mixed', 'get', 'set', 'get', 'mixed'):
-        figures(load(*at, '--operation', operation, '--requests', 400,
+        values(load(*at, '--operation', operation, '--requests', 400,
                      '--ratio' if operation == 'mixed' else '--timeout',
                      '3:1' if operation == 'mixed' else 10,
                      '--connections', 4, '--threads', 2))
@@ -563,10 +563,10 @@ def test_what_fills_and_sets_wrote_is_read_by_all(load, fake, protocol):
                if len(value) > 8)
     # A piece at a time: it begins as the one and is the other.
     server.piece = 1
-    figures(load(*at, '--requests', 100))
+    values(load(*at, '--requests', 100))
     # And all is again as a fill leaves it.
     server.piece = 1 << 20
-    figures(load(*at, '--operation', 'fill'))
+    values(load(*at, '--operation', 'fill'))
     assert server.data == filled
 
 
@@ -596,7 +596,7 @@ def test_an_answer_of_memcached_that_is_none(load, fake, name, change, words):
     server = fake(answer, 'binary')
     at = ['--server', server.where, '--protocol', 'binary', '--keys', 3]
     if name == b'GET':
-        figures(load(*at, '--operation', 'fill', '--verify', 'none'))
+        values(load(*at, '--operation', 'fill', '--verify', 'none'))
     refused(load(*at, '--requests', 20, '--operation', 'mixed', '--ratio',
                  '1:0' if name == b'GET' else '0:1'), 1, words)
 
@@ -638,16 +638,16 @@ def test_a_greeting_that_attacks(load, fake, hello, words):
 def test_replies_in_pieces_of_one_byte(load, fake):
     server = fake()
     where = ['--server', server.where, '--keys', 5]
-    figures(load(*where, '--operation', 'fill'))
+    values(load(*where, '--operation', 'fill'))
     server.piece = 1
-    found = figures(load(*where, '--requests', 30, '--pipeline', 4))
+    found = values(load(*where, '--requests', 30, '--pipeline', 4))
     assert found['hit_ratio'] == 1
 
 
 def test_misses_are_counted_and_filled_where_asked(load, fake):
     server = fake()
     where = ['--server', server.where, '--keys', 50]
-    found = figures(load(*where, '--requests', 100, *COUNTED))
+    found = values(load(*where, '--requests', 100, *COUNTED))
     assert found['hit_ratio'] == 0
     refused(load(*where, '--requests', 100), 1, r'key key:\d+ is not there: '
             'did the store lose or evict it')
@@ -655,7 +655,7 @@ def test_misses_are_counted_and_filled_where_asked(load, fake):
     kinds = json.loads(done.stdout)['kinds']
     assert kinds['get']['misses'] == kinds['set']['count'] == 50
     assert len(server.data) == 50
-    assert figures(done)['hit_ratio'] == 1 - 50 / 400
+    assert values(done)['hit_ratio'] == 1 - 50 / 400
 
 
 def test_what_waited_is_in_the_latency_unless_it_is_left_out(load, fake):
@@ -665,7 +665,7 @@ def test_what_waited_is_in_the_latency_unless_it_is_left_out(load, fake):
 
     at = ['--server', fake(answer).where, '--rate', 200, '--requests', 30,
           *COUNTED]
-    due, sent = (figures(load(*at, *more))['latency_p50']
+    due, sent = (values(load(*at, *more))['latency_p50']
                  for more in ([], ['--since', 'sent']))
     # Half of them waited for fifteen others.
     assert due > 2 * sent > 2 * 0.02e6
@@ -675,8 +675,8 @@ def test_values_of_a_load_with_another_seed(load, fake):
     server = fake()
     at = ['--server', server.where, '--keys', 30, '--requests', 300,
           '--value-size', '50-90']
-    figures(load(*at, '--on-miss', 'set', '--value-seed', 1))
-    found = figures(load(*at, '--on-miss', 'set', '--value-seed', 1,
+    values(load(*at, '--on-miss', 'set', '--value-seed', 1))
+    found = values(load(*at, '--on-miss', 'set', '--value-seed', 1,
                          '--seed', 2))
     assert found['hit_ratio'] == 1
     refused(load(*at, '--seed', 2), 1, 'another (--value-size or )?--seed')
@@ -696,7 +696,7 @@ def test_shares_fill_every_key_once(load, fake):
 def test_sizes_from_a_file(load, fake, tmp_path):
     (tmp_path / 'sizes').write_text('# size weight\n10 3\n1K 1\n')
     server = fake()
-    figures(load('--server', server.where, '--operation', 'fill', '--keys',
+    values(load('--server', server.where, '--operation', 'fill', '--keys',
                  400, '--value-size', f'@{tmp_path}/sizes'))
     seen = Counter(map(len, server.data.values()))
     assert set(seen) == {10, 1024} and 250 < seen[10] < 350
@@ -719,7 +719,7 @@ def test_a_service_file_says_it_all(load, fake, tmp_path):
     file = tmp_path / 'service'
     file.write_text(f'# made for a run\nserver {host} {port}\nuser bench\n'
                     'password two words\n')
-    figures(load('--service', file, '--requests', 10, *COUNTED))
+    values(load('--service', file, '--requests', 10, *COUNTED))
     assert [b'AUTH', b'bench', b'two words'] in server.seen
 
 
@@ -884,7 +884,7 @@ def test_operations_of_a_redis_like_store(load, tmp_path, store, protocol):
               '--threads', 2, '--value-size', '1-50K', '--keys', 100]
         refused(load(*at), 1, 'NOAUTH.*: give the password')
         at += ['--password-file', password]
-        assert figures(load(*at, '--operation', 'fill'))['operations'] > 0
+        assert values(load(*at, '--operation', 'fill'))['operations'] > 0
         at += ['--requests', 2000]
         for more in (['--pipeline', 16],
                      ['--operation', 'mixed'],
@@ -894,12 +894,12 @@ def test_operations_of_a_redis_like_store(load, tmp_path, store, protocol):
                      ['--operation', 'xadd', '--key-prefix', 'x'],
                      ['--rate', 20000, '--arrivals', 'poisson']):
             done = load(*at, *more)
-            assert figures(done).get('hit_ratio', 1) == 1
+            assert values(done).get('hit_ratio', 1) == 1
             document = json.loads(done.stdout)
             assert document['store'] == store
             assert sum(k['count'] for k in document['kinds'].values()) \
                 == 2000
-        found = figures(load(*at, '--operation', 'connect'))
+        found = values(load(*at, '--operation', 'connect'))
         assert found['connection_rate'] > 0
         password.write_text('falsch\n')
         refused(load(*at), 1, "WRONGPASS.*: user or password is not")
@@ -908,7 +908,7 @@ def test_operations_of_a_redis_like_store(load, tmp_path, store, protocol):
 def test_enough_requests_end_a_load_before_its_time(load, fake):
     at = ['--server', fake().where, '--operation', 'set', '--requests']
     done = load(*at, 50, '--duration', 60)
-    assert figures(done)['operations'] > 50
+    assert values(done)['operations'] > 50
     told = json.loads(done.stdout)
     assert told['kinds']['set']['count'] == 50 and told['measured_s'] < 1
     told = json.loads(load(*at, 10 ** 9, '--duration', 0.2).stdout)
@@ -919,14 +919,14 @@ def test_a_command_of_ones_own(load, tmp_path):
     with resp('redis-server', tmp_path) as (where, _):
         at = ['--server', where, '--keys', 20, '--requests', 500,
               '--pipeline', 4, '--operation', 'command']
-        figures(load(*at[:4], '--operation', 'fill'))
+        values(load(*at[:4], '--operation', 'fill'))
         for command, answer in (
                 ("EVAL 'return tonumber(ARGV[1]) + 1' 0 41", 'integer'),
                 ('EVAL "return {1, {2, 3}, false}" 0', 'array'),
                 ('STRLEN {key}', 'integer'), ('GET {key}', 'bulk'),
                 ('GET nosuch', 'null'), ('PING', 'status')):
             done = load(*at, '--command', command, '--answer', answer)
-            found = figures(done)
+            found = values(done)
             assert 'operations' in found and 'bandwidth' not in found
             document = json.loads(done.stdout)
             assert document['kinds']['command']['count'] == 500
@@ -951,7 +951,7 @@ def test_a_store_without_a_password(load, tmp_path):
 def test_a_unix_socket(load, tmp_path):
     with resp('redis-server', tmp_path, '--unixsocket', tmp_path / 's') as (
             _, server):
-        found = figures(load('--server', f'unix:{tmp_path}/s', '--requests',
+        found = values(load('--server', f'unix:{tmp_path}/s', '--requests',
                              1000, '--connections', 20, *COUNTED))
         assert found['operations'] > 0
 
@@ -962,14 +962,14 @@ def test_operations_of_memcached(load, protocol):
         at = ['--server', where, '--protocol', protocol, '--connections', 5,
               '--value-size', '1-50K', '--keys', 100, '--key-prefix',
               'x' * 219]
-        figures(load(*at, '--operation', 'fill'))
+        values(load(*at, '--operation', 'fill'))
         at += ['--requests', 2000]
         for more in (['--pipeline', 16],
                      ['--operation', 'mixed'],
                      ['--operation', 'set', '--pipeline', 3]):
-            assert figures(load(*at, *more)).get('hit_ratio', 1) == 1
-        assert figures(load(*at, '--operation', 'connect'))
-        found = figures(load(*at[:-4], '--requests', 2000, '--on-miss',
+            assert values(load(*at, *more)).get('hit_ratio', 1) == 1
+        assert values(load(*at, '--operation', 'connect'))
+        found = values(load(*at[:-4], '--requests', 2000, '--on-miss',
                              'set'))
         assert found['hit_ratio'] >= 1 - 105 / 2000
         refused(load('--server', where, '--protocol', protocol,
@@ -992,8 +992,8 @@ def test_values_larger_than_the_buffers(load, tmp_path):
     with resp('redis-server', tmp_path) as (where, _):
         at = ['--server', where, '--keys', 3, '--value-size', '24M',
               '--connections', 3]
-        figures(load(*at, '--operation', 'fill'))
-        assert figures(load(*at, '--requests', 12))[
+        values(load(*at, '--operation', 'fill'))
+        assert values(load(*at, '--requests', 12))[
             'hit_ratio'] == 1
 
 
@@ -1085,14 +1085,14 @@ def test_a_cluster(load, tmp_path):
                    for node in nodes):
                 break
             time.sleep(0.05)
-        assert figures(load(*at, '--operation', 'fill'))
+        assert values(load(*at, '--operation', 'fill'))
         sizes = [int(talk(node, 'DBSIZE')[1:]) for node in nodes]
         assert sum(sizes) == 500 and min(sizes) > 0
         at += ['--requests', 3000]
-        assert figures(load(*at, '--pipeline', 4))[
+        assert values(load(*at, '--pipeline', 4))[
             'hit_ratio'] == 1
-        assert figures(load(*at, '--operation', 'mset'))
-        assert figures(load(*at, '--protocol', 'resp3', '--operation',
+        assert values(load(*at, '--operation', 'mset'))
+        assert values(load(*at, '--protocol', 'resp3', '--operation',
                             'mixed'))
         refused(load(*at, '--key-prefix', '{one}'), 1, 'none of the keys')
         refused(load('--server', nodes[0], '--requests', 100), 1,
@@ -1132,11 +1132,11 @@ def test_tls(load, program, tmp_path):
                      tmp_path / 'other.crt'), 1, 'is the CA its own')
         at += ['--tls', '--ca', tmp_path / 'one.crt', *pair, '--connections',
                3]
-        assert figures(load(*at, '--operation', 'fill'))
+        assert values(load(*at, '--operation', 'fill'))
         done = load(*at, '--requests', 1000, '--pipeline', 4)
-        assert figures(done)['hit_ratio'] == 1
+        assert values(done)['hit_ratio'] == 1
         assert json.loads(done.stdout)['tls'] is True
-        assert figures(load(*at, '--operation', 'connect', '--requests', 50))
+        assert values(load(*at, '--operation', 'connect', '--requests', 50))
 
 
 # --- the documents -----------------------------------------------------------
@@ -1204,14 +1204,14 @@ def test_a_limited_client_is_told():
     ('"limited": "server"', '"limited": "god"', "limited by 'god'"),
     ('"wall_s"', '"wall"', "KeyError 'wall_s'"),
 ])
-def test_mutilated_documents_give_no_figure(old, new, reason):
+def test_mutilated_documents_give_no_metric(old, new, reason):
     broken = re.sub(old, new, TWO, count=1)
     assert broken != TWO
     with pytest.raises(ParseError, match=reason):
         plumbload.parse(broken)
 
 
-def test_cut_anywhere_there_is_no_figure():
+def test_cut_anywhere_there_is_no_metric():
     for end in range(0, len(TWO.rstrip()), 97):
         with pytest.raises(ParseError):
             plumbload.parse(TWO[:end])

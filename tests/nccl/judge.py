@@ -32,7 +32,7 @@ for folder in map(Path, sys.argv[2:]):
     run = Run(1, 0, 1e3, 0, 0, 0, 0, (folder / 'out').read_text(),
               '', 'run.1')
     try:
-        found[folder.name] = check.figures_of(run)
+        found[folder.name] = check.values_of(run)
     except Exception as error:  # ReFrame's copies of our classes
         found[folder.name] = str(error)
 json.dump(found, sys.stdout)

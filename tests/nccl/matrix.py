@@ -29,6 +29,6 @@ for check, partition, environ in generate_testcases(loader.load_all()):
         'program': check.program, 'arguments': check.arguments(),
         'environment': check.environment(), 'gpus': check.layout.gpus,
         'nodes': check.layout.nodes, 'tasks': check.num_tasks,
-        'threads': check.threads, 'planned': check.planned_figures(),
+        'threads': check.threads, 'planned': check.planned_values(),
         'modes': sorted(check.tags), 'where': partition.name})
 json.dump(found, sys.stdout)

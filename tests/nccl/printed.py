@@ -49,8 +49,8 @@ def _half(size, usec, ranks, program, style, checked=True):
             busbw)
 
 
-def output(style='2.19', program='all_reduce_perf', ranks=4, least=1024,
-           most=1 << 22, latency=12.3, rate=80.0, type_='float', hosts=1,
+def output(style='2.19', program='all_reduce_perf', ranks=4, minimum=1024,
+           maximum=1 << 22, latency=12.3, rate=80.0, type_='float', hosts=1,
            warn=''):
     """A whole output; `rate` in GB/s, `latency` in us."""
     kind, width = PROGRAMS[program], TYPES[type_]
@@ -63,7 +63,7 @@ def output(style='2.19', program='all_reduce_perf', ranks=4, least=1024,
     if style.startswith(('2.17', '2.19')):
         out.append(f'# Collective test starting: {program}')
     out.append(
-        f'# nThread 1 nGpus 1 minBytes {least} maxBytes {most} step: '
+        f'# nThread 1 nGpus 1 minBytes {minimum} maxBytes {maximum} step: '
         '2(factor) warmup iters: 5 iters: 20 '
         + ('validation: 1 ' if old else 'agg iters: 1 validation: 1 graph: 0')
         + (' unalign: 0' if style == '2.19' else ''))
@@ -110,8 +110,8 @@ def output(style='2.19', program='all_reduce_perf', ranks=4, least=1024,
         f'{t:>{n}}' for t, (_, n) in zip(
             ['(B)', '(elements)', '', '', ''], names, strict=False))
         + unit * len(halves) + ' ' * 30 * rccl)
-    total, number, nominal, rows = 0.0, 0, least, 0
-    while nominal <= most:
+    total, number, nominal, rows = 0.0, 0, minimum, 0
+    while nominal <= maximum:
         count = nominal // width
         if kind.split:
             count = count // ranks
@@ -141,15 +141,15 @@ def output(style='2.19', program='all_reduce_perf', ranks=4, least=1024,
     return '\n'.join([*out, '', ''])
 
 
-def written(style='json', program='all_reduce_perf', ranks=8, least=64,
-            most=1 << 20, cycles=1, halves=(0, 1), type_='float', wrong='0',
+def written(style='json', program='all_reduce_perf', ranks=8, minimum=64,
+            maximum=1 << 20, cycles=1, halves=(0, 1), type_='float', wrong='0',
             factor=2, latency=12.3, rate=80.0):
     """What rccl-tests write into a file: json (an array), lines (an entry
     each, at first), csv, csv-old (with blanks, at first)."""
     kind, width, entries = PROGRAMS[program], TYPES[type_], []
     for cycle in range(cycles):
-        nominal = least
-        while nominal <= most:
+        nominal = minimum
+        while nominal <= maximum:
             size = nominal // width * width
             if kind.split:
                 size = nominal // ranks // 16 * 16 * ranks

@@ -193,8 +193,8 @@ H100 = hardware.limits(hardware.devices(
     # 7/8 of what each rank has goes to others, half of it to other nodes.
     ('alltoall_perf', 2, 8, 93.75), ('all_gather_perf', 2, 8, 750),
     ('hypercube_perf', 2, 8, 750)])
-def test_limits_by_links_and_nics(program, nodes, gpus, most):
-    assert physics.limit(program, nodes, gpus, H100)[0] == pytest.approx(most)
+def test_limits_by_links_and_nics(program, nodes, gpus, maximum):
+    assert physics.limit(program, nodes, gpus, H100)[0] == pytest.approx(maximum)
 
 
 #: NICs of a node whose figures are published, where it is not one a GPU.
@@ -204,7 +204,7 @@ NICS = {'EFA-100': 32, ('A100-SXM4', 'Cassini-200'): 2,
 
 @pytest.mark.parametrize('row', physics.published(), ids=lambda row: (
     f"{row['gpu']}-{row['nodes']}-{row['program']}"))
-def test_no_published_figure_is_beyond_the_limits(row):
+def test_no_published_metric_is_beyond_the_limits(row):
     found = [(row['gpu'], row['gpus'])]
     if 'nic' in row:
         pair = row['gpu'], row['nic']
@@ -220,7 +220,7 @@ def test_no_published_figure_is_beyond_the_limits(row):
     assert physics.others(*case, dict(found)) == row
 
 
-def test_measured_figures_are_within_the_limits():
+def test_measured_values_are_within_the_limits():
     """Above the ring, by reduction in the switch: 483 on eight H100, 839 on
     eight B200, 487 on two nodes of H100 with EFA."""
     for nodes, busbw, found in (
@@ -414,7 +414,7 @@ def test_cases_on_several_nodes_by_both_launchers(box, cluster):
 
 
 @pytest.mark.cluster
-def test_another_transport_fails_and_leaves_no_figures(box, cluster):
+def test_another_transport_fails_and_leaves_no_values(box, cluster):
     code, text = box.box(
         cluster, '-n', 'NcclCollective.*=all_reduce.*2x2',
         '--system=devcluster:slurm-srun', STANDIN_FAULT='socket')

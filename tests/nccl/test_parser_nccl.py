@@ -56,7 +56,7 @@ def test_what_2_19_prints(name):
     assert {r.value for r in found if r.metric == 'wrong'} == {0}
 
 
-def test_a_table_by_its_figures():
+def test_a_table_by_its_values():
     found = values(text_of('formats/v2.19.6_stub_mpi_np2_g2.txt'))
     assert found == {
         ('time', 65536): 6.67, ('algbw', 65536): 9.82,
@@ -114,7 +114,7 @@ def test_json_has_all_digits_and_single_iterations():
 @pytest.mark.parametrize('program', PROGRAMS)
 def test_every_version_and_program(style, program):
     text = output(style, program, ranks=8, hosts=2, latency=101.5,
-                  rate=1450.0 if style < '2.17.5' else 400.0, most=1 << 26)
+                  rate=1450.0 if style < '2.17.5' else 400.0, maximum=1 << 26)
     if style == 'rccl-O0' and not PROGRAMS[program].checks_in_place:
         assert 'was checked' in reason(text)
         return
@@ -137,14 +137,14 @@ def test_files_that_rccl_tests_write(style, program):
     text = written(style, program)
     found = nccl.read(text)
     assert (found.program, found.ranks, len(found.rows)) == (program, 8, 15)
-    figures_ = values(text)
-    assert 'busbw_average' not in {metric for metric, _ in figures_}
-    large = PROGRAMS[program].factor(8) * figures_['algbw', 1 << 20]
-    assert figures_['busbw', 1 << 20] == pytest.approx(large, rel=1e-5)
-    assert (('time_in_place', 1 << 20) in figures_) == (
+    values_ = values(text)
+    assert 'busbw_average' not in {metric for metric, _ in values_}
+    large = PROGRAMS[program].factor(8) * values_['algbw', 1 << 20]
+    assert values_['busbw', 1 << 20] == pytest.approx(large, rel=1e-5)
+    assert (('time_in_place', 1 << 20) in values_) == (
         PROGRAMS[program].checks_in_place)
     for same in ('\ufeff' + text, text.replace('\n', '\r\n'), text + '\n\n'):
-        assert values(same) == figures_
+        assert values(same) == values_
 
 
 def test_files_with_several_cycles_and_with_one_half():
@@ -152,7 +152,7 @@ def test_files_with_several_cycles_and_with_one_half():
     assert found['time', 64] != found['time[cycle=3]', 64]
     assert ('time_in_place', 64) not in values(written(halves=(0,)))
     assert ('time', 64) not in values(written(halves=(1,)))
-    assert len(values(written(least=64, most=64))) == 7
+    assert len(values(written(minimum=64, maximum=64))) == 7
 
 
 @pytest.mark.parametrize('change, said', [
@@ -403,7 +403,7 @@ def unconfirmed(whole, key, value):
 
 
 @pytest.mark.parametrize('name', TEXTS)
-def test_a_thousand_mutations_and_no_wrong_figure(name):
+def test_a_thousand_mutations_and_no_wrong_metric(name):
     """Refused, or the same figures."""
     text = TEXTS[name]
     whole, draw, refused = values(text), random.Random(name), 0

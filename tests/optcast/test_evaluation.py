@@ -198,18 +198,18 @@ def test_a_run_on_the_services(started, type, more):
     services = done(job)
     folder = evaluation.collect(job.folder, 'run', services)
     found = evaluation.analyse(folder)
-    figures = {record.metric if record.size is None
+    values = {record.metric if record.size is None
                else f'{record.metric}@{record.size}B': record.value
                for record in found.records}
     if type == 'optcast':
-        figures |= evaluation.against_the_ring(found)
+        values |= evaluation.against_the_ring(found)
         assert 'on equal links the ratio to a ring is at most 1 with' in (
-            evaluation.sentences(found, figures)[-1])
+            evaluation.sentences(found, values)[-1])
         # config.yaml is one that the original reads.
         config = settings.read_config(folder / 'config.yaml') if len(
             {one.port for one in services.servers}) == 1 else None
         assert config is None or config.clients_each == 2
-    assert set(evaluation.figures_planned()) == set(figures)
+    assert set(evaluation.values_planned()) == set(values)
     assert found.version == '1.0'
     # What threads did stays with the records, for the page.
     calls = {one.call for one in timeline.kept((found.client, found.server))}

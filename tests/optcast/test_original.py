@@ -125,7 +125,7 @@ def started(tmp_path):
         job.kill()
 
 
-def figures(evaluation, job, limit=60):
+def values(evaluation, job, limit=60):
     assert job.process.wait(limit) == 0, job.said()
     services, _ = split((job.folder / 'out').read_text())
     folder = evaluation.collect(job.folder, 'run', services)
@@ -140,8 +140,8 @@ def figures(evaluation, job, limit=60):
 def test_the_original_on_the_services(started, servers):
     evaluation, job = started(servers)
     assert evaluation.requests == 16 // servers
-    found = figures(evaluation, job)
-    assert set(found) == set(evaluation.figures_planned())
+    found = values(evaluation, job)
+    assert set(found) == set(evaluation.values_planned())
     size = servers * (128 << 10)
     # Two clients: the factor is 1. A request takes 2 ms and a little more.
     assert found[f'busbw@{size}B'] == found[f'algbw@{size}B']
@@ -154,8 +154,8 @@ def test_the_original_on_the_services(started, servers):
                            'Optcast')
 def test_the_real_one(started):
     evaluation, job = started(2, real=os.environ['OPTCAST_PREFIX'])
-    found = figures(evaluation, job, 110)
-    assert set(found) == set(evaluation.figures_planned())
+    found = values(evaluation, job, 110)
+    assert set(found) == set(evaluation.values_planned())
     assert found['busbw@262144B'] > 0
 
 
@@ -217,7 +217,7 @@ def test_the_server_loses_a_client_when_another_never_leaves(monkeypatch):
     assert other.recv(9) == b''
 
 
-def test_figures_that_contradict_each_other(started):
+def test_values_that_contradict_each_other(started):
     evaluation, job = started()
     assert job.process.wait(60) == 0, job.said()
     services, _ = split((job.folder / 'out').read_text())

@@ -74,12 +74,12 @@ def test_analysis_prints_what_the_original_prints(folder):
 @pytest.mark.parametrize('number, program, average, rows', [
     (1, 'optcast', 7.27131, (7.81, 6.73)), (2, 'nccl', 10.1569, (9.95, 10.37)),
     (3, 'optcast', 13.2063, (13.29, 13.12))])
-def test_published_figures(number, program, average, rows):
+def test_published_values(number, program, average, rows):
     records = parser.parse(EVAL[number])
-    figures = by_name(records)
-    assert figures['busbw_average', None] == average
-    assert (figures['busbw', 512 << 20],
-            figures['busbw_in_place', 512 << 20]) == rows
+    values = by_name(records)
+    assert values['busbw_average', None] == average
+    assert (values['busbw', 512 << 20],
+            values['busbw_in_place', 512 << 20]) == rows
     assert {r.program for r in records} == {program}
 
 
@@ -192,7 +192,7 @@ def test_a_client_that_panicked_where_run_py_ended_well():
         parser.parse(text)
 
 
-def test_wrong_values_give_no_figures():
+def test_wrong_values_give_no_values():
     text = EVAL[1].replace('   7.81      0', '   7.81      7')
     with pytest.raises(ParseError, match='7 values were wrong'):
         parser.parse(text)
@@ -223,8 +223,8 @@ def runs(tmp_path):
     return found
 
 
-def test_the_published_runs_are_a_figure(runs, tmp_path):
-    options = argparse.Namespace(xlim=None, figures=tmp_path / 'out')
+def test_the_published_runs_are_a_metric(runs, tmp_path):
+    options = argparse.Namespace(xlim=None, values=tmp_path / 'out')
     found, said = parser.parse_folder(runs, options)
     curves = parser.curves_of(dict(found))
     assert {name: curve[512 << 20] for name, curve in curves.items()} == {
@@ -234,7 +234,7 @@ def test_the_published_runs_are_a_figure(runs, tmp_path):
     assert 'optcast: Optcast: 7.27 GB/s, nccl: 10.16 GB/s: Optcast is ' \
         'behind by 28%' in said
     assert 'nsplit 2: Optcast: 13.2' in said and 'ahead by 30%' in said
-    svg = (options.figures / 'sweep.svg').read_text()
+    svg = (options.values / 'sweep.svg').read_text()
     assert 'busbw (GB/s)' in svg
     (runs / 'run2.txt').write_text(EVAL[2].replace('9.95', '9.59'))
     with pytest.raises(ParseError) as caught:
@@ -288,11 +288,11 @@ def test_table_of_out_of_place_alone():
 
 
 def test_timelines(folder, tmp_path):
-    options = argparse.Namespace(xlim='2000,2500', figures=tmp_path / 'out')
+    options = argparse.Namespace(xlim='2000,2500', values=tmp_path / 'out')
     [(_, records)], said = parser.parse_folder(folder, options)
-    assert sorted(path.name for path in options.figures.iterdir()) == [
+    assert sorted(path.name for path in options.values.iterdir()) == [
         'client.png', 'client.svg', 'server.png', 'server.svg']
-    svg = (options.figures / 'server.svg').read_text()
+    svg = (options.values / 'server.svg').read_text()
     assert 'reduce(0)/(1)' in svg and 'time (ms)' in svg
     assert records and 'drawn: ' in said
     options.xlim = '900000,900001'
@@ -362,7 +362,7 @@ def unconfirmed(metric, old, new):
 
 
 @pytest.mark.parametrize('name', DAMAGED)
-def test_a_thousand_mutations_and_no_wrong_figure(name):
+def test_a_thousand_mutations_and_no_wrong_metric(name):
     """Refused, or the same figures; a server's last rounds may be lost with
     the end of its log, for nobody waits for it."""
     text, rounds = DAMAGED[name]

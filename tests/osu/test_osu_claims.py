@@ -34,8 +34,8 @@ SMALL, BIG = 10100, 1010
     ('osu_init', {'init_time': 120.0, 'init_time_max': 130.0}, [], 0.12),
     ('osu_hello', {'ranks': 2.0}, [], 0.0),
 ])
-def test_a_sum_by_hand(program, figures, arguments, expected):
-    assert claims.seconds(program, '7.2', figures, arguments, ranks=8,
+def test_a_sum_by_hand(program, values, arguments, expected):
+    assert claims.seconds(program, '7.2', values, arguments, ranks=8,
                           threads=1) == pytest.approx(expected)
 
 

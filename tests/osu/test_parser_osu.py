@@ -42,7 +42,7 @@ def refused(text: str) -> ParseError:
     return error
 
 
-def figures(records: tuple[Record, ...]) -> list[tuple]:
+def values(records: tuple[Record, ...]) -> list[tuple]:
     """Records without their lines, which a dropped comment moves."""
     return [(r.program, r.version, r.size, r.metric, r.value, r.unit)
             for r in records]
@@ -54,7 +54,7 @@ def same_or_refused(text: str, records: tuple[Record, ...]) -> bool:
         left = osu.parse(text)
     except ParseError:
         return True
-    assert figures(left) == figures(records), text
+    assert values(left) == values(records), text
     return False
 
 
@@ -297,7 +297,7 @@ def test_noise_before_the_title():
     text = text_of('7.2/osu_bw.txt')
     noise = ('--------\nWARNING: Open MPI could not bind 4 processes.\n'
              '2 more processes have sent help message\n\nmodule loaded\n')
-    assert figures(osu.parse(noise + text)) == figures(osu.parse(text))
+    assert values(osu.parse(noise + text)) == values(osu.parse(text))
     assert osu.parse(noise + text)[0].line == 5 + 4
 
 

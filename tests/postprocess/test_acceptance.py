@@ -61,22 +61,22 @@ def test_a_bound_that_cannot_judge_is_written_open(site, capsys):
     assert site.propose(latencies(WILD)) == 0
     entry = site.entry(file=site.proposal)
     assert entry['latency@8B'] == [1.0, None, None, 'us']
-    assert entry['$unjudged'] == {'latency@8B': 0, 'worst_ratio': 1}
+    assert entry['$no_reference'] == {'latency@8B': 0, 'worst_ratio': 1}
     assert entry['$from']['bounds'] == {} and 'worst_ratio' not in entry
     assert (' (10 runs, 2026-11-01 to 2026-11-10):\n'
-            '  latency@8B new -> 1 us unjudged: no number of runs would do\n'
+            '  latency@8B new -> 1 us no_reference: no number of runs would do\n'
             ) in capsys.readouterr().out
 
 
-def test_how_many_more_runs_an_unjudged_figure_needs(site, capsys):
+def test_how_many_more_runs_an_no_reference_metric_needs(site, capsys):
     assert site.propose(latencies([1.0, 1.17, 0.83, 1.16, 0.84])) == 0
-    needs = site.entry(file=site.proposal)['$unjudged']['latency@8B']
+    needs = site.entry(file=site.proposal)['$no_reference']['latency@8B']
     assert 2 < needs < 60
-    assert f'unjudged: needs about {needs} more runs' in \
+    assert f'no_reference: needs about {needs} more runs' in \
         capsys.readouterr().out
 
 
-def test_a_derived_figure_is_judged_instead(site, monkeypatch):
+def test_a_derived_metric_is_judged_instead(site, monkeypatch):
     monkeypatch.setattr(judged, 'table', lambda: {'osu': [
         {'metric': 'latency', 'at': [8], 'instead': 'latency_p50'}]})
     records = latencies(WILD)
@@ -84,7 +84,7 @@ def test_a_derived_figure_is_judged_instead(site, monkeypatch):
                 for day, v in enumerate(CALM * 2)]
     assert site.propose(records) == 0
     entry = site.entry(file=site.proposal)
-    assert '$unjudged' not in entry
+    assert '$no_reference' not in entry
     assert entry['latency@8B'] == [1.0, None, None, 'us']
     assert entry['latency_p50'][:2] == [1.0, None] and entry['latency_p50'][2]
     assert list(entry['$from']['bounds']) == ['latency_p50']
@@ -103,7 +103,7 @@ def test_first_proposal_is_new_and_accepted_whole(site, capsys):
         capsys.readouterr().out
 
 
-def test_the_difference_is_told_in_figures(site, capsys):
+def test_the_difference_is_told_in_metrics(site, capsys):
     site.propose(latencies(CALM))
     site.accept()
     capsys.readouterr()
@@ -154,7 +154,7 @@ def test_every_comment_stays(site):
     """Also of a line that the next proposal makes superfluous."""
     site.propose(latencies(WILD))
     site.accept()
-    assert '$unjudged' in site.entry()
+    assert '$no_reference' in site.entry()
     mine = []
     for number, line in enumerate(site.osu.read_text().splitlines()):
         blank = ' ' * (len(line) - len(line.lstrip()))
@@ -169,22 +169,22 @@ def test_every_comment_stays(site):
         text = site.osu.read_text()
         assert [c for c in before if c not in text] == []
         assert '# the end.' in text
-    assert '$unjudged' not in site.entry()
+    assert '$no_reference' not in site.entry()
 
 
-def test_what_was_unjudged_is_filled_by_the_next_proposal(site, capsys):
+def test_what_was_no_reference_is_filled_by_the_next_proposal(site, capsys):
     site.propose(latencies(WILD))
     site.accept()
-    assert site.entry()['$unjudged'] == {'latency@8B': 0, 'worst_ratio': 1}
+    assert site.entry()['$no_reference'] == {'latency@8B': 0, 'worst_ratio': 1}
     capsys.readouterr()
     site.propose(latencies(CALM * 2))
-    assert ('  latency@8B 1 us unjudged: no number of runs would do -> '
+    assert ('  latency@8B 1 us no_reference: no number of runs would do -> '
             '1 us +5 % (centre +0.0 %)\n'
-            '  worst_ratio unjudged: needs about 1 more run -> 1 +30 %\n'
+            '  worst_ratio no_reference: needs about 1 more run -> 1 +30 %\n'
             ) in capsys.readouterr().out
     assert site.accept() == 0
     entry = site.entry()
-    assert '$unjudged' not in entry
+    assert '$no_reference' not in entry
     assert entry['latency@8B'] == [1.0, None, 0.05, 'us']
     assert entry['worst_ratio'] == [1.0, None, 0.3, '1']
     assert entry['$from']['bounds'] == {'latency@8B': [1.0, 0.05],

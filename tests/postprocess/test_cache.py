@@ -27,11 +27,11 @@ pytestmark = pytest.mark.timeout(120)
 def tree(tmp_path, monkeypatch) -> Path:
     """Perflogs of three checks and four nights."""
     monkeypatch.setattr(cache, 'WORTH', 0)
-    nights(tmp_path, range(4))
+    sessions(tmp_path, range(4))
     return tmp_path
 
 
-def nights(root: Path, days) -> None:
+def sessions(root: Path, days) -> None:
     for day in days:
         make.write(root, [
             make.record('latency', 1 + n + day / 100, 2 ** n, day=day,
@@ -82,7 +82,7 @@ def test_only_what_is_new_is_read(tree, monkeypatch):
     seen = reads(monkeypatch)
     perflogs.read(tree)
     assert not seen
-    nights(tree, [9])
+    sessions(tree, [9])
     assert len(perflogs.read(tree)) == 50
     assert len(seen) == 4 and all(offset for _, offset in seen)
     monkeypatch.undo()
@@ -152,7 +152,7 @@ def test_a_damaged_cache_is_made_anew(tree, harm):
         manifest.write_text('[1, 2]')
     else:
         (place / 'alpha' / '2026-11.999999.parquet').touch()
-        nights(tree, [7])
+        sessions(tree, [7])
     agree(tree)
     assert not (place / 'alpha' / '2026-11.999999.parquet').exists()
 
@@ -161,7 +161,7 @@ def test_a_damaged_cache_is_made_anew(tree, harm):
 def test_small_parts_are_joined(tree, monkeypatch, small):
     monkeypatch.setattr(cache, 'SMALL', small)
     for day in range(10, 22):
-        nights(tree, [day])
+        sessions(tree, [day])
         perflogs.read(tree)
     assert len(list((tree / cache.FOLDER).glob('alpha/*'))) <= cache.MANY
     assert len(agree(tree)) == 160
@@ -232,7 +232,7 @@ def test_two_readers_and_a_writer(tree):
         for reader in readers:
             assert int(reader.stdout.readline()) == 40
         for day in range(30, 36):
-            nights(tree, [day])
+            sessions(tree, [day])
         seen = []
         for reader in readers:
             last = 0

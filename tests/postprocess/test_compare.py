@@ -48,7 +48,7 @@ def test_stores_are_matched_without_their_names(tmp_path):
     assert (row.says, round(row.ratio, 3)) == ('better', 1.1)
 
 
-def test_two_nights_take_the_spread_of_the_history(tmp_path):
+def test_two_sessions_take_the_spread_of_the_history(tmp_path):
     frame = read(tmp_path, factory.latencies([*CALM, *CALM, 1.2]))
     rows = compare.compare(frame, '2026-11-10', '2026-11-13')
     assert {row.says for row in rows} == {'worse'}

@@ -16,25 +16,25 @@ from postprocess.regressions import detect  # noqa: E402
 WARM = 40
 
 
-def noise(series, nights, phi=0.0, seed=1):
+def noise(series, sessions, phi=0.0, seed=1):
     rng = np.random.default_rng(seed)
-    steps = rng.standard_normal((series, nights))
+    steps = rng.standard_normal((series, sessions))
     found = steps.copy()
-    for t in range(1, nights):
+    for t in range(1, sessions):
         found[:, t] = phi * found[:, t - 1] + (1 - phi ** 2) ** 0.5 * steps[
             :, t]
     return np.log1p(0.01 * found)
 
 
-def stepped(step, nights, series=40, back=None):
-    x = noise(series, WARM + nights)
+def stepped(step, sessions, series=40, back=None):
+    x = noise(series, WARM + sessions)
     x[:, WARM:back] += np.log1p(step)
     return x
 
 
 @pytest.mark.parametrize('step, nights', [(0.05, 3), (0.03, 6), (0.2, 3)])
-def test_a_step_is_found_in_time_and_where_it_began(step, nights):
-    found = detect.walk(stepped(step, nights), pool=np.zeros(40, int))
+def test_a_step_is_found_in_time_and_where_it_began(step, sessions):
+    found = detect.walk(stepped(step, sessions), pool=np.zeros(40, int))
     late = found.states[:, -1] == detect.WORSE
     assert late.mean() >= 0.9
     assert (abs(found.start[late] - WARM) <= 1).mean() >= 0.85
@@ -62,7 +62,7 @@ def test_the_baseline_never_follows_a_regression():
     assert np.abs(found.centre).max() < 0.01
 
 
-def test_one_good_night_ends_a_large_regression():
+def test_one_good_session_ends_a_large_regression():
     found = detect.walk(stepped(0.1, 21, 20, back=-1))
     assert (found.states[:, -2] == detect.WORSE).all()
     assert (found.states[:, -1] == detect.NORMAL).all()
@@ -73,7 +73,7 @@ def test_an_accepted_level_is_the_baseline():
     assert (found.states[:, -1] == detect.NORMAL).all()
 
 
-def test_one_outlier_and_two_in_three_nights_are_no_step():
+def test_one_outlier_and_two_in_three_sessions_are_no_step():
     x = noise(10, WARM + 3)
     x[:, -1] += 0.25
     x[5:, -3] += 0.25
@@ -82,7 +82,7 @@ def test_one_outlier_and_two_in_three_nights_are_no_step():
     assert found.suspect.all()
 
 
-def test_reruns_tell_in_the_same_night():
+def test_reruns_tell_in_the_same_session():
     x = stepped(0.06, 1)
     runs = np.ones(x.shape, int)
     within = np.full(x.shape, np.nan)
@@ -93,7 +93,7 @@ def test_reruns_tell_in_the_same_night():
     assert (found.states[:, -1] == detect.WORSE).mean() > 0.8
 
 
-def test_twice_as_slow_needs_no_second_night():
+def test_twice_as_slow_needs_no_second_session():
     found = detect.walk(stepped(1.0, 1))
     assert (found.states[:, -1] == detect.WORSE).all()
 

@@ -29,19 +29,19 @@ def tree(tmp_path) -> Path:
     """Five nights of two cases; the last of one fails, and a hostile one."""
     root = tmp_path / 'p'
     make.write(root, [
-        make.record('latency', 1 + day / 10, size, day=day, repeat=repeat,
+        make.record('latency', 1 + day / 10, size, day=day, repetition=repetition,
                     params=f'program={name}', program=name,
                     reference='1.0', upper='0.2',
                     result='fail' if day == 5 and name == 'a' else 'pass')
         for day in range(1, 6) for size in (8, 1024) for name in 'ab'
-        for repeat in (0, 1, 2)] + [
-        make.record('completed', 0.0, day=5, repeat=0, result='fail',
+        for repetition in (0, 1, 2)] + [
+        make.record('completed', 0.0, day=5, repetition=0, result='fail',
                     program='evil', params='x=<"&\'> \\',
                     guard='transport: "tcp", <used>\u0085]]>')])
     return root
 
 
-def test_history_shows_each_night(tree, capsys):
+def test_history_shows_each_session(tree, capsys):
     assert history.main(['latency', 'program=a', '--perflogs',
                          str(tree)]) == 0
     text = capsys.readouterr().out
@@ -113,7 +113,7 @@ def expected(frame: pd.DataFrame, case: str, last: int) -> list[tuple]:
     runs = sorted({run for *_, run in kept})[-last:]
     found = []
     for (name, size, run), rows in kept.items():
-        judged = [r for r in rows if r.repeat == 0] or rows
+        judged = [r for r in rows if r.repetition == 0] or rows
         if run in runs:
             found.append((name, size, run, statistics.median(
                 r.value for r in judged)))
@@ -123,7 +123,7 @@ def expected(frame: pd.DataFrame, case: str, last: int) -> list[tuple]:
 @pytest.mark.parametrize('seed', range(3))
 def test_history_of_a_cache_in_pieces(tmp_path, monkeypatch, capsys, seed):
     """Several parts, files that are gone, cases that were measured twice in
-    a run, repeats: what history says is what the table has."""
+    a run, repetitions: what history says is what the table has."""
     rng = random.Random(seed)
     monkeypatch.setattr(cache, 'WORTH', 0)
     monkeypatch.setattr(cache, 'FULL', 20)
@@ -134,11 +134,11 @@ def test_history_of_a_cache_in_pieces(tmp_path, monkeypatch, capsys, seed):
             day += 1
             for _ in range(rng.randrange(9)):
                 records += [make.record(
-                    'latency', rng.random(), size, day=day, repeat=repeat,
+                    'latency', rng.random(), size, day=day, repetition=repetition,
                     check=rng.choice(['A', 'B']), job=rng.randrange(99),
                     params=f'size={rng.randrange(12)}')
                     for size in rng.sample([1, 8, 64], 2)
-                    for repeat in rng.choice([[0, 1, 2], [1, 2], [1]])]
+                    for repetition in rng.choice([[0, 1, 2], [1, 2], [1]])]
             records.append(make.record('wall_time', 3.0, day=day))
         make.write(tmp_path, records)
         if rng.random() < 0.3 and (file := next(tmp_path.rglob('A.*'), None)):
@@ -237,7 +237,7 @@ def test_promtool_takes_all_that_can_be_exported(tmp_path):
         skip_missing('promtool', 'no promtool, of Prometheus')
     root, file = tmp_path / 'p', tmp_path / 'plumb.prom'
     make.write(root, [make.record(
-        name, 1.5, 8 if row['point'] else None, repeat=0,
+        name, 1.5, 8 if row['point'] else None, repetition=0,
         params='x=<"&\'> \\ µ') for name, row in make.METRICS.items()])
     assert export.main(['--perflogs', str(root), '--openmetrics',
                         str(file)]) == 0

@@ -17,7 +17,7 @@ from config import families as known
 from config import strict
 from postprocess import perflogs
 from postprocess.report import build as report
-from postprocess.report import figures
+from postprocess.report import plots
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = known.families()
@@ -28,7 +28,7 @@ def family(tmp_path: Path, text: str, **more) -> known.Family:
     file = tmp_path / 'family.yaml'
     file.write_text(text)
     return dataclasses.replace(FAMILIES['osu'], name='new',
-                               figures=strict.load(file)['figures'], **more)
+                               plots=strict.load(file)['plots'], **more)
 
 
 def page(tmp_path: Path, records: list[dict]) -> tuple[int, str]:
@@ -40,21 +40,21 @@ def page(tmp_path: Path, records: list[dict]) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize('name', sorted(FAMILIES))
-def test_figures_of_every_family_are_known(name):
-    assert figures.checked(FAMILIES[name])
+def test_plots_of_every_family_are_known(name):
+    assert plots.checked(FAMILIES[name])
 
 
 def test_every_kind_is_documented():
-    text = (ROOT / 'postprocess/report/figures/README.md').read_text('utf-8')
-    assert figures.kinds() == sorted(re.findall(r'^\| `(\w+)`', text, re.M))
-    for kind in map(figures.module, figures.kinds()):
+    text = (ROOT / 'postprocess/report/plots/README.md').read_text('utf-8')
+    assert plots.kinds() == sorted(re.findall(r'^\| `(\w+)`', text, re.M))
+    for kind in map(plots.module, plots.kinds()):
         assert kind.READING and callable(kind.drawings)
 
 
 @pytest.mark.parametrize(('text', 'line', 'reason'), [
     ('- {kind: curv}', 2, "kind 'curv' is not one of bars, box, curve, "
      "heatmap, ratio, runs, scaling, series, timeline, times, violin (a kind "
-     "is a module of postprocess/report/figures/); did you mean 'curve'?"),
+     "is a module of postprocess/report/plots/); did you mean 'curve'?"),
     ('- {kind: curve}\n- kind: box\n  metrics: latency', 4,
      "box has no option 'metrics' (it has: metric, where, by, panel, merge, "
      "title); did you mean 'metric'?"),
@@ -89,8 +89,8 @@ def test_every_kind_is_documented():
 def test_a_wrong_entry_says_file_line_and_key(tmp_path, text, line, reason):
     wrong = family(tmp_path, f'figures:\n{text}\n',
                    series={'server': {'hit': '1'}})
-    with pytest.raises(figures.FigureError) as err:
-        figures.checked(wrong)
+    with pytest.raises(plots.PlotError) as err:
+        plots.checked(wrong)
     assert str(err.value).startswith(
         f'checks/new/family.yaml:{line}: figures: '), err.value
     assert reason in str(err.value)
@@ -119,9 +119,9 @@ def dots(frame, title):
     axes.plot(frame['value'], 'o')
     return figure
 ''')
-    monkeypatch.setattr(figures, '__path__',
-                        [*figures.__path__, str(tmp_path)])
-    monkeypatch.setattr(figures, 'kinds', lambda: ['dots'])
+    monkeypatch.setattr(plots, '__path__',
+                        [*plots.__path__, str(tmp_path)])
+    monkeypatch.setattr(plots, 'kinds', lambda: ['dots'])
     monkeypatch.setitem(FAMILIES, 'osu', family(
         tmp_path, 'figures:\n- {kind: dots, metric: [latency, wall_time]}\n'))
     code, text = page(tmp_path, [make.record('latency', 1.0, 8),
@@ -136,7 +136,7 @@ def test_a_family_without_a_folder_is_drawn(tmp_path):
     assert code == 0 and text.count('<figure>') == 2
 
 
-def test_what_a_benchmark_tells_stands_beside_its_figures(tmp_path):
+def test_what_a_benchmark_tells_stands_beside_its_plots(tmp_path):
     _, text = page(tmp_path, [make.record('latency', 1.0, 8)])
     tells = FAMILIES['osu'].tells('osu_latency')
     section = text[text.index('id="family-osu"'):text.index('id="numbers"')]
@@ -159,7 +159,7 @@ def test_no_family_is_named_in_postprocess():
             assert not names.search(line), f'{file}:{number}: {line}'
 
 
-def test_figures_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
+def test_plots_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
     from postprocess.report import charts
     drawn: list[str] = []
     svg = charts.svg
@@ -182,7 +182,7 @@ def test_figures_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
     page(tmp_path, [make.record('latency', 2.0, 8, day=2, case='osu_bw',
                                 program='osu_bw', params='osu_bw')])
     assert len(drawn) == 3 and 'osu_bw' in drawn[-1]
-    [file] = (tmp_path / 'out' / 'figures').glob('*osu_latency*.svg')
+    [file] = (tmp_path / 'out' / 'plots').glob('*osu_latency*.svg')
     file.write_text(file.read_text()[:-40])
     page(tmp_path, [])
     assert len(drawn) == 4 and 'osu_latency' in drawn[-1]
@@ -197,7 +197,7 @@ def test_figures_that_are_the_same_are_not_drawn_again(tmp_path, monkeypatch):
 
 def test_a_limit_of_the_devices_is_a_line_of_the_curve(tmp_path, monkeypatch):
     """Only where a case has one, and in its own colour."""
-    from postprocess.report.figures import curve
+    from postprocess.report.plots import curve
     lines = []
     draw = curve.curve
 
@@ -258,13 +258,13 @@ def test_more_runs_than_a_line_has_points():
     """A run is a category, of which some may not be drawn."""
     import pandas as pd
 
-    from postprocess.report.figures import runs
-    names = [f'run{n:04}' for n in range(3 * runs.MOST)]
+    from postprocess.report.plots import runs
+    names = [f'run{n:04}' for n in range(3 * runs.MAXIMUM)]
     frame = pd.DataFrame({
         'label': 'a', 'speed': 'fast', 'value': range(1, 1 + len(names)),
         'run': pd.Categorical(names, ['other', *names]),
         'time': pd.date_range('2026-01-01', periods=len(names), tz='UTC'),
         'reference': 1.0, 'lower': float('nan'), 'upper': 0.2})
     line = runs.over_runs(frame, 'many', 'us').axes[0].lines[0]
-    assert 2 < len(line.get_xdata()) <= runs.MOST
-    assert max(line.get_xdata()) > 2.9 * runs.MOST
+    assert 2 < len(line.get_xdata()) <= runs.MAXIMUM
+    assert max(line.get_xdata()) > 2.9 * runs.MAXIMUM

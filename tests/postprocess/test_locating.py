@@ -64,7 +64,7 @@ def test_rounds_are_disjoint_and_little_is_spent_on_what_is_known():
             assert len(busy) == len(set(busy))
             met.update(busy)
             for pair in pairs:
-                search.add(pair, cluster.figure(*pair))
+                search.add(pair, cluster.metric(*pair))
     found = search.located()
     assert names(found) == slow(*bad) and met == set(cluster.nodes)
     # The first round has 256: each node once.
@@ -76,7 +76,7 @@ def test_where_less_is_better():
     search = Search(cluster.nodes, 'lower')
     while rounds := search.ahead():
         for pair in itertools.chain(*rounds):
-            search.add(pair, 1000 / cluster.figure(*pair))
+            search.add(pair, 1000 / cluster.metric(*pair))
     [one] = search.located('us').named
     assert one.name == 'n3' and one.ratio == pytest.approx(1.25, abs=0.08)
 
@@ -95,13 +95,13 @@ def test_one_odd_job_names_nobody(monkeypatch):
         search, odd = Search(cluster.nodes, 'higher'), 0.2
         while rounds := search.ahead():
             for pair in itertools.chain(*rounds):
-                figure = cluster.figure(*pair)
+                metric = cluster.metric(*pair)
                 if pair == ('n1', 'n2'):
-                    figure, odd = figure * odd, 1.0
-                search.add(pair, figure)
+                    metric, odd = metric * odd, 1.0
+                search.add(pair, metric)
         return names(search.located())
     assert odd() == set()
-    monkeypatch.setattr(locating, 'CAP', 1000.0)
+    monkeypatch.setattr(locating, 'MAX_TOLERANCE', 1000.0)
     assert odd() != set()
 
 
@@ -173,7 +173,7 @@ def test_an_uplink_is_seen_by_pairs_across_and_clears_its_nodes():
     while rounds := search.ahead():
         for a, b in itertools.chain(*rounds):
             leaves = {cluster.above[a][0], cluster.above[b][0]}
-            search.add((a, b), cluster.figure(a, b) * (
+            search.add((a, b), cluster.metric(a, b) * (
                 0.8 if 'leaf2' in leaves and len(leaves) == 2 else 1))
     found = search.located()
     assert names(found) == {('uplink', 'leaf2', 'slow')}
@@ -192,7 +192,7 @@ def test_all_slow_is_nothing_to_locate():
     search = Search(cluster.nodes, 'higher')
     while rounds := search.ahead():
         for pair in itertools.chain(*rounds):
-            search.add(pair, cluster.figure(*pair) * 0.8)
+            search.add(pair, cluster.metric(*pair) * 0.8)
     found = search.located(expected=100.0)
     assert names(found) == set()
     assert any(note.startswith('all pairs are slow: ')
@@ -208,7 +208,7 @@ def test_more_noise_than_can_be_seen_through_is_said():
     assert any('too much to tell 10 %' in note for note in found.notes)
 
 
-def test_figures_that_are_none_count_as_failed():
+def test_metrics_that_are_none_count_as_failed():
     search = Search(['a', 'b', 'c', 'd'], 'higher')
     for pairs in search.ahead():
         for pair in pairs:

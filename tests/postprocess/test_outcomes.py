@@ -45,7 +45,7 @@ def case(name: str, day: int, result: str = 'no_reference', **more) -> dict:
 
 
 def refused(name: str, day: int, guard: str) -> dict:
-    return case(name, day, 'fail', metric='completed', value=0.0, repeat=0,
+    return case(name, day, 'fail', metric='completed', value=0.0, repetition=0,
                 guard=guard)
 
 

@@ -35,7 +35,7 @@ def cells(found: page.Page) -> dict[str, str]:
     return {str(one.row.program): one.cells for one in found.cases}
 
 
-def test_a_night_that_lacks_a_case_stands_out(tmp_path):
+def test_a_session_that_lacks_a_case_stands_out(tmp_path):
     records = [case(name, day) for name in 'abc' for day in range(5)
                if (name, day) not in (('a', 2), ('a', 4))]
     # Others ran beside it, half of them at least; a new case owes nothing.
@@ -55,14 +55,14 @@ def test_a_night_that_lacks_a_case_stands_out(tmp_path):
     assert cells(made(tmp_path / 'y', few))['b'] == 'pp.'
 
 
-def test_systems_of_one_date_stand_in_one_night(tmp_path):
+def test_systems_of_one_date_stand_in_one_session(tmp_path):
     records = [case('a', 0), case('a', 1), case('a', 0, system='beta',
                run='20261101T040000Z-bbbbbb', time='2026-11-01T04:00:00Z')]
     # A second session of a date has a column of its own.
     records.append(case('a', 0, run='20261101T090000Z-cccccc',
                         time='2026-11-01T09:00:00Z'))
     found = made(tmp_path, records)
-    assert [len(runs) for runs in found.past.nights] == [2, 1, 1]
+    assert [len(runs) for runs in found.past.sessions] == [2, 1, 1]
 
 
 @pytest.mark.parametrize('seed', range(5))
@@ -75,8 +75,8 @@ def test_grid_and_outcomes_agree_on_every_case(tmp_path, seed):
                 records += [case(name, day, rng.choice(
                     ['pass', 'fail', 'xfail', 'no_reference', 'inconclusive',
                      'xpass']),
-                    repeat=repeat, guard=rng.choice(['', '', '', 'ranks']))
-                    for repeat in rng.choice([(1,), (0, 1, 2)])]
+                    repetition=repetition, guard=rng.choice(['', '', '', 'ranks']))
+                    for repetition in rng.choice([(1,), (0, 1, 2)])]
     make.write(tmp_path, records)
     frame = perflogs.read(tmp_path)
     found = page.Page(frame)
@@ -85,12 +85,12 @@ def test_grid_and_outcomes_agree_on_every_case(tmp_path, seed):
         mine = newest[newest['program'] == one.row.program]['result']
         worst = min(mine, key=results.ORDER.index)
         assert results.ORDER[page.LETTERS.index(one.ended)] == worst
-    # All records count but repeats beside their median.
-    least = frame['repeat'].groupby([frame[c] for c in (
+    # All records count but repetitions beside their median.
+    minimum = frame['repetition'].groupby([frame[c] for c in (
         *perflogs.CASE, 'run', 'metric', 'point')],
         observed=True).transform('min')
     assert tidy.tidy(frame).judged.tolist() == (
-        (frame['repeat'] == 0) | (least > 0)).tolist()
+        (frame['repetition'] == 0) | (minimum > 0)).tolist()
 
 
 def test_what_is_new_is_told(tmp_path):
@@ -117,7 +117,7 @@ def test_the_data_of_the_page_is_json_that_a_browser_reads(tmp_path):
     # A test case that was not set up has neither nodes nor tasks.
     make.write(tmp_path, [
         case('a', 0), make.record(
-            'completed', 0.0, day=1, repeat=0, program='a',
+            'completed', 0.0, day=1, repetition=0, program='a',
             params='program=a', case='ca', result='fail', guard='setup',
             num_nodes='', num_tasks='', tasks_per_node='')])
     text = page.build(perflogs.read(tmp_path), []).files['index.html'].decode()
@@ -148,8 +148,8 @@ def test_a_case_that_was_measured_again_stands_in_the_grid(tmp_path):
     assert cells(found) == {'a': 'p'}
 
 
-def test_a_grid_of_many_nights_has_the_newest(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, 'NIGHTS', 3)
+def test_a_grid_of_many_sessions_has_the_newest(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, 'SESSIONS', 3)
     found = made(tmp_path, [case('a', day, 'fail' if day == 4 else 'pass')
                             for day in range(6)])
     [row] = found.grid()

@@ -124,8 +124,8 @@ def test_params_are_expanded(tmp_path):
 
 def test_judged_records_are_the_median_where_there_is_one(tmp_path):
     make.write(tmp_path, [
-        make.record(repeat=1), make.record(repeat=2),
-        make.record(repeat=0, value=7.0), make.record(day=2, value=9.0)])
+        make.record(repetition=1), make.record(repetition=2),
+        make.record(repetition=0, value=7.0), make.record(day=2, value=9.0)])
     frame = perflogs.read(tmp_path)
     assert frame['value'][naming.judged(frame)].tolist() == [7.0, 9.0]
 

@@ -13,9 +13,9 @@ import perflogs_factory as make
 from config.records import samples
 from config.records.samples import Sample
 from postprocess import perflogs
-from postprocess.report import charts, figures, plot
-from postprocess.report.figures import ratio, scaling, violin
+from postprocess.report import charts, plot, plots
 from postprocess.report.page import Page
+from postprocess.report.plots import ratio, scaling, violin
 
 
 def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
@@ -29,7 +29,7 @@ def drawn(tmp_path: Path, text: str, records: list[dict], *options: str
     return code, sorted((tmp_path / 'out').glob('*'))
 
 
-def records(tmp_path: Path, rows: list[dict]) -> figures.Records:
+def records(tmp_path: Path, rows: list[dict]) -> plots.Records:
     make.write(tmp_path, rows)
     return Page(perflogs.read(tmp_path)).records('osu', [])
 
@@ -61,7 +61,7 @@ def test_a_wrong_file_says_file_line_and_key(tmp_path, capsys, text, line,
     assert reason in said
 
 
-def test_figures_of_a_file_on_dark_paper(tmp_path, capsys):
+def test_plots_of_a_file_on_dark_paper(tmp_path, capsys):
     code, files = drawn(tmp_path, '''
 title: Nights of alpha
 figures:
@@ -164,13 +164,13 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
     [axes] = violins[0].chart(*violins[0].args).axes
     assert len(violins) == 1 and len(axes.collections) == 1
     assert 'osu_latency: get' in axes.figure.texts[0].get_text()
-    [one] = figures.module('timeline').drawings(
+    [one] = plots.module('timeline').drawings(
         found, call=('*',), by=(), panel=(), title='')
     [axes] = one.chart(*one.args).axes
     assert sum(len(c.get_paths()) for c in axes.collections) == 30
     assert [t.get_text() for t in axes.get_yticklabels()] == ['0', '1', '2']
     assert axes.get_ylabel() == 'rank'
-    [one] = figures.module('timeline').drawings(
+    [one] = plots.module('timeline').drawings(
         found, call=('*',), by=(), panel=(), title='', rows='request')
     [axes] = one.chart(*one.args).axes
     assert axes.get_ylabel() == 'request'
@@ -179,13 +179,13 @@ def test_calls_of_a_run_are_drawn_from_its_samples(tmp_path):
 def test_many_calls_look_as_they_are_distributed():
     values = pd.Series(range(10_000)) / 10_000
     some = violin.quantiles(values)
-    assert len(some) == violin.MOST_CALLS
+    assert len(some) == violin.MAX_CALLS
     assert (some[0], some[-1]) == (0, 0.9999)
 
 
 def test_newest_run_stands_out_of_a_heat_map(tmp_path):
     mine = records(tmp_path, make.latencies([1.0, 1.0, 1.0, 2.0]))
-    [figure] = figures.module('heatmap').drawings(mine, metric=())
+    [figure] = plots.module('heatmap').drawings(mine, metric=())
     assert (figure.args[0]['value'] / figure.args[0]['median']
             ).tolist() == [2, 2, 2]
     axes, bar = figure.chart(*figure.args).axes
@@ -197,7 +197,7 @@ def test_bars_start_at_zero_and_show_the_reference(tmp_path):
         'init_time', 300.0 * n, program='osu_init', num_nodes=n,
         params=f'num_nodes={n}', reference='290.0', upper='0.2')
         for n in (1, 2)])
-    [figure] = figures.module('bars').drawings(mine, metric=('init_time',))
+    [figure] = plots.module('bars').drawings(mine, metric=('init_time',))
     [axes] = figure.chart(*figure.args).axes
     assert [bar.get_width() for bar in axes.patches[:2]] == [300, 600]
     assert axes.get_xlim()[0] == 0

@@ -37,7 +37,7 @@ def test_too_few_runs_need_the_rest(tmp_path):
     assert case.bounds['latency@8B'][1] == math.inf
 
 
-def test_a_wide_spread_is_told_figure_by_figure(tmp_path):
+def test_a_wide_spread_is_told_metric_by_metric(tmp_path):
     [case] = ask(tmp_path, latencies(WILD))
     assert case.needs is None
     assert case.needs_of['latency@8B'] is None
@@ -62,7 +62,7 @@ def test_a_case_that_always_fails_is_there_with_no_run(tmp_path):
     assert (case.runs, case.needs, case.bounds) == (0, 5, {})
 
 
-def test_a_derived_figure_stands_in(monkeypatch):
+def test_a_derived_metric_stands_in(monkeypatch):
     rules = {'osu': [{'metric': 'latency', 'at': [8],
                       'instead': 'latency_p50'}]}
     monkeypatch.setattr(judged, 'table', lambda: rules)
@@ -73,7 +73,7 @@ def test_a_derived_figure_stands_in(monkeypatch):
     def found(small):
         [one] = judgements('osu', {('latency', 8): runs(WILD),
                                    ('latency_p50', None): runs(small)})
-        return one.figure, one.needs
+        return one.metric, one.needs
 
     assert found(CALM * 2) == ('latency_p50', 0)
     assert found(CALM[:4]) == ('latency@8B', None)   # too few to count
@@ -81,4 +81,4 @@ def test_a_derived_figure_stands_in(monkeypatch):
     assert found([1.0, 1.17, 0.83, 1.16, 0.84, 1.0]) == ('latency@8B', 6)
     [one] = judgements('osu', {('latency', 8): runs(CALM),
                                ('latency_p50', None): runs(CALM)})
-    assert one.figure == 'latency@8B'
+    assert one.metric == 'latency@8B'

@@ -34,8 +34,8 @@ def entry(refs: dict, params=INTRA, check='OsuPt2pt', speed='fast',
     return refs[check]['alpha:cpu']['openmpi'][source][speed][params]
 
 
-def figures(refs: dict) -> dict:
-    """The entry without $from and $unjudged."""
+def metrics(refs: dict) -> dict:
+    """The entry without $from and $no_reference."""
     return {f: v for f, v in entry(refs).items() if f[0] != '$'}
 
 
@@ -105,22 +105,22 @@ def test_higher_is_better_is_bounded_below(tmp_path):
         8388610.0, -0.05, None, 'MB/s']
 
 
-def test_open_figures_and_figures_without_size(tmp_path):
+def test_open_metrics_and_metrics_without_size(tmp_path):
     _, refs = run(tmp_path, [
         make.record(metric, value, day=day) for day in range(5)
         for metric, value in (('latency', 2.0), ('wall_time', 3.0),
                               ('ranks', 2.0), ('init_time', 100.0))])
-    assert figures(refs) == {
+    assert metrics(refs) == {
         'latency': [2.0, None, 0.05, 'us'],
         'wall_time': [3.0, None, None, 's'],
         'ranks': [2.0, None, None, '1'],
         'init_time': [100.0, None, 0.05, 'ms']}
 
 
-def test_a_figure_that_is_0_is_judged_by_no_fraction(tmp_path):
+def test_a_metric_that_is_0_is_judged_by_no_fraction(tmp_path):
     _, refs = run(tmp_path, latencies([0.0] * 5))
     assert entry(refs)['latency@8B'] == [0.0, None, None, 'us']
-    assert entry(refs)['$unjudged'] == {'latency@8B': 0}
+    assert entry(refs)['$no_reference'] == {'latency@8B': 0}
 
 
 def test_worst_ratio_passes_every_run_that_it_came_from(tmp_path):
@@ -132,12 +132,12 @@ def test_worst_ratio_passes_every_run_that_it_came_from(tmp_path):
     assert entry(refs)['latency@8B'] == [1.0, None, 0.05, 'us']
 
 
-def test_median_within_a_run_and_repeat_0_first(tmp_path):
+def test_median_within_a_run_and_repetition_0_first(tmp_path):
     records = []
     for day in range(5):
-        records += [make.record('latency', v, 8, day=day, repeat=n)
+        records += [make.record('latency', v, 8, day=day, repetition=n)
                     for n, v in enumerate((1.0, 9.0, 2.0), 1)]
-        records.append(make.record('latency', 2.5, 8, day=day, repeat=0))
+        records.append(make.record('latency', 2.5, 8, day=day, repetition=0))
     _, refs = run(tmp_path, records)
     assert entry(refs)['latency@8B'][0] == 2.5
 
@@ -186,7 +186,7 @@ def test_bad_runs_are_never_used(tmp_path, capsys, columns, why):
     assert why in capsys.readouterr().err
 
 
-def test_a_figure_that_is_no_number_is_never_used(tmp_path, capsys):
+def test_a_metric_that_is_no_number_is_never_used(tmp_path, capsys):
     records = latencies([1.0] * 5)
     records += [make.record('latency', float('nan'), 8, day=day)
                 for day in range(5, 9)]
@@ -224,7 +224,7 @@ def test_cases_with_too_few_runs_are_counted_not_written(tmp_path, capsys):
     assert '2 found for 1 case of' in capsys.readouterr().err
 
 
-def test_figures_of_too_few_runs_are_left_out(tmp_path):
+def test_metrics_of_too_few_runs_are_left_out(tmp_path):
     _, refs = run(tmp_path, latencies([1.0] * 5)
                   + [make.record('latency', 1.0, 128, day=0)])
     assert 'latency@128B' not in entry(refs)

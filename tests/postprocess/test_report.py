@@ -19,9 +19,9 @@ import perflogs_factory as make
 
 from postprocess import perflogs
 from postprocess.report import build as report
-from postprocess.report import charts, figures
-from postprocess.report.figures import box, curve
+from postprocess.report import charts, plots
 from postprocess.report.page import Page
+from postprocess.report.plots import box, curve
 
 ROOT = Path(__file__).resolve().parents[2]
 JUDGED = {'reference': '1.0', 'upper': '0.2', 'result': 'pass'}
@@ -43,11 +43,11 @@ def visible(text: str) -> str:
     return ' '.join(html.unescape(re.sub(r'<[^>]*>', ' ', text)).split())
 
 
-def panels(tmp_path, records) -> list[figures.Panel]:
+def panels(tmp_path, records) -> list[plots.Panel]:
     """What stands in a figure each, of the latencies of these records."""
     make.write(tmp_path / 'perflogs', records)
     made = Page(perflogs.read(tmp_path / 'perflogs'))
-    return list(figures.panels(made.records('osu', []), ('latency',)))
+    return list(plots.panels(made.records('osu', []), ('latency',)))
 
 
 def data(text: str) -> dict:
@@ -112,30 +112,30 @@ def test_page_is_well_formed_and_every_link_leads_somewhere(site):
         assert used <= set(re.findall(r'id="([^"]+)"', svg))
 
 
-def test_figures_come_as_files(site):
+def test_plots_come_as_files(site):
     _, text, folder = site
-    svgs = list((folder / 'figures').glob('*.svg'))
+    svgs = list((folder / 'plots').glob('*.svg'))
     assert len(svgs) == text.count('<figure>') > 30
-    assert not list((folder / 'figures').glob('*.png'))
+    assert not list((folder / 'plots').glob('*.png'))
     for svg in svgs:
         ET.parse(svg)
 
 
-def test_figures_come_as_png_where_asked_for(tmp_path):
+def test_plots_come_as_png_where_asked_for(tmp_path):
     for records in make.curve('latency', float, [1, 8]), []:
         _, text = page(tmp_path, records, '--png')
-        [png] = (tmp_path / 'out' / 'figures').glob('*.png')
+        [png] = (tmp_path / 'out' / 'plots').glob('*.png')
         assert png.read_bytes()[:4] == b'\x89PNG'
-        assert f'href="figures/{png.name}"' in text
+        assert f'href="plots/{png.name}"' in text
 
 
 def test_light_and_dark_follow_the_reader(site):
     _, text, _ = site
     assert 'prefers-color-scheme: dark' in text
-    figures = ''.join(re.findall(r'<svg.*?</svg>', text, re.S))
-    assert 'var(--c0)' in figures and 'currentColor' in figures
+    plots = ''.join(re.findall(r'<svg.*?</svg>', text, re.S))
+    assert 'var(--c0)' in plots and 'currentColor' in plots
     for colour in (*charts.COLOURS, charts.INK, charts.PAPER):
-        assert colour not in figures
+        assert colour not in plots
 
 
 def test_all_well_is_0(tmp_path, capsys):
@@ -191,7 +191,7 @@ def test_what_waits_for_a_reference_is_counted_and_says_how_long(
             in words), words
     assert re.search(r'osu_bw · .*alpha:cpu openmpi · no reference: needs \d+ '
                      'more runs', words), words
-    assert re.search(r'osu_init · .* · init_time · unjudged: needs about '
+    assert re.search(r'osu_init · .* · init_time · no_reference: needs about '
                      r'\d+ more runs', words), words
     assert ('cases: 1 judged, 1 without a reference; 1 figures unjudged'
             in capsys.readouterr().out)
@@ -210,9 +210,9 @@ def test_each_figure_says_how_many_runs_it_needs(tmp_path):
     code, text = page(tmp_path, records)
     words = visible(text)
     assert '2 figures unjudged' in words
-    assert re.search('latency@8B · unjudged: no number of runs would do',
+    assert re.search('latency@8B · no_reference: no number of runs would do',
                      words), words
-    assert 'overall_time@8B · unjudged: propose again' in words, words
+    assert 'overall_time@8B · no_reference: propose again' in words, words
 
 
 def test_what_is_judged_instead_is_judged(tmp_path):
@@ -323,7 +323,7 @@ def test_hostile_text_stays_text(tmp_path):
     assert '<script>' not in text
 
 
-def test_numbers_in_figures_are_not_rounded_away(tmp_path):
+def test_numbers_in_plots_are_not_rounded_away(tmp_path):
     [panel] = panels(tmp_path, make.curve('latency', float, [1, 8]))
     svg = charts.svg(curve.curve(panel.points, 'mpi 1.23456', 'us'), 'x')
     assert 'mpi 1.23456' in svg.decode()
@@ -352,7 +352,7 @@ def test_series_are_named_by_what_differs(tmp_path):
     assert panel.labels['label'].tolist() == ['inter_node', 'intra_node']
 
 
-def test_many_series_are_split_over_figures(tmp_path):
+def test_many_series_are_split_over_plots(tmp_path):
     found = panels(tmp_path, [
         make.record('latency', 1.0, 8, num_nodes=n, params=f'algorithm={a}')
         for n in (1, 2, 4) for a in ('ring', 'tree')])
@@ -362,11 +362,11 @@ def test_many_series_are_split_over_figures(tmp_path):
         assert list(panel.labels['label']) == ['1 node', '2 nodes', '4 nodes']
 
 
-@pytest.mark.parametrize(('many', 'figures'), [(2, 0), (3, 1)])
-def test_few_samples_have_no_box(tmp_path, many, figures):
+@pytest.mark.parametrize(('many', 'plots'), [(2, 0), (3, 1)])
+def test_few_samples_have_no_box(tmp_path, many, plots):
     assert len(boxes(tmp_path, [
         make.record('latency', 1.0 + d / 10, 8, day=d)
-        for d in range(many)])) == figures
+        for d in range(many)])) == plots
 
 
 @pytest.mark.parametrize('sizes', [(8,), (1, 2, 4), (64, 1024, 65536)])
@@ -385,7 +385,7 @@ def test_boxes_lie_within_their_axis(tmp_path, sizes):
 def test_a_guard_shows_no_empty_cells(tmp_path):
     """On a phone a cell is shown with its name unless it is empty."""
     _, text = page(tmp_path, [make.record(
-        'completed', 0.0, repeat=0, result='fail', guard='ranks',
+        'completed', 0.0, repetition=0, result='fail', guard='ranks',
         reference='1.0', lower='0.0')])
     for name in ('value', 'reference', 'allowed', 'ratio'):
         assert re.search(

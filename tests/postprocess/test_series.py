@@ -13,14 +13,14 @@ pytest.importorskip('pandas')
 pytest.importorskip('matplotlib')
 pytest.importorskip('jinja2')
 import perflogs_factory as make
+from postprocess.report.metrics import series as timeline
 
 from checks.taobench import validity
 from config.families import families
 from postprocess import perflogs
 from postprocess.perflogs import series
 from postprocess.report import build as report
-from postprocess.report import figures
-from postprocess.report.figures import series as timeline
+from postprocess.report import metrics
 from postprocess.report.page import Page
 
 TAO = families()['taobench']
@@ -103,7 +103,7 @@ def read(tmp_path: Path, points: list[list]) -> series.Series:
 
 
 def drawn(one: series.Series):
-    [options] = [options for kind, options in figures.checked(TAO)
+    [options] = [options for kind, options in metrics.checked(TAO)
                  if kind is timeline]
     return timeline.timeline(one.points, one.servers, 'title', TAO.bands,
                              **options)
@@ -154,7 +154,7 @@ def test_a_run_is_drawn_over_time(tmp_path):
     assert 'not valid' not in words.lower()
 
 
-def test_without_series_there_is_no_figure_and_no_fault(tmp_path):
+def test_without_series_there_is_no_metric_and_no_fault(tmp_path):
     make.write(tmp_path / 'perflogs', [tao_record()])
     code, words = page(tmp_path)
     assert code == 0 and 'over time' not in words.lower()
@@ -170,7 +170,7 @@ def test_only_the_newest_run_of_a_case(tmp_path):
 
 
 def test_cases_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(series, 'MOST_RUNS', 2)
+    monkeypatch.setattr(series, 'MAX_RUNS', 2)
     for day in range(5):
         record = tao_record(day=day, params=f'job={day}', case=f'c{day}')
         site(tmp_path, record, rows()[:6])
@@ -255,11 +255,11 @@ def test_points_that_count_are_filled(tmp_path):
         assert set(full) == {*range(23, 30), *range(34, 53)}
 
 
-def test_a_figure_has_its_parts(tmp_path):
-    figure = drawn(read(tmp_path, rows(servers=2)))
-    qps, hit, cpu = figure.axes
-    assert [a.get_ylabel() for a in figure.axes] == ['1/s', '', '%']
-    assert [t.get_text() for t in figure.legends[0].texts] == [
+def test_a_metric_has_its_parts(tmp_path):
+    metric = drawn(read(tmp_path, rows(servers=2)))
+    qps, hit, cpu = metric.axes
+    assert [a.get_ylabel() for a in metric.axes] == ['1/s', '', '%']
+    assert [t.get_text() for t in metric.legends[0].texts] == [
         'server 0', 'server 1', 'does not count']
     assert {t.get_text() for t in qps.texts} == {'warm-up', 'test'}
 
@@ -283,11 +283,11 @@ def test_of_nothing_there_is_no_hit_ratio(tmp_path):
 
 
 def test_six_servers_keep_their_own_look(tmp_path):
-    figure = drawn(read(tmp_path, rows(servers=12)))
-    names = [t.get_text() for t in figure.legends[0].texts]
+    metric = drawn(read(tmp_path, rows(servers=12)))
+    names = [t.get_text() for t in metric.legends[0].texts]
     assert names[:12] == [f'server {n}' for n in range(12)]
     looks = {(h.get_color(), h.get_linestyle())
-             for h in figure.legends[0].get_lines()[:12]}
+             for h in metric.legends[0].get_lines()[:12]}
     assert len(looks) == 12
 
 
@@ -316,7 +316,7 @@ def test_odd_series_can_be_drawn(tmp_path, points):
     ['hit ratio 0.98, not 0.88 to 0.9: too few keys', 'server 1: <none>'],
     []])
 def test_an_invalid_run_says_what_made_it_so(tmp_path, reasons):
-    record = tao_record('completed', 0.0, repeat=0, reference='1.0',
+    record = tao_record('completed', 0.0, repetition=0, reference='1.0',
                         lower='0.0', result='fail', guard='validity')
     file = site(tmp_path, record, rows())
     if reasons:
@@ -334,15 +334,15 @@ def test_version_2_has_its_own_bands(tmp_path):
         page(tmp_path)[1])
 
 
-def test_kept_figures_of_a_refused_run_are_a_series_apart(tmp_path):
+def test_kept_metrics_of_a_refused_run_are_a_series_apart(tmp_path):
     make.write(tmp_path / 'perflogs', [
         *[tao_record(day=day) for day in (1, 2)],
-        tao_record('completed', 0.0, day=3, repeat=0, reference='1.0',
+        tao_record('completed', 0.0, day=3, repetition=0, reference='1.0',
                    lower='0.0', result='fail', guard='validity'),
         tao_record(value=99.0, day=3)])
     records = Page(perflogs.read(tmp_path / 'perflogs')).records(
         'taobench', [])
-    [panel] = figures.panels(records, ('total_qps',))
+    [panel] = metrics.panels(records, ('total_qps',))
     assert dict(panel.points[['value', 'label']].itertuples(index=False)) == {
         9000.0: '', 99.0: 'not valid'}
     code, words = page(tmp_path)
@@ -350,7 +350,7 @@ def test_kept_figures_of_a_refused_run_are_a_series_apart(tmp_path):
     assert 'guard: validity figures kept' in words
 
 
-def test_figures_without_a_point_are_drawn_and_listed(tmp_path):
+def test_metrics_without_a_point_are_drawn_and_listed(tmp_path):
     names = ('total_qps', 'fast_qps', 'hit_ratio', 'score', 'cpu_total',
              'num_data_points', 'spawned_instances')
     make.write(tmp_path / 'perflogs', [

@@ -84,7 +84,7 @@ def test_learnt_references_keep_their_promise(width, median, late):
     assert row['given'] > 0.99
 
 
-def test_noise_beyond_the_cap_is_hardly_ever_judged():
+def test_noise_beyond_the_max_tolerance_is_hardly_ever_judged():
     row = references.simulate(references.normal, 0.0, 0.4, 500, 60,
                           np.random.default_rng(1))
     assert row['given'] < 0.1 and row['all'] <= 1

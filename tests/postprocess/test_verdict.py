@@ -17,32 +17,32 @@ from postprocess import perflogs, results  # noqa: E402
 from postprocess.regressions import telling, verdict  # noqa: E402
 from postprocess.report.page import Page  # noqa: E402
 
-NIGHTS, CASES = 40, 10
+SESSIONS, CASES = 40, 10
 
 
-def nights(worse=lambda case, night: 1.0, cases=CASES, count=NIGHTS,
-           metric='latency', noise=0.01, skip=lambda case, night: False,
+def sessions(worse=lambda case, session: 1.0, cases=CASES, count=SESSIONS,
+           metric='latency', noise=0.01, skip=lambda case, session: False,
            seed=1, **more):
     """Records of some cases; values of `more` may depend on (case, night)."""
     rng = random.Random(seed)
     lower = factory.METRICS[metric]['better'] == 'lower'
     found = []
-    for night in range(count):
+    for session in range(count):
         for case in range(cases):
-            value = 10 * (case + 1) * worse(case, night) ** (
+            value = 10 * (case + 1) * worse(case, session) ** (
                 1 if lower else -1) * (1 + noise * rng.gauss(0, 1))
-            if not skip(case, night):
+            if not skip(case, session):
                 found.append(factory.record(
-                    metric, value, 8, day=night, case=f'{case:08x}',
+                    metric, value, 8, day=session, case=f'{case:08x}',
                     params=f'program=osu_latency n={case}',
                     **{'nodes': f'n{case % 3}'} | {
-                        key: one(case, night) if callable(one) else one
+                        key: one(case, session) if callable(one) else one
                         for key, one in more.items()}))
     return found
 
 
-def day(night):
-    return f'{factory.START + datetime.timedelta(days=night):%Y-%m-%d}'
+def day(session):
+    return f'{factory.START + datetime.timedelta(days=session):%Y-%m-%d}'
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def step(case, since, size=1.06):
 
 
 @pytest.mark.parametrize('metric', ['latency', 'bandwidth'])
-def test_a_step_of_one_figure_is_one_line(judge, metric):
-    found = judge(nights(step(3, 35), metric=metric))
+def test_a_step_of_one_metric_is_one_line(judge, metric):
+    found = judge(sessions(step(3, 35), metric=metric))
     assert found.code == 1 and found.verdict == 'regressed'
     line, = found.regressions
     assert (line.cases, line.metric, line.point) == (
@@ -71,12 +71,12 @@ def test_a_step_of_one_figure_is_one_line(judge, metric):
 
 
 def test_a_calm_history_is_good(judge):
-    found = judge(nights())
+    found = judge(sessions())
     assert (found.code, found.verdict, found.judged) == (0, 'good', CASES)
 
 
 def test_a_bad_node_is_one_line_with_its_cases(judge):
-    found = judge(nights(lambda c, n: 1.06 if c % 3 == 1 and n > 34 else 1))
+    found = judge(sessions(lambda c, n: 1.06 if c % 3 == 1 and n > 34 else 1))
     line, = found.regressions
     assert (line.kind, line.group) == ('node', 'node n1 of alpha')
     assert sorted(line.cases) == [f'{c:08x}' for c in (1, 4, 7)]
@@ -84,7 +84,7 @@ def test_a_bad_node_is_one_line_with_its_cases(judge):
 
 def test_a_bad_switch_is_one_line(judge):
     above = {f'n{n}': ['leaf1' if n < 2 else 'leaf2'] for n in range(3)}
-    found = judge(nights(lambda c, n: 1.06 if c % 3 < 2 and n > 34 else 1),
+    found = judge(sessions(lambda c, n: 1.06 if c % 3 < 2 and n > 34 else 1),
                   switches={'alpha': above})
     line, = found.regressions
     assert (line.kind, line.group) == ('switch', 'switch leaf1 of alpha')
@@ -92,7 +92,7 @@ def test_a_bad_switch_is_one_line(judge):
 
 
 def test_a_small_loss_of_all_is_seen_before_a_large_one_of_one(judge):
-    found = judge(nights(lambda c, n: 1.012 if n > 36 else 1, cases=25))
+    found = judge(sessions(lambda c, n: 1.012 if n > 36 else 1, cases=25))
     line, = found.regressions
     assert line.kind == 'partition' and len(line.cases) > 20
     assert 1.005 < line.ratio < 1.02
@@ -100,13 +100,13 @@ def test_a_small_loss_of_all_is_seen_before_a_large_one_of_one(judge):
 
 def test_cases_that_share_nothing_are_lines_of_their_own(judge):
     some = {1, 3, 8}
-    found = judge(nights(lambda c, n: 1.1 if c in some and n > 34 else 1))
+    found = judge(sessions(lambda c, n: 1.1 if c in some and n > 34 else 1))
     assert sorted(line.case for line in found.regressions) == [
         f'{c:08x}' for c in sorted(some)]
 
 
-def test_what_changed_that_night_is_named(judge):
-    found = judge(nights(
+def test_what_changed_that_session_is_named(judge):
+    found = judge(sessions(
         lambda c, n: 1.1 if n >= 33 else 1,
         spec=lambda c, n: 'abc' if n < 33 else 'def',
         stack=lambda c, n: f'openmpi 5.0.{6 + (n >= 33)}'))
@@ -120,24 +120,24 @@ def test_facts_of_nodes_are_compared_by_name(judge, tmp_path):
         path = tmp_path / 'alpha' / 'machines' / f'{name}.json'
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({'kernel': kernel, 'cpu': 'same'}))
-    found = judge(nights(step(2, 33, 1.1), machine=lambda c, n:
+    found = judge(sessions(step(2, 33, 1.1), machine=lambda c, n:
                          'aaa' if n < 33 else 'bbb'))
     assert found.regressions[0].cause == 'kernel 6.1 -> 6.2'
 
 
 def test_an_old_regression_is_told_until_it_is_over(judge):
-    found = judge(nights(step(3, 12, 1.2)))
+    found = judge(sessions(step(3, 12, 1.2)))
     assert found.regressions[0].since == day(12)
 
 
 def test_a_recovered_one_is_not(judge):
-    found = judge(nights(lambda c, n: 1.2 if c == 3 and 20 < n < 37 else 1))
+    found = judge(sessions(lambda c, n: 1.2 if c == 3 and 20 < n < 37 else 1))
     assert found.code == 0
 
 
 def test_failures_are_those_of_the_report(judge):
-    found = judge([*nights(), factory.record(
-        'completed', 0.0, day=NIGHTS - 1, repeat=0, params='x=1',
+    found = judge([*sessions(), factory.record(
+        'completed', 0.0, day=SESSIONS - 1, repetition=0, params='x=1',
         case='dead', result='fail', guard='transport', reference='1.0')])
     failure, = found.failures
     assert (failure.case, failure.guard) == ('dead', 'transport')
@@ -145,7 +145,7 @@ def test_failures_are_those_of_the_report(judge):
 
 
 def test_new_vanished_and_inconclusive_cases(judge):
-    found = judge(nights(
+    found = judge(sessions(
         skip=lambda c, n: c == 1 and n < 37 or c == 2 and n > 30,
         result=lambda c, n: ('inconclusive' if c == 3 and n > 36
                              else 'no_reference'),
@@ -155,8 +155,8 @@ def test_new_vanished_and_inconclusive_cases(judge):
     assert found.code == 0
 
 
-def test_few_nights_judge_nothing(judge):
-    found = judge(nights(step(1, 3, 2.0), count=6))
+def test_few_sessions_judge_nothing(judge):
+    found = judge(sessions(step(1, 3, 2.0), count=6))
     assert (found.code, found.judged, len(found.not_enough)) == (0, 0, CASES)
 
 
@@ -164,57 +164,57 @@ def test_speed_classes_are_histories_of_their_own(judge):
     def slow(c, n):
         return n % 4 == 0
 
-    found = judge(nights(
+    found = judge(sessions(
         lambda c, n: 1.5 if slow(c, n) else 1,
         speed=lambda c, n: 'slow' if slow(c, n) else 'fast'))
     assert found.code == 0
 
 
 def test_systems_are_judged_apart(judge):
-    found = judge([*nights(), *nights(step(4, 35), system='beta')])
+    found = judge([*sessions(), *sessions(step(4, 35), system='beta')])
     line, = found.regressions
     assert (line.system, line.cases) == ('beta', ['00000004'])
 
 
-def test_sessions_of_a_date_are_a_night(judge):
-    records = nights(step(4, 37))
+def test_sessions_of_a_date_are_a_session(judge):
+    records = sessions(step(4, 37))
     again = [{**r, 'run': r['run'].replace('T03', 'T09'),
               'time': r['time'].replace('T03', 'T09')} for r in records]
     random.Random(2).shuffle(again)
     found = judge([*again, *records])
-    assert found.night == day(NIGHTS - 1)
-    assert found.regressions[0].nights <= 4
+    assert found.session == day(SESSIONS - 1)
+    assert found.regressions[0].sessions <= 4
 
 
-def test_a_night_in_the_past_knows_nothing_of_what_came_later(judge):
-    records = nights(step(3, 20, 1.2))
-    assert judge(records, night=day(15)).code == 0
-    found = judge(records, night=day(25))
+def test_a_session_in_the_past_knows_nothing_of_what_came_later(judge):
+    records = sessions(step(3, 20, 1.2))
+    assert judge(records, session=day(15)).code == 0
+    found = judge(records, session=day(25))
     assert found.regressions[0].since == day(20)
 
 
-def test_a_night_that_is_not_there_is_an_error(judge):
+def test_a_session_that_is_not_there_is_an_error(judge):
     with pytest.raises(ValueError, match='no session or date begins'):
-        judge(nights(count=9), night='1999')
+        judge(sessions(count=9), session='1999')
 
 
 def test_emulated_runs_are_never_judged(judge):
-    assert judge(nights(step(1, 30, 2.0), emulated=1)).judged == 0
+    assert judge(sessions(step(1, 30, 2.0), emulated=1)).judged == 0
 
 
 def test_weekends_hide_nothing(judge):
     def weekend(n):
         return (factory.START + datetime.timedelta(days=n)).weekday() > 4
 
-    found = judge(nights(lambda c, n: (1.08 if weekend(n) else 1) * (
+    found = judge(sessions(lambda c, n: (1.08 if weekend(n) else 1) * (
         1.06 if c == 3 and n > 62 else 1), count=70))
     assert [line.case for line in found.regressions] == ['00000003']
 
 
 def test_zeros_and_constants(judge):
     found = judge([
-        *nights(noise=0, cases=3, worse=step(1, 37, 1.2)),
-        *[{**r, 'value': '0.0', 'check': 'Other'} for r in nights(cases=2)]])
+        *sessions(noise=0, cases=3, worse=step(1, 37, 1.2)),
+        *[{**r, 'value': '0.0', 'check': 'Other'} for r in sessions(cases=2)]])
     line, = found.regressions
     assert line.case == '00000001'
     json.loads(found.json())
@@ -226,7 +226,7 @@ def run(capsys, *words):
 
 
 def test_the_command_writes_text_json_and_junit(tmp_path, capsys):
-    factory.write(tmp_path, nights(step(3, 35)))
+    factory.write(tmp_path, sessions(step(3, 35)))
     words = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
     code, said = run(capsys, *words, '--json', tmp_path / 'v.json')
     assert code == 1
@@ -235,7 +235,7 @@ def test_the_command_writes_text_json_and_junit(tmp_path, capsys):
     code, said = run(capsys, *words, '--json', '-')
     data = json.loads(said.out)
     assert data == json.loads((tmp_path / 'v.json').read_text())
-    assert set(data) >= {'night', 'verdict', 'regressions', 'failures',
+    assert set(data) >= {'session', 'verdict', 'regressions', 'failures',
                          'improved', 'stale', 'not_enough'}
     assert set(data['regressions'][0]) >= {
         'system', 'partition', 'environ', 'check', 'case', 'cases', 'metric',
@@ -250,7 +250,7 @@ def test_the_command_writes_text_json_and_junit(tmp_path, capsys):
 def test_what_nothing_has_judged_is_no_pass_in_junit(tmp_path, capsys, count,
                                                      skipped):
     """Neither a reference nor, after few nights, its history."""
-    factory.write(tmp_path, nights(count=count))
+    factory.write(tmp_path, sessions(count=count))
     code, said = run(capsys, '--perflogs', tmp_path, '--junit', '-')
     root = ET.fromstring(said.out)
     assert code == 0 and len(list(root.iter('testcase'))) == CASES
@@ -262,7 +262,7 @@ def test_what_nothing_has_judged_is_no_pass_in_junit(tmp_path, capsys, count,
 def test_exit_codes(tmp_path, capsys):
     assert run(capsys, '--perflogs', tmp_path)[0] == 2
     assert run(capsys, '--perflogs', tmp_path / 'none')[0] == 2
-    path, = factory.write(tmp_path, nights(count=12))
+    path, = factory.write(tmp_path, sessions(count=12))
     assert run(capsys, '--perflogs', tmp_path)[0] == 0
     with open(path, 'a') as handle:
         handle.write('3,broken')
@@ -272,7 +272,7 @@ def test_exit_codes(tmp_path, capsys):
 
 @pytest.mark.parametrize('fault', [False, True])
 def test_ack_until_its_date(tmp_path, capsys, fault):
-    factory.write(tmp_path, nights(step(3, 30)))
+    factory.write(tmp_path, sessions(step(3, 30)))
     words = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
     found = json.loads(run(capsys, *words, '--json', '-')[1].out)
     ident = found['regressions'][0]['id']
@@ -291,7 +291,7 @@ def test_ack_until_its_date(tmp_path, capsys, fault):
 
 
 def test_ack_says_what_is_wrong(tmp_path, capsys):
-    factory.write(tmp_path, nights(step(3, 30)))
+    factory.write(tmp_path, sessions(step(3, 30)))
     words = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
     code, said = run(capsys, 'ack', 'nope', *words, '--reason', 'x',
                      '--until', '2027-01-01')
@@ -304,7 +304,7 @@ def test_ack_says_what_is_wrong(tmp_path, capsys):
 
 
 def test_reruns_are_asked_for_and_taken(tmp_path, capsys):
-    records = nights(step(3, NIGHTS - 1, 1.06))
+    records = sessions(step(3, SESSIONS - 1, 1.06))
     factory.write(tmp_path, records)
     code, said = run(capsys, '--perflogs', tmp_path, '--again')
     assert '-n /00000003' in said.out.splitlines()[0]
@@ -327,13 +327,13 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
     last = {c: rng.choice(ends) if rng.random() < 0.3 else 'pass'
             for c in range(CASES)}
     bad = rng.choice([None, *range(CASES)])
-    records = nights(
+    records = sessions(
         step(bad, rng.randint(15, 36), 1.3), seed=seed,
         skip=lambda c, n: rng.random() < 0.05,
-        result=lambda c, n: last[c] if n == NIGHTS - 1 else 'pass')
+        result=lambda c, n: last[c] if n == SESSIONS - 1 else 'pass')
     if rng.random() < 0.3:
         records.append(factory.record(
-            'completed', 0.0, day=NIGHTS - 1, repeat=0, params='y=1',
+            'completed', 0.0, day=SESSIONS - 1, repetition=0, params='y=1',
             result='fail', guard='missing', reference='1.0'))
     factory.write(tmp_path / 'logs', records)
     frame = perflogs.read(tmp_path / 'logs')
@@ -356,7 +356,7 @@ def test_report_verdict_and_their_exit_codes_agree_on_every_case(
 def test_a_bad_node_of_jobs_on_several_nodes_is_one_line(judge):
     """Their nodes stand in a record with blanks between them."""
     pairs = ['n1 n3', 'n2 n4', 'n1 n4', 'n2 n3', 'n1 n2', 'n3 n4']
-    found = judge(nights(
+    found = judge(sessions(
         lambda c, n: 1.1 if 'n2' in pairs[c] and n > 34 else 1, cases=6,
         nodes=lambda c, n: pairs[c]))
     line, = found.regressions
@@ -367,23 +367,23 @@ def test_a_bad_node_of_jobs_on_several_nodes_is_one_line(judge):
     (lambda c, n: f'n{c} n{c + 1}', ' % sure [ran on n3 n4]'),
     (lambda c, n: f'n{c} n{c + n % 2}', ' % sure'),     # not always the same
     (lambda c, n: 'n3 n4', ' % sure')])                 # there are no others
-def test_a_figure_is_told_with_its_nodes(judge, where, words):
+def test_a_metric_is_told_with_its_nodes(judge, where, words):
     """Nobody knows which of the two it was: it is one of them."""
-    found = judge(nights(step(3, 35), nodes=where))
+    found = judge(sessions(step(3, 35), nodes=where))
     line, = found.regressions
     assert telling.regression(line)[0].endswith(words)
 
 
 @pytest.mark.parametrize('more, words', [
-    ({'spec': lambda c, n: 'abc' if n < NIGHTS - 1 else 'def'},
+    ({'spec': lambda c, n: 'abc' if n < SESSIONS - 1 else 'def'},
      'spec hash abc -> def'),
-    ({'version': lambda c, n: '7.5' if n < NIGHTS - 1 else '7.6'},
+    ({'version': lambda c, n: '7.5' if n < SESSIONS - 1 else '7.6'},
      'program version 7.5 -> 7.6'),
-    ({'binding': lambda c, n: f'n{n}:0-1' if n < NIGHTS - 1 else 'n1:0'},
+    ({'binding': lambda c, n: f'n{n}:0-1' if n < SESSIONS - 1 else 'n1:0'},
      'CPUs of a rank 2 -> 1')])
 def test_a_changed_environment_is_told_once(judge, more, words):
     """Though no figure changed with it; other nodes are no change."""
-    found = judge(nights(nodes=lambda c, n: f'n{(c + n) % 5}', **more))
+    found = judge(sessions(nodes=lambda c, n: f'n{(c + n) % 5}', **more))
     change, = found.changed
     assert (change.what, change.system, len(change.cases)) == (
         words, 'alpha', CASES)
@@ -399,21 +399,21 @@ def judge_before(more):
     """The night before the change."""
     import tempfile
     with tempfile.TemporaryDirectory() as folder:
-        factory.write(Path(folder), nights(count=NIGHTS - 1, **more))
+        factory.write(Path(folder), sessions(count=SESSIONS - 1, **more))
         return verdict.judge(perflogs.read(folder))
 
 
 def test_a_version_that_begins_a_history_of_its_own_is_told(judge):
-    found = judge(nights(
+    found = judge(sessions(
         family='keyvalue', check='StoreServes', metric='latency_p50',
-        program='valkey', version=lambda c, n: f'8.{n >= NIGHTS - 1:d}'))
+        program='valkey', version=lambda c, n: f'8.{n >= SESSIONS - 1:d}'))
     change, = found.changed
     assert change.what == 'program version 8.0 -> 8.1'
 
 
 def failed(case, on, guard='rows', **more):
     return factory.record(
-        'completed', 0.0, day=NIGHTS - 1, repeat=0, params=f'x={case}',
+        'completed', 0.0, day=SESSIONS - 1, repetition=0, params=f'x={case}',
         case=f'dead{case}', result='fail', guard=guard, nodes=on,
         reference='1.0', **more)
 
@@ -428,7 +428,7 @@ def test_failures_say_why_and_what_they_have_in_common(judge, tmp_path):
                     'reason': reason}) + '\n' for case, reason in (
                         (1, 'rows: run.1.out:12: the table ends'),
                         (3, 'what it said'))))
-    found = judge([*nights(), *records])
+    found = judge([*sessions(), *records])
     text = '\n'.join(telling.lines(found))
     assert ('x=1 on alpha:cpu openmpi: rows: run.1.out:12: the table ends '
             '[ran on n1 n2]') in text
@@ -439,13 +439,13 @@ def test_failures_say_why_and_what_they_have_in_common(judge, tmp_path):
     # On the same nodes, or on none in common, nothing is to be told.
     for on in ('n1 n2', 'n3 n4'):
         assert not list(telling.in_common(judge([
-            *nights(), failed(1, 'n1 n2'), failed(2, on)]).failures[-2:]))
+            *sessions(), failed(1, 'n1 n2'), failed(2, on)]).failures[-2:]))
 
 
 def test_a_change_counts_each_partition_of_a_case(judge):
-    found = judge([record for part in ('one', 'two') for record in nights(
+    found = judge([record for part in ('one', 'two') for record in sessions(
         cases=2, partition=part,
-        spec=lambda c, n: 'a' if n < NIGHTS - 1 else 'b')])
+        spec=lambda c, n: 'a' if n < SESSIONS - 1 else 'b')])
     change, = found.changed
     assert len(change.cases) == 4
     assert change.where == ['one openmpi', 'two openmpi']
@@ -457,7 +457,7 @@ def test_a_group_keeps_its_history_when_a_regression_is_over(judge):
         return 1.0 if c % 3 != 1 else 1.1 if 20 <= n < 33 else (
             1.02 if n > 36 else 1.0)
 
-    line, = judge(nights(worse, cases=15)).regressions
+    line, = judge(sessions(worse, cases=15)).regressions
     assert (line.kind, line.group) == ('node', 'node n1 of alpha')
     assert abs(int(line.since[-2:]) - int(day(37)[-2:])) <= 1
     assert 1.01 < line.ratio < 1.03
@@ -466,12 +466,12 @@ def test_a_group_keeps_its_history_when_a_regression_is_over(judge):
 def test_cases_of_two_sources_are_told_apart(judge, tmp_path):
     """Though ReFrame's hash is the same; and so are the lines' ids."""
     found = judge([
-        *nights(step(1, 35, 1.2), source='embedded'),
-        *nights(step(1, 35, 1.3), source='spack', seed=2),
-        factory.record('bandwidth', 1.0, 8, day=NIGHTS - 1, case='00000002',
+        *sessions(step(1, 35, 1.2), source='embedded'),
+        *sessions(step(1, 35, 1.3), source='spack', seed=2),
+        factory.record('bandwidth', 1.0, 8, day=SESSIONS - 1, case='00000002',
                        params='program=osu_latency n=2', source='spack',
                        result='fail', reference='30.0', lower='-0.2',
-                       repeat=0)])
+                       repetition=0)])
     assert len({line.id for line in found.regressions}) == 2
     assert sorted((s.source, s.params[-1], s.result, len(s.regressions))
                   for s in found.results if not s.good) == [
@@ -486,9 +486,9 @@ def test_cases_of_two_sources_are_told_apart(judge, tmp_path):
                       '2 @openmpi [osu_latency spack]': 'fail'}
 
 
-def test_a_case_that_failed_without_a_guard_or_a_figure(judge):
-    found = judge([*nights(), factory.record(
-        'completed', 0.0, day=NIGHTS - 1, repeat=0, params='x=1',
+def test_a_case_that_failed_without_a_guard_or_a_metric(judge):
+    found = judge([*sessions(), factory.record(
+        'completed', 0.0, day=SESSIONS - 1, repetition=0, params='x=1',
         case='dead', result='fail', reference='1.0')])
     assert 'x=1 on alpha:cpu openmpi: it did not run to its end' in '\n'.join(
         telling.lines(found))

@@ -318,13 +318,13 @@ class Door(threading.Thread):
         self.selector = selectors.DefaultSelector()
         self.listener = Listener('127.0.0.1', SECRET, RUN, self.selector)
         self.told = Rendezvous(self.listener.where, RUN, SECRET, '', 4.0)
-        self.come, self.most, self.over = [], 0, False
+        self.come, self.maximum, self.over = [], 0, False
 
     def run(self):
         while not self.over:
             self.selector.select(0.1)
             self.come += self.listener.accept_authenticated()
-            self.most = max(self.most, len(self.listener.peers))
+            self.maximum = max(self.maximum, len(self.listener.peers))
 
     def close(self):
         self.over = True
@@ -360,7 +360,7 @@ def test_agents_come_in_through_a_crowd(door):
         channel = connect_conductor(door.told, lambda: None)
         channel.send(type='hello')
         until(lambda: door.come)
-        assert len(crowd) == 2000 and door.most <= listener.MAX_UNAUTHENTICATED
+        assert len(crowd) == 2000 and door.maximum <= listener.MAX_UNAUTHENTICATED
         for one in crowd:
             one.close()
     finally:

@@ -32,7 +32,7 @@ def test_real_output(name):
             *record.metric.split('_p99'), 'client', 'warmup')
 
 
-def test_figures_of_a_real_run():
+def test_values_of_a_real_run():
     found = {(r.size, r.metric): r.value for r in parser.parse(THROUGHPUT)}
     assert found[65536, 'bandwidth'] == 403.859686
     assert found[65536, 'one_way_bandwidth'] == 403.859686 / 2

@@ -229,7 +229,7 @@ def test_a_batch_is_its_images(ask, images):
     close(tensor(ask, 'out'), networks.computed('tiny', batch)[0])
 
 
-def figures(ask, key='m'):
+def values(ask, key='m'):
     answer = ask('AI.INFO', key)
     return {k.decode(): v for k, v in
             zip(answer[::2], answer[1::2], strict=True)}
@@ -259,10 +259,10 @@ def test_threads_that_share_the_work(module, tmp_path):
                       GOLDEN['small']['scores'])
 
 
-def counted(ask, figure):
+def counted(ask, metric):
     """What INFO says of a queue."""
     info = ask('INFO', 'EVERYTHING').decode()
-    return int(info.split(f'ai_queue_{figure}:')[1].split('\r')[0])
+    return int(info.split(f'ai_queue_{metric}:')[1].split('\r')[0])
 
 
 def test_requests_that_wait_become_one_run(ask, store):
@@ -281,7 +281,7 @@ def test_requests_that_wait_become_one_run(ask, store):
         assert client.receive() == 'OK'
         close(tensor(ask, f'out{i}'), want[i:i + 1])
     assert counted(ask, 'CPU_2_runs') == before + 1
-    assert figures(ask)['samples'] == 4
+    assert values(ask)['samples'] == 4
     # A fifth waits for three more, which do not come.
     assert clients[4]('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in4', 'OUTPUTS',
                       1, 'out4', 'TIMEOUT', 50) == 'TIMEDOUT'
@@ -313,7 +313,7 @@ def test_the_server_answers_while_a_network_runs(ask, store):
     busy, before = Client(store), counted(ask, 'CPU_jobs')
     busy.send('AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'in', 'OUTPUTS', 1, 'out')
     # Answered on another connection before the run is over.
-    assert figures(ask)['calls'] == 0
+    assert values(ask)['calls'] == 0
     # The one who waits may leave: the run ends, or does not begin.
     busy.close()
     end = time.monotonic() + 60
@@ -333,13 +333,13 @@ def test_counters_of_a_model(ask):
     refused(ask, 'ERR network tiny takes FLOAT n x 3 x 16 x 16, not FLOAT '
             '2 x 3 x 16 x 17', 'AI.MODELEXECUTE', 'm', 'INPUTS', 1, 'bad',
             'OUTPUTS', 1, 'out')
-    found = figures(ask)
+    found = values(ask)
     assert found.pop('duration') > 0
     assert found == {
         'key': b'm', 'type': b'MODEL', 'backend': b'TORCH', 'device': b'CPU',
         'tag': b'v 1', 'samples': 6, 'calls': 4, 'errors': 1}
     assert ask('AI.INFO', 'm', 'RESETSTAT') == 'OK'
-    assert figures(ask)['calls'] == 0
+    assert values(ask)['calls'] == 0
     assert ask('AI._MODELSCAN') == [[b'm', b'v 1']]
     refused(ask, 'ERR cannot find run info for key', 'AI.INFO', 'in')
     refused(ask, 'ERR cannot find run info for key', 'AI.INFO', 'nokey')
@@ -464,8 +464,8 @@ def test_kernels_of_scripts(ask, script):
     assert ask('AI.SCRIPTRUN', 's', 'copy', 'INPUTS', 'rgb', 'scores',
                'OUTPUTS', 'a', 'b') == 'OK'
     assert (tensor(ask, 'b') == tensor(ask, 'scores')).all()
-    assert figures(ask, 's')['calls'] == 4
-    assert figures(ask, 's')['samples'] == -1
+    assert values(ask, 's')['calls'] == 4
+    assert values(ask, 's')['samples'] == -1
 
 
 def test_a_script_is_kept(ask, script):
@@ -551,7 +551,7 @@ def test_devices_and_their_emulation(ask):
     for device in ('cpu', 'CPU:7', 'GPU', 'gpu:1'):
         assert ask('AI.MODELSTORE', 'm', 'TORCH', device, 'BLOB',
                    aimodule.blob('tiny')) == 'OK'
-        assert figures(ask)['device'] == device.upper().encode()
+        assert values(ask)['device'] == device.upper().encode()
         assert ask('AI.MODELEXECUTE', 'm', *ONE) == 'OK'
     assert 'ai_emulated_gpus:2\r\n' in ask('INFO', 'EVERYTHING').decode()
 
@@ -763,7 +763,7 @@ def test_a_model_in_a_cluster(module, tmp_path):
 
 @pytest.mark.parametrize('seed', [1, 2])
 def test_random_argument_vectors(ask, store, seed):
-    sent, errors = vectors.send(store, seed, seconds=20, most=1500)
+    sent, errors = vectors.send(store, seed, seconds=20, maximum=1500)
     assert 0 < errors < sent
     assert ask('PING') == 'PONG'
 

@@ -118,7 +118,7 @@ def ask(store):
     client.close()
 
 
-def figures(ask, key):
+def values(ask, key):
     answer = ask('AI.INFO', key)
     return dict(zip(answer[::2], answer[1::2], strict=True))
 
@@ -136,7 +136,7 @@ def test_libtorch_computes_what_the_networks_do(ask, name, device):
     got = tensor(ask, 'out')[0][::1 if name == 'tiny' else 100]
     np.testing.assert_allclose(got, want, rtol=2e-4,
                                atol=2e-4 * np.abs(want).max())
-    assert figures(ask, 'm')[b'samples'] == 1
+    assert values(ask, 'm')[b'samples'] == 1
     assert b'ai_libtorch:' in ask('INFO', 'EVERYTHING')
 
 

@@ -70,7 +70,7 @@ def vector(draw: random.Random) -> list[object]:
     return words
 
 
-def send(port: int, seed: int, seconds: float = 1e9, most: int = 10 ** 9
+def send(port: int, seed: int, seconds: float = 1e9, maximum: int = 10 ** 9
          ) -> tuple[int, int]:
     """Commands sent, and how many of them were errors.
 
@@ -81,7 +81,7 @@ def send(port: int, seed: int, seconds: float = 1e9, most: int = 10 ** 9
     client.socket.settimeout(0.1)
     end = time.monotonic() + seconds
     sent = errors = 0
-    while time.monotonic() < end and sent < most:
+    while time.monotonic() < end and sent < maximum:
         words = vector(draw)
         sent += 1
         try:

@@ -74,7 +74,7 @@ VARIANTS = {
 }
 
 
-def figures(text):
+def values(text):
     one = tao.summary(text)
     return {name: getattr(one, name) for name in tao.UNITS}
 
@@ -99,13 +99,13 @@ def parse_cli(tmp_path, monkeypatch, *texts):
 
 def test_the_original_says_the_same():
     wanted = json.loads((GOLDEN / 'server_v1.log.json').read_text())
-    assert figures(LOG) == {name: wanted[name] for name in tao.UNITS}
+    assert values(LOG) == {name: wanted[name] for name in tao.UNITS}
 
 
 @pytest.mark.parametrize('name', VARIANTS)
 def test_the_original_says_the_same_of_a_variant(name):
     wanted = json.loads((GOLDEN / 'variants.json').read_text())[name]
-    assert figures(VARIANTS[name]) == {
+    assert values(VARIANTS[name]) == {
         **wanted, 'score': wanted['total_qps'] / 683000}
 
 
@@ -177,7 +177,7 @@ def test_a_number_that_no_server_prints_never_counts(name, number):
                  if part.startswith(name))
     text = edit((150, field, f'{name} = {number}'))
     without = '\n'.join(LINES[:149] + LINES[150:]) + '\n'
-    assert figures(text) == figures(without)
+    assert values(text) == values(without)
     assert any(remark.startswith('150: ') for remark in reasons(text))
 
 
@@ -248,7 +248,7 @@ def test_what_is_in_flight_between_two_lines_is_no_lie():
             '0.0, curr_it = 1.00M, slow_qps_oom =  0.0, crnt_conn = {}, '
             'slow_th = 3, slow_reqs = 1, slow_resp = 1, '
             'nanosleeps_per_sec = 1.00\n')
-    assert figures(line.format(50))['slow_qps'] == 60
+    assert values(line.format(50))['slow_qps'] == 60
     with pytest.raises(ParseError, match='there cannot be as many'):
         tao.parse(line.format(2))
 
@@ -256,7 +256,7 @@ def test_what_is_in_flight_between_two_lines_is_no_lie():
 def test_logs_of_several_servers_are_not_mixed():
     """Told apart by the items that the cache has lost, or the first words."""
     other = LOG.replace('nanosleeps_per_sec = 2', 'nanosleeps_per_sec = 3')
-    one = figures(LOG)
+    one = values(LOG)
     start = 'Initialized item generators.\n'
     for text in (LOG + other, start + LOG + start + other):
         found = {record.metric: record.value for record in tao.parse(text)}
@@ -306,7 +306,7 @@ def test_one_damaged_number_of_items_starts_no_server(items):
     field = next(part for part in LINES[149].split(', ')
                  if part.startswith('curr_it'))
     text = edit((150, field, f'curr_it = {items}'))
-    assert figures(text) == figures(LOG) and len(tao.servers(text)) == 1
+    assert values(text) == values(LOG) and len(tao.servers(text)) == 1
 
 
 @pytest.mark.parametrize('end', [
@@ -377,7 +377,7 @@ def test_a_file_is_a_summary_and_what_was_left_out(tmp_path, monkeypatch):
     assert said[1] == '0.log:2-106: hit_rate below 0.88'
 
 
-def test_figures_of_nothing_are_loud(tmp_path, monkeypatch):
+def test_values_of_nothing_are_loud(tmp_path, monkeypatch):
     code, rows, said = parse_cli(tmp_path, monkeypatch,
                                  VARIANTS['older_build'], LOG)
     assert code == 1 and len(rows) == 12

@@ -536,7 +536,7 @@ def loaded(plumbload: Path, server: Tao, *args: object) -> dict:
 
 
 @pytest.mark.alone
-def test_figures_agree_with_those_of_the_load(start, plumbload):
+def test_values_agree_with_those_of_the_load(start, plumbload):
     server = start('-t', 4, tao_stats_sleep_ms=200)
     gets = loaded(plumbload, server, '--connections', 20, '--threads', 2,
                   '--keys', 500, '--requests', 80000)['kinds']['get']

@@ -246,7 +246,7 @@ def test_the_report_of_one_server_and_of_a_client():
         'role': 'client', 'set_qps': 0.0, 'qps': 7.5}
 
 
-def test_a_report_holds_no_figure_that_json_has_not():
+def test_a_report_holds_no_metric_that_json_has_not():
     with pytest.raises(ValueError, match='total_qps = nan'):
         report.document(jobs.job('64g'), [], [],
                         {'total_qps': float('nan')}, 'r', 0)

@@ -360,17 +360,17 @@ def test_a_good_run(suite):
         'str(point) == "standalone tao_server small"',
         '-STaoBench.settings=test_time:6,stats_interval:500')
     assert 'PASSED' in done.stdout, done.stdout
-    figures = {r['metric']: float(r['value']) for r in suite.records}
-    assert 0.88 <= figures['hit_ratio'] <= 0.9
-    assert figures['spawned_instances'] == 1
-    assert figures['total_qps'] == pytest.approx(
-        figures['fast_qps'] + figures['slow_qps'])
-    assert 0 < figures['cpu_user'] < figures['cpu_total'] <= 100
-    assert figures['latency_p50'] < figures['latency_p99']
+    values = {r['metric']: float(r['value']) for r in suite.records}
+    assert 0.88 <= values['hit_ratio'] <= 0.9
+    assert values['spawned_instances'] == 1
+    assert values['total_qps'] == pytest.approx(
+        values['fast_qps'] + values['slow_qps'])
+    assert 0 < values['cpu_user'] < values['cpu_total'] <= 100
+    assert values['latency_p50'] < values['latency_p99']
     assert {r['source'] for r in suite.records} == {'embedded'}
     report = json.loads(attached(suite, 'tao_bench_standalone_metrics_*'))
     assert report['benchmark_name'] == 'tao_bench_standalone'
-    assert report['metrics']['total_qps'] == figures['total_qps']
+    assert report['metrics']['total_qps'] == values['total_qps']
     assert report['machines'][0]['num_logical_cpus']
     assert len(attached(suite, 'server_0.csv').splitlines()) > 25
     done = suite.plumb(
@@ -479,10 +479,10 @@ def test_clients_from_outside_run_what_the_run_prints(suite, built):
     assert 'by the code of the original' in rule
 
 
-def test_a_later_repeat_does_not_hide_one_that_is_not_valid(suite):
+def test_a_later_repetition_does_not_hide_one_that_is_not_valid(suite):
     done = suite.reframe(*run(
         suite, '-STaoBench.client_settings=tunning_factor:0.3',
-        '-STaoBench.rule=guide', '-Srepeats=2',
+        '-STaoBench.rule=guide', '-Srepetitions=2',
         # The warm-up ends with its requests: in a second the cache may still
         # be cold, and then no point has a hit ratio.
         warmup_time=None))

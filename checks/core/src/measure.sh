@@ -3,26 +3,26 @@
 # said, how it ended and what it cost. Used in front of the launcher:
 #
 #   measure.sh [OPTION VALUE]... -- LAUNCHER ... PROGRAM ...
-#     --repeats N      how often (1)
+#     --repetitions N      how often (1)
 #     --accept CODES   exit codes that are no failure (0)
-#     --sentinel FILE  program that prints the machine's speed in ns; taken
+#     --speed-probe FILE  program that prints the machine's speed in ns; taken
 #                      before and after each run, never during one
 #     --validate OPTS  one more, untimed run with these options at the end
 #     --observe FILE   program that ends what the launcher leaves behind
 #                      (observe.c)
 #
 # Leaves in the current folder: run.REPEAT.out and .err, and runs.tsv with a
-# line per run: repeat rc wall user system before after (times in s, sentinel
+# line per run: repetition rc wall user system before after (times in s, speed probe
 # in ns, "-" without one). Ends with the first exit code that was not
 # accepted, so that a scheduler sees it too. If the disk of that folder is
 # full, disk.full says so (checks/core/guards.py).
 set -u
-repeats=1 accept=0 sentinel='' validate='' observe=''
+repetitions=1 accept=0 speed_probe='' validate='' observe=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in
-        --repeats) repeats=$2 ;;
+        --repetitions) repetitions=$2 ;;
         --accept) accept=$2 ;;
-        --sentinel) sentinel=$2 ;;
+        --speed-probe) speed_probe=$2 ;;
         --validate) validate=$2 ;;
         --observe) observe=$2 ;;
         *) echo "measure.sh: unknown option $1" >&2; exit 2 ;;
@@ -62,11 +62,11 @@ check_room() {
 rm -f disk.full
 if ! { room .room && : >runs.tsv; } 2>/dev/null; then full; exit 1; fi
 
-speed() { if [ -n "$sentinel" ]; then "$sentinel" | cut -d' ' -f2
+speed() { if [ -n "$speed_probe" ]; then "$speed_probe" | cut -d' ' -f2
           else echo -; fi; }
 
-one() {  # repeat command...
-    local name="run.$1" repeat=$1 rc before after times
+one() {  # repetition command...
+    local name="run.$1" repetition=$1 rc before after times
     shift
     before=$(speed)
     export PLUMBLINE_RUN=$name
@@ -76,7 +76,7 @@ one() {  # repeat command...
     after=$(speed)
     times=$(tail -n 1 times.txt)
     # shellcheck disable=SC2086
-    printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$repeat" "$rc" $times \
+    printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$repetition" "$rc" $times \
         "$before" "$after" >>runs.tsv || full
     check_room
     cat "$name.out"
@@ -87,7 +87,7 @@ one() {  # repeat command...
     esac
 }
 
-for ((r = 1; r <= repeats; r++)); do
+for ((r = 1; r <= repetitions; r++)); do
     one "$r" "$@"
     # A failed run fails the case; and who was killed starts no other.
     if [ "$status" != 0 ] || ! kill -0 "$PPID"; then break; fi

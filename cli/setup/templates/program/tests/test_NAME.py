@@ -11,7 +11,7 @@ parse = parser_of('NAME').parse
 TEXT = (Path(__file__).parent / 'golden' / 'NAME.txt').read_text()
 
 
-def test_figures_of_a_run():
+def test_metrics_of_a_run():
     record, = parse(TEXT)
     assert (record.metric, record.unit) == ('NAME_bandwidth', 'MB/s')
     assert record.value == 17066.7 and record.version == '1.0'

@@ -50,11 +50,11 @@ class Name(ServiceBenchmark):
                                        str(self.seconds))),),
                   limit=self.seconds + 30),))
 
-    def planned_figures(self) -> list[str]:
+    def planned_metrics(self) -> list[str]:
         return ['NAME_rate', 'ready_time']
 
-    def figures_served(self, services: Services, said: str,
+    def metrics_served(self, services: Services, said: str,
                        run: guards.Run) -> dict[str, float]:
         records = parse(said)
         self.version = records[0].version
-        return guards.figures_in(records, f'{run.name}.out')
+        return guards.metrics_in(records, f'{run.name}.out')

@@ -19,13 +19,13 @@ READING = ('Heat maps: the newest run against the median of all runs at each '
            'size; blue is better, orange worse, pale the same.')
 COLUMNS = ['label', 'speed', 'size', 'value', 'median']
 #: Rows of a figure, runs it takes, and where the colours end: a factor.
-MOST_ROWS, FEWEST_RUNS, FAR = 32, 3, 1.3
+MAX_ROWS, FEWEST_RUNS, FAR = 32, 3, 1.3
 
 
 def drawings(records: Records, by: naming.Names = (), **choice: Any
              ) -> Iterator[Drawing]:
     """A figure for each metric and panel with sizes and several runs."""
-    for panel in panels(records, by=by or ('program',), most=MOST_ROWS,
+    for panel in panels(records, by=by or ('program',), maximum=MAX_ROWS,
                         **choice):
         points = panel.points
         points = points[points['size'].notna()

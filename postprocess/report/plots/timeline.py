@@ -23,7 +23,7 @@ READING = ('Timelines: a row a rank (or what stands at the '
            'mark without a length is an event.')
 #: Ranks and calls in a figure; of more, the first ranks and the time until
 #: that many calls.
-MOST_RANKS, MOST_SPANS = 32, 4000
+MAX_RANKS, MAX_SPANS = 32, 4000
 
 
 def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
@@ -42,15 +42,15 @@ def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
             if spans.empty:
                 continue
             ranks = sorted(spans['rank'].unique())
-            spans = spans[spans['rank'].isin(ranks[:MOST_RANKS])
+            spans = spans[spans['rank'].isin(ranks[:MAX_RANKS])
                           ].sort_values('start')
-            left = max(len(ranks) - MOST_RANKS, 0)
-            cut = len(spans) > MOST_SPANS
-            spans = spans[:MOST_SPANS]
+            left = max(len(ranks) - MAX_RANKS, 0)
+            cut = len(spans) > MAX_SPANS
+            spans = spans[:MAX_SPANS]
             text = ', '.join(filter(None, [head, split, label]))
             note = '; '.join(filter(None, [
                 f'{left} more {rows or "ranks"} are not drawn' * bool(left),
-                f'only the first {MOST_SPANS} calls are drawn' * cut]))
+                f'only the first {MAX_SPANS} calls are drawn' * cut]))
             yield Drawing(
                 f'{head} {split} {label} timeline', f'{text}: timeline',
                 timeline, (spans[['rank', 'call', 'start', 'seconds']],

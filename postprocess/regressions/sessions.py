@@ -25,12 +25,12 @@ RAN_ON = ['run', 'nodes', 'binding', 'machine', 'version', 'stack', 'spec',
           'reframe', 'suite', 'num_nodes', 'num_tasks', 'tasks_per_node',
           'commit']
 #: A change below this means nothing; smallest spread: both logs.
-LEAST, FLOOR = 0.005, 0.001
+MINIMUM, FLOOR = 0.005, 0.001
 #: Further quantile for what no family.yaml names to be judged.
 UNNAMED = 1.5
 #: Nights from which on a day of the week can have an effect of its own, those
 #: that tell it, and how narrow it must make what is left of the spread.
-WEEKS, WEEKDAY_NIGHTS, NARROWER = 28, 63, 0.7
+WEEKS, WEEKDAY_SESSIONS, NARROWER = 28, 63, 0.7
 
 
 class History(NamedTuple):
@@ -38,9 +38,9 @@ class History(NamedTuple):
     with NaN where a series has fewer nights than another."""
     #: A row a series: KEYS, metric, size, point, unit, better, case (hash),
     #: named (in family.yaml), of (number of the case).
-    figures: pd.DataFrame
+    metrics: pd.DataFrame
     #: Nights, sorted: numpy days.
-    nights: np.ndarray
+    sessions: np.ndarray
     #: Number of the night of each value; -1: none.
     at: np.ndarray
     #: Log of the value, signed so that more is worse, less what the day of
@@ -52,9 +52,9 @@ class History(NamedTuple):
     #: scale. Two columns; scale 0: logs.
     linear: np.ndarray
     floor: np.ndarray
-    least: np.ndarray
+    minimum: np.ndarray
     #: Session -> its night.
-    night_of: dict[str, np.datetime64]
+    session_of: dict[str, np.datetime64]
     #: What each case ran on, a row a case and session: of, night, RAN_ON.
     ran: pd.DataFrame
 
@@ -65,10 +65,10 @@ class History(NamedTuple):
 
     def sign(self) -> np.ndarray:
         """1 where lower is better, else -1."""
-        return np.where(self.figures['better'] == 'lower', 1.0, -1.0)
+        return np.where(self.metrics['better'] == 'lower', 1.0, -1.0)
 
 
-def nights(frame: pd.DataFrame) -> dict[str, np.datetime64]:
+def sessions(frame: pd.DataFrame) -> dict[str, np.datetime64]:
     """Session -> the date (UTC) on which it, or its night, began."""
     first = frame.groupby('run', observed=True)['time'].min()
     began = run_id.first_of(map(str, first.index))
@@ -86,44 +86,44 @@ def history(frame: pd.DataFrame) -> History:
 
     :param frame: as perflogs.read gives it
     """
-    night_of = nights(frame)
+    session_of = sessions(frame)
     frame = frame[frame['better'].isin(['lower', 'higher'])
                   & ~frame['emulated'] & ~frame['speed'].isin(['mixed', ''])]
     frame, _ = usable(frame, new_level=True)
     # Against its reference, which people change: no history of its own.
     frame = frame[~frame['metric'].isin(['completed', 'worst_ratio'])]
     frame = with_edition(_with_twin(frame)).reset_index(drop=True)
-    days = np.array(sorted(set(night_of.values())), 'datetime64[D]')
+    days = np.array(sorted(set(session_of.values())), 'datetime64[D]')
     number = {run: int(np.searchsorted(days, day))
-              for run, day in night_of.items()}
+              for run, day in session_of.items()}
     code = naming.number(frame, [*KEYS, 'metric', 'point'])
-    night = frame['run'].astype(object).map(number).to_numpy(int)
-    figures = _figures(frame, code)
+    session = frame['run'].astype(object).map(number).to_numpy(int)
+    metrics = _metrics(frame, code)
     ran = frame[RAN_ON].assign(
-        of=figures['of'].to_numpy()[code], night=night, file=frame['file']
+        of=metrics['of'].to_numpy()[code], session=session, file=frame['file']
         ).drop_duplicates(['of', 'run'])
-    table = pd.DataFrame({'code': code, 'night': night,
+    table = pd.DataFrame({'code': code, 'session': session,
                           'value': frame['value'].to_numpy(float)})
-    cells = table.groupby(['code', 'night'])['value'].agg(
+    cells = table.groupby(['code', 'session'])['value'].agg(
         ['median', 'size', 'std']).reset_index()
     row = cells['code'].to_numpy()
     place = cells.groupby('code').cumcount().to_numpy()
-    shape = (len(figures), int(place.max(initial=-1)) + 1)
+    shape = (len(metrics), int(place.max(initial=-1)) + 1)
     value = np.full(shape, np.nan)
     at = np.full(shape, -1)
     runs, within = np.zeros(shape, int), np.full(shape, np.nan)
     value[row, place] = cells['median']
-    at[row, place] = cells['night']
+    at[row, place] = cells['session']
     runs[row, place] = cells['size']
     within[row, place] = cells['std']
     with np.errstate(invalid='ignore', divide='ignore'):
         within /= np.abs(value)
     x, linear = _scaled(value)
-    x *= np.where(figures['better'] == 'lower', 1.0, -1.0)[:, None]
+    x *= np.where(metrics['better'] == 'lower', 1.0, -1.0)[:, None]
     x -= _weekdays(x, days, at)
-    floor, least = _smallest(figures, value, x)
-    return History(figures, days, at, x, runs, within, linear, floor, least,
-                   night_of, ran)
+    floor, minimum = _smallest(metrics, value, x)
+    return History(metrics, days, at, x, runs, within, linear, floor, minimum,
+                   session_of, ran)
 
 
 def _with_twin(frame: pd.DataFrame) -> pd.DataFrame:
@@ -138,7 +138,7 @@ def _with_twin(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(twin=frame['case'].astype(str).where(mine, ''))
 
 
-def _figures(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
+def _metrics(frame: pd.DataFrame, code: np.ndarray) -> pd.DataFrame:
     """What each series is of."""
     last = np.zeros(code.max(initial=-1) + 1, int)
     np.maximum.at(last, code, np.arange(len(code)))
@@ -194,8 +194,8 @@ def _weekdays(x: np.ndarray, days: np.ndarray, at: np.ndarray) -> np.ndarray:
         return effect
     # The epoch was a Thursday; which day is which does not matter.
     weekday = np.where(at >= 0, days.astype(int)[at] % 7, -1)
-    early = x[:, :WEEKDAY_NIGHTS]
-    day_of = weekday[:, :WEEKDAY_NIGHTS]
+    early = x[:, :WEEKDAY_SESSIONS]
+    day_of = weekday[:, :WEEKDAY_SESSIONS]
     good = np.isfinite(early)
     count = np.maximum(good.sum(1), 1)
     off = np.where(good, early, 0.0)
@@ -222,7 +222,7 @@ def _weekdays(x: np.ndarray, days: np.ndarray, at: np.ndarray) -> np.ndarray:
     return effect
 
 
-def _smallest(figures: pd.DataFrame, value: np.ndarray, x: np.ndarray
+def _smallest(metrics: pd.DataFrame, value: np.ndarray, x: np.ndarray
               ) -> tuple[np.ndarray, np.ndarray]:
     """Smallest spread, and smallest change that matters, of each series:
     what a program prints has a last digit."""
@@ -232,12 +232,12 @@ def _smallest(figures: pd.DataFrame, value: np.ndarray, x: np.ndarray
     digit = np.array([judged.resolution(family, metric)
                       if family in judged.table() else 0.0
                       for family, metric in zip(
-                          figures['family'], figures['metric'],
+                          metrics['family'], metrics['metric'],
                           strict=True)])
     digit = np.divide(digit, middle, out=np.zeros(len(middle)),
                       where=middle > 0)
-    floor, least = np.full(len(x), FLOOR), np.full(len(x), LEAST)
-    floor, least = np.maximum(floor, digit / 2), np.maximum(least, digit)
+    floor, minimum = np.full(len(x), FLOOR), np.full(len(x), MINIMUM)
+    floor, minimum = np.maximum(floor, digit / 2), np.maximum(minimum, digit)
     # Values that jump to and fro between few: their gap is a digit.
     ordered = np.sort(x, 1)
     gaps = np.diff(ordered, axis=1)
@@ -248,4 +248,4 @@ def _smallest(figures: pd.DataFrame, value: np.ndarray, x: np.ndarray
     few = (np.isfinite(gaps).sum(1) + 1 <= count / 3) & (jumps > count / 5)
     for row in np.flatnonzero(few):
         floor[row] = max(floor[row], np.nanmin(gaps[row]) / 2)
-    return floor, least
+    return floor, minimum

@@ -27,10 +27,10 @@ OPTIONS = {**CHOICE, 'at': sizes}
 READING = ('Bars: the newest run of each; a thin line from the least to the '
            'most of all runs; a black mark at the reference, and a band as '
            'far as a bound allows.')
-COLUMNS = ['label', 'speed', 'group', 'runs', 'least', 'most', 'value',
+COLUMNS = ['label', 'speed', 'group', 'runs', 'minimum', 'maximum', 'value',
            'reference', 'lower', 'upper']
 #: Bars in a figure.
-MOST_ROWS = 24
+MAX_ROWS = 24
 
 
 def drawings(records: Records, by: naming.Names = (),
@@ -40,7 +40,7 @@ def drawings(records: Records, by: naming.Names = (),
     first = (by or ('program',))[0]
     if not by and not at:
         records = without_curves(records)
-    for panel in panels(records, by=by or ('program',), most=MOST_ROWS,
+    for panel in panels(records, by=by or ('program',), maximum=MAX_ROWS,
                         **choice):
         points = panel.points
         if by or at:
@@ -69,15 +69,15 @@ def bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
                                  names_beside=max(map(len, names)))
     colours = [charts.COLOURS[groups.index(one) % len(charts.COLOURS)]
                for one in frame['group']]
-    top = np.nanmax([*values, *frame['most'], *frame['reference'], 0]) or 1
-    least = values[values > 0].min() if (values > 0).any() else top
-    wide = top > 60 * least
-    start = least / 3 if wide else 0.0
+    top = np.nanmax([*values, *frame['maximum'], *frame['reference'], 0]) or 1
+    minimum = values[values > 0].min() if (values > 0).any() else top
+    wide = top > 60 * minimum
+    start = minimum / 3 if wide else 0.0
     axes.barh(rows, values - start, left=start, height=0.62, color=colours,
               alpha=0.75, lw=0)
     for y, one in zip(rows, frame.itertuples(), strict=True):
         if one.runs > 1:
-            axes.plot([one.least, one.most], [y, y], color=charts.INK, lw=1)
+            axes.plot([one.minimum, one.maximum], [y, y], color=charts.INK, lw=1)
         if one.reference == one.reference:
             axes.plot([one.reference] * 2, [y - 0.4, y + 0.4],
                       color=charts.INK, lw=1.6)
@@ -88,7 +88,7 @@ def bars(frame: pd.DataFrame, title: str, unit: str) -> Figure:
                           alpha=0.5, solid_capstyle='butt')
         axes.annotate(
             f'{charts.short(one.value)} {unit}'.strip(),
-            (max(one.value, one.most if one.runs > 1 else 0), y),
+            (max(one.value, one.maximum if one.runs > 1 else 0), y),
             xytext=(4, 0), textcoords='offset points', va='center',
             fontsize=7, color=charts.INK)
     if wide:

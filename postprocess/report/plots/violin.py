@@ -44,7 +44,7 @@ READING = ('Violins: how all calls of the newest run are distributed, as wide '
            'as there are many; a line at the mean, its number beside; ends at '
            'the fastest and the slowest.')
 #: Calls that a violin is made of: quantiles of more look the same.
-MOST_CALLS = 600
+MAX_CALLS = 600
 
 
 def drawings(records: Records, call: tuple[str, ...], by: naming.Names,
@@ -102,9 +102,9 @@ def said(call: str) -> str:
 def quantiles(values: pd.Series) -> np.ndarray:
     """Values that are distributed as these are, MOST_CALLS at most; with the
     least and the most."""
-    if len(values) <= MOST_CALLS:
+    if len(values) <= MAX_CALLS:
         return np.sort(values.to_numpy())
-    return np.quantile(values, np.linspace(0, 1, MOST_CALLS))
+    return np.quantile(values, np.linspace(0, 1, MAX_CALLS))
 
 
 def violins(frame: pd.DataFrame, title: str) -> Figure:
@@ -120,7 +120,7 @@ def violins(frame: pd.DataFrame, title: str) -> Figure:
     log = len(good) == len(values) and good.max() > 20 * good.min()
     parts = [values[frame['label'] == label].to_numpy() for label in labels]
     names = [f"{label or 'all calls'} ({len(part)}"
-             f"{'+' * (len(part) == MOST_CALLS)})"
+             f"{'+' * (len(part) == MAX_CALLS)})"
              for label, part in zip(labels, parts, strict=True)]
     figure, axes = charts.figure(title, [], height=0.35 + 0.3 * len(labels),
                                  names_beside=max(map(len, names)))
@@ -134,10 +134,10 @@ def violins(frame: pd.DataFrame, title: str) -> Figure:
         axes.annotate(f'{charts.short(mean)} {unit}', (shown.max(), n),
                       xytext=(4, 0), textcoords='offset points', fontsize=7,
                       va='center', color=charts.INK)
-    least, most = np.log10([good.min(), good.max()]) if log else (
+    minimum, maximum = np.log10([good.min(), good.max()]) if log else (
         values.min(), values.max())
-    wide = (most - least) or abs(most) or 1
-    axes.set_xlim(least - 0.03 * wide, most + 0.3 * wide)
+    wide = (maximum - minimum) or abs(maximum) or 1
+    axes.set_xlim(minimum - 0.03 * wide, maximum + 0.3 * wide)
     if log:
         from matplotlib import ticker
         axes.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))

@@ -1,6 +1,6 @@
-/* sentinel.c - how fast do two CPUs of this machine talk now? Two threads
+/* speed_probe.c - how fast do two CPUs of this machine talk now? Two threads
  * pass a cache line to and fro: on a virtual machine the time tells if its
- * CPUs share a core of the host. Usage: sentinel [CPU CPU], else the first
+ * CPUs share a core of the host. Usage: speed_probe [CPU CPU], else the first
  * and last allowed CPU. Ends within 0.6 s; nan if there are no two. */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,4 +1,4 @@
-"""The spread of a metric over runs and repeats, at each message size."""
+"""The spread of a metric over runs and repetitions, at each message size."""
 from __future__ import annotations
 
 import textwrap
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 OPTIONS = CHOICE
 READING = ('Boxes: quartiles, whiskers to 1.5 times their distance, and the '
-           'farthest beyond, over all runs and repeats, against their median; '
+           'farthest beyond, over all runs and repetitions, against their median; '
            'what has fewer than three samples has no spread, and no figure.')
 COLUMNS = ['label', 'speed', 'size', 'count', 'q1', 'q2', 'q3', 'low',
-           'high', 'least', 'most']
+           'high', 'minimum', 'maximum']
 
 
 def drawings(records: Records, **choice: Any) -> Iterator[Drawing]:
@@ -31,7 +31,7 @@ def drawings(records: Records, **choice: Any) -> Iterator[Drawing]:
     for panel in panels(records, **choice):
         mine = panel.of(table)
         if len(mine):
-            mine = mine.assign(least=ends['min'], most=ends['max'])[COLUMNS]
+            mine = mine.assign(minimum=ends['min'], maximum=ends['max'])[COLUMNS]
             yield panel.drawing(
                 'spread', spread, mine,
                 f'{panel.title}, spread around the median',
@@ -39,14 +39,14 @@ def drawings(records: Records, **choice: Any) -> Iterator[Drawing]:
 
 
 def spread(frame: pd.DataFrame, title: str) -> Figure:
-    """Box plots over runs and repeats, relative to the median of the size.
+    """Box plots over runs and repetitions, relative to the median of the size.
 
     A band a series, in per cent.
 
     :param frame: COLUMNS, a row a series and size
     """
     every = charts.sizes(frame)
-    numbers = ['q1', 'q2', 'q3', 'low', 'high', 'least', 'most']
+    numbers = ['q1', 'q2', 'q3', 'low', 'high', 'minimum', 'maximum']
     ratios = frame[numbers].div(frame['q2'], axis=0) - 1
     frame = frame.assign(**ratios)
     # The boxes and whiskers of nearly all sizes fill a band; a wild one, and

@@ -29,7 +29,7 @@ READING = ('Over runs: the line through what counts of each run, a point a '
 COLUMNS = ['label', 'speed', 'run', 'time', 'value', 'reference', 'lower',
            'upper']
 #: Runs that are drawn as points too, and one by one at all.
-POINTS, MOST = 40, 240
+POINTS, MAXIMUM = 40, 240
 
 
 def drawings(records: Records, at: tuple[Any, ...] = (), **choice: Any
@@ -66,8 +66,8 @@ def over_runs(frame: pd.DataFrame, title: str, unit: str) -> Figure:
             int)).sort_values('x')
         few = mine['runs'].iloc[0] <= POINTS
         at = mine.groupby('x', as_index=False)['value'].median()
-        if len(at) > MOST:
-            part = at.groupby(at['x'] * MOST // len(runs))
+        if len(at) > MAXIMUM:
+            part = at.groupby(at['x'] * MAXIMUM // len(runs))
             low, high = part['value'].min(), part['value'].max()
             at = pd.DataFrame({'x': part['x'].mean(),
                                'value': part['value'].median()})

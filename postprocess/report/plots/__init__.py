@@ -51,7 +51,7 @@ DEFAULT: tuple[dict[str, Any], ...] = (
     {'kind': 'times'})
 
 
-class FigureError(strict.Fault):
+class PlotError(strict.Fault):
     """A fault of an entry of `figures`: `FILE:LINE: reason`."""
 
 
@@ -94,7 +94,7 @@ class Records:
     #: '' where they are of several (`plumb plot`).
     family: str
     #: Columns: `drawn`. A record is the `judged` one of its run, or a
-    #: `sample` of one repeat, or both; `kind` is its row in `table`.
+    #: `sample` of one repetition, or both; `kind` is its row in `table`.
     frame: pd.DataFrame
     #: What the records are of (naming.kinds), and whether they are `valid`.
     table: pd.DataFrame
@@ -211,9 +211,9 @@ def checked(family: Family | None
     """Kinds and options of a family's figures, all of them known and well.
 
     :param family: None, or without figures: DEFAULT
-    :raises FigureError: file, line, key and what is allowed
+    :raises PlotError: file, line, key and what is allowed
     """
-    entries = family.figures if family and family.figures else DEFAULT
+    entries = family.plots if family and family.plots else DEFAULT
     file = f'checks/{family.name}/family.yaml' if family else 'DEFAULT'
     return [check(entry, family, file) for entry in entries]
 
@@ -222,19 +222,19 @@ def check(entry: Mapping[str, Any], family: Family | None, file: str
           ) -> tuple[ModuleType, dict[str, Any]]:
     """Kind and options of an entry of a file.
 
-    :raises FigureError: file, line, key and what is allowed
+    :raises PlotError: file, line, key and what is allowed
     """
     lines: Mapping[str, int] = getattr(entry, 'lines', {})
 
-    def fault(key: str, reason: str) -> FigureError:
+    def fault(key: str, reason: str) -> PlotError:
         line = lines.get(key) or min(lines.values(), default=1)
-        return FigureError(file, line, f'figures: {reason}')
+        return PlotError(file, line, f'figures: {reason}')
 
     kind = entry.get('kind')
     if kind not in kinds():
         raise fault('kind', f'kind {kind!r} is not one of '
                     f"{', '.join(kinds())} (a kind is a module of "
-                    f'postprocess/report/figures/){nearest(kind, kinds())}')
+                    f'postprocess/report/plots/){nearest(kind, kinds())}')
     options = module(kind).OPTIONS
     for key in entry:
         if key != 'kind' and key not in options:
@@ -404,7 +404,7 @@ def chosen(table: pd.DataFrame,
 def panels(records: Records, metric: tuple[str, ...] = (),
            where: tuple[tuple[str, tuple[str, ...]], ...] = (),
            by: naming.Names = (), panel: naming.Names = (), title: str = '',
-           merge: naming.Names = (), most: int = 0,
+           merge: naming.Names = (), maximum: int = 0,
            drop: Callable[[pd.DataFrame], list[str]] | None = None
            ) -> Iterator[Panel]:
     """Each metric and panel; of each program, or with `by` of all together.
@@ -430,7 +430,7 @@ def panels(records: Records, metric: tuple[str, ...] = (),
             some = mine[mine.index.isin(have[name])]
             labels = naming.named(some.drop(columns=[field for field in (
                 *merge, *(drop(some) if drop else ())) if field in some]),
-                by, panel, most)
+                by, panel, maximum)
             # Figures of a refused run, where they were kept, stand apart.
             labels['label'] = (labels['label'] + some['valid'].map(
                 {True: '', False: ', not valid'})).str.removeprefix(', ')
@@ -470,7 +470,7 @@ def drawings(records: Records, family: Family | None
              ) -> tuple[list[Drawing], list[str]]:
     """The figures of a family, in their order, and how to read them.
 
-    :raises FigureError: an entry of its `figures` is wrong
+    :raises PlotError: an entry of its `figures` is wrong
     """
     found: list[Drawing] = []
     reading: dict[str, None] = {}

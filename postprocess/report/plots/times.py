@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Programs in one figure.
-MOST_ROWS = 30
+MAX_ROWS = 30
 OPTIONS: dict = {}
 READING = ('Times of whole programs: a bar as long as the median of all runs, '
            'a colour a node count, and a line from the least to the most.')
 #: Heading on the page.
 SECTION = 'Time of whole programs'
-COLUMNS = ['row', 'label', 'speed', 'metric', 'runs', 'median', 'least',
-           'most']
+COLUMNS = ['row', 'label', 'speed', 'metric', 'runs', 'median', 'minimum',
+           'maximum']
 
 
 def drawings(records: Records) -> Iterator[Drawing]:
@@ -37,10 +37,10 @@ def drawings(records: Records) -> Iterator[Drawing]:
         nodes = pd.to_numeric(mine['num_nodes'], errors='coerce').fillna(
             0).astype(int)
         order = sorted(rows.unique())
-        for n in range(0, len(order), MOST_ROWS):
+        for n in range(0, len(order), MAX_ROWS):
             some = spent.assign(
                 row=spent['kind'].map(rows), nodes=spent['kind'].map(nodes))
-            some = some[some['row'].isin(order[n:n + MOST_ROWS])].sort_values(
+            some = some[some['row'].isin(order[n:n + MAX_ROWS])].sort_values(
                 ['nodes', 'row', 'time']).drop_duplicates(
                     ['nodes', 'row', 'speed', 'metric'], keep='last')
             some = some.assign(label=[
@@ -76,7 +76,7 @@ def times(frame: pd.DataFrame, title: str) -> Figure:
             high = [0.7 / len(lanes[row]) for row in mine['row']]
             axes.barh(at, mine['median'], height=high, color=colour,
                       alpha=0.75, lw=0)
-            lines = np.stack([mine['least'], mine['most'],
+            lines = np.stack([mine['minimum'], mine['maximum'],
                               np.full(len(mine), np.nan)], -1)
             axes.plot(lines.ravel(), np.repeat(at, 3), color=charts.INK,
                       lw=0.7)

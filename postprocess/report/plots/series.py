@@ -124,7 +124,7 @@ def timeline(points: pd.DataFrame, servers: list[str], title: str,
                                  height=sum(heights))
     rows = np.atleast_1d(rows)
     step = ((1 + (len(servers) > 2)) * points['second'].max()
-            / charts.MOST_POINTS or 1)
+            / charts.MAX_POINTS or 1)
     for panel, axes in zip(panels, rows, strict=True):
         if panel['of'] == 'server':
             _of_servers(axes, points, looks, step, panel)

@@ -37,7 +37,7 @@ COLUMNS = ['label', 'speed', 'size', 'ratio']
 ALIKE = ('environ', 'partition', 'source', 'system', 'num_nodes',
          'tasks_per_node')
 #: Curves in a figure.
-MOST = 6
+MAXIMUM = 6
 
 
 def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
@@ -52,7 +52,7 @@ def drawings(records: Records, of: str, base: str, metric: tuple[str, ...],
         for name in metric or main_metrics(records.family, names):
             mine = pairs[(pairs['metric'] == name) & pairs['size'].notna()]
             labels = sorted(mine['label'].unique())
-            parts = -(-len(labels) // MOST)
+            parts = -(-len(labels) // MAXIMUM)
             for n in range(parts):
                 some = mine[mine['label'].isin(
                     labels[n * len(labels) // parts:
@@ -95,7 +95,7 @@ def compared(records: Records, table: pd.DataFrame, of: str, base: str = ''
         both = both[(both['median_base'] > 0)]
         # All that tells them apart: they are split into figures above.
         labels = naming.named(one.loc[pairs['kind'].unique()], ('program',),
-                              most=len(pairs))['label']
+                              maximum=len(pairs))['label']
         yield other, first, both.assign(
             label=both['kind'].map(labels),
             ratio=both['median'] / both['median_base'])

@@ -68,8 +68,8 @@ COMMANDS = {
     'Develop': {
         'benchmark': ('create a benchmark family',
                       './plumb benchmark new copy'),
-        'test': ('set up and pass the self-tests',
-                 './plumb test')}}
+        'selftest': ('set up and pass the self-tests',
+                 './plumb selftest')}}
 
 #: Command -> what it does, and an example.
 ABOUT = {name: about for commands in COMMANDS.values()
@@ -81,12 +81,12 @@ POSTPROCESS = ('report', 'plot', 'verdict', 'compare', 'history', 'export',
 
 #: Commands that pass options that they do not know on to another program.
 PASSING = {'run': 'reframe', 'nightly': 'reframe', 'locate': 'reframe',
-           'references learn': 'reframe', 'test': 'pytest'}
+           'references learn': 'reframe', 'selftest': 'pytest'}
 
 
 def in_venv(args: argparse.Namespace) -> None:
     """Goes on inside the venv, which is made where it is missing."""
-    python = setup.ensure_venv(tests=args.command == 'test')
+    python = setup.ensure_venv(tests=args.command == 'selftest')
     # Not sys.executable: a venv's python may be a link to this very one.
     if Path(sys.prefix) != python.parent.parent:
         os.execv(python, [str(python), str(setup.ROOT / 'cli'),
@@ -229,16 +229,17 @@ def arguments() -> argparse.ArgumentParser:
     site_arguments(commands)
     _benchmark(command('benchmark', 'Creates a benchmark family.'))
     _bundle(commands)
-    test = command('test', 'Sets up and passes the self-tests. Other options '
-                   'and files are passed on to pytest.')
+    test = command(
+        'selftest', 'Sets up and passes the self-tests. Other options and '
+        'files are passed on to pytest.')
     test.add_argument('--cluster', action='store_true',
                       help='also those on a Slurm cluster of namespaces '
                            '(tests/cluster)')
-    test.add_argument('--complete', action='store_true',
+    test.add_argument('--strict', action='store_true',
                       help='also those that repeat at length what others '
                            'show; what a package of .ci/packages.txt has is '
                            'no reason to skip: it fails (as CI asks)')
-    test.add_argument('--lengthy', action='store_true',
+    test.add_argument('--slow', action='store_true',
                       help='also those that take minutes each, which CI has '
                            'no time for')
     return parser

@@ -485,7 +485,7 @@ def side_by_side(cluster: bool) -> list[str]:
             '--no-loadscope-reorder', '--max-worker-restart=0']
 
 
-def test(args: argparse.Namespace) -> int:
+def selftest(args: argparse.Namespace) -> int:
     """Runs the tests; zero tests are a failure (pytest's exit code 5)."""
     mpi = ensure_mpi()
     python = ensure_venv(tests=True)
@@ -498,8 +498,8 @@ def test(args: argparse.Namespace) -> int:
     env.pop('PYTHONDONTWRITEBYTECODE', None)
     how: dict[str, Any] = {'cwd': ROOT, 'env': env}
     pytest = [str(python), '-m', 'pytest', *['--cluster'] * args.cluster,
-              *['--complete'] * args.complete,
-              *['--lengthy'] * args.lengthy]
+              *['--strict-tests'] * args.strict,
+              *['--slow'] * args.slow]
     with contextlib.ExitStack() as stack:
         if not args.pytest:
             # pytest rewrites each file of tests when it first reads it, and

@@ -49,6 +49,7 @@ def test_help_of_a_command(capsys, monkeypatch):
 
 @pytest.mark.parametrize('words, line', [
     (['rnu'], 'plumb: no command rnu: did you mean run? '),
+    (['test'], 'plumb: no command test: did you mean selftest? '),
     (['xyzzy'], 'plumb: no command xyzzy: ./plumb --help '),
     (['doctor', '--sit', 'x'],
      'plumb doctor: error: unknown argument --sit: did you mean --site? '),
@@ -65,7 +66,7 @@ def test_a_wrong_word_suggests_the_nearest(capsys, monkeypatch, words, line):
 
 @pytest.mark.parametrize('command, passed', [
     (['run'], 'reframe'), (['nightly'], 'reframe'), (['locate'], 'reframe'),
-    (['references', 'learn'], 'reframe'), (['test'], 'pytest')])
+    (['references', 'learn'], 'reframe'), (['selftest'], 'pytest')])
 def test_options_of_other_programs_need_no_dashes(command, passed):
     words = ['-n', 'OsuPt2pt', '-S', 'a=b c', '-E', 'x == "y"', '--tag=quick']
     args = cli.parsed([*command, *words])

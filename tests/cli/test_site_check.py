@@ -161,7 +161,7 @@ def test_usage(suite, args, words):
     assert done.returncode == 2 and words in done.stderr
 
 
-@pytest.mark.thorough
+@pytest.mark.strict
 def test_every_site_is_sound(suite):
     done = suite.plumb('site', 'check', '--all')
     assert done.returncode == 0, done.stdout

@@ -32,7 +32,7 @@ COMMANDS = {
         'nightly': ('run a nightly session, unattended',
                     './plumb nightly --print cron'),
         'references': ('calibrate, propose and accept references',
-                       './plumb references learn --minutes 30'),
+                       './plumb references calibrate --minutes 30'),
         'locate': ('find the slow node, link or switch',
                    './plumb locate --site mycluster')},
     'Read results': {
@@ -81,7 +81,7 @@ POSTPROCESS = ('report', 'plot', 'verdict', 'compare', 'history', 'export',
 
 #: Commands that pass options that they do not know on to another program.
 PASSING = {'run': 'reframe', 'nightly': 'reframe', 'locate': 'reframe',
-           'references learn': 'reframe', 'selftest': 'pytest'}
+           'references calibrate': 'reframe', 'selftest': 'pytest'}
 
 
 def in_venv(args: argparse.Namespace) -> None:
@@ -417,19 +417,20 @@ def _nightly(commands: Any, site: argparse.ArgumentParser) -> None:
     parser.set_defaults(wait=True)
 
 
-LEARN = """Runs the cases of a mode again and again, then proposes references.
+CALIBRATE = """Runs the cases of a mode in rounds, then proposes references.
 
-A turn runs all cases that are not there yet, each once; the next one begins at
-least a minute after it began (--apart), so that the runs of a case are spread
-over the time. A case is there when each of its judged figures has a bound
-below its cap (`judged` of its family.yaml), at each speed that the machine
-shows: one that a quarter of the case's runs, or more, were at. A figure that
-no number of runs would bring below its cap is named, and not waited for.
+A round runs all cases that are not there yet, each once; the next one begins
+at least a minute after it began (--apart), so that the runs of a case are
+spread over the time. A case is there when each of its judged figures has a
+bound below its cap (`judged` of its family.yaml), at each speed that the
+machine shows: one that a quarter of the case's runs, or more, were at. A
+figure that no number of runs would bring below its cap is named, and not
+waited for.
 
-After each turn a line a case tells how far it is. It ends when all are there,
-or when another turn as long as the last one would not end in time. A case
-that failed in three turns in a row is left out, and so is one that in three
-turns was never fit to judge.
+After each round a line a case tells how far it is. It ends when all are there,
+or when another round as long as the last one would not end in time. A case
+that failed in three rounds in a row is left out, and so is one that in three
+rounds was never fit to judge.
 
 ^C ends it as it ends a run. All that it knows is in the perflogs: the next
 one goes on from there, and counts runs of `plumb run` too.
@@ -439,12 +440,12 @@ what has no reference yet is accepted at once; a reference that would change
 is not, there and elsewhere: see `plumb references accept`.
 
 Examples:
-  ./plumb references learn
-  ./plumb references learn --minutes 240 --site hgx-h100 --mode nightly
-  ./plumb references learn -n OsuPt2pt    options of ReFrame are passed on
+  ./plumb references calibrate
+  ./plumb references calibrate --minutes 240 --site hgx-h100 --mode nightly
+  ./plumb references calibrate -n OsuPt2pt    options of ReFrame are passed on
 
 Exit codes: 0 good, also where the time was over before all were there; 1 a
-case failed in its last turn, or it was interrupted; 2 usage, or unreadable
+case failed in its last round, or it was interrupted; 2 usage, or unreadable
 input.
 """
 
@@ -453,23 +454,23 @@ def _references(parser: argparse.ArgumentParser,
                 site: argparse.ArgumentParser) -> None:
     """The actions of `plumb references`."""
     actions = parser.add_subparsers(dest='action', required=True,
-                                    metavar='learn|propose|accept')
-    learn = actions.add_parser(
-        'learn', parents=[site], help='run until there is enough to judge '
-        'by, then propose', **texts(LEARN))
-    learn.add_argument('--mode', default='quick',
+                                    metavar='calibrate|propose|accept')
+    calibrate = actions.add_parser(
+        'calibrate', parents=[site], help='run until there is enough to judge '
+        'by, then propose', **texts(CALIBRATE))
+    calibrate.add_argument('--mode', default='quick',
                        help='quick (default), nightly or full')
-    learn.add_argument('--minutes', type=float, default=60, metavar='T',
-                       help='how long at most; the first turn is made in any '
+    calibrate.add_argument('--minutes', type=float, default=60, metavar='T',
+                       help='how long at most; the first round is made in any '
                             'case (default: 60)')
-    learn.add_argument('--apart', type=float, default=60, metavar='S',
-                       help='seconds between the beginnings of two turns, at '
+    calibrate.add_argument('--apart', type=float, default=60, metavar='S',
+                       help='seconds between the beginnings of two rounds, at '
                             'least (default: 60: virtual machines were seen '
                             'to change their speed every 10 to 95 s, and '
                             'runs that follow at once are of one speed)')
-    learn.add_argument('--no-wait', dest='wait', action='store_false',
+    calibrate.add_argument('--no-wait', dest='wait', action='store_false',
                        help='where this machine is measured already: exit 2')
-    learn.add_argument('--bringup', action='store_true',
+    calibrate.add_argument('--bringup', action='store_true',
                        help='after a known change: figures are not held '
                             'against the references there are, so that '
                             'those of a new level can replace them')
@@ -637,7 +638,8 @@ def site_arguments(commands: Any) -> None:
 MODULES = {'benchmark new': 'setup.benchmark', 'bundle': 'setup.bundle',
            'doctor': 'site.doctor', 'export': 'session.data',
            'history': 'session.data', 'locate': 'nightly.locate',
-           'nightly': 'nightly.nightly', 'references learn': 'session.learn',
+           'nightly': 'nightly.nightly',
+           'references calibrate': 'session.calibrate',
            'sql': 'session.data', 'site check': 'site.check',
            'site new': 'site.new', 'spack': 'setup.stacks'}
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from cli.nightly import locate, nodes, overlap, reruns
 from cli.nightly.summary import Nodes, Summary
 from cli.nightly.timers import KINDS
-from cli.session import account, commands, learn, ordering
+from cli.session import account, calibrate, commands, ordering
 from cli.session import process as session
 from cli.setup.venv import SetupError, say
 from cli.site.partitions import SLURM
@@ -52,7 +52,7 @@ def nightly(args: argparse.Namespace) -> int:
         with contextlib.ExitStack() as stack:
             stack.enter_context(overlap.alone(path, args.hours, found.note,
                                               found.began))
-            stack.enter_context(learn.interruptible())
+            stack.enter_context(calibrate.interruptible())
             stack.enter_context(limited(args.hours, found))
             overlap.sweep(path, found.note)
             os.environ[overlap.MARK] = str(path)

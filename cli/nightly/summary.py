@@ -139,7 +139,7 @@ class Summary:
             found += _nodes(one, self.cover)
         if self.waiting:
             found.append(f'{self.waiting} of the test cases have no '
-                         'reference: ./plumb references learn')
+                         'reference: ./plumb references calibrate')
         found += [text for text in (
             self.verdict, self.page and f'Page: {self.page}') if text]
         return found

@@ -329,7 +329,7 @@ def run(args: argparse.Namespace) -> int:
     waiting = sum(one.waits for one in rows)
     if waiting:
         print(f'{waiting} of the cases have no reference: ./plumb '
-              'references learn')
+              'references calibrate')
     worse = _worse(made.verdict, ended.plan)
     left, never = ordering.told(ended.plan)
     print(*left, sep='\n', end='\n' * bool(left))

@@ -60,7 +60,7 @@ def doctor(args: argparse.Namespace) -> int:
     seen = times_seen(Path(variables['PLUMBLINE_PERFLOGS']),
                       configuration['systems'][0]['name'])
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
-    learn = './plumb references learn' + (
+    calibrate = './plumb references calibrate' + (
         '' if is_local(folder) else f' --site {args.site}')
     for family in families():
         mine = [c for c in answer['cases'] if c['family'] == family]
@@ -73,7 +73,7 @@ def doctor(args: argparse.Namespace) -> int:
         console.show([
             *family_rows(mine, blocked), *part_rows(family, configuration),
             ('references', f'{prefix / family}.yaml'
-             + ('' if there else f': none yet: {learn}'))], indent=2)
+             + ('' if there else f': none yet: {calibrate}'))], indent=2)
     print('\nA mode as a whole (cases, as `plumb site check` counts: of a '
           'check on a partition\nin an environment; checks as `reframe -l`); '
           'node-hours without builds and queues')

@@ -55,7 +55,7 @@ from .spread import FEWEST_RUNS, FLOORS
 
 PATH = """\
 the path to references:
-  ./plumb references learn       runs the cases until their bounds can judge
+  ./plumb references calibrate   runs the cases until they can be judged
   ./plumb references propose     or: from the runs that are there
   (read the difference that is shown)
   ./plumb references accept      takes it into the accepted files
@@ -355,7 +355,7 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
             f'{min_runs} runs needed, {runs} found for {count} '
             f"case{'s' * (count > 1)} of {family} at speed {speed}: run "
             f"`./plumb run` {more} more time{'s' * (more > 1)}, or "
-            '`./plumb references learn`')
+            '`./plumb references calibrate`')
     notes += clashes
     if not entries:
         raise Refused('; '.join(notes) or 'no records')

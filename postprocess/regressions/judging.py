@@ -186,7 +186,7 @@ def _failure(row: Any) -> Failure:
     elif row.guard == clock.GUARD:
         todo = 'remove its session, or run it again with a right clock'
     elif row.guard == 'reference':
-        todo = 'it has no reference: ./plumb references learn'
+        todo = 'it has no reference: ./plumb references calibrate'
     elif row.guard:
         todo = f'a guard refused it ({row.guard}): see its output'
     else:

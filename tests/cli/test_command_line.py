@@ -66,7 +66,7 @@ def test_a_wrong_word_suggests_the_nearest(capsys, monkeypatch, words, line):
 
 @pytest.mark.parametrize('command, passed', [
     (['run'], 'reframe'), (['nightly'], 'reframe'), (['locate'], 'reframe'),
-    (['references', 'learn'], 'reframe'), (['selftest'], 'pytest')])
+    (['references', 'calibrate'], 'reframe'), (['selftest'], 'pytest')])
 def test_options_of_other_programs_need_no_dashes(command, passed):
     words = ['-n', 'OsuPt2pt', '-S', 'a=b c', '-E', 'x == "y"', '--tag=quick']
     args = cli.parsed([*command, *words])
@@ -81,7 +81,7 @@ def test_options_of_other_programs_need_no_dashes(command, passed):
 
 @pytest.mark.parametrize('line, words', [
     ('plumb ver', ['verdict']), ('plumb run --s', ['--site']),
-    ('plumb references l', ['learn'])])
+    ('plumb references c', ['calibrate'])])
 def test_shells_complete(tmp_path, line, words):
     """argcomplete writes to file descriptor 8."""
     out = tmp_path / 'out'

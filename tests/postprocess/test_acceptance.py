@@ -367,7 +367,7 @@ def test_help_teaches_the_path(capsys, words):
         assert end.code == 0
     out = capsys.readouterr().out
     steps = [out.index(f'./plumb references {word}')
-             for word in ('learn', 'accept')]
+             for word in ('calibrate', 'accept')]
     assert steps == sorted(steps) and 'read the difference' in out
 
 

@@ -170,7 +170,7 @@ def test_nothing_judged_says_what_to_do(tmp_path):
     code, text = page(tmp_path, [make.record('latency', 1.0, 8)])
     assert code == 0
     assert 'Nothing is judged yet' in text
-    assert './plumb references learn' in text
+    assert './plumb references calibrate' in text
 
 
 def test_what_waits_for_a_reference_is_counted_and_says_how_long(

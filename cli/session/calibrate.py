@@ -257,13 +257,21 @@ def _cases(number: int) -> str:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP between two rounds do what ^C does."""
+    """SIGTERM and SIGHUP do what ^C does.
+
+    :raises KeyboardInterrupt: one of them came, or ^C
+    """
     def stop(number: int, frame: Any) -> NoReturn:
         raise KeyboardInterrupt
     before = {number: signal.signal(number, stop)
               for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
+    except RuntimeError as err:
+        # DuckDB's error if a signal handler raises during a query.
+        if str(err) != 'Query interrupted':
+            raise
+        raise KeyboardInterrupt from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -278,25 +286,30 @@ def calibrate(args: argparse.Namespace) -> int:
     if action:
         raise SetupError(f'{action} measures nothing, so there is nothing '
                          'to calibrate from; ./plumb run hands it on')
-    with commands.prepared(args) as work, interruptible():
-        calibration = Calibration(work, args.minutes, args.apart)
+    with commands.prepared(args) as work:
         try:
-            code = calibration.calibrate()
-            if code:
-                return code
-            print()
-            code = max(calibration.conclude(),
-                       _propose(args.site, work, calibration.families))
-            page, _ = commands.page_of(work.perflogs)
-            print(f'Page: {page}' if page else 'No page: see the error above')
-            print('Next: ./plumb references accept, if what it would change '
-                  'is right; then ./plumb run')
-            return code if page else max(code, 1)
+            with interruptible():
+                return _calibrated(args, work)
         except KeyboardInterrupt:
-            print('\nInterrupted. What was measured is kept, and ./plumb '
-                  'references calibrate goes on from there; ./plumb '
-                  'references propose takes what there is.')
+            print('\nInterrupted. The values measured so far are kept. '
+                  './plumb references calibrate continues from them.')
             return 1
+
+
+def _calibrated(args: argparse.Namespace, work: commands.Work) -> int:
+    """All rounds, then the proposals and the page; the exit code."""
+    calibration = Calibration(work, args.minutes, args.apart)
+    code = calibration.calibrate()
+    if code:
+        return code
+    print()
+    code = max(calibration.conclude(),
+               _propose(args.site, work, calibration.families))
+    page, _ = commands.page_of(work.perflogs)
+    print(f'Page: {page}' if page else 'No page: see the error above')
+    print('Next: ./plumb references accept, if what it would change '
+          'is right; then ./plumb run')
+    return code if page else max(code, 1)
 
 
 def _propose(site: str, work: commands.Work, families: set[str]) -> int:

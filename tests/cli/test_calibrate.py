@@ -291,8 +291,23 @@ def test_a_signal_ends_it_and_keeps_what_was_measured(suite):
     finally:
         job.kill()
     assert job.returncode == 1, said
-    assert 'Interrupted. What was measured is kept' in said
+    assert 'Interrupted. The values measured so far are kept' in said
     assert suite.records
+
+
+def test_a_signal_during_a_query_of_duckdb_is_an_interrupt():
+    """DuckDB turns the exception of the signal handler into its own."""
+    import duckdb
+
+    pid, signal_number = os.getpid(), int(signal.SIGTERM)
+    sender = subprocess.Popen(['sh', '-c', f'sleep 0.5; kill -{signal_number} '
+                                           f'{pid}'])
+    with pytest.raises(KeyboardInterrupt), calibrate.interruptible():
+        duckdb.sql('select count(*) from range(1000000000) a, range(1000) b'
+                   ).fetchall()
+    assert sender.wait() == 0
+    with pytest.raises(RuntimeError), calibrate.interruptible():
+        raise RuntimeError('another error')
 
 
 def test_the_way_to_references_is_calibrate_everywhere():

@@ -32,7 +32,7 @@ COMMANDS = {
         'nightly': ('run a nightly session, unattended',
                     './plumb nightly --print cron'),
         'references': ('calibrate, propose and accept references',
-                       './plumb references calibrate --minutes 30'),
+                       './plumb references calibrate --accept'),
         'locate': ('find the slow node, link or switch',
                    './plumb locate --site mycluster')},
     'Read results': {
@@ -417,36 +417,29 @@ def _nightly(commands: Any, site: argparse.ArgumentParser) -> None:
     parser.set_defaults(wait=True)
 
 
-CALIBRATE = """Runs the cases of a mode in rounds, then proposes references.
+CALIBRATE = """Measures until references can be made, then proposes them.
 
-A round runs all cases that are not there yet, each once; the next one begins
-at least a minute after it began (--apart), so that the runs of a case are
-spread over the time. A case is there when each of its judged figures has a
-bound below its cap (`judged` of its family.yaml), at each speed that the
-machine shows: one that a quarter of the case's runs, or more, were at. A
-figure that no number of runs would bring below its cap is named, and not
-waited for.
+The test cases are measured in rounds. A round is a session with the test cases
+that are not ready yet. A test case is ready if the tolerance of each judged
+metric is at most the metric's maximum (`judged` in family.yaml). After each
+round the command lists the test cases that are not ready, and how many more
+sessions each needs.
 
-After each round a line a case tells how far it is. It ends when all are there,
-or when another round as long as the last one would not end in time. A case
-that failed in three rounds in a row is left out, and so is one that in three
-rounds was never fit to judge.
+It ends if all test cases are ready, or if another round would not end within
+--minutes. A test case that fails in three rounds in a row is not measured
+again. ^C ends it, too. The perflogs keep all values: the next calibration
+continues from them, and sessions of `plumb run` count.
 
-^C ends it as it ends a run. All that it knows is in the perflogs: the next
-one goes on from there, and counts runs of `plumb run` too.
+Then it proposes references and shows how they differ from the accepted ones.
+With --accept it accepts the references of test cases that have none. It never
+replaces an accepted reference: `plumb references accept` does.
 
-At last it proposes, as `plumb references propose` does. On the site local
-what has no reference yet is accepted at once; a reference that would change
-is not, there and elsewhere: see `plumb references accept`.
+Example: measure for two hours at most, and accept the new references
+  ./plumb references calibrate --site mycluster --minutes 120 --accept
 
-Examples:
-  ./plumb references calibrate
-  ./plumb references calibrate --minutes 240 --site hgx-h100 --mode nightly
-  ./plumb references calibrate -n OsuPt2pt    options of ReFrame are passed on
-
-Exit codes: 0 good, also where the time was over before all were there; 1 a
-case failed in its last round, or it was interrupted; 2 usage, or unreadable
-input.
+Exit codes: 0 good, also if the time was over before all were ready; 1 a test
+case failed in its last round, or a signal ended the command; 2 wrong usage or
+unreadable input.
 """
 
 
@@ -456,8 +449,11 @@ def _references(parser: argparse.ArgumentParser,
     actions = parser.add_subparsers(dest='action', required=True,
                                     metavar='calibrate|propose|accept')
     calibrate = actions.add_parser(
-        'calibrate', parents=[site], help='run until there is enough to judge '
-        'by, then propose', **texts(CALIBRATE))
+        'calibrate', parents=[site], help='measure until references can be '
+        'made, then propose them', **texts(CALIBRATE))
+    calibrate.add_argument('--accept', action='store_true',
+                           help='accept the proposed references of test cases '
+                                'that have none')
     calibrate.add_argument('--mode', default='quick',
                        help='quick (default), nightly or full')
     calibrate.add_argument('--minutes', type=float, default=60, metavar='T',

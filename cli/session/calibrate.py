@@ -304,22 +304,25 @@ def _calibrated(args: argparse.Namespace, work: commands.Work) -> int:
         return code
     print()
     code = max(calibration.conclude(),
-               _propose(args.site, work, calibration.families))
+               _propose(args, work, calibration.families))
     page, _ = commands.page_of(work.perflogs)
     print(f'Page: {page}' if page else 'No page: see the error above')
-    print('Next: ./plumb references accept, if what it would change '
-          'is right; then ./plumb run')
+    print('Next: ./plumb run' if args.accept else
+          'Next: ./plumb references accept, if the proposed references are '
+          'right; then ./plumb run')
     return code if page else max(code, 1)
 
 
-def _propose(site: str, work: commands.Work, families: set[str]) -> int:
-    """Proposes; on this machine accepts what has no reference yet.
+def _propose(args: argparse.Namespace, work: commands.Work,
+             families: set[str]) -> int:
+    """Proposes references. With --accept, accepts those of test cases that
+    have none; the exit code.
 
-    :param families: of the cases that ran
+    :param families: of the test cases that were measured
     """
     # Its notes go to stderr: all that was printed before comes first.
     sys.stdout.flush()
-    folder = commands.site_folder(site)
+    folder = commands.site_folder(args.site)
     place = Path(work.variables['RFM_REFERENCE_PREFIX'])
 
     def propose() -> int:
@@ -336,7 +339,7 @@ def _propose(site: str, work: commands.Work, families: set[str]) -> int:
                 ' '.join(map(str, known)), text)
                 for known in accepted[family])
         code = 0
-        for family, found in mine.items() if commands.is_local(folder) else ():
+        for family, found in mine.items() if args.accept else ():
             if any(is_new(family, keys) for keys, _ in grammar.leaves(found)):
                 code = max(code, references.accept(
                     place, {family: found}, functools.partial(is_new, family)))

@@ -263,8 +263,8 @@ def test_from_a_bare_machine_to_a_judgement(suite):
     done = suite.plumb('run', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
     assert './plumb references calibrate' in done.stdout
-    done = suite.plumb('references', 'calibrate', '--minutes', '60', '--apart',
-                       '1', *pick, timeout=800)
+    done = suite.plumb('references', 'calibrate', '--accept', '--apart', '1',
+                       '--minutes', '60', *pick, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'round 4 took' in done.stdout
     path = suite.tmp / 'references' / 'osu.yaml'
@@ -308,6 +308,40 @@ def test_a_signal_during_a_query_of_duckdb_is_an_interrupt():
     assert sender.wait() == 0
     with pytest.raises(RuntimeError), calibrate.interruptible():
         raise RuntimeError('another error')
+
+
+PROPOSED = """\
+OsuStartup:
+  $index: [$partition, params]
+  'alpha:cpu': {'%s': {init_time: [1.0, null, 0.1, ms]}}
+"""
+
+
+@pytest.mark.parametrize('accept', [False, True])
+@pytest.mark.parametrize('known', [False, True])
+def test_only_accept_accepts_and_only_what_is_new(tmp_path, monkeypatch,
+                                                  accept, known):
+    """On every site: here the site template."""
+    path = tmp_path / 'osu.yaml'
+    if known:
+        path.write_text(PROPOSED % 'program=osu_init')
+    before = path.read_bytes() if known else b''
+    proposal = tmp_path / 'osu.proposed.yaml'
+    proposal.write_text((PROPOSED % 'program=osu_init'
+                         ).replace('1.0', '2.0'))
+    monkeypatch.setattr(
+        calibrate.references, 'of_system',
+        lambda *_: calibrate.references.acceptance.proposals(tmp_path))
+    work = commands.Work(
+        {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': '',
+                            'RFM_REFERENCE_PREFIX': str(tmp_path)},
+        [], True, [])
+    args = argparse.Namespace(site='template', accept=accept)
+    assert calibrate._propose(args, work, {'osu'}) == 0
+    if accept and not known:
+        assert 'init_time: [2.0, ' in path.read_text()
+    else:
+        assert (path.read_bytes() if path.exists() else b'') == before
 
 
 def test_the_way_to_references_is_calibrate_everywhere():

@@ -134,7 +134,7 @@ class Verdict:
     #: Changes of the environment, told in their first night.
     changed: list[Changed] = field(default_factory=list)
     #: Regressions that somebody accepted as a known fault.
-    known: list[Regression] = field(default_factory=list)
+    muted: list[Regression] = field(default_factory=list)
     stale: list[Case] = field(default_factory=list)
     not_enough: list[Case] = field(default_factory=list)
     #: One night was worse: a rerun says at once whether it is the figure.

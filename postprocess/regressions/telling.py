@@ -30,7 +30,7 @@ def headline(found: Verdict) -> str:
             if found.failures else '',
             _count(len(found.improved), 'improvement')
             if found.improved else '',
-            _count(len(found.known), 'known fault') if found.known else '',
+            _count(len(found.muted), 'known fault') if found.muted else '',
             _count(len(found.changed), 'change') + ' of the environment'
             if found.changed else '']
     said = [one for one in said if one] or ['nothing is worse']
@@ -43,7 +43,7 @@ def headline(found: Verdict) -> str:
 def _lines(found: Verdict) -> Iterator[str]:
     yield headline(found)
     for title, rows in (('Worse:', found.regressions),
-                        ('Known faults:', found.known),
+                        ('Known faults:', found.muted),
                         ('Better:', found.improved)):
         if rows:
             yield title

@@ -17,7 +17,7 @@ judged again; what is left are single figures. So a bad switch is one line.
 
 **The baseline** of a figure never follows a regression. It is told every
 night, with the night it began, until it is over or somebody accepts it
-(postprocess/regressions/accepted.py).
+(postprocess/regressions/decisions.py).
 
 **A line** says what is worse and where, since when, how much with an interval
 of 95 %, how sure it is that there is a change, what else changed that night,
@@ -37,7 +37,7 @@ from config.sites import topology
 
 from .. import perflogs
 from ..perflogs import plans
-from . import accepted, telling
+from . import decisions, telling
 from .finding import Verdict
 from .judging import judge
 
@@ -63,7 +63,7 @@ ACK = """\
 Accepts a regression, by the id that the verdict shows: as a new level, which
 is the baseline from its first night on, or as a known fault, which is told
 apart. Both end with a date; then it is told again. Written beside the
-references, as verdict/accepted.yaml: commit it.
+references, as verdict/decisions.yaml: commit it.
 """
 
 
@@ -90,7 +90,7 @@ def _common(cmd: argparse.ArgumentParser) -> None:
     cmd.add_argument('--night', metavar='RUN', help='a session or a date, or '
                      'the beginning of one (default: the newest)')
     cmd.add_argument('--references', metavar='DIR', help='folder of '
-                     'references whose verdict/accepted.yaml counts, besides '
+                     'references whose verdict/decisions.yaml counts, besides '
                      'those of the systems in site-configs/')
 
 
@@ -153,11 +153,11 @@ def of_records(frame: pd.DataFrame, folders: Sequence[str],
     """
     systems = sorted(map(str, frame['system'].unique()))
     places = {Path(references)} if references else set()
-    places |= {accepted.folder(system) for system in systems}
+    places |= {decisions.folder(system) for system in systems}
     return judge(
         frame, night, partial=plans.partial(folders),
-        accepted=[one for place in sorted(places)
-                  for one in accepted.load(place)],
+        decisions=[one for place in sorted(places)
+                  for one in decisions.load(place)],
         switches={system: above for system in systems
                   if (above := _switches(system))})
 
@@ -191,7 +191,7 @@ def _show(args: argparse.Namespace, found: Verdict, faults: int) -> int:
 
 
 def _ack(args: argparse.Namespace, found: Verdict) -> int:
-    line = next((one for one in [*found.regressions, *found.known]
+    line = next((one for one in [*found.regressions, *found.muted]
                  if one.id.startswith(args.id)), None)
     if line is None:
         there = ', '.join(one.id for one in found.regressions) or 'none'
@@ -200,13 +200,13 @@ def _ack(args: argparse.Namespace, found: Verdict) -> int:
         raise ValueError(f'--until {args.until} is before {line.since}, when '
                          'it began')
     system = line.members[0].system
-    folder = accepted.folder(system)
+    folder = decisions.folder(system)
     if args.references and not folder.parent.is_dir() or system == 'local':
         folder = Path(args.references or folder)
-    names = [accepted.names(one.system, one.partition, one.environ, one.case,
+    names = [decisions.names(one.system, one.partition, one.environ, one.case,
                             one.metric, one.point) for one in line.members]
     whole = line.kind not in ('figure', 'case')
-    path = accepted.add(folder, accepted.Accepted(
+    path = decisions.add(folder, decisions.Decision(
         line.id, 'fault' if args.fault else 'level',
         datetime.date.fromisoformat(line.since), args.until, args.reason,
         datetime.datetime.now(datetime.timezone.utc).date(),

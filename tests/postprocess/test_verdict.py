@@ -282,10 +282,10 @@ def test_ack_until_its_date(tmp_path, capsys, fault):
     code, said = run(capsys, *words, '--json', '-')
     found = json.loads(said.out)
     assert code == 0 and not found['regressions']
-    assert [one['reason'] for one in found['known']] == (
+    assert [one['reason'] for one in found['muted']] == (
         ['firmware 2'] if fault else [])
     # Its last night is over: told again.
-    path = tmp_path / 'refs' / 'verdict' / 'accepted.yaml'
+    path = tmp_path / 'refs' / 'verdict' / 'decisions.yaml'
     path.write_text(path.read_text().replace('2026-12-31', day(35)))
     assert run(capsys, *words)[0] == 1
 
@@ -296,11 +296,11 @@ def test_ack_says_what_is_wrong(tmp_path, capsys):
     code, said = run(capsys, 'ack', 'nope', *words, '--reason', 'x',
                      '--until', '2027-01-01')
     assert code == 2 and "no regression 'nope'" in said.err
-    path = tmp_path / 'refs' / 'verdict' / 'accepted.yaml'
+    path = tmp_path / 'refs' / 'verdict' / 'decisions.yaml'
     path.parent.mkdir(parents=True)
     path.write_text('- {id: 1}\n')
     code, said = run(capsys, *words)
-    assert code == 2 and 'accepted.yaml: entry 1' in said.err
+    assert code == 2 and 'decisions.yaml: entry 1' in said.err
 
 
 def test_reruns_are_asked_for_and_taken(tmp_path, capsys):

@@ -1,6 +1,6 @@
 """What people accepted of a verdict: data beside the references.
 
-`verdict/accepted.yaml` in the folder of a site's references, a list:
+`verdict/decisions.yaml` in the folder of a site's references, a list:
 
     - id: 3f2a91c0
       kind: level            # or fault
@@ -29,13 +29,13 @@ from config import strict
 
 from ..files import write_all
 
-FILE = 'verdict/accepted.yaml'
+FILE = 'verdict/decisions.yaml'
 SITES = Path(__file__).resolve().parents[2] / 'site-configs'
 KINDS = ('level', 'fault')
 
 
 @dataclass(frozen=True)
-class Accepted:
+class Decision:
     """A level or a fault that somebody accepted."""
     id: str
     kind: str
@@ -58,7 +58,7 @@ def folder(system: str) -> Path:
     return SITES / system / 'references'
 
 
-def load(folder: Path) -> list[Accepted]:
+def load(folder: Path) -> list[Decision]:
     """What was accepted at a site; [] where there is no such file.
 
     :param folder: of the references
@@ -76,9 +76,9 @@ def load(folder: Path) -> list[Accepted]:
     return [_row(path, number, row) for number, row in enumerate(rows, 1)]
 
 
-def _row(path: Path, number: int, row: Any) -> Accepted:
+def _row(path: Path, number: int, row: Any) -> Decision:
     where = f'{path}: entry {number}'
-    names = list(Accepted.__dataclass_fields__)
+    names = list(Decision.__dataclass_fields__)
     if not isinstance(row, dict) or sorted(row) != sorted(names):
         raise ValueError(f'{where}: expected the keys {", ".join(names)}')
     for key in ('since', 'until', 'accepted'):
@@ -92,12 +92,12 @@ def _row(path: Path, number: int, row: Any) -> Accepted:
         raise ValueError(f'{where}: figures: expected a list of figures')
     if not str(row['reason'] or '').strip():
         raise ValueError(f'{where}: reason: say why')
-    return Accepted(str(row['id']), row['kind'], row['since'], row['until'],
+    return Decision(str(row['id']), row['kind'], row['since'], row['until'],
                     str(row['reason']), row['accepted'],
                     tuple(map(str, row['figures'])))
 
 
-def add(folder: Path, new: Accepted) -> Path:
+def add(folder: Path, new: Decision) -> Path:
     """Adds an entry, in place of one of the same id; returns the file.
 
     :raises ValueError: the file is damaged
@@ -107,8 +107,8 @@ def add(folder: Path, new: Accepted) -> Path:
     return folder / FILE
 
 
-def _dump(rows: Iterable[Accepted]) -> bytes:
-    head = '# Accepted with ./plumb verdict ack; see ./plumb verdict --help.\n'
+def _dump(rows: Iterable[Decision]) -> bytes:
+    head = '# Decision with ./plumb verdict ack; see ./plumb verdict --help.\n'
     return (head + yaml.safe_dump([
         {**vars(row), 'figures': list(row.figures)} for row in rows],
         sort_keys=False, allow_unicode=True, width=79)).encode()

@@ -82,7 +82,7 @@ def judge(records: pd.DataFrame, night: str | None = None, *,
         each system, and what is still true of cases that did not run then:
         what `plumb report` shows
     :param partial: runs that left cases out on purpose (`plans.partial`)
-    :param decisions: levels and faults that people accepted
+    :param decisions: regressions that people accepted or muted
     :param switches: system -> node -> the switches above it
     :raises ValueError: no records, or no such night
     """
@@ -245,10 +245,11 @@ class _Judging:
         self.told = ~gone & (last > self.newest - RECENT) if standing \
             else self.live
         self.day = _day(label, hist)
-        self.decisions = [one for one in decisions if one.until >= self.day]
+        self.decisions = [one for one in decisions
+                          if one.until is None or one.until >= self.day]
         #: Of the lines that were made.
         self.ids: set[str] = set()
-        #: Figure -> the fault that somebody accepted.
+        #: Figure -> the decision that mutes it.
         self.muted: dict[int, Decision] = {}
         self.walk = detect.walk(
             hist.x, first=self._accepted_levels(), pool=_pools(figures),
@@ -262,7 +263,7 @@ class _Judging:
         self._tables()
 
     def _accepted_levels(self) -> np.ndarray:
-        """Position at which each baseline begins; notes known faults."""
+        """Position at which each baseline begins; notes muted figures."""
         first = np.zeros(len(self.rows), int)
         every: dict[str, list[int]] = {}
         if self.decisions:
@@ -276,7 +277,7 @@ class _Judging:
                 one.since, 'D'))
             for row in {row for name in one.figures
                         for row in every.get(name, ())}:
-                if one.kind == 'fault':
+                if one.kind == 'muted':
                     self.muted[row] = one
                     continue
                 at = self.hist.at[row][self.hist.at[row] >= 0]
@@ -478,7 +479,7 @@ class _Judging:
     # Lines ------------------------------------------------------------
 
     def regressions(self) -> tuple[list[Regression], list[Regression]]:
-        """What is worse; and of that what is accepted as a known fault."""
+        """Regressions that are not muted, and those that are."""
         free = np.ones(self.cases, bool)
         alarms = self.told & (self.state == detect.WORSE)
         known = np.isin(self.rows, list(self.muted))
@@ -770,8 +771,9 @@ def _places(text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
 def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],
           sure: float) -> str:
     """What to do."""
-    known = (f'known or wanted: ./plumb verdict ack {ident} --reason TEXT '
-             '--until DATE')
+    known = (f'if the change was intended: ./plumb verdict accept {ident}; if '
+             f'the problem is known: ./plumb verdict mute {ident} --until '
+             'DATE --reason TEXT')
     if cause:
         return f'check whether {cause.split(";")[0]} did it; {known}'
     if kind in ('node', 'switch'):

@@ -38,7 +38,7 @@ from config.sites import topology
 from .. import perflogs
 from ..perflogs import plans
 from . import decisions, telling
-from .finding import Verdict
+from .finding import Regression, Verdict
 from .judging import judge
 
 SITES = Path(__file__).resolve().parents[2] / 'site-configs'
@@ -52,19 +52,33 @@ examples:
   ./plumb run $(./plumb verdict --again)
       runs again what was worse for one night only; four runs in a night
       tell at once whether it is the figure
-  ./plumb verdict ack 3f2a91c0 --reason 'firmware 2.1, #42' --until 2027-05-01
-      accepts a new level, until then; --fault: a fault that will be mended
+  ./plumb verdict accept 3f2a91c0 --reason 'firmware 2.1, #42'
+      makes the new level the baseline
+  ./plumb verdict mute 3f2a91c0 --until 2027-05-01 --reason 'cable, #43'
+      marks a known problem, which does not fail the verdict until then
 
 exit codes: 0 good; 1 something regressed or failed; 2 usage, no records, or
 perflogs that are damaged (and nothing worse)
 """
 
-ACK = """\
-Accepts a regression, by the id that the verdict shows: as a new level, which
-is the baseline from its first night on, or as a known fault, which is told
-apart. Both end with a date; then it is told again. Written beside the
-references, as verdict/decisions.yaml: commit it.
+ACCEPT = """\
+Makes the new level of a regression the baseline, from its first session on.
+
+The verdict shows the ID in brackets. A later change of these figures is a
+regression against the new level.
 """
+
+MUTE = """\
+Marks a regression as a known problem until a date.
+
+The verdict shows the ID in brackets. Until the end of that day the verdict
+lists the regression as muted, and the exit code is 0 if nothing else is wrong.
+After the date it is a regression again.
+"""
+
+#: Where both write.
+DECISIONS = ('The decision is written beside the references, to '
+             'verdict/decisions.yaml.')
 
 
 def parser() -> argparse.ArgumentParser:
@@ -94,34 +108,54 @@ def _common(cmd: argparse.ArgumentParser) -> None:
                      'those of the systems in site-configs/')
 
 
-def _ack_parser() -> argparse.ArgumentParser:
+def _decision_parser(action: str) -> argparse.ArgumentParser:
+    """The command line of `accept` or `mute`."""
+    mute = action == 'mute'
+    example = 'mute 3f2a91c0 --until 2027-05-01 --reason "cable, ticket 43"' \
+        if mute else 'accept 3f2a91c0 --reason "firmware 2.1, ticket 42"'
     cmd = argparse.ArgumentParser(
-        prog='plumb verdict ack', description=ACK,
+        prog=f'plumb verdict {action}', description=MUTE if mute else ACCEPT,
+        epilog=f'{DECISIONS}\n\nExample: ./plumb verdict {example}',
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    cmd.add_argument('id', metavar='ID', help='of the verdict\'s line')
-    cmd.add_argument('--reason', required=True, metavar='TEXT',
-                     help='why: what was changed, or the ticket')
-    cmd.add_argument('--until', required=True, metavar='DATE',
-                     type=datetime.date.fromisoformat,
-                     help='last night that it holds for: 2027-05-01')
-    cmd.add_argument('--fault', action='store_true', help='a known fault, '
-                     'which will be mended, and no new level')
+    cmd.add_argument('id', metavar='ID', help='the regression: its ID, or the '
+                     'beginning of it')
+    cmd.add_argument('--reason', required=mute, metavar='TEXT', type=_text,
+                     help='the cause, or the ticket')
+    if mute:
+        cmd.add_argument('--until', required=True, metavar='DATE', type=_date,
+                         help='the last day on which it is muted, for example '
+                         '2027-05-01')
     _common(cmd)
     return cmd
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError('it is empty')
+    return text
+
+
+def _date(text: str) -> datetime.date:
+    try:
+        return datetime.datetime.strptime(text, '%Y-%m-%d').date()
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a date like 2027-05-01') from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    ack = words[:1] == ['ack']
-    args = (_ack_parser() if ack else parser()).parse_args(words[ack:])
+    action = words[0] if words[:1] in (['accept'], ['mute']) else ''
+    args = (_decision_parser(action).parse_args(words[1:]) if action
+            else parser().parse_args(words))
     try:
         found, faults = of_perflogs(args.perflogs, args.night,
                                     args.references)
         for fault in faults:
             print(f'plumb verdict: {fault}', file=sys.stderr)
-        if ack:
-            return _ack(args, found)
+        if action:
+            return _decide(action, args, found)
         return _show(args, found, len(faults))
     except (OSError, ValueError) as err:
         print(f'plumb verdict: {err}', file=sys.stderr)
@@ -190,29 +224,48 @@ def _show(args: argparse.Namespace, found: Verdict, faults: int) -> int:
     return found.code or (2 if faults else 0)
 
 
-def _ack(args: argparse.Namespace, found: Verdict) -> int:
-    line = next((one for one in [*found.regressions, *found.muted]
-                 if one.id.startswith(args.id)), None)
-    if line is None:
-        there = ', '.join(one.id for one in found.regressions) or 'none'
-        raise ValueError(f'no regression {args.id!r} (there: {there})')
-    if args.until < datetime.date.fromisoformat(line.since):
-        raise ValueError(f'--until {args.until} is before {line.since}, when '
-                         'it began')
+def _decide(action: str, args: argparse.Namespace, found: Verdict) -> int:
+    """Accepts or mutes a regression; the exit code.
+
+    :raises ValueError: unknown ID, or a date that is too early
+    """
+    line = _named(args.id, [*found.regressions, *found.muted])
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    until = getattr(args, 'until', None)
+    if until and until < today:
+        raise ValueError(f'--until {until} is over: today is {today}')
     system = line.members[0].system
     folder = decisions.folder(system)
     if args.references and not folder.parent.is_dir() or system == 'local':
         folder = Path(args.references or folder)
     names = [decisions.names(one.system, one.partition, one.environ, one.case,
-                            one.metric, one.point) for one in line.members]
+                             one.metric, one.point) for one in line.members]
     whole = line.kind not in ('figure', 'case')
+    figures = dict.fromkeys(name[2 if whole else 1] for name in names)
     path = decisions.add(folder, decisions.Decision(
-        line.id, 'fault' if args.fault else 'level',
-        datetime.date.fromisoformat(line.since), args.until, args.reason,
-        datetime.datetime.now(datetime.timezone.utc).date(),
-        tuple(dict.fromkeys(name[2 if whole else 1] for name in names))))
-    print(f'{path}: {line.id} accepted until {args.until}; commit it')
+        line.id, 'muted' if until else 'accepted',
+        datetime.date.fromisoformat(line.since), until, args.reason or '',
+        today, tuple(figures)))
+    print(f'{path}: {line.id} is ' + (
+        f'muted until {until}' if until else
+        f'accepted: the baseline begins on {line.since}') + '; commit it')
     return 0
+
+
+def _named(ident: str, known: list[Regression]) -> Regression:
+    """The regression with an ID, or with the only one that begins so.
+
+    :raises ValueError: there is none, or several; names those that exist
+    """
+    matching = [one for one in known if ident and one.id.startswith(ident)]
+    if len(matching) == 1:
+        return matching[0]
+    names = '; '.join(telling.details(one)[0] for one in matching or known)
+    if matching:
+        raise ValueError(f'several regressions begin with {ident!r}: {names}')
+    raise ValueError(f'no regression has the ID {ident!r}: '
+                     + (f'these exist: {names}' if names else
+                        'the verdict has no regression'))
 
 
 if __name__ == '__main__':

@@ -36,6 +36,7 @@ import pandas as pd
 from config.sites import topology
 
 from .. import perflogs
+from ..files import commit_note
 from ..perflogs import plans
 from . import decisions, telling
 from .finding import Regression, Verdict
@@ -248,7 +249,8 @@ def _decide(action: str, args: argparse.Namespace, found: Verdict) -> int:
         today, tuple(figures)))
     print(f'{path}: {line.id} is ' + (
         f'muted until {until}' if until else
-        f'accepted: the baseline begins on {line.since}') + '; commit it')
+        f'accepted: the baseline begins on {line.since}')
+          + commit_note(path))
     return 0
 
 

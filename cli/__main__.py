@@ -190,7 +190,7 @@ def arguments() -> argparse.ArgumentParser:
         'perflogs and a report, and ends with a table. Other options are '
         'passed on to ReFrame (-n, -t, -x, -E, -S, -p ...).', parents=[site])
     run.add_argument('--mode', default='quick',
-                     help='quick (default), nightly, full or bringup')
+                     help='quick (default) or full')
     run.add_argument('--bringup', action='store_true',
                      help='no references yet: record, judge by limits and '
                           'vendor profile alone')

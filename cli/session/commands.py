@@ -240,16 +240,15 @@ def prepared(args: argparse.Namespace) -> Iterator[Work]:
             except lock.LockError as err:
                 raise SetupError(str(err)) from None
             variables[lock.HELD] = str(locks[0])
-        bringup = args.bringup or args.mode == 'bringup'
-        if not bringup:
+        if not args.bringup:
             references_are_sound(Path(variables['RFM_REFERENCE_PREFIX']))
         # Not --mode: ReFrame ignores -p beside it.
         options = [*MODES[args.mode]]
-        if bringup and args.mode != 'bringup':
+        if args.bringup:
             options.append('-Sbringup=1')
         say(f'set-up took {time.monotonic() - start:.1f} s')
-        yield Work(system, variables, [*options, *args.reframe], bringup,
-                   locks)
+        yield Work(system, variables, [*options, *args.reframe],
+                   args.bringup, locks)
 
 
 def _is_unscheduled(system: dict[str, Any]) -> bool:

@@ -7,5 +7,4 @@ MODES = {
     'quick': ['--tag=^quick$'],
     'nightly': ['--tag=^nightly$', '-Srepeats=5'],
     'full': ['--tag=^full$', '-Srepeats=20', '-Stime_limit=2h'],
-    'bringup': ['--tag=^bringup$', '-Sbringup=1'],
 }

@@ -705,7 +705,7 @@ def test_a_stage_disk_that_fills_up_through_reframe(faulty):
         '    time_limit)'))
     done = in_small(
         Path(faulty.variables['PLUMBLINE_WORK'], 'stage'), '8m',
-        [ROOT / 'plumb', 'run', '--', *CASE, '-p', '.*-omb', '-Sbringup=1'],
+        [ROOT / 'plumb', 'run', '--bringup', *CASE, '-p', '.*-omb'],
         env={**os.environ, **faulty.variables, 'FAULT': 'fills'})
     text = failed_for(faulty, done, 'disk: the disk of the stage directory '
                       'was full')

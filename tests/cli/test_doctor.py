@@ -96,7 +96,6 @@ def test_only_what_would_start_is_said_to_run():
         ('runs here', '--mode quick: 1 cases'),
         ('not here', '--mode nightly: 0 of 1 cases'),
         ('runs here', '--mode full: 1 of 2 cases'),
-        ('not here', '--mode bringup: 0 cases'),
         ('not here', '2 cases: no Spack')]
 
 

@@ -301,14 +301,19 @@ def run(args: argparse.Namespace) -> int:
     from cli.session import account, ordering
     from postprocess.results import FAILED
     start = time.monotonic()
+    action = account.other_action(args.reframe)
+    if args.mode == ordering.NIGHT and not action:
+        site = '' if args.site == 'local' \
+            else f' --site {shlex.quote(args.site)}'
+        raise SetupError('--mode nightly: a nightly session is started with '
+                         f'./plumb nightly{site}')
     with prepared(args) as work:
-        if action := account.other_action(args.reframe):
+        if action:
             # A dry run has no jobs to wait for, one after the other.
             serial = ['--exec-policy=serial'] * (action == '--dry-run')
             return measured(work, *serial).code
-        with ordering.handed(ordering.of_run(
-                Path(work.perflogs), work.system['name'],
-                args.mode)) as known:
+        with ordering.handed(ordering.Known(ordering.times_seen(
+                Path(work.perflogs), work.system['name']))) as known:
             ended = measured(work, '-r', variables=known)
         if ended.plan is None:
             return zero_cases(ended)
@@ -330,11 +335,9 @@ def run(args: argparse.Namespace) -> int:
         print(f'{waiting} of the cases have no reference: ./plumb '
               'references calibrate')
     worse = _worse(made.verdict, ended.plan)
-    left, never = ordering.told(ended.plan)
-    print(*left, sep='\n', end='\n' * bool(left))
     print(f'Page: {page}' if page else 'No page: see the error above')
     return 1 if (ended.code or failed or not page or ended.ended_by
-                 or worse or never) else 0
+                 or worse) else 0
 
 
 def _worse(verdict: Verdict | None, plan: plans.Plan) -> bool:

@@ -8,6 +8,8 @@ import pytest
 from conftest import ROOT
 
 from cli import __main__ as cli
+from cli.session.commands import run
+from cli.setup.venv import SetupError
 
 
 def called(capsys, monkeypatch, *words: str) -> tuple[int, str, str]:
@@ -77,6 +79,16 @@ def test_options_of_other_programs_need_no_dashes(command, passed):
                            'r'])
         assert args.site == 's'
         assert args.reframe == ['-n', 'A', '--site', 'r']
+
+
+@pytest.mark.parametrize('site, command', [
+    ([], './plumb nightly'),
+    (['--site', 'my site'], "./plumb nightly --site 'my site'")])
+def test_a_nightly_session_has_a_command_of_its_own(site, command):
+    args = cli.parsed(['run', '--mode', 'nightly', '-n', 'OsuPt2pt', *site])
+    with pytest.raises(SetupError) as err:
+        run(args)
+    assert str(err.value).endswith(f'is started with {command}')
 
 
 @pytest.mark.parametrize('line, words', [

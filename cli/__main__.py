@@ -350,7 +350,7 @@ is to be known. It is `./plumb run`, and besides:
               told. Slurm chooses the nodes of the jobs; besides, those that
               were not measured for longest are measured by the shortest of
               the widest cases, so that a node that is free at night is
-              measured within --cover nights.
+              measured within --max-node-age nights.
   failures    Each is measured again: on the same nodes, then on others. If it
               does not fail again, the test case is `flaky`. If it fails only
               on its original nodes, the report lists these nodes. What is
@@ -361,7 +361,8 @@ is to be known. It is `./plumb run`, and besides:
   nodes       --locate: after a regression of cases on several nodes, pairs of
               nodes are measured until it is known which node, link or switch
               is slow (./plumb locate).
-  folders     Stage and output folders of the last --keep nights are kept.
+  folders     Stage and output folders of the last --keep-sessions nights are
+              kept.
   telling     Text, page, and files to be sent by others: --mail FILE (a
               message for `sendmail -t < FILE`), --webhook FILE (JSON for
               `curl --json @FILE URL`). Nothing is sent from here.
@@ -393,14 +394,14 @@ def _nightly(commands: Any, site: argparse.ArgumentParser) -> None:
     parser.add_argument('--hours', type=float, default=20.0, metavar='H',
                         help='a night ends itself after so long, and one '
                              'that is older hangs (default: 20)')
-    parser.add_argument('--cover', type=int, default=14, metavar='K',
+    parser.add_argument('--max-node-age', type=int, default=14, metavar='K',
                         help='nights in which each node is to be measured; '
                              '1: all that are free, every night; 0: those '
                              'that Slurm chooses (default: 14)')
     parser.add_argument('--locate', action='store_true',
                         help='after a regression on several nodes: measure '
                              'pairs of nodes, and name the slow one')
-    parser.add_argument('--keep', type=int, default=5, metavar='N',
+    parser.add_argument('--keep-sessions', type=int, default=5, metavar='N',
                         help='nights of which the stage folders are kept, '
                              'with this one (default: 5)')
     parser.add_argument('--mail', type=Path, metavar='FILE',
@@ -459,7 +460,7 @@ def _references(parser: argparse.ArgumentParser,
     calibrate.add_argument('--minutes', type=float, default=60, metavar='T',
                        help='how long at most; the first round is made in any '
                             'case (default: 60)')
-    calibrate.add_argument('--apart', type=float, default=60, metavar='S',
+    calibrate.add_argument('--interval', type=float, default=60, metavar='S',
                        help='seconds between the beginnings of two rounds, at '
                             'least (default: 60: virtual machines were seen '
                             'to change their speed every 10 to 95 s, and '

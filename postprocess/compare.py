@@ -11,7 +11,8 @@ all runs of its figure that the perflogs have, so that two nights can be
 compared. A curve is one figure more: the mean of its logs over the sizes that
 both have, a value a run. The p of all figures of a comparison are corrected
 together (Holm, Scand. J. Stat. 6, 1979). A figure is better or worse where
-that is below 5 %, the same where the interval lies within --least, and where
+that is below 5 %, the same where the interval lies within --min-change, and
+where
 it can say neither it says how many runs are missing, for each side.
 """
 from __future__ import annotations
@@ -108,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
     cmd.add_argument('b', metavar='B')
     cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
                      help='where the perflogs are (default: perflogs)')
-    cmd.add_argument('--least', type=float, default=0.05, metavar='X',
+    cmd.add_argument('--min-change', type=float, default=0.05, metavar='X',
                      help='smallest difference that matters, a fraction '
                      '(default: 0.05)')
     cmd.add_argument('--all', action='store_true',
@@ -122,13 +123,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     cmd = parser()
     args = cmd.parse_args(argv)
-    if not 0 < args.least < 1:
-        cmd.error(f'--least is {args.least}; it is between 0 and 1')
+    if not 0 < args.min_change < 1:
+        cmd.error(f'--min-change is {args.min_change}; it is between 0 and 1')
     try:
         frame, faults = perflogs.read(args.perflogs, on_error='collect')
         for fault in faults:
             print(f'plumb compare: {fault}', file=sys.stderr)
-        rows = compare(frame, args.a, args.b, args.least)
+        rows = compare(frame, args.a, args.b, args.min_change)
     except (OSError, ValueError) as err:
         print(f'plumb compare: {err}', file=sys.stderr)
         return 2

@@ -46,7 +46,7 @@ def nightly(args: argparse.Namespace) -> int:
     if args.print:
         print(KINDS[args.print](args), end='')
         return 0
-    found = Summary(folder.name, time.time(), args.cover)
+    found = Summary(folder.name, time.time(), args.max_node_age)
     path = overlap.place(folder.name)
     try:
         with contextlib.ExitStack() as stack:
@@ -61,7 +61,7 @@ def nightly(args: argparse.Namespace) -> int:
                    for part in work.system['partitions']) \
                     and shutil.which('squeue'):
                 overlap.cancel_orphans(folder.name, found.note)
-            session.remove_nights(folder.name, args.keep - 1)
+            session.remove_nights(folder.name, args.keep_sessions - 1)
             found.night = run_id.new()
             Night(work._replace(night=session.Night(
                 folder.name, found.night)), args, found).go()
@@ -89,10 +89,12 @@ def _are_sound(args: argparse.Namespace) -> None:
     if action:
         raise SetupError(f'{action} measures nothing, so it makes no night; '
                          './plumb run hands it on')
-    for name, least in (('hours', 0.0), ('keep', 1), ('cover', 0)):
+    for name, least in (('hours', 0.0), ('keep_sessions', 1),
+                        ('max_node_age', 0)):
         value = getattr(args, name)
         if value < least or name == 'hours' and not value:
-            raise SetupError(f'--{name} is {value:g}; it must be '
+            option = '--' + name.replace('_', '-')
+            raise SetupError(f'{option} is {value:g}; it must be '
                              + ('more than 0' if name == 'hours' else
                                 f'{least} or more'))
 
@@ -118,7 +120,7 @@ class Night:
     def __init__(self, work: commands.Work, args: argparse.Namespace,
                  found: Summary) -> None:
         self.work, self.found = work, found
-        self.cover: int = args.cover
+        self.max_node_age: int = args.max_node_age
         self.mode: str = args.mode
         #: After a regression of several nodes: look for the one.
         self.locates: bool = args.locate
@@ -218,8 +220,8 @@ class Night:
         seen = {} if self.frame is None else nodes.last_measured(
             self.frame, self.system)
         for pool in self.distinct():
-            if self.cover:
-                self.due[pool.name] = nodes.due(pool, seen, self.cover)
+            if self.max_node_age:
+                self.due[pool.name] = nodes.due(pool, seen, self.max_node_age)
 
     def distinct(self) -> list[nodes.Pool]:
         """The pools, each once."""
@@ -272,13 +274,13 @@ class Night:
             return
         tonight = self.measured_tonight()
         seen = nodes.last_measured(self.frame, self.system)
-        since = self.found.began - 86400 * (self.cover + 0.5)
+        since = self.found.began - 86400 * (self.max_node_age + 0.5)
         for pool in self.distinct():
             self.found.nodes.append(Nodes(
                 pool.name, len(pool.usable), len(tonight & pool.usable),
                 [str(node) for node in pool.out],
                 sorted(set(self.due.get(pool.name, ())) - tonight),
-                nodes.late(pool, seen, since) if self.cover and seen
+                nodes.late(pool, seen, since) if self.max_node_age and seen
                 else []))
 
     # Failures --------------------------------------------------------------

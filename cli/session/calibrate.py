@@ -122,10 +122,10 @@ class Calibration:
     """The cases of a mode, and what the rounds so far have made of them."""
 
     def __init__(self, work: commands.Work, minutes: float,
-                 apart: float) -> None:
+                 interval: float) -> None:
         self.work = work
         #: Seconds between the beginnings of two rounds, at least.
-        self.apart = apart
+        self.interval = interval
         self.begin = time.monotonic()
         self.end = self.begin + 60 * minutes
         #: Number of rounds begun.
@@ -169,7 +169,7 @@ class Calibration:
             if not self.missing:
                 return 0
             now = time.monotonic()
-            pause = max(began + self.apart - now, 0.0)
+            pause = max(began + self.interval - now, 0.0)
             if now + pause + took > self.end:
                 print('\nThe time is over: another round of '
                       f'{took:.0f} s would not end in it.')
@@ -298,7 +298,7 @@ def calibrate(args: argparse.Namespace) -> int:
 
 def _calibrated(args: argparse.Namespace, work: commands.Work) -> int:
     """All rounds, then the proposals and the page; the exit code."""
-    calibration = Calibration(work, args.minutes, args.apart)
+    calibration = Calibration(work, args.minutes, args.interval)
     code = calibration.calibrate()
     if code:
         return code

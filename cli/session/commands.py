@@ -353,7 +353,8 @@ def _worse(verdict: Verdict | None, plan: plans.Plan) -> bool:
         print(*(f'  {text}' for text in telling.regression(line)), sep='\n')
     if verdict.rerun:
         print(f'{len(verdict.rerun)} of the cases were worse for one night: '
-              './plumb run $(./plumb verdict --again) tells at once')
+              './plumb run $(./plumb verdict --print-rerun-options) tells at '
+              'once')
     return bool(lines)
 
 

@@ -50,7 +50,7 @@ examples:
       the newest night; what regressed, since when, how much, how sure
   ./plumb verdict --night 2026-11-22 --json -
       that night (a date, or a session) as JSON
-  ./plumb run $(./plumb verdict --again)
+  ./plumb run $(./plumb verdict --print-rerun-options)
       runs again what was worse for one night only; four runs in a night
       tell at once whether it is the figure
   ./plumb verdict accept 3f2a91c0 --reason 'firmware 2.1, #42'
@@ -94,8 +94,9 @@ def parser() -> argparse.ArgumentParser:
                      'standard output, and nothing else goes there')
     cmd.add_argument('--junit', metavar='FILE', help='write it as JUnit XML, '
                      'a test a case; - as for --json')
-    cmd.add_argument('--again', action='store_true', help='print options of '
-                     'ReFrame for the cases that are worth running again')
+    cmd.add_argument('--print-rerun-options', action='store_true',
+                     help='print options of ReFrame for the cases that are '
+                     'worth running again')
     return cmd
 
 
@@ -216,7 +217,7 @@ def _show(args: argparse.Namespace, found: Verdict, faults: int) -> int:
             print(text(), end='')
         elif path:
             Path(path).write_text(text(), 'utf-8')
-    if args.again:
+    if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
             one.case for one in found.rerun)))
         return 0

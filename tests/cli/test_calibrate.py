@@ -110,7 +110,7 @@ def machine(tmp_path, monkeypatch):
 def calibration(machine, minutes=60.0):
     return calibrate.Calibration(commands.Work(
         {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': str(machine.folder)}, [],
-        True, []), minutes, apart=60.0)
+        True, []), minutes, interval=60.0)
 
 
 def test_each_round_runs_what_is_not_there_yet(machine, capsys):
@@ -263,8 +263,8 @@ def test_from_a_bare_machine_to_a_judgement(suite):
     done = suite.plumb('run', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
     assert './plumb references calibrate' in done.stdout
-    done = suite.plumb('references', 'calibrate', '--accept', '--apart', '1',
-                       '--minutes', '60', *pick, timeout=800)
+    done = suite.plumb('references', 'calibrate', '--accept', '--interval',
+                       '1', '--minutes', '60', *pick, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'round 4 took' in done.stdout
     path = suite.tmp / 'references' / 'osu.yaml'

@@ -391,7 +391,7 @@ def test_damaged_decisions_are_an_error(tmp_path, capsys, regressed, row,
 def test_reruns_are_asked_for_and_taken(tmp_path, capsys):
     records = nights(step(3, NIGHTS - 1, 1.06))
     factory.write(tmp_path, records)
-    code, said = run(capsys, '--perflogs', tmp_path, '--again')
+    code, said = run(capsys, '--perflogs', tmp_path, '--print-rerun-options')
     assert '-n /00000003' in said.out.splitlines()[0]
     last = [r for r in records[-CASES:] if r['case'] == '00000003']
     for n in range(4, 9):

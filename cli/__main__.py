@@ -181,10 +181,10 @@ def arguments() -> argparse.ArgumentParser:
             **more)
 
     site = argparse.ArgumentParser(add_help=False)
-    site.add_argument('--site', default=os.environ.get('PLUMBLINE_SITE',
-                                                       'local'),
-                      help='a folder under site-configs/, or the path of one '
-                           '(default: local, this machine)')
+    site.add_argument('--site', metavar='SITE',
+                      default=os.environ.get('PLUMBLINE_SITE', 'local'),
+                      help='a folder of site-configs/, or the path of one '
+                           '(default: PLUMBLINE_SITE, or local, this machine)')
     run = command(
         'run', 'Sets up what is missing, runs a mode with ReFrame, writes '
         'perflogs and a report, and ends with a table. Other options are '
@@ -294,7 +294,7 @@ Examples:
   ./plumb locate --site mycluster
   ./plumb locate --site mycluster --partition gpu --metric latency
   ./plumb locate --site mycluster --nodes 'n[1-16]' --all-pairs
-  ./plumb locate --site mycluster --case 3f2a91c0 -Stime_limit=5m
+  ./plumb locate --site mycluster --hash 3f2a91c0 -Stime_limit=5m
                                    other options are passed on to ReFrame
 
 Exit codes: 0 nothing is slow, 1 something is named, or the search was cut
@@ -315,7 +315,7 @@ def _locate(commands: Any, site: argparse.ArgumentParser) -> None:
     parser.add_argument('--metric', metavar='M',
                         help='bandwidth or latency (default: what regressed, '
                              'or bandwidth)')
-    parser.add_argument('--case', metavar='HASH',
+    parser.add_argument('--hash', metavar='HASH',
                         help='another case of two nodes')
     parser.add_argument('--environ', metavar='E',
                         help='of the partition (default: the first that has '
@@ -617,7 +617,7 @@ def site_arguments(commands: Any) -> None:
                      metavar='"M ..."',
                      help='modules to load for the MPI; given again, another '
                           'MPI: an environment each')
-    new.add_argument('--stack', action='append', default=[],
+    new.add_argument('--stack', action='append', default=[], metavar='STACK',
                      help='an environment with this stack of spack-envs/; '
                           'may be repeated')
     check = actions.add_parser('check', help='are sites\' folders sound?',

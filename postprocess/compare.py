@@ -27,7 +27,6 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ import pandas as pd
 from config import console
 from config.sessions import judged
 
-from . import perflogs
+from . import options, perflogs
 from .references.progress import medians, usable
 from .regressions import detect
 from .regressions.nights import nights
@@ -107,15 +106,16 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter)
     cmd.add_argument('a', metavar='A')
     cmd.add_argument('b', metavar='B')
-    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                     help='where the perflogs are (default: perflogs)')
+    options.add_records(cmd)
     cmd.add_argument('--min-change', type=float, default=0.05, metavar='X',
                      help='smallest difference that matters, a fraction '
                      '(default: 0.05)')
-    cmd.add_argument('--all', action='store_true',
+    cmd.add_argument('--all-points', action='store_true',
                      help='print every point, not curves and single figures')
-    cmd.add_argument('--csv', metavar='FILE', help='all rows; - prints them')
-    cmd.add_argument('--json', metavar='FILE', help='the same as JSON')
+    cmd.add_argument('--csv', metavar='FILE', help='write all rows as CSV; - '
+                     'prints them, and nothing else')
+    cmd.add_argument('--json', metavar='FILE', help='write all rows as JSON; '
+                     '- prints them, and nothing else')
     return cmd
 
 
@@ -129,18 +129,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         frame, faults = perflogs.read(args.perflogs, on_error='collect')
         for fault in faults:
             print(f'plumb compare: {fault}', file=sys.stderr)
+        frame = options.of_site(frame, args.site)
         rows = compare(frame, args.a, args.b, args.min_change)
     except (OSError, ValueError) as err:
         print(f'plumb compare: {err}', file=sys.stderr)
         return 2
-    out = {args.csv: _csv, args.json: _json}
-    for path, text in out.items():
-        if path == '-':
-            print(text(rows), end='')
-        elif path:
-            Path(path).write_text(text(rows), 'utf-8')
-    if '-' not in out:
-        show(rows, args.a, args.b, args.all)
+    for file, text in ((args.csv, _csv), (args.json, _json)):
+        options.put(file, text(rows) if file else '')
+    if '-' not in (args.csv, args.json):
+        show(rows, args.a, args.b, args.all_points)
     return 0
 
 

@@ -5,6 +5,7 @@ import argparse
 import functools
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import duckdb
 
 from config.families import metrics
 
+from . import options
 from .perflogs import cache
 from .perflogs.formats import sql_text
 
@@ -41,7 +43,7 @@ Examples:
   ./plumb export --parquet all.parquet
   ./plumb export --perflogs /shared/perflogs --csv all.csv --junit junit.xml
   ./plumb export --openmetrics /var/lib/node_exporter/plumb.prom
-  ./plumb export --csv /dev/stdout | head
+  ./plumb export --csv - | head
 
 Exit codes: 0 good (also where a case failed), 1 written, but there are
 damaged places in the perflogs (each is told on stderr), 2 usage, no records,
@@ -61,13 +63,14 @@ def parser() -> argparse.ArgumentParser:
     cmd = argparse.ArgumentParser(
         prog='plumb export', description=head, epilog=rest,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    cmd.add_argument('--perflogs', type=Path, default=Path('perflogs'),
-                     metavar='DIR', help='folder of perflogs, or a file')
-    for name, text in (('parquet', 'all records as Parquet (zstd)'),
-                       ('csv', 'all records as CSV'),
-                       ('junit', 'how the cases stand, as JUnit XML'),
-                       ('openmetrics', 'the newest figures, for Prometheus')):
-        cmd.add_argument(f'--{name}', type=Path, metavar='FILE', help=text)
+    options.add_records(cmd)
+    for name, text in (
+            ('parquet', 'write all records as Parquet (zstd)'),
+            ('csv', 'write all records as CSV'),
+            ('junit', 'write the result of each test case as JUnit XML'),
+            ('openmetrics', 'write the newest values for Prometheus')):
+        cmd.add_argument(f'--{name}', type=Path, metavar='FILE',
+                         help=f'{text}; - prints them')
     return cmd
 
 
@@ -85,6 +88,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f'plumb export: {faults[-1]}', file=sys.stderr)
 
     with cache.opened([args.perflogs], report) as con:
+        try:
+            cache.only(con, args.site)
+        except ValueError as err:
+            print(f'plumb export: {err}', file=sys.stderr)
+            return 2
         if not con.execute('FROM records LIMIT 1').fetchone():
             if not faults:
                 print(f'plumb export: no records in {args.perflogs}: run '
@@ -130,8 +138,16 @@ def _all(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
 def written(file: Path, write: Callable[[Path], Any]) -> None:
     """Lets a file be written beside, and puts it in its place.
 
+    :param file: -: what is written is printed
     :raises OSError: it cannot be written; what was there is as it was
     """
+    if str(file) == '-':
+        with tempfile.TemporaryDirectory(prefix='plumbline-') as folder:
+            write(Path(folder, 'answer'))
+            sys.stdout.flush()
+            with open(Path(folder, 'answer'), 'rb') as answer:
+                shutil.copyfileobj(answer, sys.stdout.buffer)
+        return
     if file.exists() and not file.is_file():    # /dev/stdout, a pipe
         write(file)
         return

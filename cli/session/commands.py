@@ -418,19 +418,17 @@ def references(args: argparse.Namespace) -> int:
     defaults."""
     from postprocess.references import proposal as module
     words: list[str] = args.rest
-    if (words[:1] not in (['propose'], ['accept'])
-            or {'-h', '--help'} & set(words)):
+    if {'-h', '--help'} & set(words):
         return module.main(words)
-    explicit = '--site' in words
-    words = _with(words, site='local')
+    chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    chosen.add_argument('--site', default=os.environ.get('PLUMBLINE_SITE',
+                                                         'local'))
+    chosen.add_argument('--output')
+    known, _ = chosen.parse_known_args(words)
+    words = _with(words, site=known.site, output=known.output or str(
+        references_of(site_folder(known.site))))
     if words[0] == 'propose':
         words = _with(words, perflogs=_perflogs())
-    site = words[words.index('--site') + 1] if '--site' in words else ''
-    if site == 'local':
-        # What is true of this machine alone stays out of git.
-        folder = str(references_of(site_folder(site))) if explicit \
-            else references_folder()
-        words = _with(words, output=folder)
     return module.main(words)
 
 

@@ -6,11 +6,11 @@ import csv
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from .. import options
 from . import cache
 
 HELP = """Answers a question in SQL about all records.
@@ -46,8 +46,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter)
     cmd.add_argument('question', metavar='SELECT',
                      help='one statement that reads')
-    cmd.add_argument('--perflogs', type=Path, default=Path('perflogs'),
-                     metavar='DIR', help='folder of perflogs, or a file')
+    options.add_records(cmd)
     form = cmd.add_mutually_exclusive_group()
     form.add_argument('--csv', metavar='FILE',
                       help='the answer as CSV; - prints it')
@@ -61,13 +60,14 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     faults: list[str] = []
 
-    def report(file: Path, line: int, reason: str) -> None:
+    def report(file: object, line: int, reason: str) -> None:
         faults.append(f'{file}:{line}: {reason}')
 
     try:
         with cache.opened([args.perflogs], report) as con:
             for fault in faults:
                 print(f'plumb sql: {fault}', file=sys.stderr)
+            cache.only(con, args.site)
             names, rows = ask(con, args.question)
             if args.csv:
                 _written(args.csv, lambda out: _csv(names, rows, out))

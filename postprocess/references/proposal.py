@@ -39,7 +39,7 @@ from ruamel.yaml.comments import CommentedMap
 from config import references as grammar
 from config.sessions.judged import key
 
-from .. import perflogs
+from .. import options, perflogs
 from ..files import write_all
 from . import acceptance
 from .acceptance import Refused
@@ -71,7 +71,7 @@ examples:
       shows the difference
   ./plumb references propose --site alpha --last 8 --dry-run
       prints what the eight newest runs give
-  ./plumb references propose --site alpha --runs 20261101T030000Z: \\
+  ./plumb references propose --site alpha --sessions 20261101T030000Z: \\
       --new-level --tolerance 0.1 --tolerance init_time=0.2
       runs since a known change, also those that their reference failed;
       wider bounds
@@ -112,27 +112,28 @@ def parser() -> argparse.ArgumentParser:
         description='Takes proposals into the accepted reference files.',
         epilog=ACCEPT, formatter_class=raw)
     for some in (cmd, accept):
-        some.add_argument('--site', required=True, metavar='NAME',
-                          help='folder in site-configs/ with the files')
+        some.add_argument('--site', required=True, metavar='SITE',
+                          type=options.system,
+                          help='a folder of site-configs/, or the path of one '
+                          '(default: PLUMBLINE_SITE, or local, this machine)')
         some.add_argument('--family', action='append', metavar='NAME',
                           help='only this family (may be given again)')
-    cmd.add_argument('--system', metavar='NAME',
-                     help='system in the perflogs (default: the site)')
     cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                     help='where the perflogs are (default: perflogs)')
-    cmd.add_argument('--output', metavar='DIR', help='where the files go; - '
-                     'prints (default: site-configs/NAME/references)')
-    cmd.add_argument('--min-runs', type=int, default=FEWEST_RUNS, metavar='N',
-                     help='runs that an entry needs (default and least: '
-                     f'{FEWEST_RUNS})')
+                     help='read the perflogs in this folder (default: '
+                     'PLUMBLINE_PERFLOGS, or perflogs)')
+    cmd.add_argument('--output', metavar='DIR', help='write the files to this '
+                     'folder (default: the references of the site)')
+    cmd.add_argument('--min-sessions', type=int, default=FEWEST_RUNS,
+                     metavar='N', help='sessions that an entry needs, at '
+                     f'least {FEWEST_RUNS} (default: {FEWEST_RUNS})')
     which = cmd.add_mutually_exclusive_group()
-    which.add_argument('--runs', metavar='FIRST:LAST',
-                       help='from this run to that one: identifiers or '
-                       'unique beginnings; either may be left out')
-    which.add_argument('--last', type=_positive, metavar='N',
-                       help='the newest N runs')
-    which.add_argument('--first', type=_positive, metavar='N',
-                       help='the oldest N runs')
+    which.add_argument('--sessions', metavar='FIRST:LAST',
+                       help='use the sessions from FIRST to LAST: names or '
+                       'unique beginnings of names; one may be left out')
+    which.add_argument('--last', type=options.last, metavar='N',
+                       help='use only the newest N sessions')
+    which.add_argument('--first', type=options.last, metavar='N',
+                       help='use only the oldest N sessions')
     cmd.add_argument('--new-level', action='store_true',
                      help='also runs that nothing but their reference '
                      'failed: after a known change')
@@ -142,8 +143,8 @@ def parser() -> argparse.ArgumentParser:
                      'worst_ratio=0.3; may be given again)')
     cmd.add_argument('--dry-run', action='store_true',
                      help='print the files, write nothing')
-    accept.add_argument('--output', metavar='DIR', help='where the files are '
-                        '(default: site-configs/NAME/references)')
+    accept.add_argument('--output', metavar='DIR', help='the folder with the '
+                        'files (default: the references of the site)')
     accept.add_argument('--case', action='append', type=_regex, default=[],
                         metavar='REGEX', help='only cases of which check, '
                         'keys or parameters match (may be given again)')
@@ -161,9 +162,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     args = top.parse_args(argv)
     folder = Path(args.output or f'site-configs/{args.site}/references')
-    if args.command == 'propose' and args.min_runs < FEWEST_RUNS:
-        top.error(f'--min-runs is {args.min_runs}; the least is '
-                  f'{FEWEST_RUNS}')
+    if args.command == 'propose' and args.min_sessions < FEWEST_RUNS:
+        top.error(f'--min-sessions is {args.min_sessions}; the smallest '
+                  f'number is {FEWEST_RUNS}')
     return reported(lambda: _propose(args, folder)
                     if args.command == 'propose' else _accept(args, folder))
 
@@ -220,12 +221,12 @@ def accept(folder: Path, proposed: dict[str, CommentedMap],
 def _propose(args: argparse.Namespace, folder: Path) -> int:
     """Writes or prints the proposals, then how they differ."""
     frame, faults = _records(args.perflogs)
-    frame = select(frame, args.system or args.site, args.family, args.runs,
+    frame = select(frame, args.site, args.family, args.sessions,
                    args.first, args.last)
-    proposed, notes = propose(frame, args.min_runs, dict(args.tolerance),
+    proposed, notes = propose(frame, args.min_sessions, dict(args.tolerance),
                               args.new_level)
     notes += faults
-    if args.dry_run or args.output == '-':
+    if args.dry_run:
         # What is printed is YAML, and nothing else.
         for family, found in proposed.items():
             print(f'# {grammar.proposal(family)}\n'
@@ -308,7 +309,8 @@ def select(frame: pd.DataFrame, system: str,
         order = order[_position(order, start) if start else 0:
                       _position(order, end) + 1 if end else None]
         if not order:
-            raise ValueError(f'--runs {runs}: the last is before the first')
+            raise ValueError(f'--sessions {runs}: the last is before the '
+                             'first')
     elif first:
         order = order[:first]
     elif last:
@@ -381,15 +383,9 @@ def _position(runs: list[str], name: str) -> int:
         found = [runs.index(name)]
     if len(found) != 1:
         some = f'{len(found)} runs begin' if found else 'no run begins'
-        raise ValueError(f'--runs: {some} with {name!r}; from {runs[0]} to '
-                         f'{runs[-1]} there are {len(runs)}')
+        raise ValueError(f'--sessions: {some} with {name!r}; from {runs[0]} '
+                         f'to {runs[-1]} there are {len(runs)}')
     return found[0]
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'{text!r} is not a number above 0')
-    return int(text)
 
 
 def _tolerance(text: str) -> tuple[str, float]:

@@ -35,7 +35,7 @@ import pandas as pd
 
 from config.sites import topology
 
-from .. import perflogs
+from .. import options, perflogs
 from ..files import commit_note
 from ..perflogs import plans
 from . import decisions, telling
@@ -48,7 +48,7 @@ EXAMPLES = """\
 examples:
   ./plumb verdict
       the newest night; what regressed, since when, how much, how sure
-  ./plumb verdict --night 2026-11-22 --json -
+  ./plumb verdict --session 2026-11-22 --json -
       that night (a date, or a session) as JSON
   ./plumb run $(./plumb verdict --print-rerun-options)
       runs again what was worse for one night only; four runs in a night
@@ -101,16 +101,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _common(cmd: argparse.ArgumentParser) -> None:
-    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                     help='where the perflogs are (default: perflogs)')
-    cmd.add_argument('--night', metavar='RUN', help='a session or a date, or '
-                     'the beginning of one (default: the newest)')
+    options.add_records(cmd)
+    cmd.add_argument('--session', metavar='SESSION', help='a session or a '
+                     'date, or the beginning of one (default: the newest)')
     cmd.add_argument('--references', metavar='DIR', help='folder of '
                      'references whose verdict/decisions.yaml counts, besides '
                      'those of the systems in site-configs/')
 
 
-def _decision_parser(action: str) -> argparse.ArgumentParser:
+def decision_parser(action: str) -> argparse.ArgumentParser:
     """The command line of `accept` or `mute`."""
     mute = action == 'mute'
     example = 'mute 3f2a91c0 --until 2027-05-01 --reason "cable, ticket 43"' \
@@ -149,11 +148,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     words = list(sys.argv[1:] if argv is None else argv)
     action = words[0] if words[:1] in (['accept'], ['mute']) else ''
-    args = (_decision_parser(action).parse_args(words[1:]) if action
+    args = (decision_parser(action).parse_args(words[1:]) if action
             else parser().parse_args(words))
     try:
-        found, faults = of_perflogs(args.perflogs, args.night,
-                                    args.references)
+        found, faults = of_perflogs(args.perflogs, args.session,
+                                    args.references, args.site)
         for fault in faults:
             print(f'plumb verdict: {fault}', file=sys.stderr)
         if action:
@@ -165,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def of_perflogs(folder: str, night: str | None = None,
-                references: str | None = None
+                references: str | None = None, site: str = ''
                 ) -> tuple[Verdict, list[perflogs.PerflogError]]:
     """The verdict of a folder's perflogs, and what is damaged in them.
 
@@ -177,7 +176,8 @@ def of_perflogs(folder: str, night: str | None = None,
         raise ValueError('; '.join(map(str, faults[:1]))
                          or f'no records in {folder}: run `./plumb run` '
                          'first, or name another folder with --perflogs')
-    return of_records(frame, [folder], night, references), faults
+    return of_records(options.of_site(frame, site), [folder], night,
+                      references), faults
 
 
 def of_records(frame: pd.DataFrame, folders: Sequence[str],
@@ -211,17 +211,15 @@ def _switches(system: str) -> dict[str, list[str]]:
 
 def _show(args: argparse.Namespace, found: Verdict, faults: int) -> int:
     """Prints and writes what was asked for."""
-    out = {args.json: found.json, args.junit: lambda: telling.junit(found)}
-    for path, text in out.items():
-        if path == '-':
-            print(text(), end='')
-        elif path:
-            Path(path).write_text(text(), 'utf-8')
+    if args.json:
+        options.put(args.json, found.json())
+    if args.junit:
+        options.put(args.junit, telling.junit(found))
     if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
             one.case for one in found.rerun)))
         return 0
-    if '-' not in out:
+    if '-' not in (args.json, args.junit):
         print(*telling.lines(found), sep='\n')
     return found.code or (2 if faults else 0)
 

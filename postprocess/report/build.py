@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from .. import outcomes, perflogs, results
+from .. import options, outcomes, perflogs, results
 from ..files import write_all
 from ..perflogs import plans, series
 from ..references.progress import Progress, progress
@@ -29,8 +29,8 @@ EXAMPLES = """\
 examples:
   ./plumb report
       all perflogs; writes report/index.html
-  ./plumb report --system alpha --last 10 --output /srv/www/alpha
-      the ten newest runs of one system
+  ./plumb report --site alpha --last 10 --output /srv/www/alpha
+      the ten newest sessions of one site
 
 exit codes: 0 good; 1 a case failed in its newest run, was not run though its
 session meant to, or has a known fault that is gone; a figure is worse than it
@@ -46,13 +46,11 @@ def parser() -> argparse.ArgumentParser:
         prog='plumb report', description='One page of verdicts and figures '
         'from the perflogs.', epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                     help='where the perflogs are (default: perflogs)')
+    options.add_records(cmd)
     cmd.add_argument('--output', default='report', metavar='DIR', type=Path,
                      help='gets index.html and figures/ (default: report)')
-    cmd.add_argument('--system', metavar='NAME', help='only this system')
-    cmd.add_argument('--last', type=int, metavar='N',
-                     help='only the newest N runs')
+    cmd.add_argument('--last', type=options.last, metavar='N',
+                     help='show only the newest N sessions (default: all)')
     cmd.add_argument('--png', action='store_true',
                      help='figures come as PNG too, not as SVG alone')
     cmd.add_argument('--references', metavar='DIR', help='as for ./plumb '
@@ -63,11 +61,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
-    cmd = parser()
-    args = cmd.parse_args(argv)
-    if args.last is not None and args.last < 1:
-        cmd.error(f'--last is {args.last}; the least is 1')
-    return write(args.perflogs, args.output, args.references, args.system,
+    args = parser().parse_args(argv)
+    return write(args.perflogs, args.output, args.references, args.site,
                  args.last, args.title, args.png).code
 
 
@@ -83,24 +78,20 @@ class Written(NamedTuple):
 
 
 def write(folder: str, output: Path, references: str | None = None,
-          system: str | None = None, last: int | None = None,
+          site: str = '', last: int | None = None,
           title: str | None = None, png: bool = False) -> Written:
     """Writes the page, and prints what it has.
 
     :param folder: of the perflogs
     :param output: folder that gets index.html and figures/
     :param references: folder with what people accepted of a verdict
-    :param system: only this one
+    :param site: only its records; '': all
     :param last: only so many sessions, the newest
     """
     frame, faults = perflogs.read(folder, on_error='collect')
     _tell(faults)
-    if system and system not in set(frame['system']) and len(frame):
-        return _no_page(frame, f'no records of system {system!r} (there: '
-                        f"{', '.join(sorted(frame['system'].unique()))})")
-    if system:
-        frame = frame[frame['system'] == system]
     try:
+        frame = options.of_site(frame, site)
         # By the whole history, whatever is shown.
         judged = of_records(frame, [folder], None, references) \
             if len(frame) else None

@@ -16,6 +16,7 @@ from config.families import families
 
 from .. import perflogs
 from ..files import write_all
+from ..options import add_records, of_site
 from ..perflogs import series
 from . import charts, figures
 from .page import Page, over_time
@@ -53,8 +54,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter)
     cmd.add_argument('file', type=Path, metavar='FILE',
                      help='what to draw, in YAML')
-    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                     help='where the perflogs are (default: perflogs)')
+    add_records(cmd)
     cmd.add_argument('--output', default='plots', metavar='DIR', type=Path,
                      help='gets the figures (default: plots)')
     cmd.add_argument('--dark', action='store_true', help='on dark paper')
@@ -71,6 +71,7 @@ def main(argv: list[str] | None = None) -> int:
         frame, faults = perflogs.read(args.perflogs, on_error='collect')
         for fault in faults:
             print(f'plumb plot: {fault}', file=sys.stderr)
+        frame = of_site(frame, args.site)
         if frame.empty:
             print(f'plumb plot: no records in {args.perflogs}: run '
                   '`./plumb run` first, or name another folder with '
@@ -91,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
                 for drawing in drawn:
                     draw(files, drawing, args.png)
         write_all(args.output, files)
-    except (strict.Fault, OSError) as err:
+    except (strict.Fault, OSError, ValueError) as err:
         print(f'plumb plot: {err}', file=sys.stderr)
         return 2
     for name in files:

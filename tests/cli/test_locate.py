@@ -76,7 +76,7 @@ def test_the_case_says_what_regressed_or_bandwidth():
 @pytest.mark.parametrize('cases, words, match', [
     (CASES, (None, 'overlap'), "measures 'overlap' .* latency, bandwidth"),
     (CASES, ('other1', None), "no case 'other1' of two nodes on batch"),
-    (CASES[:2], (None, None), 'name one with --case')])
+    (CASES[:2], (None, None), 'name one with --hash')])
 def test_where_no_case_fits(cases, words, match):
     with pytest.raises(SetupError, match=match):
         locate.case_of(cases, 'batch', *words, [])

@@ -266,7 +266,7 @@ def test_emulated_is_loud(tmp_path):
     assert 'EMULATED. Some figures' in visible(text)
 
 
-@pytest.mark.parametrize('options', [['--system', 'beta'], []])
+@pytest.mark.parametrize('options', [['--site', 'beta'], []])
 def test_nothing_to_show_is_2(tmp_path, capsys, options):
     records = [make.record()] if options else []
     (tmp_path / 'perflogs').mkdir()

@@ -570,7 +570,7 @@ Examples:
   ./plumb site new mycluster --recorded DIR    outputs kept in files, named as
                                            tests/data/sites/README.md says
 
-Exit codes: 0 written, 1 answered no, 2 usage, or nobody to ask.
+Exit codes: 0 written, or answered no; 2 usage, or nobody to ask.
 """
 
 CHECK = """Checks sites without running anything, on any machine.

@@ -62,7 +62,8 @@ examples:
   ./plumb compare redis valkey --csv stores.csv  two stores
   ./plumb compare environ=openmpi environ=mpich  two stacks
 
-exit codes: 0 compared, 2 usage, no records, or nothing to match
+exit codes: 0 compared; 1 compared, but the perflogs have damaged places; 2
+usage, no records, or nothing to match
 """
 
 
@@ -138,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.put(file, text(rows) if file else '')
     if '-' not in (args.csv, args.json):
         show(rows, args.a, args.b, args.all_points)
-    return 0
+    return 1 if faults else 0
 
 
 def compare(frame: pd.DataFrame, a: str, b: str, least: float = 0.05

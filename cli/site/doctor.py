@@ -40,9 +40,13 @@ SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub',
 
 Case = Mapping[str, Any]
 
+#: The mode of `./plumb run` without --mode.
+DEFAULT_MODE = 'quick'
+
 
 def doctor(args: argparse.Namespace) -> int:
-    """The whole answer; exit code 1 where the checks cannot be listed."""
+    """Prints what can run; the exit code is 1 if the default mode cannot, or
+    if the checks cannot be listed."""
     variables = environment(args.site)
     folder = site_folder(args.site)
     configuration = site_is_sound(folder / 'system.py')
@@ -84,7 +88,19 @@ def doctor(args: argparse.Namespace) -> int:
             case for case in answer['cases'] if NIGHT in case['modes']],
             seen, answer['settings'].get(NIGHT, {})):
         print(f'  {line}')
+    if not can_run(answer['cases'], blocked, DEFAULT_MODE):
+        print(f'plumb doctor: mode {DEFAULT_MODE}, the default of ./plumb '
+              'run, has no test case that can run here; the lines "not here" '
+              'give the reasons', file=sys.stderr)
+        return 1
     return 0
+
+
+def can_run(cases: Iterable[Case], blocked: Mapping[str, str], mode: str
+            ) -> bool:
+    """Whether a test case of the mode would start."""
+    return any(mode in case['modes'] and case['where'] not in blocked
+               for case in cases)
 
 
 # ------------------------------------------------------- what is here

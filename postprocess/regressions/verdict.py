@@ -58,8 +58,8 @@ examples:
   ./plumb verdict mute 3f2a91c0 --until 2027-05-01 --reason 'cable, #43'
       marks a known problem, which does not fail the verdict until then
 
-exit codes: 0 good; 1 something regressed or failed; 2 usage, no records, or
-perflogs that are damaged (and nothing worse)
+exit codes: 0 good; 1 something regressed or failed, or the perflogs have
+damaged places; 2 usage or no records
 """
 
 ACCEPT = """\
@@ -221,7 +221,7 @@ def _show(args: argparse.Namespace, found: Verdict, faults: int) -> int:
         return 0
     if '-' not in (args.json, args.junit):
         print(*telling.lines(found), sep='\n')
-    return found.code or (2 if faults else 0)
+    return found.code or (1 if faults else 0)
 
 
 def _decide(action: str, args: argparse.Namespace, found: Verdict) -> int:

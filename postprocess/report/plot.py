@@ -39,8 +39,9 @@ a file:
 
 kinds and their options: postprocess/report/figures/README.md
 
-exit codes: 0 good; 1 a figure of the file has nothing to show; 2 the file or
-the perflogs cannot be used (the line says where), or nothing was written
+exit codes: 0 good, also if a plot has nothing to show (a line on stderr says
+which); 1 the perflogs have damaged places; 2 the file or the perflogs cannot
+be used (the line says where), or nothing was written
 """
 #: What an entry may say besides what its kind knows.
 OWN = ('name',)
@@ -79,13 +80,11 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         records = of_all(frame)
         files: dict[str, bytes] = {}
-        empty = 0
         with charts.theme(args.dark):
             for entry, kind, options in entries:
                 drawn = drawings(records, entry, kind, options, args.file,
                                  title)
                 if not drawn:
-                    empty += 1
                     print(f'plumb plot: {args.file}:{_line(entry)}: figures: '
                           f"{entry['kind']}: no record has what it shows; "
                           'nothing is drawn', file=sys.stderr)
@@ -97,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     for name in files:
         print(args.output / name)
-    return 1 if empty or faults else 0
+    return 1 if faults else 0
 
 
 def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:

@@ -10,7 +10,6 @@ import contextlib
 import difflib
 import importlib
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 if not __package__:                     # called by path, from ./plumb
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from cli import pipes
 from cli.setup import bundle_file
 from cli.setup import venv as setup
 from config.sessions import caller
@@ -693,8 +693,6 @@ def main() -> int:
     if args.command == 'parse':
         from cli.session.parse import parse_files
 
-        # As every filter: `| head` ends it without a word (128 + SIGPIPE).
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         return parse_files(args.family, args.files, sys.stdout, sys.stderr,
                            args)
     try:
@@ -703,6 +701,8 @@ def main() -> int:
     except (setup.SetupError, bundle_file.BundleError) as err:
         print(f'plumb: {err}', file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        raise
     except OSError as err:
         where = err.filename or setup.WORK
         print(f'plumb: {where}: {err.strerror or err}; is there space on '
@@ -713,4 +713,10 @@ def main() -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    pipes.watch()
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:                 # of sys.stdout.buffer
+        pipes.end()
+    sys.exit(code)

@@ -125,6 +125,8 @@ def _all(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
                 found = verdict.of_records(frame, [str(args.perflogs)])
                 written(args.junit, functools.partial(
                     _text, telling.junit(found)))
+    except BrokenPipeError:             # `| head`
+        raise
     except OSError as err:
         print(f'plumb export: {err.filename or "a file"}: cannot be written '
               f'({err.strerror or err})', file=sys.stderr)

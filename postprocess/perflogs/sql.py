@@ -79,8 +79,6 @@ def main(argv: list[str] | None = None) -> int:
         text = ' '.join(str(err).partition('\n\n')[0].split())
         print(f'plumb sql: {text}', file=sys.stderr)
         return 2
-    except BrokenPipeError:             # `| head` has seen enough
-        raise
     except OSError as err:
         print(f'plumb sql: {err.filename or "the answer"}: cannot be written '
               f'({err.strerror or err})', file=sys.stderr)

@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 
 import pytest
 from conftest import ROOT
+from data import perflogs_factory as factory
 
 from cli import __main__ as cli
 from cli.session.commands import run
@@ -109,3 +111,43 @@ def test_shells_complete(tmp_path, line, words):
 def test_completion_scripts(capsys, monkeypatch, shell):
     code, out, _ = called(capsys, monkeypatch, 'completion', shell)
     assert code == 0 and 'plumb' in out and '_ARGCOMPLETE' in out
+
+
+@pytest.fixture
+def variables(tmp_path):
+    """The environment of a command that has perflogs to read."""
+    factory.write(tmp_path / 'perflogs', [
+        factory.record('latency', 1.0, 8, day=day) for day in range(3)])
+    (tmp_path / 'tmp').mkdir()
+    return {**os.environ, 'TMPDIR': str(tmp_path / 'tmp'),
+            'PLUMBLINE_PERFLOGS': str(tmp_path / 'perflogs')}
+
+
+@pytest.mark.parametrize('words', [
+    ['--help'], ['run', '--help'], ['verdict', '--help'],
+    ['sql', 'FROM range(100000)'], ['sql', 'FROM range(9)', '--json', '-'],
+    ['export', '--csv', '-'], ['history', 'latency'], ['verdict'],
+    ['parse', 'osu', ROOT / 'README.md'], ['nosuch']])
+def test_a_reader_that_has_left_ends_a_command_quietly(variables, words):
+    """What `| head` does, for stdout and stderr."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [ROOT / 'plumb', *words], stdout=write, stderr=subprocess.PIPE
+            if words != ['nosuch'] else write, text=True, env=variables)
+    finally:
+        os.close(write)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert not [line for line in (done.stderr or '').splitlines()
+                if 'README.md' not in line]
+    assert not os.listdir(variables['TMPDIR']), 'no temporary file is left'
+
+
+def test_head_of_an_answer(variables):
+    done = subprocess.run(
+        ['bash', '-c', '"$0" sql "FROM range(1000000)" --csv - | head -n 2; '
+         'echo ${PIPESTATUS[0]}', ROOT / 'plumb'], capture_output=True,
+        text=True, env=variables)
+    assert done.stderr == ''
+    assert done.stdout.split() == ['range', '0', str(128 + signal.SIGPIPE)]

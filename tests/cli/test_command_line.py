@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 
 import pytest
-from conftest import ROOT
+from conftest import OSU, ROOT
 from data import perflogs_factory as factory
 
 from cli import __main__ as cli
@@ -151,3 +152,22 @@ def test_head_of_an_answer(variables):
         text=True, env=variables)
     assert done.stderr == ''
     assert done.stdout.split() == ['range', '0', str(128 + signal.SIGPIPE)]
+
+
+@pytest.mark.parametrize('terminal, more, colours', [
+    (True, {}, True), (True, {'NO_COLOR': '1'}, False), (False, {}, False)])
+def test_colours_only_on_a_terminal_and_without_no_color(suite, terminal,
+                                                         more, colours):
+    words = ' '.join(map(shlex.quote, [
+        'reframe', '--dry-run', '--exec-policy=serial', *OSU, '-n',
+        'OsuStartup', '-E', 'program == "osu_hello"', '-Sbringup=1']))
+    if terminal:
+        words = f'script -qec {shlex.quote(words)} /dev/null'
+    env = {name: value for name, value in os.environ.items()
+           if name != 'NO_COLOR'} | {'TERM': 'xterm'}
+    env |= suite.variables | more
+    done = subprocess.run(
+        ['bash', '-c', f'{suite.exports(env)}\n{words}'], text=True, env=env,
+        capture_output=True, stdin=subprocess.DEVNULL, cwd=suite.tmp)
+    assert 'OK' in done.stdout, done.stdout + done.stderr
+    assert ('\x1b[' in done.stdout) == colours

@@ -17,7 +17,6 @@ it can say neither it says how many runs are missing, for each side.
 """
 from __future__ import annotations
 
-import argparse
 import csv
 import dataclasses
 import io
@@ -33,6 +32,7 @@ import numpy as np
 import pandas as pd
 
 from config import console
+from config.commandline import Parser
 from config.sessions import judged
 
 from . import options, perflogs
@@ -50,20 +50,19 @@ OWN = 5
 CURVE = 3
 LEVEL, SURE = 1.96, 0.05
 
-EXAMPLES = """\
-A and B are a session or a date, a stretch of them (FIRST:LAST), or a value
-of a column, with the column's name where it is not plain (stack='mpich 4.2');
-several with commas.
+HELP = """\
+Compares two sessions, sites, software stacks or programs.
 
-examples:
-  ./plumb compare 2026-11-20 2026-11-21          two nights
-  ./plumb compare :2026-11-19 2026-11-20:        before and since
-  ./plumb compare alpha beta                     two sites, from one tree
-  ./plumb compare redis valkey --csv stores.csv  two stores
-  ./plumb compare environ=openmpi environ=mpich  two stacks
+A and B are each a session or a date, a range of them (FIRST:LAST), or a value
+of a column of the records. The name of the column may be added, and several
+conditions are separated by commas:
+  2026-11-20 2026-11-21          two dates
+  :2026-11-19 2026-11-20:        before a date and since then
+  alpha beta                     two sites in one folder of perflogs
+  environ=openmpi environ=mpich  two environments
 
-exit codes: 0 compared; 1 compared, but the perflogs have damaged places; 2
-usage, no records, or nothing to match
+Exit codes: 0 compared; 1 compared, but the perflogs have damaged places; 2
+wrong usage, no records, or nothing that A and B have in common.
 """
 
 
@@ -99,24 +98,25 @@ class Row:
     needs: int | None = 0
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command line."""
-    cmd = argparse.ArgumentParser(
-        prog='plumb compare', description='B against A, case by case.',
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    cmd.add_argument('a', metavar='A')
-    cmd.add_argument('b', metavar='B')
+    cmd = Parser(prog='plumb compare', text=HELP,
+                 example='./plumb compare redis valkey --csv stores.csv')
+    cmd.add_argument('a', metavar='A', help='the records to compare with')
+    cmd.add_argument('b', metavar='B', help='the records that are compared')
     options.add_records(cmd)
-    cmd.add_argument('--min-change', type=float, default=0.05, metavar='X',
-                     help='smallest difference that matters, a fraction '
-                     '(default: 0.05)')
-    cmd.add_argument('--all-points', action='store_true',
-                     help='print every point, not curves and single figures')
-    cmd.add_argument('--csv', metavar='FILE', help='write all rows as CSV; - '
-                     'prints them, and nothing else')
-    cmd.add_argument('--json', metavar='FILE', help='write all rows as JSON; '
-                     '- prints them, and nothing else')
+    cmd.add_argument_group('comparison').add_argument(
+        '--min-change', type=float, default=0.05, metavar='X',
+        help='the smallest difference that matters, as a fraction (default: '
+             '0.05)')
+    output = cmd.add_argument_group('output')
+    output.add_argument('--all-points', action='store_true',
+                        help='print every point, and not only curves and '
+                        'single values')
+    output.add_argument('--csv', metavar='FILE', help='write all rows as CSV '
+                        'to FILE; - prints them, and nothing else')
+    output.add_argument('--json', metavar='FILE', help='write all rows as '
+                        'JSON to FILE; - prints them, and nothing else')
     return cmd
 
 

@@ -14,40 +14,33 @@ from typing import Any
 
 import duckdb
 
+from config.commandline import Parser
 from config.families import metrics
 
 from . import options
 from .perflogs import cache
 from .perflogs.formats import sql_text
 
-HELP = """Writes the perflogs as a file for other tools.
+HELP = """\
+Writes the perflogs as files for other tools.
 
---parquet and --csv have a row a record, of all runs, in order of time: the
-columns of config/perflog.yaml; `size`, the point in bytes; `file`, `line` and
-`format`, where the record stands. Empty cells are NULL; times are UTC. In the
-CSV file a text that a spreadsheet would run as a formula (it begins with =, @,
-a tab, or with + or - and is not a number) has an apostrophe before it.
+--parquet and --csv have one row per record, in order of time: the columns of
+config/perflog.yaml; `size`, the point in bytes; `file`, `line` and `format`,
+where the record is. Empty cells are NULL, times are UTC. In the CSV file a
+text that a spreadsheet would run as a formula begins with an apostrophe.
 
---junit and --openmetrics tell how each case stands in its newest run, as the
-page does. JUnit is what `plumb verdict --junit` writes: a test a case, failed
-where it failed or regressed, skipped where nothing judged it (inconclusive, or
-no reference and too few nights). The OpenMetrics are gauges: plumb_METRIC for
-each judged figure, with the labels system, partition, environ, check, params,
-program, source, metric, point and unit (plumb_METRIC_value where the metric
-ends in what Prometheus keeps for counters, as cpu_total does);
-plumb_case_failed, 0 or 1; plumb_case_run_seconds, when the case ran.
+--junit and --openmetrics have the newest result of each test case. JUnit has
+one test per test case: it fails if the test case failed or regressed, and is
+skipped if the test case is inconclusive or cannot be judged yet. OpenMetrics
+has a gauge plumb_METRIC for each judged metric (plumb_METRIC_value if the name
+ends like a counter of Prometheus), plumb_case_failed (0 or 1) and
+plumb_case_run_seconds (the time of the session).
 
-Several files can be written at once; each is replaced as a whole, or not.
+Several files can be written at once. Each is replaced as a whole, or not.
 
-Examples:
-  ./plumb export --parquet all.parquet
-  ./plumb export --perflogs /shared/perflogs --csv all.csv --junit junit.xml
-  ./plumb export --openmetrics /var/lib/node_exporter/plumb.prom
-  ./plumb export --csv - | head
-
-Exit codes: 0 good (also where a case failed), 1 written, but there are
-damaged places in the perflogs (each is told on stderr), 2 usage, no records,
-or a file that cannot be written.
+Exit codes: 0 good, also if a test case failed; 1 written, but the perflogs
+have damaged places, which stderr lists; 2 wrong usage, no records, or a file
+that cannot be written.
 """
 #: Texts that a spreadsheet would run as a formula. No number is one, nor is
 #: the `-` of a column without a value.
@@ -58,19 +51,19 @@ _LABELS = ('system', 'partition', 'environ', 'check', 'params', 'program',
            'source')
 
 
-def parser() -> argparse.ArgumentParser:
-    head, _, rest = HELP.partition('\n\n')
-    cmd = argparse.ArgumentParser(
-        prog='plumb export', description=head, epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    """The command line."""
+    cmd = Parser(prog='plumb export', text=HELP, example='./plumb export '
+                 '--site mycluster --csv all.csv --junit junit.xml')
     options.add_records(cmd)
+    output = cmd.add_argument_group('output')
     for name, text in (
-            ('parquet', 'write all records as Parquet (zstd)'),
-            ('csv', 'write all records as CSV'),
-            ('junit', 'write the result of each test case as JUnit XML'),
-            ('openmetrics', 'write the newest values for Prometheus')):
-        cmd.add_argument(f'--{name}', type=Path, metavar='FILE',
-                         help=f'{text}; - prints them')
+            ('parquet', 'all records as Parquet (zstd)'),
+            ('csv', 'all records as CSV'),
+            ('junit', 'the result of each test case as JUnit XML'),
+            ('openmetrics', 'the newest values for Prometheus')):
+        output.add_argument(f'--{name}', type=Path, metavar='FILE',
+                            help=f'write {text} to FILE; - prints it')
     return cmd
 
 

@@ -19,16 +19,14 @@ from typing import Any, NamedTuple
 import duckdb
 
 from config import console
+from config.commandline import Parser
 
 from . import options
 from .perflogs import cache
 from .perflogs.formats import sql_text
 
-HELP = """Print a metric of test cases over sessions.
-
-METRIC is the name of a metric (latency, bandwidth, operations, ...). CASE is
-a part of the name of a test case, `check params @system:partition+environ`,
-or the hash of a test case. Without CASE all test cases with the metric match.
+HELP = """\
+Shows a metric of test cases, session by session.
 
 If at most 3 test cases match, each has a table with one row per point and one
 column per session. `change` compares the last session with the median of the
@@ -36,18 +34,12 @@ earlier sessions in the table. If more test cases match, one table lists them:
 `change` is then the median over the points of a test case. Of several
 repetitions in a session the median counts.
 
-Examples:
-  ./plumb history latency
-  ./plumb history latency "OsuPt2pt program=osu_latency" --last 30
-  ./plumb history bandwidth @alpha:gpu --csv bandwidth.csv
-  ./plumb history operations --json - --perflogs /shared/perflogs
-
 --csv and --json write one row per session, test case and point: time, run,
 system, partition, environ, check, params, case, metric, point, value, unit,
 better, result.
 
-Exit codes: 0 good, 1 the perflogs have damaged places (each is reported on
-stderr), 2 usage error, or nothing matches.
+Exit codes: 0 good; 1 the perflogs have damaged places, which stderr lists; 2
+wrong usage, or nothing matches.
 """
 #: Test cases that have a table of their own.
 TABLES = 3
@@ -121,22 +113,25 @@ class Row(NamedTuple):
         return f'{self.value:.4g}' + '!' * (self.result in ('fail', 'xpass'))
 
 
-def parser() -> argparse.ArgumentParser:
-    head, _, rest = HELP.partition('\n\n')
-    cmd = argparse.ArgumentParser(
-        prog='plumb history', description=head, epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    cmd.add_argument('metric', metavar='METRIC')
-    cmd.add_argument('case', metavar='CASE', nargs='?', default='')
-    options.add_records(cmd)
-    cmd.add_argument('--last', type=options.last, metavar='N',
-                     help='show only the newest N sessions (default: 8; with '
-                     '--csv and --json all)')
-    form = cmd.add_mutually_exclusive_group()
-    form.add_argument('--csv', metavar='FILE',
-                      help='write the rows as CSV; - prints them')
-    form.add_argument('--json', metavar='FILE',
-                      help='write the rows as JSON; - prints them')
+def parser() -> Parser:
+    """The command line."""
+    cmd = Parser(prog='plumb history', text=HELP, example='./plumb history '
+                 'latency "OsuPt2pt program=osu_latency" --last 30')
+    cmd.add_argument('metric', metavar='METRIC', help='the name of a metric, '
+                     'for example latency or bandwidth')
+    cmd.add_argument('case', metavar='CASE', nargs='?', default='',
+                     help='a part of the name of a test case, which is `check '
+                     'params @system:partition+environ`, or its hash '
+                     '(default: all test cases)')
+    options.add_records(cmd).add_argument(
+        '--last', type=options.last, metavar='N',
+        help='show only the newest N sessions (default: 8; with --csv and '
+             '--json all)')
+    form = cmd.add_argument_group('output').add_mutually_exclusive_group()
+    form.add_argument('--csv', metavar='FILE', help='write the rows as CSV to '
+                      'FILE; - prints them')
+    form.add_argument('--json', metavar='FILE', help='write the rows as JSON '
+                      'to FILE; - prints them')
     return cmd
 
 

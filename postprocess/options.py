@@ -6,22 +6,23 @@ import difflib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     # It takes longer to import than many an answer takes.
     import pandas as pd
 
 
-def add_records(cmd: argparse.ArgumentParser) -> None:
-    """Adds the options that choose the records."""
-    group = cmd.add_argument_group('records')
+def add_records(cmd: argparse.ArgumentParser) -> Any:
+    """Adds the options that choose the records; returns their group."""
+    group = cmd.add_argument_group('which records')
     group.add_argument('--site', metavar='SITE', type=system, default='',
                        help='use only the records of this site (default: all '
                             'sites of the perflogs)')
     group.add_argument('--perflogs', default='perflogs', metavar='DIR',
                        help='read the perflogs in this folder (default: '
                             'PLUMBLINE_PERFLOGS, or perflogs)')
+    return group
 
 
 def system(site: str) -> str:

@@ -33,6 +33,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from config.commandline import Parser
 from config.sites import topology
 
 from .. import options, perflogs
@@ -44,88 +45,87 @@ from .judging import judge
 
 SITES = Path(__file__).resolve().parents[2] / 'site-configs'
 
-EXAMPLES = """\
-examples:
-  ./plumb verdict
-      the newest night; what regressed, since when, how much, how sure
-  ./plumb verdict --session 2026-11-22 --json -
-      that night (a date, or a session) as JSON
-  ./plumb run $(./plumb verdict --print-rerun-options)
-      runs again what was worse for one night only; four runs in a night
-      tell at once whether it is the figure
-  ./plumb verdict accept 3f2a91c0 --reason 'firmware 2.1, #42'
-      makes the new level the baseline
-  ./plumb verdict mute 3f2a91c0 --until 2027-05-01 --reason 'cable, #43'
-      marks a known problem, which does not fail the verdict until then
+HELP = """\
+Lists regressions: where, since when, how much, and how sure.
 
-exit codes: 0 good; 1 something regressed or failed, or the perflogs have
-damaged places; 2 usage or no records
+Each metric is compared with its own history, with or without a reference. The
+verdict also lists test cases that failed, changes of the environment, and test
+cases that have too few sessions.
+
+If a change was intended, `plumb verdict accept ID` makes the new level the
+baseline. If a problem is known, `plumb verdict mute ID` marks it until a date.
+A regression in a single session is not certain. These commands measure its
+test cases again; four sessions on one day decide:
+  ./plumb run $(./plumb verdict --print-rerun-options)
+
+Exit codes: 0 good; 1 something regressed or failed, or the perflogs have
+damaged places; 2 wrong usage, or no records.
 """
 
 ACCEPT = """\
-Makes the new level of a regression the baseline, from its first session on.
+Makes the new level of a regression the baseline.
 
-The verdict shows the ID in brackets. A later change of these figures is a
-regression against the new level.
+`plumb verdict` shows the ID in brackets. The baseline begins with the first
+session of the regression. A later change is compared with the new level.
+
+Exit codes: 0 accepted; 2 wrong usage, or an unknown ID.
 """
 
 MUTE = """\
 Marks a regression as a known problem until a date.
 
-The verdict shows the ID in brackets. Until the end of that day the verdict
-lists the regression as muted, and the exit code is 0 if nothing else is wrong.
-After the date it is a regression again.
+`plumb verdict` shows the ID in brackets. Until the end of that day the verdict
+lists the regression as muted, and does not fail because of it. After the date
+it is a regression again.
+
+Exit codes: 0 muted; 2 wrong usage, a date that is over, or an unknown ID.
 """
 
-#: Where both write.
-DECISIONS = ('The decision is written beside the references, to '
-             'verdict/decisions.yaml.')
 
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command line."""
-    raw = argparse.RawDescriptionHelpFormatter
-    cmd = argparse.ArgumentParser(
-        prog='plumb verdict', description='Has anything changed for the '
-        'worse? Every figure against its own history.', epilog=EXAMPLES,
-        formatter_class=raw)
+    cmd = Parser(prog='plumb verdict', text=HELP,
+                 example='./plumb verdict --site mycluster --json v.json')
     _common(cmd)
-    cmd.add_argument('--json', metavar='FILE', help='write it as JSON; - is '
-                     'standard output, and nothing else goes there')
-    cmd.add_argument('--junit', metavar='FILE', help='write it as JUnit XML, '
-                     'a test a case; - as for --json')
-    cmd.add_argument('--print-rerun-options', action='store_true',
-                     help='print options of ReFrame for the cases that are '
-                     'worth running again')
+    output = cmd.add_argument_group('output')
+    output.add_argument('--json', metavar='FILE', help='write the verdict as '
+                        'JSON to FILE; - prints it, and nothing else')
+    output.add_argument('--junit', metavar='FILE', help='write JUnit XML with '
+                        'one test per test case to FILE; - prints it, and '
+                        'nothing else')
+    output.add_argument('--print-rerun-options', action='store_true',
+                        help='print options of ReFrame that select the test '
+                        'cases to measure again')
     return cmd
 
 
-def _common(cmd: argparse.ArgumentParser) -> None:
-    options.add_records(cmd)
-    cmd.add_argument('--session', metavar='SESSION', help='a session or a '
-                     'date, or the beginning of one (default: the newest)')
-    cmd.add_argument('--references', metavar='DIR', help='folder of '
-                     'references whose verdict/decisions.yaml counts, besides '
-                     'those of the systems in site-configs/')
+def _common(cmd: Parser) -> None:
+    options.add_records(cmd).add_argument(
+        '--session', metavar='SESSION', help='judge this session, or all '
+        'sessions of this date; the beginning of a name is enough (default: '
+        'the newest)')
+    cmd.add_argument_group('decisions').add_argument(
+        '--references', metavar='DIR', help='also use verdict/decisions.yaml '
+        'in this folder, besides those of site-configs/')
 
 
-def decision_parser(action: str) -> argparse.ArgumentParser:
+def decision_parser(action: str) -> Parser:
     """The command line of `accept` or `mute`."""
     mute = action == 'mute'
     example = 'mute 3f2a91c0 --until 2027-05-01 --reason "cable, ticket 43"' \
         if mute else 'accept 3f2a91c0 --reason "firmware 2.1, ticket 42"'
-    cmd = argparse.ArgumentParser(
-        prog=f'plumb verdict {action}', description=MUTE if mute else ACCEPT,
-        epilog=f'{DECISIONS}\n\nExample: ./plumb verdict {example}',
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    cmd.add_argument('id', metavar='ID', help='the regression: its ID, or the '
-                     'beginning of it')
-    cmd.add_argument('--reason', required=mute, metavar='TEXT', type=_text,
-                     help='the cause, or the ticket')
+    cmd = Parser(prog=f'plumb verdict {action}',
+                 text=MUTE if mute else ACCEPT,
+                 example=f'./plumb verdict {example}')
+    cmd.add_argument('id', metavar='ID', help='the ID of the regression, or '
+                     'the beginning of the ID')
+    decision = cmd.add_argument_group('decision')
+    decision.add_argument('--reason', required=mute, metavar='TEXT',
+                          type=_text, help='the cause, or the ticket')
     if mute:
-        cmd.add_argument('--until', required=True, metavar='DATE', type=_date,
-                         help='the last day on which it is muted, for example '
-                         '2027-05-01')
+        decision.add_argument('--until', required=True, metavar='DATE',
+                              type=_date, help='the last day on which it is '
+                              'muted, for example 2027-05-01')
     _common(cmd)
     return cmd
 

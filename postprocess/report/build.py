@@ -5,7 +5,6 @@ is asked of the network. The figures lie beside it as SVG and PNG too.
 """
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
 import sys
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
+
+from config.commandline import Parser
 
 from .. import options, outcomes, perflogs, results
 from ..files import write_all
@@ -25,37 +26,37 @@ from .page import build
 #: How an SVG ends that a page drew (page.Page.draw).
 OURS = re.compile(rb'<!-- [0-9a-f]{64} -->\n\Z')
 
-EXAMPLES = """\
-examples:
-  ./plumb report
-      all perflogs; writes report/index.html
-  ./plumb report --site alpha --last 10 --output /srv/www/alpha
-      the ten newest sessions of one site
+HELP = """\
+Writes a page with results and plots from the perflogs.
 
-exit codes: 0 good; 1 a case failed in its newest run, was not run though its
-session meant to, or has a known fault that is gone; a figure is worse than it
-was (./plumb verdict); a case needs more node-hours than a night has; or a
-perflog is damaged (the page says where); 2 usage, no perflogs, or nothing
-written
+The page needs no other file and no network. The plots are also written beside
+it as files.
+
+Exit codes: 0 good; 1 a test case failed or did not run in its newest session,
+something regressed, a test case needs more node-hours than a nightly session
+has, or the perflogs have damaged places; 2 wrong usage, no records, or the
+page cannot be written.
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command line."""
-    cmd = argparse.ArgumentParser(
-        prog='plumb report', description='One page of verdicts and figures '
-        'from the perflogs.', epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_records(cmd)
-    cmd.add_argument('--output', default='report', metavar='DIR', type=Path,
-                     help='gets index.html and figures/ (default: report)')
-    cmd.add_argument('--last', type=options.last, metavar='N',
-                     help='show only the newest N sessions (default: all)')
-    cmd.add_argument('--png', action='store_true',
-                     help='figures come as PNG too, not as SVG alone')
-    cmd.add_argument('--references', metavar='DIR', help='as for ./plumb '
-                     'verdict: what people accepted')
-    cmd.add_argument('--title', metavar='TEXT', help='heading of the page')
+    cmd = Parser(prog='plumb report', text=HELP, example='./plumb report '
+                 '--site mycluster --last 10 --output /srv/www/mycluster')
+    options.add_records(cmd).add_argument(
+        '--last', type=options.last, metavar='N',
+        help='show only the newest N sessions (default: all)')
+    output = cmd.add_argument_group('output')
+    output.add_argument('--output', default='report', metavar='DIR',
+                        type=Path, help='write index.html and figures/ to '
+                        'this folder (default: report)')
+    output.add_argument('--title', metavar='TEXT',
+                        help='the heading of the page')
+    output.add_argument('--png', action='store_true',
+                        help='write the plots as PNG, too, and not only SVG')
+    cmd.add_argument_group('decisions').add_argument(
+        '--references', metavar='DIR', help='also use verdict/decisions.yaml '
+        'in this folder, besides those of site-configs/')
     return cmd
 
 

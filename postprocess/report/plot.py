@@ -1,7 +1,6 @@
 """`./plumb plot FILE`: people's own figures, asked for in a YAML file."""
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import re
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from config import strict
+from config.commandline import Parser
 from config.families import families
 
 from .. import perflogs
@@ -21,15 +21,11 @@ from ..perflogs import series
 from . import charts, figures
 from .page import Page, over_time
 
-EXAMPLES = """\
-examples:
-  ./plumb plot figures.yaml
-      every figure of the file, from perflogs/ into plots/
-  ./plumb plot figures.yaml --perflogs /srv/perflogs --output talk --dark --png
-      on dark paper, and as PNG too
+HELP = """\
+Draws your own plots, which a YAML file describes.
 
-a file:
-  title: Nights of alpha               # optional; above every figure
+The file lists the plots, for example:
+  title: Sessions of alpha             # optional; above every plot
   figures:
     - {kind: curve, metric: latency, where: {program: 'osu_*latency',
        system: alpha}, by: program, panel: placement}
@@ -37,30 +33,30 @@ a file:
        by: program, name: barrier}     # name: of the files
     - {kind: ratio, of: system, base: alpha, metric: bandwidth}
 
-kinds and their options: postprocess/report/figures/README.md
+postprocess/report/figures/README.md describes the kinds and their options.
 
-exit codes: 0 good, also if a plot has nothing to show (a line on stderr says
-which); 1 the perflogs have damaged places; 2 the file or the perflogs cannot
-be used (the line says where), or nothing was written
+Exit codes: 0 good, also if a plot has nothing to show (a line on stderr lists
+it); 1 the perflogs have damaged places; 2 the file or the perflogs cannot be
+used, or nothing was written.
 """
 #: What an entry may say besides what its kind knows.
 OWN = ('name',)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command line."""
-    cmd = argparse.ArgumentParser(
-        prog='plumb plot', description="People's own figures, asked for in a "
-        'YAML file.', epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    cmd = Parser(prog='plumb plot', text=HELP, example='./plumb plot '
+                 'plots.yaml --site mycluster --output talk --dark --png')
     cmd.add_argument('file', type=Path, metavar='FILE',
-                     help='what to draw, in YAML')
+                     help='the description of the plots, in YAML')
     add_records(cmd)
-    cmd.add_argument('--output', default='plots', metavar='DIR', type=Path,
-                     help='gets the figures (default: plots)')
-    cmd.add_argument('--dark', action='store_true', help='on dark paper')
-    cmd.add_argument('--png', action='store_true',
-                     help='as PNG too, not as SVG alone')
+    output = cmd.add_argument_group('output')
+    output.add_argument('--output', default='plots', metavar='DIR', type=Path,
+                        help='write the plots to this folder (default: plots)')
+    output.add_argument('--dark', action='store_true',
+                        help='draw on a dark background')
+    output.add_argument('--png', action='store_true',
+                        help='write the plots as PNG, too, and not only SVG')
     return cmd
 
 

@@ -49,7 +49,7 @@ def test_every_command_is_in_the_help(capsys, monkeypatch):
 def test_help_of_a_command(capsys, monkeypatch):
     code, out, _ = called(capsys, monkeypatch, 'help', 'run')
     assert code == 0 and out.startswith('usage: plumb run ')
-    assert 'Example: ./plumb run -n OsuPt2pt' in out
+    assert 'Example:\n  ./plumb run -n OsuPt2pt' in out
 
 
 @pytest.mark.parametrize('words, line', [

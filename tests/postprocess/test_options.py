@@ -108,3 +108,35 @@ def test_an_option_takes_the_same_everywhere():
     differs = {option: found for option, found in takes.items()
                if len(found) > 1}
     assert not differs
+
+
+@pytest.mark.parametrize('parser', [
+    one for one in parsers() if one.add_help], ids=lambda one: one.prog)
+def test_every_help_has_a_sentence_groups_and_an_example(parser, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '300')
+    text = parser.format_help()
+    assert max(map(len, text.splitlines())) <= 100
+    sentence = (parser.description or '').strip()
+    assert sentence.endswith('.') and '\n' not in sentence
+    assert '. ' not in sentence and sentence[0].isupper()
+    assert len(sentence.split()) <= 25
+    last = text.rstrip().split('\n\n')[-1]
+    # `python -m postprocess references` shows the steps.
+    assert last.startswith('Example:\n  ') or 'The steps are:' in text, last
+    # All options but --help are in a group that says what they are for.
+    [own] = [group for group in parser._action_groups
+             if group.title in ('options', 'optional arguments')]
+    assert [action.option_strings for action in own._group_actions] == [
+        ['-h', '--help']]
+
+
+@pytest.mark.parametrize('command', READS)
+def test_a_wrong_option_suggests_the_nearest(capsys, command):
+    with pytest.raises(SystemExit) as end:
+        main_of(command)(['x', 'y', '--perflog', 'z'] if command in (
+            'compare', 'history') else ['x', '--perflog', 'z'] if command in (
+                'plot', 'sql') else ['--perflog', 'z'])
+    assert end.value.code == 2
+    assert (f'plumb {command}: error: unknown argument --perflog: did you '
+            f'mean --perflogs? plumb {command} --help lists the options'
+            ) in capsys.readouterr().err

@@ -63,8 +63,8 @@ def _lines(found: Verdict) -> Iterator[str]:
         yield f'  {changed(change)}'
     yield from _more(len(found.changed))
     for title, cases in (
-            ('Worth running again (./plumb run $(./plumb verdict '
-             '--again)):', found.rerun),
+            ('Worth measuring again (./plumb run $(./plumb verdict '
+             '--print-rerun-options)):', found.rerun),
             ('Not run for longer than others:', found.stale),
             ('Too few nights to judge:', found.not_enough)):
         if cases:

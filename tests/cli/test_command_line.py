@@ -1,18 +1,21 @@
 """The command line of plumb: help, suggestions, options of other programs."""
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from conftest import OSU, ROOT
 from data import perflogs_factory as factory
 
 from cli import __main__ as cli
-from cli.session.commands import run
-from cli.setup.venv import SetupError
+from cli.session.commands import references, run
+from cli.setup.venv import WORK, SetupError
+from postprocess.references import proposal
 
 
 def called(capsys, monkeypatch, *words: str) -> tuple[int, str, str]:
@@ -92,6 +95,23 @@ def test_a_nightly_session_has_a_command_of_its_own(site, command):
     with pytest.raises(SetupError) as err:
         run(args)
     assert str(err.value).endswith(f'is started with {command}')
+
+
+@pytest.mark.parametrize('given, folder', [
+    (['--site', 'lumi'], ROOT / 'site-configs' / 'lumi' / 'references'),
+    (['--site=lumi'], ROOT / 'site-configs' / 'lumi' / 'references'),
+    (['--site', str(ROOT / 'site-configs' / 'lumi')],
+     ROOT / 'site-configs' / 'lumi' / 'references'),
+    ([], WORK / 'references'),
+    (['--site', 'lumi', '--output', '/elsewhere'], Path('/elsewhere'))])
+def test_references_are_those_of_the_site(monkeypatch, given, folder):
+    monkeypatch.delenv('RFM_REFERENCE_PREFIX', raising=False)
+    monkeypatch.delenv('PLUMBLINE_SITE', raising=False)
+    seen = []
+    monkeypatch.setattr(proposal, '_accept', lambda args, place: (
+        seen.append((args.site, place)) or 0))
+    assert references(argparse.Namespace(rest=['accept', *given])) == 0
+    assert seen == [('lumi' if given else 'local', folder)]
 
 
 @pytest.mark.parametrize('line, words', [

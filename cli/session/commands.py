@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import json
 import os
+import re
 import runpy
 import shlex
 import subprocess
@@ -219,13 +220,17 @@ def prepared(args: argparse.Namespace) -> Iterator[Work]:
     """Sets up what a session needs: `args` has site, mode, bringup, wait and
     reframe.
 
-    :raises SetupError: unknown mode or site, broken references
+    :raises SetupError: unknown mode or site, broken references, or an option
+        of ReFrame that plumb has in another form
     """
     if args.mode not in MODES:
         near = difflib.get_close_matches(args.mode, MODES, 1, 0.4)
         hint = f' did you mean {near[0]}?' if near else ''
         raise SetupError(f'unknown mode {args.mode!r}:{hint} there are '
                          f'{", ".join(MODES)}')
+    for word in args.reframe:
+        if re.match(r'(-S|--setvar=)?(\w+\.)?bringup=', word):
+            raise SetupError(f'{word}: write --bringup instead')
     start = time.monotonic()
     folder = site_folder(args.site)
     variables = environment(args.site)

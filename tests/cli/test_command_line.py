@@ -97,6 +97,14 @@ def test_a_nightly_session_has_a_command_of_its_own(site, command):
     assert str(err.value).endswith(f'is started with {command}')
 
 
+@pytest.mark.parametrize('words', [
+    ['-Sbringup=1'], ['-S', 'bringup=1'], ['--setvar=OsuPt2pt.bringup=1']])
+def test_bringup_has_one_form(words):
+    args = cli.parsed(['run', *words])
+    with pytest.raises(SetupError, match='write --bringup instead'):
+        run(args)
+
+
 @pytest.mark.parametrize('given, folder', [
     (['--site', 'lumi'], ROOT / 'site-configs' / 'lumi' / 'references'),
     (['--site=lumi'], ROOT / 'site-configs' / 'lumi' / 'references'),

@@ -24,7 +24,7 @@ from .page import Page, over_time
 HELP = """\
 Draws your own plots, which a YAML file describes.
 
-The file lists the plots, for example:
+`./plumb plot FILE` draws all plots that FILE lists, for example:
   title: Sessions of alpha             # optional; above every plot
   figures:
     - {kind: curve, metric: latency, where: {program: 'osu_*latency',

@@ -416,7 +416,7 @@ def test_command_line(tmp_path):
     assert call().returncode == call('bogus').returncode == 2
     for command in (['report'], ['references', 'propose']):
         shown = call(*command, '--help')
-        assert shown.returncode == 0 and 'examples:' in shown.stdout
+        assert shown.returncode == 0 and 'Example:' in shown.stdout
     missing = call('report', '--perflogs', str(tmp_path / 'x'))
     assert missing.returncode == 2 and 'Traceback' not in missing.stderr
 

@@ -221,15 +221,15 @@ def figure_fault(figure: Any, entry: Any) -> str:
     """
     try:
         name, _ = metrics.split(str(figure))
-        metric = metrics.metric(name)
+        known = metrics.metric(name)
     except (KeyError, ValueError) as err:
         return str(err.args[0])
     entry = plain(entry)
     if not isinstance(entry, (list, tuple)) or len(entry) != 4:
         return f'expected [value, lower, upper, unit], got {entry!r}'
     value, lower, upper, unit = entry
-    if unit != metric.unit:
-        return f'unit is {unit!r}, the metric is in {metric.unit!r}'
+    if unit != known.unit:
+        return f'unit is {unit!r}, the metric is in {known.unit!r}'
     for number in (value, lower, upper):
         if number is not None and not _is_finite(number):
             return f'{number!r} is not a number that is finite'
@@ -244,14 +244,14 @@ def figure_fault(figure: Any, entry: Any) -> str:
         return (f'upper is {upper!r}: a fraction is meant, not percent (0.3 '
                 'for 30 %), and more than 10 judges nothing; null leaves '
                 'open')
-    if (lower or 0) < -1 or metric.better == 'higher' and lower == -1:
+    if (lower or 0) < -1 or known.better == 'higher' and lower == -1:
         return (f'lower is {lower!r}: a fraction above -1 is meant, not '
                 'percent (-0.3 for 30 %); null leaves open')
     worse = {'lower': upper, 'higher': lower}
-    if metric.better in worse and worse[metric.better] is None:
-        side = 'upper' if metric.better == 'lower' else 'lower'
+    if known.better in worse and worse[known.better] is None:
+        side = 'upper' if known.better == 'lower' else 'lower'
         return (f'only better figures are bounded: {side} is what may be '
-                f'worse, for {metric.better} is better')
+                f'worse, for {known.better} is better')
     return ''
 
 
@@ -268,17 +268,17 @@ def bounded(entry: Any) -> bool:
 
 
 def unjudged(family: str, entry: Mapping[str, Any],
-             figures: Iterable[str] = ()) -> dict[str, int | None]:
+             further: Iterable[str] = ()) -> dict[str, int | None]:
     """Judged figures without a bound, neither their own nor one of the metric
     that is judged instead.
 
     :arg entry: the references of one case, sound ones.
-    :arg figures: further figures that the case has.
+    :arg further: further figures that the case has.
     :returns: figure -> about how many more runs until it has a bound; 0: no
         number would do; None: the entry does not say so, which is a fault.
     """
     said = entry.get('$unjudged', {})
-    there = {*figures, *(f for f in (*entry, *said) if f[0] != '$')}
+    there = {*further, *(f for f in (*entry, *said) if f[0] != '$')}
     if family not in table():
         return {}
     found: dict[str, int | None] = {}

@@ -122,8 +122,8 @@ def _without_bound(family: str, rows: pd.DataFrame, bounded: np.ndarray
     nor one of the metric that is judged instead."""
     if family not in judged.table():
         return []
-    points = [(str(metric), None if pd.isna(size) else int(size))
-              for metric, size in zip(rows['metric'], rows['size'],
+    points = [(str(name), None if pd.isna(size) else int(size))
+              for name, size in zip(rows['metric'], rows['size'],
                                       strict=True)]
     there = {judged.key(*point) for point, bound in zip(
         points, bounded, strict=True) if bound}

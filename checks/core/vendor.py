@@ -53,7 +53,7 @@ class Row:
     at: int | None = None
 
     @property
-    def figure(self) -> str:
+    def key(self) -> str:
         return metrics.key(self.metric, self.at)
 
     @property
@@ -169,7 +169,7 @@ def figures(check: Any) -> tuple[Row, ...]:
         if (row.family, row.partition) == (check.family,
                                            check.current_partition.name)
         and re.search(row.when, check.params))
-    names = [row.figure for row in rows]
+    names = [row.key for row in rows]
     for name in names:
         if names.count(name) > 1:
             raise VendorError(f'vendor.yaml: two rows give {name} of '
@@ -179,7 +179,7 @@ def figures(check: Any) -> tuple[Row, ...]:
 
 def bounds(rows: Iterable[Row]) -> dict[str, list[Any]]:
     """Figure -> [value, lower, upper, unit], as in reference files."""
-    return {row.figure: row.bounds for row in rows}
+    return {row.key: row.bounds for row in rows}
 
 
 def note(rows: Iterable[Row]) -> str:

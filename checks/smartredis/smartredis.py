@@ -225,15 +225,15 @@ class TensorBenchmark(ServiceBenchmark, special=True):
             guards.refuse('ranks', f'{where}: {out.mode}: {wanted[0]} ranks '
                           f'and {wanted[1]} iterations asked for, '
                           f'{out.ranks} and {out.iterations} ran')
-        if out.verified != self.values_of(out.mode):
+        if out.verified != self.value_count(out.mode):
             guards.refuse('verify', f'{where}: {out.mode}: '
-                          f'{self.values_of(out.mode)} values were to be '
+                          f'{self.value_count(out.mode)} values were to be '
                           f'compared, {out.verified} were')
 
     def ranks_of(self, mode: str) -> int:
         return self.point.ranks
 
-    def values_of(self, mode: str) -> int:
+    def value_count(self, mode: str) -> int:
         """Values that ranks read and compare."""
         raise NotImplementedError
 
@@ -340,11 +340,11 @@ class SmartRedisThroughput(TensorBenchmark):
     def programs_of(self, size: int) -> tuple[Program, ...]:
         return (Program(self.load('throughput', size), mpi=True),)
 
-    def values_of(self, mode: str) -> int:
+    def value_count(self, mode: str) -> int:
         return self.point.ranks * self.point.iterations
 
     def commands_of(self) -> int:
-        return 2 * self.values_of('throughput')
+        return 2 * self.value_count('throughput')
 
     def planned(self) -> tuple[str, ...]:
         return ('bandwidth', 'one_way_bandwidth', 'put_tensor',
@@ -398,11 +398,11 @@ class SmartRedisInference(TensorBenchmark):
             '--device', point.device, '--num-devices',
             str(point.num_devices)), mpi=True),)
 
-    def values_of(self, mode: str) -> int:
+    def value_count(self, mode: str) -> int:
         return self.point.ranks * (self.point.iterations + 1)
 
     def commands_of(self) -> int:
-        return 4 * self.values_of('inference')
+        return 4 * self.value_count('inference')
 
     def planned(self) -> tuple[str, ...]:
         return ('inference_rate', 'put_tensor', 'run_script', 'run_model',
@@ -444,14 +444,14 @@ class SmartRedisAggregation(TensorBenchmark):
     def ranks_of(self, mode: str) -> int:
         return 1 if mode == 'consumer' else self.point.ranks
 
-    def values_of(self, mode: str) -> int:
+    def value_count(self, mode: str) -> int:
         return (self.point.ranks * self.point.iterations
                 if mode == 'consumer' else 0)
 
     def commands_of(self) -> int:
         # Of each dataset: appended; its hash and its tensors.
         return 0 if self.point.in_files else (
-            self.values_of('consumer') * (2 + self.tensors()))
+            self.value_count('consumer') * (2 + self.tensors()))
 
     def planned(self) -> tuple[str, ...]:
         return ('put_dataset', 'append_to_list', 'append_to_list_p99',

@@ -359,8 +359,8 @@ def results(plan: Plan, folder: str, metric: str) -> Results:
                 f'{", ".join(sorted(ran))}: Slurm did not keep to '
                 '--nodelist; is a plugin of the site in its way?')
         guards = sorted(set(map(str, mine['guard'].unique())) - {''})
-        if figure := figure_of(mine, case['family'], metric):
-            value, better, unit = figure
+        if pair_value := figure_of(mine, case['family'], metric):
+            value, better, unit = pair_value
             found.append((pair, value))
         elif mine.empty or set(guards) & set(NOT_BEGUN):
             idle += guards or ['without a record']

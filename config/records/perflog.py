@@ -306,11 +306,11 @@ def figures(check: Any) -> Iterator[dict[str, Any]]:
     def record(figure: str, value: float, repeat: int, **judged: Any
                ) -> dict[str, Any]:
         name, size = metrics.split(figure)
-        metric = metrics.metric(name)
+        known = metrics.metric(name)
         return {'repeat': repeat, 'metric': name,
                 'point': metrics.point(size),
-                'value': float(value), 'unit': metric.unit,
-                'better': metric.better, 'result': result, **judged}
+                'value': float(value), 'unit': known.unit,
+                'better': known.better, 'result': result, **judged}
 
     # After a failure ReFrame fills in the names, with None for the values.
     values = {key.split(':')[-1]: v for key, v in check.perfvalues.items()

@@ -46,9 +46,9 @@ def widest(family: str, metric: str) -> float:
 def instead(family: str, figure: str) -> str | None:
     """The derived metric that is judged in place of a judged figure where
     the bound of that is too wide; None: there is none."""
-    metric, _ = split(figure)
+    base, _ = split(figure)
     return next((rule.get('instead') for rule in table()[family]
-                 if rule['metric'] == metric), None)
+                 if rule['metric'] == base), None)
 
 
 def derived(family: str, figures: Mapping[str, float]) -> dict[str, float]:
@@ -66,14 +66,14 @@ def derived(family: str, figures: Mapping[str, float]) -> dict[str, float]:
         if not name:
             continue
         what = derived_metrics()[name]
-        values = [
+        numbers = [
             value for figure, value in figures.items()
-            for metric, size in [split(figure)]
-            if metric == what['of'] and size is not None
+            for base, size in [split(figure)]
+            if base == what['of'] and size is not None
             and what.get('from', 0) <= size <= what.get('to', math.inf)]
-        if len(values) >= FEWEST_SIZES and min(values) > 0:
+        if len(numbers) >= FEWEST_SIZES and min(numbers) > 0:
             found[name] = math.exp(
-                sum(map(math.log, values)) / len(values))
+                sum(map(math.log, numbers)) / len(numbers))
     return found
 
 

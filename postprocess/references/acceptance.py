@@ -298,8 +298,8 @@ def _same(family: str, figure: str, before: Mapping, entry: Mapping) -> bool:
     if one is None or two is None:
         # Both are told by what they need alone.
         return one is two and _told(before, figure) == _told(entry, figure)
-    metric, _ = split(figure)
-    digit = resolution(family, metric) \
-        if metric in judged_metrics(family) else 0
+    base, _ = split(figure)
+    digit = resolution(family, base) \
+        if base in judged_metrics(family) else 0
     return (list(one[1:]) == list(two[1:]) and abs(one[0] - two[0])
             <= max(digit * 1.001, 1e-6 * abs(one[0])))

@@ -106,22 +106,22 @@ def progress(frame: pd.DataFrame, floors: Mapping[str, float] = {}
                   rule['metric'], judged.instead(family, rule['metric']))}
     good = good[good['metric'].isin(list(wanted - {'worst_ratio', None}))]
     table = medians(good, KEYS)
-    figure = table.groupby([*KEYS, 'metric', 'size'], observed=True,
+    group = table.groupby([*KEYS, 'metric', 'size'], observed=True,
                            dropna=False, sort=False).ngroup().to_numpy()
-    order = np.argsort(figure, kind='stable')
+    order = np.argsort(group, kind='stable')
     runs_of = table['run'].to_numpy(object)[order].tolist()
-    values = table['value'].to_numpy()[order].tolist()
-    begins = np.flatnonzero(np.diff(figure[order], prepend=-1))
+    numbers = table['value'].to_numpy()[order].tolist()
+    begins = np.flatnonzero(np.diff(group[order], prepend=-1))
     firsts = table.iloc[order[begins]][[*KEYS, 'metric', 'size']]
     for (*names, metric, size), begin, end in zip(
             firsts.itertuples(index=False, name=None), begins,
             np.append(begins[1:], len(order)), strict=False):
         point = None if math.isnan(size) else int(size)
         cases[tuple(map(str, names))][1][str(metric), point] = dict(zip(
-            runs_of[begin:end], values[begin:end], strict=True))
-    return [_of_case(key, len(runs), judgements(key[0], figures, floors),
+            runs_of[begin:end], numbers[begin:end], strict=True))
+    return [_of_case(key, len(runs), judgements(key[0], curves, floors),
                      key in mixed)
-            for key, (runs, figures) in sorted(
+            for key, (runs, curves) in sorted(
                 cases.items(), key=lambda case: case[0])]
 
 
@@ -139,7 +139,7 @@ def _of_case(key: tuple, runs: int, found: list[Judgement], mixed: bool
         needs_of={j.figure: j.needs for j in found})
 
 
-def judgements(family: str, figures: Figures,
+def judgements(family: str, curves: Figures,
                floors: Mapping[str, float] = {}) -> list[Judgement]:
     """What the runs of a case say of each judged figure.
 
@@ -148,8 +148,8 @@ def judgements(family: str, figures: Figures,
     floors = {**FLOORS, **floors}
     rows = perflogs.metrics()
     # What few runs have is no figure of the case, unless all have few.
-    enough = {point: runs for point, runs in figures.items()
-              if len(runs) >= FEWEST_RUNS} or figures
+    enough = {point: runs for point, runs in curves.items()
+              if len(runs) >= FEWEST_RUNS} or curves
     names = judged.judged(family, enough)
     found = []
     for (metric, size), runs in enough.items():
@@ -158,9 +158,9 @@ def judgements(family: str, figures: Figures,
             continue
         mine = _of_figure(family, name, metric, list(runs.values()), floors)
         other = judged.instead(family, name)
-        values = enough.get((other, None)) if other else None
-        if mine.bound > mine.cap and other and values:
-            derived = _of_figure(family, other, other, list(values.values()),
+        numbers = enough.get((other, None)) if other else None
+        if mine.bound > mine.cap and other and numbers:
+            derived = _of_figure(family, other, other, list(numbers.values()),
                                  floors)
             if derived.needs == 0:
                 mine = derived
@@ -191,12 +191,12 @@ def _of_figure(family: str, name: str, metric: str, values: list[float],
                          values, cap, floor, digit))
 
 
-def worst_ratios(family: str, figures: Figures) -> list[float]:
+def worst_ratios(family: str, curves: Figures) -> list[float]:
     """Each run's worst ratio to the median curves (1 = as good); [] where
     the case has no curve of a judged metric."""
     names, rows = judged.judged_metrics(family), perflogs.metrics()
     worst: dict[str, float] = {}
-    for (metric, size), runs in figures.items():
+    for (metric, size), runs in curves.items():
         centre = statistics.median(runs.values())
         if metric in names and size is not None and centre > 0:
             better = rows[metric]['better']

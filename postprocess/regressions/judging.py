@@ -629,22 +629,22 @@ class _Judging:
               low: float | None, high: float | None, before: float | None,
               now: float | None, mute: Decision | None, better: str,
               improved: bool = False) -> Regression:
-        figures = self.hist.figures.iloc[rows]
+        series = self.hist.figures.iloc[rows]
 
         def common(column: str) -> str:
-            known = figures[column].unique()
+            known = series[column].unique()
             return str(known[0]) if len(known) == 1 else ''
 
         single = kind in ('figure', 'case')
         since = self.hist.nights[start]
         place = {c: common(c) for c in ('system', 'partition', 'environ',
                                         'family', 'check', 'params', 'speed')}
-        case = common('case') if figures['of'].nunique() == 1 else ''
-        metrics = list(dict.fromkeys(figures['metric']))
+        case = common('case') if series['of'].nunique() == 1 else ''
+        metrics = list(dict.fromkeys(series['metric']))
         metric = metrics[0] if single or len(metrics) == 1 else ''
-        point = str(figures['point'].iloc[0]) if single \
+        point = str(series['point'].iloc[0]) if single \
             else common('point')
-        cases = list(dict.fromkeys(figures['case']))
+        cases = list(dict.fromkeys(series['case']))
         key = [kind, name, *place.values(), case, metric, point] + [
             common(c) for c in ('program', 'source', 'edition')] * single
         ident = _digest('|'.join(key))
@@ -652,7 +652,7 @@ class _Judging:
         while ident in self.ids:
             ident = _digest(ident)
         self.ids.add(ident)
-        ofs = list(dict.fromkeys(figures['of']))
+        ofs = list(dict.fromkeys(series['of']))
         cause = self._cause(ofs, start)
         ran = self.hist.ran
         ran = ran[ran['of'].isin(ofs) & (ran['night'] >= start)]
@@ -660,11 +660,11 @@ class _Judging:
         members = [
             Member(**results.place_of(r), metric=str(r.metric),
                    point=str(r.point), ratio=self._ratio(row, start))
-            for row, r in zip(rows, figures.itertuples(), strict=True)]
+            for row, r in zip(rows, series.itertuples(), strict=True)]
         return Regression(
             id=ident, kind=kind, group=name, **place, case=case, cases=cases,
             metric=metric, metrics=metrics, point=point,
-            unit=common('unit') or str(figures['unit'].iloc[0]) * single,
+            unit=common('unit') or str(series['unit'].iloc[0]) * single,
             better=better, since=str(since), since_run=str(
                 first.iloc[0]) if len(first) else '', nights=count,
             before=before, now=now, ratio=ratio, low=low, high=high,

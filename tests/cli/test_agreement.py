@@ -117,15 +117,15 @@ class Case:
 def drawn(seed: int, folder: Path) -> set[str]:
     """Writes a made-up site; returns how its newest sessions ended."""
     rng = random.Random(seed)
-    nights = rng.randint(3, 34)
+    columns = rng.randint(3, 34)
     # Of two with one number, and so one hash, each runs somewhere else.
     cases = {tuple(case.columns[c] for c in perflogs.CASE if c != 'family'):
-             case for case in (Case(rng, number, nights)
+             case for case in (Case(rng, number, columns)
                                for number in range(rng.randint(2, 9)))}
     seen: set[str] = set()
     records, some = [], list(cases.values())
-    for night in range(nights):
-        last = night == nights - 1
+    for night in range(columns):
+        last = night == columns - 1
         start = make.START + datetime.timedelta(
             days=night, minutes=rng.choice([0, 0, 17, 1250]))
         tag = f'{rng.randrange(16 ** 6):06x}'

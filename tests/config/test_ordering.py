@@ -15,7 +15,7 @@ from cli.session import ordering
 from cli.site import doctor
 from cli.site import partitions as guard
 from config.sessions import ordering as rules
-from config.sessions import runner as session
+from config.sessions import runner
 from postprocess import outcomes, perflogs
 from postprocess.perflogs import cache, plans
 from postprocess.report import build as report
@@ -168,7 +168,7 @@ def part(name: str, **extras):
 @pytest.fixture
 def cases(monkeypatch):
     """Three cases under a budget and one without, hashable as ReFrame's."""
-    monkeypatch.setattr(session, 'planned', lambda case: {
+    monkeypatch.setattr(runner, 'planned', lambda case: {
         'name': case.check.display_name, 'partition': case.partition.name})
     small, free = part('small', night_budget=1.0), part('free')
     return [Row(**vars(one)) for one in (
@@ -179,7 +179,7 @@ def cases(monkeypatch):
 def test_a_session_leaves_what_the_budget_of_a_partition_lacks(cases):
     known = rules.Known({('small', 'gnu', 'c'): 3600.0},
                         {('small', 'gnu', 'a'): '20261101T0300Z-aa'}, True)
-    now, left = session.within_budgets(cases, known)
+    now, left = runner.within_budgets(cases, known)
     # In their order; four nodes for ten minutes are 0.67 of an hour.
     assert [one.check.hashcode for one in now] == ['b', 'd']
     a, = (row for row in left if row['name'] == 'Check a')
@@ -189,20 +189,20 @@ def test_a_session_leaves_what_the_budget_of_a_partition_lacks(cases):
     assert (c['hours'], c['nights'], c['by'], c['last']) == (
         60.0, 0, 'time', '')
     # Without the word of plumb no budget holds.
-    assert session.within_budgets(cases, rules.Known()) == (cases, [])
+    assert runner.within_budgets(cases, rules.Known()) == (cases, [])
     assert cases[0].check._current_partition is None
 
 
 def test_reframe_gets_them_longest_first_unless_told_otherwise(
         cases, monkeypatch):
-    runner = types.SimpleNamespace(known=rules.Known(
+    machine = types.SimpleNamespace(known=rules.Known(
         {(one.partition.name, 'gnu', one.check.hashcode): took
          for one, took in zip(cases, (3, 1, 4, 2), strict=True)}))
 
     def order(*words: str) -> str:
         monkeypatch.setattr('sys.argv', ['reframe', '-r', *words])
         return ''.join(one.check.hashcode for one in
-                       session.AccountedRunner.in_order(runner, cases))
+                       runner.AccountedRunner.in_order(machine, cases))
 
     assert order() == 'cadb'
     assert order('--exec-order=name') == order('--exec-o', 'uid') == 'abcd'
@@ -212,7 +212,7 @@ def test_the_limit_of_a_case_is_that_of_its_partition(cases):
     check = cases[0].check
     check.seconds_needed = lambda: (
         900.0 if check._current_partition is cases[0].partition else 0.0)
-    assert session.limit(cases[0]) == 900.0
+    assert runner.limit(cases[0]) == 900.0
     assert check._current_partition is check._current_environ is None
 
 

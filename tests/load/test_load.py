@@ -399,10 +399,10 @@ def test_nobody_listens(load):
 
 def test_wrong_bytes_and_wrong_sizes_are_found(load, fake):
     server = fake()
-    values = ['--keys', 20, '--value-size', '100-300']
+    options = ['--keys', 20, '--value-size', '100-300']
     where = ['--server', server.where]
-    read = [*where, *values, '--requests', 500]
-    figures(load(*where, *values, '--operation', 'fill'))
+    read = [*where, *options, '--requests', 500]
+    figures(load(*where, *options, '--operation', 'fill'))
     assert len(server.data) == 20
     assert len({len(v) for v in server.data.values()}) > 5
     figures(load(*read))

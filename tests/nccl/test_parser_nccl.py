@@ -28,7 +28,7 @@ def values(text):
     return {(r.metric, r.size): r.value for r in nccl.parse(text)}
 
 
-def figures(text):
+def rows(text):
     return [(r.program, r.version, r.size, r.metric, r.value, r.unit)
             for r in nccl.parse(text)]
 
@@ -196,7 +196,7 @@ def tagged(text, tag):
     '[prterun-node1-4711@1,0]<stdout>: ', '[0] ', '<stdout>:'])
 def test_tags_of_launchers(tag):
     text = text_of('formats/v2.19.6_stub_mpi_np2_g2.txt')
-    assert figures(tagged(text, tag)) == figures(text)
+    assert rows(tagged(text, tag)) == rows(text)
 
 
 INFO = [
@@ -216,10 +216,10 @@ def test_lines_in_between():
         text = text_of(name)
         chatty = ''.join(f'{line}\n{INFO[n % len(INFO)]}\n'
                          for n, line in enumerate(text.split('\n')))
-        assert figures(chatty) == figures(text)
+        assert rows(chatty) == rows(text)
         for ends in (text.replace('\n', '\r\n'), '\n\n' + text + '\n\n',
                      re.sub(' +\n', '\n', text)):
-            assert figures(ends) == figures(text)
+            assert rows(ends) == rows(text)
 
 
 @pytest.mark.parametrize('name, said', [
@@ -350,7 +350,7 @@ def test_the_environment_is_not_kept():
     text = text_of('formats/all_reduce.json')
     kept = nccl.without_environment(text)
     assert 'LD_LIBRARY_PATH' in text and 'LD_LIBRARY_PATH' not in kept
-    assert figures(kept) == figures(text)
+    assert rows(kept) == rows(text)
 
 
 def test_plumb_parse_says_what_it_left_out():

@@ -202,10 +202,10 @@ def test_a_limit_of_the_devices_is_a_line_of_the_curve(tmp_path, monkeypatch):
     draw = curve.curve
 
     def count(frame, *more):
-        figure = draw(frame, *more)
-        lines.append([line for line in figure.axes[0].lines
+        picture = draw(frame, *more)
+        lines.append([line for line in picture.axes[0].lines
                       if line.get_linestyle() == '-.'])
-        return figure
+        return picture
     monkeypatch.setattr(curve, 'curve', count)
     monkeypatch.setitem(FAMILIES, 'osu', family(
         tmp_path, 'figures:\n'

@@ -4,6 +4,7 @@ Loaded before a site's own file (`plumb env` puts both into
 RFM_CONFIG_FILES). Paths come from the environment that `plumb env` exports.
 """
 import os
+import sys
 
 import reframe
 
@@ -38,6 +39,7 @@ except families.FamilyError as err:
 
 site_configuration = {
     'general': [{
+        'colorize': sys.stdout.isatty() and not os.environ.get('NO_COLOR'),
         # Only folders with checks: ReFrame parses every file. A family.yaml
         # with a fault ends it all here, in one line.
         'check_search_path': [

@@ -36,9 +36,8 @@ class Point:
 
 #: Cases and the modes that they belong to, besides full.
 POINTS: dict[Point, tuple[str, ...]] = {
-    Point('optcast', 'f32', 2, 1, 0, 'small'): ('quick', 'bringup',
-                                                'nightly'),
-    Point('ring', 'f32', 2, 1, 0, 'small'): ('quick', 'bringup', 'nightly'),
+    Point('optcast', 'f32', 2, 1, 0, 'small'): ('quick', 'nightly'),
+    Point('ring', 'f32', 2, 1, 0, 'small'): ('quick', 'nightly'),
     **{Point('optcast', kind, 2, 2, 0, 'small'): ('nightly',)
        for kind in ('f16', 'bf16')},
     **{Point('ring', kind, 2, 1, 0, 'small'): () for kind in (

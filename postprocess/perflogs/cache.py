@@ -39,6 +39,7 @@ import duckdb
 
 from config.sessions import lock as locks
 
+from .. import options
 from . import formats, plans, reading
 from .formats import sql_text
 from .reading import Lines
@@ -105,6 +106,23 @@ def opened(paths: Sequence[os.PathLike | str], report: Any,
         if ended:
             reading.missing(con, ended, report)
         yield con
+
+
+def only(con: duckdb.DuckDBPyConnection, site: str) -> None:
+    """Restricts the view `records` to a site; '': to none.
+
+    :param con: of opened
+    :raises ValueError: the site has no records
+    """
+    if not site:
+        return
+    sites = [name for name, in con.execute(
+        'SELECT DISTINCT system FROM records').fetchall()]
+    if sites:
+        options.known(site, sites)
+    con.execute('ALTER VIEW records RENAME TO all_records')
+    con.execute('CREATE VIEW records AS FROM all_records WHERE system = '
+                + sql_text(site))
 
 
 def _shared(stack: contextlib.ExitStack, folder: Path) -> Cache | None:

@@ -225,10 +225,10 @@ site_configuration['systems'][0]['partitions'][0]['extras'][
     site = str(tmp_path / 'site')
 
     def nightly_session(*more: str) -> str:
-        done = suite.plumb('run', '--site', site, '--mode', 'nightly', '--',
+        done = suite.plumb('nightly', '--site', site, '--bringup', '--',
                            *OSU, '-n', 'OsuStartup', '-Srepetitions=1', *more)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert '1 cases, 0 failed' in done.stdout
+        assert 'nothing is worse; 1 test case to run' in done.stdout
         return done.stdout
 
     first = nightly_session()
@@ -240,9 +240,9 @@ site_configuration['systems'][0]['partitions'][0]['extras'][
     page = (suite.tmp / 'report' / 'index.html').read_text()
     assert 'Left to other nights' in page and 'never ran' in page
     # Now the first one's own time is known, and both fit.
-    done = suite.plumb('run', '--site', site, '--mode', 'nightly', '--',
+    done = suite.plumb('nightly', '--site', site, '--bringup', '--',
                        *OSU, '-n', 'OsuStartup', '-Srepetitions=1')
-    assert '2 cases, 0 failed' in done.stdout, done.stdout + done.stderr
+    assert '; 2 test cases to run' in done.stdout, done.stdout + done.stderr
     assert 'Left to' not in done.stdout
     assert len({r['case'] for r in suite.records}) == 2
 
@@ -270,8 +270,7 @@ def test_a_case_that_never_began_has_not_run(tmp_path):
 @pytest.mark.parametrize('mode, budgets', [('nightly', True),
                                            ('quick', False)])
 def test_budgets_hold_in_mode_nightly(tmp_path, monkeypatch, mode, budgets):
-    known = ordering.of_run(tmp_path, 'alpha', mode)
-    assert known == ordering.of_nightly_session(None, mode)
+    known = ordering.of_nightly_session(None, mode)
     with ordering.handed(known) as variables:
         monkeypatch.setenv(*variables.popitem())
         assert rules.Known.handed() == rules.Known(budgets=budgets)
@@ -291,7 +290,6 @@ def test_many_records_are_asked_for_times_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, 'WORTH', 0)
     monkeypatch.setattr(ordering, 'records', None)
     assert ordering.times_seen(tmp_path, 'alpha') == plain
-    assert ordering.of_run(tmp_path, 'alpha', 'quick').once == plain
     monkeypatch.undo()
     assert set(ordering.records(tmp_path, 'alpha')['system']) == {'alpha'}
     assert (tmp_path / '.store').is_dir()

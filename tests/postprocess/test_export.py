@@ -65,7 +65,8 @@ def test_history_of_many_test_cases_lists_them(tree, capsys, monkeypatch):
 
 
 def test_history_as_data_is_the_table(tree, capsys):
-    assert history.main(['latency', '--json', '--perflogs', str(tree)]) == 0
+    assert history.main(['latency', '--json', '-', '--perflogs',
+                         str(tree)]) == 0
     rows = json.loads(capsys.readouterr().out)
     frame = perflogs.read(tree)
     frame = frame[naming.judged(frame) & (frame['metric'] == 'latency')]
@@ -73,7 +74,7 @@ def test_history_as_data_is_the_table(tree, capsys):
                   for r in rows) == sorted(zip(*(
                       frame[name] for name in (
                           'run', 'params', 'point', 'value')), strict=True))
-    assert history.main(['latency', '--csv', '--last', '2', '--perflogs',
+    assert history.main(['latency', '--csv', '-', '--last', '2', '--perflogs',
                          str(tree)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 4
 

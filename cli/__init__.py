@@ -4,4 +4,5 @@ session/    a session of ReFrame from start to table; saved output; records
 nightly/    nightly sessions, nodes that are slow
 site/       the folder of a site: new, check, doctor
 setup/      virtual environment, bundle, software stacks, new benchmarks
+pipes       a reader that leaves (`| head`) ends a command quietly
 """

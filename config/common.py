@@ -42,6 +42,7 @@ _SESSION = os.environ.get('PLUMBLINE_SESSION', _WORK)
 
 site_configuration = {
     'general': [{
+        'colorize': sys.stdout.isatty() and not os.environ.get('NO_COLOR'),
         # Only folders with checks: ReFrame parses every file. A family.yaml
         # with a fault ends it all here, in one line.
         'check_search_path': [

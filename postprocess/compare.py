@@ -11,12 +11,12 @@ all runs of its figure that the perflogs have, so that two nights can be
 compared. A curve is one figure more: the mean of its logs over the sizes that
 both have, a value a run. The p of all figures of a comparison are corrected
 together (Holm, Scand. J. Stat. 6, 1979). A figure is better or worse where
-that is below 5 %, the same where the interval lies within --least, and where
+that is below 5 %, the same where the interval lies within --min-change, and
+where
 it can say neither it says how many runs are missing, for each side.
 """
 from __future__ import annotations
 
-import argparse
 import csv
 import dataclasses
 import io
@@ -26,16 +26,16 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from config import console
+from config.commandline import Parser
 from config.sessions import judged
 
-from . import perflogs
+from . import options, perflogs
 from .references.progress import medians, usable
 from .regressions import detect
 from .regressions.sessions import sessions
@@ -50,19 +50,19 @@ OWN = 5
 CURVE = 3
 LEVEL, SURE = 1.96, 0.05
 
-EXAMPLES = """\
-A and B are a session or a date, a stretch of them (FIRST:LAST), or a value
-of a column, with the column's name where it is not plain (stack='mpich 4.2');
-several with commas.
+HELP = """\
+Compares two sessions, sites, software stacks or programs.
 
-examples:
-  ./plumb compare 2026-11-20 2026-11-21          two nights
-  ./plumb compare :2026-11-19 2026-11-20:        before and since
-  ./plumb compare alpha beta                     two sites, from one tree
-  ./plumb compare redis valkey --csv stores.csv  two stores
-  ./plumb compare environ=openmpi environ=mpich  two stacks
+A and B are each a session or a date, a range of them (FIRST:LAST), or a value
+of a column of the records. The name of the column may be added, and several
+conditions are separated by commas:
+  2026-11-20 2026-11-21          two dates
+  :2026-11-19 2026-11-20:        before a date and since then
+  alpha beta                     two sites in one folder of perflogs
+  environ=openmpi environ=mpich  two environments
 
-exit codes: 0 compared, 2 usage, no records, or nothing to match
+Exit codes: 0 compared; 1 compared, but the perflogs have damaged places; 2
+wrong usage, no records, or nothing that A and B have in common.
 """
 
 
@@ -98,23 +98,25 @@ class Row:
     needs: int | None = 0
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command line."""
-    cmd = argparse.ArgumentParser(
-        prog='plumb compare', description='B against A, case by case.',
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    cmd.add_argument('a', metavar='A')
-    cmd.add_argument('b', metavar='B')
-    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                     help='where the perflogs are (default: perflogs)')
-    cmd.add_argument('--least', type=float, default=0.05, metavar='X',
-                     help='smallest difference that matters, a fraction '
-                     '(default: 0.05)')
-    cmd.add_argument('--all', action='store_true',
-                     help='print every point, not curves and single figures')
-    cmd.add_argument('--csv', metavar='FILE', help='all rows; - prints them')
-    cmd.add_argument('--json', metavar='FILE', help='the same as JSON')
+    cmd = Parser(prog='plumb compare', text=HELP,
+                 example='./plumb compare redis valkey --csv stores.csv')
+    cmd.add_argument('a', metavar='A', help='the records to compare with')
+    cmd.add_argument('b', metavar='B', help='the records that are compared')
+    options.add_records(cmd)
+    cmd.add_argument_group('comparison').add_argument(
+        '--min-change', type=float, default=0.05, metavar='X',
+        help='the smallest difference that matters, as a fraction (default: '
+             '0.05)')
+    output = cmd.add_argument_group('output')
+    output.add_argument('--all-points', action='store_true',
+                        help='print every point, and not only curves and '
+                        'single values')
+    output.add_argument('--csv', metavar='FILE', help='write all rows as CSV '
+                        'to FILE; - prints them, and nothing else')
+    output.add_argument('--json', metavar='FILE', help='write all rows as '
+                        'JSON to FILE; - prints them, and nothing else')
     return cmd
 
 
@@ -122,25 +124,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     cmd = parser()
     args = cmd.parse_args(argv)
-    if not 0 < args.least < 1:
-        cmd.error(f'--least is {args.least}; it is between 0 and 1')
+    if not 0 < args.min_change < 1:
+        cmd.error(f'--min-change is {args.min_change}; it is between 0 and 1')
     try:
         frame, faults = perflogs.read(args.perflogs, on_error='collect')
         for fault in faults:
             print(f'plumb compare: {fault}', file=sys.stderr)
-        rows = compare(frame, args.a, args.b, args.least)
+        frame = options.of_site(frame, args.site)
+        rows = compare(frame, args.a, args.b, args.min_change)
     except (OSError, ValueError) as err:
         print(f'plumb compare: {err}', file=sys.stderr)
         return 2
-    out = {args.csv: _csv, args.json: _json}
-    for path, text in out.items():
-        if path == '-':
-            print(text(rows), end='')
-        elif path:
-            Path(path).write_text(text(rows), 'utf-8')
-    if '-' not in out:
-        show(rows, args.a, args.b, args.all)
-    return 0
+    for file, text in ((args.csv, _csv), (args.json, _json)):
+        options.put(file, text(rows) if file else '')
+    if '-' not in (args.csv, args.json):
+        show(rows, args.a, args.b, args.all_points)
+    return 1 if faults else 0
 
 
 def compare(frame: pd.DataFrame, a: str, b: str, minimum: float = 0.05

@@ -5,6 +5,7 @@ import argparse
 import functools
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,41 +14,35 @@ from typing import Any
 
 import duckdb
 
+from config.commandline import Parser
 from config.families import metrics
 from config.sessions.judged import point
 
+from . import options
 from .perflogs import cache
 from .perflogs.formats import sql_text
 
-HELP = """Writes the perflogs as a file for other tools.
+HELP = """\
+Writes the perflogs as files for other tools.
 
---parquet and --csv have a row a record, of all runs, in order of time: the
-columns of config/perflog.yaml, with the point as a number of bytes; `file`,
-`line` and `format`, where the record stands. Empty cells are NULL; times are
-UTC. In the CSV file a text that a spreadsheet would run as a formula (it
-begins with =, @, a tab, or with + or - and is not a number) has an apostrophe
-before it.
+--parquet and --csv have one row per record, in order of time: the columns of
+config/perflog.yaml, with the point as a number of bytes; `file`, `line` and
+`format`, where the record is. Empty cells are NULL, times are UTC. In the CSV
+file a text that a spreadsheet would run as a formula begins with an
+apostrophe.
 
---junit and --openmetrics tell how each case stands in its newest run, as the
-page does. JUnit is what `plumb verdict --junit` writes: a test a case, failed
-where it failed or regressed, skipped where nothing judged it (inconclusive, or
-no reference and too few nights). The OpenMetrics are gauges: plumb_METRIC for
-each judged figure, with the labels system, partition, environ, check, params,
-program, source, metric, point and unit (plumb_METRIC_value where the metric
-ends in what Prometheus keeps for counters, as cpu_total does);
-plumb_case_failed, 0 or 1; plumb_case_run_seconds, when the case ran.
+--junit and --openmetrics have the newest result of each test case. JUnit has
+one test per test case: it fails if the test case failed or regressed, and is
+skipped if the test case is inconclusive or cannot be judged yet. OpenMetrics
+has a gauge plumb_METRIC for each judged metric (plumb_METRIC_value if the name
+ends like a counter of Prometheus), plumb_case_failed (0 or 1) and
+plumb_case_run_seconds (the time of the session).
 
-Several files can be written at once; each is replaced as a whole, or not.
+Several files can be written at once. Each is replaced as a whole, or not.
 
-Examples:
-  ./plumb export --parquet all.parquet
-  ./plumb export --perflogs /shared/perflogs --csv all.csv --junit junit.xml
-  ./plumb export --openmetrics /var/lib/node_exporter/plumb.prom
-  ./plumb export --csv /dev/stdout | head
-
-Exit codes: 0 good (also where a case failed), 1 written, but there are
-damaged places in the perflogs (each is told on stderr), 2 usage, no records,
-or a file that cannot be written.
+Exit codes: 0 good, also if a test case failed; 1 written, but the perflogs
+have damaged places, which stderr lists; 2 wrong usage, no records, or a file
+that cannot be written.
 """
 #: Texts that a spreadsheet would run as a formula. No number is one, nor is
 #: the `-` of a column without a value.
@@ -58,18 +53,19 @@ _LABELS = ('system', 'partition', 'environ', 'check', 'params', 'program',
            'source')
 
 
-def parser() -> argparse.ArgumentParser:
-    head, _, rest = HELP.partition('\n\n')
-    cmd = argparse.ArgumentParser(
-        prog='plumb export', description=head, epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    cmd.add_argument('--perflogs', type=Path, default=Path('perflogs'),
-                     metavar='DIR', help='folder of perflogs, or a file')
-    for name, text in (('parquet', 'all records as Parquet (zstd)'),
-                       ('csv', 'all records as CSV'),
-                       ('junit', 'how the cases stand, as JUnit XML'),
-                       ('openmetrics', 'the newest figures, for Prometheus')):
-        cmd.add_argument(f'--{name}', type=Path, metavar='FILE', help=text)
+def parser() -> Parser:
+    """The command line."""
+    cmd = Parser(prog='plumb export', text=HELP, example='./plumb export '
+                 '--site mycluster --csv all.csv --junit junit.xml')
+    options.add_records(cmd)
+    output = cmd.add_argument_group('output')
+    for name, text in (
+            ('parquet', 'all records as Parquet (zstd)'),
+            ('csv', 'all records as CSV'),
+            ('junit', 'the result of each test case as JUnit XML'),
+            ('openmetrics', 'the newest values for Prometheus')):
+        output.add_argument(f'--{name}', type=Path, metavar='FILE',
+                            help=f'write {text} to FILE; - prints it')
     return cmd
 
 
@@ -87,6 +83,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f'plumb export: {faults[-1]}', file=sys.stderr)
 
     with cache.opened([args.perflogs], report) as con:
+        try:
+            cache.only(con, args.site)
+        except ValueError as err:
+            print(f'plumb export: {err}', file=sys.stderr)
+            return 2
         if not con.execute('FROM records LIMIT 1').fetchone():
             if not faults:
                 print(f'plumb export: no records in {args.perflogs}: run '
@@ -119,6 +120,8 @@ def _all(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
                 found = verdict.of_records(frame, [str(args.perflogs)])
                 written(args.junit, functools.partial(
                     _text, telling.junit(found)))
+    except BrokenPipeError:             # `| head`
+        raise
     except OSError as err:
         print(f'plumb export: {err.filename or "a file"}: cannot be written '
               f'({err.strerror or err})', file=sys.stderr)
@@ -132,8 +135,16 @@ def _all(args: argparse.Namespace, con: duckdb.DuckDBPyConnection,
 def written(file: Path, write: Callable[[Path], Any]) -> None:
     """Lets a file be written beside, and puts it in its place.
 
+    :param file: -: what is written is printed
     :raises OSError: it cannot be written; what was there is as it was
     """
+    if str(file) == '-':
+        with tempfile.TemporaryDirectory(prefix='plumbline-') as folder:
+            write(Path(folder, 'answer'))
+            sys.stdout.flush()
+            with open(Path(folder, 'answer'), 'rb') as answer:
+                shutil.copyfileobj(answer, sys.stdout.buffer)
+        return
     if file.exists() and not file.is_file():    # /dev/stdout, a pipe
         write(file)
         return

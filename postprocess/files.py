@@ -1,8 +1,9 @@
-"""Writing files whole or not at all."""
+"""Files: written whole or not at all; whether git would keep them."""
 from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from pathlib import Path
 
 
@@ -28,3 +29,14 @@ def write_all(folder: Path, files: dict[str, bytes]) -> None:
         for part, _ in ready:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+def commit_note(path: Path) -> str:
+    """`; commit it`, or '' if git ignores a file or is not used there."""
+    with contextlib.suppress(OSError):          # there is no git
+        asked = subprocess.run(
+            ['git', '-C', str(path.parent), 'check-ignore', '-q', path.name],
+            stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # 0: it is ignored; 1: it is not; 128: outside of a repository.
+        return '; commit it' if asked.returncode == 1 else ''
+    return ''

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import itertools
 import json
 import statistics
@@ -18,16 +19,15 @@ from typing import Any, NamedTuple
 import duckdb
 
 from config import console
+from config.commandline import Parser
 from config.sessions.judged import point
 
+from . import options
 from .perflogs import cache
 from .perflogs.formats import sql_text
 
-HELP = """Print a metric of test cases over sessions.
-
-METRIC is the name of a metric (latency, bandwidth, operations, ...). CASE is
-a part of the name of a test case, `check params @system:partition+environ`,
-or the hash of a test case. Without CASE all test cases with the metric match.
+HELP = """\
+Shows a metric of test cases, session by session.
 
 If at most 3 test cases match, each has a table with one row per point and one
 column per session. `change` compares the last session with the median of the
@@ -35,18 +35,12 @@ earlier sessions in the table. If more test cases match, one table lists them:
 `change` is then the median over the points of a test case. Of several
 repetitions in a session the median counts.
 
-Examples:
-  ./plumb history latency
-  ./plumb history latency "OsuPt2pt program=osu_latency" --last 30
-  ./plumb history bandwidth @alpha:gpu --csv > bandwidth.csv
-  ./plumb history operations --json --perflogs /shared/perflogs
-
 --csv and --json write one row per session, test case and point: time, run,
 system, partition, environ, check, params, case, metric, point, value, unit,
 better, result.
 
-Exit codes: 0 good, 1 the perflogs have damaged places (each is reported on
-stderr), 2 usage error, or nothing matches.
+Exit codes: 0 good; 1 the perflogs have damaged places, which stderr lists; 2
+wrong usage, or nothing matches.
 """
 #: Test cases that have a table of their own.
 TABLES = 3
@@ -120,33 +114,33 @@ class Row(NamedTuple):
         return f'{self.value:.4g}' + '!' * (self.result in ('fail', 'xpass'))
 
 
-def parser() -> argparse.ArgumentParser:
-    head, _, rest = HELP.partition('\n\n')
-    cmd = argparse.ArgumentParser(
-        prog='plumb history', description=head, epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    cmd.add_argument('metric', metavar='METRIC')
-    cmd.add_argument('case', metavar='CASE', nargs='?', default='')
-    cmd.add_argument('--perflogs', type=Path, default=Path('perflogs'),
-                     metavar='DIR', help='folder of perflogs')
-    cmd.add_argument('--last', type=int, metavar='N', help='only the newest '
-                     'N sessions; 0: all (default: 8, with --csv and --json '
-                     'all)')
-    form = cmd.add_mutually_exclusive_group()
-    form.add_argument('--csv', action='store_true', help='rows as CSV')
-    form.add_argument('--json', action='store_true', help='rows as JSON')
+def parser() -> Parser:
+    """The command line."""
+    cmd = Parser(prog='plumb history', text=HELP, example='./plumb history '
+                 'latency "OsuPt2pt program=osu_latency" --last 30')
+    cmd.add_argument('metric', metavar='METRIC', help='the name of a metric, '
+                     'for example latency or bandwidth')
+    cmd.add_argument('case', metavar='CASE', nargs='?', default='',
+                     help='a part of the name of a test case, which is `check '
+                     'params @system:partition+environ`, or its hash '
+                     '(default: all test cases)')
+    options.add_records(cmd).add_argument(
+        '--last', type=options.last, metavar='N',
+        help='show only the newest N sessions (default: 8; with --csv and '
+             '--json all)')
+    form = cmd.add_argument_group('output').add_mutually_exclusive_group()
+    form.add_argument('--csv', metavar='FILE', help='write the rows as CSV to '
+                      'FILE; - prints them')
+    form.add_argument('--json', metavar='FILE', help='write the rows as JSON '
+                      'to FILE; - prints them')
     return cmd
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
-    cmd = parser()
-    args = cmd.parse_args(argv)
-    last = args.last if args.last is not None else (
-        0 if args.csv or args.json else 8)
-    if last < 0:
-        cmd.error(f'--last is {last}; give 0 or more')
-    if not args.perflogs.is_dir():
+    args = parser().parse_args(argv)
+    last = args.last or (0 if args.csv or args.json else 8)
+    if not Path(args.perflogs).is_dir():
         print(f'plumb history: {args.perflogs}: no folder of perflogs; run '
               '`./plumb run` first, or name another with --perflogs',
               file=sys.stderr)
@@ -157,6 +151,11 @@ def main(argv: list[str] | None = None) -> int:
         faults.append(f'{file}:{line}: {reason}')
 
     with cache.opened([args.perflogs], report, missing=False) as con:
+        try:
+            cache.only(con, args.site)
+        except ValueError as err:
+            print(f'plumb history: {err}', file=sys.stderr)
+            return 2
         test_cases = ask(con, args.metric, args.case, last)
         known = set() if test_cases else {name for name, in con.execute(
             'SELECT DISTINCT metric FROM records').fetchall()}
@@ -168,18 +167,31 @@ def main(argv: list[str] | None = None) -> int:
     if not found:
         print(f'plumb history: {_nothing(args, known)}', file=sys.stderr)
         return 2
-    if args.json:
-        print(json.dumps([row._asdict() for row in found], indent=1))
-    elif args.csv:
-        import csv
-        out = csv.writer(sys.stdout, lineterminator='\n')
-        out.writerow(COLUMNS)
-        out.writerows(found)
+    try:
+        options.put(args.json, json.dumps(
+            [row._asdict() for row in found], indent=1) + '\n'
+            if args.json else '')
+        options.put(args.csv, _csv(found) if args.csv else '')
+    except OSError as err:
+        print(f'plumb history: {err.filename}: cannot be written '
+              f'({err.strerror})', file=sys.stderr)
+        return 2
+    if args.json or args.csv:
+        pass
     elif many:
         changes(found)
     else:
         tables(found)
     return 1 if faults else 0
+
+
+def _csv(found: Iterable[Row]) -> str:
+    import csv
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator='\n')
+    out.writerow(COLUMNS)
+    out.writerows(found)
+    return text.getvalue()
 
 
 def _nothing(args: argparse.Namespace, known: set[str]) -> str:

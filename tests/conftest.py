@@ -1,6 +1,6 @@
 """What the tests share: an isolated place for runs of the real suite.
 
-With `./plumb test` they run in parallel, in more workers than there are
+With `./plumb selftest` they run in parallel, in more workers than there are
 cores, because most of them wait. Tests on a cluster run in one worker per
 file, which has its own cluster; while a test marked `alone` runs, no other
 does. What starts ./plumb or reframe gets a fork of a server that has imported
@@ -58,9 +58,11 @@ from tests import forks  # noqa: E402
 # tests that interrupt a child would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: Marker -> the option of `./plumb test` that asks for the tests that have it.
-ASKED = {'cluster': '--cluster', 'thorough': '--complete',
-         'lengthy': '--lengthy'}
+#: Marker -> the option of pytest that selects the tests that have it. The
+#: option of `./plumb selftest` is the marker's name; pytest has a --strict of
+#: its own.
+ASKED = {'cluster': '--cluster', 'strict': '--strict-tests',
+         'slow': '--slow'}
 #: Marker -> number of tests that were not asked for.
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
@@ -68,10 +70,10 @@ LEFT_OUT = pytest.StashKey[dict[str, int]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption('--cluster', action='store_true',
                      help='also the tests on a cluster of namespaces')
-    parser.addoption('--complete', action='store_true',
-                     help='also the thorough tests; one that skips for want '
+    parser.addoption('--strict-tests', action='store_true',
+                     help='also the strict tests; one that skips for want '
                           'of what a package of .ci/packages.txt has fails')
-    parser.addoption('--lengthy', action='store_true',
+    parser.addoption('--slow', action='store_true',
                      help='also the tests that take minutes each, which CI '
                           'has no time for')
     parser.addoption('--outcomes', type=Path, metavar='FILE',
@@ -144,8 +146,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config
     if left:
         lines.append('Not selected, and how to run them:')
     for marker, number in left.items():
-        lines.append(f'{number:6}  {marker} tests: ./plumb test '
-                     f'{ASKED[marker]}')
+        lines.append(f'{number:6}  {marker} tests: ./plumb selftest '
+                     f'--{marker}')
     for line in lines:
         terminalreporter.write_line(line)
 
@@ -171,9 +173,9 @@ def skipped_lines(reports: Iterable[Any]) -> list[str]:
         'is no failure. What this machine lacks:',
         *(f'{count:6}  {text}' for text, count in reasons.most_common()),
         'To run them on Debian or Ubuntu: sudo .ci/packages installs these '
-        'packages; then ./plumb test.',
+        'packages; then ./plumb selftest.',
         'For lines without a package, set or install what they name. Names '
-        'of the skipped tests: ./plumb test -rs']
+        'of the skipped tests: ./plumb selftest -rs']
 
 
 class Outcomes:
@@ -343,8 +345,8 @@ def types_checked(once: Callable[[str, Callable[[Path], object]], Path]
     return tuple(json.loads((once('mypy', make) / 'said.json').read_text()))
 
 
-#: After the options of `./plumb test`: two workers are side by side, too, and
-#: each takes half a second to start.
+#: After the options of `./plumb selftest`: two workers are side by side, too,
+#: and each takes half a second to start.
 FEWER = '-n2'
 
 
@@ -383,7 +385,7 @@ two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2,
 def skip_missing(program: str, why: str) -> NoReturn:
     """Skips a test because a program or a header is missing.
 
-    With --complete it fails where .ci/packages.txt has a package for it.
+    With --strict it fails where .ci/packages.txt has a package for it.
     """
     reason = pytest.skip.Exception(why)
     reason.missing = program                         # type: ignore[attr-defined]
@@ -405,11 +407,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]
     report = yield
     absent = call.excinfo and getattr(call.excinfo.value, 'missing', None)
     report.missing = absent                 # type: ignore[attr-defined]
-    if report.skipped and item.config.getoption('--complete') \
+    if report.skipped and item.config.getoption('--strict-tests') \
             and absent in package_of():
         report.outcome = 'failed'
         report.longrepr = (
-            f'{call.excinfo.value}: with --complete {absent} must be here; '  # type: ignore[union-attr]
+            f'{call.excinfo.value}: with --strict {absent} must be here; '  # type: ignore[union-attr]
             f'install the package {package_of()[absent]} (.ci/packages)')
     return report
 

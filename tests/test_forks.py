@@ -66,7 +66,7 @@ def told(suite, name, forked, start):
     return done, found
 
 
-@pytest.mark.thorough
+@pytest.mark.strict
 @pytest.mark.parametrize('session', [False, True])
 def test_a_fork_is_what_a_start_is(suite, tmp_path, session):
     another_site(suite, tmp_path, PROBE)

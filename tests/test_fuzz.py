@@ -49,7 +49,7 @@ def fuzz(program: Path, target: str, *seeds: Path, seed: int = 1,
         env={**os.environ, 'ASAN_OPTIONS': 'detect_leaks=0'})
 
 
-@pytest.mark.thorough
+@pytest.mark.strict
 @pytest.mark.parametrize('target', TARGETS)
 def test_a_reader_bears_what_is_not_its_protocol(built, target):
     seeds = sorted((FUZZ / 'corpus' / target).iterdir())

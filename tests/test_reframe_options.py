@@ -95,7 +95,7 @@ def dry_run(suite):
               if re.match(r'\d+ test cases?: ', ln)]
     # One per family; ReFrame adds no report of its own.
     assert len(causes) == len({c.split(': ')[2] for c in causes}) == 3
-    assert all('references learn' in c and '(e.g. ' in c for c in causes)
+    assert all('references calibrate' in c and '(e.g. ' in c for c in causes)
     assert 'SUMMARY OF FAILURES' not in done.stdout
     number = sum(int(cause.split()[0]) for cause in causes)
     assert f'plumb: {number} test cases cannot run here' in done.stderr

@@ -83,8 +83,8 @@ def test_what_was_left_out_is_told(side_by_side):
     text = 'import pytest\ndef test_always(): pass\n'
     for marker in ASKED:
         text += f'@pytest.mark.{marker}\ndef test_{marker}(): pass\n'
-    lines = {f'     1  {marker} tests: ./plumb test {option}'
-             for marker, option in ASKED.items()}
+    lines = {f'     1  {marker} tests: ./plumb selftest --{marker}'
+             for marker in ASKED}
     done = side_by_side(text)
     assert lines <= {*done.stdout.splitlines()} and '1 passed' in done.stdout
     done = side_by_side(text, *ASKED.values())

@@ -36,7 +36,7 @@ def test_luck(word):
 
 @pytest.fixture
 def tests(tmp_path, capfd, monkeypatch):
-    """Runs a file of tests as `./plumb test` runs the suite."""
+    """Runs a file of tests as `./plumb selftest` runs the suite."""
     # These tests may be beside others themselves.
     for name in [name for name in os.environ if 'XDIST' in name]:
         monkeypatch.delenv(name)
@@ -83,7 +83,7 @@ def test_all_good_says_nothing_more(tests):
     assert code == 0 and 'again' not in said and '1 passed' in said
 
 
-#: Runs pytest as `./plumb test` does.
+#: Runs pytest as `./plumb selftest` does.
 CALL = 'import sys; from tests import unstable; unstable.call(sys.argv[1:])'
 SLOW = '''
 import time

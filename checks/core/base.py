@@ -77,7 +77,7 @@ class Settings(Plugin):
     #: Unit: runs. Default: 1.
     repetitions = variable(int, value=1)
 
-    #: No references yet: record everything, judge by limits alone.
+    #: Values are compared with limits alone; --bringup of plumb sets it.
     bringup = variable(bool, value=False)
 
     #: Programs that can validate their data do so, in a run of its own.

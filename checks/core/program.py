@@ -34,7 +34,7 @@ class ProgramBenchmark(Benchmark, special=True):
     """One process under the partition's launcher, with `threads` cores."""
 
     #: Modes that the cases belong to, besides full.
-    modes: tuple[str, ...] = ('quick', 'bringup', 'nightly')
+    modes: tuple[str, ...] = ('quick', 'nightly')
 
     valid_systems = ['+nodes_1']
     #: Wherever the launcher can start it.

@@ -34,7 +34,7 @@ from . import metrics, vendor
 Reference = tuple[float, float | None, float | None, str]
 
 #: What to do about a case without a reference.
-LEARN = './plumb references learn'
+CALIBRATE = './plumb references calibrate'
 
 
 class Entry(NamedTuple):
@@ -131,7 +131,7 @@ def entry(check: Any) -> Entry:
         none = Entry('vendor', vendor.tolerances(published),
                      vendor.note(published))
     else:
-        none = Entry('none', note=f'no reference yet: {LEARN}')
+        none = Entry('none', note=f'no reference yet: {CALIBRATE}')
     if check.bringup:
         return none if published else Entry('-', note='bring-up')
     speed, features = check.speed, check.current_partition.features
@@ -145,10 +145,10 @@ def entry(check: Any) -> Entry:
             if speed == '-':
                 return Entry('-', note="the machine's speed cannot be told")
             return Entry('none', note=f'no reference at speed {speed}: '
-                         f'{LEARN}')
+                         f'{CALIBRATE}')
         if there and missing_speeds and load(check.family).complete:
             return Entry('none', note='no reference at speed '
-                         f'{missing_speeds[0]}: {LEARN}')
+                         f'{missing_speeds[0]}: {CALIBRATE}')
         found = there[0] if there else None
     if found is None:
         return none
@@ -204,7 +204,7 @@ def known(check: Any, values: Mapping[str, float]
                 f'{where}: {found.note.partition(":")[0]}, on '
                 f'{check.current_partition.fullname} '
                 f'{check.current_environ.name} {check.source} {check.speed},'
-                f' and the file says `complete: true`; {LEARN}')
+                f' and the file says `complete: true`; {CALIBRATE}')
     sound = {f: plain(e) for f, e in found.values.items()}
     # A dry run knows only the figures that are planned.
     result: dict[str, Any] = dict(validate(sound, {

@@ -524,7 +524,7 @@ class NcclCollective(NcclBenchmark):
         if not full or self.layout.nodes > 2:
             return set()
         daily = self.program in ('all_reduce_perf', 'sendrecv_perf')
-        return {'nightly', *(('quick', 'bringup') if daily else ())}
+        return {'nightly', *['quick'] * daily}
 
 
 @where_there_are_gpus

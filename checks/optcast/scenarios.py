@@ -36,9 +36,8 @@ class Scenario:
 
 #: Cases and the modes that they belong to, besides full.
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
-    Scenario('optcast', 'f32', 2, 1, 0, 'small'): ('quick', 'bringup',
-                                                'nightly'),
-    Scenario('ring', 'f32', 2, 1, 0, 'small'): ('quick', 'bringup', 'nightly'),
+    Scenario('optcast', 'f32', 2, 1, 0, 'small'): ('quick', 'nightly'),
+    Scenario('ring', 'f32', 2, 1, 0, 'small'): ('quick', 'nightly'),
     **{Scenario('optcast', kind, 2, 2, 0, 'small'): ('nightly',)
        for kind in ('f16', 'bf16')},
     **{Scenario('ring', kind, 2, 1, 0, 'small'): () for kind in (

@@ -142,7 +142,7 @@ class OsuBenchmark(Benchmark, special=True):
         if self.is_default():
             self.tags |= {'nightly'}
             if self.nodes_needed() <= 2 and self.memory() == 'host':
-                self.tags |= {'quick', 'bringup'}
+                self.tags |= {'quick'}
         self.descr = f'{self.program} of the OSU micro-benchmarks'
 
     @run_after('setup')

@@ -71,8 +71,6 @@ class ServiceBenchmark(Benchmark, special=True):
         if cpus > max_cpus():
             modes, self.cramped = ['full'], cpus
         self.tags = {*modes, self.family}
-        if 'quick' in self.tags:
-            self.tags.add('bringup')
 
     def plan(self) -> Plan:
         """What this case starts: servers, clients, and their steps."""

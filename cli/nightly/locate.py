@@ -63,7 +63,7 @@ class Wanted(NamedTuple):
 def options(site: str, **given: Any) -> argparse.Namespace:
     """Arguments of `locate`, for who calls it from elsewhere."""
     known: dict[str, Any] = {
-        'site': site, 'partition': None, 'nodes': None, 'case': None,
+        'site': site, 'partition': None, 'nodes': None, 'hash': None,
         'metric': None, 'environ': None, 'slowdown': 10.0, 'parallel': None,
         'repetitions': 1, 'all_pairs': False, 'json': None, 'reframe': []}
     return argparse.Namespace(**{**known, **given})
@@ -145,7 +145,7 @@ def wish(args: argparse.Namespace, folder: Path, work: commands.Work
     here = [case for case in answer['cases']
             if case['where'].partition('+')[0] == name
             and args.environ in (None, case['where'].partition('+')[2])]
-    case, metric = case_of(here, name, args.case, args.metric, [
+    case, metric = case_of(here, name, args.hash, args.metric, [
         one.metric for _, one in worse if one.partition == name])
     if worse and not args.partition:
         say(f'after the regressions of {name}: ./plumb verdict')
@@ -223,10 +223,10 @@ def case_of(cases: Iterable[Case], where: str, wanted: str | None,
     names = list(dict.fromkeys(case['link'] for case in links))
     if not links:
         raise SetupError(f'no case of two nodes on {where} says what the '
-                         'link between them does: name one with --case')
+                         'link between them does: name one with --hash')
     if metric is not None and metric not in names:
         raise SetupError(f'no case on {where} measures {metric!r} of a pair: '
-                         f'there are {", ".join(names)}; others with --case')
+                         f'there are {", ".join(names)}; others with --hash')
     metric = metric or next((one for one in worse if one in names),
                             'bandwidth' if 'bandwidth' in names else names[0])
     return next(case for case in links if case['link'] == metric), metric

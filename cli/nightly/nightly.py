@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from cli.nightly import locate, nodes, overlap, reruns
 from cli.nightly.summary import Nodes, Summary
 from cli.nightly.timers import KINDS
-from cli.session import account, commands, learn, ordering
+from cli.session import account, calibrate, commands, ordering
 from cli.session import process as session
 from cli.setup.venv import SetupError, say
 from cli.site.partitions import SLURM
@@ -46,13 +46,13 @@ def nightly(args: argparse.Namespace) -> int:
     if args.print:
         print(KINDS[args.print](args), end='')
         return 0
-    found = Summary(folder.name, time.time(), args.cover)
+    found = Summary(folder.name, time.time(), args.max_node_age)
     path = overlap.place(folder.name)
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(overlap.alone(path, args.hours, found.note,
                                               found.began))
-            stack.enter_context(learn.interruptible())
+            stack.enter_context(calibrate.interruptible())
             stack.enter_context(limited(args.hours, found))
             overlap.sweep(path, found.note)
             os.environ[overlap.MARK] = str(path)
@@ -61,7 +61,9 @@ def nightly(args: argparse.Namespace) -> int:
                    for part in work.system['partitions']) \
                     and shutil.which('squeue'):
                 overlap.cancel_orphans(folder.name, found.note)
-            session.remove_nightly_sessions(folder.name, args.keep - 1)
+            session.remove_nightly_sessions(
+                folder.name, args.keep_sessions - 1
+            )
             found.nightly_session = run_id.new()
             NightlySession(work._replace(nightly_session=session.NightlySession(
                 folder.name, found.nightly_session)), args, found).go()
@@ -89,10 +91,12 @@ def _are_sound(args: argparse.Namespace) -> None:
     if action:
         raise SetupError(f'{action} measures nothing, so it makes no night; '
                          './plumb run hands it on')
-    for name, minimum in (('hours', 0.0), ('keep', 1), ('cover', 0)):
+    for name, minimum in (('hours', 0.0), ('keep_sessions', 1),
+                        ('max_node_age', 0)):
         value = getattr(args, name)
         if value < minimum or name == 'hours' and not value:
-            raise SetupError(f'--{name} is {value:g}; it must be '
+            option = '--' + name.replace('_', '-')
+            raise SetupError(f'{option} is {value:g}; it must be '
                              + ('more than 0' if name == 'hours' else
                                 f'{minimum} or more'))
 
@@ -118,7 +122,7 @@ class NightlySession:
     def __init__(self, work: commands.Work, args: argparse.Namespace,
                  found: Summary) -> None:
         self.work, self.found = work, found
-        self.cover: int = args.cover
+        self.max_node_age: int = args.max_node_age
         self.mode: str = args.mode
         #: After a regression of several nodes: look for the one.
         self.locates: bool = args.locate
@@ -218,8 +222,8 @@ class NightlySession:
         seen = {} if self.frame is None else nodes.last_measured(
             self.frame, self.system)
         for pool in self.distinct():
-            if self.cover:
-                self.due[pool.name] = nodes.due(pool, seen, self.cover)
+            if self.max_node_age:
+                self.due[pool.name] = nodes.due(pool, seen, self.max_node_age)
 
     def distinct(self) -> list[nodes.Pool]:
         """The pools, each once."""
@@ -272,13 +276,13 @@ class NightlySession:
             return
         this_session = self.measured_now()
         seen = nodes.last_measured(self.frame, self.system)
-        since = self.found.began - 86400 * (self.cover + 0.5)
+        since = self.found.began - 86400 * (self.max_node_age + 0.5)
         for pool in self.distinct():
             self.found.nodes.append(Nodes(
                 pool.name, len(pool.usable), len(this_session & pool.usable),
                 [str(node) for node in pool.out],
                 sorted(set(self.due.get(pool.name, ())) - this_session),
-                nodes.late(pool, seen, since) if self.cover and seen
+                nodes.late(pool, seen, since) if self.max_node_age and seen
                 else []))
 
     # Failures --------------------------------------------------------------

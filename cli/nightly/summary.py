@@ -48,7 +48,7 @@ class Summary:
     #: Seconds since 1970.
     began: float
     #: Nights in which each node is to be measured; 0: nobody asked for it.
-    cover: int = 0
+    max_node_age: int = 0
     #: Its first session.
     nightly_session: str = ''
     #: What the reader is to know besides, the most important first.
@@ -140,10 +140,10 @@ class Summary:
                       for text in one]
             found += _more(len(self.regressions))
         for one in self.nodes:
-            found += _nodes(one, self.cover)
+            found += _nodes(one, self.max_node_age)
         if self.waiting:
             found.append(f'{self.waiting} of the test cases have no '
-                         'reference: ./plumb references learn')
+                         'reference: ./plumb references calibrate')
         found += [text for text in (
             self.verdict, self.page and f'Page: {self.page}') if text]
         return found

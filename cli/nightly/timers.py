@@ -22,10 +22,11 @@ HOUR, MINUTE = 1, 30
 def words(args: argparse.Namespace) -> list[str]:
     """The command of a night with the options of this one."""
     found = ['./plumb', 'nightly', '--site', _site(args.site)]
-    for name in ('mode', 'cover', 'hours', 'keep', 'mail', 'to', 'webhook'):
+    for name, default in DEFAULTS.items():
         value = getattr(args, name)
-        if value != DEFAULTS.get(name):
-            found += [f'--{name}', f'{value:g}' if isinstance(value, float)
+        if value != default:
+            found += ['--' + name.replace('_', '-'),
+                      f'{value:g}' if isinstance(value, float)
                       else str(value)]
     if args.locate:
         found.append('--locate')
@@ -35,8 +36,8 @@ def words(args: argparse.Namespace) -> list[str]:
 
 
 #: Options of a night that need not be said.
-DEFAULTS = {'mode': 'nightly', 'cover': 14, 'hours': 20.0, 'keep': 5,
-            'mail': None, 'to': '', 'webhook': None}
+DEFAULTS = {'mode': 'nightly', 'max_node_age': 14, 'hours': 20.0,
+            'keep_sessions': 5, 'mail': None, 'to': '', 'webhook': None}
 
 
 def _site(text: str) -> str:

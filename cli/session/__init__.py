@@ -5,7 +5,7 @@ process     the process of ReFrame: its folders, its end
 ordering    what the perflogs know of test cases, for their order and budgets
 account     the table of a session: one row per test case
 table       metrics and values in words
-learn       ./plumb references learn
+calibrate   ./plumb references calibrate
 data        ./plumb history, export and sql
 parse       ./plumb parse: saved output as tidy CSV
 """

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from checks.core.references import LEARN
+from checks.core.references import CALIBRATE
 from cli.session import table
 from postprocess import outcomes, results
 from postprocess.perflogs import plans, reasons
 from postprocess.references.progress import Progress
 
 #: What a check reports of a test case without a reference.
-LACKS = re.compile(rf'(no reference[^;]*): {re.escape(LEARN)}')
+LACKS = re.compile(rf'(no reference[^;]*): {re.escape(CALIBRATE)}')
 
 #: Actions of ReFrame that measure nothing: `plumb run` hands them on.
 ACTIONS = ('--ci-generate', '--delete-stored-sessions', '--describe',

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import json
 import os
+import re
 import runpy
 import shlex
 import subprocess
@@ -191,13 +192,17 @@ def prepared(args: argparse.Namespace) -> Iterator[Work]:
     """Sets up what a session needs: `args` has site, mode, bringup, wait and
     reframe.
 
-    :raises SetupError: unknown mode or site, broken references
+    :raises SetupError: unknown mode or site, broken references, or an option
+        of ReFrame that plumb has in another form
     """
     if args.mode not in MODES:
         near = difflib.get_close_matches(args.mode, MODES, 1, 0.4)
         hint = f' did you mean {near[0]}?' if near else ''
         raise SetupError(f'unknown mode {args.mode!r}:{hint} there are '
                          f'{", ".join(MODES)}')
+    for word in args.reframe:
+        if re.match(r'(-S|--setvar=)?(\w+\.)?bringup=', word):
+            raise SetupError(f'{word}: write --bringup instead')
     start = time.monotonic()
     folder = site_folder(args.site)
     variables = environment(args.site)
@@ -212,16 +217,15 @@ def prepared(args: argparse.Namespace) -> Iterator[Work]:
             except lock.LockError as err:
                 raise SetupError(str(err)) from None
             variables[lock.HELD] = str(locks[0])
-        bringup = args.bringup or args.mode == 'bringup'
-        if not bringup:
+        if not args.bringup:
             references_are_sound(Path(variables['RFM_REFERENCE_PREFIX']))
         # Not --mode: ReFrame ignores -p beside it.
         options = [*MODES[args.mode]]
-        if bringup and args.mode != 'bringup':
+        if args.bringup:
             options.append('-Sbringup=1')
         say(f'set-up took {time.monotonic() - start:.1f} s')
-        yield Work(system, variables, [*options, *args.reframe], bringup,
-                   locks)
+        yield Work(system, variables, [*options, *args.reframe],
+                   args.bringup, locks)
 
 
 def _is_unscheduled(system: dict[str, Any]) -> bool:
@@ -275,14 +279,19 @@ def run(args: argparse.Namespace) -> int:
     from cli.session import account, ordering
     from postprocess.results import FAILED
     start = time.monotonic()
+    action = account.other_action(args.reframe)
+    if args.mode == ordering.NIGHTLY and not action:
+        site = '' if args.site == 'local' \
+            else f' --site {shlex.quote(args.site)}'
+        raise SetupError('--mode nightly: a nightly session is started with '
+                         f'./plumb nightly{site}')
     with prepared(args) as work:
-        if action := account.other_action(args.reframe):
+        if action:
             # A dry run has no jobs to wait for, one after the other.
             serial = ['--exec-policy=serial'] * (action == '--dry-run')
             return measured(work, *serial).code
-        with ordering.handed(ordering.of_run(
-                Path(work.perflogs), work.system['name'],
-                args.mode)) as known:
+        with ordering.handed(ordering.Known(ordering.times_seen(
+                Path(work.perflogs), work.system['name']))) as known:
             ended = measured(work, '-r', variables=known)
         if ended.plan is None:
             return zero_cases(ended)
@@ -302,13 +311,11 @@ def run(args: argparse.Namespace) -> int:
     waiting = sum(one.waits for one in rows)
     if waiting:
         print(f'{waiting} of the cases have no reference: ./plumb '
-              'references learn')
+              'references calibrate')
     worse = _worse(made.verdict, ended.plan)
-    left, never = ordering.told(ended.plan)
-    print(*left, sep='\n', end='\n' * bool(left))
     print(f'Page: {page}' if page else 'No page: see the error above')
     return 1 if (ended.code or failed or not page or ended.ended_by
-                 or worse or never) else 0
+                 or worse) else 0
 
 
 def _worse(verdict: Verdict | None, plan: plans.Plan) -> bool:
@@ -324,7 +331,8 @@ def _worse(verdict: Verdict | None, plan: plans.Plan) -> bool:
         print(*(f'  {text}' for text in telling.regression(line)), sep='\n')
     if verdict.rerun:
         print(f'{len(verdict.rerun)} of the cases were worse for one night: '
-              './plumb run $(./plumb verdict --again) tells at once')
+              './plumb run $(./plumb verdict --print-rerun-options) tells at '
+              'once')
     return bool(lines)
 
 
@@ -388,19 +396,17 @@ def references(args: argparse.Namespace) -> int:
     defaults."""
     from postprocess.references import proposal as module
     words: list[str] = args.rest
-    if (words[:1] not in (['propose'], ['accept'])
-            or {'-h', '--help'} & set(words)):
+    if {'-h', '--help'} & set(words):
         return module.main(words)
-    explicit = '--site' in words
-    words = _with(words, site='local')
+    chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    chosen.add_argument('--site', default=os.environ.get('PLUMBLINE_SITE',
+                                                         'local'))
+    chosen.add_argument('--output')
+    known, _ = chosen.parse_known_args(words)
+    words = _with(words, site=known.site, output=known.output or str(
+        references_of(site_folder(known.site))))
     if words[0] == 'propose':
         words = _with(words, perflogs=_perflogs())
-    site = words[words.index('--site') + 1] if '--site' in words else ''
-    if site == 'local':
-        # What is true of this machine alone stays out of git.
-        folder = str(references_of(site_folder(site))) if explicit \
-            else references_folder()
-        words = _with(words, output=folder)
     return module.main(words)
 
 
@@ -458,7 +464,7 @@ def side_by_side(cluster: bool) -> list[str]:
             '--no-loadscope-reorder', '--max-worker-restart=0']
 
 
-def test(args: argparse.Namespace) -> int:
+def selftest(args: argparse.Namespace) -> int:
     """Runs the tests; zero tests are a failure (pytest's exit code 5)."""
     mpi = ensure_mpi()
     python = ensure_venv(tests=True)
@@ -471,8 +477,8 @@ def test(args: argparse.Namespace) -> int:
     env.pop('PYTHONDONTWRITEBYTECODE', None)
     how: dict[str, Any] = {'cwd': ROOT, 'env': env}
     pytest = [str(python), '-m', 'pytest', *['--cluster'] * args.cluster,
-              *['--complete'] * args.complete,
-              *['--lengthy'] * args.lengthy]
+              *['--strict-tests'] * args.strict,
+              *['--slow'] * args.slow]
     with contextlib.ExitStack() as stack:
         if not args.pytest:
             # pytest rewrites each file of tests when it first reads it, and

@@ -15,11 +15,7 @@ def _given(main: Callable[[list[str]], int], words: list[str]) -> int:
             word.partition('=')[0] == '--perflogs' for word in words):
         words = [*words, '--perflogs', os.environ.get(
             'PLUMBLINE_PERFLOGS') or str(ROOT / 'perflogs')]
-    try:
-        return main(words)
-    except BrokenPipeError:             # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+    return main(words)
 
 
 def history(args: argparse.Namespace) -> int:

@@ -90,16 +90,6 @@ def of_nightly_session(frame: pd.DataFrame | None, mode: str) -> Known:
         times(frame), last_runs(frame), mode == NIGHTLY)
 
 
-def of_run(perflogs: Path, system: str, mode: str) -> Known:
-    """The same for a session that is alone: without budgets nobody asks when
-    a case ran last."""
-    return (
-        of_nightly_session(records(perflogs, system), mode)
-        if mode == NIGHTLY
-        else Known(times_seen(perflogs, system))
-    )
-
-
 @contextlib.contextmanager
 def handed(known: Known) -> Iterator[dict[str, str]]:
     """Variables of a session that orders its cases by what is known of them.

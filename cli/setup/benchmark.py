@@ -24,7 +24,7 @@ PROGRAM = """\
 Wrote {count} files in checks/{name}/ and tests/{name}/. It runs already:
 
   ./plumb run -n {check}
-  ./plumb test tests/{name} tests/test_contracts.py
+  ./plumb selftest tests/{name} tests/test_contracts.py
 
 Then make it yours, in this order:
 {rows}

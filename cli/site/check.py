@@ -265,7 +265,7 @@ def without_reference(folder: Path, cases: Iterable[dict[str, Any]],
     say that all have one."""
     return [f'{folder}/{c["family"]}.yaml:1: {c["lacks"]} for {c["check"]} '
             f'{c["params"]} on {c["where"]}, and the file says `complete: '
-            'true`; ./plumb references learn' for c in cases
+            'true`; ./plumb references calibrate' for c in cases
             if not c['fault'] and c['family'] in complete
             and c['reference'] == 'none' and 'quick' in c['modes']]
 

@@ -40,9 +40,13 @@ SUBMIT = {'slurm': 'sbatch', 'squeue': 'sbatch', 'pbs': 'qsub',
 
 Case = Mapping[str, Any]
 
+#: The mode of `./plumb run` without --mode.
+DEFAULT_MODE = 'quick'
+
 
 def doctor(args: argparse.Namespace) -> int:
-    """The whole answer; exit code 1 where the checks cannot be listed."""
+    """Prints what can run; the exit code is 1 if the default mode cannot, or
+    if the checks cannot be listed."""
     variables = environment(args.site)
     folder = site_folder(args.site)
     configuration = site_is_sound(folder / 'system.py')
@@ -60,7 +64,7 @@ def doctor(args: argparse.Namespace) -> int:
     seen = times_seen(Path(variables['PLUMBLINE_PERFLOGS']),
                       configuration['systems'][0]['name'])
     prefix = Path(variables['RFM_REFERENCE_PREFIX'])
-    learn = './plumb references learn' + (
+    calibrate = './plumb references calibrate' + (
         '' if is_local(folder) else f' --site {args.site}')
     for family in families():
         mine = [c for c in answer['cases'] if c['family'] == family]
@@ -73,7 +77,7 @@ def doctor(args: argparse.Namespace) -> int:
         console.show([
             *family_rows(mine, blocked), *part_rows(family, configuration),
             ('references', f'{prefix / family}.yaml'
-             + ('' if there else f': none yet: {learn}'))], indent=2)
+             + ('' if there else f': none yet: {calibrate}'))], indent=2)
     print('\nA mode as a whole (cases, as `plumb site check` counts: of a '
           'check on a partition\nin an environment; checks as `reframe -l`); '
           'node-hours without builds and queues')
@@ -84,7 +88,19 @@ def doctor(args: argparse.Namespace) -> int:
             case for case in answer['cases'] if NIGHTLY in case['modes']],
             seen, answer['settings'].get(NIGHTLY, {})):
         print(f'  {line}')
+    if not can_run(answer['cases'], blocked, DEFAULT_MODE):
+        print(f'plumb doctor: mode {DEFAULT_MODE}, the default of ./plumb '
+              'run, has no test case that can run here; the lines "not here" '
+              'give the reasons', file=sys.stderr)
+        return 1
     return 0
+
+
+def can_run(cases: Iterable[Case], blocked: Mapping[str, str], mode: str
+            ) -> bool:
+    """Whether a test case of the mode would start."""
+    return any(mode in case['modes'] and case['where'] not in blocked
+               for case in cases)
 
 
 # ------------------------------------------------------- what is here

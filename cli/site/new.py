@@ -459,7 +459,7 @@ def new(args: argparse.Namespace) -> int:
         if input(f'Write {folder}? y(es), [N]o: ').strip().lower() not in (
                 'y', 'yes'):
             say('nothing was written; --show prints the files')
-            return 1
+            return 0
     create(folder, made)
     left = sites.unfinished(folder)
     if left:

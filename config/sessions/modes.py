@@ -7,5 +7,4 @@ MODES = {
     'quick': ['--tag=^quick$'],
     'nightly': ['--tag=^nightly$', '-Srepetitions=5'],
     'full': ['--tag=^full$', '-Srepetitions=20', '-Stime_limit=2h'],
-    'bringup': ['--tag=^bringup$', '-Sbringup=1'],
 }

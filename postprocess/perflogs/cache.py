@@ -35,6 +35,7 @@ import duckdb
 
 from config.sessions import lock as locks
 
+from .. import options
 from . import formats, plans, reading
 from .formats import sql_text
 from .reading import Malformed, Source
@@ -84,6 +85,23 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
                             for name, kind in formats.types().items())
         con.execute(f'CREATE TABLE absent ({columns})')
         yield con
+
+
+def only(con: duckdb.DuckDBPyConnection, site: str) -> None:
+    """Restricts the view `records` to a site; '': to none.
+
+    :param con: of opened
+    :raises ValueError: the site has no records
+    """
+    if not site:
+        return
+    sites = [name for name, in con.execute(
+        'SELECT DISTINCT system FROM records').fetchall()]
+    if sites:
+        options.known(site, sites)
+    con.execute('ALTER VIEW records RENAME TO all_records')
+    con.execute('CREATE VIEW records AS FROM all_records WHERE system = '
+                + sql_text(site))
 
 
 def _current(stack: contextlib.ExitStack, given: Sequence[Path], con: Any

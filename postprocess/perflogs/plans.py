@@ -116,8 +116,8 @@ Partial = Mapping[str, Mapping[tuple[str, ...], int] | None]
 def partial(folders: Iterable[Path | str]
             ) -> dict[str, dict[tuple[str, ...], int] | None]:
     """Sessions that left cases out on purpose: what the budget of a night
-    left to others, or what needs no more runs (turns of `plumb references
-    learn`), of which no list is kept.
+    left to others, or what needs no more runs (rounds of `plumb references
+    calibrate`), of which no list is kept.
 
     :param folders: perflogs, or those of one system
     """

@@ -1,19 +1,21 @@
 """`plumb sql`: a question in SQL to the records."""
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from config.commandline import Parser
+
+from .. import options
 from . import cache
 
-HELP = """Answers a question in SQL about all records.
+HELP = """\
+Answers a question in SQL about all records.
 
 The view `records` has one row per record: the columns of config/perflog.yaml,
 with the point as a number of bytes; `file`, `line` and `format`, where the
@@ -24,36 +26,26 @@ that of DuckDB (https://duckdb.org/docs/stable/sql/introduction).
 
 A question cannot change or write anything, and reads no other file.
 
-Examples:
-  ./plumb sql "DESCRIBE records"
-  ./plumb sql "SELECT run, count(*) AS failed FROM records
-               WHERE result = 'fail' GROUP BY run ORDER BY run"
-  ./plumb sql "SELECT params, point, median(value), max(value), any_value(unit)
-               FROM records WHERE metric = 'latency' AND time > '2026-11-01'
-               GROUP BY ALL ORDER BY ALL" --csv latency.csv
-
-Exit codes: 0 good; 1 the answer was given, but there are damaged places in
-the perflogs (each is reported on stderr); 2 usage, a question that DuckDB
-refuses, or a file that cannot be written.
+Exit codes: 0 good; 1 the perflogs have damaged places, which stderr lists; 2
+wrong usage, a question that DuckDB refuses, or a file that cannot be written.
 """
 #: Rows that a table shows; --csv and --json have all.
 MAXIMUM = 1000
 
 
-def parser() -> argparse.ArgumentParser:
-    head, _, rest = HELP.partition('\n\n')
-    cmd = argparse.ArgumentParser(
-        prog='plumb sql', description=head, epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    """The command line."""
+    cmd = Parser(prog='plumb sql', text=HELP, example="""\
+./plumb sql "SELECT params, point, median(value), any_value(unit) FROM records
+      WHERE metric = 'latency' GROUP BY ALL ORDER BY ALL" --csv latency.csv""")
     cmd.add_argument('question', metavar='SELECT',
                      help='one statement that reads')
-    cmd.add_argument('--perflogs', type=Path, default=Path('perflogs'),
-                     metavar='DIR', help='folder of perflogs, or a file')
-    form = cmd.add_mutually_exclusive_group()
-    form.add_argument('--csv', metavar='FILE',
-                      help='the answer as CSV; - prints it')
-    form.add_argument('--json', metavar='FILE',
-                      help='the answer as a list of objects; - prints it')
+    options.add_records(cmd)
+    form = cmd.add_argument_group('output').add_mutually_exclusive_group()
+    form.add_argument('--csv', metavar='FILE', help='write the answer as CSV '
+                      'to FILE; - prints it')
+    form.add_argument('--json', metavar='FILE', help='write the answer as a '
+                      'list of objects to FILE; - prints it')
     return cmd
 
 
@@ -62,13 +54,14 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     faults: list[str] = []
 
-    def report(file: Path, line: int, reason: str) -> None:
+    def report(file: object, line: int, reason: str) -> None:
         faults.append(f'{file}:{line}: {reason}')
 
     try:
         with cache.opened([args.perflogs], report) as con:
             for fault in faults:
                 print(f'plumb sql: {fault}', file=sys.stderr)
+            cache.only(con, args.site)
             names, rows = ask(con, args.question)
             if args.csv:
                 _written(args.csv, lambda out: _csv(names, rows, out))
@@ -80,8 +73,6 @@ def main(argv: list[str] | None = None) -> int:
         text = ' '.join(str(err).partition('\n\n')[0].split())
         print(f'plumb sql: {text}', file=sys.stderr)
         return 2
-    except BrokenPipeError:             # `| head` has seen enough
-        raise
     except OSError as err:
         print(f'plumb sql: {err.filename or "the answer"}: cannot be written '
               f'({err.strerror or err})', file=sys.stderr)

@@ -15,7 +15,7 @@ from config import references as files
 from config.references import XFAIL, better, leaves, more_runs, sides
 from config.sessions.judged import judged_metrics, resolution, split
 
-from ..files import write_all
+from ..files import commit_note, write_all
 from . import editing
 
 
@@ -109,7 +109,7 @@ def accept(folder: Path, proposed: Mapping[str, CommentedMap],
             spent.append(path)
         said.append(f"{target}: {taken} case{'s' * (taken > 1)} accepted"
                     + f', {left} left in {path.name}' * bool(left)
-                    + '; commit it')
+                    + commit_note(target))
     if not made and not refused:
         raise Refused('--case: no proposed case matches')
     write_all(folder, made)

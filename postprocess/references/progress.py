@@ -1,7 +1,7 @@
 """How far each case is from a reference that can judge it.
 
 `progress` is the one answer; the table after a run, the page and `plumb
-references learn` ask it, and `propose` writes by the same rules:
+references calibrate` ask it, and `propose` writes by the same rules:
 
 - A figure that its family.yaml names is judged where its tolerance
   (postprocess/references/spread.py) is no wider than its cap.

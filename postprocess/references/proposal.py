@@ -37,9 +37,10 @@ import pandas as pd
 from ruamel.yaml.comments import CommentedMap
 
 from config import references as grammar
+from config.commandline import Parser
 from config.sessions.judged import key
 
-from .. import perflogs
+from .. import options, perflogs
 from ..files import write_all
 from . import acceptance, editing
 from .acceptance import Refused
@@ -54,100 +55,99 @@ from .progress import (
 from .spread import FEWEST_RUNS, FLOORS
 
 PATH = """\
-the path to references:
-  ./plumb references learn       runs the cases until their tolerances can
-  judge ./plumb references propose     or: from the runs that are there (read
-  the difference that is shown) ./plumb references accept      takes it into
-  the accepted files then commit them; `complete: true` at the top of a file
-  makes a case that has no reference fail
+The steps are:
+  ./plumb references calibrate   measures until references can be made
+  ./plumb references propose     or: makes them from the records that exist
+  (read the difference that is shown)
+  ./plumb references accept      takes them into the accepted files
+
+Then commit the files. With `complete: true` at the top of a file a test case
+without a reference fails.
 """
 
-EXAMPLES = """\
-examples:
-  ./plumb references propose --site alpha
-      all runs of system alpha; writes, beside the accepted file of each
-      family, site-configs/alpha/references/<family>.proposed.yaml, and
-      shows the difference
-  ./plumb references propose --site alpha --last 8 --dry-run
-      prints what the eight newest runs give
-  ./plumb references propose --site alpha --runs 20261101T030000Z: \\
-      --new-level --tolerance 0.1 --tolerance init_time=0.2
-      runs since a known change, also those that their reference failed;
-      wider tolerances
+PROPOSE = """\
+Proposes references from the records of sessions, for a person to accept.
 
-exit codes: 0 written, 1 refused (too few runs), 2 usage or unreadable files
+For each benchmark family the command writes FAMILY.proposed.yaml beside the
+accepted FAMILY.yaml, and prints how they differ. Sessions that their reference
+failed are left out, if --new-level is not given.
+
+Exit codes: 0 written; 1 refused, because there are too few sessions; 2 wrong
+usage, or unreadable files.
 """
 
 ACCEPT = """\
-Keeps comments, `complete: true`, lines set by hand (what differs from an
-entry's $from; without one, all of the entry), and entries that the proposal
-lacks. What is not taken stays in the proposal. A centre that is
-worse than the old one by more than the old tolerance is a new level: it is
-refused without --reason, and the others are taken.
+Takes proposed references into the accepted reference files.
 
-examples:
-  ./plumb references accept --site alpha
-  ./plumb references accept --site alpha --family osu --case osu_latency
-  ./plumb references accept --site alpha --reason 'firmware 2.1, see #42'
+Comments, `complete: true`, lines that were set by hand and entries that are
+not in the proposal are kept. What is not accepted stays in the proposal. A
+centre that is worse than the old one by more than its tolerance is a new
+level: it is refused without --reason.
 
-exit codes: 0 accepted, 1 something was refused, 2 usage or unreadable files
+Exit codes: 0 accepted; 1 something was refused; 2 wrong usage, or unreadable
+files.
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command line."""
-    raw = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(
-        prog='plumb references', description='References from perflogs.',
-        epilog=PATH, formatter_class=raw)
+    top = Parser(prog='plumb references',
+                 text=f'Makes references from perflogs.\n\n{PATH}')
     commands = top.add_subparsers(dest='command', required=True)
     cmd = commands.add_parser(
-        'propose', help='propose references from the runs in perflogs',
-        description='Proposes references from the runs in perflogs, one file '
-        'a family, for a person to read and accept.', epilog=EXAMPLES,
-        formatter_class=raw)
+        'propose', help='make references from the perflogs', text=PROPOSE,
+        example='./plumb references propose --site mycluster --last 8')
     accept = commands.add_parser(
-        'accept', help='take what was proposed into the accepted files',
-        description='Takes proposals into the accepted reference files.',
-        epilog=ACCEPT, formatter_class=raw)
+        'accept', help='take proposed references into the reference files',
+        text=ACCEPT, example='./plumb references accept --site mycluster '
+        '--family osu --reason "firmware 2.1"')
+    groups = [some.add_argument_group('which references')
+              for some in (cmd, accept)]
+    for group in groups:
+        group.add_argument('--site', required=True, metavar='SITE',
+                           type=options.system,
+                           help='a folder of site-configs/, or the path of '
+                           'one (default: PLUMBLINE_SITE, or local, this '
+                           'machine)')
+        group.add_argument('--family', action='append', metavar='NAME',
+                           help='only this benchmark family; may be repeated')
+    groups[1].add_argument('--case', action='append', type=_regex, default=[],
+                           metavar='REGEX', help='only test cases whose '
+                           'check, keys or parameters match; may be repeated')
+    records = cmd.add_argument_group('which records')
+    records.add_argument('--perflogs', default='perflogs', metavar='DIR',
+                         help='read the perflogs in this folder (default: '
+                         'PLUMBLINE_PERFLOGS, or perflogs)')
+    which = records.add_mutually_exclusive_group()
+    which.add_argument('--sessions', metavar='FIRST:LAST',
+                       help='use the sessions from FIRST to LAST: names or '
+                       'unique beginnings of names; one may be left out')
+    which.add_argument('--last', type=options.last, metavar='N',
+                       help='use only the newest N sessions')
+    which.add_argument('--first', type=options.last, metavar='N',
+                       help='use only the oldest N sessions')
+    records.add_argument('--new-level', action='store_true',
+                         help='after a known change: also use sessions that '
+                         'only their reference failed')
+    rules = cmd.add_argument_group('rules')
+    rules.add_argument('--min-sessions', type=int, default=FEWEST_RUNS,
+                       metavar='N', help='sessions that an entry needs, at '
+                       f'least {FEWEST_RUNS} (default: {FEWEST_RUNS})')
+    rules.add_argument('--tolerance', action='append', default=[],
+                       type=_tolerance, metavar='[METRIC=]X',
+                       help='the smallest tolerance, as a fraction (default: '
+                       '0.05, worst_ratio=0.3); may be repeated')
+    accept.add_argument_group('why').add_argument(
+        '--reason', metavar='TEXT', default='',
+        help='the cause of a new, worse level, or the ticket')
     for some in (cmd, accept):
-        some.add_argument('--site', required=True, metavar='NAME',
-                          help='folder in site-configs/ with the files')
-        some.add_argument('--family', action='append', metavar='NAME',
-                          help='only this family (may be given again)')
-    cmd.add_argument('--system', metavar='NAME',
-                     help='system in the perflogs (default: the site)')
-    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                     help='where the perflogs are (default: perflogs)')
-    cmd.add_argument('--output', metavar='DIR', help='where the files go; - '
-                     'prints (default: site-configs/NAME/references)')
-    cmd.add_argument('--min-runs', type=int, default=FEWEST_RUNS, metavar='N',
-                     help='runs that an entry needs (default and least: '
-                     f'{FEWEST_RUNS})')
-    which = cmd.add_mutually_exclusive_group()
-    which.add_argument('--runs', metavar='FIRST:LAST',
-                       help='from this run to that one: identifiers or '
-                       'unique beginnings; either may be left out')
-    which.add_argument('--last', type=_positive, metavar='N',
-                       help='the newest N runs')
-    which.add_argument('--first', type=_positive, metavar='N',
-                       help='the oldest N runs')
-    cmd.add_argument('--new-level', action='store_true',
-                     help='also runs that nothing but their reference '
-                     'failed: after a known change')
-    cmd.add_argument('--tolerance', action='append', default=[],
-                     type=_tolerance, metavar='[METRIC=]X',
-                     help='least threshold, as a fraction (default: 0.05, '
-                     'worst_ratio=0.3; may be given again)')
-    cmd.add_argument('--dry-run', action='store_true',
-                     help='print the files, write nothing')
-    accept.add_argument('--output', metavar='DIR', help='where the files are '
-                        '(default: site-configs/NAME/references)')
-    accept.add_argument('--case', action='append', type=_regex, default=[],
-                        metavar='REGEX', help='only cases of which check, '
-                        'keys or parameters match (may be given again)')
-    accept.add_argument('--reason', metavar='TEXT', default='',
-                        help='why figures are at a new, worse level')
+        output = some.add_argument_group('output')
+        output.add_argument('--output', metavar='DIR',
+                            help='the folder of the reference files (default: '
+                            'the references of the site)')
+        if some is cmd:
+            output.add_argument('--dry-run', action='store_true',
+                                help='print the files, and write nothing')
     return top
 
 
@@ -160,9 +160,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     args = top.parse_args(argv)
     folder = Path(args.output or f'site-configs/{args.site}/references')
-    if args.command == 'propose' and args.min_runs < FEWEST_RUNS:
-        top.error(f'--min-runs is {args.min_runs}; the least is '
-                  f'{FEWEST_RUNS}')
+    if args.command == 'propose' and args.min_sessions < FEWEST_RUNS:
+        top.error(f'--min-sessions is {args.min_sessions}; the smallest '
+                  f'number is {FEWEST_RUNS}')
     return reported(lambda: _propose(args, folder)
                     if args.command == 'propose' else _accept(args, folder))
 
@@ -219,12 +219,12 @@ def accept(folder: Path, proposed: dict[str, CommentedMap],
 def _propose(args: argparse.Namespace, folder: Path) -> int:
     """Writes or prints the proposals, then how they differ."""
     frame, faults = _records(args.perflogs)
-    frame = select(frame, args.system or args.site, args.family, args.runs,
+    frame = select(frame, args.site, args.family, args.sessions,
                    args.first, args.last)
-    proposed, notes = propose(frame, args.min_runs, dict(args.tolerance),
+    proposed, notes = propose(frame, args.min_sessions, dict(args.tolerance),
                               args.new_level)
     notes += faults
-    if args.dry_run or args.output == '-':
+    if args.dry_run:
         # What is printed is YAML, and nothing else.
         for family, found in proposed.items():
             print(f'# {grammar.proposal(family)}\n'
@@ -307,7 +307,8 @@ def select(frame: pd.DataFrame, system: str,
         order = order[_position(order, start) if start else 0:
                       _position(order, end) + 1 if end else None]
         if not order:
-            raise ValueError(f'--runs {runs}: the last is before the first')
+            raise ValueError(f'--sessions {runs}: the last is before the '
+                             'first')
     elif first:
         order = order[:first]
     elif last:
@@ -354,7 +355,7 @@ def propose(frame: pd.DataFrame, min_runs: int = FEWEST_RUNS,
             f'{min_runs} runs needed, {runs} found for {count} '
             f"case{'s' * (count > 1)} of {family} at speed {speed}: run "
             f"`./plumb run` {more} more time{'s' * (more > 1)}, or "
-            '`./plumb references learn`')
+            '`./plumb references calibrate`')
     notes += clashes
     if not entries:
         raise Refused('; '.join(notes) or 'no records')
@@ -380,15 +381,9 @@ def _position(runs: list[str], name: str) -> int:
         found = [runs.index(name)]
     if len(found) != 1:
         some = f'{len(found)} runs begin' if found else 'no run begins'
-        raise ValueError(f'--runs: {some} with {name!r}; from {runs[0]} to '
-                         f'{runs[-1]} there are {len(runs)}')
+        raise ValueError(f'--sessions: {some} with {name!r}; from {runs[0]} '
+                         f'to {runs[-1]} there are {len(runs)}')
     return found[0]
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'{text!r} is not a number above 0')
-    return int(text)
 
 
 def _tolerance(text: str) -> tuple[str, float]:

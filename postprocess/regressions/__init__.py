@@ -7,6 +7,6 @@ judging     from series to regressions and failures
 changes     what else changed: versions, nodes, software
 finding     a verdict as data
 telling     a verdict in words and as JUnit
-accepted    accepted regressions and known problems
+decisions   regressions that people accepted or muted
 locating    which node or link is slow, from pairs of nodes
 """

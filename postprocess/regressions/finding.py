@@ -23,7 +23,7 @@ class Member(Place):
 class Regression:
     """A change for the worse that nobody accepted (or, in `improved`, one
     for the better). Texts are '' where its figures differ in them."""
-    #: Stays the same from night to night; what `ack` is given.
+    #: Stays the same from night to night; `accept` and `mute` name it.
     id: str
     #: figure, case, program, stack, metric, partition, system, node, switch.
     kind: str
@@ -72,7 +72,7 @@ class Regression:
     #: Nodes of its jobs since then, as the scheduler writes them, where these
     #: were always the same and the system has others; else ''.
     nodes: str = ''
-    #: Why it is known, and until when: accepted faults alone.
+    #: Why it is muted, and until when; '' if it is not muted.
     reason: str = ''
     until: str = ''
 
@@ -133,8 +133,8 @@ class Verdict:
     improved: list[Regression] = field(default_factory=list)
     #: Changes of the environment, told in their first night.
     changed: list[Changed] = field(default_factory=list)
-    #: Regressions that somebody accepted as a known fault.
-    known: list[Regression] = field(default_factory=list)
+    #: Regressions that somebody muted.
+    muted: list[Regression] = field(default_factory=list)
     stale: list[Case] = field(default_factory=list)
     not_enough: list[Case] = field(default_factory=list)
     #: One night was worse: a rerun says at once whether it is the figure.

@@ -21,7 +21,7 @@ from .. import naming, outcomes, perflogs, results
 from ..perflogs import clock, reasons
 from ..perflogs.plans import Partial
 from . import changes, detect
-from .accepted import Accepted, names
+from .decisions import Decision, names
 from .finding import Case, Failure, Member, Regression, Verdict
 from .sessions import UNNAMED, History, history, sessions
 
@@ -72,7 +72,7 @@ class Found:
 
 def judge(records: pd.DataFrame, session: str | None = None, *,
           partial: Partial = {},
-          accepted: Sequence[Accepted] = (),
+          decisions: Sequence[Decision] = (),
           switches: Mapping[str, Mapping[str, Sequence[str]]] = {}
           ) -> Verdict:
     """The verdict of a night.
@@ -83,7 +83,7 @@ def judge(records: pd.DataFrame, session: str | None = None, *,
         each system, and what is still true of cases that did not run then:
         what `plumb report` shows
     :param partial: runs that left cases out on purpose (`plans.partial`)
-    :param accepted: levels and faults that people accepted
+    :param decisions: regressions that people accepted or muted
     :param switches: system -> node -> the switches above it
     :raises ValueError: no records, or no such night
     """
@@ -98,13 +98,13 @@ def judge(records: pd.DataFrame, session: str | None = None, *,
     failures = _failures(newest)
     stale = outcomes.stale(frame, partial)
     judging = _Judging(history(frame), this_session, session is None,
-                       _names(stale), accepted, switches, label)
-    regressions, known = judging.regressions()
+                       _names(stale), decisions, switches, label)
+    regressions, muted = judging.regressions()
     cases = naming.first(frame[frame['run'].isin(this_session)], perflogs.CASE)
     return Verdict(
         session=label, verdict='regressed' if regressions else
         'failed' if failures else 'good', regressions=regressions,
-        failures=failures, improved=judging.improved(), known=known,
+        failures=failures, improved=judging.improved(), muted=muted,
         changed=changes.changed(judging.hist, this_session),
         stale=[_case(row, f'last ran {row.time:%Y-%m-%d}',
                      last=f'{row.time:%Y-%m-%d}')
@@ -187,7 +187,7 @@ def _failure(row: Any) -> Failure:
     elif row.guard == clock.GUARD:
         todo = 'remove its session, or run it again with a right clock'
     elif row.guard == 'reference':
-        todo = 'it has no reference: ./plumb references learn'
+        todo = 'it has no reference: ./plumb references calibrate'
     elif row.guard:
         todo = f'a guard refused it ({row.guard}): see its output'
     else:
@@ -221,7 +221,7 @@ class _Judging:
     """One night's history, and what came of it."""
 
     def __init__(self, hist: History, this_session: set[str], standing: bool,
-                 stale: set[tuple[str, ...]], accepted: Sequence[Accepted],
+                 stale: set[tuple[str, ...]], decisions: Sequence[Decision],
                  switches: Mapping[str, Mapping[str, Sequence[str]]],
                  label: str) -> None:
         """
@@ -251,11 +251,12 @@ class _Judging:
         self.told = ~gone & (last > self.newest - RECENT) if standing \
             else self.live
         self.day = _day(label, hist)
-        self.accepted = [one for one in accepted if one.until >= self.day]
+        self.decisions = [one for one in decisions
+                          if one.until is None or one.until >= self.day]
         #: Of the lines that were made.
         self.ids: set[str] = set()
-        #: Figure -> the fault that somebody accepted.
-        self.faults: dict[int, Accepted] = {}
+        #: Figure -> the decision that mutes it.
+        self.muted: dict[int, Decision] = {}
         self.walk = detect.walk(
             hist.x, first=self._accepted_levels(), pool=_pools(metrics),
             floor=hist.floor, minimum=hist.minimum, runs=hist.runs,
@@ -268,22 +269,22 @@ class _Judging:
         self._tables()
 
     def _accepted_levels(self) -> np.ndarray:
-        """Position at which each baseline begins; notes known faults."""
+        """Position at which each baseline begins; notes muted figures."""
         first = np.zeros(len(self.rows), int)
         every: dict[str, list[int]] = {}
-        if self.accepted:
+        if self.decisions:
             for row, metric in enumerate(self.hist.metrics[[
                     'system', 'partition', 'environ', 'case', 'metric',
                     'point']].itertuples(index=False, name=None)):
                 for name in names(*metric):
                     every.setdefault(name, []).append(row)
-        for one in self.accepted:
+        for one in self.decisions:
             since = np.searchsorted(self.hist.sessions, np.datetime64(
                 one.since, 'D'))
             for row in {row for name in one.metrics
                         for row in every.get(name, ())}:
-                if one.kind == 'fault':
-                    self.faults[row] = one
+                if one.kind == 'muted':
+                    self.muted[row] = one
                     continue
                 at = self.hist.at[row][self.hist.at[row] >= 0]
                 first[row] = max(first[row], int(np.searchsorted(at, since)))
@@ -484,12 +485,12 @@ class _Judging:
     # Lines ------------------------------------------------------------
 
     def regressions(self) -> tuple[list[Regression], list[Regression]]:
-        """What is worse; and of that what is accepted as a known fault."""
+        """Regressions that are not muted, and those that are."""
         free = np.ones(self.cases, bool)
         alarms = self.told & (self.state == detect.WORSE)
-        known = np.isin(self.rows, list(self.faults))
+        known = np.isin(self.rows, list(self.muted))
         free[self.of[alarms & known]] = False
-        lines = [self._metrics([row], self.faults[int(row)])
+        lines = [self._metrics([row], self.muted[int(row)])
                  for row in np.flatnonzero(alarms & known).tolist()]
         groups: list[Found] = []
         while len(groups) < MAX_GROUPS and len(self.rows):
@@ -557,7 +558,7 @@ class _Judging:
         log = self.case_log[found.cases, found.start:found.last + 1]
         return bool(np.isfinite(log).any() and np.nanmean(log) >= MINIMUM)
 
-    def _metrics(self, rows: list[int], fault: Accepted | None = None,
+    def _metrics(self, rows: list[int], mute: Decision | None = None,
                  better: bool = False) -> Regression:
         """The line of one or several figures of a case."""
         hist, walk, row = self.hist, self.walk, rows[0]
@@ -570,7 +571,7 @@ class _Judging:
         before, now, ratio, low, high = self._values(row, change)
         return self._line(
             'metric', '', rows, int(hist.at[row, start]), last - start + 1,
-            change.sure, ratio, low, high, before, now, fault,
+            change.sure, ratio, low, high, before, now, mute,
             str(first['better']), better)
 
     def _values(self, row: int, change: detect.Change) -> tuple[
@@ -632,7 +633,7 @@ class _Judging:
     def _line(self, kind: str, name: str, rows: list[int], start: int,
               count: int, sure: float, ratio: float | None,
               low: float | None, high: float | None, before: float | None,
-              now: float | None, fault: Accepted | None, better: str,
+              now: float | None, mute: Decision | None, better: str,
               improved: bool = False) -> Regression:
         series = self.hist.metrics.iloc[rows]
 
@@ -677,8 +678,8 @@ class _Judging:
             todo='' if improved else _todo(kind, name, ident, cause, cases,
                                            sure),
             members=members, nodes=self._always(ran['nodes']),
-            reason=fault.reason if fault else '',
-            until=str(fault.until) if fault else '')
+            reason=mute.reason if mute else '',
+            until=str(mute.until) if mute else '')
 
     def _ratio(self, row: int, start: int) -> float | None:
         """Level of a figure since a night over its centre."""
@@ -776,8 +777,9 @@ def _places(text: str, switches: Mapping[str, Mapping[str, Sequence[str]]]
 def _todo(kind: str, name: str, ident: str, cause: str, cases: list[str],
           sure: float) -> str:
     """What to do."""
-    known = (f'known or wanted: ./plumb verdict ack {ident} --reason TEXT '
-             '--until DATE')
+    known = (f'if the change was intended: ./plumb verdict accept {ident}; if '
+             f'the problem is known: ./plumb verdict mute {ident} --until '
+             'DATE --reason TEXT')
     if cause:
         return f'check whether {cause.split(";")[0]} did it; {known}'
     if kind in ('node', 'switch'):

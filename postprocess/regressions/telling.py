@@ -30,7 +30,7 @@ def headline(found: Verdict) -> str:
             if found.failures else '',
             _count(len(found.improved), 'improvement')
             if found.improved else '',
-            _count(len(found.known), 'known fault') if found.known else '',
+            f'{len(found.muted)} muted' if found.muted else '',
             _count(len(found.changed), 'change') + ' of the environment'
             if found.changed else '']
     said = [one for one in said if one] or ['nothing is worse']
@@ -43,7 +43,7 @@ def headline(found: Verdict) -> str:
 def _lines(found: Verdict) -> Iterator[str]:
     yield headline(found)
     for title, rows in (('Worse:', found.regressions),
-                        ('Known faults:', found.known),
+                        ('Muted:', found.muted),
                         ('Better:', found.improved)):
         if rows:
             yield title
@@ -63,8 +63,8 @@ def _lines(found: Verdict) -> Iterator[str]:
         yield f'  {changed(change)}'
     yield from _more(len(found.changed))
     for title, cases in (
-            ('Worth running again (./plumb run $(./plumb verdict '
-             '--again)):', found.rerun),
+            ('Worth measuring again (./plumb run $(./plumb verdict '
+             '--print-rerun-options)):', found.rerun),
             ('Not run for longer than others:', found.stale),
             ('Too few nights to judge:', found.not_enough)):
         if cases:
@@ -95,7 +95,7 @@ def details(one: Regression) -> list[str]:
         f'{min(100 * one.sure, 99.99):.4g} % sure{_on(one)}',
     ]
     if one.reason:
-        found.append(f'accepted until {one.until}: {one.reason}')
+        found.append(f'muted until {one.until}: {one.reason}')
     if one.cause:
         found.append(f'changed that night: {one.cause}')
     if one.todo and not one.reason:

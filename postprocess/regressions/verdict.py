@@ -17,7 +17,7 @@ judged again; what is left are single figures. So a bad switch is one line.
 
 **The baseline** of a figure never follows a regression. It is told every
 night, with the night it began, until it is over or somebody accepts it
-(postprocess/regressions/accepted.py).
+(postprocess/regressions/decisions.py).
 
 **A line** says what is worse and where, since when, how much with an interval
 of 95 %, how sure it is that there is a change, what else changed that night,
@@ -33,95 +33,130 @@ from pathlib import Path
 
 import pandas as pd
 
+from config.commandline import Parser
 from config.sites import topology
 
-from .. import perflogs
+from .. import options, perflogs
+from ..files import commit_note
 from ..perflogs import plans
-from . import accepted, telling
-from .finding import Verdict
+from . import decisions, telling
+from .finding import Regression, Verdict
 from .judging import judge
 
 SITES = Path(__file__).resolve().parents[2] / 'site-configs'
 
-EXAMPLES = """\
-examples:
-  ./plumb verdict
-      the newest night; what regressed, since when, how much, how sure
-  ./plumb verdict --night 2026-11-22 --json -
-      that night (a date, or a session) as JSON
-  ./plumb run $(./plumb verdict --again)
-      runs again what was worse for one night only; four runs in a night
-      tell at once whether it is the figure
-  ./plumb verdict ack 3f2a91c0 --reason 'firmware 2.1, #42' --until 2027-05-01
-      accepts a new level, until then; --fault: a fault that will be mended
+HELP = """\
+Lists regressions: where, since when, how much, and how sure.
 
-exit codes: 0 good; 1 something regressed or failed; 2 usage, no records, or
-perflogs that are damaged (and nothing worse)
+Each metric is compared with its own history, with or without a reference. The
+verdict also lists test cases that failed, changes of the environment, and test
+cases that have too few sessions.
+
+If a change was intended, `plumb verdict accept ID` makes the new level the
+baseline. If a problem is known, `plumb verdict mute ID` marks it until a date.
+A regression in a single session is not certain. These commands measure its
+test cases again; four sessions on one day decide:
+  ./plumb run $(./plumb verdict --print-rerun-options)
+
+Exit codes: 0 good; 1 something regressed or failed, or the perflogs have
+damaged places; 2 wrong usage, or no records.
 """
 
-ACK = """\
-Accepts a regression, by the id that the verdict shows: as a new level, which
-is the baseline from its first night on, or as a known fault, which is told
-apart. Both end with a date; then it is told again. Written beside the
-references, as verdict/accepted.yaml: commit it.
+ACCEPT = """\
+Makes the new level of a regression the baseline.
+
+`plumb verdict` shows the ID in brackets. The baseline begins with the first
+session of the regression. A later change is compared with the new level.
+
+Exit codes: 0 accepted; 2 wrong usage, or an unknown ID.
+"""
+
+MUTE = """\
+Marks a regression as a known problem until a date.
+
+`plumb verdict` shows the ID in brackets. Until the end of that day the verdict
+lists the regression as muted, and does not fail because of it. After the date
+it is a regression again.
+
+Exit codes: 0 muted; 2 wrong usage, a date that is over, or an unknown ID.
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command line."""
-    raw = argparse.RawDescriptionHelpFormatter
-    cmd = argparse.ArgumentParser(
-        prog='plumb verdict', description='Has anything changed for the '
-        'worse? Every figure against its own history.', epilog=EXAMPLES,
-        formatter_class=raw)
+    cmd = Parser(prog='plumb verdict', text=HELP,
+                 example='./plumb verdict --site mycluster --json v.json')
     _common(cmd)
-    cmd.add_argument('--json', metavar='FILE', help='write it as JSON; - is '
-                     'standard output, and nothing else goes there')
-    cmd.add_argument('--junit', metavar='FILE', help='write it as JUnit XML, '
-                     'a test a case; - as for --json')
-    cmd.add_argument('--again', action='store_true', help='print options of '
-                     'ReFrame for the cases that are worth running again')
+    output = cmd.add_argument_group('output')
+    output.add_argument('--json', metavar='FILE', help='write the verdict as '
+                        'JSON to FILE; - prints it, and nothing else')
+    output.add_argument('--junit', metavar='FILE', help='write JUnit XML with '
+                        'one test per test case to FILE; - prints it, and '
+                        'nothing else')
+    output.add_argument('--print-rerun-options', action='store_true',
+                        help='print options of ReFrame that select the test '
+                        'cases to measure again')
     return cmd
 
 
-def _common(cmd: argparse.ArgumentParser) -> None:
-    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                     help='where the perflogs are (default: perflogs)')
-    cmd.add_argument('--session', metavar='RUN', help='a session or a date, '
-                     'or the beginning of one (default: the newest)')
-    cmd.add_argument('--references', metavar='DIR', help='folder of '
-                     'references whose verdict/accepted.yaml counts, besides '
-                     'those of the systems in site-configs/')
+def _common(cmd: Parser) -> None:
+    options.add_records(cmd).add_argument(
+        '--session', metavar='SESSION', help='judge this session, or all '
+        'sessions of this date; the beginning of a name is enough (default: '
+        'the newest)')
+    cmd.add_argument_group('decisions').add_argument(
+        '--references', metavar='DIR', help='also use verdict/decisions.yaml '
+        'in this folder, besides those of site-configs/')
 
 
-def _ack_parser() -> argparse.ArgumentParser:
-    cmd = argparse.ArgumentParser(
-        prog='plumb verdict ack', description=ACK,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    cmd.add_argument('id', metavar='ID', help='of the verdict\'s line')
-    cmd.add_argument('--reason', required=True, metavar='TEXT',
-                     help='why: what was changed, or the ticket')
-    cmd.add_argument('--until', required=True, metavar='DATE',
-                     type=datetime.date.fromisoformat,
-                     help='last night that it holds for: 2027-05-01')
-    cmd.add_argument('--fault', action='store_true', help='a known fault, '
-                     'which will be mended, and no new level')
+def decision_parser(action: str) -> Parser:
+    """The command line of `accept` or `mute`."""
+    mute = action == 'mute'
+    example = 'mute 3f2a91c0 --until 2027-05-01 --reason "cable, ticket 43"' \
+        if mute else 'accept 3f2a91c0 --reason "firmware 2.1, ticket 42"'
+    cmd = Parser(prog=f'plumb verdict {action}',
+                 text=MUTE if mute else ACCEPT,
+                 example=f'./plumb verdict {example}')
+    cmd.add_argument('id', metavar='ID', help='the ID of the regression, or '
+                     'the beginning of the ID')
+    decision = cmd.add_argument_group('decision')
+    decision.add_argument('--reason', required=mute, metavar='TEXT',
+                          type=_text, help='the cause, or the ticket')
+    if mute:
+        decision.add_argument('--until', required=True, metavar='DATE',
+                              type=_date, help='the last day on which it is '
+                              'muted, for example 2027-05-01')
     _common(cmd)
     return cmd
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError('it is empty')
+    return text
+
+
+def _date(text: str) -> datetime.date:
+    try:
+        return datetime.datetime.strptime(text, '%Y-%m-%d').date()
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a date like 2027-05-01') from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    ack = words[:1] == ['ack']
-    args = (_ack_parser() if ack else parser()).parse_args(words[ack:])
+    action = words[0] if words[:1] in (['accept'], ['mute']) else ''
+    args = (decision_parser(action).parse_args(words[1:]) if action
+            else parser().parse_args(words))
     try:
         found, faults = of_perflogs(args.perflogs, args.session,
-                                    args.references)
+                                    args.references, args.site)
         for fault in faults:
             print(f'plumb verdict: {fault}', file=sys.stderr)
-        if ack:
-            return _ack(args, found)
+        if action:
+            return _decide(action, args, found)
         return _show(args, found, len(faults))
     except (OSError, ValueError) as err:
         print(f'plumb verdict: {err}', file=sys.stderr)
@@ -129,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def of_perflogs(folder: str, session: str | None = None,
-                references: str | None = None
+                references: str | None = None, site: str = ''
                 ) -> tuple[Verdict, list[perflogs.PerflogError]]:
     """The verdict of a folder's perflogs, and what is damaged in them.
 
@@ -141,7 +176,8 @@ def of_perflogs(folder: str, session: str | None = None,
         raise ValueError('; '.join(map(str, faults[:1]))
                          or f'no records in {folder}: run `./plumb run` '
                          'first, or name another folder with --perflogs')
-    return of_records(frame, [folder], session, references), faults
+    return of_records(options.of_site(frame, site), [folder], session,
+                      references), faults
 
 
 def of_records(frame: pd.DataFrame, folders: Sequence[str],
@@ -153,11 +189,11 @@ def of_records(frame: pd.DataFrame, folders: Sequence[str],
     """
     systems = sorted(map(str, frame['system'].unique()))
     places = {Path(references)} if references else set()
-    places |= {accepted.folder(system) for system in systems}
+    places |= {decisions.folder(system) for system in systems}
     return judge(
         frame, session, partial=plans.partial(folders),
-        accepted=[one for place in sorted(places)
-                  for one in accepted.load(place)],
+        decisions=[one for place in sorted(places)
+                  for one in decisions.load(place)],
         switches={system: above for system in systems
                   if (above := _switches(system))})
 
@@ -175,44 +211,62 @@ def _switches(system: str) -> dict[str, list[str]]:
 
 def _show(args: argparse.Namespace, found: Verdict, faults: int) -> int:
     """Prints and writes what was asked for."""
-    out = {args.json: found.json, args.junit: lambda: telling.junit(found)}
-    for path, text in out.items():
-        if path == '-':
-            print(text(), end='')
-        elif path:
-            Path(path).write_text(text(), 'utf-8')
-    if args.again:
+    if args.json:
+        options.put(args.json, found.json())
+    if args.junit:
+        options.put(args.junit, telling.junit(found))
+    if args.print_rerun_options:
         print(*(f'-n /{case}' for case in dict.fromkeys(
             one.case for one in found.rerun)))
         return 0
-    if '-' not in out:
+    if '-' not in (args.json, args.junit):
         print(*telling.lines(found), sep='\n')
-    return found.code or (2 if faults else 0)
+    return found.code or (1 if faults else 0)
 
 
-def _ack(args: argparse.Namespace, found: Verdict) -> int:
-    line = next((one for one in [*found.regressions, *found.known]
-                 if one.id.startswith(args.id)), None)
-    if line is None:
-        there = ', '.join(one.id for one in found.regressions) or 'none'
-        raise ValueError(f'no regression {args.id!r} (there: {there})')
-    if args.until < datetime.date.fromisoformat(line.since):
-        raise ValueError(f'--until {args.until} is before {line.since}, when '
-                         'it began')
+def _decide(action: str, args: argparse.Namespace, found: Verdict) -> int:
+    """Accepts or mutes a regression; the exit code.
+
+    :raises ValueError: unknown ID, or a date that is too early
+    """
+    line = _named(args.id, [*found.regressions, *found.muted])
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    until = getattr(args, 'until', None)
+    if until and until < today:
+        raise ValueError(f'--until {until} is over: today is {today}')
     system = line.members[0].system
-    folder = accepted.folder(system)
+    folder = decisions.folder(system)
     if args.references and not folder.parent.is_dir() or system == 'local':
         folder = Path(args.references or folder)
-    names = [accepted.names(one.system, one.partition, one.environ, one.case,
-                            one.metric, one.point) for one in line.members]
+    names = [decisions.names(one.system, one.partition, one.environ, one.case,
+                             one.metric, one.point) for one in line.members]
     whole = line.kind not in ('metric', 'case')
-    path = accepted.add(folder, accepted.Accepted(
-        line.id, 'fault' if args.fault else 'level',
-        datetime.date.fromisoformat(line.since), args.until, args.reason,
-        datetime.datetime.now(datetime.timezone.utc).date(),
-        tuple(dict.fromkeys(name[2 if whole else 1] for name in names))))
-    print(f'{path}: {line.id} accepted until {args.until}; commit it')
+    metrics = dict.fromkeys(name[2 if whole else 1] for name in names)
+    path = decisions.add(folder, decisions.Decision(
+        line.id, 'muted' if until else 'accepted',
+        datetime.date.fromisoformat(line.since), until, args.reason or '',
+        today, tuple(metrics)))
+    print(f'{path}: {line.id} is ' + (
+        f'muted until {until}' if until else
+        f'accepted: the baseline begins on {line.since}')
+          + commit_note(path))
     return 0
+
+
+def _named(ident: str, known: list[Regression]) -> Regression:
+    """The regression with an ID, or with the only one that begins so.
+
+    :raises ValueError: there is none, or several; names those that exist
+    """
+    matching = [one for one in known if ident and one.id.startswith(ident)]
+    if len(matching) == 1:
+        return matching[0]
+    names = '; '.join(telling.details(one)[0] for one in matching or known)
+    if matching:
+        raise ValueError(f'several regressions begin with {ident!r}: {names}')
+    raise ValueError(f'no regression has the ID {ident!r}: '
+                     + (f'these exist: {names}' if names else
+                        'the verdict has no regression'))
 
 
 if __name__ == '__main__':

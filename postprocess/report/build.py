@@ -5,7 +5,6 @@ is asked of the network. The figures lie beside it as SVG and PNG too.
 """
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
 import sys
@@ -14,7 +13,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from .. import outcomes, perflogs, results
+from config.commandline import Parser
+
+from .. import options, outcomes, perflogs, results
 from ..files import write_all
 from ..perflogs import plans, series
 from ..references.progress import Progress, progress
@@ -25,49 +26,44 @@ from .page import build
 #: How an SVG ends that a page drew (page.Page.draw).
 OURS = re.compile(rb'<!-- [0-9a-f]{64} -->\n\Z')
 
-EXAMPLES = """\
-examples:
-  ./plumb report
-      all perflogs; writes report/index.html
-  ./plumb report --system alpha --last 10 --output /srv/www/alpha
-      the ten newest runs of one system
+HELP = """\
+Writes a page with results and plots from the perflogs.
 
-exit codes: 0 good; 1 a case failed in its newest run, was not run though its
-session meant to, or has a known fault that is gone; a figure is worse than it
-was (./plumb verdict); a case needs more node-hours than a night has; or a
-perflog is damaged (the page says where); 2 usage, no perflogs, or nothing
-written
+The page needs no other file and no network. The plots are also written beside
+it as files.
+
+Exit codes: 0 good; 1 a test case failed or did not run in its newest session,
+something regressed, a test case needs more node-hours than a nightly session
+has, or the perflogs have damaged places; 2 wrong usage, no records, or the
+page cannot be written.
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command line."""
-    cmd = argparse.ArgumentParser(
-        prog='plumb report', description='One page of verdicts and figures '
-        'from the perflogs.', epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                     help='where the perflogs are (default: perflogs)')
-    cmd.add_argument('--output', default='report', metavar='DIR', type=Path,
-                     help='gets index.html and plots/ (default: report)')
-    cmd.add_argument('--system', metavar='NAME', help='only this system')
-    cmd.add_argument('--last', type=int, metavar='N',
-                     help='only the newest N runs')
-    cmd.add_argument('--png', action='store_true',
-                     help='figures come as PNG too, not as SVG alone')
-    cmd.add_argument('--references', metavar='DIR', help='as for ./plumb '
-                     'verdict: what people accepted')
-    cmd.add_argument('--title', metavar='TEXT', help='heading of the page')
+    cmd = Parser(prog='plumb report', text=HELP, example='./plumb report '
+                 '--site mycluster --last 10 --output /srv/www/mycluster')
+    options.add_records(cmd).add_argument(
+        '--last', type=options.last, metavar='N',
+        help='show only the newest N sessions (default: all)')
+    output = cmd.add_argument_group('output')
+    output.add_argument('--output', default='report', metavar='DIR',
+                        type=Path, help='write index.html and plots/ to '
+                        'this folder (default: report)')
+    output.add_argument('--title', metavar='TEXT',
+                        help='the heading of the page')
+    output.add_argument('--png', action='store_true',
+                        help='write the plots as PNG, too, and not only SVG')
+    cmd.add_argument_group('decisions').add_argument(
+        '--references', metavar='DIR', help='also use verdict/decisions.yaml '
+        'in this folder, besides those of site-configs/')
     return cmd
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (usage errors exit with 2)."""
-    cmd = parser()
-    args = cmd.parse_args(argv)
-    if args.last is not None and args.last < 1:
-        cmd.error(f'--last is {args.last}; the least is 1')
-    return write(args.perflogs, args.output, args.references, args.system,
+    args = parser().parse_args(argv)
+    return write(args.perflogs, args.output, args.references, args.site,
                  args.last, args.title, args.png).code
 
 
@@ -83,24 +79,20 @@ class Written(NamedTuple):
 
 
 def write(folder: str, output: Path, references: str | None = None,
-          system: str | None = None, last: int | None = None,
+          site: str = '', last: int | None = None,
           title: str | None = None, png: bool = False) -> Written:
     """Writes the page, and prints what it has.
 
     :param folder: of the perflogs
     :param output: folder that gets index.html and plots/
     :param references: folder with what people accepted of a verdict
-    :param system: only this one
+    :param site: only its records; '': all
     :param last: only so many sessions, the newest
     """
     frame, faults = perflogs.read(folder, on_error='collect')
     _tell(faults)
-    if system and system not in set(frame['system']) and len(frame):
-        return _no_page(frame, f'no records of system {system!r} (there: '
-                        f"{', '.join(sorted(frame['system'].unique()))})")
-    if system:
-        frame = frame[frame['system'] == system]
     try:
+        frame = options.of_site(frame, site)
         # By the whole history, whatever is shown.
         judged = of_records(frame, [folder], None, references) \
             if len(frame) else None

@@ -1,7 +1,6 @@
 """`./plumb plot FILE`: people's own figures, asked for in a YAML file."""
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import re
 import sys
@@ -12,23 +11,21 @@ from typing import Any
 import pandas as pd
 
 from config import strict
+from config.commandline import Parser
 from config.families import families
 
 from .. import perflogs
 from ..files import write_all
+from ..options import add_records, of_site
 from ..perflogs import series
 from . import charts, plots
 from .page import Page, over_time
 
-EXAMPLES = """\
-examples:
-  ./plumb plot plots.yaml
-      every figure of the file, from perflogs/ into plots/
-  ./plumb plot plots.yaml --perflogs /srv/perflogs --output talk --dark --png
-      on dark paper, and as PNG too
+HELP = """\
+Draws your own plots, which a YAML file describes.
 
-a file:
-  title: Nights of alpha               # optional; above every figure
+`./plumb plot FILE` draws all plots that FILE lists, for example:
+  title: Sessions of alpha             # optional; above every plot
   plots:
     - {kind: curve, metric: latency, where: {program: 'osu_*latency',
        system: alpha}, by: program, panel: placement}
@@ -36,30 +33,30 @@ a file:
        by: program, name: barrier}     # name: of the files
     - {kind: ratio, of: system, base: alpha, metric: bandwidth}
 
-kinds and their options: postprocess/report/plots/README.md
+postprocess/report/plots/README.md describes the kinds and their options.
 
-exit codes: 0 good; 1 a figure of the file has nothing to show; 2 the file or
-the perflogs cannot be used (the line says where), or nothing was written
+Exit codes: 0 good, also if a plot has nothing to show (a line on stderr lists
+it); 1 the perflogs have damaged places; 2 the file or the perflogs cannot be
+used, or nothing was written.
 """
 #: What an entry may say besides what its kind knows.
 OWN = ('name',)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command line."""
-    cmd = argparse.ArgumentParser(
-        prog='plumb plot', description="People's own figures, asked for in a "
-        'YAML file.', epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    cmd = Parser(prog='plumb plot', text=HELP, example='./plumb plot '
+                 'plots.yaml --site mycluster --output talk --dark --png')
     cmd.add_argument('file', type=Path, metavar='FILE',
-                     help='what to draw, in YAML')
-    cmd.add_argument('--perflogs', default='perflogs', metavar='DIR',
-                     help='where the perflogs are (default: perflogs)')
-    cmd.add_argument('--output', default='plots', metavar='DIR', type=Path,
-                     help='gets the figures (default: plots)')
-    cmd.add_argument('--dark', action='store_true', help='on dark paper')
-    cmd.add_argument('--png', action='store_true',
-                     help='as PNG too, not as SVG alone')
+                     help='the description of the plots, in YAML')
+    add_records(cmd)
+    output = cmd.add_argument_group('output')
+    output.add_argument('--output', default='plots', metavar='DIR', type=Path,
+                        help='write the plots to this folder (default: plots)')
+    output.add_argument('--dark', action='store_true',
+                        help='draw on a dark background')
+    output.add_argument('--png', action='store_true',
+                        help='write the plots as PNG, too, and not only SVG')
     return cmd
 
 
@@ -71,6 +68,7 @@ def main(argv: list[str] | None = None) -> int:
         frame, faults = perflogs.read(args.perflogs, on_error='collect')
         for fault in faults:
             print(f'plumb plot: {fault}', file=sys.stderr)
+        frame = of_site(frame, args.site)
         if frame.empty:
             print(f'plumb plot: no records in {args.perflogs}: run '
                   '`./plumb run` first, or name another folder with '
@@ -78,25 +76,23 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         records = of_all(frame)
         files: dict[str, bytes] = {}
-        empty = 0
         with charts.theme(args.dark):
             for entry, kind, options in entries:
                 drawn = drawings(records, entry, kind, options, args.file,
                                  title)
                 if not drawn:
-                    empty += 1
                     print(f'plumb plot: {args.file}:{_line(entry)}: figures: '
                           f"{entry['kind']}: no record has what it shows; "
                           'nothing is drawn', file=sys.stderr)
                 for drawing in drawn:
                     draw(files, drawing, args.png)
         write_all(args.output, files)
-    except (strict.Fault, OSError) as err:
+    except (strict.Fault, OSError, ValueError) as err:
         print(f'plumb plot: {err}', file=sys.stderr)
         return 2
     for name in files:
         print(args.output / name)
-    return 1 if empty or faults else 0
+    return 1 if faults else 0
 
 
 def load(file: Path) -> tuple[str, list[tuple[Any, Any, dict[str, Any]]]]:

@@ -385,7 +385,8 @@ def test_what_is_beyond_is_measured_again(tmp_path):
 #: and what the summary says of it.
 NOTES = {
     'another speed': ('slow', {'latency@8B': [1e-3, None, 0.1, 'us']},
-                      'no reference at speed fast: ./plumb references learn'),
+                      'no reference at speed fast: '
+                      './plumb references calibrate'),
     'improved': ('fast', {'latency@8B': [0.8, None, 0.12, 'us']},   # 0.40 us
                  'improved: propose again (latency@8B)'),
     'not improved': ('fast', {'latency@8B': [0.42, None, 0.12, 'us']}, ''),
@@ -476,7 +477,7 @@ def test_what_has_no_reference_is_recorded(faulty):
     faulty.write_references(OTHER)
     done = faulty.run('none')
     assert done.returncode == 0, done.stdout + done.stderr
-    assert note(faulty) == 'no reference yet: ./plumb references learn'
+    assert note(faulty) == 'no reference yet: ./plumb references calibrate'
     assert {r['result'] for r in faulty.records} == {'no_reference'}
     faulty.again(4)
     for command in ('propose', 'accept'):
@@ -713,7 +714,7 @@ def test_a_stage_disk_that_fills_up_through_reframe(faulty):
         '    time_limit)'))
     done = in_small(
         Path(faulty.variables['PLUMBLINE_WORK'], 'stage'), '8m',
-        [ROOT / 'plumb', 'run', '--', *CASE, '-p', '.*-omb', '-Sbringup=1'],
+        [ROOT / 'plumb', 'run', '--bringup', *CASE, '-p', '.*-omb'],
         env={**os.environ, **faulty.variables, 'FAULT': 'fills'})
     text = failed_for(faulty, done, 'disk: the disk of the stage directory '
                       'was full')

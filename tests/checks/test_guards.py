@@ -504,7 +504,7 @@ def test_what_lacks_a_reference_fails_only_where_it_is_complete(
     found, note = references.known(check, values)
     # A dry run looks at all speeds only where the family is complete.
     lacks = lacks if not case.get('dry_run') or 'yet' in lacks else ''
-    assert note == (f'{lacks}: {references.LEARN}' if lacks else '')
+    assert note == (f'{lacks}: {references.CALIBRATE}' if lacks else '')
     assert bool(found) is not bool(lacks)
 
 

@@ -60,7 +60,7 @@ def python_and_yaml(folder: Path) -> int:
 @pytest.mark.parametrize('name, options, check, metric', [
     ('copy', [], 'Copy', 'copy_bandwidth'),
     pytest.param('echo', ['--service'], 'Echo', 'echo_rate',
-                 marks=pytest.mark.thorough)])
+                 marks=pytest.mark.strict)])
 def test_a_new_family_runs_and_holds_the_contracts(
         checkout, suite, name, options, check, metric, types_checked,
         request):
@@ -86,9 +86,9 @@ def test_a_new_family_runs_and_holds_the_contracts(
         said), said
     assert 'Traceback' not in said
     # The contracts of a second suite are half of the work.
-    checkout('test', '--', '-n0', '-q', f'tests/{name}',
+    checkout('selftest', '--', '-n0', '-q', f'tests/{name}',
              *['tests/test_contracts.py'] * request.config.getoption(
-                 '--complete'))
+                 '--strict-tests'))
 
 
 @pytest.mark.parametrize('name, words', [

@@ -285,7 +285,7 @@ def stand_in(checkout: Path, index: Path) -> None:
             lock.write_text(locked(name))
 
 
-@pytest.mark.thorough
+@pytest.mark.strict
 def test_both_commands_of_the_readme_without_a_network(
         tmp_path, monkeypatch, without_network):
     """With PLUMBLINE_TEST_BUNDLE=FILE from a real bundle, else a small one."""
@@ -322,7 +322,7 @@ def test_both_commands_of_the_readme_without_a_network(
     assert '1 cases, 0 failed' in there(
         './plumb', 'run', '--', '-E', 'program == "osu_init"')
     assert re.search(r'^[1-9]\d* passed', there(
-        './plumb', 'test', '--', '-n0', 'tests/cli/test_cli.py', '-k',
+        './plumb', 'selftest', '--', '-n0', 'tests/cli/test_cli.py', '-k',
         'mpi_flavours'), re.M)
     assert not (tmp_path / 'astray').exists()
     # Set-up leaves nothing unpacked.

@@ -1,13 +1,21 @@
 """The command line of plumb: help, suggestions, options of other programs."""
 from __future__ import annotations
 
+import argparse
 import os
+import shlex
+import signal
 import subprocess
+from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import OSU, ROOT
+from data import perflogs_factory as factory
 
 from cli import __main__ as cli
+from cli.session.commands import references, run
+from cli.setup.venv import WORK, SetupError
+from postprocess.references import proposal
 
 
 def called(capsys, monkeypatch, *words: str) -> tuple[int, str, str]:
@@ -44,11 +52,12 @@ def test_every_command_is_in_the_help(capsys, monkeypatch):
 def test_help_of_a_command(capsys, monkeypatch):
     code, out, _ = called(capsys, monkeypatch, 'help', 'run')
     assert code == 0 and out.startswith('usage: plumb run ')
-    assert 'Example: ./plumb run -n OsuPt2pt' in out
+    assert 'Example:\n  ./plumb run -n OsuPt2pt' in out
 
 
 @pytest.mark.parametrize('words, line', [
     (['rnu'], 'plumb: no command rnu: did you mean run? '),
+    (['test'], 'plumb: no command test: did you mean selftest? '),
     (['xyzzy'], 'plumb: no command xyzzy: ./plumb --help '),
     (['doctor', '--sit', 'x'],
      'plumb doctor: error: unknown argument --sit: did you mean --site? '),
@@ -65,7 +74,7 @@ def test_a_wrong_word_suggests_the_nearest(capsys, monkeypatch, words, line):
 
 @pytest.mark.parametrize('command, passed', [
     (['run'], 'reframe'), (['nightly'], 'reframe'), (['locate'], 'reframe'),
-    (['references', 'learn'], 'reframe'), (['test'], 'pytest')])
+    (['references', 'calibrate'], 'reframe'), (['selftest'], 'pytest')])
 def test_options_of_other_programs_need_no_dashes(command, passed):
     words = ['-n', 'OsuPt2pt', '-S', 'a=b c', '-E', 'x == "y"', '--tag=quick']
     args = cli.parsed([*command, *words])
@@ -78,9 +87,44 @@ def test_options_of_other_programs_need_no_dashes(command, passed):
         assert args.reframe == ['-n', 'A', '--site', 'r']
 
 
+@pytest.mark.parametrize('site, command', [
+    ([], './plumb nightly'),
+    (['--site', 'my site'], "./plumb nightly --site 'my site'")])
+def test_a_nightly_session_has_a_command_of_its_own(site, command):
+    args = cli.parsed(['run', '--mode', 'nightly', '-n', 'OsuPt2pt', *site])
+    with pytest.raises(SetupError) as err:
+        run(args)
+    assert str(err.value).endswith(f'is started with {command}')
+
+
+@pytest.mark.parametrize('words', [
+    ['-Sbringup=1'], ['-S', 'bringup=1'], ['--setvar=OsuPt2pt.bringup=1']])
+def test_bringup_has_one_form(words):
+    args = cli.parsed(['run', *words])
+    with pytest.raises(SetupError, match='write --bringup instead'):
+        run(args)
+
+
+@pytest.mark.parametrize('given, folder', [
+    (['--site', 'lumi'], ROOT / 'site-configs' / 'lumi' / 'references'),
+    (['--site=lumi'], ROOT / 'site-configs' / 'lumi' / 'references'),
+    (['--site', str(ROOT / 'site-configs' / 'lumi')],
+     ROOT / 'site-configs' / 'lumi' / 'references'),
+    ([], WORK / 'references'),
+    (['--site', 'lumi', '--output', '/elsewhere'], Path('/elsewhere'))])
+def test_references_are_those_of_the_site(monkeypatch, given, folder):
+    monkeypatch.delenv('RFM_REFERENCE_PREFIX', raising=False)
+    monkeypatch.delenv('PLUMBLINE_SITE', raising=False)
+    seen = []
+    monkeypatch.setattr(proposal, '_accept', lambda args, place: (
+        seen.append((args.site, place)) or 0))
+    assert references(argparse.Namespace(rest=['accept', *given])) == 0
+    assert seen == [('lumi' if given else 'local', folder)]
+
+
 @pytest.mark.parametrize('line, words', [
     ('plumb ver', ['verdict']), ('plumb run --s', ['--site']),
-    ('plumb references l', ['learn'])])
+    ('plumb references c', ['calibrate'])])
 def test_shells_complete(tmp_path, line, words):
     """argcomplete writes to file descriptor 8."""
     out = tmp_path / 'out'
@@ -96,3 +140,62 @@ def test_shells_complete(tmp_path, line, words):
 def test_completion_scripts(capsys, monkeypatch, shell):
     code, out, _ = called(capsys, monkeypatch, 'completion', shell)
     assert code == 0 and 'plumb' in out and '_ARGCOMPLETE' in out
+
+
+@pytest.fixture
+def variables(tmp_path):
+    """The environment of a command that has perflogs to read."""
+    factory.write(tmp_path / 'perflogs', [
+        factory.record('latency', 1.0, 8, day=day) for day in range(3)])
+    (tmp_path / 'tmp').mkdir()
+    return {**os.environ, 'TMPDIR': str(tmp_path / 'tmp'),
+            'PLUMBLINE_PERFLOGS': str(tmp_path / 'perflogs')}
+
+
+@pytest.mark.parametrize('words', [
+    ['--help'], ['run', '--help'], ['verdict', '--help'],
+    ['sql', 'FROM range(100000)'], ['sql', 'FROM range(9)', '--json', '-'],
+    ['export', '--csv', '-'], ['history', 'latency'], ['verdict'],
+    ['parse', 'osu', ROOT / 'README.md'], ['nosuch']])
+def test_a_reader_that_has_left_ends_a_command_quietly(variables, words):
+    """What `| head` does, for stdout and stderr."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [ROOT / 'plumb', *words], stdout=write, stderr=subprocess.PIPE
+            if words != ['nosuch'] else write, text=True, env=variables)
+    finally:
+        os.close(write)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert not [line for line in (done.stderr or '').splitlines()
+                if 'README.md' not in line]
+    assert not os.listdir(variables['TMPDIR']), 'no temporary file is left'
+
+
+def test_head_of_an_answer(variables):
+    done = subprocess.run(
+        ['bash', '-c', '"$0" sql "FROM range(1000000)" --csv - | head -n 2; '
+         'echo ${PIPESTATUS[0]}', ROOT / 'plumb'], capture_output=True,
+        text=True, env=variables)
+    assert done.stderr == ''
+    assert done.stdout.split() == ['range', '0', str(128 + signal.SIGPIPE)]
+
+
+@pytest.mark.parametrize('terminal, more, colours', [
+    (True, {}, True), (True, {'NO_COLOR': '1'}, False), (False, {}, False)])
+def test_colours_only_on_a_terminal_and_without_no_color(suite, terminal,
+                                                         more, colours):
+    words = ' '.join(map(shlex.quote, [
+        'reframe', '--dry-run', '--exec-policy=serial', *OSU, '-n',
+        'OsuStartup', '-E', 'program == "osu_hello"', '-Sbringup=1']))
+    if terminal:
+        words = f'script -qec {shlex.quote(words)} /dev/null'
+    env = {name: value for name, value in os.environ.items()
+           if name != 'NO_COLOR'} | {'TERM': 'xterm'}
+    env |= suite.variables | more
+    done = subprocess.run(
+        ['bash', '-c', f'{suite.exports(env)}\n{words}'], text=True, env=env,
+        capture_output=True, stdin=subprocess.DEVNULL, cwd=suite.tmp)
+    assert 'OK' in done.stdout, done.stdout + done.stderr
+    assert ('\x1b[' in done.stdout) == colours

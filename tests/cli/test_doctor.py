@@ -1,6 +1,7 @@
 """plumb doctor: what would start, why a family has no case, what it costs."""
 from __future__ import annotations
 
+import argparse
 import copy
 import re
 from pathlib import Path
@@ -100,8 +101,28 @@ def test_only_what_would_start_is_said_to_run():
         ('runs here', '--mode quick: 1 cases'),
         ('not here', '--mode nightly: 0 of 1 cases'),
         ('runs here', '--mode full: 1 of 2 cases'),
-        ('not here', '--mode bringup: 0 cases'),
         ('not here', '2 cases: no Spack')]
+
+
+@pytest.mark.parametrize('blocked, code', [
+    ({}, 0), ({'a+gnu': 'no compiler'}, 1), ({'b+gnu': 'no Spack'}, 0)])
+def test_it_fails_if_the_default_mode_cannot_run(monkeypatch, capsys, blocked,
+                                                 code):
+    cases = [{'where': 'a+gnu', 'modes': ['quick', 'full'], 'family': 'osu'},
+             {'where': 'b+gnu', 'modes': ['full'], 'family': 'osu'}]
+    for name, answer in (
+            ('environment', {'PATH': '', 'PLUMBLINE_PERFLOGS': '/none',
+                             'RFM_REFERENCE_PREFIX': '/none'}),
+            ('site_folder', Path('/site')), ('machine', None), ('cost', ''),
+            ('site_is_sound', {'systems': [{'name': 'alpha'}]}),
+            ('environments', None), ('places', None), ('budgets', []),
+            ('part_rows', []), ('why_none', ''), ('obstacles', blocked)):
+        monkeypatch.setattr(doctor, name, lambda *_, found=answer: found)
+    monkeypatch.setattr(doctor.sites, 'ask_reframe',
+                        lambda _: {'cases': cases, 'settings': {}})
+    assert doctor.doctor(argparse.Namespace(site='alpha')) == code
+    assert ('no test case that can run here' in capsys.readouterr().err
+            ) == bool(code)
 
 
 def test_cases_that_fit_on_no_node_are_counted():

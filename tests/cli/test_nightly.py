@@ -473,7 +473,7 @@ def nightly_session(tmp_path, monkeypatch):
            ) -> nightly_summary.Summary:
         found = nightly_summary.Summary('alpha', time.time(), cover,
                                       nightly_session=run_id.new())
-        args = argparse.Namespace(cover=cover, reframe=list(options),
+        args = argparse.Namespace(max_node_age=cover, reframe=list(options),
                                   mode='nightly', locate=False)
         nightly.NightlySession(
             commands.Work(
@@ -509,7 +509,7 @@ def test_a_regression_on_several_nodes_is_located(
     found = said()
     one = nightly.NightlySession(
         commands.Work({'name': 'alpha'}, {}, [], True, [], None), found=found,
-        args=argparse.Namespace(cover=0, mode='nightly', locate=asked,
+        args=argparse.Namespace(max_node_age=0, mode='nightly', locate=asked,
                                 reframe=[]))
     member = trial(where='n1 n2' if width == 2 else 'n1')
     one.first = {member.planned: member}
@@ -960,7 +960,7 @@ def test_options_that_need_not_be_said_are_the_command_s_own():
         './plumb', 'nightly', '--site', 'lumi']
 
 
-MANY = ['--site', 'lumi', '--bringup', '--locate', '--cover', '7',
+MANY = ['--site', 'lumi', '--bringup', '--locate', '--max-node-age', '7',
         '--hours', '9.5', '--mail', '/srv/a b/50%.eml', '--', '-n', 'Osu$']
 
 
@@ -1117,8 +1117,8 @@ def test_after_a_nightly_session_that_was_killed_the_next_one_is_clean(suite):
 
 @pytest.mark.parametrize('words, text', [
     (['--hours', '0'], '--hours is 0; it must be more than 0'),
-    (['--keep', '0'], '--keep is 0; it must be 1 or more'),
-    (['--cover', '-1'], '--cover is -1; it must be 0 or more'),
+    (['--keep-sessions', '0'], '--keep-sessions is 0; it must be 1 or more'),
+    (['--max-node-age', '-1'], '--max-node-age is -1; it must be 0 or more'),
     (['--', '-l'], '-l measures nothing'),
     (['--site', 'lumo', '--print', 'cron'], "unknown site 'lumo'"),
 ])

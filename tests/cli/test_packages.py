@@ -122,8 +122,8 @@ def test_e(): skip_missing('slurmctld', 'no cluster')
 
 @pytest.mark.parametrize('option, summary', [
     ((), '5 skipped'),
-    (('--complete',), '1 failed, 2 skipped, 2 errors'),
-    (('--complete', '-n2'), '1 failed, 2 skipped, 2 errors')])
+    (('--strict-tests',), '1 failed, 2 skipped, 2 errors'),
+    (('--strict-tests', '-n2'), '1 failed, 2 skipped, 2 errors')])
 def test_what_ci_installed_is_no_reason_to_skip(tmp_path, option, summary):
     done = subprocess.run(
         [*nested_tests(tmp_path, PROBE), *option, tmp_path],

@@ -26,7 +26,7 @@ def test_run_records_judges_and_shows(suite):
     assert len(re.findall(r'^no_reference .*needs \d+ more runs', done.stdout,
                           re.M)) == 3, done.stdout
     assert '3 of the cases have no reference' in done.stdout
-    assert './plumb references learn' in done.stdout
+    assert './plumb references calibrate' in done.stdout
     records = suite.records
     assert {r['program'] for r in records} == {
         'osu_latency', 'osu_ibarrier', 'osu_init'}

@@ -92,7 +92,7 @@ def test_a_change_of_the_cases_is_shown_until_it_is_accepted(site, suite):
     assert check('--update').returncode == 0
     kept = (site / 'cases.txt').read_text()
     assert re.search(
-        r'\[cluster-a\+gnu \| quick,nightly,full,bringup \| none\]\n(.+\n)*'
+        r'\[cluster-a\+gnu \| quick,nightly,full \| none\]\n(.+\n)*'
         'OsuPt2pt buffers=host placement=intra_node,inter_node '
         'program=osu_latency\n', kept)
     # A site loses the second node: cases go, and it is seen.
@@ -161,7 +161,7 @@ def test_usage(suite, args, words):
     assert done.returncode == 2 and words in done.stderr
 
 
-@pytest.mark.thorough
+@pytest.mark.strict
 def test_every_site_is_sound(suite):
     done = suite.plumb('site', 'check', '--all')
     assert done.returncode == 0, done.stdout

@@ -207,8 +207,8 @@ def test_nobody_to_ask_writes_nothing(suite, tmp_path):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize('word, code', [('n', 1), ('', 1), ('y', 0)])
-def test_a_terminal_is_asked(tmp_path, monkeypatch, word, code):
+@pytest.mark.parametrize('word', ['n', '', 'y'])
+def test_a_terminal_is_asked(tmp_path, monkeypatch, word):
     monkeypatch.setattr(sys.stdin, 'isatty', lambda: True, raising=False)
     monkeypatch.setattr('builtins.input', lambda text: word)
     monkeypatch.setattr(new.sites, 'ask_reframe',
@@ -216,9 +216,9 @@ def test_a_terminal_is_asked(tmp_path, monkeypatch, word, code):
     folder = tmp_path / 'quarry'
     assert new.new(options('quarry', path=folder, yes=False, launcher='srun',
                            partition=['debug'], access=['--account=x'])
-                   ) == code
-    assert folder.exists() == (code == 0)
-    if code == 0:
+                   ) == 0
+    assert folder.exists() == (word == 'y')
+    if word == 'y':
         part = partition(folder, 'quarry-debug')
         assert part['launcher'] == 'srun'
         assert '--account=x' in part['access']

@@ -82,15 +82,15 @@ def ended(result: str, **more) -> results.Result:
 
 
 @pytest.mark.parametrize('note, runs, told', [
-    ('no reference yet: ./plumb references learn', 2,
+    ('no reference yet: ./plumb references calibrate', 2,
      'no reference: needs 2 more runs'),
-    ('no reference yet: ./plumb references learn; x = 1', 1,
+    ('no reference yet: ./plumb references calibrate; x = 1', 1,
      'no reference: needs 1 more run; x = 1'),
-    ('no reference at speed slow: ./plumb references learn', 3,
+    ('no reference at speed slow: ./plumb references calibrate', 3,
      'no reference at speed slow: needs 3 more runs'),
-    ('no reference yet: ./plumb references learn', 0,
+    ('no reference yet: ./plumb references calibrate', 0,
      'no reference: has runs enough: ./plumb references propose'),
-    ('no reference yet: ./plumb references learn', None,
+    ('no reference yet: ./plumb references calibrate', None,
      'no reference: no number of runs would do for all of it: ./plumb '
      'references propose'),
     ('no_reference: needs about 9 more runs (worst_ratio)', 4,

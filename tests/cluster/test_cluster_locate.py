@@ -20,7 +20,7 @@ from conftest import OSU, ROOT, started_cluster, until
 from cli.setup.venv import ensure_wheel
 
 # Searches take minutes each.
-pytestmark = [pytest.mark.cluster, pytest.mark.lengthy,
+pytestmark = [pytest.mark.cluster, pytest.mark.slow,
               pytest.mark.timeout(900)]
 
 RATE, SLOW = '400mbit', '320mbit'

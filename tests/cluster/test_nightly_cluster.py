@@ -52,7 +52,7 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
     cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=DRAIN',
                 'Reason=disk of n4')
     try:
-        text, code, nightly_session = site.run('none', '--cover', '1')
+        text, code, nightly_session = site.run('none', '--max-node-age', '1')
     finally:
         cluster.ask('scontrol', 'update', 'NodeName=n4', 'State=RESUME')
     assert code == 0, text
@@ -68,9 +68,8 @@ def test_every_node_is_measured_but_one_that_is_drained(site, cluster):
 
 
 def test_a_node_that_is_bad_is_named(site):
-    text, code, nightly_session = site.run(
-        'exit_code', '--cover', '0', bad_node='n1'
-    )
+    text, code, nightly_session = site.run('exit_code', '--max-node-age', '0',
+                                 bad_node='n1')
     assert code == 1, text
     [failed] = nightly_session['failed']
     assert failed['nodes'] == failed['suspects'] == ['n1', 'n2'], text
@@ -100,7 +99,7 @@ def test_jobs_of_a_nightly_session_that_was_killed_are_cancelled(
             continue
     job.communicate(timeout=60)
     [orphan] = cluster.ask('squeue', '-h', '-o', '%A').split()
-    text, code, nightly_session = site.run('none', '--cover', '0')
+    text, code, nightly_session = site.run('none', '--max-node-age', '0')
     assert code == 0, text
     assert nightly_session['notes'][-1] == (
         'a night that was killed had left jobs of Slurm, cancelled now: '
@@ -137,7 +136,7 @@ def test_a_budget_a_partition_and_the_longest_first(tmp_path, cluster):
         before = {r['run'] for r in suite.records}
         job = cluster.box(
             'exec', '--', ROOT / 'plumb', 'nightly', '--site', site,
-            '--bringup', '--cover', '0', '--webhook', tmp_path
+            '--bringup', '--max-node-age', '0', '--webhook', tmp_path
             / 'night.json', '--', *OSU, '-n', 'OsuStartup', '-E',
             'layout in [(2, "one"), (4, "one")]', '-Srepetitions=1',
             '-Stime_limit=5m', cwd=tmp_path, env={

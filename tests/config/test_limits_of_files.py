@@ -15,7 +15,7 @@ from config.sites import topology
 from postprocess import perflogs
 from postprocess.perflogs import plans, reading
 from postprocess.references import editing
-from postprocess.regressions import accepted, verdict
+from postprocess.regressions import decisions, verdict
 from postprocess.report import build as report
 
 #: Aliases of aliases: 200 bytes, and 10^9 nodes.
@@ -53,11 +53,11 @@ def test_a_few_lines_do_not_fill_the_memory(tmp_path, monkeypatch, text,
         vendor.load(path, {})
     with pytest.raises(topology.TopologyError):
         topology.load(path)
-    moved = tmp_path / accepted.FILE
+    moved = tmp_path / decisions.FILE
     moved.parent.mkdir(exist_ok=True)
     path.rename(moved)
     with pytest.raises(ValueError, match='not YAML'):
-        accepted.load(tmp_path)
+        decisions.load(tmp_path)
 
 
 def test_aliases_that_people_write_are_read():
@@ -120,7 +120,7 @@ def ends(folder: Path, words: str, capsys: pytest.CaptureFixture[str]
     where = ['--perflogs', str(folder)]
     for command, more, codes in (
             (report.main, ['--output', str(folder / 'out')], (1, 2)),
-            (verdict.main, [], (2,))):
+            (verdict.main, [], (1, 2))):
         assert command([*where, *more]) in codes
         said = capsys.readouterr().err
         assert said.count(words) == 1, said

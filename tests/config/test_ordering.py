@@ -226,10 +226,10 @@ site_configuration['systems'][0]['partitions'][0]['extras'][
     site = str(tmp_path / 'site')
 
     def nightly_session(*more: str) -> str:
-        done = suite.plumb('run', '--site', site, '--mode', 'nightly', '--',
+        done = suite.plumb('nightly', '--site', site, '--bringup', '--',
                            *OSU, '-n', 'OsuStartup', '-Srepetitions=1', *more)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert '1 cases, 0 failed' in done.stdout
+        assert 'nothing is worse; 1 test case to run' in done.stdout
         return done.stdout
 
     first = nightly_session()
@@ -241,9 +241,9 @@ site_configuration['systems'][0]['partitions'][0]['extras'][
     page = (suite.tmp / 'report' / 'index.html').read_text()
     assert 'Left to other sessions' in page and 'never ran' in page
     # Now the first one's own time is known, and both fit.
-    done = suite.plumb('run', '--site', site, '--mode', 'nightly', '--',
+    done = suite.plumb('nightly', '--site', site, '--bringup', '--',
                        *OSU, '-n', 'OsuStartup', '-Srepetitions=1')
-    assert '2 cases, 0 failed' in done.stdout, done.stdout + done.stderr
+    assert '; 2 test cases to run' in done.stdout, done.stdout + done.stderr
     assert 'Left to' not in done.stdout
     assert len({r['case'] for r in suite.records}) == 2
 
@@ -271,8 +271,7 @@ def test_a_case_that_never_began_has_not_run(tmp_path):
 @pytest.mark.parametrize('mode, budgets', [('nightly', True),
                                            ('quick', False)])
 def test_budgets_hold_in_mode_nightly(tmp_path, monkeypatch, mode, budgets):
-    known = ordering.of_run(tmp_path, 'alpha', mode)
-    assert known == ordering.of_nightly_session(None, mode)
+    known = ordering.of_nightly_session(None, mode)
     with ordering.handed(known) as variables:
         monkeypatch.setenv(*variables.popitem())
         assert rules.Known.handed() == rules.Known(budgets=budgets)
@@ -291,7 +290,6 @@ def test_many_records_are_asked_for_times_alone(tmp_path, monkeypatch):
                      ('cpu', 'openmpi', 'c2'): 4.0}
     monkeypatch.setattr(ordering, 'records', None)
     assert ordering.times_seen(tmp_path, 'alpha') == plain
-    assert ordering.of_run(tmp_path, 'alpha', 'quick').once == plain
     monkeypatch.undo()
     assert set(ordering.records(tmp_path, 'alpha')['system']) == {'alpha'}
     assert (tmp_path / '.store').is_dir()
@@ -330,7 +328,8 @@ def test_a_case_that_can_never_run_is_an_error(by, words):
     assert (
         never
         and line.startswith(
-            'error: A @cpu+gnu needs 21.3 node-hours, and cpu has 10 a session: it '
+            'error: A @cpu+gnu needs 21.3 node-hours, and cpu has 10 a session: '
+        'it '
             'can never run in mode nightly; '
         )
         and words in line
@@ -443,7 +442,8 @@ def test_doctor_says_in_how_many_nightly_sessions_each_case_has_its_turn():
     seen = {('cpu', 'gnu', 'a'): 3600.0}
     assert list(doctor.budgets(site, cases, seen, {})) == [
         'nightly_budget of cpu, 2 node-hours: each case of mode nightly has '
-        'its turn within 3 sessions, but for 1 that need more than a session has'
+        'its turn within 3 sessions, but for 1 that need more than a '
+        'session has'
     ]
     assert 'turn every session' in next(doctor.budgets(
         site, cases[:1], {}, {'repetitions': '1'}))

@@ -1030,7 +1030,7 @@ def stalled(program: Path, where: str, server: subprocess.Popen, *args: object
     return {r.metric: r.value for r in plumbload.parse(out)}
 
 
-@pytest.mark.thorough
+@pytest.mark.strict
 @pytest.mark.alone
 def test_an_open_loop_shows_a_stall_that_a_closed_loop_hides(
         program, tmp_path):

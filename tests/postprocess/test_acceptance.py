@@ -11,12 +11,14 @@ from ruamel.yaml.comments import CommentedMap
 
 pd = pytest.importorskip('pandas')
 import perflogs_factory as make  # noqa: E402
+from conftest import git  # noqa: E402
 from perflogs_factory import CALM, WILD, latencies  # noqa: E402
 
 from cli.session import commands  # noqa: E402
 from cli.site import check as sites  # noqa: E402
 from config import references as names  # noqa: E402
 from config.sessions import judged  # noqa: E402
+from postprocess.files import commit_note  # noqa: E402
 from postprocess.references import editing  # noqa: E402
 from postprocess.references import proposal as references  # noqa: E402
 
@@ -101,8 +103,20 @@ def test_first_proposal_is_new_and_accepted_whole(site, capsys):
     text = site.proposal.read_text()
     assert site.accept() == 0
     assert site.osu.read_text() == text and not site.proposal.exists()
-    assert f'{site.osu}: 1 case accepted; commit it' in \
+    assert f'{site.osu}: 1 case accepted\n' in \
         capsys.readouterr().out
+
+
+def test_files_that_git_ignores_are_not_to_be_committed(tmp_path,
+                                                         monkeypatch):
+    kept, ignored = tmp_path / 'kept.yaml', tmp_path / 'ignored.yaml'
+    (tmp_path / '.gitignore').write_text('ignored.yaml\n')
+    assert commit_note(kept) == ''                      # no repository
+    git('init', '-q', folder=tmp_path)
+    assert commit_note(kept) == '; commit it'
+    assert commit_note(ignored) == ''
+    monkeypatch.setenv('PATH', str(tmp_path))
+    assert commit_note(kept) == ''                      # no git
 
 
 def test_the_difference_is_told_in_metrics(site, capsys):
@@ -369,7 +383,7 @@ def test_help_teaches_the_path(capsys, words):
         assert end.code == 0
     out = capsys.readouterr().out
     steps = [out.index(f'./plumb references {word}')
-             for word in ('learn', 'accept')]
+             for word in ('calibrate', 'accept')]
     assert steps == sorted(steps) and 'read the difference' in out
 
 

@@ -67,7 +67,8 @@ def test_history_of_many_test_cases_lists_them(tree, capsys, monkeypatch):
 
 
 def test_history_as_data_is_the_table(tree, capsys):
-    assert history.main(['latency', '--json', '--perflogs', str(tree)]) == 0
+    assert history.main(['latency', '--json', '-', '--perflogs',
+                         str(tree)]) == 0
     rows = json.loads(capsys.readouterr().out)
     frame = perflogs.read(tree)
     frame = frame[naming.judged(frame) & (frame['metric'] == 'latency')]
@@ -76,7 +77,7 @@ def test_history_as_data_is_the_table(tree, capsys):
                       frame['run'], frame['params'], map(
                           judged.point, frame['point']), frame['value'],
                       strict=True))
-    assert history.main(['latency', '--csv', '--last', '2', '--perflogs',
+    assert history.main(['latency', '--csv', '-', '--last', '2', '--perflogs',
                          str(tree)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 4
 

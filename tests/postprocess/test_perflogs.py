@@ -223,7 +223,7 @@ def rows_and_faults(file):
     return records, faults
 
 
-@pytest.mark.thorough
+@pytest.mark.strict
 def test_cut_anywhere(small):
     """Never an unhandled exception, never silently fewer records.
 

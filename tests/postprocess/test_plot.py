@@ -69,7 +69,7 @@ plots:
 - {kind: violin}
 ''', make.curve('latency', float, [1, 8, 64]), '--dark', '--png')
     # The second entry has nothing to show, which is told.
-    assert code == 1
+    assert code == 0
     said = capsys.readouterr()
     assert f'{tmp_path}/plots.yaml:5: plots: violin: no record has' in (
         said.err)

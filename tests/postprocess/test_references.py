@@ -251,12 +251,12 @@ def test_choice_of_runs(tmp_path):
 
     assert centre('--first', '5') == 1.0
     assert centre('--last', '5') == 2.0
-    assert centre('--runs', '20261106:') == 2.0
-    assert centre('--runs', ':20261105T030000Z-aaaaaa') == 1.0
+    assert centre('--sessions', '20261106:') == 2.0
+    assert centre('--sessions', ':20261105T030000Z-aaaaaa') == 1.0
     assert centre('--last', '2') == 1           # exit code: refused
-    assert centre('--runs', '2026:') == 2       # not unique
-    assert centre('--runs', 'x:') == 2
-    assert centre('--runs', '20261106:20261105') == 2
+    assert centre('--sessions', '2026:') == 2       # not unique
+    assert centre('--sessions', 'x:') == 2
+    assert centre('--sessions', '20261106:20261105') == 2
 
 
 def test_tolerance(tmp_path):
@@ -275,7 +275,7 @@ def test_a_proposal_stands_beside_what_was_accepted(tmp_path):
     assert accepted.read_text() == 'kept: {}\n'
 
 
-@pytest.mark.parametrize('option', [('--dry-run',), ('--output', '-')])
+@pytest.mark.parametrize('option', [('--dry-run',)])
 def test_printing_writes_nothing(tmp_path, capsys, option):
     code, _ = run(tmp_path, latencies([1.0] * 5), *option)
     assert code == 0 and not (tmp_path / 'out').exists()
@@ -293,7 +293,7 @@ def test_keys_and_numbers_survive_yaml(tmp_path):
 
 
 def test_unreadable_and_unknown(tmp_path, capsys):
-    assert run(tmp_path, latencies([1.0] * 5), '--system', 'beta')[0] == 2
+    assert run(tmp_path, latencies([1.0] * 5), '--site', 'beta')[0] == 2
     assert "(there: alpha)" in capsys.readouterr().err
     assert run(tmp_path, [], '--family', 'nccl')[0] == 2
     [file] = (tmp_path / 'perflogs').rglob('*.csv')
@@ -305,7 +305,7 @@ def test_unreadable_and_unknown(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('options', [
-    ['--min-runs', '4'], ['--tolerance', 'x'], ['--tolerance', '-1'],
+    ['--min-sessions', '4'], ['--tolerance', 'x'], ['--tolerance', '-1'],
     ['--tolerance', 'latncy=1'], ['--last', '0'], ['--bogus']])
 def test_usage(options):
     with pytest.raises(SystemExit) as end:

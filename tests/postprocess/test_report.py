@@ -170,7 +170,7 @@ def test_nothing_judged_says_what_to_do(tmp_path):
     code, text = page(tmp_path, [make.record('latency', 1.0, 8)])
     assert code == 0
     assert 'Nothing is judged yet' in text
-    assert './plumb references learn' in text
+    assert './plumb references calibrate' in text
 
 
 def test_what_waits_for_a_reference_is_counted_and_says_how_long(
@@ -266,7 +266,7 @@ def test_emulated_is_loud(tmp_path):
     assert 'EMULATED. Some figures' in visible(text)
 
 
-@pytest.mark.parametrize('options', [['--system', 'beta'], []])
+@pytest.mark.parametrize('options', [['--site', 'beta'], []])
 def test_nothing_to_show_is_2(tmp_path, capsys, options):
     records = [make.record()] if options else []
     (tmp_path / 'perflogs').mkdir()
@@ -416,7 +416,7 @@ def test_command_line(tmp_path):
     assert call().returncode == call('bogus').returncode == 2
     for command in (['report'], ['references', 'propose']):
         shown = call(*command, '--help')
-        assert shown.returncode == 0 and 'examples:' in shown.stdout
+        assert shown.returncode == 0 and 'Example:' in shown.stdout
     missing = call('report', '--perflogs', str(tmp_path / 'x'))
     assert missing.returncode == 2 and 'Traceback' not in missing.stderr
 

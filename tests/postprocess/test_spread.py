@@ -76,7 +76,7 @@ def test_the_worst_ratio_passes_the_runs_that_it_came_from():
 
 @pytest.mark.parametrize(('width', 'median', 'late'), [
     (0.01, 5, 5), (0.03, 7, 11)])
-def test_learnt_references_keep_their_promise(width, median, late):
+def test_calibrated_references_keep_their_promise(width, median, late):
     row = references.simulate(references.normal, 0.0, width, 1000, 60,
                           np.random.default_rng(1))
     assert row['judged'] <= 1                    # of 1000 runs

@@ -267,46 +267,131 @@ def test_exit_codes(tmp_path, capsys):
     with open(path, 'a') as handle:
         handle.write('3,broken')
     code, said = run(capsys, '--perflogs', tmp_path)
-    assert code == 2 and 'cut off' in said.err
+    assert code == 1 and 'cut off' in said.err
 
 
-@pytest.mark.parametrize('fault', [False, True])
-def test_ack_until_its_date(tmp_path, capsys, fault):
+@pytest.fixture
+def regressed(tmp_path, capsys):
+    """Options that name the perflogs and references of a regression, and its
+    ID."""
     factory.write(tmp_path, sessions(step(3, 30)))
     words = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
-    found = json.loads(run(capsys, *words, '--json', '-')[1].out)
-    ident = found['regressions'][0]['id']
-    ack = 'ack', ident, *words, '--reason', 'firmware 2', '--until'
-    code, said = run(capsys, *ack, '2026-12-31', *['--fault'] * fault)
-    assert code == 0 and 'accepted until 2026-12-31' in said.out
+    code, said = run(capsys, *words, '--json', '-')
+    assert code == 1
+    return words, json.loads(said.out)['regressions'][0]['id']
+
+
+#: A day after all nights here, and not over in any year.
+SOON = str(max(datetime.date.today(), datetime.date(2026, 12, 31))
+           + datetime.timedelta(days=30))
+
+
+def test_a_muted_regression_comes_back_after_its_date(tmp_path, capsys,
+                                                      regressed):
+    words, ident = regressed
+    code, said = run(capsys, 'mute', ident, *words, '--until', SOON,
+                     '--reason', 'bad cable, #42')
+    assert code == 0 and f'{ident} is muted until {SOON}' in said.out
+    code, said = run(capsys, *words)
+    assert code == 0 and '0 regressions' not in said.out
+    assert f'Muted:\n  [{ident}]' in said.out
+    assert f'muted until {SOON}: bad cable, #42' in said.out
     code, said = run(capsys, *words, '--json', '-')
     found = json.loads(said.out)
     assert code == 0 and not found['regressions']
-    assert [one['reason'] for one in found['known']] == (
-        ['firmware 2'] if fault else [])
-    # Its last night is over: told again.
-    path = tmp_path / 'refs' / 'verdict' / 'accepted.yaml'
-    path.write_text(path.read_text().replace('2026-12-31', day(35)))
-    assert run(capsys, *words)[0] == 1
-
-
-def test_ack_says_what_is_wrong(tmp_path, capsys):
-    factory.write(tmp_path, sessions(step(3, 30)))
-    words = '--perflogs', tmp_path, '--references', tmp_path / 'refs'
-    code, said = run(capsys, 'ack', 'nope', *words, '--reason', 'x',
-                     '--until', '2027-01-01')
-    assert code == 2 and "no regression 'nope'" in said.err
-    path = tmp_path / 'refs' / 'verdict' / 'accepted.yaml'
-    path.parent.mkdir(parents=True)
-    path.write_text('- {id: 1}\n')
+    assert [(one['reason'], one['until']) for one in found['muted']] == [
+        ('bad cable, #42', SOON)]
+    path = tmp_path / 'refs' / 'verdict' / 'decisions.yaml'
+    path.write_text(path.read_text().replace(SOON, day(SESSIONS - 2)))
     code, said = run(capsys, *words)
-    assert code == 2 and 'accepted.yaml: entry 1' in said.err
+    assert code == 1 and f'Worse:\n  [{ident}]' in said.out
+
+
+def test_an_accepted_regression_starts_a_new_baseline(tmp_path, capsys,
+                                                      regressed):
+    words, ident = regressed
+    code, said = run(capsys, 'accept', ident[:5], *words)
+    assert code == 0, said.err
+    assert f'{ident} is accepted: the baseline begins on {day(30)}' in (
+        said.out)
+    code, said = run(capsys, *words)
+    assert code == 0 and 'Worse' not in said.out and 'Muted' not in said.out
+    # It does not end. Later values are compared with the new level.
+    later = sessions(lambda case, session: 1.0 if case != 3 or session < 30
+                   else 1.06 if session < 60 else 1.12, count=70)
+    factory.write(tmp_path, later)
+    code, said = run(capsys, *words, '--json', '-')
+    one, = json.loads(said.out)['regressions']
+    assert code == 1 and one['since'] == day(60)
+    assert one['before'] == pytest.approx(40 * 1.06, rel=0.01)
+
+
+def test_a_muted_regression_can_be_accepted(capsys, regressed):
+    words, ident = regressed
+    run(capsys, 'mute', ident, *words, '--until', SOON, '--reason', 'x')
+    assert run(capsys, 'accept', ident, *words)[0] == 0
+    code, said = run(capsys, *words)
+    assert code == 0 and 'Muted' not in said.out
+
+
+@pytest.mark.parametrize('action, options, words', [
+    ('accept', ['nope'], ["no regression has the ID 'nope'", 'latency at 8 B',
+                          'these exist: [']),
+    ('accept', [''], ["no regression has the ID ''", 'these exist: [']),
+    ('mute', ['nope', '--until', SOON, '--reason', 'x'],
+     ["no regression has the ID 'nope'", 'these exist: [']),
+    ('mute', ['ID', '--until', '2020-01-31', '--reason', 'x'],
+     ['--until 2020-01-31 is over: today is '])])
+def test_what_cannot_be_decided(capsys, regressed, action, options, words):
+    where, ident = regressed
+    options = [ident if word == 'ID' else word for word in options]
+    code, said = run(capsys, action, *options, *where)
+    assert code == 2 and not said.out
+    for text in words:
+        assert text in said.err
+    assert run(capsys, *where)[0] == 1, 'nothing was written'
+
+
+@pytest.mark.parametrize('options, words', [
+    (['--until', '31.1.2027', '--reason', 'x'],
+     "argument --until: '31.1.2027' is not a date like 2027-05-01"),
+    (['--until', '2027-02-30', '--reason', 'x'],
+     "argument --until: '2027-02-30' is not a date like 2027-05-01"),
+    (['--until', SOON, '--reason', ' '], 'argument --reason: it is empty'),
+    (['--until', SOON], 'required: --reason'),
+    (['--reason', 'x'], 'required: --until')])
+def test_a_mute_needs_a_date_and_a_reason(capsys, options, words):
+    with pytest.raises(SystemExit) as end:
+        verdict.main(['mute', '3f2a91c0', *options])
+    assert end.value.code == 2 and words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('row, words', [
+    ('{id: 1}', 'entry 1: expected the keys id, '),
+    ('{id: a, kind: muted, since: 2026-01-01, until: null, reason: x, '
+     'decided: 2026-01-01, figures: [a]}', 'until: expected a date'),
+    ('{id: a, kind: muted, since: 2026-01-01, until: 2026-02-01, reason: "", '
+     'decided: 2026-01-01, figures: [a]}', 'reason: a muted regression needs'),
+    ('{id: a, kind: accepted, since: 2026-01-01, until: 2026-02-01, '
+     'reason: x, decided: 2026-01-01, figures: [a]}',
+     'until: expected null'),
+    ('{id: a, kind: fault, since: 2026-01-01, until: 2026-02-01, reason: x, '
+     'decided: 2026-01-01, figures: [a]}',
+     "kind: 'fault' is not one of accepted, muted")])
+def test_damaged_decisions_are_an_error(tmp_path, capsys, regressed, row,
+                                        words):
+    path = tmp_path / 'refs' / 'verdict' / 'decisions.yaml'
+    path.parent.mkdir(parents=True)
+    path.write_text(f'- {row}\n')
+    code, said = run(capsys, *regressed[0])
+    assert code == 2 and f'decisions.yaml: entry 1: {words}'.replace(
+        'entry 1: entry 1', 'entry 1') in said.err
 
 
 def test_reruns_are_asked_for_and_taken(tmp_path, capsys):
     records = sessions(step(3, SESSIONS - 1, 1.06))
     factory.write(tmp_path, records)
-    code, said = run(capsys, '--perflogs', tmp_path, '--again')
+    code, said = run(capsys, '--perflogs', tmp_path, '--print-rerun-options')
     assert '-n /00000003' in said.out.splitlines()[0]
     last = [r for r in records[-CASES:] if r['case'] == '00000003']
     for n in range(4, 9):

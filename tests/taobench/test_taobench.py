@@ -351,7 +351,7 @@ def why(done):
     return re.search('Reason: performance error: validity: (.*)', text)[1]
 
 
-@pytest.mark.thorough
+@pytest.mark.strict
 @pytest.mark.alone
 def test_a_good_run(suite):
     """The point of quick mode, in less time: it has the machine for itself,
@@ -427,7 +427,7 @@ def victim(suite):
     return start
 
 
-@pytest.mark.thorough
+@pytest.mark.strict
 @pytest.mark.alone
 def test_a_starved_client(suite, victim):
     # Each client has a server of its own; one is stopped for the test.

@@ -38,7 +38,7 @@ class Name(ServiceBenchmark):
 
     @run_after('init')
     def belong_to_modes(self) -> None:
-        self.tags = {'full', 'nightly', 'quick', 'bringup', self.family}
+        self.tags = {'full', 'nightly', 'quick', self.family}
 
     def plan(self) -> Plan:
         program = f'{self.programs.stagedir}/{self.family}'

@@ -1,4 +1,4 @@
-"""plumb references learn: turns until there is enough to judge by."""
+"""plumb references calibrate: rounds until there is enough to judge by."""
 from __future__ import annotations
 
 import argparse
@@ -16,7 +16,7 @@ import pytest
 from conftest import OSU, ROOT, two_cpus
 from data.perflogs_factory import record, write
 
-from cli.session import commands, learn
+from cli.session import calibrate, commands
 from cli.setup.venv import SetupError
 from postprocess.perflogs import plans
 from postprocess.references.progress import Progress
@@ -37,10 +37,10 @@ class Machine:
         self.enough: dict[str, int | None] = {}
         #: Case -> guard of its runs, or inconclusive.
         self.bad: dict[str, str] = {}
-        #: Speed of a turn.
+        #: Speed of a round.
         self.speeds: dict[int, str] = {}
-        #: Cases of each turn, and when it began.
-        self.turns: list[list[str]] = []
+        #: Cases of each round, and when it began.
+        self.rounds: list[list[str]] = []
         self.began: list[float] = []
         self.ended_by: dict[int, str] = {}
 
@@ -53,9 +53,9 @@ class Machine:
     def measured(self, work: Any, *options: str, only: Any = None
                  ) -> commands.Ended:
         cases = self.cases if only is None else [key[2] for key in only]
-        self.turns.append(cases)
+        self.rounds.append(cases)
         self.began.append(self.now)
-        number = len(self.turns)
+        number = len(self.rounds)
         self.now += self.takes * len(cases)
         rows = [self.record(name, number) for name in cases]
         if not rows:
@@ -101,72 +101,70 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     machine = Machine(tmp_path / 'perflogs')
-    monkeypatch.setattr(learn, 'progress', machine.progress)
+    monkeypatch.setattr(calibrate, 'progress', machine.progress)
     monkeypatch.setattr(commands, 'measured', machine.measured)
-    monkeypatch.setattr(learn, 'time', machine)
+    monkeypatch.setattr(calibrate, 'time', machine)
     return machine
 
 
-def learning(machine, minutes=60.0):
-    return learn.Learning(commands.Work(
+def calibration(machine, minutes=60.0):
+    return calibrate.Calibration(commands.Work(
         {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': str(machine.folder)}, [],
-        True, []), minutes, apart=60.0)
+        True, []), minutes, interval=60.0)
 
 
-def test_each_turn_runs_what_is_not_there_yet(machine, capsys):
+def test_each_round_runs_what_is_not_there_yet(machine, capsys):
     machine.enough = {A: 1, B: 2, C: 4}
-    assert learning(machine).learn() == 0
-    assert machine.turns == [[A, B, C], [B, C], [C], [C]]
-    # Spread over the time, also where a turn is short.
+    assert calibration(machine).calibrate() == 0
+    assert machine.rounds == [[A, B, C], [B, C], [C], [C]]
+    # Spread over the time, also where a round is short.
     gaps = [b - a for a, b in zip(machine.began, machine.began[1:],
                                   strict=False)]
     assert min(gaps) == 60
     said = capsys.readouterr().out
-    assert (
-        'Check osu_init  fast: 1 run, 0 of 1 tolerances below the cap, needs '
-        'about 3 more runs' in said
-    )
-    assert 'turn 1 took 30 s: 1 of 3 cases ready; 0.5 min elapsed' in said
-    assert 'turn 4 took 10 s: 3 of 3 cases ready' in said
+    assert ('Check osu_init  fast: 1 run, 0 of 1 bounds below the cap, needs '
+            'about 3 more runs' in said)
+    assert 'round 1 took 30 s: 1 of 3 cases ready; 0.5 min elapsed' in said
+    assert 'round 4 took 10 s: 3 of 3 cases ready' in said
 
 
 def test_what_earlier_runs_have_left_counts(machine):
     machine.enough = dict.fromkeys([A, B, C], 4)
     write(machine.folder, [machine.record(A, day) for day in (-2, -1)])
-    assert learning(machine, minutes=1).learn() == 0
-    assert machine.turns == [[A, B, C]], 'the first turn is always made'
-    assert learning(machine).learn() == 0
-    assert len(machine.turns) > 2
-    ran = Counter(name for turn in machine.turns for name in turn)
+    assert calibration(machine, minutes=1).calibrate() == 0
+    assert machine.rounds == [[A, B, C]], 'the first round is always made'
+    assert calibration(machine).calibrate() == 0
+    assert len(machine.rounds) > 2
+    ran = Counter(name for round in machine.rounds for name in round)
     assert ran == {A: 2, B: 4, C: 4}
 
 
-def test_no_turn_is_begun_that_would_not_end_in_time(machine, capsys):
-    machine.takes = 100.0                               # a turn: 5 minutes
+def test_no_round_is_begun_that_would_not_end_in_time(machine, capsys):
+    machine.takes = 100.0                               # a round: 5 minutes
     machine.enough = dict.fromkeys([A, B, C], 99)
-    assert learning(machine, minutes=14).learn() == 0
-    assert len(machine.turns) == 2 and machine.now <= 14 * 60
+    assert calibration(machine, minutes=14).calibrate() == 0
+    assert len(machine.rounds) == 2 and machine.now <= 14 * 60
     assert 'The time is over' in capsys.readouterr().out
 
 
-def test_both_speeds_that_a_machine_shows_are_learnt(machine):
+def test_both_speeds_that_a_machine_shows_are_calibrated(machine):
     machine.cases = [A]
     machine.speeds = {2: 'slow', 4: 'slow', 6: 'slow'}
-    assert learning(machine).learn() == 0
-    assert len(machine.turns) == 6
+    assert calibration(machine).calibrate() == 0
+    assert len(machine.rounds) == 6
     # What fewer than a quarter of the runs were at is not waited for.
-    machine.turns.clear()
+    machine.rounds.clear()
     machine.folder = machine.folder / 'other'
     machine.speeds, machine.enough = {2: 'slow'}, {A: 5}
-    assert learning(machine).learn() == 0
-    assert len(machine.turns) == 6
+    assert calibration(machine).calibrate() == 0
+    assert len(machine.rounds) == 6
 
 
 def test_what_no_number_of_runs_would_do_is_told(machine, capsys):
     machine.enough = {A: None, B: 1, C: 1}
-    mine = learning(machine)
-    assert mine.learn() == mine.conclude() == 0
-    assert len(machine.turns) == 1
+    mine = calibration(machine)
+    assert mine.calibrate() == mine.conclude() == 0
+    assert len(machine.rounds) == 1
     said = capsys.readouterr().out
     assert ('Check osu_latency at speed fast: no number of runs would bring '
             'latency@8B below the cap: no_reference') in said
@@ -177,52 +175,52 @@ def test_what_is_hopeless_of_a_case_does_not_stop_the_rest_of_it():
     one = Progress('osu', 'Check', 'cpu', 'gnu', 'embedded', '', 'fast', '',
                    5, None, {}, needs_of={'latency@8B': 3,
                                           'worst_ratio': None})
-    standing = learn.Standing([one])
+    standing = calibrate.Standing([one])
     assert standing.needs == 3 and standing.hopeless
     assert str(standing).endswith('needs about 3 more runs, no number of '
                                   'runs would do for worst_ratio')
 
 
 @pytest.mark.parametrize('bad, code', [('exit_code', 1), ('inconclusive', 0)])
-def test_after_three_bad_turns_a_case_is_left_out(machine, capsys, bad,
+def test_after_three_bad_rounds_a_case_is_left_out(machine, capsys, bad,
                                                   code):
     machine.bad, machine.enough = {B: bad}, {A: 5, C: 5}
-    mine = learning(machine)
-    assert mine.learn() == 0
-    ran = Counter(name for turn in machine.turns for name in turn)
+    mine = calibration(machine)
+    assert mine.calibrate() == 0
+    ran = Counter(name for round in machine.rounds for name in round)
     assert ran == {A: 5, B: 3, C: 5}, 'the others go on'
     assert mine.conclude() == code
     said = capsys.readouterr().out
     assert '2 of 3 cases ready, 1 left out' in said
     if code:
-        assert 'osu_bw: left out, failed in 3 turns in a row: exit_code' \
+        assert 'osu_bw: left out, failed in 3 rounds in a row: exit_code' \
             in said
         assert 'more runs; failed' not in said
         assert 'no run fit to judge yet; failed: exit_code' in said
     else:
-        assert 'osu_bw: left out, in 3 turns no run was fit' in said
+        assert 'osu_bw: left out, in 3 rounds no run was fit' in said
 
 
 def test_a_failure_that_is_gone_is_forgotten(machine):
     machine.bad = {B: 'time_limit'}
-    mine = learning(machine)
-    once = mine.turn()
+    mine = calibration(machine)
+    once = mine.round()
     mine.look(once)
     assert mine.failed and not mine.left_out
     machine.bad = {}
-    assert mine.learn() == mine.conclude() == 0
+    assert mine.calibrate() == mine.conclude() == 0
 
 
-def test_a_turn_that_a_signal_ended_is_the_last(machine):
+def test_a_round_that_a_signal_ended_is_the_last(machine):
     machine.ended_by = {2: 'SIGTERM'}
     with pytest.raises(KeyboardInterrupt):
-        learning(machine).learn()
-    assert len(machine.turns) == 2
+        calibration(machine).calibrate()
+    assert len(machine.rounds) == 2
 
 
 def test_zero_cases_are_an_error(machine, capsys):
     machine.cases = []
-    assert learning(machine).learn() == 1
+    assert calibration(machine).calibrate() == 1
     assert 'zero cases ran' in capsys.readouterr().err
 
 
@@ -232,7 +230,7 @@ def test_zero_cases_are_an_error(machine, capsys):
 def test_what_makes_no_sense_is_usage(given, words):
     args = argparse.Namespace(**{'minutes': 1.0, 'reframe': [], **given})
     with pytest.raises(SetupError, match=words):
-        learn.learn(args)
+        calibrate.calibrate(args)
 
 
 def test_a_session_runs_only_the_cases_that_are_named(suite, tmp_path):
@@ -259,16 +257,16 @@ def test_a_session_runs_only_the_cases_that_are_named(suite, tmp_path):
 @two_cpus
 @pytest.mark.timeout(1200)
 def test_from_a_bare_machine_to_a_judgement(suite):
-    """The README's path: run, learn, run."""
+    """The README's path: run, calibrate, run."""
     pick = ['--', *OSU, '-n', 'OsuStartup', '-E',
             'program == "osu_init"']
     done = suite.plumb('run', *pick)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert './plumb references learn' in done.stdout
-    done = suite.plumb('references', 'learn', '--minutes', '60', '--apart',
-                       '1', *pick, timeout=800)
+    assert './plumb references calibrate' in done.stdout
+    done = suite.plumb('references', 'calibrate', '--accept', '--interval',
+                       '1', '--minutes', '60', *pick, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert 'turn 4 took' in done.stdout
+    assert 'round 4 took' in done.stdout
     path = suite.tmp / 'references' / 'osu.yaml'
     assert path.is_file(), done.stdout + done.stderr
     assert '$from' in path.read_text()
@@ -279,7 +277,7 @@ def test_from_a_bare_machine_to_a_judgement(suite):
 
 def test_a_signal_ends_it_and_keeps_what_was_measured(suite):
     job = subprocess.Popen(
-        [str(ROOT / 'plumb'), 'references', 'learn', '--', *OSU,
+        [str(ROOT / 'plumb'), 'references', 'calibrate', '--', *OSU,
          '-n', 'OsuStartup', '-E', 'program == "osu_init"'], text=True,
         env={**os.environ, **suite.variables}, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT)
@@ -293,11 +291,60 @@ def test_a_signal_ends_it_and_keeps_what_was_measured(suite):
     finally:
         job.kill()
     assert job.returncode == 1, said
-    assert 'Interrupted. What was measured is kept' in said
+    assert 'Interrupted. The values measured so far are kept' in said
     assert suite.records
 
 
-def test_the_way_to_references_is_learn_everywhere():
+def test_a_signal_during_a_query_of_duckdb_is_an_interrupt():
+    """DuckDB turns the exception of the signal handler into its own."""
+    import duckdb
+
+    pid, signal_number = os.getpid(), int(signal.SIGTERM)
+    sender = subprocess.Popen(['sh', '-c', f'sleep 0.5; kill -{signal_number} '
+                                           f'{pid}'])
+    with pytest.raises(KeyboardInterrupt), calibrate.interruptible():
+        duckdb.sql('select count(*) from range(1000000000) a, range(1000) b'
+                   ).fetchall()
+    assert sender.wait() == 0
+    with pytest.raises(RuntimeError), calibrate.interruptible():
+        raise RuntimeError('another error')
+
+
+PROPOSED = """\
+OsuStartup:
+  $index: [$partition, params]
+  'alpha:cpu': {'%s': {init_time: [1.0, null, 0.1, ms]}}
+"""
+
+
+@pytest.mark.parametrize('accept', [False, True])
+@pytest.mark.parametrize('known', [False, True])
+def test_only_accept_accepts_and_only_what_is_new(tmp_path, monkeypatch,
+                                                  accept, known):
+    """On every site: here the site template."""
+    path = tmp_path / 'osu.yaml'
+    if known:
+        path.write_text(PROPOSED % 'program=osu_init')
+    before = path.read_bytes() if known else b''
+    proposal = tmp_path / 'osu.proposed.yaml'
+    proposal.write_text((PROPOSED % 'program=osu_init'
+                         ).replace('1.0', '2.0'))
+    monkeypatch.setattr(
+        calibrate.references, 'of_system',
+        lambda *_: calibrate.references.acceptance.proposals(tmp_path))
+    work = commands.Work(
+        {'name': 'alpha'}, {'PLUMBLINE_PERFLOGS': '',
+                            'RFM_REFERENCE_PREFIX': str(tmp_path)},
+        [], True, [])
+    args = argparse.Namespace(site='template', accept=accept)
+    assert calibrate._propose(args, work, {'osu'}) == 0
+    if accept and not known:
+        assert 'init_time: [2.0, ' in path.read_text()
+    else:
+        assert (path.read_bytes() if path.exists() else b'') == before
+
+
+def test_the_way_to_references_is_calibrate_everywhere():
     files = [ROOT / 'README.md', *ROOT.glob('site-configs/*/README.md'),
              *ROOT.glob('cli/*.py')]
     for path in files:
@@ -305,4 +352,4 @@ def test_the_way_to_references_is_learn_everywhere():
         assert not re.search(r'three times$|after three|After 3 runs|'
                              r'three times, then', text, re.MULTILINE), path
         if 'references accept --site' in text:
-            assert 'references learn --site' in text, path
+            assert 'references calibrate --site' in text, path

@@ -1,19 +1,19 @@
-"""What people accepted of a verdict: data beside the references.
+"""What people decided about regressions: data beside the references.
 
-`verdict/accepted.yaml` in the folder of a site's references, a list:
+`verdict/decisions.yaml` in the folder of a site's references, a list:
 
     - id: 3f2a91c0
-      kind: level            # or fault
+      kind: muted            # or accepted
       since: 2026-11-20
-      until: 2027-05-01
+      until: 2027-05-01      # null if accepted
       reason: firmware 2.1, ticket 42
-      accepted: 2026-11-23
+      decided: 2026-11-23
       figures: ['alpha:cpu openmpi c0ffee00 latency']
 
-`level`: the nights from `since` on are the baseline of these figures. `fault`:
-they are told as known. Both end with `until` (its night included): then they
-are told again. A figure is SYSTEM:PARTITION ENVIRON CASE [METRIC [POINT]]:
-without a point all of the curve, without a metric all of the case.
+`accepted`: the sessions from `since` on are the baseline of these figures.
+`muted`: the regression is listed as muted and does not fail the verdict, until
+the end of the day `until`. A figure is SYSTEM:PARTITION ENVIRON CASE [METRIC
+[POINT]]: without a point all of the curve, without a metric all of the case.
 """
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ from config import strict
 
 from ..files import write_all
 
-FILE = 'verdict/accepted.yaml'
+FILE = 'verdict/decisions.yaml'
 SITES = Path(__file__).resolve().parents[2] / 'site-configs'
-KINDS = ('level', 'fault')
+KINDS = ('accepted', 'muted')
 
 
 @dataclass(frozen=True)
-class Accepted:
-    """A level or a fault that somebody accepted."""
+class Decision:
+    """A regression that somebody accepted or muted."""
     id: str
     kind: str
     since: datetime.date
-    until: datetime.date
+    #: Last day on which it is muted; None if it is accepted.
+    until: datetime.date | None
     reason: str
-    accepted: datetime.date
+    decided: datetime.date
     metrics: tuple[str, ...]
 
 
@@ -58,8 +59,8 @@ def folder(system: str) -> Path:
     return SITES / system / 'references'
 
 
-def load(folder: Path) -> list[Accepted]:
-    """What was accepted at a site; [] where there is no such file.
+def load(folder: Path) -> list[Decision]:
+    """The decisions of a site; [] if there is no such file.
 
     :param folder: of the references
     :raises ValueError: the file is damaged; says where and how
@@ -76,28 +77,32 @@ def load(folder: Path) -> list[Accepted]:
     return [_row(path, number, row) for number, row in enumerate(rows, 1)]
 
 
-def _row(path: Path, number: int, row: Any) -> Accepted:
+def _row(path: Path, number: int, row: Any) -> Decision:
     where = f'{path}: entry {number}'
-    names = list(Accepted.__dataclass_fields__)
+    names = list(Decision.__dataclass_fields__)
     if not isinstance(row, dict) or sorted(row) != sorted(names):
         raise ValueError(f'{where}: expected the keys {", ".join(names)}')
-    for key in ('since', 'until', 'accepted'):
-        if type(row[key]) is not datetime.date:
-            raise ValueError(f'{where}: {key}: expected a date like '
-                             f'2026-11-20, got {row[key]!r}')
     if row['kind'] not in KINDS:
         raise ValueError(f"{where}: kind: {row['kind']!r} is not one of "
                          + ', '.join(KINDS))
+    muted = row['kind'] == 'muted'
+    for key in ('since', 'decided', *['until'] * muted):
+        if type(row[key]) is not datetime.date:
+            raise ValueError(f'{where}: {key}: expected a date like '
+                             f'2026-11-20, got {row[key]!r}')
+    if not muted and row['until'] is not None:
+        raise ValueError(f'{where}: until: expected null, because the '
+                         'regression is accepted')
     if not isinstance(row['metrics'], list) or not row['metrics']:
         raise ValueError(f'{where}: figures: expected a list of figures')
-    if not str(row['reason'] or '').strip():
-        raise ValueError(f'{where}: reason: say why')
-    return Accepted(str(row['id']), row['kind'], row['since'], row['until'],
-                    str(row['reason']), row['accepted'],
+    if muted and not str(row['reason'] or '').strip():
+        raise ValueError(f'{where}: reason: a muted regression needs one')
+    return Decision(str(row['id']), row['kind'], row['since'], row['until'],
+                    str(row['reason'] or ''), row['decided'],
                     tuple(map(str, row['metrics'])))
 
 
-def add(folder: Path, new: Accepted) -> Path:
+def add(folder: Path, new: Decision) -> Path:
     """Adds an entry, in place of one of the same id; returns the file.
 
     :raises ValueError: the file is damaged
@@ -107,8 +112,8 @@ def add(folder: Path, new: Accepted) -> Path:
     return folder / FILE
 
 
-def _dump(rows: Iterable[Accepted]) -> bytes:
-    head = '# Accepted with ./plumb verdict ack; see ./plumb verdict --help.\n'
+def _dump(rows: Iterable[Decision]) -> bytes:
+    head = '# Written by ./plumb verdict accept and ./plumb verdict mute.\n'
     return (head + yaml.safe_dump([
         {**vars(row), 'metrics': list(row.metrics)} for row in rows],
         sort_keys=False, allow_unicode=True, width=79)).encode()

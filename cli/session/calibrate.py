@@ -1,9 +1,9 @@
-"""plumb references learn: runs in turns until there is enough to judge by.
+"""plumb references calibrate: rounds until there is enough to judge by.
 
-A turn is a session of ReFrame with the cases that are not there yet, so that
+A round is a session of ReFrame with the cases that are not there yet, so that
 the runs of a case are spread over the time, and never stand in a row. How far
 a case is, progress.py says from the perflogs, which are all that
-is kept from one turn, or one `learn`, to the next.
+is kept from one round, or one `calibrate`, to the next.
 """
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from cli.session import account, commands
 from cli.setup.venv import SetupError, say
 from config import console
 from config import references as grammar
-from config.places import is_local
 from postprocess import perflogs, results
 from postprocess.references import editing
 from postprocess.references import proposal as references
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
 
     from postprocess.perflogs.plans import Plan
 
-#: A case that has failed, or never been fit to judge, in so many turns in a
+#: A case that has failed, or never been fit to judge, in so many rounds in a
 #: row is left out of those that follow.
-TURNS = 3
+ROUNDS = 3
 #: A case shows a speed if at least this part of its runs was at it.
 SHOWN = 0.25
 
@@ -125,32 +124,32 @@ def standings(plan: Plan, frame: pd.DataFrame, ahead: list[Progress]
     return found
 
 
-class Learning:
-    """The cases of a mode, and what the turns so far have made of them."""
+class Calibration:
+    """The cases of a mode, and what the rounds so far have made of them."""
 
     def __init__(self, work: commands.Work, minutes: float,
-                 apart: float) -> None:
+                 interval: float) -> None:
         self.work = work
-        #: Seconds between the beginnings of two turns, at least.
-        self.apart = apart
+        #: Seconds between the beginnings of two rounds, at least.
+        self.interval = interval
         self.begin = time.monotonic()
         self.end = self.begin + 60 * minutes
-        #: Number of turns begun.
-        self.turns = 0
+        #: Number of rounds begun.
+        self.rounds = 0
         #: Name of each case.
         self.names: dict[Key, str] = {}
         self.families: set[str] = set()
         self.standing: dict[Key, Standing] = {}
-        #: Turns in a row that left nothing to learn from.
+        #: Rounds in a row that left nothing to calibrate from.
         self.barren: Counter[Key] = Counter()
-        #: Why the last turn of a case failed.
+        #: Why the last round of a case failed.
         self.failed: dict[Key, str] = {}
 
     @property
     def left_out(self) -> set[Key]:
         """Those that are not tried again."""
         return {key for key, number in self.barren.items()
-                if number >= TURNS}
+                if number >= ROUNDS}
 
     @property
     def missing(self) -> list[Key]:
@@ -158,14 +157,14 @@ class Learning:
         return [key for key, standing in self.standing.items()
                 if standing.needs and key not in self.left_out]
 
-    def learn(self) -> int:
-        """All turns; 0, or the exit code of one without cases.
+    def calibrate(self) -> int:
+        """All rounds; 0, or the exit code of one without cases.
 
         :raises KeyboardInterrupt: a signal has ended it
         """
         while True:
             began = time.monotonic()
-            ended = self.turn()
+            ended = self.round()
             if ended.ended_by:
                 raise KeyboardInterrupt
             if ended.plan is None:
@@ -176,26 +175,26 @@ class Learning:
             if not self.missing:
                 return 0
             now = time.monotonic()
-            pause = max(began + self.apart - now, 0.0)
+            pause = max(began + self.interval - now, 0.0)
             if now + pause + took > self.end:
-                print('\nThe time is over: another turn of '
+                print('\nThe time is over: another round of '
                       f'{took:.0f} s would not end in it.')
                 return 0
             if pause:
-                say(f'the next turn begins in {pause:.0f} s')
+                say(f'the next round begins in {pause:.0f} s')
                 time.sleep(pause)
 
-    def turn(self) -> commands.Ended:
+    def round(self) -> commands.Ended:
         """One session: first of all cases, then of those not there yet."""
-        self.turns += 1
-        if self.turns == 1:
+        self.rounds += 1
+        if self.rounds == 1:
             return commands.measured(self.work, '-r')
-        say(f'turn {self.turns}: {_cases(len(self.missing))}')
+        say(f'round {self.rounds}: {_cases(len(self.missing))}')
         # Quiet: the table reports what failed.
         return commands.measured(self.work, '-r', '-q', only=self.missing)
 
     def look(self, ended: commands.Ended) -> None:
-        """Reads what the perflogs say after a turn."""
+        """Reads what the perflogs say after a round."""
         plan = ended.plan
         assert plan is not None
         frame, faults = perflogs.read(self.work.perflogs, on_error='collect')
@@ -229,7 +228,7 @@ class Learning:
         hopeless = sum(bool(s.hopeless) for s in self.standing.values())
         left = len(self.left_out)
         there = len(self.standing) - len(missing) - left
-        text = (f'turn {self.turns} took {took:.0f} s: {there} of '
+        text = (f'round {self.rounds} took {took:.0f} s: {there} of '
                 f'{_cases(len(self.standing))} ready'
                 + f' ({hopeless} as far as possible)' * bool(hopeless)
                 + f', {left} left out' * bool(left)
@@ -248,13 +247,13 @@ class Learning:
                       f'bring {wide or "its figures"} below the cap: '
                       'no_reference')
             if key in self.failed:
-                tried = (f'left out, failed in {TURNS} turns in a row'
+                tried = (f'left out, failed in {ROUNDS} rounds in a row'
                          if key in self.left_out else 'failed in its last '
-                         'turn')
+                         'round')
                 print(f'{name}: {tried}: {self.failed[key]}')
             elif key in self.left_out:
-                print(f'{name}: left out, in {TURNS} turns no run was fit to '
-                      'judge; ./plumb run tells why')
+                print(f'{name}: left out, in {ROUNDS} rounds no run was fit '
+                      'to judge; ./plumb run tells why')
         return 1 if self.failed else 0
 
 
@@ -264,19 +263,27 @@ def _cases(number: int) -> str:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP between two turns do what ^C does."""
+    """SIGTERM and SIGHUP do what ^C does.
+
+    :raises KeyboardInterrupt: one of them came, or ^C
+    """
     def stop(number: int, frame: Any) -> NoReturn:
         raise KeyboardInterrupt
     before = {number: signal.signal(number, stop)
               for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
+    except RuntimeError as err:
+        # DuckDB's error if a signal handler raises during a query.
+        if str(err) != 'Query interrupted':
+            raise
+        raise KeyboardInterrupt from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def learn(args: argparse.Namespace) -> int:
+def calibrate(args: argparse.Namespace) -> int:
     """The command."""
     if args.minutes <= 0:
         raise SetupError(f'--minutes is {args.minutes:g}; it must be more '
@@ -284,36 +291,44 @@ def learn(args: argparse.Namespace) -> int:
     action = account.other_action(args.reframe)
     if action:
         raise SetupError(f'{action} measures nothing, so there is nothing '
-                         'to learn from; ./plumb run hands it on')
-    with commands.prepared(args) as work, interruptible():
-        learning = Learning(work, args.minutes, args.apart)
+                         'to calibrate from; ./plumb run hands it on')
+    with commands.prepared(args) as work:
         try:
-            code = learning.learn()
-            if code:
-                return code
-            print()
-            code = max(learning.conclude(),
-                       _propose(args.site, work, learning.families))
-            page, _ = commands.page_of(work.perflogs)
-            print(f'Page: {page}' if page else 'No page: see the error above')
-            print('Next: ./plumb references accept, if what it would change '
-                  'is right; then ./plumb run')
-            return code if page else max(code, 1)
+            with interruptible():
+                return _calibrated(args, work)
         except KeyboardInterrupt:
-            print('\nInterrupted. What was measured is kept, and ./plumb '
-                  'references learn goes on from there; ./plumb references '
-                  'propose takes what there is.')
+            print('\nInterrupted. The values measured so far are kept. '
+                  './plumb references calibrate continues from them.')
             return 1
 
 
-def _propose(site: str, work: commands.Work, families: set[str]) -> int:
-    """Proposes; on this machine accepts what has no reference yet.
+def _calibrated(args: argparse.Namespace, work: commands.Work) -> int:
+    """All rounds, then the proposals and the page; the exit code."""
+    calibration = Calibration(work, args.minutes, args.interval)
+    code = calibration.calibrate()
+    if code:
+        return code
+    print()
+    code = max(calibration.conclude(),
+               _propose(args, work, calibration.families))
+    page, _ = commands.page_of(work.perflogs)
+    print(f'Page: {page}' if page else 'No page: see the error above')
+    print('Next: ./plumb run' if args.accept else
+          'Next: ./plumb references accept, if the proposed references are '
+          'right; then ./plumb run')
+    return code if page else max(code, 1)
 
-    :param families: of the cases that ran
+
+def _propose(args: argparse.Namespace, work: commands.Work,
+             families: set[str]) -> int:
+    """Proposes references. With --accept, accepts those of test cases that
+    have none; the exit code.
+
+    :param families: of the test cases that were measured
     """
     # Its notes go to stderr: all that was printed before comes first.
     sys.stdout.flush()
-    folder = commands.site_folder(site)
+    folder = commands.site_folder(args.site)
     place = Path(work.variables['RFM_REFERENCE_PREFIX'])
 
     def propose() -> int:
@@ -330,7 +345,7 @@ def _propose(site: str, work: commands.Work, families: set[str]) -> int:
                 ' '.join(map(str, known)), text)
                 for known in accepted[family])
         code = 0
-        for family, found in mine.items() if is_local(folder) else ():
+        for family, found in mine.items() if args.accept else ():
             if any(is_new(family, keys) for keys, _ in grammar.leaves(found)):
                 code = max(code, references.accept(
                     place, {family: found}, functools.partial(is_new, family)))

@@ -1,0 +1,554 @@
+"""The parsers of the commands in cli/, with their help texts."""
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from config.commandline import Parser
+from config.version import VERSION
+
+#: Task -> command -> what it does, and an example.
+COMMANDS = {
+    'Measure': {
+        'run': ('run a session, compare, show',
+                './plumb run -n OsuPt2pt'),
+        'nightly': ('run a nightly session, unattended',
+                    './plumb nightly --print cron'),
+        'references': ('calibrate, propose and accept references',
+                       './plumb references calibrate --accept'),
+        'locate': ('find the slow node, link or switch',
+                   './plumb locate --site mycluster')},
+    'Read results': {
+        'verdict': ('list regressions and since when they last',
+                    './plumb verdict'),
+        'report': ('write the page and the plots',
+                   './plumb report'),
+        'compare': ('compare sessions, sites, stacks or programs',
+                    './plumb compare 2026-03-01 2026-03-02'),
+        'history': ('show a metric session by session',
+                    './plumb history latency'),
+        'plot': ('draw your own plots from a YAML file',
+                 './plumb plot mine.yaml'),
+        'sql': ('query all records with SQL',
+                './plumb sql "DESCRIBE records"'),
+        'export': ('write Parquet, CSV, JUnit or OpenMetrics',
+                   './plumb export --csv all.csv'),
+        'parse': ('convert saved program output to CSV',
+                  './plumb parse osu out.txt')},
+    'Set up': {
+        'doctor': ('list what can run here and what is missing',
+                   './plumb doctor'),
+        'site': ('create or check the folder of a site',
+                 './plumb site new mycluster'),
+        'spack': ('install software stacks beforehand',
+                  './plumb spack install --site mycluster'),
+        'bundle': ('pack what set-up needs without a network',
+                   './plumb bundle wheels.tar'),
+        'env': ('print shell exports for plain reframe',
+                'eval "$(./plumb env)"'),
+        'completion': ('print the completion script of a shell',
+                       'eval "$(./plumb completion bash)"')},
+    'Develop': {
+        'benchmark': ('create a benchmark family',
+                      './plumb benchmark new copy'),
+        'selftest': ('set up and pass the self-tests',
+                     './plumb selftest')}}
+
+#: Command -> what it does, and an example.
+ABOUT = {name: about for commands in COMMANDS.values()
+         for name, about in commands.items()}
+
+#: Commands whose parsers are in postprocess/.
+POSTPROCESS = ('report', 'plot', 'verdict', 'compare', 'history', 'export',
+               'sql')
+
+#: Option -> what it does, in each command that has it.
+HELP = {
+    '--bringup': 'compare values with limits and the vendor profile alone, '
+                 'and not with references',
+    '--no-wait': 'exit with 2 if another session measures on this machine, '
+                 'instead of waiting for its end',
+    '--site': 'a folder of site-configs/, or the path of one (default: '
+              'PLUMBLINE_SITE, or local, this machine)'}
+
+RUN = """Runs a session with ReFrame, compares its values and prints a table.
+
+The command first installs what is missing. The session writes its records to
+the perflogs, and the command writes the page. Options that are not listed
+above are passed on to ReFrame (-n, -t, -p, -x, -E, -S, -l, --dry-run and
+others). Options after -- are always passed on.
+
+Exit codes: 0 all test cases are good; 1 a test case failed, regressed or did
+not run; 2 wrong usage, or the session cannot start.
+"""
+
+NIGHTLY = """Runs a nightly session: unattended, for cron or a systemd timer.
+
+The command runs mode nightly and prints one summary. In addition to what
+`plumb run` does:
+
+- Only one nightly session of a site runs at a time. A session that is older
+  than --hours is ended, with its processes and its Slurm jobs.
+- Nodes that Slurm reports as drained or down are left out and listed. Nodes
+  that were not measured for longest are measured in addition.
+- A failed test case is measured again on its nodes, and on other nodes. If it
+  passes then, it is `flaky`. If it fails only on its original nodes, the
+  summary lists these nodes.
+- With --mail or --webhook the summary is written to a file. Another program
+  has to send it, for example `sendmail -t < FILE` or `curl --json @FILE URL`.
+
+Options that are not listed above are passed on to ReFrame.
+
+Exit codes: 0 good; 1 a test case failed, regressed or was flaky, or the
+session was ended early; 2 wrong usage, or the session cannot start.
+"""
+
+LOCATE = """Finds the node, link or switch that is slow, from pairs of nodes.
+
+The command runs a test case of two nodes on pairs of nodes, in rounds. In the
+first round each node is in at least one pair. Then the suspected nodes are
+paired with good nodes, inside and across the switches of topology.yaml. It
+ends if no further pair could decide more.
+
+By default it uses the partition and the metric of the newest regression of
+`plumb verdict`. The partition needs slurm or squeue, and at least two nodes.
+The records are kept in $PLUMBLINE_WORK/locate, apart from the perflogs.
+Options that are not listed above are passed on to ReFrame.
+
+Exit codes: 0 nothing is slow; 1 something is slow, or the search was ended
+early; 2 wrong usage, or the search is not possible here.
+"""
+
+REFERENCES = """Calibrates, proposes and accepts references.
+
+`calibrate` measures until references can be made, and proposes them.
+`propose` makes references from the records that exist. Read the differences
+that both show. Then `accept` takes them into the reference files of the site.
+`plumb references ACTION --help` lists the options of an action.
+"""
+
+CALIBRATE = """Measures until references can be made, then proposes them.
+
+The test cases are measured in rounds. A round is a session with the test cases
+that are not ready yet. A test case is ready if the tolerance of each judged
+metric is at most the metric's maximum (`judged` in family.yaml). After each
+round the command lists the test cases that are not ready, and how many more
+sessions each needs.
+
+It ends if all test cases are ready, or if another round would not end within
+--minutes. A test case that fails in three rounds in a row is not measured
+again. ^C ends it, too. The perflogs keep all values: the next calibration
+continues from them, and sessions of `plumb run` count.
+
+Then it proposes references and shows how they differ from the accepted ones.
+With --accept it accepts the references of test cases that have none. It never
+replaces an accepted reference: `plumb references accept` does. Options that
+are not listed above are passed on to ReFrame.
+
+Exit codes: 0 good, also if the time was over before all were ready; 1 a test
+case failed in its last round, or a signal ended the command; 2 wrong usage or
+unreadable input.
+"""
+
+DOCTOR = """Lists what can run on a site from here, and what is missing.
+
+For each benchmark family the command lists the test cases that can run, the
+reasons why others cannot, and what to do. For each mode it prints the number
+of test cases and the node-hours, estimated from the perflogs or from time
+limits.
+
+Exit codes: 0 the default mode can run; 1 it cannot; 2 wrong usage.
+"""
+
+ENV = """Prints the shell exports that plain ReFrame needs to run the suite.
+
+After `eval`, for example `reframe -l` and `reframe -r --mode=nightly` work in
+any folder.
+"""
+
+COMPLETION = """Prints a script that completes commands and options in a shell.
+"""
+
+PARSE = """Converts saved output of a benchmark program to CSV.
+
+A row of the CSV is one value: file, program, version, size, metric, value,
+unit. Some families read a folder of logs, or have options of their own:
+`plumb parse FAMILY --help` lists them.
+
+Exit codes: 0 good; 1 a file is not the complete output of the program; 2 wrong
+usage, or a file cannot be read.
+"""
+
+SELFTEST = """Sets up what is missing and runs the tests of the suite.
+
+Options and files that are not listed above are passed on to pytest, for
+example -n0, which runs one test at a time. The last lines of the output list
+the tests that were skipped or not selected, and how to run them.
+
+Exit codes: 0 all tests passed; 1 a test failed; 2 wrong usage.
+"""
+
+BENCHMARK = """Creates a new benchmark family, which can run at once.
+
+The command writes checks/NAME/ (a check, its program in C, a parser,
+family.yaml, README) and tests/NAME/, and prints what to change in which order.
+No other file has to be edited. "Add a benchmark" in README.md explains the
+files.
+
+Exit codes: 0 written; 2 wrong usage, or the name is taken.
+"""
+
+SPACK = """Installs software stacks of spack-envs/ with Spack beforehand.
+
+Spack is found by SPACK_ROOT or on PATH. The environments are created in
+$PLUMBLINE_WORK/spack, if the settings of the site do not name another folder.
+`plumb spack ACTION --help` lists the options of an action.
+"""
+
+BUNDLE = """Packs the wheels of set-up into one file, for air-gapped clusters.
+
+The file has the wheels of all lock files in config/python, for one version of
+Python and one platform. On a machine with a network, in a checkout of the same
+version:
+  ./plumb bundle --python 3.11 --platform manylinux_2_28_x86_64 wheels.tar
+  git bundle create suite.git HEAD
+On the cluster, with both files:
+  git clone suite.git plumbline && cd plumbline
+  export PLUMBLINE_BUNDLE=/path/to/wheels.tar
+  ./plumb run
+
+Set-up then uses no package index, and checks each wheel against its hash in
+the lock files. `./plumb spack buildcache` packs the software of Spack.
+
+Exit codes: 0 written; 2 wrong usage, no wheel that fits, or no package index.
+"""
+
+SITE = """Creates the folder of a site, or checks it.
+
+`plumb site ACTION --help` lists the options of an action.
+"""
+
+NEW = """Creates the folder of a site from what commands of this machine print.
+
+Run the command on a login node, or better on a compute node, which has the
+GPUs and network cards. It only reads: it starts no job and changes nothing.
+cli/site/detect.yaml lists the commands that it calls. It prints a summary, and
+writes the files after you answer yes. A comment FINISH in a file marks a line
+that a person has to write. The last lines of the output list them.
+
+Network cards that are missing in config/hardware.yaml are written to
+hardware.yaml of the folder, the switches of Slurm to topology.yaml.
+
+Exit codes: 0 written, or you answered no; 2 wrong usage, or no terminal to
+ask.
+"""
+
+CHECK = """Checks the folders of sites, on any machine, and runs nothing.
+
+It checks system.py (names of the glossary, schema of ReFrame), cases.txt (the
+test cases that can run), references/ (complete for mode quick) and
+spack/*.yaml (schema of Spack, if Spack is available).
+
+Exit codes: 0 good; 1 something has to be fixed; 2 wrong usage.
+"""
+
+
+def arguments() -> Parser:
+    """The parser of all commands."""
+    parser = Parser(prog='plumb', add_help=False)
+    parser.add_argument('--version', action='version',
+                        version=f'plumb {VERSION}')
+    commands = parser.add_subparsers(dest='command', required=True,
+                                     metavar='COMMAND')
+
+    def command(name: str, text: str, example: str = '') -> Parser:
+        about, usual = ABOUT[name]
+        return commands.add_parser(name, help=about, text=text,
+                                   example=example or usual)
+
+    _run(command('run', RUN))
+    _nightly(command('nightly', NIGHTLY, './plumb nightly --site mycluster '
+                     '--mail night.eml --to ops@example.org'))
+    _locate(command('locate', LOCATE, "./plumb locate --site mycluster "
+                    "--partition gpu --nodes 'n[1-16]'"))
+    # Those with actions show no example of their own.
+    _references(_with_actions(commands, 'references', REFERENCES))
+    for name in POSTPROCESS:
+        commands.add_parser(name, add_help=False).add_argument(
+            'rest', nargs=argparse.REMAINDER)
+    _parse(command('parse', PARSE))
+    _add_site(command('doctor', DOCTOR, './plumb doctor --site mycluster'
+                      ).add_argument_group('which site'))
+    _site(_with_actions(commands, 'site', SITE))
+    _spack(_with_actions(commands, 'spack', SPACK))
+    _bundle(command('bundle', BUNDLE))
+    env = command('env', ENV, 'eval "$(./plumb env --site mycluster)"')
+    _add_site(env.add_argument_group('which site'))
+    env.add_argument_group('which ReFrame').add_argument(
+        '--own-reframe', action='store_true',
+        help='keep the `reframe` of your PATH, for example that of a module')
+    command('completion', COMPLETION).add_argument(
+        'shell', choices=('bash', 'zsh', 'fish'), help='the shell')
+    _benchmark(_with_actions(commands, 'benchmark', BENCHMARK))
+    _selftest(command('selftest', SELFTEST,
+                      './plumb selftest -n0 tests/cli/test_run.py'))
+    return parser
+
+
+def _with_actions(commands: Any, name: str, text: str) -> Any:
+    about, example = ABOUT[name]
+    return commands.add_parser(
+        name, help=about, text=text, example=example).add_subparsers(
+            dest='action', required=True, metavar='ACTION', title='actions')
+
+
+def _add_site(group: Any) -> None:
+    group.add_argument('--site', metavar='SITE', help=HELP['--site'],
+                       default=os.environ.get('PLUMBLINE_SITE', 'local'))
+
+
+def _add_measure(parser: Parser, mode: str, modes: str) -> Any:
+    """The options of commands that measure test cases of a mode."""
+    group = parser.add_argument_group('what to measure')
+    _add_site(group)
+    group.add_argument('--mode', metavar='MODE', default=mode,
+                       help=f'the mode: {modes} (default: {mode})')
+    group.add_argument('--bringup', action='store_true',
+                       help=HELP['--bringup'])
+    return group
+
+
+def _add_no_wait(parser: Parser) -> None:
+    parser.add_argument_group('other sessions').add_argument(
+        '--no-wait', dest='wait', action='store_false',
+        help=HELP['--no-wait'])
+
+
+def _run(parser: Parser) -> None:
+    _add_measure(parser, 'quick', 'quick or full')
+    _add_no_wait(parser)
+
+
+def _nightly(parser: Parser) -> None:
+    what = _add_measure(parser, 'nightly', 'quick, nightly or full')
+    what.add_argument('--max-node-age', type=int, default=14, metavar='N',
+                      help='measure each free node at least once in N nightly '
+                           'sessions; 1: all free nodes each time; 0: only '
+                           'nodes that Slurm selects (default: 14)')
+    what.add_argument('--locate', action='store_true',
+                      help='after a regression on several nodes, find the '
+                           'slow node as ./plumb locate does')
+    limits = parser.add_argument_group('limits')
+    limits.add_argument('--hours', type=float, default=20.0, metavar='H',
+                        help='end the session after H hours, and end an '
+                             'earlier one that is older (default: 20)')
+    limits.add_argument('--keep-sessions', type=int, default=5, metavar='N',
+                        help='keep the stage and output folders of N nightly '
+                             'sessions, with this one (default: 5)')
+    summary = parser.add_argument_group('summary')
+    summary.add_argument('--mail', type=Path, metavar='FILE',
+                         help='write the summary as an e-mail to FILE')
+    summary.add_argument('--to', default='', metavar='ADDRESS',
+                         help='the receiver of the e-mail')
+    summary.add_argument('--webhook', type=Path, metavar='FILE',
+                         help='write the summary as JSON to FILE; chats show '
+                              'its key `text`')
+    parser.add_argument_group('schedule').add_argument(
+        '--print', choices=('service', 'timer', 'cron', 'gitlab'),
+        help='print a systemd service, a systemd timer, a line for crontab '
+             'or a GitLab job that starts this session each night; measure '
+             'nothing')
+    parser.set_defaults(wait=True)
+
+
+def _locate(parser: Parser) -> None:
+    where = parser.add_argument_group('where to search')
+    _add_site(where)
+    where.add_argument('--partition', metavar='P',
+                       help='the partition of the site (default: the one with '
+                            'most regressions, or the only one)')
+    where.add_argument('--nodes', metavar='LIST',
+                       help='only these nodes, for example n[1-16,20] '
+                            '(default: all that Slurm gives to jobs)')
+    what = parser.add_argument_group('what to measure')
+    what.add_argument('--metric', metavar='M',
+                      help='bandwidth or latency (default: the one that '
+                           'regressed, or bandwidth)')
+    what.add_argument('--hash', metavar='HASH',
+                      help='another test case of two nodes, by its hash')
+    what.add_argument('--environ', metavar='E',
+                      help='an environment of the partition (default: the '
+                           'first one that has the test case)')
+    what.add_argument('--repetitions', type=int, default=1, metavar='N',
+                      help='repetitions inside each job; the median counts '
+                           '(default: 1)')
+    how = parser.add_argument_group('how to search')
+    how.add_argument('--slowdown', type=float, default=10, metavar='PERCENT',
+                     help='the slowdown to find, in percent; half of it is '
+                          'found in every second case (default: 10)')
+    how.add_argument('--parallel', type=int, metavar='N',
+                     help='jobs that run at the same time (default: max_jobs '
+                          'of the partition)')
+    how.add_argument('--all-pairs', action='store_true',
+                     help='measure every pair first, which takes n - 1 rounds '
+                          'and includes every link')
+    parser.add_argument_group('output').add_argument(
+        '--json', metavar='FILE',
+        help='write the result as JSON to FILE; - prints it, and nothing else')
+
+
+def _references(actions: Any) -> None:
+    calibrate = actions.add_parser(
+        'calibrate', text=CALIBRATE, example='./plumb references calibrate '
+        '--site mycluster --minutes 120 --accept',
+        help='measure until references can be made, then propose them')
+    _add_measure(calibrate, 'quick', 'quick, nightly or full')
+    time = calibrate.add_argument_group('rounds')
+    time.add_argument('--minutes', type=float, default=60, metavar='T',
+                      help='end after T minutes; the first round is always '
+                           'measured (default: 60)')
+    # Virtual machines were seen to change their speed every 10 to 95 s, and
+    # sessions that follow at once are of one speed.
+    time.add_argument('--interval', type=float, default=60, metavar='S',
+                      help='begin a round at least S seconds after the one '
+                           'before began, so that the machine can change its '
+                           'speed in between (default: 60)')
+    calibrate.add_argument_group('references').add_argument(
+        '--accept', action='store_true',
+        help='accept the proposed references of test cases that have none')
+    _add_no_wait(calibrate)
+    # Only for the help: postprocess/references/proposal.py parses them.
+    for name, text in (('propose', 'make references from the perflogs'),
+                       ('accept', 'take proposed references into the '
+                                  'reference files')):
+        actions.add_parser(name, help=text, add_help=False)
+
+
+def _parse(parser: Parser) -> None:
+    parser.add_argument('family', metavar='FAMILY',
+                        help='a folder of checks/ that has a parser')
+    parser.add_argument('files', nargs='+', metavar='FILE',
+                        help='saved output; - reads standard input')
+    if sys.argv[1:2] == ['parse']:
+        # Imported for this command alone: the parsers of all families.
+        from cli.session.parse import add_options
+
+        add_options(parser, next((word for word in sys.argv[2:]
+                                  if not word.startswith('-')), ''))
+
+
+def _spack(actions: Any) -> None:
+    for name, text in (
+            ('concretize', 'Solves a stack, checks what it promises, and '
+                           'prints the path of the lock file.'),
+            ('install', 'Solves and installs a stack, and prints the path of '
+                        'its view.'),
+            ('lock', 'Solves a stack anew and keeps the solution in the '
+                     "site's folder, from which it is then installed."),
+            ('buildcache', 'Installs a stack and pushes all its packages into '
+                           'a build cache.')):
+        mirror = ' /shared/mirror' * (name == 'buildcache')
+        parser = actions.add_parser(
+            name, help=f'{text[0].lower()}{text[1:-1]}', text=text,
+            example=f'./plumb spack {name} --site mycluster{mirror}')
+        what = parser.add_argument_group('what to install')
+        _add_site(what)
+        what.add_argument(
+            '--stack', action='append', metavar='STACK',
+            help='a folder of spack-envs/; may be repeated (default: all '
+                 'stacks that the environments of the site name)')
+        if name == 'buildcache':
+            parser.add_argument(
+                'mirror', metavar='MIRROR',
+                help='a folder, or the name of a mirror of the site')
+
+
+def _bundle(parser: Parser) -> None:
+    parser.add_argument('file', type=Path, metavar='FILE',
+                        help='the file to write')
+    cluster = parser.add_argument_group('the cluster')
+    cluster.add_argument('--python', metavar='3.N',
+                         help='its Python, as `python3 --version` prints it '
+                              '(default: the Python of this machine)')
+    cluster.add_argument('--platform', metavar='manylinux_2_N_MACHINE',
+                         help='its glibc, as `ldd --version` prints it, or an '
+                              'older one, and its machine, as `uname -m` '
+                              'prints it (default: those of this machine)')
+
+
+def _site(actions: Any) -> None:
+    new = actions.add_parser(
+        'new', text=NEW, help='create a folder for this cluster',
+        example='./plumb site new mycluster --access=--account=abc '
+                '--modules openmpi/5.0')
+    new.add_argument('name', metavar='NAME',
+                     help='the name of site and folder: a-z, 0-9 and -')
+    detect = new.add_argument_group('what to detect')
+    detect.add_argument('--partition', action='append', metavar='P',
+                        help='only this Slurm partition; may be repeated')
+    detect.add_argument('--recorded', type=Path, metavar='DIR',
+                        help='read the output of the commands from files in '
+                             'DIR (tests/data/sites/README.md)')
+    use = new.add_argument_group('what jobs use')
+    use.add_argument('--launcher', choices=('srun', 'mpirun'),
+                     help='the launcher of MPI programs (default: the one of '
+                          'the MPI that is found)')
+    use.add_argument('--access', action='append', default=[],
+                     metavar='[P:]OPT',
+                     help='an option that jobs need, for example '
+                          '--access=--account=x, or for partition P alone '
+                          '--access P:--qos=x; may be repeated')
+    use.add_argument('--modules', action='append', default=[],
+                     metavar='"M ..."',
+                     help='modules of an MPI; repeated, each is an '
+                          'environment of its own')
+    use.add_argument('--stack', action='append', metavar='STACK', default=[],
+                     help='add an environment with this stack of spack-envs/; '
+                          'may be repeated')
+    output = new.add_argument_group('output')
+    output.add_argument('--path', type=Path, metavar='DIR',
+                        help='the folder to create (default: '
+                             'site-configs/NAME)')
+    output.add_argument('--yes', action='store_true',
+                        help='write without asking')
+    output.add_argument('--show', action='store_true',
+                        help='print the files, too')
+    check = actions.add_parser(
+        'check', text=CHECK, help="check sites' folders",
+        example='./plumb site check hgx-h100 --update')
+    which = check.add_argument_group('which sites')
+    which.add_argument('sites', nargs='*', metavar='SITE',
+                       help='a folder of site-configs/, or the path of one')
+    which.add_argument('--all', action='store_true',
+                       help='all folders of site-configs/')
+    check.add_argument_group('output').add_argument(
+        '--update', action='store_true',
+        help='write cases.txt with the test cases that can run now')
+
+
+def _benchmark(actions: Any) -> None:
+    new = actions.add_parser(
+        'new', text=BENCHMARK, help='create a family, which can run at once',
+        example='./plumb benchmark new echo --service')
+    new.add_argument('name', metavar='NAME',
+                     help='the name of the family: a-z, 0-9 and _')
+    new.add_argument_group('kind').add_argument(
+        '--service', action='store_true',
+        help='a server that is started in the job, and its client (default: '
+             'one program)')
+
+
+def _selftest(parser: Parser) -> None:
+    which = parser.add_argument_group('which tests')
+    which.add_argument('--cluster', action='store_true',
+                       help='also run the tests on a Slurm cluster of network '
+                            'namespaces (tests/cluster)')
+    which.add_argument('--strict', action='store_true',
+                       help='also run the long versions of tests, and fail '
+                            'instead of skipping if a package of '
+                            '.ci/packages.txt is missing (CI does)')
+    which.add_argument('--slow', action='store_true',
+                       help='also run the tests that take minutes each')

@@ -1,0 +1,49 @@
+"""A reader that leaves (`| head`) ends a command without a message."""
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from typing import NoReturn
+
+
+class Pipe(io.TextIOWrapper):
+    """A stream that ends the command if its reader has left.
+
+    SystemExit lets the command remove its temporary files, and is no OSError
+    that a command would report.
+    """
+
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except BrokenPipeError:
+            end()
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except BrokenPipeError:
+            end()
+
+
+def end() -> NoReturn:
+    """Ends the command like a program that SIGPIPE ends."""
+    # Python flushes its streams once more at the end.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
+    raise SystemExit(128 + signal.SIGPIPE)
+
+
+def watch() -> None:
+    """Makes stdout and stderr of this process such streams."""
+    for name in ('stdout', 'stderr'):
+        stream = getattr(sys, name)
+        if stream is not None:              # it was closed
+            stream.flush()
+            setattr(sys, name, Pipe(
+                stream.buffer, encoding=stream.encoding, errors=stream.errors,
+                line_buffering=stream.line_buffering,
+                write_through=stream.write_through))

@@ -1,0 +1,64 @@
+"""Parsers of all commands: their help, and suggestions for wrong words."""
+from __future__ import annotations
+
+import argparse
+import difflib
+import shutil
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+#: Columns of a help text, at most.
+WIDTH = 100
+
+
+def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
+    """A question with the most similar word; empty if none is similar."""
+    similar = difflib.get_close_matches(word, words, 1, cutoff)
+    return f'did you mean {similar[0]}? ' if similar else ''
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help texts that are WIDTH columns wide at most."""
+
+    def __init__(self, prog: str, **more: Any) -> None:
+        columns = shutil.get_terminal_size().columns - 2
+        super().__init__(prog, max_help_position=28,
+                         width=min(columns, WIDTH), **more)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose options are never abbreviated, because an option that
+    it does not know may be one of ReFrame."""
+
+    def __init__(self, *, text: str = '', example: str = '', **more: Any
+                 ) -> None:
+        """
+        :param text: a sentence, shown above the options; after an empty line
+            the rest, shown below them
+        :param example: a command line, shown at the end
+        """
+        head, _, rest = text.strip().partition('\n\n')
+        parts = [rest.strip(), f'Example:\n  {example}' if example else '']
+        super().__init__(
+            allow_abbrev=False, description=head,
+            epilog='\n\n'.join(filter(None, parts)),
+            formatter_class=Formatter, **more)
+        self.set_defaults(parser=self)
+
+    def long_options(self) -> list[str]:
+        """The long options of this parser."""
+        return [word for action in self._actions
+                for word in action.option_strings if word.startswith('--')]
+
+    def parse_args(self, args: Sequence[str] | None = None,  # type: ignore[override]
+                   namespace: Any = None) -> argparse.Namespace:
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            found.parser.refuse(unknown[0])
+        return found
+
+    def refuse(self, word: str) -> NoReturn:
+        """Ends with exit code 2 because of a word that is not known."""
+        similar = nearest(word.partition('=')[0], self.long_options())
+        self.error(f'unknown argument {word}: {similar}{self.prog} --help '
+                   'lists the options')

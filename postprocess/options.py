@@ -1,0 +1,72 @@
+"""Options that the commands on records share, and where their answers go."""
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # It takes longer to import than many an answer takes.
+    import pandas as pd
+
+
+def add_records(cmd: argparse.ArgumentParser) -> Any:
+    """Adds the options that choose the records; returns their group."""
+    group = cmd.add_argument_group('which records')
+    group.add_argument('--site', metavar='SITE', type=system, default='',
+                       help='use only the records of this site (default: all '
+                            'sites of the perflogs)')
+    group.add_argument('--perflogs', default='perflogs', metavar='DIR',
+                       help='read the perflogs in this folder (default: '
+                            'PLUMBLINE_PERFLOGS, or perflogs)')
+    return group
+
+
+def system(site: str) -> str:
+    """The name that a site has in the records, from its name or folder."""
+    return Path(site).name
+
+
+def last(text: str) -> int:
+    """The number of --last: 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'{text!r} is not a number above 0')
+    return int(text)
+
+
+def of_site(frame: pd.DataFrame, site: str) -> pd.DataFrame:
+    """The records of a site; '': of all.
+
+    :raises ValueError: it has none
+    """
+    if not site or frame.empty:
+        return frame
+    known(site, frame['system'].unique())
+    return frame[frame['system'] == site]
+
+
+def known(site: str, sites: Iterable[str]) -> None:
+    """Refuses a site that has no records.
+
+    :raises ValueError: names the sites that have some
+    """
+    names = sorted(map(str, sites))
+    if site not in names:
+        near = difflib.get_close_matches(site, names, 1)
+        hint = f'did you mean {near[0]}? ' if near else ''
+        raise ValueError(f'no records of site {site!r}: {hint}there are '
+                         f'records of {", ".join(names)}')
+
+
+def put(file: str | None, text: str) -> None:
+    """Writes an answer to a file, or prints it if the file is -.
+
+    :raises OSError: it cannot be written
+    """
+    if file == '-':
+        sys.stdout.write(text)
+    elif file:
+        Path(file).write_text(text, 'utf-8')

@@ -1,0 +1,142 @@
+"""Options that all commands on records share."""
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import perflogs_factory as make
+import pytest
+
+from cli import __main__ as cli
+from postprocess import __main__ as commands
+from postprocess import history, options
+from postprocess.regressions import verdict
+
+#: Command -> words that it needs to print what its records are.
+READS = {
+    'report': ['--output', 'OUT'], 'plot': ['FILE', '--output', 'OUT'],
+    'verdict': [], 'compare': ['2026-11-01', '2026-11-02'],
+    'history': ['latency'], 'export': ['--csv', '-'],
+    'sql': ['SELECT DISTINCT system FROM records']}
+
+
+def main_of(command: str) -> Any:
+    return importlib.import_module(
+        f'postprocess.{commands.COMMANDS[command][0]}').main
+
+
+@pytest.fixture
+def two_sites(tmp_path: Path) -> Path:
+    folder = tmp_path / 'perflogs'
+    for system in ('alpha', 'beta'):
+        make.write(folder, [
+            make.record('latency', 1.0, size, day=day, system=system)
+            for day in range(2) for size in (8, 64, 1024)])
+    return folder
+
+
+def words_of(command: str, tmp_path: Path) -> list[str]:
+    (tmp_path / 'plots.yaml').write_text(
+        'figures: [{kind: curve, metric: latency}]\n')
+    return [str(tmp_path / 'plots.yaml') if word == 'FILE' else
+            str(tmp_path / 'out') if word == 'OUT' else word
+            for word in READS[command]]
+
+
+@pytest.mark.parametrize('command', READS)
+def test_site_chooses_the_records(two_sites, tmp_path, capsys, command):
+    words = [*words_of(command, tmp_path), '--perflogs', str(two_sites)]
+    code = main_of(command)([*words, '--site', 'no/such/bet'])
+    assert code == 2
+    assert ("no records of site 'bet': did you mean beta? there are records "
+            'of alpha, beta') in capsys.readouterr().err
+    assert main_of(command)([*words, '--site', 'beta']) == 0
+    said = capsys.readouterr().out
+    if command == 'report':
+        said = (tmp_path / 'out' / 'index.html').read_text()
+    if command in ('report', 'history', 'export', 'sql'):
+        assert 'beta' in said and 'alpha' not in said
+
+
+@pytest.mark.parametrize('option', ['--csv', '--json'])
+def test_history_writes_a_file_or_prints(two_sites, tmp_path, capsys, option):
+    words = ['latency', '--perflogs', str(two_sites), '--site', 'beta']
+    file = tmp_path / 'answer'
+    assert history.main([*words, option, str(file)]) == 0
+    assert capsys.readouterr().out == ''
+    assert history.main([*words, option, '-']) == 0
+    assert capsys.readouterr().out == file.read_text()
+    if option == '--json':
+        assert {row['system'] for row in json.loads(file.read_text())} == {
+            'beta'}
+    assert history.main([*words, option, str(tmp_path / 'no' / 'x')]) == 2
+    assert 'cannot be written' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('text', ['0', '-1', 'x', ''])
+def test_last_is_a_number_of_sessions(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        options.last(text)
+
+
+def parsers() -> Iterator[argparse.ArgumentParser]:
+    """The parsers of all commands and actions."""
+    waiting = [cli.arguments(), *(
+        importlib.import_module(f'postprocess.{module}').parser()
+        for module, _ in commands.COMMANDS.values()),
+        *map(verdict.decision_parser, ('accept', 'mute'))]
+    while waiting:
+        parser = waiting.pop()
+        yield parser
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                waiting += action.choices.values()
+
+
+def test_an_option_takes_the_same_everywhere():
+    """A flag is a flag, a file is a file, a number is a number."""
+    takes = defaultdict(set)
+    for parser in parsers():
+        for action in parser._actions:
+            for option in action.option_strings:
+                takes[option].add((action.nargs, action.metavar))
+    differs = {option: found for option, found in takes.items()
+               if len(found) > 1}
+    assert not differs
+
+
+@pytest.mark.parametrize('parser', [
+    one for one in parsers() if one.add_help], ids=lambda one: one.prog)
+def test_every_help_has_a_sentence_groups_and_an_example(parser, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '300')
+    text = parser.format_help()
+    assert max(map(len, text.splitlines())) <= 100
+    sentence = (parser.description or '').strip()
+    assert sentence.endswith('.') and '\n' not in sentence
+    assert '. ' not in sentence and sentence[0].isupper()
+    assert len(sentence.split()) <= 25
+    last = text.rstrip().split('\n\n')[-1]
+    # `python -m postprocess references` shows the steps.
+    assert last.startswith('Example:\n  ') or 'The steps are:' in text, last
+    # All options but --help are in a group that says what they are for.
+    [own] = [group for group in parser._action_groups
+             if group.title in ('options', 'optional arguments')]
+    assert [action.option_strings for action in own._group_actions] == [
+        ['-h', '--help']]
+
+
+@pytest.mark.parametrize('command', READS)
+def test_a_wrong_option_suggests_the_nearest(capsys, command):
+    with pytest.raises(SystemExit) as end:
+        main_of(command)(['x', 'y', '--perflog', 'z'] if command in (
+            'compare', 'history') else ['x', '--perflog', 'z'] if command in (
+                'plot', 'sql') else ['--perflog', 'z'])
+    assert end.value.code == 2
+    assert (f'plumb {command}: error: unknown argument --perflog: did you '
+            f'mean --perflogs? plumb {command} --help lists the options'
+            ) in capsys.readouterr().err

@@ -328,8 +328,8 @@ def test_a_case_that_can_never_run_is_an_error(by, words):
     assert (
         never
         and line.startswith(
-            'error: A @cpu+gnu needs 21.3 node-hours, and cpu has 10 a session: '
-        'it '
+            'error: A @cpu+gnu needs 21.3 node-hours, and cpu has 10 '
+        'a session: it '
             'can never run in mode nightly; '
         )
         and words in line

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from docs import generate
 
 ROOT = Path(__file__).resolve().parents[1]
